@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -70,6 +71,18 @@ def warm_hypothesis() -> None:
     def warm(_: str) -> None: ...
 
     warm()
+
+
+@pytest.fixture(autouse=True)
+def preferred(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What needs the machine to itself comes first where others use it, too."""
+    if not request.node.get_closest_marker("alone"):
+        yield
+        return
+    import noise  # here: test_suite_rules.py copies this file to where tests/support is not on the path
+
+    with noise.prefer_this_process():
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

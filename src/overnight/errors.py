@@ -94,3 +94,15 @@ class DamagedFileError(CannotError):
         )
         self.path = path
         self.offset = offset
+
+
+def unreadable(path: object, error: Exception, todo: str) -> CannotError:
+    return CannotError(f"{path} cannot be read", why=_reason(error), todo=todo)
+
+
+def unwritable(path: object, error: Exception, todo: str) -> CannotError:
+    return CannotError(f"{path} cannot be written", why=_reason(error), todo=todo)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

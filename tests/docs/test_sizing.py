@@ -111,7 +111,7 @@ def test_the_screen_of_a_history() -> None:
     known = pool_sizing.MeasuredDemand(
         Pool(id="p", name="ci", template="t", target_size=10, min_size=0, max_size=20),
         Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed=41),
-        found, 4.0, 90.2, bursts.SINGLE, pool_sizing.describe_assumptions(pool_sizing.GivenDemand(), found),
+        found, 4.0, 90.2, bursts.SINGLE, pool_sizing.describe_assumptions(pool_sizing.SizeRequest(), found),
     )  # fmt: skip
     with console.capture() as told:
         pool_size.show_measured(known, console)

@@ -12,7 +12,7 @@ import pytest
 
 import scenarios
 from overnight import errors
-from overnight.app import bundles
+from overnight.app import bundles, events
 from overnight.model.selection import Window
 from overnight.queries import case, signals
 from overnight.store import check, loads, segments
@@ -299,10 +299,10 @@ def test_a_place_that_cannot_be_written_leaves_nothing(pair: Pair, tmp_path: pat
 
 
 def test_an_event_that_is_not_kept(pair: Pair) -> None:
-    assert bundles.find_event(pair.home, pair.told.id) == pair.told
+    assert events.find_event(pair.home, pair.told.id) == pair.told
     for absent in ("net.driver_reset-ffffffff", ""):
         with pytest.raises(errors.CannotError, match="no event"):
-            bundles.find_event(pair.home, absent)
+            events.find_event(pair.home, absent)
 
 
 def test_a_made_up_night_gives_the_same_evidence(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 import scenarios
-from overnight.app import bundles, event_diagnosis
+from overnight.app import bundles, diagnose
 from overnight.interfaces import cli
 from overnight.queries import case
 
@@ -20,7 +20,7 @@ CAUSES = [name for name in scenarios.NAMES if name not in ("quiet", "random", "f
 
 
 def diagnosed(truth: scenarios.Truth) -> list[str]:
-    said, _ = event_diagnosis.diagnose(truth.home, truth.event)
+    said, _ = diagnose.diagnose_event(truth.home, truth.event)
     failed = [f"{a.detector} failed: {a.why}" for a in said.answers if a.status == "failed"]
     return truth.problems(said) + failed
 
@@ -30,9 +30,9 @@ def test_each_night_has_its_own_chain_and_no_other(tmp_path: pathlib.Path, name:
     truth = scenarios.build(name, tmp_path, seed=11, **({} if name == "fleet" else SHORT))
     for one in (truth, *truth.others):
         assert diagnosed(one) == []
-        verdict, _ = event_diagnosis.diagnose(one.home, one.event)
+        verdict, _ = diagnose.diagnose_event(one.home, one.event)
         with blanked.blanked():
-            without_prose, _ = event_diagnosis.diagnose(one.home, one.event)
+            without_prose, _ = diagnose.diagnose_event(one.home, one.event)
         assert blanked.decisions(without_prose) == blanked.decisions(verdict)
 
 
@@ -88,7 +88,7 @@ def test_without_stacks_what_the_kernel_counts_itself_is_still_a_cause(
 ) -> None:
     """Soft interrupts and real-time priority are in /proc; that somebody walks over cgroups is not."""
     truth = scenarios.build(name, tmp_path, seed=3, profiles=False, **SHORT)
-    said, _ = event_diagnosis.diagnose(truth.home, truth.event)
+    said, _ = diagnose.diagnose_event(truth.home, truth.event)
     assert said.status == status
     assert said.confidence < 0.55
     if status == "cause-found":
@@ -97,7 +97,7 @@ def test_without_stacks_what_the_kernel_counts_itself_is_still_a_cause(
 
 def test_the_device_s_own_fault_is_told_from_a_starved_queue(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("polled", tmp_path, seed=4, **SHORT)
-    said, _ = event_diagnosis.diagnose(truth.home, truth.event)
+    said, _ = diagnose.diagnose_event(truth.home, truth.event)
     assert said.status == "no-cause"
     assert "the event reports that nothing waited for the core" in said.summary
 
@@ -116,7 +116,7 @@ def _invented(folder: pathlib.Path, seeds: range) -> list[int]:
     found = []
     for seed in seeds:
         truth = scenarios.build("random", folder / str(seed), seed=seed, minutes=14, cores=8)
-        said, _ = event_diagnosis.diagnose(truth.home, truth.event)
+        said, _ = diagnose.diagnose_event(truth.home, truth.event)
         if said.status == "cause-found":
             found.append(seed)
     return found
@@ -125,13 +125,13 @@ def _invented(folder: pathlib.Path, seeds: range) -> list[int]:
 def test_a_bundle_gives_the_same_verdict_elsewhere(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("reference", tmp_path / "home", seed=5, **SHORT)
     assert truth.event is not None
-    here, _ = event_diagnosis.diagnose(truth.home, truth.event)
+    here, _ = diagnose.diagnose_event(truth.home, truth.event)
     file = tmp_path / "incident.overnight"
     bundles.create(truth.home, truth.event, file)
     with bundles.open_temporarily(file) as made:
         assert made.home is not None
-        told = event_diagnosis.choose_event(made.home, truth.event.id)
-        there, _ = event_diagnosis.diagnose(made.home, told)
+        told = diagnose.choose_event(made.home, truth.event.id)
+        there, _ = diagnose.diagnose_event(made.home, told)
     assert truth.problems(there) == []
     assert (there.status, there.summary) == (here.status, here.summary)
     assert there.chain is not None
@@ -154,7 +154,7 @@ def test_a_bundle_has_the_quiet_time_before_a_row_of_events(tmp_path: pathlib.Pa
         there = case.Case(made.home, truth.event)
         assert there.baseline == here.baseline
         assert there.top(there.baseline) == here.top(here.baseline)
-        said, _ = event_diagnosis.diagnose(made.home, truth.event)
+        said, _ = diagnose.diagnose_event(made.home, truth.event)
     assert truth.problems(said) == []
 
 

@@ -1,57 +1,101 @@
-"""A rehearsal that is right. It is a real incident on a machine that others may use, too: right at once, or
-two times of three, and never with anything left behind.
+"""A rehearsal on a machine that others may use, too: its plumbing always, its verdict where the core was quiet.
+
+Other work that fills the victim's core before the fault leaves nothing for the diagnosis to find: the core was
+saturated all the time. Recorded rehearsals (tests/scenarios/test_recorded.py) hold the verdict to the truth in
+any case.
 """
 
 from __future__ import annotations
 
 import pathlib
+import warnings
+from collections.abc import Sequence
 
 import noise
-import pytest
 
 from overnight import errors
 from overnight.app import rehearsal, scoreboard
+from overnight.model import cpu as cpushares
+from overnight.sources import cpu
 
-__all__ = ["BUSY_TRIES", "rehearse"]
+__all__ = ["rehearse"]
 
-ANOTHER = 100
-BUSY_TRIES = 3
+SEED_STEP = 100
+MAX_WRONG = 2
+MAX_DISTURBED = 2
+# The victim uses 68 to 75 % of its core before the fault.
+QUIET_SHARE = 0.88
 
 
-def rehearse(name: str, seed: int, home: pathlib.Path) -> scoreboard.Outcome:
-    """The first right outcome; the seeds that were wrong are listed where the test fails.
+class _Baseline:
+    """How busy the victim's core was in the baseline, the victim included."""
 
-    It runs on the quietest core. A machine where no core has room for the victim is said to be too busy.
+    def __init__(self, core: int) -> None:
+        self._core = str(core)
+        self._read = cpu.open_ticks()
+        self._ticks: list[Sequence[int]] = []
+
+    def on_progress(self, progress: rehearsal.Progress) -> None:
+        inside = progress.phase == "baseline"
+        if progress.phase and inside == (not self._ticks) and len(self._ticks) < 2:
+            self._ticks.append(self._read()[self._core])
+
+    @property
+    def busy(self) -> float:
+        shares = cpushares.tick_shares(cpushares.tick_changes(*self._ticks))
+        assert shares is not None
+        return shares.busy + shares.steal
+
+
+def rehearse(
+    name: str, seed: int, home: pathlib.Path, *, need_verdict: bool = False
+) -> scoreboard.Outcome:
+    """Return the first right outcome; two wrong ones on a quiet core fail.
+
+    Where others kept the core busy, no false cause may be claimed. Such runs are repeated, and then fail with
+    `need_verdict`; without it the last one is returned, with a warning that names the noise. A host too busy for
+    a run at all fails, too.
     """
     wrong: list[str] = []
-    busy: list[str] = []
-    right: list[scoreboard.Outcome] = []
-    tries = iter((seed, seed + ANOTHER, seed + 2 * ANOTHER))
-    tried = next(tries)
+    disturbed: list[str] = []
+    right = 0
     while True:
         core = noise.find_quietest_core()
+        baseline = _Baseline(core)
         try:
-            made = rehearsal.rehearse(
-                rehearsal.find(name), seed=tried, home=home, brief=True, core=core
+            outcome = rehearsal.rehearse(
+                rehearsal.find(name),
+                seed=seed + SEED_STEP * (right + len(wrong) + len(disturbed)),
+                home=home,
+                brief=True,
+                core=core,
+                on_progress=baseline.on_progress,
             )
         except errors.CannotError as error:
-            busy.append(f"{error.what}: {error.why}")
-            if "too busy" not in error.what:
-                raise
-            if len(busy) >= BUSY_TRIES:
-                pytest.skip("; ".join(busy))
+            disturbed.append(f"{error.what}: {error.why}")
+            if "busy" not in f"{error.todo}" or len(disturbed) > MAX_DISTURBED:
+                raise AssertionError("\n".join(disturbed)) from error
             continue
-        assert made.leftovers == (), made.leftovers
-        if made.correct:
-            assert made.rank == 1
-            assert made.problems == (), made.problems
-            right.append(made)
+        assert outcome.leftovers == (), outcome.leftovers
+        text = f"seed {outcome.seed}: {'; '.join((*outcome.problems, *outcome.disturbances))}"
+        if outcome.correct and not outcome.problems:
+            assert outcome.rank == 1
+            right += 1
+        elif outcome.correct or baseline.busy <= QUIET_SHARE:
+            wrong.append(text)
+            assert len(wrong) < MAX_WRONG, "\n".join(wrong)
         else:
-            wrong.append(
-                f"seed {tried}: {'; '.join((*made.problems, *made.disturbances, *made.others))}"
-            )
-        if len(right) > len(wrong):
-            return right[0]
-        if len(wrong) >= 2:
-            raise AssertionError("\n".join(wrong))
-        tried = next(tries)
+            assert not _claimed(outcome) & outcome.expected.absent, text
+            disturbed.append(f"core {core} was {baseline.busy:.0%} busy before the fault; {text}")
+            if len(disturbed) >= MAX_DISTURBED:
+                noisy = "noisy host, the verdict is not checked:\n" + "\n".join(disturbed)
+                assert not need_verdict, noisy
+                warnings.warn(noisy, stacklevel=2)
+                return outcome
+        if right > len(wrong):
+            return outcome
+
+
+def _claimed(outcome: scoreboard.Outcome) -> set[str]:
+    chain = outcome.verdict.chain if outcome.verdict else None
+    return {step.kind for step in chain.steps} if chain else set()

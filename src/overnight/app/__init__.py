@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import types
 
-__all__ = ["discover"]
-
 
 def discover(package: types.ModuleType) -> tuple[types.ModuleType, ...]:
     """Import every public module of a plug-in package, sorted by name."""
     return tuple(
-        importlib.import_module(f"{package.__name__}.{found.name}")
-        for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name)
-        if not found.name.startswith("_")
+        importlib.import_module(f"{package.__name__}.{name}")
+        for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+        if not name.startswith("_")
     )

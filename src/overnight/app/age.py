@@ -16,14 +16,12 @@ from overnight.app import census
 from overnight.app import home as homes
 from overnight.load import host_state
 from overnight.model import stop_signals, times
-from overnight.sources import perf
+from overnight.sources import kernel, perf
 from overnight.store import arms
 from overnight.undo import journal
 
 if TYPE_CHECKING:
     from overnight.sources.memorycgroups import parents
-
-__all__ = ["WHAT", "Report", "Request", "counts", "kinds", "list_states", "note_uptime", "purge", "put_on_host", "runs", "undo"]  # fmt: skip
 
 SCHEMA = "overnight.age/1"
 WHAT = "age "  # prefix of the journals of this command
@@ -36,8 +34,6 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was done, and the host's counts before and after."""
-
     did: str
     arm: str | None
     before: Mapping[str, int]
@@ -58,12 +54,9 @@ class Report:
         if self.aged is None:
             return not self.problems
         name, enough = self.aged.counts, ENOUGH * self.aged.made
-        if any(
-            parent.path == self.aged.where and _count_held(parent) >= enough
-            for parent in self.dying_below
-        ):
-            return True
-        return self.after.get(name, 0) - self.before.get(name, 0) >= enough
+        below = [parent for parent in self.dying_below if parent.path == self.aged.where]
+        grown = self.after.get(name, 0) - self.before.get(name, 0)
+        return max([grown, *map(_count_held, below)]) >= enough
 
     def as_json(self) -> dict[str, object]:
         """Schema age-1."""
@@ -89,7 +82,6 @@ def _count_held(parent: parents.Parent) -> int:
 
 
 def kinds() -> dict[str, host_state.Kind]:
-    """Return every kind of state by its name on the command line."""
     modules = cast("tuple[host_state.Kind, ...]", app.discover(host_state))
     return {kind.NAME: kind for kind in modules}
 
@@ -138,7 +130,7 @@ def note_uptime(home: pathlib.Path, *, arm: str | None = None, text: str = "") -
     homes.need_writable(home)
     now = counts()
     identity = perf.read_identity()
-    up = times.format_duration(round(_uptime()))
+    up = times.format_duration(round(kernel.read_uptime()))
     remark = f"{identity.host}: up {up}, boot {identity.boot}, kernel {platform.release()}"
     report = Report("uptime", arm or _current_arm(home), now, now, remarks=(remark,))
     _note(home, report, text)
@@ -146,12 +138,7 @@ def note_uptime(home: pathlib.Path, *, arm: str | None = None, text: str = "") -
 
 
 def purge(
-    home: pathlib.Path,
-    *,
-    arm: str | None = None,
-    text: str = "",
-    root: pathlib.Path = host_state.ROOT,
-    folder: pathlib.Path | None = None,
+    home: pathlib.Path, *, arm: str | None = None, text: str = "", root: pathlib.Path = sources.ROOT
 ) -> Report:
     """Undo what age did, then drop the caches of the whole host; only a reboot clears the rest."""
     homes.need_writable(home)
@@ -160,13 +147,16 @@ def purge(
     # Checked first: without permission the host must stay as it is.
     with _explain_refusal():
         os.close(os.open(drop, os.O_WRONLY | os.O_CLOEXEC))
-    done, problems = journal.clean(folder, kept=True, what=WHAT)
+    done, problems = journal.clean(kept=True, what=WHAT)
     with _explain_refusal():
         # Dentries and inodes first: each holds pages that can only be freed afterwards.
         for caches in ("2", "3"):
             drop.write_text(caches)
     after = _settled(root)
-    remarks = _left_by_purge(after)
+    remarks: tuple[str, ...] = ()
+    if dying := after.get("dying"):
+        held = f"{dying:,} memory cgroups are still dying, held by memory that other processes keep"
+        remarks = (f"{held} (files on tmpfs, locked pages, sockets); a reboot frees them",)
     report = Report(
         "purge", arm or "purged", before, after, undone=tuple(done), problems=tuple(problems),
         remarks=remarks, dying_below=_dying_below("dying", root),
@@ -187,18 +177,12 @@ def _explain_refusal() -> Iterator[None]:
         ) from error
 
 
-def undo(
-    home: pathlib.Path,
-    *,
-    arm: str | None = None,
-    text: str = "",
-    folder: pathlib.Path | None = None,
-) -> Report:
+def undo(home: pathlib.Path, *, arm: str | None = None, text: str = "") -> Report:
     """Undo everything that age did on this host, also after kill -9. Safe to repeat."""
     before = counts()
-    known = runs(folder)
+    known = runs()
     running = tuple(run for run in known if run.state == "running")
-    done, problems = journal.clean(folder, kept=True, what=WHAT)
+    done, problems = journal.clean(kept=True, what=WHAT)
     after = _settled() if done else counts()
     remarks = tuple(
         remark
@@ -219,24 +203,19 @@ def undo(
     return report
 
 
-def list_states(folder: pathlib.Path | None = None) -> Report:
-    """List what age put on this host, the counts, and the kinds of state."""
+def list_states() -> Report:
     now = counts()
     known = tuple(f"{name}: {kind.ABOUT}" for name, kind in kinds().items())
-    return Report("list", None, now, now, runs=runs(folder), remarks=known)
+    return Report("list", None, now, now, runs=runs(), remarks=known)
 
 
-def runs(folder: pathlib.Path | None = None) -> tuple[journal.Left, ...]:
+def runs() -> tuple[journal.Left, ...]:
     """Return the runs of age that are not undone."""
-    return journal.runs(folder, what=WHAT)
+    return journal.runs(what=WHAT)
 
 
-def counts(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
-    """Count every kind of state on this host."""
-    by_name: dict[str, int] = {}
-    for kind in kinds().values():
-        by_name |= kind.count(root)
-    return by_name
+def counts(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
+    return {name: n for kind in kinds().values() for name, n in kind.count(root).items()}
 
 
 def _find_kind(request: Request) -> host_state.Kind:
@@ -259,7 +238,7 @@ def _find_kind(request: Request) -> host_state.Kind:
     return kind
 
 
-def _dying_below(counted: str, root: pathlib.Path = host_state.ROOT) -> tuple[parents.Parent, ...]:
+def _dying_below(counted: str, root: pathlib.Path = sources.ROOT) -> tuple[parents.Parent, ...]:
     """Return the cgroups with dying ones below them, as the census counts them."""
     if counted != "dying":
         return ()
@@ -269,7 +248,7 @@ def _dying_below(counted: str, root: pathlib.Path = host_state.ROOT) -> tuple[pa
         return ()
 
 
-def _settled(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
+def _settled(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
     """Return the counts once they are steady: the kernel frees cgroups in the background."""
     now = counts(root)
     steady = end = time.monotonic()
@@ -281,24 +260,12 @@ def _settled(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
     return now
 
 
-def _left_by_purge(after: Mapping[str, int]) -> tuple[str, ...]:
-    if not after.get("dying"):
-        return ()
-    held = f"{after['dying']:,} memory cgroups are still dying, held by memory that other processes keep"
-    return (f"{held} (files on tmpfs, locked pages, sockets); a reboot frees them",)
-
-
 def _current_arm(home: pathlib.Path) -> str:
     """Return the arm last noted in this boot, else one by uptime."""
     last = arms.last_of(arms.read(home), perf.read_identity().boot)
     if last is not None and last.arm is not None:
         return last.arm
-    return "cold" if _uptime() < YOUNG_SECONDS else "hot"
-
-
-def _uptime() -> float:
-    text = sources.read_once("/proc/uptime") or b"0"
-    return float(text.split()[0])
+    return "cold" if kernel.read_uptime() < YOUNG_SECONDS else "hot"
 
 
 def _note(home: pathlib.Path, report: Report, text: str) -> None:
@@ -306,7 +273,7 @@ def _note(home: pathlib.Path, report: Report, text: str) -> None:
     arms.append(
         home,
         arms.Arm(
-            time.time_ns() // 1000, identity.host, identity.boot, platform.release(), _uptime(), report.arm,
-            report.did, report.run, text, report.after,
+            time.time_ns() // 1000, identity.host, identity.boot, platform.release(), kernel.read_uptime(),
+            report.arm, report.did, report.run, text, report.after,
         ),
     )  # fmt: skip

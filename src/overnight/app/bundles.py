@@ -7,7 +7,6 @@ import dataclasses
 import datetime
 import pathlib
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,26 +27,13 @@ from overnight.store.ring import reader
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = [
-    "AFTER_S",
-    "BEFORE_S",
-    "SCHEMA",
-    "SUFFIX",
-    "Bundle",
-    "create",
-    "default_file",
-    "find_event",
-    "open_into",
-    "open_temporarily",
-]
-
 SCHEMA = "overnight.bundle/1"
 SUFFIX = ".overnight"
 # Diagnosis reads the 11.5 minutes before the event (queries.case); this leaves some margin.
 BEFORE_S = 15 * 60.0
 AFTER_S = 2 * 60.0
 # An event may last for days; its window does not.
-LONGEST_US = 10 * MINUTE_US
+MAX_US = 10 * MINUTE_US
 # Rates need the poll before a window and the one after it.
 MARGIN_US = signals.MARGIN_US + 30 * SECOND_US
 # Signals polled at most this often are kept for all stored time: slopes need hours, and they are small.
@@ -62,8 +48,6 @@ Progress = Callable[[str, float], None]  # step, and share of it that is done
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """A bundle that was written or opened."""
-
     file: pathlib.Path
     bytes: int
     header: header.Header
@@ -86,18 +70,6 @@ def default_file(event: Event) -> pathlib.Path:
     """Return a file in the current folder, named after the event."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", event.id).lstrip(".") or "event"
     return pathlib.Path(name[:120] + SUFFIX)
-
-
-def find_event(home: pathlib.Path, event_id: str) -> Event:
-    """Return the event of that id; raise CannotError if it is not stored."""
-    for event in reader.Reader(home).events(-EVER, EVER):
-        if event.id == event_id and event_id:
-            return event
-    raise errors.CannotError(
-        f"no event {event_id!r}",
-        why="it was not recorded, or is older than what is kept",
-        todo="overnight events -O json   lists the ids",
-    )
 
 
 def create(
@@ -179,24 +151,18 @@ def open_into(
 
 
 @contextlib.contextmanager
-def open_temporarily(
-    file: pathlib.Path, progress: Progress = lambda _what, _share: None
-) -> Iterator[Bundle]:
+def open_temporarily(file: pathlib.Path) -> Iterator[Bundle]:
     """Open a bundle as a temporary data home (`home`)."""
-    with unpacker.opened(file, lambda done, of: progress("unpacking", done / of)) as (
-        home,
-        opened_header,
-    ):
+    with unpacker.opened(file) as (home, opened_header):
         yield Bundle(file, file.stat().st_size, opened_header, home)
 
 
 def _spans(
     chosen: tuple[Event, ...], before_s: float, after_s: float
 ) -> dict[str, tuple[copying.Span, ...]]:
-    """Return the windows of events, by host."""
     by_host: dict[str, list[copying.Span]] = {}
     for event in chosen:
-        end = max(event.time_us, min(event.until_us, event.time_us + LONGEST_US))
+        end = max(event.time_us, min(event.until_us, event.time_us + MAX_US))
         by_host.setdefault(event.host, []).append(
             (event.time_us - round(before_s * SECOND_US), end + round(after_s * SECOND_US))
         )
@@ -216,24 +182,14 @@ def _wanted(spans: tuple[copying.Span, ...], event: Event) -> copying.Wanted:
 @contextlib.contextmanager
 def _staging(file: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a temporary folder beside the file, on the disk that needs the room anyway."""
+    parent = file.absolute().parent
     try:
-        folder = tempfile.mkdtemp(prefix=".overnight-bundle-", dir=file.absolute().parent)
+        with tempfile.TemporaryDirectory(
+            prefix=".overnight-bundle-", dir=parent, ignore_cleanup_errors=True
+        ) as folder:
+            yield pathlib.Path(folder)
     except OSError as error:
-        raise _unwritable(file, error) from error
-    try:
-        yield pathlib.Path(folder)
-    except OSError as error:
-        raise _unwritable(file, error) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _unwritable(file: pathlib.Path, error: OSError) -> errors.CannotError:
-    return errors.CannotError(
-        f"{file} cannot be written",
-        why=error.strerror or str(error),
-        todo="choose another file with -o FILE",
-    )
+        raise errors.unwritable(file, error, "choose another file with -o FILE") from error
 
 
 def _copy_profiles(

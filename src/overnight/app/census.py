@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import operator
 import pathlib
 import platform
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from overnight import errors, sources
 from overnight.model import times
 from overnight.sources import cgroupchurn, perf, processes
 from overnight.sources.memorycgroups import counts, parents
 from overnight.store.ring import reader as ring_reader
-
-__all__ = [
-    "CRITICAL_DYING",
-    "Creator",
-    "Report",
-    "Sample",
-    "growth_per_hour",
-    "judge",
-    "rank_creators",
-    "read_history",
-    "since_last_fall",
-    "take",
-]
 
 SCHEMA = "overnight.census/1"
 WARN_DYING = 1_000
@@ -45,7 +35,7 @@ WATCHDOG_US = 5_000_000
 PROJECTABLE_US = 10_000
 STEP_S = 1.0
 LOCATE_S = 2.0
-MOST_CREATORS = 10
+MAX_CREATORS = 10
 
 # time in seconds (of any clock that only rises), tracked, in use, dying
 Sample = tuple[float, int, int, int]
@@ -142,27 +132,21 @@ def _hours(missing: float, growth: float | None) -> float | None:
 
 def since_last_fall(history: Sequence[Sample]) -> Sequence[Sample]:
     """Return the history after the last reboot or purge: a slope across one means nothing."""
-    begin = 0
-    for i in range(1, len(history)):
-        before, now = history[i - 1][3], history[i][3]
-        if now < before / 2 and before - now > 100:
-            begin = i
-    return history[begin:]
+    falls = [
+        n
+        for n, ((*_, before), (*_, now)) in enumerate(itertools.pairwise(history), 1)
+        if now < before / 2 and before - now > 100
+    ]
+    return history[falls[-1] :] if falls else history
 
 
 def growth_per_hour(history: Sequence[Sample]) -> float | None:
     """Return the growth of dying cgroups per hour, by least squares; None below two samples."""
-    if len(history) < 2:
+    seconds, dying = [sample[0] for sample in history], [sample[3] for sample in history]
+    try:
+        return 3600 * statistics.linear_regression(seconds, dying).slope
+    except statistics.StatisticsError:  # too few, or all at the same time
         return None
-    origin = history[0][0]
-    times = [sample[0] - origin for sample in history]
-    dying = [sample[3] for sample in history]
-    middle, level = sum(times) / len(times), sum(dying) / len(dying)
-    spread = sum((t - middle) ** 2 for t in times)
-    if spread == 0:
-        return None
-    slope = sum((t - middle) * (d - level) for t, d in zip(times, dying, strict=True)) / spread
-    return slope * 3600
 
 
 def judge(
@@ -188,26 +172,38 @@ def rank_creators(
     before: sources.Rows, after: sources.Rows, seconds: float, grown: int
 ) -> tuple[Creator, ...]:
     """Rank cgroups by children removed between two readings of the counters."""
+    changes = {
+        path: tuple(map(operator.sub, row, before.get(path, (0,) * len(row))))
+        for path, row in after.items()
+        if path != cgroupchurn.UNWATCHED
+    }
+    deaths = sum(died for _, died, _, _ in changes.values())
+    possible = max(deaths, grown) if grown > 0 and deaths else None
     creators = []
-    changes = {}
-    for path, row in after.items():
-        if path == cgroupchurn.UNWATCHED:
-            continue
-        then = before.get(path, (0,) * len(row))
-        changes[path] = tuple(now - was for now, was in zip(row, then, strict=True))
-    deaths = sum(change[1] for change in changes.values())
     for path, (born, died, short, _) in changes.items():
-        if born <= 0 and died <= 0:
-            continue
-        explains = min(1.0, died / max(deaths, grown)) if grown > 0 and deaths else None
-        hourly = 3600 / seconds
-        creators.append(
-            Creator(path, processes.unit_of(path), born * hourly, died * hourly, short, explains)
-        )
+        if born > 0 or died > 0:
+            births, removals = born * 3600 / seconds, died * 3600 / seconds
+            explains = min(1.0, died / possible) if possible else None
+            creators.append(
+                Creator(path, processes.unit_of(path), births, removals, short, explains)
+            )
     creators.sort(key=lambda c: (-c.deaths_per_hour, -c.births_per_hour, c.cgroup))
-    return tuple(creators[:MOST_CREATORS])
+    return tuple(creators[:MAX_CREATORS])
 
 
+@contextlib.contextmanager
+def _explain_no_data() -> Iterator[None]:
+    try:
+        yield
+    except sources.NoDataError as error:
+        raise errors.CannotError(
+            f"cannot count memory cgroups: {error}",
+            why="there is no memory controller, or this is a container that sees only part of it",
+            todo="run it on the host, or mount the host's root and use --root /host",
+        ) from error
+
+
+@_explain_no_data()
 def take(
     root: pathlib.Path = sources.ROOT,
     *,
@@ -220,23 +216,6 @@ def take(
 
     The growth comes from `history`, which was recorded before, or else from these seconds.
     """
-    try:
-        return _take(root, seconds, history, clock, sleep)
-    except sources.NoDataError as error:
-        raise errors.CannotError(
-            f"cannot count memory cgroups: {error}",
-            why="there is no memory controller, or this is a container that sees only part of it",
-            todo="run it on the host, or mount the host's root and use --root /host",
-        ) from error
-
-
-def _take(
-    root: pathlib.Path,
-    seconds: float,
-    history: Sequence[Sample],
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> Report:
     layout = counts.read_layout(root)
     with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(root))) as churn:
         births = dict(churn.read())

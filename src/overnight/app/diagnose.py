@@ -1,4 +1,4 @@
-"""`overnight diagnose`: the verdict on an event, with what a report shows beside it."""
+"""`overnight diagnose`: run every detector, decide which chain explains an event best, and report it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import contextlib
 import dataclasses
 import importlib
 import pathlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from overnight.app import bundles, event_diagnosis, report_material
-from overnight.diagnosis import knowledge
+from overnight import detectors, errors
+from overnight.app import bundles, events, report_material
+from overnight.diagnosis import decision, knowledge, recording
+from overnight.model.finding import Answer, Status
+from overnight.model.severity import Severity
+from overnight.model.times import SECOND_US
+from overnight.queries import case as cases
 from overnight.reports import diagnosis
+from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     import rich.console
 
-    from overnight.model.finding import Answer
+    from overnight.model.event import Event
     from overnight.model.verdict import Verdict
 
-__all__ = ["Diagnosis", "Request", "diagnose"]
-
 LAST = "last"
+INCIDENT_US = 30 * SECOND_US
+FLEET_HOSTS = 3  # fewer are not a fleet
+OnAnswer = Callable[[Answer], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
+    """The verdict, and what a report shows beside it."""
+
     verdict: Verdict
     material: diagnosis.Material
 
@@ -49,16 +59,12 @@ class Diagnosis:
         return text.render(self.verdict, self.material)
 
 
-def diagnose(request: Request, on_answer: Callable[[Answer], None] = lambda _: None) -> Diagnosis:
+def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosis:
     """Diagnose one event; `on_answer` gets the answer of each detector as it comes."""
     known = knowledge.read_knowledge(request.knowledge)
     with _evidence(request) as (home, event_id):
-        event = event_diagnosis.choose_event(home, event_id, request.host)
-        verdict, case = event_diagnosis.diagnose(home, event, known=known, on_answer=on_answer)
-        material = (
-            report_material.gather(case, verdict, known) if case is not None else diagnosis.EMPTY
-        )
-    return Diagnosis(verdict, material)
+        event = choose_event(home, event_id, request.host)
+        return add_material(*diagnose_event(home, event, known=known, on_answer=on_answer), known)
 
 
 @contextlib.contextmanager
@@ -71,3 +77,87 @@ def _evidence(request: Request) -> Iterator[tuple[pathlib.Path, str]]:
         assert opened.home is not None
         of_bundle = request.event_id == LAST and opened.header.event
         yield opened.home, of_bundle or request.event_id
+
+
+def choose_event(home: pathlib.Path, event_id: str = LAST, host: str = "") -> Event | None:
+    """Return the event of that id; `last`: the last that is at least a warning, or None."""
+    hosts = events.resolve_hosts(home, (host,) if host else ())
+    if event_id != LAST:
+        return events.find_event(home, event_id, hosts)
+    stored = rings.Reader(home).events(0, events.EVER, hosts)
+    serious = [event for event in stored if Severity.of(event.severity).rank > Severity.INFO.rank]
+    last = max((event.time_us for event in serious), default=0)
+    incident = [event for event in serious if last - event.time_us <= INCIDENT_US]
+    known = knowledge.known()
+
+    # One incident is several events: diagnose the worst of them, and the one closest to what users felt.
+    def rank(event: Event) -> tuple[int, float, int]:
+        return Severity.of(event.severity).rank, known.damage(event.kind), event.time_us
+
+    return max(incident, key=rank, default=None)
+
+
+def diagnose_event(
+    home: pathlib.Path,
+    event: Event | None,
+    *,
+    known: knowledge.Knowledge | None = None,
+    on_answer: OnAnswer = lambda _: None,
+) -> tuple[Verdict, cases.Case | None]:
+    """Return the verdict on one event, and the case it was reached on."""
+    if event is None:
+        return decision.decide(None, ()), None
+    case = cases.Case(home, event)
+    answers = tuple(run_detectors(case, discover_detectors(), on_answer))
+    fleet, of_fleet = _run_fleet_detectors(case, on_answer)
+    verdict = decision.decide(
+        event, (*answers, *of_fleet), recording.read_recording(case), known, fleet
+    )
+    return verdict, case
+
+
+def add_material(
+    verdict: Verdict, case: cases.Case | None, known: knowledge.Knowledge | None = None
+) -> Diagnosis:
+    material = report_material.gather(case, verdict, known) if case else diagnosis.EMPTY
+    return Diagnosis(verdict, material)
+
+
+def discover_detectors() -> tuple[detectors.Detector, ...]:
+    """Return every detector of one host: those that modules list in DETECTORS."""
+    return tuple(
+        detector
+        for module in pkgutil.iter_modules(detectors.__path__)
+        if not module.ispkg  # those of the fleet are run separately
+        for detector in getattr(
+            importlib.import_module(f"{detectors.__name__}.{module.name}"), "DETECTORS", ()
+        )
+    )
+
+
+def _run_fleet_detectors(
+    case: cases.Case, on_answer: OnAnswer
+) -> tuple[dict[str, object], tuple[Answer, ...]]:
+    hosts = len(case.ring.hosts())
+    if hosts < FLEET_HOSTS:
+        return {}, ()
+    from overnight.detectors import fleet
+
+    answers = tuple(run_detectors(case, fleet.DETECTORS, on_answer))
+    summaries = [finding.summary for answer in answers for finding in answer.findings]
+    return {"hosts": hosts, "findings": summaries}, answers
+
+
+def run_detectors(
+    case: cases.Case, selected: tuple[detectors.Detector, ...], on_answer: OnAnswer = lambda _: None
+) -> Iterator[Answer]:
+    """Yield the answer of each detector; a failure is an answer, too."""
+    for detector in selected:
+        try:
+            answer = detector.look(case)
+        except errors.OvernightError as error:  # evidence that cannot be read
+            answer = Answer(detector.name, Status.FAILED, why=f"{error.what}: {error.why}")
+        except Exception as error:  # a bug in one must not hide the answers of the others
+            answer = Answer(detector.name, Status.FAILED, why=f"{type(error).__name__}: {error}")
+        on_answer(answer)
+        yield answer

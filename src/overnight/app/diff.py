@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import TYPE_CHECKING, TypeAlias
 
 from overnight import errors
@@ -15,24 +14,19 @@ from overnight.queries import diff
 if TYPE_CHECKING:
     from overnight.app import pages
 
-__all__ = ["Difference", "Request", "compare", "draw_svg", "make_page"]
-
 Difference: TypeAlias = diff.Difference
 
 BASELINE_US = 10 * MINUTE_US
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class Request(windows.Request):
     """`baseline` and `baseline_end` are times as users write them; by default the 10 minutes before."""
 
-    home: pathlib.Path
-    query: windows.Query
     baseline: str = ""
     baseline_end: str = ""
     baseline_hosts: tuple[str, ...] = ()  # empty: the hosts of the query
     limit: int = 25
-    marks: tuple[str, ...] = ()  # TIME[=TEXT], for the page
 
 
 def compare(request: Request) -> Difference:
@@ -54,7 +48,7 @@ def draw_svg(request: Request) -> pages.Writer:
     from overnight.reports.pictures import difference
 
     samples, hosts, baseline = _resolve(request)
-    now = flame.flame(samples.reader, samples.window, samples.selection, hosts=samples.hosts)
+    now = samples.ask(flame.flame)
     before = flame.flame(samples.reader, baseline, samples.selection, hosts=hosts)
     filters = samples.query.filters_text()
     compared = difference.Compared(
@@ -90,7 +84,7 @@ def make_page(request: Request) -> pages.Writer:
 
 def _resolve(request: Request) -> tuple[windows.Samples, tuple[str, ...], Window]:
     """Return the samples, and hosts and window of the baseline."""
-    samples = windows.open_samples(request.home, request.query)
+    samples = windows.open_samples(request)
     reader, window = samples.reader, samples.window
     hosts = reader.hosts(request.baseline_hosts) if request.baseline_hosts else samples.hosts
     extent = reader.extent(hosts)

@@ -14,8 +14,6 @@ from overnight.queries import fleet as fleets
 if TYPE_CHECKING:
     from overnight.detectors.fleet import drift
 
-__all__ = ["SCHEMA", "Drift", "compare"]
-
 SCHEMA = "overnight.drift/1"
 
 
@@ -40,34 +38,16 @@ class Drift:
             "columns": comparison.columns,
             "draws": comparison.draws,
             "smallest_p": comparison.smallest_p,
-            "differences": [
-                {
-                    "stands": difference.is_significant,
-                    "items": [
-                        {
-                            "part": item.part,
-                            "key": item.key,
-                            "property": item.property,
-                            "value": item.value,
-                            "present": present,
-                        }
-                        for item, present in difference.items
-                    ],
-                    "sick_with": difference.column.sick_with,
-                    "sick": difference.column.sick,
-                    "healthy_with": difference.column.healthy_with,
-                    "healthy": difference.column.healthy,
-                    "log_odds": difference.column.log_odds,
-                    "log_odds_low": difference.column.low,
-                    "lift": difference.column.lift,
-                    "p": difference.column.p,
-                    "q": difference.column.q,
-                    "p_max": difference.column.p_max,
-                }
-                for difference in comparison.differences[:limit]
-            ],
+            "differences": [_as_json(each) for each in comparison.differences[:limit]],
             "problems": list(self.problems),
         }
+
+
+def _as_json(difference: drift.Difference) -> dict[str, object]:
+    column = dataclasses.asdict(difference.column)
+    column["log_odds_low"] = column.pop("low")
+    items = [{**item._asdict(), "present": present} for item, present in difference.items]
+    return {**column, "stands": difference.is_significant, "items": items}
 
 
 def compare(home: pathlib.Path, sick: Collection[str] = (), kind: str = "") -> Drift:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     from overnight.model.event import Event
 
-__all__ = ["Gap", "Listing", "Request", "follow", "list_events", "resolve_hosts"]
-
 SCHEMA = "overnight.events/1"
 POLL_SECONDS = 0.5
+EVER = 1 << 62
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,42 +72,33 @@ class Listing:
         }
 
 
-class _Filter:
-    """The parts of a request that the reader does not apply itself."""
-
-    def __init__(self, request: Request) -> None:
-        if request.severity not in tuple(Severity):
-            raise errors.UsageError(
-                f"no severity {request.severity!r}",
-                why="it is not one of the three severities",
-                todo=f"one of {', '.join(Severity)}",
-            )
-        self._rank = Severity(request.severity).rank
-        self._cores = set(windows.parse_cores(request.core))
-        self._id = request.event_id
-
-    def accepts(self, event: Event) -> bool:
-        return (
-            Severity.of(event.severity).rank >= self._rank
-            and (not self._cores or event.core in self._cores)
-            and (not self._id or event.id == self._id)
+def _make_filter(request: Request) -> Callable[[Event], bool]:
+    """Return the parts of a request that the reader does not apply itself."""
+    if request.severity not in tuple(Severity):
+        raise errors.UsageError(
+            f"no severity {request.severity!r}",
+            why="it is not one of the three severities",
+            todo=f"one of {', '.join(Severity)}",
         )
+    rank = Severity(request.severity).rank
+    cores = windows.parse_cores(request.core)
+    return lambda event: (
+        Severity.of(event.severity).rank >= rank
+        and (not cores or event.core in cores)
+        and (not request.event_id or event.id == request.event_id)
+    )
 
 
 def list_events(request: Request) -> Listing:
     """Return the stored events; raise CannotError where an event or host that was named is missing."""
-    chosen = _Filter(request)
+    accepts = _make_filter(request)
     ring = rings.Reader(request.home)
-    hosts = resolve_hosts(request)
+    hosts = resolve_hosts(request.home, request.hosts)
     window = _window(ring, hosts, request.begin, request.end)
     stored = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
-    events = tuple(filter(chosen.accepts, stored))
+    events = tuple(filter(accepts, stored))
     if request.event_id and not events:
-        raise errors.CannotError(
-            f"no event {request.event_id!r}",
-            why="it was not recorded, or is older than what is kept",
-            todo="overnight events   lists all events",
-        )
+        raise _no_event(request.event_id)
     gaps = tuple(
         Gap(host, gap.begin_us, gap.end_us, gap.why)
         for host in hosts
@@ -122,46 +112,59 @@ def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Eve
 
     Returns when `stop` is set.
     """
-    chosen = _Filter(request)
+    accepts = _make_filter(request)
     ring = rings.Reader(request.home)
-    hosts = resolve_hosts(request)
+    hosts = resolve_hosts(request.home, request.hosts)
     begin = time.time_ns() // 1000
     seen: dict[str, Event] = {}
     while not stop.is_set():
         now = time.time_ns() // 1000
         for event in ring.events(begin, now + times.SECOND_US, hosts, request.kinds or None):
             before = seen.get(event.id)
-            if chosen.accepts(event) and event != before:
+            if accepts(event) and event != before:
                 seen[event.id] = event
                 yield event, before
         stop.wait(POLL_SECONDS)
 
 
-def resolve_hosts(request: Request) -> tuple[str, ...]:
-    """Return the hosts of a request; raise CannotError where one has no signals."""
-    known = rings.Reader(request.home).hosts()
+def find_event(home: pathlib.Path, event_id: str, hosts: tuple[str, ...] | None = None) -> Event:
+    """Return the event of that id; raise CannotError if it is not stored."""
+    for event in rings.Reader(home).events(-EVER, EVER, hosts):
+        if event.id == event_id and event_id:
+            return event
+    raise _no_event(event_id)
+
+
+def _no_event(event_id: str) -> errors.CannotError:
+    return errors.CannotError(
+        f"no event {event_id!r} is stored",
+        why="it was not recorded, or is older than what is kept",
+        todo="overnight events -O json   lists the ids of stored events",
+    )
+
+
+def resolve_hosts(home: pathlib.Path, hosts: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return these hosts, or all that are recorded; raise CannotError where one has no signals."""
+    known = rings.Reader(home).hosts()
     if not known:
         raise errors.CannotError(
-            f"no signals are recorded under {request.home}",
-            why="overnight record has not run with this data home",
-            todo="overnight record --signals-only --for 10m",
+            f"no signals are recorded under {home}",
+            why="overnight record, which records signals and events, has not run with this data home",
+            todo="overnight record --for 12h, overnight record --signals-only --for 10m, or overnight diagnose BUNDLE",
         )
-    for name in request.hosts:
+    for name in hosts:
         if name not in known:
             raise errors.CannotError(
                 f"no signals of host {name!r} are recorded",
                 why=f"recorded hosts: {', '.join(known)}",
                 todo="choose one of these with --host",
             )
-    return request.hosts or known
+    return hosts or known
 
 
 def _window(ring: rings.Reader, hosts: tuple[str, ...], begin: str, end: str) -> Window:
     """Return the window between two texts; without them from the epoch to a second from now."""
-    now = time.time_ns() // 1000
     extents = [extent for host in hosts if (extent := ring.extent(host))]
     origin = min((first for first, _ in extents), default=0)
-    first = times.parse_instant(begin, now_us=now, origin_us=origin) if begin else 0
-    base = first if end.startswith("+") else origin
-    last = times.parse_instant(end, now_us=now, origin_us=base) if end else now + times.SECOND_US
-    return Window(first, last)
+    everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
+    return windows.parse_window(begin, end, everything, origin)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,15 +14,10 @@ if TYPE_CHECKING:
     from overnight.app import pages
     from overnight.model.selection import Coverage
 
-__all__ = ["FlameGraph", "Node", "Request", "draw_flame_graph", "make_page"]
-
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    home: pathlib.Path
-    query: windows.Query
+class Request(windows.Request):
     reverse: bool = False  # callers below each function
-    marks: tuple[str, ...] = ()  # TIME[=TEXT], for the page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +33,6 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class FlameGraph:
-    """The tree and the samples it was built from."""
-
     samples: windows.Samples
     tree: flame.FlameTree
 
@@ -68,20 +60,13 @@ class FlameGraph:
 
 
 def draw_flame_graph(request: Request) -> FlameGraph:
-    samples = windows.open_samples(request.home, request.query)
-    tree = flame.flame(
-        samples.reader,
-        samples.window,
-        samples.selection,
-        hosts=samples.hosts,
-        reverse=request.reverse,
-    )
-    return FlameGraph(samples, tree)
+    samples = windows.open_samples(request)
+    return FlameGraph(samples, samples.ask(flame.flame, reverse=request.reverse))
 
 
 def make_page(request: Request) -> pages.Writer:
     """Return the viewer page, opened on the flame graph of the window."""
     from overnight.app import pages
 
-    samples = windows.open_samples(request.home, request.query)
+    samples = windows.open_samples(request)
     return pages.make_page(samples, request.marks, callers=request.reverse)

@@ -9,13 +9,11 @@ from overnight.model.flame import Folded, Frame, FrameKind, Node
 if TYPE_CHECKING:
     from overnight.queries import flame, reader
 
-__all__ = ["fold"]
-
 
 def fold(
     source: reader.Reader, tree: flame.FlameTree, title: str, cores: tuple[int, ...] = ()
 ) -> Folded:
-    """Add what the writers show beside the stacks. The process is each stack's first frame."""
+    """Add what the writers show beside the stacks."""
     coverage = tree.coverage
     touched = source.touched(coverage.hosts, coverage.window)
     meta = source.meta(touched[0]) if touched else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from overnight import errors
@@ -15,21 +14,16 @@ from overnight.reports.pictures import heatmap as picture
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["SCHEMA", "Heatmap", "Request", "draw_heatmap", "make_page"]
-
 SCHEMA = "overnight.heatmap/1"
 PAGE_MODES = ("busy", "kernel")
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    home: pathlib.Path
-    query: windows.Query
+class Request(windows.Request):
     by: Literal["core", "offset"] = "core"
     mode: str = "busy"  # busy, kernel, softirq or idle
     step_us: int = SECOND_US  # by core: a column's length
     rows: int = 50  # by offset: parts of a second
-    marks: tuple[str, ...] = ()  # TIME[=TEXT]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,32 +52,18 @@ class Heatmap:
 
 
 def draw_heatmap(request: Request) -> Heatmap:
-    samples = windows.open_samples(request.home, request.query)
+    samples = windows.open_samples(request)
     marks = pages.find_marks(samples, request.marks)
     if request.by == "core":
-        cells = heatmap.by_core(
-            samples.reader,
-            samples.window,
-            samples.selection,
-            hosts=samples.hosts,
-            step_us=request.step_us,
-            mode=request.mode,
-        )
+        cells = samples.ask(heatmap.by_core, step_us=request.step_us, mode=request.mode)
     else:
-        cells = heatmap.by_offset(
-            samples.reader,
-            samples.window,
-            samples.selection,
-            hosts=samples.hosts,
-            rows=request.rows,
-            mode=request.mode,
-        )
+        cells = samples.ask(heatmap.by_offset, rows=request.rows, mode=request.mode)
     return Heatmap(samples, cells, marks)
 
 
 def make_page(request: Request) -> pages.Writer:
     """Return the viewer page, opened on the heatmap with nothing selected."""
-    samples = windows.open_samples(request.home, request.query)
+    samples = windows.open_samples(request)
     if request.mode not in PAGE_MODES:
         raise errors.UsageError(
             f"a page cannot show {request.mode} samples",

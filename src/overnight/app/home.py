@@ -7,8 +7,6 @@ import pathlib
 
 from overnight import errors
 
-__all__ = ["data_home", "need_writable"]
-
 
 def data_home(chosen: pathlib.Path | None = None) -> pathlib.Path:
     """Return the data home without creating it."""

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING
 from overnight import app, errors
 from overnight.ingest import formats
 from overnight.sources import processes
-from overnight.store import capture, segments, writer
+from overnight.store import capture, writer
 
 if TYPE_CHECKING:
     from overnight.ingest import perfdata
 
-__all__ = ["ImportReport", "Imported", "format_names", "import_files"]
-
 PERFDATA = "perf.data"
+CHECK_PATH = "check the path and its permissions"
 
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """One imported file."""
-
     path: str
     format: str
     host: str
@@ -76,7 +73,7 @@ def import_files(
             else:
                 samples = _readers()[form].read(path, host)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise errors.unreadable(path, error, CHECK_PATH) from error
         yield _store(home, path, form, samples)
 
 
@@ -88,16 +85,8 @@ def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symb
     try:
         text = kallsyms.read_bytes() if kallsyms else None
     except OSError as error:
-        raise _unreadable(kallsyms or root, error) from error
+        raise errors.unreadable(kallsyms, error, CHECK_PATH) from error
     return perfdata.foreign_symbols(text, root)
-
-
-def _unreadable(path: pathlib.Path, error: OSError) -> errors.CannotError:
-    return errors.CannotError(
-        f"{path} cannot be read",
-        why=error.strerror or str(error),
-        todo="check the path and its permissions",
-    )
 
 
 def _readers() -> dict[str, formats.Reader]:
@@ -105,7 +94,6 @@ def _readers() -> dict[str, formats.Reader]:
 
 
 def format_names() -> tuple[str, ...]:
-    """Every value of --format."""
     return (PERFDATA, *_readers())
 
 
@@ -113,7 +101,7 @@ def _recognise(path: pathlib.Path) -> str:
     try:
         head = formats.read_head(path)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise errors.unreadable(path, error, CHECK_PATH) from error
     if head.startswith(b"PERFILE2"):
         return PERFDATA
     for name, module in _readers().items():
@@ -127,7 +115,6 @@ def _recognise(path: pathlib.Path) -> str:
 
 
 def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.Capture) -> Imported:
-    written: tuple[segments.Segment, ...] = ()
     try:
         written = writer.write_capture(home, samples, source=path.name)
     except OSError as error:

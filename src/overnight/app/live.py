@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Event
 
-__all__ = ["Board", "CoreStrip", "ProcessLoad", "View", "start_loop"]
-
 # Those that a screen shows or that make events; the rest is left to the recorder.
 SIGNALS = frozenset(
     {
@@ -57,8 +55,6 @@ class ProcessLoad:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Everything that a screen shows at one moment."""
-
     host: str
     time_us: int
     seconds: int
@@ -222,8 +218,7 @@ def start_loop(
         log=log,
         root=root,
     )
-    thread = threading.Thread(
-        target=recorder_loop.RecorderLoop(parts).run, args=(stop,), daemon=True
-    )
+    run = recorder_loop.RecorderLoop(parts).run
+    thread = threading.Thread(target=run, args=(stop,), daemon=True)
     thread.start()
     return thread

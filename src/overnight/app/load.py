@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from overnight import errors
 from overnight import load as workload_api
@@ -19,46 +19,44 @@ if TYPE_CHECKING:
     from overnight.load import constancy, measurement, runner
     from overnight.model.load import Load
 
-__all__ = ["Listing", "Progress", "Request", "format_figures", "list_loads", "parse_share", "run"]
+    Check: TypeAlias = constancy.Check
+    Outcome: TypeAlias = runner.Outcome
+    Second: TypeAlias = measurement.Second
+
+
+Options: TypeAlias = workload_api.Options
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Which load to run and where; None means the workload's default, as in `load.Options`."""
-
     workload: str
+    options: Options = Options()  # noqa: RUF009 - frozen
+    cores: str = ""  # CPU list; empty: all allowed cores but the first
     home: pathlib.Path | None = None  # where the figures are stored
     seconds: float | None = 600.0  # None: until the trials are done, or it is stopped
     warm_up: float = 5.0
-    cores: str = ""  # CPU list; empty: all allowed cores but the first
-    name: str = ""
-    seed: int = 1
-    duty: float | None = None
-    rate: float | None = None
-    size: int | None = None
-    trials: int | None = None
-    steps: int | None = None
-    backend: str | None = None
-    orchestrator: str | None = None
-    veth: bool = False
-    stressor: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
     """The latest second, the verdict so far, and the workload's figures, each with name and unit."""
 
-    second: measurement.Second
+    second: Second
     verdict: constancy.Verdict
     figures: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Listing:
-    """What can be run, and what ran."""
-
     workloads: dict[str, str]  # name: what it does
     loads: tuple[Load, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "schema": "overnight.loads/1",
+            "workloads": [{"name": name, "about": about} for name, about in self.workloads.items()],
+            "loads": [past.as_json() for past in self.loads],
+        }
 
 
 def list_loads(home: pathlib.Path) -> Listing:
@@ -68,16 +66,11 @@ def list_loads(home: pathlib.Path) -> Listing:
 
 def run(
     request: Request, stop: threading.Event, on_second: Callable[[Progress], None] = lambda _: None
-) -> runner.Outcome:
+) -> Outcome:
     """Run a load until its end or until `stop` is set; undo first what a killed run left."""
     from overnight.load import runner  # numpy: listing loads does without it
 
-    fields = {
-        field.name: getattr(request, field.name)
-        for field in dataclasses.fields(workload_api.Options)
-        if field.name != "cores"
-    }
-    options = workload_api.Options(cores=runner.choose_cores(request.cores), **fields)
+    options = dataclasses.replace(request.options, cores=runner.choose_cores(request.cores))
     metrics = workloads.find(request.workload).metrics(options)
     if request.home is not None:
         homes.need_writable(request.home)
@@ -107,10 +100,7 @@ def run(
     return outcome
 
 
-def format_figures(
-    metrics: tuple[workload_api.Metric, ...], second: measurement.Second
-) -> list[str]:
-    """Format the workload's figures of one second, each with name and unit."""
+def format_figures(metrics: tuple[workload_api.Metric, ...], second: Second) -> list[str]:
     from overnight.load import constancy
 
     units = {metric.name: metric.unit for metric in metrics}

@@ -18,33 +18,13 @@ if TYPE_CHECKING:
     Point = sizing.Point
     Sizing = sizing.Sizing
 
-__all__ = [
-    "FEWEST_CLAIMS",
-    "GivenDemand",
-    "MeasuredDemand",
-    "SizeRequest",
-    "SizeResult",
-    "describe_assumptions",
-    "measure_demand",
-    "size_pool",
-]
-
 # From fewer the rate is not known to a factor of 1.5: the interval of 20 claims is 0.61 to 1.54 of it.
-FEWEST_CLAIMS = 20
-
-
-@dataclasses.dataclass(frozen=True)
-class GivenDemand:
-    """What the operator gave, which is not measured."""
-
-    claims_per_minute: float | None = None
-    warm_up_s: float | None = None
-    burst: bursts.Burst | None = None
+MIN_CLAIMS = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SizeRequest:
-    """What to size: given numbers, and the pool whose history fills in the rest."""
+    """Given numbers, and the pool whose history fills in the rest."""
 
     claims_per_minute: float | None = None
     warm_up_s: float | None = None
@@ -59,8 +39,6 @@ class SizeRequest:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredDemand:
-    """The demand on a pool: what was measured, and what was assumed."""
-
     pool: Pool
     past: Past
     measured: history.Measurement
@@ -70,9 +48,7 @@ class MeasuredDemand:
     assumed: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Return `measured` of `overnight pool size --pool NAME -O json`."""
-        measured = self.measured
-        warm_up = measured.warm_up
+        measured, warm_up = self.measured, self.measured.warm_up
         return {
             "pool": self.pool.name,
             "target_size": self.pool.target_size,
@@ -99,7 +75,6 @@ class SizeResult:
     measured: MeasuredDemand | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return `overnight pool size -O json`."""
         return self.sizing.as_json(self.measured.as_json() if self.measured else None)
 
 
@@ -114,56 +89,37 @@ def size_pool(
     from overnight.pools import bursts
     from overnight.pools import sizing as sizes
 
-    given = GivenDemand(
-        request.claims_per_minute,
-        request.warm_up_s,
-        None if request.burst is None else bursts.Burst(*request.burst),
-    )
-    measured = None
+    rate, warm_up_s, measured = request.claims_per_minute, request.warm_up_s, None
+    burst = bursts.Burst(*request.burst) if request.burst else bursts.SINGLE
     if request.pool:
-        plane = pools.open_plane(home, url)
-        measured = measure_demand(
-            plane, request.pool, given, over_s=request.over_s, interval_s=request.interval_s
-        )
-        given = GivenDemand(measured.claims_per_minute, measured.warm_up_s, measured.burst)
-    if given.claims_per_minute is None or given.warm_up_s is None:
+        measured = measure_demand(pools.open_plane(home, url), request)
+        rate, warm_up_s, burst = measured.claims_per_minute, measured.warm_up_s, measured.burst
+    if rate is None or warm_up_s is None:
         raise errors.UsageError(
             "the demand is not known",
             why="sizing needs claims a minute and the warm-up time: given, or measured from a pool",
             todo="overnight pool size --pool POOL, or --claims-per-minute 4 --warmup 90s",
         )
     demand = sizes.Demand(
-        given.claims_per_minute,
-        given.warm_up_s,
-        request.interval_s,
-        request.miss,
-        given.burst or bursts.SINGLE,
-        request.callers,
+        rate, warm_up_s, request.interval_s, request.miss, burst, request.callers,
         request.cost_per_host_hour,
-    )
+    )  # fmt: skip
     with progress or contextlib.nullcontext():
         return SizeResult(sizes.size(demand), measured)
 
 
-def measure_demand(
-    plane: control.ControlPlane,
-    name: str,
-    given: GivenDemand,
-    *,
-    over_s: float,
-    interval_s: float = 60.0,
-) -> MeasuredDemand:
+def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> MeasuredDemand:
     """Measure the demand on a pool; given values take precedence."""
-    from overnight.pools import history
+    from overnight.pools import bursts, history
 
-    if not 1 <= over_s <= 366 * 86400:
+    if not 1 <= request.over_s <= 366 * 86400:
         raise errors.UsageError(
-            f"--over must be between 1s and 366d (got {over_s:g}s)",
+            f"--over must be between 1s and 366d (got {request.over_s:g}s)",
             why="the history is read over that time",
             todo="write it like --over 8h",
         )
-    past = plane.past(name, int(over_s))
-    pool = plane.show(name, recent=1).pool
+    past = plane.past(request.pool, int(request.over_s))
+    pool = plane.show(request.pool, recent=1).pool
     measured = history.measure(
         history.History(
             past.begin_us / 1e6,
@@ -171,12 +127,12 @@ def measure_demand(
             [at / 1e6 for at in past.asked_us],
             [max(1e-6, took / 1e6) for took in past.warm_ups_us],
         ),
-        interval_s=interval_s,
+        interval_s=request.interval_s,
     )
-    rate = given.claims_per_minute
+    rate = request.claims_per_minute
     if rate is None:
         rate = _require_rate(pool, measured)
-    warm_up = given.warm_up_s
+    warm_up = request.warm_up_s
     if warm_up is None:
         if measured.warm_up is None:
             raise errors.CannotError(
@@ -185,35 +141,33 @@ def measure_demand(
                 todo=f"use --warmup 90s, or fill the pool once: overnight pool replenish {pool.name}",
             )
         warm_up = measured.warm_up.mean
-    burst = given.burst or history.burst(measured)
-    return MeasuredDemand(
-        pool, past, measured, rate, warm_up, burst, describe_assumptions(given, measured)
-    )
+    burst = bursts.Burst(*request.burst) if request.burst else history.burst(measured)
+    assumed = describe_assumptions(request, measured)
+    return MeasuredDemand(pool, past, measured, rate, warm_up, burst, assumed)
 
 
 def _require_rate(pool: Pool, measured: history.Measurement) -> float:
     from overnight.model import times
 
-    if measured.claims >= FEWEST_CLAIMS:
+    if measured.claims >= MIN_CLAIMS:
         return measured.claims_per_minute
     raise errors.CannotError(
         f"pool {pool.name} has too little history: {measured.claims} claims in "
         f"{times.format_duration(measured.watched_s)}",
         why=f"the rate may be anywhere from {measured.low:.2g} to {measured.high:.2g} claims a minute; "
-        f"at least {FEWEST_CLAIMS} claims are needed",
+        f"at least {MIN_CLAIMS} claims are needed",
         todo="wait for more claims, look further back with --over, or use --claims-per-minute 4",
     )
 
 
-def describe_assumptions(given: GivenDemand, measured: history.Measurement) -> tuple[str, ...]:
-    """Return what the numbers assume, as text."""
+def describe_assumptions(given: SizeRequest, measured: history.Measurement) -> tuple[str, ...]:
     texts = ["future claims are like the measured ones"]
     if given.claims_per_minute is not None:
         texts[0] = f"{given.claims_per_minute:g} claims a minute (given)"
     if given.warm_up_s is not None:
         texts.append(f"a warm-up of {given.warm_up_s:g} s (given)")
     if given.burst is not None:
-        texts.append(f"bursts of {given.burst.mean:g} (given)")
+        texts.append(f"bursts of {given.burst[0]:g} (given)")
     elif not measured.bursty:
         too_short = "" if measured.can_tell_bursts else " (the history is too short to show bursts)"
         texts.append("claims arrive one by one" + too_short)

@@ -28,8 +28,6 @@ from overnight.sources.perf import command, events
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["CoreWatch", "Options", "Progress", "flight_recorder_arguments", "record"]
-
 STRIP_SECONDS = 120
 
 
@@ -63,44 +61,39 @@ class CoreWatch:
         self._first: dict[int, cpu.CpuTimes] = {}
         self._last: dict[int, cpu.CpuTimes] = {}
         self._peak: dict[int, tuple[float, float]] = {}
-        self._strip: dict[int, collections.deque[float]] = {}
+        self._strip: dict[int, collections.deque[float]] = collections.defaultdict(
+            lambda: collections.deque(maxlen=STRIP_SECONDS)
+        )
 
     def update(self, cores: tuple[cpu.CpuTimes, ...]) -> tuple[int, float]:
         """Add a reading; return the busiest core since the last one and its percent."""
         busiest = (-1, 0.0)
         for now in cores:
-            self._first.setdefault(now.core, now)
             before = self._last.get(now.core)
-            # Two readings within a clock tick say nothing.
-            if before is not None and now.total - before.total > 0.05:
-                total = now.total - before.total
-                busy = 100 * (now.busy - before.busy) / total
-                kernel = 100 * (now.kernel - before.kernel) / total
-                peak = self._peak.get(now.core, (0.0, 0.0))
-                self._peak[now.core] = (max(peak[0], busy), max(peak[1], kernel))
-                self._strip.setdefault(now.core, collections.deque(maxlen=STRIP_SECONDS)).append(
-                    busy
-                )
-                busiest = max(busiest, (now.core, busy), key=lambda core: core[1])
-            elif before is not None:
+            if before is None:
+                self._first[now.core] = self._last[now.core] = now
                 continue
+            total = now.total - before.total
+            if total <= 0.05:  # two readings within a clock tick say nothing
+                continue
+            busy = 100 * (now.busy - before.busy) / total
+            kernel = 100 * (now.kernel - before.kernel) / total
+            busy_peak, kernel_peak = self._peak.get(now.core, (0.0, 0.0))
+            self._peak[now.core] = (max(busy_peak, busy), max(kernel_peak, kernel))
+            self._strip[now.core].append(busy)
             self._last[now.core] = now
+            busiest = max(busiest, (now.core, busy), key=lambda core: core[1])
         return busiest
 
     def summary(self) -> tuple[CoreSummary, ...]:
         """Summarize every core that was read twice."""
         summaries = []
-        for core, peak in sorted(self._peak.items()):
+        for core, (busy_peak, kernel_peak) in sorted(self._peak.items()):
             whole = self._last[core].total - self._first[core].total
-            used = self._last[core].busy - self._first[core].busy
+            mean = 100 * (self._last[core].busy - self._first[core].busy) / whole
+            strip = tuple(round(value, 1) for value in self._strip[core])
             summaries.append(
-                CoreSummary(
-                    core=core,
-                    busy_mean=round(100 * used / whole, 1) if whole else 0.0,
-                    busy_peak=round(peak[0], 1),
-                    kernel_peak=round(peak[1], 1),
-                    busy=tuple(round(value, 1) for value in self._strip[core]),
-                )
+                CoreSummary(core, round(mean, 1), round(busy_peak, 1), round(kernel_peak, 1), strip)
             )
         return tuple(summaries)
 
@@ -129,29 +122,35 @@ def record(
     """
     chosen, no_stacks = _choose(options.recorder) if options.profiles else (None, "")
     watch = CoreWatch()
-    begin_us = time.time_ns() // 1000
-    begin = time.monotonic()
     problems: list[str] = []
+    profile = cost = None
     with contextlib.ExitStack() as stack:
         flight = recorder_processes.FlightRecorder()
         if options.signals:
             flight = stack.enter_context(
                 recorder_processes.run_flight_recorder(options.home, problems, *options.agent)
             )
+        begin_us, begin = time.time_ns() // 1000, time.monotonic()
         watch.update(cpu.read_cpu())
         if chosen is None:
             _watch_cores(options.seconds, stop, watch, on_progress)
-            gaps = [no_stacks] if no_stacks else []
-            recording = _result(
-                options, begin_us, time.monotonic() - begin, watch, gaps=tuple(gaps)
-            )
+            seconds, gaps = time.monotonic() - begin, [no_stacks] if no_stacks else []
         else:
-            recording = _record_stacks(options, chosen, stop, watch, on_progress)
-    return dataclasses.replace(
-        recording,
-        gaps=(*recording.gaps, *problems),
+            summary, cost, gaps = _record_stacks(options, chosen, stop, watch, on_progress)
+            seconds = summary.seconds
+            profile = _read_profile(options, chosen, begin_us, summary)
+    return Recording(
+        host=platform.node(),
+        home=str(options.home),
+        begin_us=begin_us,
+        end_us=begin_us + round(seconds * 1e6),
+        seconds=round(seconds, 3),
+        cores=watch.summary(),
+        profile=profile,
+        cost=cost,
+        gaps=(*gaps, *problems),
         signals=flight.summary,
-        events=_read_events(options, recording) if options.signals else (),
+        events=_read_events(options, begin_us) if options.signals else (),
     )
 
 
@@ -161,8 +160,7 @@ def _record_stacks(
     stop: threading.Event,
     watch: CoreWatch,
     on_progress: Callable[[Progress], None],
-) -> Recording:
-    begin_us = time.time_ns() // 1000
+) -> tuple[profiler.Summary, Cost, list[str]]:
     begin = time.monotonic()
     folder = spool_paths.spool_folder(options.home)
     _make_folder(folder)
@@ -200,21 +198,15 @@ def _record_stacks(
         f"{(gap.end_ns - gap.begin_ns) / 1e9:.1f} s without samples: {gap.why}"
         for gap in summary.gaps
     ]
-    profile = _read_profile(options, chosen, begin_us, len(summary.segments), summary.lost)
-    return _result(
-        options, begin_us, summary.seconds, watch,
-        gaps=(*gaps, *problems), profile=profile, cost=cost,
-    )  # fmt: skip
+    return summary, cost, gaps + problems
 
 
-def _read_events(options: Options, recording: Recording) -> tuple[Event, ...]:
+def _read_events(options: Options, begin_us: int) -> tuple[Event, ...]:
     from overnight.store.ring import reader
 
-    return reader.Reader(options.home).events(
-        recording.begin_us - SECOND_US,
-        time.time_ns() // 1000 + SECOND_US,
-        (platform.node() or "host",),
-    )
+    end_us = time.time_ns() // 1000 + SECOND_US
+    hosts = (platform.node() or "host",)
+    return reader.Reader(options.home).events(begin_us - SECOND_US, end_us, hosts)
 
 
 def _choose(wanted: str) -> tuple[str | None, str]:
@@ -265,7 +257,7 @@ def _stored(options: Options) -> int:
 
 
 def _read_profile(
-    options: Options, recorder: str, begin_us: int, count: int, lost: int
+    options: Options, recorder: str, begin_us: int, summary: profiler.Summary
 ) -> Profile | None:
     from overnight.queries import reader, top
     from overnight.store import segments
@@ -279,10 +271,10 @@ def _read_profile(
     return Profile(
         recorder=recorder,
         frequency=options.frequency,
-        segments=count,
+        segments=len(summary.segments),
         samples=busiest.coverage.samples,
         idle_samples=busiest.coverage.idle,
-        lost=lost,
+        lost=summary.lost,
         processes=tuple(
             ProcessShare(
                 process=row.name,
@@ -293,27 +285,4 @@ def _read_profile(
             )
             for row in busiest.rows
         ),
-    )
-
-
-def _result(
-    options: Options,
-    begin_us: int,
-    seconds: float,
-    watch: CoreWatch,
-    *,
-    gaps: tuple[str, ...],
-    profile: Profile | None = None,
-    cost: Cost | None = None,
-) -> Recording:
-    return Recording(
-        host=platform.node(),
-        home=str(options.home),
-        begin_us=begin_us,
-        end_us=begin_us + round(seconds * 1e6),
-        seconds=round(seconds, 3),
-        cores=watch.summary(),
-        profile=profile,
-        cost=cost,
-        gaps=gaps,
     )

@@ -12,24 +12,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from overnight import errors, rehearsals
-from overnight.app import bundles, event_diagnosis, report_material, scoreboard
+from overnight.app import bundles, diagnose, scoreboard
 from overnight.app import home as homes
 from overnight.model.truth import Truth
 from overnight.rehearsals import victim
-from overnight.reports import diagnosis
-from overnight.reports.diagnosis import html
-
-__all__ = ["FOLDER", "find_recorded", "replay", "save"]
 
 FOLDER = pathlib.Path(rehearsals.__file__).parent / "recorded"
 
 
 def find_recorded(name: str, folder: pathlib.Path = FOLDER) -> pathlib.Path | None:
-    """Return the shipped bundle of a rehearsal, if there is one."""
     path = folder / f"{name}{bundles.SUFFIX}"
     return path if path.is_file() and path.with_suffix(".json").is_file() else None
 
 
+COPIED = ("scenario", "seed", "brief", "run", "facts", "events")
 # Fields that replay does not read: where it was, and the verdict, which is reached again.
 LEFT_OUT = ("verdict", "home", "report", "problems", "leftovers", "others", "missed")
 
@@ -54,38 +50,29 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
     recorded: dict[str, Any] = json.loads(bundle.with_suffix(".json").read_text())
     expected = Truth.from_json(recorded["expected"])
     began = time.monotonic()
-    with bundles.open_temporarily(bundle) as opened:
-        assert opened.home is not None
-        event = event_diagnosis.choose_event(opened.home, opened.header.event or "last")
-        verdict, case = event_diagnosis.diagnose(opened.home, event)
-        material = report_material.gather(case, verdict) if case is not None else diagnosis.EMPTY
+    diagnosis = diagnose.diagnose(diagnose.Request(home, bundle))
+    verdict = diagnosis.verdict
     folder = home / "rehearsals" / f"{recorded['scenario']}-replayed"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     report = folder / "report.html"
     with report.open("wb") as file:
-        html.write(verdict, file, material)
+        diagnosis.write("html", file)
     problems = expected.problems(verdict)
-    claimed = {step.kind for step in verdict.chain.steps} if verdict.chain else set()
     return scoreboard.Outcome(
-        scenario=recorded["scenario"],
-        seed=recorded["seed"],
-        brief=recorded["brief"],
-        run=recorded["run"],
+        **{name: recorded[name] for name in COPIED},
         correct=not problems,
         rank=expected.rank(verdict),
         event_to_verdict_s=None,  # no event here; `seconds` is the diagnosis alone
         seconds=round(time.monotonic() - began, 1),
         verdict=verdict,
         problems=tuple(problems),
-        missed=tuple(kind for kind, _ in expected.chain if kind not in claimed),
+        missed=expected.missed(verdict),
         expected=expected,
-        facts=recorded["facts"],
         victim=victim.Status(**recorded["victim"]),
-        events=recorded["events"],
         leftovers=(),
         others=(),
         home=folder,
         report=report,
         replayed=True,
-        material=material,
+        material=diagnosis.material,
     )

@@ -12,10 +12,9 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from overnight.model.recording import Signals
-
-__all__ = ["FlightRecorder", "IngestProcess", "run_flight_recorder", "run_ingest"]
 
 INGEST_SECONDS = 600
 AGENT_SECONDS = 30
@@ -101,16 +100,13 @@ def run_flight_recorder(
             problems.append(f"the flight recorder failed: {why[-300:]}")
 
 
-def _parse_summary(summary: dict[str, object], problems: list[str]) -> Signals:
-    seconds = max(1e-9, float(str(summary["seconds"])))
-    dropped = int(str(summary["dropped"]))
-    if dropped:
+def _parse_summary(summary: dict[str, Any], problems: list[str]) -> Signals:
+    if dropped := summary["dropped"]:
         problems.append(f"{dropped} readings were not written (disk full or failing)")
-    missing = summary["problems"]
     return Signals(
-        signals=int(str(summary["signals"])),
-        events=int(str(summary["events"])),
-        cpu_percent=round(100 * float(str(summary["cpu_seconds"])) / seconds, 3),
-        rss_bytes=int(str(summary["rss_bytes"])),
-        missing=tuple(map(str, missing)) if isinstance(missing, list) else (),
+        signals=int(summary["signals"]),
+        events=int(summary["events"]),
+        cpu_percent=round(100 * summary["cpu_seconds"] / max(1e-9, summary["seconds"]), 3),
+        rss_bytes=int(summary["rss_bytes"]),
+        missing=tuple(map(str, summary["problems"])),
     )

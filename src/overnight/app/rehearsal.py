@@ -27,12 +27,9 @@ from overnight.store.ring import reader as rings
 from overnight.undo import journal
 
 if TYPE_CHECKING:
+    from overnight.app import diagnose
     from overnight.model.event import Event
     from overnight.model.truth import Truth
-    from overnight.model.verdict import Verdict
-    from overnight.reports import diagnosis
-
-__all__ = ["Progress", "clean", "discover", "find", "rehearse"]
 
 EVENT = "net.driver_reset"
 POLL_SECONDS = 0.25
@@ -55,14 +52,12 @@ class Progress:
 
 def discover() -> tuple[rehearsals.Rehearsal, ...]:
     """Return every rehearsal: REHEARSALS of all modules."""
-    known: list[rehearsals.Rehearsal] = []
-    for module in app.discover(rehearsals):
-        known += getattr(module, "REHEARSALS", ())
+    modules = app.discover(rehearsals)
+    known = [known for module in modules for known in getattr(module, "REHEARSALS", ())]
     return tuple(sorted(known, key=lambda rehearsal: rehearsal.name))
 
 
 def find(name: str) -> rehearsals.Rehearsal:
-    """Return the rehearsal of that name; raises UsageError."""
     known = {rehearsal.name: rehearsal for rehearsal in discover()}
     if name not in known:
         raise errors.UsageError(
@@ -123,7 +118,7 @@ def rehearse(
         ours, others = rehearsal_host.left_behind(
             run_journal.run,
             run.stage.folder,
-            run.targets(),
+            run_journal.targets(),
             before,
             rehearsal_host.take_inventory(),
         )
@@ -134,8 +129,6 @@ def rehearse(
 
 
 class _Run:
-    """The phases of one rehearsal, in order."""
-
     def __init__(
         self,
         rehearsal: rehearsals.Rehearsal,
@@ -167,9 +160,8 @@ class _Run:
         self._last = victims.Status()
         self._recording: rehearsal_host.Recording | None = None
         self._events: tuple[Event, ...] = ()
-        self._verdict: Verdict | None = None
         self._truth: Truth | None = None
-        self._material: diagnosis.Material | None = None
+        self._diagnosis: diagnose.Diagnosis | None = None
         self._took: float | None = None
         self._report: pathlib.Path | None = None
         self._problems: list[str] = []
@@ -177,9 +169,8 @@ class _Run:
 
     def play(self) -> None:
         self.home.mkdir(parents=True, mode=0o700)
-        (self.home / rehearsal_host.MARKER).write_text(
-            json.dumps({"run": self._journal.run}) + "\n"
-        )
+        marker = self.home / rehearsal_host.MARKER
+        marker.write_text(json.dumps({"run": self._journal.run}) + "\n")
         self._journal.write("folder", self.stage.folder)
         self.stage.folder.mkdir()
         self._on_progress(Progress("prepare"))
@@ -291,29 +282,24 @@ class _Run:
         self.stage.ending.clear()
 
     def _diagnose(self) -> None:
-        from overnight.app import event_diagnosis, report_material
-        from overnight.reports import diagnosis
-        from overnight.reports.diagnosis import html
-        from overnight.reports.diagnosis import json as documents
+        from overnight.app import diagnose
 
         self._on_progress(Progress("stop recording"))
         assert self._recording is not None
         self._problems += self._recording.stop()
         self._on_progress(Progress("diagnose"))
         # By its id: the event may have grown since.
-        event_id = self._events[-1].id if self._events else "last"
-        event = event_diagnosis.choose_event(self.home, event_id)
-        self._verdict, case = event_diagnosis.diagnose(self.home, event)
+        event_id = self._events[-1].id if self._events else diagnose.LAST
+        event = diagnose.choose_event(self.home, event_id)
+        verdict, case = diagnose.diagnose_event(self.home, event)
         if event is not None:
             self._took = time.time() - event.time_us / times.SECOND_US
-        self._material = (
-            report_material.gather(case, self._verdict) if case is not None else diagnosis.EMPTY
-        )
+        self._diagnosis = diagnose.add_material(verdict, case)
         self._report = self.home / "report.html"
         with self._report.open("wb") as file:
-            html.write(self._verdict, file, self._material)
+            self._diagnosis.write("html", file)
         with (self.home / "verdict.json").open("wb") as file:
-            documents.write(self._verdict, file)
+            self._diagnosis.write("json", file)
 
     def end(self) -> None:
         """Stop the fault, the victim and the recorder, whatever happened."""
@@ -323,37 +309,30 @@ class _Run:
         if self._recording is not None:
             self._recording.stop()
 
-    def targets(self) -> list[str]:
-        """Return the targets of all recorded changes."""
-        return self._journal.targets()
-
     def outcome(
         self, seconds: float, left: tuple[str, ...], others: list[str]
     ) -> scoreboard.Outcome:
-        """Compare the verdict with the truth."""
         assert self._truth is not None
-        assert self._verdict is not None
-        problems = self._truth.problems(self._verdict)
+        assert self._diagnosis is not None
+        verdict = self._diagnosis.verdict
+        problems = self._truth.problems(verdict)
         if not self._rehearsal.has_event and self._resets(0):
             problems.append("the victim was reset without a fault")
         if self._rehearsal.has_event and not self._events:
             problems.append("no event occurred")
-        claimed = (
-            {step.kind for step in self._verdict.chain.steps} if self._verdict.chain else set()
-        )
         return scoreboard.Outcome(
             scenario=self._rehearsal.name,
             seed=self.stage.seed,
             brief=self.stage.brief,
             run=self._journal.run,
             correct=not problems,
-            rank=self._truth.rank(self._verdict) if not problems or self._events else 0,
+            rank=self._truth.rank(verdict) if not problems or self._events else 0,
             event_to_verdict_s=round(self._took, 2) if self._took is not None else None,
             seconds=round(seconds, 1),
-            verdict=self._verdict,
+            verdict=verdict,
             problems=(*problems, *self._problems, *left),
             disturbances=tuple(self._disturbances),
-            missed=tuple(kind for kind, _ in self._truth.chain if kind not in claimed),
+            missed=self._truth.missed(verdict),
             expected=self._truth,
             facts={
                 "core": self._plan.core,
@@ -367,7 +346,7 @@ class _Run:
             others=tuple(others),
             home=self.home,
             report=self._report,
-            material=self._material,
+            material=self._diagnosis.material,
         )
 
 

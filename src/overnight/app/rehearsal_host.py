@@ -22,21 +22,6 @@ from overnight.sources import cpu
 from overnight.sources.perf import events
 from overnight.undo import journal, operations
 
-__all__ = [
-    "CROWDED",
-    "Crowd",
-    "Inventory",
-    "Plan",
-    "Recording",
-    "alone",
-    "away_from",
-    "check_needs",
-    "draw",
-    "left_behind",
-    "prune",
-    "take_inventory",
-]
-
 MARKER = "rehearsal.json"
 FREQUENCY = 199
 SEGMENT_SECONDS = 5.0
@@ -64,7 +49,6 @@ class Plan:
 
     @property
     def longest(self) -> float:
-        """Maximum duration of the whole rehearsal."""
         strike = self.patience + self.after + self.between + 60
         return self.baseline + self.watch + self.strikes * strike + 60
 
@@ -170,15 +154,12 @@ def away_from(core: int) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Inventory:
-    """The things on this host that a rehearsal may create."""
-
     cgroups: frozenset[str]
     netns: frozenset[str]
     links: frozenset[str]
     mounts: frozenset[str]
-    files: frozenset[str] = (
-        frozenset()
-    )  # with overnight's prefix, in the folders for temporary files
+    # With overnight's prefix, in the folders for temporary files.
+    files: frozenset[str] = frozenset()
 
 
 def take_inventory() -> Inventory:

@@ -16,16 +16,13 @@ if TYPE_CHECKING:
     from overnight import rehearsals
     from overnight.app import scoreboard
 
-__all__ = ["Listed", "Request", "Run", "list_rehearsals", "plan", "run"]
-
+SCHEMA = "overnight.rehearsals/1"
 SEEDS = 1_000_000
 OnProgress = Callable[[rehearsal.Progress], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """Which rehearsals to run, and how."""
-
     home: pathlib.Path
     scenario: str = ""  # empty: all of them
     seed: int | None = None  # None: a random one
@@ -58,28 +55,48 @@ class Listed:
     recorded: bool
 
 
-def list_rehearsals() -> tuple[Listed, ...]:
-    return tuple(
-        Listed(
-            known.name,
-            known.about,
-            tuple(known.needs),
-            recorded_rehearsal.find_recorded(known.name) is not None,
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    rehearsals: tuple[Listed, ...]
+
+    def as_json(self) -> dict[str, object]:
+        rows = [{**dataclasses.asdict(row), "needs": list(row.needs)} for row in self.rehearsals]
+        return {"schema": SCHEMA, "rehearsals": rows}
+
+
+@dataclasses.dataclass(frozen=True)
+class Undone:
+    """Killed runs whose changes were undone."""
+
+    runs: tuple[str, ...]
+
+    def as_json(self) -> dict[str, object]:
+        return {"schema": SCHEMA, "undone": list(self.runs)}
+
+
+def list_rehearsals() -> Listing:
+    return Listing(
+        tuple(
+            Listed(known.name, known.about, tuple(known.needs), _recorded(known) is not None)
+            for known in rehearsal.discover()
         )
-        for known in rehearsal.discover()
     )
+
+
+def clean() -> Undone:
+    return Undone(tuple(rehearsal.clean()))
+
+
+def _recorded(known: rehearsals.Rehearsal) -> pathlib.Path | None:
+    return recorded_rehearsal.find_recorded(known.name)
 
 
 def plan(request: Request) -> tuple[Run, ...]:
     """Return the runs of a request, each with its seed; raises UsageError."""
     if request.scenario:
-        chosen: tuple[rehearsals.Rehearsal, ...] = (rehearsal.find(request.scenario),)
+        chosen = [rehearsal.find(request.scenario)]
     else:
-        chosen = tuple(
-            known
-            for known in rehearsal.discover()
-            if not request.replay or recorded_rehearsal.find_recorded(known.name) is not None
-        )
+        chosen = [each for each in rehearsal.discover() if not request.replay or _recorded(each)]
     first = secrets.randbelow(SEEDS) if request.seed is None else request.seed
     runs = tuple(Run(known, first + number) for number in range(request.repeat) for known in chosen)
     if request.bundle is not None:
@@ -94,7 +111,7 @@ def run(
     on_note: Callable[[str], None],
 ) -> scoreboard.Outcome:
     """Run one rehearsal, or replay a recorded run where this host cannot; `show` gets a title."""
-    recorded = recorded_rehearsal.find_recorded(chosen.name)
+    recorded = _recorded(chosen.rehearsal)
     replay = request.replay
     if not replay:
         try:

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Verdict
     from overnight.queries import case as cases
 
-__all__ = ["focus", "gather"]
-
-LONGEST_INCIDENT_US = 60 * SECOND_US  # a flame graph of more no longer shows the incident
+MAX_INCIDENT_US = 60 * SECOND_US  # a flame graph of more no longer shows the incident
 AROUND_US = 20 * SECOND_US  # so that the strips show how it begins
-LONGEST_STRIPS_US = 180 * SECOND_US  # a column a second stays wide enough to be seen
+MAX_STRIPS_US = 180 * SECOND_US  # a column a second stays wide enough to be seen
 CENSUS_US = 12 * HOUR_US
-MOST_CENSUS = 400
-MOST_EVENTS = 200
-MOST_ROWS = 12
+MAX_CENSUS = 400
+MAX_EVENTS = 200
+MAX_ROWS = 12
 # Labels that distinguish hosts in an incident; the others are in the snapshot.
 LABELS = ("zone", "instance_type", "image", "kernel", "driver", "os")
 _Part = TypeVar("_Part")
@@ -54,7 +52,7 @@ def gather(
         incident=incident,
         baseline=case.baseline,
         cores=part("cores", lambda: case.cores(strips) if case.has_signals(strips) else None),
-        events=part("events", lambda: case.events(strips)[:MOST_EVENTS]) or (),
+        events=part("events", lambda: case.events(strips)[:MAX_EVENTS]) or (),
         lifts=_lifts(verdict.findings),
         census=part("memory cgroups", lambda: _census(case, verdict)) or (),
         fleet=tuple(each for each in verdict.findings if each.detector.startswith("fleet.")),
@@ -64,14 +62,7 @@ def gather(
     if not part("profiles", lambda: case.has_profile(incident)):
         problems.append("flame graph: no stacks were sampled in the incident window")
     else:
-        stacks = part("flame graph", lambda: _stacks(case, core, incident)) or diagnosis.EMPTY
-        material = dataclasses.replace(
-            material,
-            processes=stacks.processes,
-            flame=stacks.flame,
-            compared=stacks.compared,
-            difference=stacks.difference,
-        )
+        material = part("flame graph", lambda: _add_stacks(material, case, incident)) or material
     return dataclasses.replace(material, problems=tuple(dict.fromkeys(problems)))
 
 
@@ -86,11 +77,11 @@ def focus(
     if chosen is None:
         return case.event.core, Window(end - 10 * SECOND_US, end)
     core = -1 if chosen.subject.core is None else chosen.subject.core
-    begin = max(chosen.window.begin_us, case.window.begin_us - LONGEST_INCIDENT_US)
+    begin = max(chosen.window.begin_us, case.window.begin_us - MAX_INCIDENT_US)
     until = min(chosen.window.end_us, case.window.end_us)
     if until <= begin:  # nothing of it is near the event
         return core, Window(end - 10 * SECOND_US, end)
-    return core, Window(max(begin, until - LONGEST_INCIDENT_US), until)
+    return core, Window(max(begin, until - MAX_INCIDENT_US), until)
 
 
 def _foremost(findings: Iterable[Finding], known: knowledge.Knowledge) -> Finding | None:
@@ -107,18 +98,20 @@ def _foremost(findings: Iterable[Finding], known: knowledge.Knowledge) -> Findin
 def _around(window: Window, incident: Window) -> Window:
     begin = min(window.begin_us, incident.begin_us - AROUND_US)
     end = max(window.end_us, incident.end_us)
-    return Window(max(begin, end - LONGEST_STRIPS_US), end)
+    return Window(max(begin, end - MAX_STRIPS_US), end)
 
 
-def _stacks(case: cases.Case, core: int, incident: Window) -> diagnosis.Material:
-    """Read the processes of the core and its flame graph, both compared with the baseline if there is one."""
+def _add_stacks(
+    material: diagnosis.Material, case: cases.Case, incident: Window
+) -> diagnosis.Material:
+    """Add the processes of the core and its flame graph, both compared with the baseline if there is one."""
+    core = material.core
     chosen = Selection(cores=(core,) if core >= 0 else ())
     title = f"{case.host} core {core}" if core >= 0 else case.host
     now = case.flame(incident, chosen)
     folded = folded_stacks.fold(case.profiles, now, title, chosen.cores)
-    material = diagnosis.Material(
-        flame=folded, processes=case.top(incident, chosen, limit=MOST_ROWS)
-    )
+    processes = case.top(incident, chosen, limit=MAX_ROWS)
+    material = dataclasses.replace(material, flame=folded, processes=processes)
     if not case.has_profile(case.baseline):
         return material
     before = case.flame(case.baseline, chosen)
@@ -170,7 +163,7 @@ def _census(case: cases.Case, verdict: Verdict) -> tuple[diagnosis.Census, ...]:
         )
     ]  # fmt: skip
     counts.sort(key=lambda count: count.time_us)
-    each = -(-len(counts) // MOST_CENSUS) or 1
+    each = -(-len(counts) // MAX_CENSUS) or 1
     # Counted from the end: the last one before the event is always among them.
     return tuple(reversed(counts[::-1][::each]))
 

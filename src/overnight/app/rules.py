@@ -13,17 +13,7 @@ from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
 from overnight.sources.kernelrules import matcher, npd, rulefiles
 
-__all__ = [
-    "ImportedRules",
-    "Match",
-    "RuleList",
-    "Trial",
-    "check_rule_file",
-    "import_npd",
-    "list_rules",
-    "try_log",
-]
-
+LISTED = ("name", "kind", "severity", "confidence", "meaning", "family", "origin", "regex", "incident")  # fmt: skip
 # What dmesg, journalctl and syslog put before the message.
 PREFIX = re.compile(
     r"^(?:<\d{1,3}>)?"
@@ -40,20 +30,9 @@ class RuleList:
 
     def as_json(self) -> dict[str, object]:
         listed = [
-            {
-                "name": rule.name,
-                "kind": rule.kind,
-                "severity": rule.severity,
-                "confidence": rule.confidence,
-                "meaning": rule.meaning,
-                "family": rule.family,
-                "origin": rule.origin,
-                "regex": rule.regex,
-                "needles": list(rule.needles),
-                "incident": rule.incident,
-                "fields": dict(rule.fields),
-                "tested": not rule.untested,
-            }
+            {name: getattr(rule, name) for name in LISTED}
+            | {"needles": list(rule.needles), "fields": dict(rule.fields)}
+            | {"tested": not rule.untested}
             for rule in self.rules
         ]
         return {"schema": "overnight.rules/1", "rules": listed}
@@ -61,8 +40,6 @@ class RuleList:
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A line of a log and a rule that matches it."""
-
     line: int
     text: str
     match: matcher.Match
@@ -146,30 +123,19 @@ def import_npd(
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise errors.CannotError(
-            f"{source} cannot be read",
-            why=getattr(error, "strerror", None) or str(error),
-            todo="give the path of a file such as config/kernel-monitor.json",
-        ) from error
+        todo = "give the path of a file such as config/kernel-monitor.json"
+        raise errors.unreadable(source, error, todo) from error
     imported = npd.parse_npd(text, source.name)
     file = target or _rules_folder(home) / f"npd-{source.stem}.toml"
     if imported.rules:
         comment = f"From {source.name}, made for node-problem-detector."
-        _write(file, npd.as_toml(imported.rules, comment))
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            files.write_atomically(file, npd.as_toml(imported.rules, comment), mode=0o644)
+        except OSError as error:
+            raise errors.unwritable(file, error, "choose another file with -o FILE") from error
     names = tuple(rule.name for rule in imported.rules)
     return ImportedRules(file if imported.rules else None, names, imported.problems, imported.notes)
-
-
-def _write(file: pathlib.Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomically(file, text, mode=0o644)
-    except OSError as error:
-        raise errors.CannotError(
-            f"{file} cannot be written",
-            why=error.strerror or str(error),
-            todo="choose another file with -o FILE",
-        ) from error
 
 
 def _rules_folder(home: pathlib.Path) -> pathlib.Path:

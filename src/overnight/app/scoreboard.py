@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.rehearsals import victim as victims
     from overnight.reports import diagnosis
 
-__all__ = ["SCHEMA", "Outcome", "Score", "score"]
-
 SCHEMA = "overnight.rehearsal/1"
 
 
@@ -60,22 +58,14 @@ class Outcome:
 
     def as_json(self) -> dict[str, object]:
         """Schema rehearsal-1."""
-        fields = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "material"
-        }
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del values["material"]
         return {
             "schema": SCHEMA,
-            **fields,
+            **{name: list(v) if isinstance(v, tuple) else v for name, v in values.items()},
             "verdict": documents.document(self.verdict) if self.verdict else None,
             "expected": self.expected.as_json(),
             "victim": self.victim.as_json(),
-            "problems": list(self.problems),
-            "missed": list(self.missed),
-            "leftovers": list(self.leftovers),
-            "others": list(self.others),
-            "disturbances": list(self.disturbances),
             "home": str(self.home),
             "report": str(self.report) if self.report else None,
         }
@@ -88,9 +78,7 @@ class Score:
     right: int  # the true chain was claimed
     ranks: tuple[int, ...]
     event_to_verdict_s: float | None  # median over runs with an event
-    missed: tuple[
-        tuple[str, int], ...
-    ]  # kinds of the true chain that were not claimed, and how often
+    missed: tuple[tuple[str, int], ...]  # kinds that were not claimed, and how often
     wrong: tuple[str, ...]  # distinct problems of wrong verdicts
     left: int  # runs that were not completely undone
 

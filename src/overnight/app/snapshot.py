@@ -18,8 +18,6 @@ from overnight.model.text import printable
 from overnight.sources.image import devices, inventory, kernel, presets, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["cleaned", "default_file", "load", "save", "take"]
-
 VALUE = 4096  # characters of one value; a longer one is cut, and says so
 CUT = re.compile(r"… \(cut: \d+ characters\)\Z")
 GAPS = 500
@@ -31,15 +29,9 @@ NAMED = frozenset({"packages", "units", "modules", "sysctl", "cpu", "memory"})
 Reader = Callable[[trees.Tree, inventory.Gaps], inventory.Part]
 
 
-def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> Snapshot:  # fmt: skip
+def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = None) -> Snapshot:
     """Read everything once; what cannot be read becomes a gap, whatever the host holds."""
-    tree = trees.Tree(root)
-    if not tree.is_folder("/"):
-        raise errors.CannotError(
-            f"{root} cannot be read",
-            why="it is not a folder, or you may not enter it",
-            todo="name the folder that the image is unpacked in",
-        )
+    tree = trees.open_tree(root)
     live = root.resolve() == sources.ROOT
     has_kernel = live or tree.exists("/proc/sys/kernel/osrelease")
     gaps: list[Gap] = []
@@ -116,17 +108,12 @@ def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
         if unit.path.startswith("/run/") or unit.kind == "scope":
             continue  # created at run time: differs at every boot
         facts = {"state": unit.state, "preset": presets.decide(rules, unit.name)[0]}
-        pulled = sorted({link.by for link in unit.links if not link.path.startswith("/run/")})
-        if pulled:
+        if pulled := sorted({link.by for link in unit.links if not link.path.startswith("/run/")}):
             facts["pulled in by"] = " ".join(pulled)
         if drop_ins := [path for path in unit.files[1:] if not path.startswith("/run/")]:
             facts["drop-ins"] = " ".join(drop_ins)
-        for section, key in (
-            ("Service", "Restart"),
-            ("Service", "RestartSec"),
-            ("Service", "Type"),
-        ):
-            if value := unit.settings.value(section, key):
+        for key in ("Restart", "RestartSec", "Type"):
+            if value := unit.settings.value("Service", key):
                 facts[key] = value
         found[unit.name] = facts
     for path, why in loaded.gaps.items():
@@ -218,11 +205,8 @@ def save(taken: Snapshot, file: pathlib.Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(file, json.dumps(taken.as_json(), indent=1) + "\n")
     except OSError as error:
-        raise errors.CannotError(
-            f"{file} cannot be written",
-            why=error.strerror or str(error),
-            todo="choose another file with -o FILE, or another --home",
-        ) from error
+        todo = "choose another file with -o FILE, or another --home"
+        raise errors.unwritable(file, error, todo) from error
 
 
 def load(file: pathlib.Path) -> Snapshot:

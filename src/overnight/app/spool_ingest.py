@@ -27,8 +27,6 @@ from overnight.sources import cpu, perf, processes
 from overnight.sources.perf import recovery
 from overnight.store import capture, segments, trim, writer
 
-__all__ = ["DONE", "Ingester", "find_pending", "ingest_leftovers"]
-
 DONE = "ingested.txt"
 POLL_SECONDS = 1.0
 UNITS_SECONDS = 10.0
@@ -161,9 +159,8 @@ class Ingester:
 
 def _give_back_memory() -> None:
     """Return the 100 MB and more that a segment took: the next one comes in two minutes."""
-    with contextlib.suppress(
-        AttributeError, OSError
-    ):  # only glibc keeps freed memory, and has this call
+    # Only glibc keeps freed memory, and has this call.
+    with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -196,8 +193,7 @@ def main(arguments: list[str]) -> None:
                 reported.add(problem)
                 sys.stderr.write(problem + "\n")
                 sys.stderr.flush()
-    # The CPU time, for the parent process.
-    sys.stdout.write(f"{time.process_time():.3f}\n")
+    sys.stdout.write(f"{time.process_time():.3f}\n")  # for the parent
 
 
 if __name__ == "__main__":

@@ -8,15 +8,12 @@ import pathlib
 
 from overnight.model import files
 
-__all__ = ["bytes_under", "kallsyms_file", "save_kallsyms", "spool_folder"]
-
 
 def spool_folder(home: pathlib.Path) -> pathlib.Path:
     return home / "spool"
 
 
 def kallsyms_file(folder: pathlib.Path, boot: str) -> pathlib.Path:
-    """Return the file with the kernel symbols of a boot."""
     return folder / f"kallsyms-{boot[:8]}.gz"
 
 

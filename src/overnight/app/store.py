@@ -1,6 +1,7 @@
 """`overnight store`: verify what is stored, ingest leftovers, pin windows.
 
-Listing and removing pins imports neither numpy nor DuckDB.
+Neither profiles nor signals in a pinned window are rotated away. Listing and removing pins imports neither
+numpy nor DuckDB.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from overnight.app import pins as window_pins
-from overnight.app import windows
+from overnight import errors
+from overnight.app import spool_paths, windows
+from overnight.model.pins import Pin, Pins
+from overnight.model.selection import Window
+from overnight.store.ring import layout
+from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
-    from overnight.model.pins import Pin
     from overnight.store import check as checks
 
     CheckReport: TypeAlias = checks.Report
-
-__all__ = ["Leftovers", "Pinned", "check", "ingest", "list_pins", "pin", "unpin"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +36,6 @@ class Leftovers:
 
 @dataclasses.dataclass(frozen=True)
 class Pinned:
-    """The pinned windows of a data home."""
-
     pins: tuple[Pin, ...]
 
     def as_json(self) -> dict[str, object]:
@@ -65,17 +65,48 @@ def ingest(home: pathlib.Path) -> Leftovers:
 
 
 def list_pins(home: pathlib.Path) -> Pinned:
-    return Pinned(window_pins.list_pins(home))
+    """Return every pin once, also those that only the profiles or only one ring has."""
+    by_id = {pin.id: pin for folder in reversed(_pin_folders(home)) for pin in folder.pins()}
+    return Pinned(tuple(by_id[name] for name in sorted(by_id)))
 
 
 def pin(home: pathlib.Path, name: str, begin: str, end: str, why: str) -> Pinned:
-    """Keep a window of profiles and signals whatever the budget; return all pins."""
-    window = windows.resolve_window(window_pins.recorded_window(home), begin, end)
-    window_pins.pin_window(home, name, window, why)
+    """Keep a window of the profiles and of every host's ring whatever the budget; return all pins.
+
+    A pin of that name is replaced.
+    """
+    window = windows.resolve_window(_recorded_window(home), begin, end)
+    for pins in _pin_folders(home):
+        pins.pin(Pin(name, window.begin_us * 1000, window.end_us * 1000, why))
     return list_pins(home)
 
 
 def unpin(home: pathlib.Path, name: str) -> Pinned:
-    """Remove a pin; return the pins that are left."""
-    window_pins.unpin(home, name)
+    """Remove a pin everywhere and return the pins that are left; raise CannotError if there is none."""
+    removed = [pins.unpin(name) for pins in _pin_folders(home)]
+    if not any(removed):
+        raise errors.CannotError(
+            f"no pin is called {name!r}",
+            why="it was removed before, or never existed",
+            todo="overnight store pin   lists the pins",
+        )
     return list_pins(home)
+
+
+def _recorded_window(home: pathlib.Path) -> Window:
+    """Return the first to the last moment recorded of any host, profiles and signals alike."""
+    ring = rings.Reader(home)
+    spans = [span for host in ring.hosts() if (span := ring.extent(host))]
+    try:
+        window = windows.open_reader(home).extent()
+        spans.append((window.begin_us, window.end_us))
+    except errors.CannotError:
+        if not spans:
+            raise
+    return Window(min(begin for begin, _ in spans), max(end for _, end in spans))
+
+
+def _pin_folders(home: pathlib.Path) -> tuple[Pins, ...]:
+    """Return the pins of the profiles, which all hosts share, and of each host's ring."""
+    of_rings = (layout.ring_pins(home, host) for host in layout.hosts(home))
+    return Pins(spool_paths.spool_folder(home) / "pins"), *of_rings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from typing import TYPE_CHECKING, TypeAlias
 
 from overnight.app import windows
@@ -12,30 +11,18 @@ from overnight.queries import top
 if TYPE_CHECKING:
     from overnight.app import pages
 
-__all__ = ["Request", "Top", "make_page", "rank"]
-
 Top: TypeAlias = top.Top
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    home: pathlib.Path
-    query: windows.Query
+class Request(windows.Request):
     kind: str = "processes"
     limit: int = 20
-    marks: tuple[str, ...] = ()  # TIME[=TEXT], for the page
 
 
 def rank(request: Request) -> Top:
-    samples = windows.open_samples(request.home, request.query)
-    return top.top(
-        samples.reader,
-        samples.window,
-        samples.selection,
-        hosts=samples.hosts,
-        kind=request.kind,
-        limit=request.limit,
-    )
+    samples = windows.open_samples(request)
+    return samples.ask(top.top, kind=request.kind, limit=request.limit)
 
 
 def make_page(request: Request) -> pages.Writer:
@@ -44,7 +31,7 @@ def make_page(request: Request) -> pages.Writer:
 
     top.check_kind(request.kind)
     return pages.make_page(
-        windows.open_samples(request.home, request.query),
+        windows.open_samples(request),
         request.marks,
         title=f", top {request.kind}",
         top=request.kind,

@@ -14,8 +14,6 @@ from overnight.model.flame import FrameKind
 from overnight.model.selection import Selection, Window
 from overnight.queries import heatmap, reader, view
 
-__all__ = ["page_view"]
-
 UNKNOWN = "[unknown]"
 
 

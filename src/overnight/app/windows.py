@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight import errors, sources
 from overnight.model import times
@@ -17,9 +18,8 @@ from overnight.model.selection import Selection, Window, parse_event
 if TYPE_CHECKING:
     from overnight.queries import reader
 
-__all__ = ["Query", "Samples", "open_reader", "open_samples", "parse_cores", "resolve_window"]
-
 PLACE = ("begin", "end", "host")
+_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +55,15 @@ class Query:
 
 
 @dataclasses.dataclass(frozen=True)
+class Request:
+    """A question about profiles; each use case adds its options."""
+
+    home: pathlib.Path
+    query: Query
+    marks: tuple[str, ...] = ()  # TIME[=TEXT], for a page
+
+
+@dataclasses.dataclass(frozen=True)
 class Samples:
     """A query resolved against the profiles of a data home."""
 
@@ -66,8 +75,11 @@ class Samples:
 
     @property
     def title(self) -> str:
-        """Hosts and begin, for a page or a picture."""
         return f"{', '.join(self.hosts)}, {times.format_instant(self.window.begin_us)}"
+
+    def ask(self, query: Callable[..., _Answer], **options: object) -> _Answer:
+        """Run a function of `queries` on these samples."""
+        return query(self.reader, self.window, self.selection, hosts=self.hosts, **options)
 
 
 def open_reader(home: pathlib.Path) -> reader.Reader:
@@ -77,13 +89,14 @@ def open_reader(home: pathlib.Path) -> reader.Reader:
     return reader.Reader(segments.Catalogue(home))
 
 
-def open_samples(home: pathlib.Path, query: Query) -> Samples:
+def open_samples(request: Request) -> Samples:
     """Resolve a query; raises UsageError or CannotError where it selects nothing that exists."""
+    query = request.query
     filters: dict[str, Any] = query.filters()
     cores = parse_cores(filters.pop("core", ""))
     event = parse_event(filters.pop("perf_event", "0"))
     selection = Selection(cores=cores, event=event, **filters)
-    reader = open_reader(home)
+    reader = open_reader(request.home)
     hosts = reader.hosts(query.host)
     window = resolve_window(reader.extent(hosts), query.begin, query.end)
     return Samples(reader, hosts, window, selection, query)
@@ -91,23 +104,27 @@ def open_samples(home: pathlib.Path, query: Query) -> Samples:
 
 def resolve_window(extent: Window, begin: str, end: str) -> Window:
     """Return the window between two texts; an empty one means the begin or end of `extent`."""
-    now = time.time_ns() // 1000
-    first = (
-        times.parse_instant(begin, now_us=now, origin_us=extent.begin_us)
-        if begin
-        else extent.begin_us
-    )
-    origin = first if end.startswith("+") else extent.begin_us
-    last = times.parse_instant(end, now_us=now, origin_us=origin) if end else extent.end_us
-    window = Window(first, last)
+    window = parse_window(begin, end, extent, extent.begin_us)
     if window.end_us <= extent.begin_us or window.begin_us >= extent.end_us:
-        recorded = [times.format_instant(us) for us in (extent.begin_us, extent.end_us)]
+        show = times.format_instant
         raise errors.CannotError(
-            f"nothing was recorded between {times.format_instant(first)} and {times.format_instant(last)}",
-            why=f"the recording covers {recorded[0]} to {recorded[1]}",
+            f"nothing was recorded between {show(window.begin_us)} and {show(window.end_us)}",
+            why=f"the recording covers {show(extent.begin_us)} to {show(extent.end_us)}",
             todo="choose -b and -e within the recording",
         )
     return window
+
+
+def parse_window(begin: str, end: str, default: Window, origin_us: int) -> Window:
+    """Parse two instants; `5s` is 5 s after the origin, an end of `+5s` is 5 s after the begin."""
+    now = time.time_ns() // 1000
+    first, last = default.begin_us, default.end_us
+    if begin:
+        first = times.parse_instant(begin, now_us=now, origin_us=origin_us)
+    if end:
+        origin_us = first if end.startswith("+") else origin_us
+        last = times.parse_instant(end, now_us=now, origin_us=origin_us)
+    return Window(first, last)
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
@@ -116,7 +133,5 @@ def parse_cores(text: str) -> tuple[int, ...]:
         return sources.parse_cpu_list(text)
     except ValueError as error:
         raise errors.UsageError(
-            f"{text!r} is not a list of cores",
-            why=str(error),
-            todo="write it as 39 or 0-3,8",
+            f"{text!r} is not a list of cores", why=str(error), todo="write it as 39 or 0-3,8"
         ) from error

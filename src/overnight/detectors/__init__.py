@@ -2,7 +2,7 @@
 
 A module lists its detectors in `DETECTORS`; `app` discovers them. A detector examines one `Case` and
 answers found, clear or no-data: missing evidence is an answer, never an exception. Other exceptions pass
-to the caller, who turns them into the answer failed. Linking findings into a chain is left to `diagnosis`.
+to the caller, which turns them into the answer failed. Linking findings into a chain is left to `diagnosis`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from overnight.model.finding import Answer, Need
     from overnight.queries import case
-
-__all__ = ["Detector"]
 
 
 class Detector(Protocol):

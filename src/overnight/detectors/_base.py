@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,11 @@ from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from overnight.model.event import Value
     from overnight.model.selection import Window
     from overnight.queries import case as cases
-
-__all__ = ["BaseDetector", "MissingError", "command", "make"]
 
 
 class MissingError(Exception):
@@ -25,6 +25,67 @@ class MissingError(Exception):
         self.missing = missing
 
 
+@dataclasses.dataclass
+class Draft:
+    """A finding while its detector collects the evidence for and against it.
+
+    `magnitude` holds the numbers by which linked findings are compared.
+    """
+
+    kind: str
+    subject: Subject
+    window: Window
+    confidence: float
+    summary: str
+    evidence: list[Evidence] = dataclasses.field(default_factory=list)
+    against: list[Evidence] = dataclasses.field(default_factory=list)
+    magnitude: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def support(
+        self,
+        text: str,
+        source: str,
+        /,
+        *,
+        window: Window | None = None,
+        look: str = "",
+        **values: Value | None,
+    ) -> None:
+        """Add evidence for the finding, from its own window unless given; values of None are left out."""
+        known = {name: value for name, value in values.items() if value is not None}
+        self.evidence.append(Evidence(text, source, known, window or self.window, look))
+
+    def oppose(
+        self, text: str, source: str, /, *, factor: float = 1.0, **values: Value | None
+    ) -> None:
+        """Add evidence against the finding from its window; `factor` lowers the confidence."""
+        known = {name: value for name, value in values.items() if value is not None}
+        self.weigh(Evidence(text, source, known, self.window), supports=False, factor=factor)
+
+    def weigh(self, evidence: Evidence, *, supports: bool, factor: float = 1.0) -> None:
+        """Add evidence on the side to which it belongs; evidence against lowers the confidence by a factor."""
+        (self.evidence if supports else self.against).append(evidence)
+        self.confidence *= 1.0 if supports else factor
+
+    def finish(self, detector: str) -> Finding:
+        """Return the finding with its id and its numbers rounded; small p-values stay exact."""
+        return Finding(
+            finding_id(detector, self.kind, self.subject, self.window.begin_us),
+            detector,
+            self.kind,
+            self.subject,
+            self.window,
+            min(1.0, max(0.0, self.confidence)),
+            self.summary,
+            tuple(self.evidence),
+            {
+                name: round(float(number), 4) if abs(number) >= 0.01 else float(number)
+                for name, number in self.magnitude.items()
+            },
+            tuple(self.against),
+        )
+
+
 class BaseDetector:
     """Runs `examine`; a `MissingError` in it becomes the answer no-data with the missing inputs."""
 
@@ -32,7 +93,6 @@ class BaseDetector:
     needs: tuple[Need, ...] = ()
 
     def look(self, case: cases.Case) -> Answer:
-        """Answer for one event."""
         try:
             return self.examine(case)
         except MissingError as error:
@@ -43,42 +103,12 @@ class BaseDetector:
         """Answer found or clear, or raise MissingError."""
         raise NotImplementedError
 
-    def answer(self, findings: Sequence[Finding], *, clear: str, remark: str = "") -> Answer:
+    def answer(self, drafts: Sequence[Draft], *, clear: str, remark: str = "") -> Answer:
         """Build the answer; `clear` gives the reason where nothing was found, `remark` limits what was."""
-        if not findings:
+        if not drafts:
             return Answer(self.name, Status.CLEAR, why=clear)
-        return Answer(self.name, Status.FOUND, tuple(findings), remark)
-
-
-def make(
-    detector: str,
-    kind: str,
-    subject: Subject,
-    window: Window,
-    confidence: float,
-    summary: str,
-    evidence: Iterable[Evidence],
-    magnitude: Mapping[str, float],
-    against: Iterable[Evidence] = (),
-) -> Finding:
-    """Build a finding with its id and its numbers rounded."""
-    return Finding(
-        finding_id(detector, kind, subject, window.begin_us),
-        detector,
-        kind,
-        subject,
-        window,
-        min(1.0, max(0.0, confidence)),
-        summary,
-        tuple(evidence),
-        {name: _round(float(number)) for name, number in magnitude.items()},
-        tuple(against),
-    )
-
-
-def _round(number: float) -> float:
-    """Round to what is worth reading; small p-values stay exact."""
-    return round(number, 4) if abs(number) >= 0.01 else number
+        findings = tuple(draft.finish(self.name) for draft in drafts)
+        return Answer(self.name, Status.FOUND, findings, remark)
 
 
 def command(subcommand: str, window: Window, host: str, *options: str) -> str:

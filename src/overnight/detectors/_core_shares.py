@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
     from overnight.queries import case as cases
 
-__all__ = ["LEAST_ADDED", "Baseline", "Share", "Ticks", "compare_ticks", "magnitude", "process_name", "read_baseline", "read_ticks"]  # fmt: skip
-
 # Of the core: a smaller change happens from minute to minute and saturates nothing.
-LEAST_ADDED = 0.15
+MIN_ADDED = 0.15
 # A shorter baseline proves nothing.
-LEAST_SECONDS = 5.0
+MIN_SECONDS = 5.0
 TICKS = 100  # a second, in /proc/PID/stat: USER_HZ on every Linux that is recorded
 
 
@@ -47,15 +45,14 @@ class Share:
     @property
     def rose(self) -> bool:
         """Whether it is more than in the baseline: by more than chance, and enough to matter."""
-        return self.added >= LEAST_ADDED and self.added > self.error
+        return self.added >= MIN_ADDED and self.added > self.error
 
     @property
     def fell(self) -> bool:
         """Whether it is less than in the baseline, by the same measure."""
-        return -self.added >= LEAST_ADDED and -self.added > self.error
+        return -self.added >= MIN_ADDED and -self.added > self.error
 
     def evidence(self, case: cases.Case, process: str, source: str) -> Evidence:
-        """Return both numbers as evidence about a process."""
         name = f"{process} had to wait: it" if self.fell else process
         return Evidence(
             f"{name} used {self.now:.2f} of the core, and {self.before:.2f} in the baseline"
@@ -120,7 +117,7 @@ def read_baseline(case: cases.Case, core: int) -> Baseline | None:
         return None
     selection = Selection(cores=(core,))
     capacity, seconds = case.capacity(case.baseline, selection)
-    if seconds < LEAST_SECONDS or capacity <= 0:
+    if seconds < MIN_SECONDS or capacity <= 0:
         return None
     consumers, _ = case.ran((case.baseline,), selection)
     used: dict[Actor, float] = collections.defaultdict(float)
@@ -141,7 +138,7 @@ def compare_ticks(
     By name: a restarted process does what the one before it did.
     """
     earlier, known = read_ticks(case, core, case.baseline, signal)
-    if known < LEAST_SECONDS or seconds <= 0:
+    if known < MIN_SECONDS or seconds <= 0:
         return {}
     before, now = _sum_by_name(earlier), _sum_by_name(ticks)
     baseline = Baseline(before, 0.0, known * TICKS, is_ticks=True)

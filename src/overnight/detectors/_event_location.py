@@ -19,10 +19,9 @@ from overnight.sources import interrupts
 
 if TYPE_CHECKING:
     from overnight import sources
+    from overnight.detectors import _base
     from overnight.model.event import Event
     from overnight.queries import case as cases
-
-__all__ = ["Location", "Queue", "counter_rises", "find_location", "read_queues", "silent_seconds", "waited_seconds"]  # fmt: skip
 
 # Counters are read every 10 s: the event may be as much older than the reading that shows it, and the
 # queues must be those from before that.
@@ -55,20 +54,15 @@ class Location:
         """The evidence source of the core."""
         return Need.NIC_QUEUES if self.from_queues else Need.EVENTS
 
-    def is_elsewhere(self, core: int) -> bool:
-        """Return whether the event is known to be on another core."""
-        return self.core is not None and self.core != core
-
-    def elsewhere_evidence(self, core: int) -> Evidence:
-        """Return the evidence against a finding on another core."""
-        values = {} if self.core is None else {"event_core": self.core}
-        return Evidence(
-            f"the event is on core {self.core}, this is core {core}", self.source, values
-        )
+    def oppose_elsewhere(self, draft: _base.Draft, *, factor: float) -> None:
+        """Add evidence against a finding if the event is known to be on another core."""
+        if self.core is not None and self.core != draft.subject.core:
+            text = f"the event is on core {self.core}, this is core {draft.subject.core}"
+            evidence = Evidence(text, self.source, {"event_core": self.core})
+            draft.weigh(evidence, supports=False, factor=factor)
 
 
 def find_location(case: cases.Case) -> Location:
-    """Find core, interface and queue of the event."""
     event = case.event
     interface = str(event.fields.get("interface", ""))
     queue = _number(event.fields.get("queue"))

@@ -12,8 +12,6 @@ from overnight.queries import trends
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["MANY_DYING", "is_shared_slice", "read_dying", "recent_window", "state_window"]
-
 MANY_DYING = 1_000  # as in the watch that warns of them
 # Timers, sessions and jobs of many units are born here and soon gone, on every healthy host.
 SHARED_SLICE = re.compile(

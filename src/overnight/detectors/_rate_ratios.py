@@ -20,14 +20,12 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ALPHA", "Lifts", "benjamini_hochberg", "compute_lifts", "normal_tail"]
-
 ALPHA = 0.05
 Z = 1.645  # of the lower bound: 95 %, one-sided
 HALF = 0.5  # added to counts, so that zero has a logarithm
 PERMUTATIONS = 399
 # One recurrence counts with at most six standard deviations: a single burst does not carry the others.
-MOST_EACH = 6.0
+MAX_EACH = 6.0
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -163,7 +161,7 @@ def _score(
     root = np.sqrt(spread)
     if recurrences == 1:
         return deviations[0][0][label[0]] / root, spread
-    each = (np.minimum(deviations[r][0][w] / root, MOST_EACH) for r, w in enumerate(label))
+    each = (np.minimum(deviations[r][0][w] / root, MAX_EACH) for r, w in enumerate(label))
     return sum(each, np.zeros_like(root)) / math.sqrt(recurrences), spread
 
 

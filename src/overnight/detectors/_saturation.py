@@ -17,12 +17,10 @@ import numpy.typing as npt
 from overnight.detectors import _base, _event_location
 from overnight.model.finding import Need
 from overnight.model.selection import Window
-from overnight.queries import heatmap, signals
+from overnight.queries import heatmap
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
-
-__all__ = ["Saturation", "Series", "Stretch", "baseline_percent", "find_saturation", "longest_run", "read_series", "split_runs"]  # fmt: skip
 
 # incident.md: any core at 95 % for two seconds in a row. The watch waits for three, because it must not
 # report every minute; here there is an event already.
@@ -67,14 +65,20 @@ class Series:
         """The mean over all cores and seconds, as a dashboard shows it."""
         return float(np.nanmean(self.busy)) if np.isfinite(self.busy).any() else math.nan
 
+    def core_percent(self, core: int | None) -> float | None:
+        """Return how busy a core was on average; None where that was not recorded."""
+        if core not in self.cores:
+            return None
+        busy = self.busy[:, self.cores.index(core)]
+        return float(np.nanmean(busy)) if np.isfinite(busy).any() else None
+
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
     """One saturated core; percents are of its own time, `others_percent` of the other cores' time."""
 
     core: int
-    begin_us: int
-    end_us: int
+    window: Window
     busy_percent: float
     kernel_percent: float
     softirq_percent: float
@@ -83,11 +87,7 @@ class Stretch:
 
     @property
     def seconds(self) -> float:
-        return (self.end_us - self.begin_us) / 1e6
-
-    @property
-    def window(self) -> Window:
-        return Window(self.begin_us, self.end_us)
+        return self.window.seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +102,12 @@ class Saturation:
     location: _event_location.Location
     stretches: tuple[Stretch, ...]
     ordinary: int
-    baseline_seconds: float  # that were recorded
+    baseline: Series | None
     baseline_stretches: tuple[Stretch, ...]
 
     def expected(self, stretch: Stretch, window_seconds: float, *, same_core: bool) -> float:
         """Return how many stretches as long as this one the baseline predicts for the incident window."""
-        if self.baseline_seconds <= 0:
+        if self.baseline is None or self.baseline.covered_seconds <= 0:
             return 0.0
         # A second less is as long, because readings are a second apart.
         alike = [
@@ -116,82 +116,56 @@ class Saturation:
             if other.seconds >= stretch.seconds - 1
             and (not same_core or other.core == stretch.core)
         ]
-        return len(alike) * window_seconds / self.baseline_seconds
+        return len(alike) * window_seconds / self.baseline.covered_seconds
 
 
 def find_saturation(case: cases.Case) -> Saturation:
-    """Find the saturated cores around the event; raise MissingError where core usage was not recorded."""
-    series = read_series(case, case.window)
-    if series is None:
-        raise _base.MissingError(
-            "core usage was not recorded around the event: neither the cpu signal nor samples",
-            Need.CPU,
-            Need.PROFILES,
-        )
+    """Find the saturated cores around the event; raise MissingError where core usage was not recorded.
+
+    Of a core, stretches that reach the event come first, the longest of them before others: it may have
+    been saturated for longer some seconds earlier, and for another reason.
+    """
+    series = require_series(case)
     location = _event_location.find_location(case)
     base = read_series(case, case.baseline)
-    found = Saturation(
-        series,
-        location,
-        (),
-        0,
-        base.covered_seconds if base else 0.0,
-        tuple(_find_stretches(base)) if base else (),
+    saturation = Saturation(
+        series, location, (), 0, base, tuple(_find_stretches(base)) if base else ()
     )
+    percent = base.core_percent(location.core) if base else None
+    others = math.inf if percent is not None and percent < ROOM else OTHERS_OF_EVENT
+    reach = case.event.time_us - REACH_US
+    stretches = _find_stretches(series, event_core=location.core, others_of_event=others)
+    stretches.sort(key=lambda stretch: (stretch.window.end_us < reach, -stretch.seconds))
     first: dict[int, Stretch] = {}
-    for stretch in _near_event(case, series, base, location.core):
-        first.setdefault(stretch.core, stretch)
+    for stretch in stretches:
+        if stretch.window.begin_us <= case.event.time_us + AFTER_US:
+            first.setdefault(stretch.core, stretch)
     chosen = [
         stretch
         for stretch in first.values()
         if stretch.core == location.core
-        or found.expected(stretch, case.window.seconds, same_core=False) < ORDINARY
+        or saturation.expected(stretch, case.window.seconds, same_core=False) < ORDINARY
     ]
     chosen.sort(key=lambda stretch: (stretch.core != location.core, -stretch.seconds, stretch.core))
-    return dataclasses.replace(found, stretches=tuple(chosen), ordinary=len(first) - len(chosen))
+    return dataclasses.replace(
+        saturation, stretches=tuple(chosen), ordinary=len(first) - len(chosen)
+    )
 
 
-def _near_event(
-    case: cases.Case, series: Series, base: Series | None, event_core: int | None
-) -> list[Stretch]:
-    """Find the stretches that began before the event or with it.
-
-    Those that reach the event come first, the longest of them before others: a core may have been saturated
-    for longer some seconds earlier, and for another reason.
-    """
-    percent = _baseline_percent(base, event_core)
-    others = math.inf if percent is not None and percent < ROOM else OTHERS_OF_EVENT
-    latest = case.event.time_us + AFTER_US
-    reach = case.event.time_us - REACH_US
-    near = [
-        stretch
-        for stretch in _find_stretches(series, event_core=event_core, others_of_event=others)
-        if stretch.begin_us <= latest
-    ]
-    return sorted(near, key=lambda stretch: (stretch.end_us < reach, -stretch.seconds))
-
-
-def baseline_percent(case: cases.Case, core: int) -> float | None:
-    """Return how busy a core was in the baseline; None where that was not recorded."""
-    return _baseline_percent(read_series(case, case.baseline), core)
-
-
-def _baseline_percent(base: Series | None, core: int | None) -> float | None:
-    if base is None or core not in base.cores:
-        return None
-    busy = base.busy[:, base.cores.index(core)]
-    return float(np.nanmean(busy)) if np.isfinite(busy).any() else None
+def require_series(case: cases.Case) -> Series:
+    """Read every core's seconds of the incident window, or raise MissingError."""
+    series = read_series(case, case.window)
+    if series is None:
+        text = "core usage was not recorded around the event: neither the cpu signal nor samples"
+        raise _base.MissingError(text, Need.CPU, Need.PROFILES)
+    return series
 
 
 def read_series(case: cases.Case, window: Window) -> Series | None:
     """Read every core's seconds; None where neither the recorder nor the samples have them."""
     cores = case.cores(window)
-    if len(cores.begin_us) and cores.cores:
-        return _from_ticks(cores)
-    return _from_samples(case, window) if case.has_profile(window) else None
-
-
-def _from_ticks(cores: signals.Cores) -> Series:
+    if not len(cores.begin_us) or not cores.cores:
+        return _from_samples(case, window) if case.has_profile(window) else None
     return Series(
         "cpu",
         cores.cores,
@@ -218,7 +192,7 @@ def _from_samples(case: cases.Case, window: Window) -> Series | None:
     }
     return Series(
         "profiles",
-        tuple(int(row) for row in busy.rows),
+        tuple(map(int, busy.rows)),
         begin,
         begin + busy.step_us,
         percent["busy"],
@@ -240,11 +214,10 @@ def _find_stretches(
         is_event_core = np.array([core == event_core for core in series.cores], bool)
         room = np.where(is_event_core, others_of_event, OTHERS)
         saturated = ((series.busy >= limits[0]) | (series.kernel >= limits[1])) & (others < room)
-    found = [
+    stretches = [
         Stretch(
             series.cores[column],
-            int(series.begin_us[rows.start]),
-            int(series.end_us[rows.stop - 1]),
+            Window(int(series.begin_us[rows.start]), int(series.end_us[rows.stop - 1])),
             float(np.nanmean(series.busy[rows, column])),
             float(np.nanmean(series.kernel[rows, column])),
             float(np.nanmean(series.softirq[rows, column])),
@@ -254,11 +227,13 @@ def _find_stretches(
         for column in np.flatnonzero(saturated.any(axis=0)).tolist()
         for rows in split_runs(series, saturated[:, column], SECONDS)
     ]
-    return sorted(found, key=lambda stretch: (-stretch.seconds, stretch.begin_us, stretch.core))
+    return sorted(
+        stretches, key=lambda stretch: (-stretch.seconds, stretch.window.begin_us, stretch.core)
+    )
 
 
 def split_runs(
-    series: Series, marked: npt.NDArray[np.bool_], least_seconds: float
+    series: Series, marked: npt.NDArray[np.bool_], min_seconds: float
 ) -> Iterator[slice]:
     """Yield the rows of each run of marked intervals that is long enough; a short pause does not end it."""
     rows = np.flatnonzero(marked)
@@ -266,7 +241,7 @@ def split_runs(
         return
     breaks = np.flatnonzero(series.begin_us[rows[1:]] - series.end_us[rows[:-1]] > PAUSE_US) + 1
     for run in np.split(rows, breaks):
-        if (series.end_us[run] - series.begin_us[run]).sum() >= (least_seconds - 0.2) * 1e6:
+        if (series.end_us[run] - series.begin_us[run]).sum() >= (min_seconds - 0.2) * 1e6:
             yield slice(int(run[0]), int(run[-1]) + 1)
 
 

@@ -9,10 +9,6 @@ import re
 import tomllib
 from collections.abc import Callable
 
-__all__ = ["Signature", "matcher", "pattern", "read_signatures", "signatures"]
-
-FILE = pathlib.Path(__file__).with_name("signatures.toml")
-
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
@@ -27,19 +23,14 @@ class Signature:
     misses: tuple[str, ...]
 
 
-def read_signatures(path: pathlib.Path = FILE) -> tuple[Signature, ...]:
-    """Read all signatures of a file."""
+@functools.cache
+def signatures() -> tuple[Signature, ...]:
+    path = pathlib.Path(__file__).with_name("signatures.toml")
     tables = tomllib.loads(path.read_text(encoding="utf-8"))["signature"]
     return tuple(
         Signature(**{**table, "matches": tuple(table["matches"]), "misses": tuple(table["misses"])})
         for table in tables
     )
-
-
-@functools.cache
-def signatures() -> tuple[Signature, ...]:
-    """Return the signatures of the package."""
-    return read_signatures()
 
 
 def pattern(kind: str, *roles: str) -> str:

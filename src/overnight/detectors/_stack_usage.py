@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import samples
 
-__all__ = ["LEAST_CORES", "WALK", "WALK_SHARE", "lost_factor", "magnitude", "read_stacks", "require_samples", "stands_out", "usage_evidence", "walk_share"]  # fmt: skip
-
 # Less than a quarter of one core for two seconds starves nothing.
-LEAST_CORES = 0.25
-LEAST_SECONDS = 2.0
-LEAST_SAMPLES = 25  # a Poisson count of 25 is known within 40 %
-LEAST_LIFT = 2.0  # by the lower bound: at least twice as much as in the baseline
+MIN_CORES = 0.25
+MIN_SECONDS = 2.0
+MIN_SAMPLES = 25  # a Poisson count of 25 is known within 40 %
+MIN_LIFT = 2.0  # by the lower bound: at least twice as much as in the baseline
 SATURATED = 0.8  # of a core: matters even where the baseline shows the same
 # What starves a core for the five seconds of a watchdog is over when the event is reported.
 NEAR_US = 10_000_000
@@ -68,13 +66,13 @@ def require_samples(case: cases.Case) -> None:
 
 def stands_out(usage: function_usage.Usage, *, baseline: bool) -> bool:
     """Return whether it is enough, for long enough, and more than in the baseline."""
-    if usage.samples < LEAST_SAMPLES or usage.cores_used < LEAST_CORES:
+    if usage.samples < MIN_SAMPLES or usage.cores_used < MIN_CORES:
         return False
-    if usage.window.seconds < LEAST_SECONDS:
+    if usage.window.seconds < MIN_SECONDS:
         return False
     if not baseline:
-        return usage.cores_used >= 2 * LEAST_CORES
-    return usage.lift_low >= LEAST_LIFT or usage.share_of_core_samples >= SATURATED
+        return usage.cores_used >= 2 * MIN_CORES
+    return usage.lift_low >= MIN_LIFT or usage.share_of_core_samples >= SATURATED
 
 
 def magnitude(usage: function_usage.Usage) -> dict[str, float]:
@@ -89,7 +87,7 @@ def magnitude(usage: function_usage.Usage) -> dict[str, float]:
     if usage.lift_low > 0:
         numbers["lift_low"] = usage.lift_low
     added = usage.cores_used - usage.baseline_cores
-    if usage.lift > 0 and added >= _core_shares.LEAST_ADDED:
+    if usage.lift > 0 and added >= _core_shares.MIN_ADDED:
         numbers["cores_added"] = added
     return numbers
 
@@ -97,7 +95,7 @@ def magnitude(usage: function_usage.Usage) -> dict[str, float]:
 def usage_evidence(
     case: cases.Case, usage: function_usage.Usage, now: samples.WindowSamples, function: str
 ) -> Evidence:
-    """Return who used how much where, with the most frequent stack."""
+    """Return how much an actor used on which core, with its most frequent stack."""
     path = " > ".join(usage.path[-PATH_LENGTH:])
     values: dict[str, Value] = {
         "cores_burnt": round(usage.cores_used, 3),
@@ -124,15 +122,14 @@ def usage_evidence(
 
 
 def walk_share(
-    now: samples.WindowSamples, actor: Actor, *, least_samples: int = LEAST_SAMPLES
+    now: samples.WindowSamples, actor: Actor, *, min_samples: int = MIN_SAMPLES
 ) -> float | None:
     """Return the share of an actor's reclaim samples that are in the step; None: too few samples."""
     step, shrink = _signatures.pattern(WALK, "walk"), _signatures.pattern(WALK, "shrink")
     both, whole = function_usage.nested_share(now, step, shrink, (actor,))
-    return both / whole if whole >= least_samples else None
+    return both / whole if whole >= min_samples else None
 
 
 def lost_factor(now: samples.WindowSamples) -> float:
-    """Return the factor by which lost samples lower the confidence."""
     share = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
     return LOST_FACTOR if share > LOST_SHARE else 1.0

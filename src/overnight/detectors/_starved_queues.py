@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _event_location
-from overnight.model.finding import Evidence, Finding, Subject
+from overnight.model.finding import Evidence, Subject
 
 if TYPE_CHECKING:
     from overnight.detectors import _saturation
     from overnight.queries import case as cases
-
-__all__ = ["KIND", "find_starved_queues"]
 
 KIND = "net.queue_starved"
 EVENT_KINDS = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
@@ -19,15 +17,15 @@ EVENT_KINDS = ("net.driver_reset", "net.driver_starved", "net.tx_timeout")
 COUNTERS = ("suspected_poll_starvation", "missing_tx", "missed_tx", "tx_timeout")
 # A core leaves a few packets for later in any second; the watch's limit is 100 a second.
 SQUEEZES = 100
-LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
+MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
 
 
 def find_starved_queues(
     case: cases.Case, stretch: _saturation.Stretch, location: _event_location.Location
-) -> list[Finding]:
+) -> list[_base.Draft]:
     """Find queues of a saturated core that starved according to the event, the driver or the backlog."""
-    findings = []
-    counters = _risen_counters(case)
+    drafts = []
+    counters = _event_location.counter_rises(case, "ethtool", "value")
     timeouts = _event_location.counter_rises(case, "tx-timeouts", "timeouts")
     squeezed = _event_location.counter_rises(case, "softnet", "squeezed").get(str(stretch.core), 0)
     queues = [
@@ -49,57 +47,55 @@ def find_starved_queues(
         is_named = on_interface and location.queue == queue.queue
         if on_interface and location.queue is not None and not is_named:
             continue
-        if is_named and waited is not None and waited < LEAST_WAIT_S:
+        if is_named and waited is not None and waited < MIN_WAIT_S:
             continue  # the driver itself reports that the queue did not wait for a poll
         own_timeouts = timeouts.get(f"{queue.interface} q{queue.queue}", 0)
         own_counters = {
             name.partition(" ")[2]: rise
             for name, rise in counters.items()
-            if name.startswith(f"{queue.interface} ")
+            if name.startswith(f"{queue.interface} ") and any(word in name for word in COUNTERS)
         }
         # The backlog alone shows load, not a queue that stood still.
         if not is_named and not own_timeouts and not own_counters:
             continue
-        signs = [
-            *([_event_evidence(case, queue)] if is_named else []),
-            *_counter_evidence(case, queue, own_timeouts, own_counters, squeezed),
-        ]
-        confidence = (0.8 if is_named or own_timeouts else 0.5) + 0.08 * (len(signs) - 1)
-        confidence = min(0.95, confidence)
-        against = []
-        if queue.threaded:
-            confidence *= 0.8
-            against.append(
-                Evidence(
-                    "a kernel thread polls this queue and may run on another core than its interrupt",
-                    "nic-queues",
-                )
-            )
         origin = "the driver reports" if queue is reported else "known from before the event"
-        served = Evidence(
+        draft = _base.Draft(
+            KIND,
+            Subject(
+                host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
+            ),
+            stretch.window,
+            0.8 if is_named or own_timeouts else 0.5,
+            f"{_name(queue)} was not polled: its core {stretch.core} was saturated for"
+            f" {stretch.seconds:.0f} s",
+            magnitude={"seconds": stretch.seconds},
+        )
+        draft.support(
             f"core {stretch.core} serves {_name(queue)} ({origin}) and was saturated for"
             f" {stretch.seconds:.0f} s",
             "events" if queue is reported else "nic-queues",
-            {"core": stretch.core, "queue": queue.queue},
-            stretch.window,
+            core=stretch.core,
+            queue=queue.queue,
         )
-        findings.append(
-            _base.make(
-                "culprit",
-                KIND,
-                Subject(
-                    host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
-                ),
-                stretch.window,
-                confidence,
-                f"{_name(queue)} was not polled: its core {stretch.core} was saturated for"
-                f" {stretch.seconds:.0f} s",
-                [served, *signs],
-                {"seconds": stretch.seconds},
-                against,
-            )
-        )
-    return findings
+        if is_named:
+            draft.evidence.append(_event_evidence(case, queue))
+        if own_timeouts:
+            text = f"the queue's timeout counter rose by {own_timeouts}"
+            draft.support(text, "tx-timeouts", window=case.window, timeouts=own_timeouts)
+        if own_counters:
+            rises = ", ".join(f"{name} by {rise}" for name, rise in own_counters.items())
+            text = f"driver counters of {queue.interface} rose: {rises}"
+            draft.evidence.append(Evidence(text, "ethtool", own_counters, case.window))
+        if squeezed >= SQUEEZES:
+            text = f"the core deferred received packets {squeezed} times (softnet time_squeeze)"
+            draft.support(text, "softnet", window=case.window, squeezed=squeezed)
+        # Each sign beyond the first makes it surer.
+        draft.confidence = min(0.95, draft.confidence + 0.08 * (len(draft.evidence) - 2))
+        if queue.threaded:
+            text = "a kernel thread polls this queue and may run on another core than its interrupt"
+            draft.weigh(Evidence(text, "nic-queues"), supports=False, factor=0.8)
+        drafts.append(draft)
+    return drafts
 
 
 def _name(queue: _event_location.Queue) -> str:
@@ -127,47 +123,3 @@ def _event_evidence(case: cases.Case, queue: _event_location.Queue) -> Evidence:
         "events",
         {"queue": queue.queue, **({} if since is None else {"since_napi_us": since})},
     )
-
-
-def _counter_evidence(
-    case: cases.Case,
-    queue: _event_location.Queue,
-    timeouts: int,
-    counters: dict[str, int],
-    squeezed: int,
-) -> list[Evidence]:
-    evidence = []
-    if timeouts:
-        evidence.append(
-            Evidence(
-                f"the queue's timeout counter rose by {timeouts}",
-                "tx-timeouts",
-                {"timeouts": timeouts},
-                case.window,
-            )
-        )
-    if counters:
-        rises = ", ".join(f"{name} by {rise}" for name, rise in counters.items())
-        evidence.append(
-            Evidence(
-                f"driver counters of {queue.interface} rose: {rises}",
-                "ethtool",
-                {**counters},
-                case.window,
-            )
-        )
-    if squeezed >= SQUEEZES:
-        evidence.append(
-            Evidence(
-                f"the core deferred received packets {squeezed} times (softnet time_squeeze)",
-                "softnet",
-                {"squeezed": squeezed},
-                case.window,
-            )
-        )
-    return evidence
-
-
-def _risen_counters(case: cases.Case) -> dict[str, int]:
-    rises = _event_location.counter_rises(case, "ethtool", "value")
-    return {name: rise for name, rise in rises.items() if any(word in name for word in COUNTERS)}

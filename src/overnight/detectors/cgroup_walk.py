@@ -10,18 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _host_state, _signatures, _stack_usage
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import samples
 
-__all__ = ["DETECTORS", "CgroupWalk"]
-
 KIND = _stack_usage.WALK
-MOST_FINDINGS = 4
-MOST_WALKERS = 24
+MAX_FINDINGS = 4
+MAX_WALKERS = 24
 
 
 class CgroupWalk(_base.BaseDetector):
@@ -41,10 +39,10 @@ class CgroupWalk(_base.BaseDetector):
         with_shrink = {
             usage.actor: usage
             for usage in function_usage.top_consumers(
-                now, before, shrink, near_us=near, limit=MOST_WALKERS
+                now, before, shrink, near_us=near, limit=MAX_WALKERS
             )
         }
-        findings, most = [], 0.0
+        drafts, most = [], 0.0
         for usage in function_usage.top_consumers(now, before, walk, near_us=near):
             share = _stack_usage.walk_share(now, usage.actor)
             # Where the walk dominates reclaim, the pages scanned on the way count, too.
@@ -55,10 +53,10 @@ class CgroupWalk(_base.BaseDetector):
             if share is not None and not is_walk and not reader:
                 continue
             if _stack_usage.stands_out(whole, baseline=before is not None):
-                findings.append(_finding(case, now, whole, usage.function, share, reader, dying))
-        if not findings:
+                drafts.append(_draft(case, now, whole, usage.function, share, reader, dying))
+        if not drafts:
             _stack_usage.require_samples(case)
-        findings.sort(key=lambda finding: -finding.magnitude["cores_burnt"])
+        drafts.sort(key=lambda draft: -draft.magnitude["cores_burnt"])
         clear = "no function that visits every memory cgroup is on a stack"
         if most:
             clear = (
@@ -66,12 +64,12 @@ class CgroupWalk(_base.BaseDetector):
                 " in the baseline"
             )
         return self.answer(
-            findings[:MOST_FINDINGS],
+            drafts[:MAX_FINDINGS],
             clear=f"{clear}; {now.coverage.samples} samples, {now.coverage.lost} lost",
         )
 
 
-def _finding(
+def _draft(
     case: cases.Case,
     now: samples.WindowSamples,
     usage: function_usage.Usage,
@@ -79,49 +77,33 @@ def _finding(
     share: float | None,
     reader: str,
     dying: int | None,
-) -> Finding:
-    evidence = [_stack_usage.usage_evidence(case, usage, now, function)]
-    against: list[Evidence] = []
-    magnitude = _stack_usage.magnitude(usage)
-    confidence = 0.9
-    if reader:
-        text = f"it reads statistics that sum over all memory cgroups ({reader} is on the stack)"
-        evidence.append(Evidence(text, "profiles", {"reader": reader}, usage.window))
-        confidence = 0.95
-    if share is not None:
-        stepping = Evidence(
-            f"{100 * share:.0f} % of its samples in reclaim are in the step from one memory cgroup to the next",
-            "profiles",
-            {"share_of_its_reclaim_samples": round(share, 3)},
-            usage.window,
-        )
-        (evidence if share >= _stack_usage.WALK_SHARE else against).append(stepping)
-    if dying is None:
-        confidence *= 0.8
-    else:
-        magnitude["dying"] = float(dying)
-        counted = Evidence(
-            f"{dying:,} memory cgroups were dying (zombies) at that time",
-            "memory-cgroups",
-            {"dying": dying},
-        )
-        if dying >= _host_state.MANY_DYING:
-            evidence.append(counted)
-        else:
-            against.append(counted)
-            confidence *= 0.45
-    return _base.make(
-        "cgroup-walk",
+) -> _base.Draft:
+    draft = _base.Draft(
         KIND,
         Subject.of_actor(case.host, usage.actor, core=usage.core, function=function),
         usage.window,
-        confidence * _stack_usage.lost_factor(now),
+        (0.95 if reader else 0.9) * _stack_usage.lost_factor(now),
         f"{usage.actor} used {usage.cores_used:.2f} cores on core {usage.core} for"
         f" {usage.window.seconds:.0f} s to visit all memory cgroups, in {function}",
-        evidence,
-        magnitude,
-        against,
+        [_stack_usage.usage_evidence(case, usage, now, function)],
+        magnitude=_stack_usage.magnitude(usage),
     )
+    if reader:
+        text = f"it reads statistics that sum over all memory cgroups ({reader} is on the stack)"
+        draft.support(text, "profiles", reader=reader)
+    if share is not None:
+        text = f"{100 * share:.0f} % of its samples in reclaim are in the step from one memory cgroup to the next"
+        values = {"share_of_its_reclaim_samples": round(share, 3)}
+        stepping = Evidence(text, "profiles", values, usage.window)
+        draft.weigh(stepping, supports=share >= _stack_usage.WALK_SHARE)
+    if dying is None:
+        draft.confidence *= 0.8
+    else:
+        draft.magnitude["dying"] = dying
+        text = f"{dying:,} memory cgroups were dying (zombies) at that time"
+        counted = Evidence(text, "memory-cgroups", {"dying": dying})
+        draft.weigh(counted, supports=dying >= _host_state.MANY_DYING, factor=0.45)
+    return draft
 
 
 def _find_reader(usage: function_usage.Usage) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from overnight.detectors import _base, _host_state, _kernel_events
 from overnight.model import times
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 from overnight.queries import trends
@@ -24,30 +24,28 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "CrashLoops", "UncountedCrashLoops"]
-
 COUNTED, UNCOUNTED = "unit.crash_loop", "unit.hidden_crash_loop"
 LOOK_BACK_US = 12 * HOUR_US
 INTERVAL_US = 10 * MINUTE_US
 # The watch's five within 20 minutes are 15 an hour; half of that over an hour is a loop with longer pauses.
 RESTARTS_PER_HOUR = 7.5
-LEAST_RESTARTS = 5
+MIN_RESTARTS = 5
 # Six within ten minutes, none of which lived a minute; ten times that in shared slices, where timers and
 # sessions come and go on every healthy host. As in the watch.
 SHORT_PER_HOUR = 36.0
-LEAST_SHORT = 6
+MIN_SHORT = 6
 SHARED_SLICE_FACTOR = 10
 RECENT_US = HOUR_US  # it must still go on shortly before the event
 # NRestarts explains the births where it rises at least half as fast.
 COUNTED_SHARE = 0.5
 # A shorter recording gives no rate, unless the count is high enough for its uncertainty and goes on all the
 # time. A deploy or a boot is a burst: it pauses, or ends.
-LEAST_SECONDS = 300.0
+MIN_SECONDS = 300.0
 SHORT_COUNT = 25  # a Poisson count of 25 is known within 40 %
 SHORT_INTERVALS = 8
 SHORT_INTERVAL_US = 2 * SECOND_US
 SHORT_FACTOR = 0.9
-MOST_FINDINGS = 8
+MAX_FINDINGS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +68,7 @@ def _read_growth(
     extent = case.ring.extent(case.host)
     known = window.end_us - max(window.begin_us, extent[0]) if extent else LOOK_BACK_US
     interval = INTERVAL_US
-    if known < LEAST_SECONDS * SECOND_US:
+    if known < MIN_SECONDS * SECOND_US:
         interval = max(SHORT_INTERVAL_US, known // SHORT_INTERVALS)
     return trends.growth(
         case.ring, case.host, signal, window, columns, interval,
@@ -111,21 +109,25 @@ def _find_loop(
     return _Loop(window, 3600 * count / seconds, count)
 
 
-def _cost_evidence(case: cases.Case, unit: str) -> Evidence | None:
-    """Measure the cores that a unit used in the baseline, where stacks were sampled."""
+def _add_cost(case: cases.Case, draft: _base.Draft) -> None:
+    """Add the cores that the unit used in the baseline, where stacks were sampled."""
+    unit = draft.subject.unit
     if not unit or not case.has_profile(case.baseline):
-        return None
+        return
     before = case.stacks(case.baseline, by_second=False)
     own = np.array([actor.is_in(unit) for actor in before.processes], bool)
     samples = sum(int(part.count[own[part.process]].sum()) for part in before.segments)
-    cores = before.cores(samples, before.seconds)
-    return Evidence(
+    cores = round(before.cores(samples, before.seconds), 4)
+    draft.support(
         f"{unit} used {cores:.3f} cores in the baseline ({case.baseline_text})",
         "profiles",
-        {"cores_burnt": round(cores, 4), "samples": samples, "lost": before.coverage.lost},
-        before.window,
-        _base.command("top", before.window, case.host),
+        window=before.window,
+        look=_base.command("top", before.window, case.host),
+        cores_burnt=cores,
+        samples=samples,
+        lost=before.coverage.lost,
     )
+    draft.magnitude["cores_burnt"] = cores
 
 
 class CrashLoops(_base.BaseDetector):
@@ -136,25 +138,25 @@ class CrashLoops(_base.BaseDetector):
 
     def examine(self, case: cases.Case) -> Answer:
         counted = _read_growth(case, "unit-restarts", ("restarts",))
-        is_short = counted.seconds < LEAST_SECONDS
-        findings = []
+        is_short = counted.seconds < MIN_SECONDS
+        drafts = []
         for unit, growth in counted.keys.items():
-            loop = _find_loop(case, growth, "restarts", RESTARTS_PER_HOUR, LEAST_RESTARTS)
+            loop = _find_loop(case, growth, "restarts", RESTARTS_PER_HOUR, MIN_RESTARTS)
             if loop is not None and (not is_short or _is_steady(case, growth, "restarts", loop)):
-                findings.append(_counted_finding(case, unit, loop, is_short=is_short))
-        known = {finding.subject.unit for finding in findings}
+                drafts.append(_counted_draft(case, unit, loop, is_short=is_short))
+        known = {draft.subject.unit for draft in drafts}
         for event in _recent_events(case):
             if event.unit not in known:
                 known.add(event.unit)
-                findings.append(_event_finding(case, event))
-        if is_short and not findings:
+                drafts.append(_event_draft(case, event))
+        if is_short and not drafts:
             raise _base.MissingError(
                 f"unit restarts were recorded for only {counted.seconds:.0f} s before the event",
                 Need.UNIT_RESTARTS,
             )
-        findings.sort(key=lambda finding: -finding.magnitude["restarts_per_hour"])
+        drafts.sort(key=lambda draft: -draft.magnitude["restarts_per_hour"])
         return self.answer(
-            findings[:MOST_FINDINGS],
+            drafts[:MAX_FINDINGS],
             clear=f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour in"
             f" {counted.seconds / 3600:.1f} h",
         )
@@ -171,53 +173,39 @@ def _recent_events(case: cases.Case) -> list[Event]:
     ]
 
 
-def _counted_finding(case: cases.Case, unit: str, loop: _Loop, *, is_short: bool) -> Finding:
-    evidence = [
-        Evidence(
-            f"systemd restarted {unit} {loop.count:.0f} times in {loop.duration}",
-            "unit-restarts",
-            {"restarts": loop.count, "restarts_per_hour": round(loop.per_hour, 2)},
-            loop.window,
-            _base.command("events", loop.window, case.host, "--kind", "unit."),
-        ),
-        *_state_evidence(case, unit),
-    ]
-    magnitude = {"restarts_per_hour": loop.per_hour, "hours": loop.window.seconds / 3600}
-    _add_cost(case, unit, evidence, magnitude)
-    return _base.make(
-        "crash-loops",
+def _counted_draft(case: cases.Case, unit: str, loop: _Loop, *, is_short: bool) -> _base.Draft:
+    draft = _base.Draft(
         COUNTED,
         Subject(host=case.host, unit=unit),
         loop.window,
         0.95 * (SHORT_FACTOR if is_short else 1),
         f"{unit} is crash-looping: systemd restarts it {loop.per_hour:,.0f} times an hour, for at least"
         f" {loop.duration}",
-        evidence,
-        magnitude,
+        magnitude={"restarts_per_hour": loop.per_hour, "hours": loop.window.seconds / 3600},
     )
+    draft.support(
+        f"systemd restarted {unit} {loop.count:.0f} times in {loop.duration}",
+        "unit-restarts",
+        look=_base.command("events", loop.window, case.host, "--kind", "unit."),
+        restarts=loop.count,
+        restarts_per_hour=round(loop.per_hour, 2),
+    )
+    draft.evidence += _state_evidence(case, unit)
+    _add_cost(case, draft)
+    return draft
 
 
-def _event_finding(case: cases.Case, event: Event) -> Finding:
+def _event_draft(case: cases.Case, event: Event) -> _base.Draft:
     restarts = float(event.fields.get("restarts", event.count))
-    return _base.make(
-        "crash-loops",
+    return _base.Draft(
         COUNTED,
         Subject(host=case.host, unit=event.unit),
         Window(event.time_us, max(event.until_us, event.time_us + 1)),
         0.7,
         f"{event.unit} is crash-looping according to the flight recorder",
         [_kernel_events.event_evidence(event)],
-        {"restarts_per_hour": 3 * restarts},  # the watch counts within 20 minutes
+        magnitude={"restarts_per_hour": 3 * restarts},  # the watch counts within 20 minutes
     )
-
-
-def _add_cost(
-    case: cases.Case, unit: str, evidence: list[Evidence], magnitude: dict[str, float]
-) -> None:
-    cost = _cost_evidence(case, unit)
-    if cost is not None:
-        evidence.append(cost)
-        magnitude["cores_burnt"] = float(cost.values["cores_burnt"])
 
 
 def _unit_names(cgroup: str) -> list[str]:
@@ -262,45 +250,42 @@ class UncountedCrashLoops(_base.BaseDetector):
     def examine(self, case: cases.Case) -> Answer:
         columns = ("born", "died", "short_lived", "lived")
         counted = _read_growth(case, "cgroup-births", columns, from_zero=True)
-        is_short = counted.seconds < LEAST_SECONDS
+        is_short = counted.seconds < MIN_SECONDS
         restarts = _read_growth(case, "unit-restarts", ("restarts",)).keys
-        findings = []
-        counted_by_systemd = 0
+        drafts, counted_by_systemd = [], 0
         for cgroup, growth in counted.keys.items():
             factor = SHARED_SLICE_FACTOR if _host_state.is_shared_slice(cgroup) else 1
-            loop = _find_loop(case, growth, "short_lived", factor * SHORT_PER_HOUR, LEAST_SHORT)
+            loop = _find_loop(case, growth, "short_lived", factor * SHORT_PER_HOUR, MIN_SHORT)
             if loop is None or (is_short and not _is_steady(case, growth, "short_lived", loop)):
                 continue
             per_hour = _restarts_per_hour(restarts, cgroup)
             if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour:
                 counted_by_systemd += 1  # the other detector reports it
                 continue
-            findings.append(
-                _uncounted_finding(case, cgroup, growth, loop, per_hour, is_short=is_short)
-            )
-        if is_short and not findings:
+            draft = _uncounted_draft(case, cgroup, growth, loop, per_hour)
+            draft.confidence *= SHORT_FACTOR if is_short else 1
+            drafts.append(draft)
+        if is_short and not drafts:
             raise _base.MissingError(
                 f"new cgroups were recorded for only {counted.seconds:.0f} s before the event",
                 Need.CGROUP_BIRTHS,
             )
-        findings.sort(key=lambda finding: -finding.magnitude["births_per_hour"])
+        drafts.sort(key=lambda draft: -draft.magnitude["births_per_hour"])
         clear = (
             f"cgroups were created below {len(counted.keys)} parents, none of them in a crash loop"
         )
         if counted_by_systemd:
             clear += f" but {counted_by_systemd} that systemd counts as restarts"
-        return self.answer(findings[:MOST_FINDINGS], clear=clear)
+        return self.answer(drafts[:MAX_FINDINGS], clear=clear)
 
 
-def _uncounted_finding(
+def _uncounted_draft(
     case: cases.Case,
     cgroup: str,
     growth: trends.Growth,
     loop: _Loop,
     restarts_per_hour: float | None,
-    *,
-    is_short: bool,
-) -> Finding:
+) -> _base.Draft:
     window = loop.window
     unit = processes.unit_of(cgroup)
     inside = (growth.begin_us >= window.begin_us) & (growth.end_us <= window.end_us)
@@ -309,61 +294,44 @@ def _uncounted_finding(
         float(growth.rises[name][inside].sum()) for name in ("born", "died", "lived")
     )
     life = lived / died / 1000 if died else 0.0
-    evidence = [
-        Evidence(
-            f"{born:.0f} cgroups were created below {cgroup} in {times.format_duration(3600 * hours)};"
-            f" {loop.count:.0f} of them lived less than a minute, {life:.1f} s on average",
-            "cgroup-births",
-            {
-                "born": born,
-                "died": died,
-                "short_lived": loop.count,
-                "hours": round(hours, 2),
-                "mean_life_seconds": round(life, 2),
-            },
-            window,
-            "overnight census --for 1m",
-        ),
-        *_state_evidence(case, *_unit_names(cgroup)),
-    ]
-    if restarts_per_hour is not None:
-        evidence.append(
-            Evidence(
-                f"systemd counted only {restarts_per_hour:.1f} restarts of {unit} an hour",
-                "unit-restarts",
-                {"restarts_per_hour": round(restarts_per_hour, 2)},
-                window,
-            )
-        )
-    evidence.extend(
-        _kernel_events.event_evidence(event)
-        for event in case.events(window, "container.agent_restart")[-1:]
-    )
-    magnitude = {
-        "births_per_hour": born / hours,
-        "deaths_per_hour": died / hours,
-        "short_lived_per_hour": loop.per_hour,
-        "mean_life_seconds": life,
-        "hours": window.seconds / 3600,
-    }
-    _add_cost(case, unit, evidence, magnitude)
     is_shared = _host_state.is_shared_slice(cgroup)
-    against = []
-    if is_shared:
-        text = f"{cgroup} is shared: many units create cgroups below it"
-        against.append(Evidence(text, "cgroup-births"))
-    return _base.make(
-        "hidden-crash-loops",
+    draft = _base.Draft(
         UNCOUNTED,
         Subject(host=case.host, unit=unit, cgroup=cgroup),
         window,
-        (0.5 if is_shared else 0.9) * (SHORT_FACTOR if is_short else 1),
+        0.5 if is_shared else 0.9,
         f"{unit or cgroup} is in a crash loop not counted by systemd: its own supervisor starts a process"
         f" {born / hours:,.0f} times an hour that lives {life:.0f} s, for at least {loop.duration}",
-        evidence,
-        magnitude,
-        against,
+        magnitude={
+            "births_per_hour": born / hours,
+            "deaths_per_hour": died / hours,
+            "short_lived_per_hour": loop.per_hour,
+            "mean_life_seconds": life,
+            "hours": window.seconds / 3600,
+        },
     )
+    draft.support(
+        f"{born:.0f} cgroups were created below {cgroup} in {times.format_duration(3600 * hours)};"
+        f" {loop.count:.0f} of them lived less than a minute, {life:.1f} s on average",
+        "cgroup-births",
+        look="overnight census --for 1m",
+        born=born,
+        died=died,
+        short_lived=loop.count,
+        hours=round(hours, 2),
+        mean_life_seconds=round(life, 2),
+    )
+    draft.evidence += _state_evidence(case, *_unit_names(cgroup))
+    if restarts_per_hour is not None:
+        text = f"systemd counted only {restarts_per_hour:.1f} restarts of {unit} an hour"
+        draft.support(text, "unit-restarts", restarts_per_hour=round(restarts_per_hour, 2))
+    for event in case.events(window, "container.agent_restart")[-1:]:
+        draft.evidence.append(_kernel_events.event_evidence(event))
+    _add_cost(case, draft)
+    if is_shared:
+        text = f"{cgroup} is shared: many units create cgroups below it"
+        draft.against.append(Evidence(text, "cgroup-births"))
+    return draft
 
 
 DETECTORS = (CrashLoops(), UncountedCrashLoops())

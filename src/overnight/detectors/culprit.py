@@ -13,22 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base, _core_shares, _event_location, _saturation, _starved_queues
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.detectors import _base, _core_shares, _saturation, _starved_queues
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from overnight.queries import case as cases
     from overnight.queries import consumers, flame
 
-__all__ = ["DETECTORS", "KIND", "Culprit"]
-
 KIND = "cpu.culprit"
-MOST_CORES = 3
+MAX_CORES = 3
 # Without a baseline: a process with less of the core did not keep it from others; two may share it.
-LEAST_SHARE = 0.25
+MIN_SHARE = 0.25
 # Confidence in a process that used as much of the core before, when no other uses more than before.
 NOT_MORE = 0.4
 # Below this many samples a share is a guess: 20 give +-20 points.
@@ -48,54 +44,46 @@ class Culprit(_base.BaseDetector):
     )  # fmt: skip
 
     def examine(self, case: cases.Case) -> Answer:
-        found = _saturation.find_saturation(case)
-        if not found.stretches:
+        saturation = _saturation.find_saturation(case)
+        if not saturation.stretches:
             return self.answer((), clear="no core was saturated")
-        findings: list[Finding] = []
+        drafts: list[_base.Draft] = []
         remarks: list[str] = []
-        for stretch in found.stretches[:MOST_CORES]:
-            culprits, remark = _find_culprits(case, stretch, found.location)
-            findings += culprits
+        for stretch in saturation.stretches[:MAX_CORES]:
+            culprits, remark = _find_culprits(case, stretch)
+            for draft in culprits:
+                saturation.location.oppose_elsewhere(draft, factor=0.6)
+            drafts += culprits
             remarks += [remark] if remark else []
-            findings += _starved_queues.find_starved_queues(case, stretch, found.location)
+            drafts += _starved_queues.find_starved_queues(case, stretch, saturation.location)
         remark = "; ".join(remarks)
-        if not findings and not case.has_profile(case.window) and not _has_processes(case):
+        recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        if not drafts and not case.has_profile(case.window) and "processes" not in recorded:
             raise _base.MissingError(remark, Need.PROFILES, Need.PROCESSES)
-        return self.answer(findings, clear=remark, remark=remark)
+        return self.answer(drafts, clear=remark, remark=remark)
 
 
-def _find_culprits(
-    case: cases.Case, stretch: _saturation.Stretch, location: _event_location.Location
-) -> tuple[list[Finding], str]:
+def _find_culprits(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_base.Draft], str]:
     if case.has_profile(stretch.window):
         ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
         total = sum(consumer.samples + consumer.softirq for consumer in ran) + idle
         if total >= FEW_SAMPLES:
-            return _from_samples(case, stretch, location, ran, total)
-    return _from_ticks(case, stretch, location)
+            return _from_samples(case, stretch, ran, total)
+    return _from_ticks(case, stretch)
 
 
 def _from_samples(
-    case: cases.Case,
-    stretch: _saturation.Stretch,
-    location: _event_location.Location,
-    ran: tuple[consumers.Consumer, ...],
-    total: int,
-) -> tuple[list[Finding], str]:
+    case: cases.Case, stretch: _saturation.Stretch, ran: tuple[consumers.Consumer, ...], total: int
+) -> tuple[list[_base.Draft], str]:
     baseline = _core_shares.read_baseline(case, stretch.core)
     capacity, _ = case.capacity(stretch.window, Selection(cores=(stretch.core,)))
-    large = [consumer for consumer in ran if consumer.samples / total >= LEAST_SHARE]
+    large = [consumer for consumer in ran if consumer.samples / total >= MIN_SHARE]
     softirq = sum(consumer.softirq for consumer in ran)
     if baseline is None or capacity <= 0:
-        findings = [
-            _sampled_finding(case, stretch, location, consumer, total) for consumer in large
-        ]
+        drafts = [_sampled_draft(case, stretch, consumer, total) for consumer in large]
     else:
         pairs = [
-            (
-                consumer,
-                baseline.share(consumer.actor, consumer.samples, capacity),
-            )
+            (consumer, baseline.share(consumer.actor, consumer.samples, capacity))
             for consumer in ran
         ]
         rose = sorted((pair for pair in pairs if pair[1].rose), key=lambda pair: -pair[1].added)
@@ -105,131 +93,98 @@ def _from_samples(
             if share.fell
         ]
         # If softirqs rose that much, they saturated the core; a process that did not change did not.
-        is_storm = softirq / capacity - baseline.softirq_share >= _core_shares.LEAST_ADDED
+        is_storm = softirq / capacity - baseline.softirq_share >= _core_shares.MIN_ADDED
         steady = [pair for pair in pairs if pair[0] in large and not pair[1].fell and not is_storm]
-        findings = [
-            _sampled_finding(
-                case, stretch, location, consumer, total, share, baseline.busy, victims
-            )
+        drafts = [
+            _sampled_draft(case, stretch, consumer, total, share, baseline.busy)
             for consumer, share in rose or steady
         ]
-        if not findings and victims:
+        for draft in drafts:
+            draft.evidence += victims
+        if not drafts and victims:
             return [], (
                 f"no process uses more of core {stretch.core} than in the baseline; softirqs have"
                 f" {100 * softirq / total:.0f} % of its samples; {victims[0].text}"
             )
-    if findings:
-        return findings, ""
+    if drafts:
+        return drafts, ""
     most = f"{ran[0].actor.process} with {100 * ran[0].samples / total:.0f} %" if ran else "none"
     return [], (
-        f"no process had {100 * LEAST_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
+        f"no process had {100 * MIN_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
         f" than in the baseline; top consumer: {most}; softirqs: {100 * softirq / total:.0f} %"
     )
 
 
-def _sampled_finding(
+def _sampled_draft(
     case: cases.Case,
     stretch: _saturation.Stretch,
-    location: _event_location.Location,
     consumer: consumers.Consumer,
     total: int,
     compared: _core_shares.Share | None = None,
     busy_before: float = 0.0,
-    victims: Sequence[Evidence] = (),
-) -> Finding:
-    window = stretch.window
-    exactly = f"^{re.escape(consumer.actor.process)}$"
+) -> _base.Draft:
+    window, actor = stretch.window, consumer.actor
+    exactly = f"^{re.escape(actor.process)}$"
     tree = case.flame(window, Selection(cores=(stretch.core,), process=exactly))
-    path = main_path(tree)
     function = max(consumer.functions.items(), key=lambda pair: (pair[1], pair[0]))[0]
     share = consumer.samples / total
-    coverage = tree.coverage
-    used = consumer.samples / coverage.capacity if coverage.capacity else share
-    seen = total / coverage.capacity if coverage.capacity else 1.0
+    kernel_share = consumer.kernel / consumer.samples
+    capacity = tree.coverage.capacity
     # Of the room that the core had in the baseline, how much this process took.
     part = share
     if compared is not None:
         part = min(1.0, compared.added / max(1.0 - busy_before, 0.01))
-    confidence = min(0.95, 0.55 + 0.45 * part) * min(1.0, 0.5 + 0.5 * seen)
-    rise, against = _split_comparison(case, consumer.actor.process, compared, "profiles")
-    if against:
-        confidence = NOT_MORE * min(1.0, 0.5 + 0.5 * seen)
-    if consumer.softirq > consumer.samples:
-        confidence *= 0.5
-        against.append(
-            Evidence(
-                "softirqs that interrupted this process have more samples than its own work",
-                "profiles",
-                {"softirq_samples": consumer.softirq, "own_samples": consumer.samples},
-                window,
-            )
-        )
-    if location.is_elsewhere(stretch.core):
-        confidence *= 0.6
-        against.append(location.elsewhere_evidence(stretch.core))
-    filters = ("--core", str(stretch.core), "--process", shlex.quote(exactly))
-    kernel_share = consumer.kernel / consumer.samples
-    actor = consumer.actor
-    return _base.make(
-        "culprit",
+    is_more = compared is None or compared.rose
+    confidence = min(0.95, 0.55 + 0.45 * part) if is_more else NOT_MORE
+    draft = _base.Draft(
         KIND,
         Subject.of_actor(case.host, actor, core=stretch.core, function=function),
         window,
-        confidence,
+        confidence * min(1.0, 0.5 + 0.5 * (total / capacity if capacity else 1.0)),
         f"{actor} had {100 * share:.0f} % of the samples of core {stretch.core} in those"
         f" {stretch.seconds:.0f} s, most of them in {function}",
-        [
-            Evidence(
-                f"{actor} has {consumer.samples} of the {total} samples of core {stretch.core} in those"
-                f" {stretch.seconds:.0f} s ({100 * share:.0f} %); {100 * kernel_share:.0f} % of them are in"
-                f" the kernel; {coverage.lost} samples were lost",
-                "profiles",
-                {
-                    "samples": consumer.samples,
-                    "samples_of_core": total,
-                    "share_of_core_samples": round(share, 4),
-                    "kernel_share_of_its_samples": round(kernel_share, 4),
-                    "lost_samples": coverage.lost,
-                    "samples_expected_of_core": round(coverage.capacity),
-                },
-                window,
-                _base.command("top processes", window, case.host, *filters),
-            ),
-            Evidence(
-                "main call path: " + " > ".join(path),
-                "profiles",
-                {
-                    "path": ";".join(path),
-                    "function": function,
-                    "function_share_of_its_samples": round(
-                        consumer.functions[function] / consumer.samples, 4
-                    ),
-                },
-                window,
-                _base.command("flame", window, case.host, *filters),
-            ),
-            *rise,
-            *victims,
-        ],
-        {
-            "cores_burnt": used,
+        magnitude={
+            "cores_burnt": consumer.samples / capacity if capacity else share,
             **_core_shares.magnitude(compared),
             "share_of_core_samples": share,
-            "samples": float(consumer.samples),
+            "samples": consumer.samples,
             "kernel_share": kernel_share,
         },
-        against,
     )
-
-
-def _split_comparison(
-    case: cases.Case, process: str, share: _core_shares.Share | None, source: str
-) -> tuple[list[Evidence], list[Evidence]]:
-    """Return the comparison with the baseline as evidence for, or against."""
-    if share is None:
-        return [], []
-    evidence = share.evidence(case, process, source)
-    return ([evidence], []) if share.rose else ([], [evidence])
+    filters = ("--core", str(stretch.core), "--process", shlex.quote(exactly))
+    draft.support(
+        f"{actor} has {consumer.samples} of the {total} samples of core {stretch.core} in those"
+        f" {stretch.seconds:.0f} s ({100 * share:.0f} %); {100 * kernel_share:.0f} % of them are in"
+        f" the kernel; {tree.coverage.lost} samples were lost",
+        "profiles",
+        look=_base.command("top processes", window, case.host, *filters),
+        samples=consumer.samples,
+        samples_of_core=total,
+        share_of_core_samples=round(share, 4),
+        kernel_share_of_its_samples=round(kernel_share, 4),
+        lost_samples=tree.coverage.lost,
+        samples_expected_of_core=round(capacity),
+    )
+    path = main_path(tree)
+    draft.support(
+        "main call path: " + " > ".join(path),
+        "profiles",
+        look=_base.command("flame", window, case.host, *filters),
+        path=";".join(path),
+        function=function,
+        function_share_of_its_samples=round(consumer.functions[function] / consumer.samples, 4),
+    )
+    if compared is not None:
+        draft.weigh(compared.evidence(case, actor.process, "profiles"), supports=compared.rose)
+    if consumer.softirq > consumer.samples:
+        draft.oppose(
+            "softirqs that interrupted this process have more samples than its own work",
+            "profiles",
+            factor=0.5,
+            softirq_samples=consumer.softirq,
+            own_samples=consumer.samples,
+        )
+    return draft
 
 
 def main_path(tree: flame.FlameTree) -> list[str]:
@@ -248,9 +203,7 @@ def main_path(tree: flame.FlameTree) -> list[str]:
     return path
 
 
-def _from_ticks(
-    case: cases.Case, stretch: _saturation.Stretch, location: _event_location.Location
-) -> tuple[list[Finding], str]:
+def _from_ticks(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_base.Draft], str]:
     ticks, _ = _core_shares.read_ticks(case, stretch.core, stretch.window)
     if not ticks:
         return [], (
@@ -263,80 +216,65 @@ def _from_ticks(
     steady = [
         key
         for key, used in ticks.items()
-        if used.cores(stretch.seconds) >= LEAST_SHARE and not (key in shares and shares[key].fell)
+        if used.cores(stretch.seconds) >= MIN_SHARE and not (key in shares and shares[key].fell)
     ]
     victims = [
         share.evidence(case, _core_shares.process_name(key), "processes")
         for key, share in shares.items()
         if share.fell
     ]
-    findings = [
-        _ticked_finding(case, stretch, location, key, ticks[key], shares.get(key), victims)
-        for key in rose or steady
+    drafts = [
+        _ticked_draft(case, stretch, key, ticks[key], shares.get(key)) for key in rose or steady
     ]
-    if findings:
-        return findings, (
+    for draft in drafts:
+        draft.evidence += victims
+    if drafts:
+        return drafts, (
             f"core {stretch.core} was not sampled in these seconds: the processes signal was used instead"
         )
     why = f"no process last seen on core {stretch.core} used a quarter of it, or more than in the baseline"
     return [], "; ".join([why, *(victim.text for victim in victims[:1])])
 
 
-def _ticked_finding(
+def _ticked_draft(
     case: cases.Case,
     stretch: _saturation.Stretch,
-    location: _event_location.Location,
     key: str,
     ticks: _core_shares.Ticks,
     share: _core_shares.Share | None,
-    victims: Sequence[Evidence],
-) -> Finding:
+) -> _base.Draft:
     used = ticks.cores(stretch.seconds)
     process = _core_shares.process_name(key)
-    rise, no_rise = _split_comparison(case, process, share, "processes")
-    against = [
-        Evidence(
-            "these seconds were not sampled: function and unit are not known, and the process may have used"
-            " other cores as well",
-            "processes",
-        ),
-        *no_rise,
-    ]
-    confidence = 0.5 * min(1.0, used) * (NOT_MORE if no_rise else 1.0)
-    if location.is_elsewhere(stretch.core):
-        confidence *= 0.6
-        against.append(location.elsewhere_evidence(stretch.core))
-    return _base.make(
-        "culprit",
+    draft = _base.Draft(
         KIND,
         Subject(host=case.host, core=stretch.core, process=process),
         stretch.window,
-        confidence,
+        0.5 * min(1.0, used),
         f"{process} was last seen on core {stretch.core} and used {used:.2f} cores in those"
         f" {stretch.seconds:.0f} s, which were not sampled",
-        [
-            Evidence(
-                f"process {key} was seen on core {stretch.core} in these seconds and used"
-                f" {ticks.total:.0f} ticks, {ticks.kernel:.0f} of them in the kernel",
-                "processes",
-                {"user_ticks": round(ticks.user), "kernel_ticks": round(ticks.kernel)},
-                stretch.window,
-            ),
-            *rise,
-            *victims,
-        ],
-        {
+        magnitude={
             "cores_burnt": used,
             **_core_shares.magnitude(share),
             "kernel_share": ticks.kernel / max(1.0, ticks.total),
             "samples": 0.0,
         },
-        against,
     )
-
-
-def _has_processes(case: cases.Case) -> bool:
-    return "processes" in case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+    draft.support(
+        f"process {key} was seen on core {stretch.core} in these seconds and used"
+        f" {ticks.total:.0f} ticks, {ticks.kernel:.0f} of them in the kernel",
+        "processes",
+        user_ticks=round(ticks.user),
+        kernel_ticks=round(ticks.kernel),
+    )
+    text = (
+        "these seconds were not sampled: function and unit are not known, and the process may have used"
+        " other cores as well"
+    )
+    draft.against.append(Evidence(text, "processes"))
+    if share is not None:
+        compared = share.evidence(case, process, "processes")
+        draft.weigh(compared, supports=share.rose, factor=NOT_MORE)
+    return draft
 
 
 DETECTORS = (Culprit(),)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "DiagnosedEvent"]
-
 
 class DiagnosedEvent(_base.BaseDetector):
     """Always found. The core of a queue is the one that served it before the event."""
@@ -31,8 +29,7 @@ class DiagnosedEvent(_base.BaseDetector):
         waited = _event_location.waited_seconds(event)
         silent = _event_location.silent_seconds(event)
         on = "" if location.core is None else f" (core {location.core})"
-        finding = _base.make(
-            self.name,
+        draft = _base.Draft(
             event.kind,
             Subject(
                 host=case.host,
@@ -47,14 +44,13 @@ class DiagnosedEvent(_base.BaseDetector):
             1.0,
             f"{event.text or event.kind}{on}",
             _evidence(case, location, silent),
-            {
-                "count": float(event.count),
-                "seconds": (end - event.time_us) / SECOND_US,
-                **({} if waited is None else {"waited_seconds": waited}),
-                **({} if silent is None else {"silent_seconds": silent}),
-            },
         )
-        return self.answer([finding], clear="", remark=_why_unknown(event, location))
+        draft.magnitude.update(count=event.count, seconds=(end - event.time_us) / SECOND_US)
+        if waited is not None:
+            draft.magnitude["waited_seconds"] = waited
+        if silent is not None:
+            draft.magnitude["silent_seconds"] = silent
+        return self.answer([draft], clear="", remark=_why_unknown(event, location))
 
 
 def _evidence(
@@ -84,15 +80,11 @@ def _evidence(
             values["queue"] = location.queue
         evidence.append(Evidence(text, location.source, values))
     if silent is not None:
-        evidence.append(
-            Evidence(
-                f"the driver reports that no poll was scheduled for {times.format_duration(silent)}:"
-                " the queue waited for an interrupt of the device, not for the core, unless the core"
-                " had interrupts disabled",
-                source,
-                {"napi_scheduled": 0},
-            )
+        text = (
+            f"the driver reports that no poll was scheduled for {times.format_duration(silent)}: the queue"
+            " waited for an interrupt of the device, not for the core, unless the core had interrupts disabled"
         )
+        evidence.append(Evidence(text, source, {"napi_scheduled": 0}))
     return evidence
 
 

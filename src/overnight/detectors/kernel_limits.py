@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _kernel_events
-from overnight.model.finding import Answer, Evidence, Need, Subject
+from overnight.model.finding import Answer, Need, Subject
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "KernelLimits"]
-
 KIND = "limit.near"
 # As in the watch: above these shares a burst reaches the limit.
-LEAST_SHARE = 0.70
-LEAST_SHARES = {"conntrack": 0.75}
+MIN_SHARE = 0.70
+MIN_SHARES = {"conntrack": 0.75}
 FULL_SHARE = 0.95
 
 
@@ -39,35 +37,22 @@ class KernelLimits(_base.BaseDetector):
                     if maximum > 0:
                         use = (used / maximum, used, maximum)
                         highest[name] = max(highest.get(name, (0.0, 0, 0)), use)
-        findings = []
+        drafts = []
         own = case.event.text.partition(":")[0] if case.event.kind == KIND else ""
         for name, (share, used, maximum) in highest.items():
-            if share < LEAST_SHARES.get(name, LEAST_SHARE) or (own in highest and name != own):
+            if share < MIN_SHARES.get(name, MIN_SHARE) or (own in highest and name != own):
                 continue  # an event that names its limit is not about another one
             text = f"{name}: {used} of {maximum} used ({100 * share:.0f} %)"
-            evidence = Evidence(
-                text,
-                "limits",
-                {"used": used, "maximum": maximum},
-                window,
-                _base.command("events", window, case.host, "--kind", KIND),
-            )
-            findings.append(
-                _base.make(
-                    self.name,
-                    KIND,
-                    Subject(host=case.host, function=name),
-                    window,
-                    0.9 if share >= FULL_SHARE else 0.6,
-                    text,
-                    [evidence],
-                    {"used": float(used), "maximum": float(maximum), "used_share": share},
-                )
-            )
-        findings.sort(key=lambda finding: -finding.magnitude["used_share"])
+            subject = Subject(host=case.host, function=name)
+            draft = _base.Draft(KIND, subject, window, 0.9 if share >= FULL_SHARE else 0.6, text)
+            look = _base.command("events", window, case.host, "--kind", KIND)
+            draft.support(text, "limits", look=look, used=used, maximum=maximum)
+            draft.magnitude.update(used=used, maximum=maximum, used_share=share)
+            drafts.append(draft)
+        drafts.sort(key=lambda draft: -draft.magnitude["used_share"])
         fullest = max((share for share, *_ in highest.values()), default=0.0)
         clear = f"the fullest of {len(highest)} kernel limits was {100 * fullest:.0f} % used"
-        return self.answer(findings, clear=clear)
+        return self.answer(drafts, clear=clear)
 
 
 DETECTORS = (KernelLimits(),)

@@ -5,6 +5,7 @@ No stack is too rare to be tested: the number of tests is reported, and the q-va
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import shlex
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.detectors import _base, _rate_ratios
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.model.times import SECOND_US
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
     from overnight.queries import consumers
-
-__all__ = ["DETECTORS", "KIND", "Lift", "Plan", "plan_windows"]
 
 KIND = "stack.lift"
 BEFORE_US = 10 * SECOND_US
@@ -55,19 +54,19 @@ COMPARED = 8
 LABELS = {1: 40, 2: 25, 3: 13, 4: 9}
 MANY_LABELS = 7
 # Each reads two segments, 0.4 s of a 96-core night; the latest are enough to conclude.
-MOST_RECURRENCES = 8
+MAX_RECURRENCES = 8
 RECORDED = 0.8  # of a window, or it takes no part
-MOST_FINDINGS = 5
+MAX_FINDINGS = 5
 # The named function has at least this share of its process's samples before the event.
 MAIN_SHARE = 0.25
 # A factor below 1.5 (its logarithm) occurs between any two windows of a host whose load varies.
-LEAST_LOW = 0.405
+MIN_LOW = 0.405
 # With one recurrence no permutation may score as high: nothing else tells it from a coincidence.
 ALPHA_OF_ONE = 0.03
 # An item that is lifted this far and uses less than a twentieth of a core is seldom the cause.
 SMALL_CORES = 0.05
 CONFIDENCE = {1: 0.4, 2: 0.6, 3: 0.75, 4: 0.8}
-MOST_CONFIDENCE = 0.9
+MAX_CONFIDENCE = 0.9
 ONE_RECURRENCE = (
     "; there is only 1 recurrence: the interval covers sampling only, and this may be a coincidence"
 )
@@ -91,7 +90,6 @@ class Lift(_base.BaseDetector):
     needs = (Need.PROFILES, Need.EVENTS)
 
     def examine(self, case: cases.Case) -> Answer:
-        """Find items that pass their own interval, the false discovery rate and the max statistic."""
         plan = plan_windows(case)
         if not plan.events:
             raise _base.MissingError(
@@ -119,11 +117,10 @@ class Lift(_base.BaseDetector):
             tuple(event for event, kept in zip(plan.events, usable.tolist(), strict=True) if kept),
         )
         passed = np.flatnonzero(
-            lifts.passed() & (lifts.low >= LEAST_LOW) & (lifts.adjusted <= _alpha(lifts))
+            lifts.passed() & (lifts.low >= MIN_LOW) & (lifts.adjusted <= _alpha(lifts))
         )
-        findings = _group_by_actor(examined, passed)
         return self.answer(
-            findings[:MOST_FINDINGS],
+            _group_by_actor(examined, passed)[:MAX_FINDINGS],
             clear=_why_clear(examined),
             remark=f"{len(passed)} of {lifts.tested} items of {lifts.recurrences} recurrences are lifted"
             + _limits(examined),
@@ -168,7 +165,7 @@ def plan_windows(case: cases.Case) -> Plan:
     for event in (case.event, *case.recurrences):
         # Of several within the guard only one counts: their windows would show the same incident.
         is_near = any(abs(event.time_us - other.time_us) < 2 * GUARD_US for other in chosen)
-        if event.host != case.host or is_near or len(chosen) >= MOST_RECURRENCES:
+        if event.host != case.host or is_near or len(chosen) >= MAX_RECURRENCES:
             continue
         if case.has_profile(_window_before(event)):
             chosen.append(event)
@@ -236,7 +233,6 @@ def _window_before(event: Event) -> Window:
 
 
 def _excluded_times(case: cases.Case, events: Iterable[Event]) -> list[tuple[int, int]]:
-    """Return the times that cannot be a baseline."""
     excluded = []
     for event in events:
         # A state of the host, of which only the begin is an incident.
@@ -275,15 +271,14 @@ def _why_clear(examined: _Examined) -> str:
     return text + _limits(examined)
 
 
-def _group_by_actor(examined: _Examined, passed: Integers) -> list[Finding]:
+def _group_by_actor(examined: _Examined, passed: Integers) -> list[_base.Draft]:
     """Return one finding per actor: the function in which most of its lifted samples end."""
-    groups: dict[Actor, list[int]] = {}
+    groups: dict[Actor, list[int]] = collections.defaultdict(list)
     for number in passed.tolist():
-        item = examined.tally.items[number]
-        groups.setdefault(item.actor, []).append(number)
-    findings = [_finding(examined, actor, items) for actor, items in groups.items()]
+        groups[examined.tally.items[number].actor].append(number)
+    drafts = [_draft(examined, actor, items) for actor, items in groups.items()]
     return sorted(
-        findings, key=lambda finding: (-finding.magnitude["cores_more"], -finding.magnitude["low"])
+        drafts, key=lambda draft: (-draft.magnitude["cores_more"], -draft.magnitude["low"])
     )
 
 
@@ -294,87 +289,76 @@ def _main_item(examined: _Examined, items: list[int]) -> int:
     return max(main, key=lambda item: (int(examined.own[item]), float(examined.lifts.low[item])))
 
 
-def _finding(examined: _Examined, actor: Actor, items: list[int]) -> Finding:
+def _draft(examined: _Examined, actor: Actor, items: list[int]) -> _base.Draft:
     lifts, case, tally = examined.lifts, examined.case, examined.tally
     best = _main_item(examined, items)
     function = tally.items[best].function
+    name = f"{actor} in {function}" if function else str(actor)
     seconds = BEFORE_US / SECOND_US
     before, baseline = examined.before(best), examined.baseline(best)
     more = (before - baseline) / (tally.frequency * seconds) if tally.frequency else 0.0
     lost = int(tally.lost.sum())
-    window = _window_before(case.event)
-    confidence = CONFIDENCE.get(lifts.recurrences, MOST_CONFIDENCE)
-    confidence *= 0.5 + 0.5 * min(1.0, max(0.0, more) / SMALL_CORES)
-    against = []
-    if lifts.recurrences == 1:
-        against.append(Evidence("there is only 1 recurrence: this may be a coincidence", "events"))
-    if case.event.id not in {event.id for event in examined.events}:
-        confidence *= 0.8
-        against.append(
-            Evidence("the seconds before this event itself were not sampled", "profiles")
+    confidence = CONFIDENCE.get(lifts.recurrences, MAX_CONFIDENCE)
+    draft = _base.Draft(
+        KIND,
+        Subject.of_actor(case.host, actor, function=function),
+        _window_before(case.event),
+        confidence * (0.5 + 0.5 * min(1.0, max(0.0, more) / SMALL_CORES)),
+        f"{name} ran {lifts.lift[best]:.0f} times as much before {lifts.recurrences} recurrences as at"
+        f" other times: {more:.2f} cores more",
+        magnitude={
+            "lift": float(lifts.lift[best]),
+            "low": float(lifts.low[best]),
+            "q_value": float(lifts.q_value[best]),
+            "recurrences": lifts.recurrences,
+            "cores_more": more,
+        },
+    )
+    exactly = shlex.quote(f"^{re.escape(actor.process)}$")
+    draft.support(
+        f"{name} has {before:.1f} samples in the {seconds:.0f} s before the event and"
+        f" {baseline:.2f} in as long at other times, on average over {lifts.recurrences}"
+        f" recurrences; lift {lifts.lift[best]:.1f}, at least {np.exp(lifts.low[best]):.1f}"
+        f" (95 %); {lost} samples were lost",
+        "profiles",
+        look=_base.command("flame", draft.window, case.host, "--process", exactly),
+        samples_before_per_window=round(before, 2),
+        samples_otherwise_per_window=round(baseline, 3),
+        baseline_windows=int(examined.compared.sum()),
+        dispersion=round(float(lifts.spread[best]), 2),
+        lost_samples=lost,
+    )
+    draft.evidence.append(
+        Evidence(
+            f"{lifts.tested} items were tested; the false discovery rate is"
+            f" {lifts.q_value[best]:.2g}; in {100 * lifts.adjusted[best]:.1f} % of the permutations the"
+            " highest item scores as high",
+            "profiles",
+            {
+                "items_tested": lifts.tested,
+                "q_value": float(lifts.q_value[best]),
+                "max_statistic_p": round(float(lifts.adjusted[best]), 4),
+                "smallest_attainable_p": round(lifts.smallest, 4),
+            },
         )
-    if lost > 0.05 * float(tally.samples.sum()):
-        confidence *= 0.8
-        text = f"{lost} samples were lost in these windows"
-        against.append(Evidence(text, "profiles", {"lost_samples": lost}))
-    name = f"{actor} in {function}" if function else str(actor)
+    )
     functions = ", ".join(
         tally.items[item].function or "the process itself"
         for item in sorted(items, key=lambda item: -examined.before(item))[:8]
     )
-    exactly = shlex.quote(f"^{re.escape(actor.process)}$")
-    return _base.make(
-        "lift",
-        KIND,
-        Subject.of_actor(case.host, actor, function=function),
-        window,
-        confidence,
-        f"{name} ran {lifts.lift[best]:.0f} times as much before {lifts.recurrences} recurrences as at"
-        f" other times: {more:.2f} cores more",
-        [
-            Evidence(
-                f"{name} has {before:.1f} samples in the {seconds:.0f} s before the event and"
-                f" {baseline:.2f} in as long at other times, on average over {lifts.recurrences}"
-                f" recurrences; lift {lifts.lift[best]:.1f}, at least {np.exp(lifts.low[best]):.1f}"
-                f" (95 %); {lost} samples were lost",
-                "profiles",
-                {
-                    "samples_before_per_window": round(before, 2),
-                    "samples_otherwise_per_window": round(baseline, 3),
-                    "baseline_windows": int(examined.compared.sum()),
-                    "dispersion": round(float(lifts.spread[best]), 2),
-                    "lost_samples": lost,
-                },
-                window,
-                _base.command("flame", window, case.host, "--process", exactly),
-            ),
-            Evidence(
-                f"{lifts.tested} items were tested; the false discovery rate is"
-                f" {lifts.q_value[best]:.2g}; in {100 * lifts.adjusted[best]:.1f} % of the permutations the"
-                " highest item scores as high",
-                "profiles",
-                {
-                    "items_tested": lifts.tested,
-                    "q_value": float(lifts.q_value[best]),
-                    "max_statistic_p": round(float(lifts.adjusted[best]), 4),
-                    "smallest_attainable_p": round(lifts.smallest, 4),
-                },
-            ),
-            Evidence(
-                f"{len(items)} items of this process are lifted: {functions}",
-                "profiles",
-                {"lifted_items": len(items)},
-            ),
-        ],
-        {
-            "lift": float(lifts.lift[best]),
-            "low": float(lifts.low[best]),
-            "q_value": float(lifts.q_value[best]),
-            "recurrences": float(lifts.recurrences),
-            "cores_more": more,
-        },
-        against,
-    )
+    text = f"{len(items)} items of this process are lifted: {functions}"
+    draft.evidence.append(Evidence(text, "profiles", {"lifted_items": len(items)}))
+    if lifts.recurrences == 1:
+        text = "there is only 1 recurrence: this may be a coincidence"
+        draft.against.append(Evidence(text, "events"))
+    if case.event.id not in {event.id for event in examined.events}:
+        text = "the seconds before this event itself were not sampled"
+        draft.weigh(Evidence(text, "profiles"), supports=False, factor=0.8)
+    if lost > 0.05 * float(tally.samples.sum()):
+        text = f"{lost} samples were lost in these windows"
+        sampling = Evidence(text, "profiles", {"lost_samples": lost})
+        draft.weigh(sampling, supports=False, factor=0.8)
+    return draft
 
 
 DETECTORS = (Lift(),)

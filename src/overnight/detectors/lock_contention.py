@@ -9,23 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _event_location, _signatures, _stack_usage
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Need, Subject
 from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import samples
 
-__all__ = ["DETECTORS", "LockContention"]
-
 KIND = "kernel.lock_contention"
 # Spinning is waste from the first core on; futexes are how threads sleep, and much of that is ordinary.
-LEAST_CORES = {"spin": 0.5, "futex": 2.0}
+MIN_CORES = {"spin": 0.5, "futex": 2.0}
 # The event's core was in use before, so that less spinning is enough to take what was left of it.
-LEAST_ON_EVENT_CORE = {**LEAST_CORES, "spin": _stack_usage.LEAST_CORES}
+MIN_ON_EVENT_CORE = {**MIN_CORES, "spin": _stack_usage.MIN_CORES}
 WAITING = {"spin": "waiting for a lock", "futex": "in futexes, as its threads wait for each other"}
-MOST_FINDINGS = 4
-MOST_WAITERS = 24
+MAX_FINDINGS = 4
+MAX_WAITERS = 24
 
 
 class LockContention(_base.BaseDetector):
@@ -36,15 +34,14 @@ class LockContention(_base.BaseDetector):
 
     def examine(self, case: cases.Case) -> Answer:
         now, before = _stack_usage.read_stacks(case)
-        findings = []
-        most = 0.0
+        drafts, most = [], 0.0
         event_core = _event_location.find_location(case).core
-        for role in LEAST_CORES:
+        for role in MIN_CORES:
             # All waiters for one lock together: each one alone may use little.
             locks: dict[str, list[function_usage.Usage]] = {}
             for usage in function_usage.top_consumers(
                 now, before, _mark_callers(role), near_us=case.event.time_us,
-                by_function=True, limit=MOST_WAITERS,
+                by_function=True, limit=MAX_WAITERS,
             ):  # fmt: skip
                 locks.setdefault(usage.function, []).append(usage)
             for lock, waiters in locks.items():
@@ -52,53 +49,50 @@ class LockContention(_base.BaseDetector):
                 most = max(most, used)
                 waiters.sort(key=lambda waiter: (waiter.core != event_core, -waiter.cores_used))
                 on_event_core = waiters[0].core == event_core
-                least = (LEAST_ON_EVENT_CORE if on_event_core else LEAST_CORES)[role]
+                least = (MIN_ON_EVENT_CORE if on_event_core else MIN_CORES)[role]
                 if used >= least and any(
                     _stack_usage.stands_out(waiter, baseline=before is not None)
                     for waiter in waiters
                 ):
-                    findings.append(_finding(case, now, lock, waiters, role))
-        if not findings:
+                    drafts.append(_draft(case, now, lock, waiters, role))
+        if not drafts:
             _stack_usage.require_samples(case)
-        findings.sort(key=lambda finding: -finding.magnitude["cores_burnt"])
         # A process that waits for two locks is reported once, with the one that cost more.
-        unique = list({finding.id: finding for finding in reversed(findings)}.values())[::-1]
+        unique: dict[tuple[Subject, int], _base.Draft] = {}
+        for draft in sorted(drafts, key=lambda draft: -draft.magnitude["cores_burnt"]):
+            unique.setdefault((draft.subject, draft.window.begin_us), draft)
         return self.answer(
-            unique[:MOST_FINDINGS],
+            list(unique.values())[:MAX_FINDINGS],
             clear=f"waiting for locks used at most {most:.2f} cores, or no more than in the baseline;"
             f" {now.coverage.samples} samples, {now.coverage.lost} lost",
         )
 
 
-def _finding(
+def _draft(
     case: cases.Case,
     now: samples.WindowSamples,
     lock: str,
     waiters: list[function_usage.Usage],
     role: str,
-) -> Finding:
+) -> _base.Draft:
     leading = waiters[0]  # on the core of the event, if any waiter is there
     function = _waiting_function(leading, role)
     used = sum(waiter.cores_used for waiter in waiters)
     users = ", ".join(f"{waiter.actor.process} {waiter.cores_used:.2f}" for waiter in waiters[:4])
-    return _base.make(
-        "lock-contention",
+    draft = _base.Draft(
         KIND,
         Subject.of_actor(case.host, leading.actor, core=leading.core, function=function),
         leading.window,
         (0.85 if role == "spin" else 0.6) * _stack_usage.lost_factor(now),
         f"{used:.2f} cores were used {WAITING[role]}, taken in {lock}; cores by process: {users}",
-        [
-            Evidence(
-                f"{len(waiters)} processes wait for a lock that {lock} takes",
-                "profiles",
-                {"caller": lock, "waiters": len(waiters), "cores_burnt": round(used, 3)},
-                leading.window,
-            ),
-            *(_stack_usage.usage_evidence(case, waiter, now, function) for waiter in waiters[:3]),
-        ],
-        {**_stack_usage.magnitude(leading), "cores_burnt": used, "waiters": float(len(waiters))},
     )
+    text = f"{len(waiters)} processes wait for a lock that {lock} takes"
+    cores = round(used, 3)
+    draft.support(text, "profiles", caller=lock, waiters=len(waiters), cores_burnt=cores)
+    for waiter in waiters[:3]:
+        draft.evidence.append(_stack_usage.usage_evidence(case, waiter, now, function))
+    draft.magnitude.update(_stack_usage.magnitude(leading), cores_burnt=used, waiters=len(waiters))
+    return draft
 
 
 def _waiting_function(usage: function_usage.Usage, role: str) -> str:

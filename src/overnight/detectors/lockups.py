@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["CONFIDENCE", "DETECTORS", "Lockups"]
-
 # How sure it is that a core was stuck. Hung tasks wait, often for a disk: they occupy no core.
 CONFIDENCE = {
     "cpu.hard_lockup": 0.95,
@@ -31,30 +29,21 @@ class Lockups(_base.BaseDetector):
     needs = (Need.EVENTS,)
 
     def examine(self, case: cases.Case) -> Answer:
-        _kernel_events.require_signals(case)
         groups: dict[tuple[str, int | None, str], list[Event]] = collections.defaultdict(list)
         for event in _kernel_events.read_events(case, CONFIDENCE):
             groups[event.kind, event.known_core, event.process].append(event)
-        findings = []
+        drafts = []
         for (kind, core, process), events in groups.items():
-            findings.append(
-                _base.make(
-                    self.name,
-                    "cpu.stall",
-                    Subject(host=case.host, core=core, process=process, unit=events[0].unit),
-                    _kernel_events.span(events),
-                    CONFIDENCE[kind] * _kernel_events.lateness_factor(case, events),
-                    events[0].text,
-                    map(_kernel_events.event_evidence, events),
-                    {
-                        "stalled_seconds": max(map(_stalled_seconds, events)),
-                        "count": float(sum(event.count for event in events)),
-                    },
-                )
+            subject = Subject(host=case.host, core=core, process=process, unit=events[0].unit)
+            draft = _kernel_events.draft_finding(
+                case, "cpu.stall", subject, events, CONFIDENCE[kind]
             )
-        findings.sort(key=lambda finding: -finding.confidence)
+            draft.magnitude["stalled_seconds"] = max(map(_stalled_seconds, events))
+            draft.magnitude["count"] = sum(event.count for event in events)
+            drafts.append(draft)
+        drafts.sort(key=lambda draft: -draft.confidence)
         return self.answer(
-            findings[: _kernel_events.MOST_FINDINGS],
+            drafts[: _kernel_events.MAX_FINDINGS],
             clear="the kernel reported no lockup, stall or hung task around the event",
         )
 

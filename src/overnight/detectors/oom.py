@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "OutOfMemory"]
-
 KIND = "memory.oom"
 KILL = "memory.oom_kill"
 CONFIDENCE = {KILL: 0.95, "memory.allocation_failure": 0.6}
@@ -30,46 +28,37 @@ class OutOfMemory(_base.BaseDetector):
     needs = (Need.EVENTS, Need.VMSTAT)
 
     def examine(self, case: cases.Case) -> Answer:
-        _kernel_events.require_signals(case)
-        counted = _count_kills(case)
-        kills = counted.values["kills"] if counted else 0.0
         groups: dict[tuple[str, str, str], list[Event]] = collections.defaultdict(list)
         for event in _kernel_events.read_events(case, CONFIDENCE):
             groups[event.kind, event.process, event.unit].append(event)
+        counted = _count_kills(case)
+        kills = float(counted.values["kills"]) if counted else 0.0
         is_named = any(process for _, process, _ in groups)
-        findings = []
+        drafts = []
         for (kind, process, unit), events in groups.items():
             if kind == KILL and is_named and not process:
                 continue  # the watch on the counter reports the same kills without names
             cgroups = (str(event.fields["cgroup"]) for event in events if "cgroup" in event.fields)
-            findings.append(
-                _base.make(
-                    self.name,
-                    KIND,
-                    Subject(host=case.host, process=process, unit=unit, cgroup=next(cgroups, "")),
-                    _kernel_events.span(events),
-                    CONFIDENCE[kind] * _kernel_events.lateness_factor(case, events),
-                    events[0].text,
-                    [*map(_kernel_events.event_evidence, events), *([counted] if counted else [])],
-                    {"kills": max(float(kills), float(len(events))) if kind == KILL else 0.0},
-                )
-            )
+            subject = Subject(host=case.host, process=process, unit=unit, cgroup=next(cgroups, ""))
+            draft = _kernel_events.draft_finding(case, KIND, subject, events, CONFIDENCE[kind])
+            draft.evidence += [counted] if counted else []
+            draft.magnitude["kills"] = max(kills, len(events)) if kind == KILL else 0.0
+            drafts.append(draft)
         # Where the event itself is the kill, the counter shows nothing else.
-        if not findings and counted and counted.window and case.event.kind not in CONFIDENCE:
-            findings.append(
-                _base.make(
-                    self.name,
-                    KIND,
-                    Subject(host=case.host),
-                    counted.window,
-                    CONFIDENCE_OF_COUNTER,
-                    f"the kernel killed {kills:.0f} processes to free memory; the kernel log does not name them",
-                    [counted],
-                    {"kills": float(kills)},
-                )
+        if not drafts and counted and counted.window and case.event.kind not in CONFIDENCE:
+            text = f"the kernel killed {kills:.0f} processes to free memory; the kernel log does not name them"
+            draft = _base.Draft(
+                KIND,
+                Subject(host=case.host),
+                counted.window,
+                CONFIDENCE_OF_COUNTER,
+                text,
+                [counted],
             )
+            draft.magnitude["kills"] = kills
+            drafts.append(draft)
         return self.answer(
-            findings[: _kernel_events.MOST_FINDINGS],
+            drafts[: _kernel_events.MAX_FINDINGS],
             clear="no process was killed to free memory around the event",
         )
 

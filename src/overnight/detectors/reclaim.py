@@ -6,21 +6,18 @@ its limit (shrink_inactive_list counts only pages outside cgroups): only stacks 
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from overnight.detectors import _base, _host_state, _saturation, _signatures, _stack_usage
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.queries import function_usage, signals
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import samples
-
-__all__ = ["DETECTORS", "Reclaim"]
 
 KIND = "memory.reclaim"
 COLUMNS = ("pgscan_direct", "pgscan_kswapd", "allocstall")
@@ -35,14 +32,7 @@ PAGES_A_SECOND = 10_000.0
 PAGES_FACTOR = 5.0  # against the mean of the baseline
 SECONDS_IN_A_ROW = 2
 PRESSURE = 15.0  # percent of the time in which some task waited for memory, as in the watch
-MOST_FINDINGS = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class _Burst:
-    window: Window
-    pages: float  # a second
-    stalls: float  # allocations a second that had to wait
+MAX_FINDINGS = 4
 
 
 class _Scanned:
@@ -62,19 +52,6 @@ class _Scanned:
         inside = (self.rates.end_us > window.begin_us) & (self.rates.begin_us < window.end_us)
         total = _column(self.rates, "pgscan_direct") + _column(self.rates, "pgscan_kswapd")
         return float(total[inside].mean()) if inside.any() else 0.0
-
-    def burst(self) -> _Burst | None:
-        """Find the longest run of seconds in which tasks scanned many pages."""
-        if not self.is_known:
-            return None
-        direct = _column(self.rates, "pgscan_direct")
-        least = max(PAGES_A_SECOND, PAGES_FACTOR * self.direct_baseline)
-        run = _saturation.longest_run(direct >= least)
-        if len(run) < SECONDS_IN_A_ROW:
-            return None
-        window = Window(int(self.rates.begin_us[run[0]]), int(self.rates.end_us[run[-1]]))
-        stalls = _column(self.rates, "allocstall")
-        return _Burst(window, float(direct[run].mean()), float(stalls[run].mean()))
 
 
 def _column(rates: signals.Rates, name: str) -> signals.Floats:
@@ -104,81 +81,36 @@ class Reclaim(_base.BaseDetector):
                 Need.PROFILES,
                 Need.VMSTAT,
             )
-        findings: list[Finding] = []
+        drafts: list[_base.Draft] = []
         if is_sampled:
             now, before = _stack_usage.read_stacks(case)
-            findings = [
-                _finding(case, now, usage, scanned)
+            drafts = [
+                _draft(case, now, usage, scanned)
                 for usage in function_usage.top_consumers(
                     now, before, _mark_reclaim, near_us=case.event.time_us
                 )
                 if _stack_usage.stands_out(usage, baseline=before is not None)
             ]
-        burst = scanned.burst()
-        if not findings and burst is not None:
-            findings.append(_counted_finding(case, burst, scanned))
-        if not findings and is_sampled:
+        if not drafts and scanned.is_known:
+            drafts = _draft_burst(case, scanned)
+        if not drafts and is_sampled:
             _stack_usage.require_samples(case)
         clear = (
-            f"no process used {_stack_usage.LEAST_CORES} cores in reclaim, and tasks scanned fewer than"
+            f"no process used {_stack_usage.MIN_CORES} cores in reclaim, and tasks scanned fewer than"
             f" {PAGES_A_SECOND:.0f} pages a second"
         )
         if not is_sampled:
             clear += "; without stacks, reclaim at a cgroup's limit cannot be seen"
-        return self.answer(findings[:MOST_FINDINGS], clear=clear)
+        return self.answer(drafts[:MAX_FINDINGS], clear=clear)
 
 
-def _finding(
+def _draft(
     case: cases.Case, now: samples.WindowSamples, usage: function_usage.Usage, scanned: _Scanned
-) -> Finding:
+) -> _base.Draft:
     role = _entry_role(usage)
     pages = scanned.within(usage.window)
-    evidence = [_stack_usage.usage_evidence(case, usage, now, usage.function)]
-    against = []
-    # kswapd is ordinary on every host with full memory; a task that must reclaim itself waits.
-    confidence = 0.55 if role == "background" else 0.85
-    if pages > scanned.baseline and pages >= PAGES_A_SECOND:
-        evidence.append(_pages_evidence(case, usage.window, pages, scanned.baseline))
-        confidence += 0.1
-    elif role == "limit":
-        evidence.append(
-            Evidence(
-                "the host itself had free memory: vmstat does not count reclaim at the limit of a cgroup",
-                "vmstat",
-                {"pages_a_second_of_the_host": round(pages, 1)},
-                usage.window,
-            )
-        )
-    elif scanned.is_known:
-        against.append(_pages_evidence(case, usage.window, pages, scanned.baseline))
-        confidence -= 0.15
-    waited = _read_pressure(case, usage.window)
-    if waited is not None:
-        waiting = Evidence(
-            f"tasks waited for memory {waited:.0f} % of the time",
-            "pressure",
-            {"some_percent_of_time": round(waited, 1)},
-            usage.window,
-        )
-        (evidence if waited >= PRESSURE else against).append(waiting)
-    walk = _stack_usage.walk_share(now, usage.actor, least_samples=1)
-    if walk is not None and walk >= _stack_usage.WALK_SHARE:
-        dying = _host_state.read_dying(case)
-        values: dict[str, float | int] = {"share_of_its_reclaim_samples": round(walk, 3)}
-        if dying is not None:
-            values["dying"] = dying
-        against.append(
-            Evidence(
-                f"{100 * walk:.0f} % of its samples in reclaim only step from one memory cgroup to the next",
-                "profiles",
-                values,
-                usage.window,
-            )
-        )
-        confidence *= 0.6 if dying is None or dying >= _host_state.MANY_DYING else 0.9
     unit = usage.actor.unit
-    return _base.make(
-        "reclaim",
+    draft = _base.Draft(
         KIND,
         Subject(
             host=case.host,
@@ -189,27 +121,66 @@ def _finding(
             cgroup=unit if unit.startswith("/") else "",
         ),
         usage.window,
-        confidence * _stack_usage.lost_factor(now),
+        # kswapd is ordinary on every host with full memory; a task that must reclaim itself waits.
+        0.55 if role == "background" else 0.85,
         f"{usage.actor} used {usage.cores_used:.2f} cores for {usage.window.seconds:.0f} s to free memory"
         f" {REASONS[role]}",
-        evidence,
-        {**_stack_usage.magnitude(usage), "pages_per_second": pages},
-        against,
+        [_stack_usage.usage_evidence(case, usage, now, usage.function)],
+        magnitude={**_stack_usage.magnitude(usage), "pages_per_second": pages},
     )
+    counted = _pages_evidence(case, usage.window, pages, scanned.baseline)
+    if pages > scanned.baseline and pages >= PAGES_A_SECOND:
+        draft.evidence.append(counted)
+        draft.confidence += 0.1
+    elif role == "limit":
+        text = "the host itself had free memory: vmstat does not count reclaim at the limit of a cgroup"
+        draft.support(text, "vmstat", pages_a_second_of_the_host=round(pages, 1))
+    elif scanned.is_known:
+        draft.against.append(counted)
+        draft.confidence -= 0.15
+    waited = _read_pressure(case, usage.window)
+    if waited is not None:
+        text = f"tasks waited for memory {waited:.0f} % of the time"
+        values = {"some_percent_of_time": round(waited, 1)}
+        waiting = Evidence(text, "pressure", values, usage.window)
+        draft.weigh(waiting, supports=waited >= PRESSURE)
+    walk = _stack_usage.walk_share(now, usage.actor, min_samples=1)
+    if walk is not None and walk >= _stack_usage.WALK_SHARE:
+        dying = _host_state.read_dying(case)
+        draft.oppose(
+            f"{100 * walk:.0f} % of its samples in reclaim only step from one memory cgroup to the next",
+            "profiles",
+            factor=0.6 if dying is None or dying >= _host_state.MANY_DYING else 0.9,
+            share_of_its_reclaim_samples=round(walk, 3),
+            dying=dying,
+        )
+    draft.confidence *= _stack_usage.lost_factor(now)
+    return draft
 
 
-def _counted_finding(case: cases.Case, burst: _Burst, scanned: _Scanned) -> Finding:
-    return _base.make(
-        "reclaim",
-        KIND,
-        Subject(host=case.host),
-        burst.window,
-        0.7 if burst.stalls else 0.5,
-        f"tasks had to free memory themselves and scanned {burst.pages:.0f} pages a second for"
-        f" {burst.window.seconds:.0f} s; no stack shows which tasks",
-        [_pages_evidence(case, burst.window, burst.pages, scanned.baseline)],
-        {"pages_per_second": burst.pages, "allocations_stalled_per_second": burst.stalls},
+def _draft_burst(case: cases.Case, scanned: _Scanned) -> list[_base.Draft]:
+    """Find the longest run of seconds in which tasks scanned many pages."""
+    direct = _column(scanned.rates, "pgscan_direct")
+    run = _saturation.longest_run(
+        direct >= max(PAGES_A_SECOND, PAGES_FACTOR * scanned.direct_baseline)
     )
+    if len(run) < SECONDS_IN_A_ROW:
+        return []
+    window = Window(int(scanned.rates.begin_us[run[0]]), int(scanned.rates.end_us[run[-1]]))
+    pages = float(direct[run].mean())
+    stalls = float(_column(scanned.rates, "allocstall")[run].mean())
+    return [
+        _base.Draft(
+            KIND,
+            Subject(host=case.host),
+            window,
+            0.7 if stalls else 0.5,
+            f"tasks had to free memory themselves and scanned {pages:.0f} pages a second for"
+            f" {window.seconds:.0f} s; no stack shows which tasks",
+            [_pages_evidence(case, window, pages, scanned.baseline)],
+            magnitude={"pages_per_second": pages, "allocations_stalled_per_second": stalls},
+        )
+    ]
 
 
 def _mark_reclaim(part: samples.SegmentSamples) -> samples.Integers:

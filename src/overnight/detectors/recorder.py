@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import consumers
 
-__all__ = ["DETECTORS", "KIND", "RecorderCost", "is_overnight"]
-
 KIND = "recorder.cost"
 # Of one core in the incident window; the promise of 1 % is for a night, which has quiet hours.
 LIMIT = 0.03
@@ -59,37 +57,37 @@ class RecorderCost(_base.BaseDetector):
                 f"overnight and perf used {used:.4f} cores: {counted} ({coverage.lost} lost){doubt}"
             )
             return self.answer((), clear=clear)
-        names = ", ".join(sorted({process.actor.process for process in own})) or "no process"
-        finding = _base.make(
-            self.name,
+        draft = _base.Draft(
             KIND,
             Subject(host=case.host, core=core if is_culprit else None),
             case.window,
             0.9 if is_culprit else NO_CULPRIT,
             f"the recorder used {used:.2f} cores around the event"
             + (f" and {100 * held:.0f} % of core {core}" if is_culprit else ""),
-            [
-                Evidence(
-                    f"{counted} are of {names}; {coverage.lost} samples were lost{doubt}",
-                    "profiles",
-                    {
-                        "samples": samples,
-                        "busy_samples": coverage.samples,
-                        "cores_burnt": round(used, 4),
-                        "lost_samples": coverage.lost,
-                    },
-                    case.window,
-                    _base.command("top processes", case.window, case.host),
-                )
-            ],
-            {
-                "cores_burnt": used,
-                # Of the saturated core, or of one core where none was.
-                "share_of_core_samples": used if core is None else held,
-            },
-            () if is_culprit else (_harmless_evidence(held, core),),
         )
-        return self.answer([finding], clear="")
+        names = ", ".join(sorted({process.actor.process for process in own})) or "no process"
+        draft.support(
+            f"{counted} are of {names}; {coverage.lost} samples were lost{doubt}",
+            "profiles",
+            look=_base.command("top processes", case.window, case.host),
+            samples=samples,
+            busy_samples=coverage.samples,
+            cores_burnt=round(used, 4),
+            lost_samples=coverage.lost,
+        )
+        if not is_culprit:
+            text = "no core was saturated"
+            if core is not None:
+                text = (
+                    f"it had {100 * held:.0f} % of the samples of core {core}, the saturated core"
+                )
+            values = {"share_of_core_samples": round(held, 4)}
+            draft.against.append(Evidence(text, "profiles", values))
+        # Of the saturated core, or of one core where none was.
+        draft.magnitude.update(
+            cores_burnt=used, share_of_core_samples=used if core is None else held
+        )
+        return self.answer([draft], clear="")
 
 
 def is_overnight(process: consumers.Consumer) -> bool:
@@ -107,23 +105,16 @@ def is_overnight(process: consumers.Consumer) -> bool:
 def _share_of_saturated_core(case: cases.Case) -> tuple[float, int | None]:
     """Return the recorder's share of the saturated core's samples, and the core; None: no core was."""
     try:
-        found = _saturation.find_saturation(case)
+        stretches = _saturation.find_saturation(case).stretches
     except _base.MissingError:
+        stretches = ()
+    if not stretches:
         return 0.0, None
-    if not found.stretches:
-        return 0.0, None
-    stretch = found.stretches[0]
+    stretch = stretches[0]
     processes, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
     total = sum(process.samples + process.softirq for process in processes) + idle
     own = sum(process.samples for process in processes if is_overnight(process))
     return (own / total if total else 0.0), stretch.core
-
-
-def _harmless_evidence(held: float, core: int | None) -> Evidence:
-    text = "no core was saturated"
-    if core is not None:
-        text = f"it had {100 * held:.0f} % of the samples of core {core}, the saturated core"
-    return Evidence(text, "profiles", {"share_of_core_samples": round(held, 4)})
 
 
 DETECTORS = (RecorderCost(),)

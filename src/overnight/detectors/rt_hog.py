@@ -6,19 +6,17 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _core_shares, _event_location, _saturation
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "KIND", "RealTimeHog"]
-
 KIND = "cpu.rt_hog"
 REAL_TIME = {1: "FIFO", 2: "round robin", 6: "deadline"}
 # Of the core, while it was saturated. The kernel itself leaves others 5 % (sched_rt_runtime_us).
-LEAST_CORES = 0.5
-MOST_CORES = 3
+MIN_CORES = 0.5
+MAX_CORES = 3
 SIGNALS = ("processes", "rt-threads")
 
 
@@ -39,20 +37,20 @@ class RealTimeHog(_base.BaseDetector):
     needs = (Need.CPU, Need.PROFILES, Need.PROCESSES, Need.RT_THREADS)
 
     def examine(self, case: cases.Case) -> Answer:
-        found = _saturation.find_saturation(case)
-        if not found.stretches:
+        saturation = _saturation.find_saturation(case)
+        if not saturation.stretches:
             return self.answer((), clear="no core was saturated")
-        findings: list[Finding] = []
+        drafts: list[_base.Draft] = []
         has_policies = False
-        for stretch in found.stretches[:MOST_CORES]:
+        for stretch in saturation.stretches[:MAX_CORES]:
             for signal in SIGNALS:
                 policies = _read_policies(case, stretch, signal)
                 has_policies = has_policies or bool(policies)
-                findings += [
-                    _finding(case, stretch, found.location, hog)
+                drafts += [
+                    _draft(case, stretch, saturation.location, hog)
                     for hog in _find_hogs(case, stretch, signal, policies)
                 ]
-        if not findings and not has_policies:
+        if not drafts and not has_policies:
             raise _base.MissingError(
                 "scheduling policies of processes (signal processes) were not recorded in those seconds",
                 Need.PROCESSES,
@@ -64,7 +62,7 @@ class RealTimeHog(_base.BaseDetector):
                 "no process whose first thread is real-time used half of the core; policies of other"
                 " threads are not recorded"
             )
-        return self.answer(findings, clear=clear)
+        return self.answer(drafts, clear=clear)
 
 
 def _find_hogs(
@@ -81,7 +79,7 @@ def _find_hogs(
     for key, used in ticks.items():
         policy, priority = policies.get(key, (0, 0))
         cores = used.cores(stretch.seconds)
-        if policy in REAL_TIME and cores >= LEAST_CORES:
+        if policy in REAL_TIME and cores >= MIN_CORES:
             hogs.append(_Hog(key, signal, policy, priority, cores, shares.get(key)))
     return hogs
 
@@ -92,9 +90,8 @@ def _read_policies(
     """Read policy and real-time priority of each process or thread in those seconds."""
     columns = ("policy", "rt_priority")
     policies: dict[str, tuple[int, int]] = {}
-    for frame in case.ring.numbers(
-        case.host, signal, stretch.begin_us, stretch.end_us + 1, None, columns
-    ):
+    begin, end = stretch.window.begin_us, stretch.window.end_us + 1
+    for frame in case.ring.numbers(case.host, signal, begin, end, None, columns):
         if not set(columns) <= set(frame.columns):
             continue  # recorded by a version that did not keep them
         for key in frame.keys:
@@ -110,75 +107,59 @@ def _read_names(case: cases.Case, stretch: _saturation.Stretch, key: str) -> tup
     pid, _, thread = number.partition("/")
     if not thread:
         return name or key, ""
-    for frame in case.ring.numbers(
-        case.host, "processes", stretch.begin_us, stretch.end_us + 1, None, ("core",)
-    ):
+    begin, end = stretch.window.begin_us, stretch.window.end_us + 1
+    for frame in case.ring.numbers(case.host, "processes", begin, end, None, ("core",)):
         for other in frame.keys:
             if other.startswith(f"{pid} "):
                 return _core_shares.process_name(other), name
     return name, name
 
 
-def _finding(
+def _draft(
     case: cases.Case, stretch: _saturation.Stretch, location: _event_location.Location, hog: _Hog
-) -> Finding:
+) -> _base.Draft:
     process, thread = _read_names(case, stretch, hog.key)
     policy = f"{REAL_TIME[hog.policy]}, priority {hog.priority}"
-    evidence = [
-        Evidence(
-            f"{'thread' if thread else 'process'} {hog.key} ({policy}) was last seen on core"
-            f" {stretch.core} and used {hog.cores:.2f} cores in those {stretch.seconds:.0f} s",
-            hog.signal,
-            {"policy": hog.policy, "rt_priority": hog.priority, "cores_burnt": round(hog.cores, 3)},
-            stretch.window,
-        )
-    ]
-    confidence, unit = 0.75, ""
-    against = []
+    name = f"{thread}, a real-time thread of {process}" if thread else f"{process}, a real-time process"  # fmt: skip
+    draft = _base.Draft(
+        KIND,
+        Subject(host=case.host, core=stretch.core, process=process),
+        stretch.window,
+        0.75,
+        f"{name} ({policy}), held core {stretch.core} for {stretch.seconds:.0f} s",
+        magnitude={
+            "cores_burnt": hog.cores,
+            **_core_shares.magnitude(hog.share),
+            "rt_priority": hog.priority,
+        },
+    )
+    draft.support(
+        f"{'thread' if thread else 'process'} {hog.key} ({policy}) was last seen on core"
+        f" {stretch.core} and used {hog.cores:.2f} cores in those {stretch.seconds:.0f} s",
+        hog.signal,
+        policy=hog.policy,
+        rt_priority=hog.priority,
+        cores_burnt=round(hog.cores, 3),
+    )
     if case.has_profile(stretch.window):
         consumers, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
         total = sum(consumer.samples + consumer.softirq for consumer in consumers) + idle
         own = [consumer for consumer in consumers if consumer.actor.process == process]
         samples = sum(consumer.samples for consumer in own)
-        unit = own[0].actor.unit if own else ""
-        sampled = Evidence(
-            f"{process} has {samples} of the {total} samples of core {stretch.core}",
-            "profiles",
-            {"samples": samples, "samples_of_core": total},
-            stretch.window,
-        )
-        if total and samples >= LEAST_CORES * total:
-            confidence = 0.95
-            evidence.append(sampled)
-        elif total:
-            confidence = 0.3
-            against.append(sampled)
+        if own:
+            draft.subject = dataclasses.replace(draft.subject, unit=own[0].actor.unit)
+        if total:
+            is_most = samples >= MIN_CORES * total
+            draft.confidence = 0.95 if is_most else 0.3
+            text = f"{process} has {samples} of the {total} samples of core {stretch.core}"
+            values = {"samples": samples, "samples_of_core": total}
+            draft.weigh(Evidence(text, "profiles", values, stretch.window), supports=is_most)
     if hog.share is not None:
+        # Without a rise it held the core in the baseline, too, and nothing happened then.
         compared = hog.share.evidence(case, thread or process, hog.signal)
-        if hog.share.rose:
-            evidence.append(compared)
-        else:  # it held the core in the baseline, too, and nothing happened then
-            confidence *= 0.4
-            against.append(compared)
-    if location.is_elsewhere(stretch.core):
-        confidence *= 0.5
-        against.append(location.elsewhere_evidence(stretch.core))
-    name = f"{thread}, a real-time thread of {process}" if thread else f"{process}, a real-time process"  # fmt: skip
-    return _base.make(
-        "rt-hog",
-        KIND,
-        Subject(host=case.host, core=stretch.core, process=process, unit=unit),
-        stretch.window,
-        confidence,
-        f"{name} ({policy}), held core {stretch.core} for {stretch.seconds:.0f} s",
-        evidence,
-        {
-            "cores_burnt": hog.cores,
-            **_core_shares.magnitude(hog.share),
-            "rt_priority": float(hog.priority),
-        },
-        against,
-    )
+        draft.weigh(compared, supports=hog.share.rose, factor=0.4)
+    location.oppose_elsewhere(draft, factor=0.5)
+    return draft
 
 
 DETECTORS = (RealTimeHog(),)

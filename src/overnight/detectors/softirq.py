@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.detectors import _base, _event_location, _saturation
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Need, Subject
 from overnight.model.selection import Selection, Window
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import signals
-
-__all__ = ["DETECTORS", "KIND", "SoftirqStorm"]
 
 KIND = "net.softirq_storm"
 # Half of a core: everything else there has at most the other half.
@@ -34,7 +32,7 @@ TIMES = 2.0
 SQUEEZES = 100.0  # a second: the limit of the watch
 NET = ("net_rx_action", "napi_poll", "__napi_poll", "process_backlog", "net_tx_action")
 STACK_SHARE = 0.5  # of the softirq samples
-MOST_FINDINGS = 3
+MAX_FINDINGS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,19 +50,13 @@ class SoftirqStorm(_base.BaseDetector):
     needs = (Need.CPU, Need.PROFILES, Need.SOFTIRQS, Need.SOFTNET, Need.INTERFACES)
 
     def examine(self, case: cases.Case) -> Answer:
-        series = _saturation.read_series(case, case.window)
-        if series is None:
-            raise _base.MissingError(
-                "core usage was not recorded around the event: neither the cpu signal nor samples",
-                Need.CPU,
-                Need.PROFILES,
-            )
+        series = _saturation.require_series(case)
         storms, ordinary = _find_storms(case, series)
-        findings, doubts = [], []
+        drafts, doubts = [], []
         for storm in storms:
-            signs, packets = _find_signs(case, storm)
-            if signs:
-                findings.append(_finding(case, series, storm, signs, packets))
+            draft = _draft(case, series, storm)
+            if len(draft.evidence) > 1:
+                drafts.append(draft)
             else:
                 doubts.append(
                     f"core {storm.core} spent {storm.percent:.0f} % of its time in softirqs, but"
@@ -78,7 +70,7 @@ class SoftirqStorm(_base.BaseDetector):
                 f" baseline ({case.baseline_text})"
             )
         doubt = "; ".join(doubts)
-        return self.answer(findings[:MOST_FINDINGS], clear=doubt or clear, remark=doubt)
+        return self.answer(drafts[:MAX_FINDINGS], clear=doubt or clear, remark=doubt)
 
 
 def _find_storms(case: cases.Case, series: _saturation.Series) -> tuple[list[_Storm], int]:
@@ -113,10 +105,25 @@ def _baseline_percents(series: _saturation.Series | None) -> dict[int, float]:
     }
 
 
-def _find_signs(case: cases.Case, storm: _Storm) -> tuple[list[Evidence], float]:
-    """Find the signs of the network, and the packets a second; 0 where these were not recorded."""
-    key = str(storm.core)
-    signs, packets = [], 0.0
+def _draft(case: cases.Case, series: _saturation.Series, storm: _Storm) -> _base.Draft:
+    """Draft the finding; it has no more than one piece of evidence if nothing shows the network."""
+    key, seconds = str(storm.core), storm.window.seconds
+    draft = _base.Draft(
+        KIND,
+        Subject(host=case.host, core=storm.core),
+        storm.window,
+        0.0,
+        f"network softirqs took {storm.percent:.0f} % of core {key} for {seconds:.0f} s",
+        magnitude={"softirq_percent": storm.percent, "seconds": seconds},
+    )
+    draft.support(
+        f"core {key} spent {storm.percent:.0f} % of its time in softirqs for {seconds:.0f} s;"
+        f" at most {storm.baseline:.0f} % in nine of ten seconds of the baseline",
+        series.source,
+        softirq_percent_of_core_time=round(storm.percent, 1),
+        baseline_p90_percent_of_core_time=round(storm.baseline, 1),
+    )
+    packets = 0.0
     for signal, column, counted in (
         ("softirqs", "NET_RX", "receive softirqs"),
         ("softnet", "processed", "packets"),
@@ -127,80 +134,66 @@ def _find_signs(case: cases.Case, storm: _Storm) -> tuple[list[Evidence], float]
         if column == "processed":
             packets = now
         if now > 0 and now >= TIMES * before:
-            signs.append(
-                Evidence(
-                    f"core {key} had {now:.0f} {counted} a second; {before:.0f} in the baseline"
-                    f" ({case.baseline_text})",
-                    signal,
-                    {"per_second": round(now, 1), "baseline_per_second": round(before, 1)},
-                    storm.window,
-                )
+            draft.support(
+                f"core {key} had {now:.0f} {counted} a second; {before:.0f} in the baseline"
+                f" ({case.baseline_text})",
+                signal,
+                per_second=round(now, 1),
+                baseline_per_second=round(before, 1),
             )
     squeezed = _rate(case, "softnet", "squeezed", storm.window, key)
     if squeezed >= SQUEEZES:
-        signs.append(
-            Evidence(
-                f"core {key} deferred received packets {squeezed:.0f} times a second (softnet"
-                " time_squeeze)",
-                "softnet",
-                {"squeezed_per_second": round(squeezed, 1)},
-                storm.window,
-            )
-        )
-    interface = _interface_evidence(case, storm)
-    if interface is not None:
-        signs.append(interface)
-        packets = packets or float(interface.values["packets_per_second"])
-    stacks = _stack_evidence(case, storm)
-    if stacks is not None:
-        signs.append(stacks)
-    return signs, packets
+        text = f"core {key} deferred received packets {squeezed:.0f} times a second (softnet time_squeeze)"
+        draft.support(text, "softnet", squeezed_per_second=round(squeezed, 1))
+    received = _support_by_interface(case, draft)
+    _support_by_stacks(case, draft)
+    draft.confidence = min(0.95, 0.6 + 0.1 * (len(draft.evidence) - 1))
+    if packets or received:  # recorded every half minute: a short recording has none
+        draft.magnitude["packets_per_second"] = packets or received
+    return draft
 
 
-def _interface_evidence(case: cases.Case, storm: _Storm) -> Evidence | None:
-    """Find the interface whose received packets rose most against its own baseline."""
+def _support_by_interface(case: cases.Case, draft: _base.Draft) -> float:
+    """Add the interface whose received packets rose most, and return its packets a second; 0: none rose."""
     now, before = (
         _mean_rates(case.rates("interfaces", window, columns=("rx_packets",)), "rx_packets")
-        for window in (storm.window, case.baseline)
+        for window in (draft.window, case.baseline)
     )
     rises = {name: rate - before.get(name, 0.0) for name, rate in now.items()}
-    if not rises:
-        return None
-    name = max(rises, key=lambda interface: rises[interface])
+    name = max(rises, key=lambda interface: rises[interface], default="")
     baseline = before.get(name, 0.0)
-    if now[name] < TIMES * baseline or rises[name] <= 0:
-        return None
-    return Evidence(
+    if not name or now[name] < TIMES * baseline or rises[name] <= 0:
+        return 0.0
+    packets = round(now[name], 1)
+    draft.support(
         f"{name} received {now[name]:.0f} packets a second; {baseline:.0f} in the baseline"
         f" ({case.baseline_text})",
         "interfaces",
-        {
-            "interface": name,
-            "packets_per_second": round(now[name], 1),
-            "baseline_packets_per_second": round(baseline, 1),
-        },
-        storm.window,
+        interface=name,
+        packets_per_second=packets,
+        baseline_packets_per_second=round(baseline, 1),
     )
+    return packets
 
 
-def _stack_evidence(case: cases.Case, storm: _Storm) -> Evidence | None:
-    if not case.has_profile(storm.window):
-        return None
-    cores = (storm.core,)
-    consumers, _ = case.ran((storm.window,), Selection(cores=cores))
+def _support_by_stacks(case: cases.Case, draft: _base.Draft) -> None:
+    core = draft.subject.core
+    if core is None or not case.has_profile(draft.window):
+        return
+    consumers, _ = case.ran((draft.window,), Selection(cores=(core,)))
     softirq = sum(consumer.softirq for consumer in consumers)
-    names = "|".join(NET)
-    polls = case.flame(storm.window, Selection(cores=cores, function=f"^({names})$")).coverage
-    if not softirq or polls.samples < STACK_SHARE * softirq:
-        return None
-    return Evidence(
-        f"{polls.samples} of {softirq} softirq samples of core {storm.core} are in network polls;"
-        f" {polls.lost} samples were lost",
-        "profiles",
-        {"network_samples": polls.samples, "softirq_samples": softirq, "lost_samples": polls.lost},
-        storm.window,
-        _base.command("flame", storm.window, case.host, "--core", str(storm.core)),
-    )
+    selection = Selection(cores=(core,), function=f"^({'|'.join(NET)})$")
+    polls = case.flame(draft.window, selection).coverage
+    if softirq and polls.samples >= STACK_SHARE * softirq:
+        draft.support(
+            f"{polls.samples} of {softirq} softirq samples of core {core} are in network polls;"
+            f" {polls.lost} samples were lost",
+            "profiles",
+            look=_base.command("flame", draft.window, case.host, "--core", str(core)),
+            network_samples=polls.samples,
+            softirq_samples=softirq,
+            lost_samples=polls.lost,
+        )
 
 
 def _rate(case: cases.Case, signal: str, column: str, window: Window, key: str) -> float:
@@ -216,41 +209,6 @@ def _mean_rates(rates: signals.Rates, column: str) -> dict[str, float]:
     total = np.nansum(values * rates.seconds[:, None], axis=0)
     seconds = (np.isfinite(values) * rates.seconds[:, None]).sum(axis=0)
     return {key: float(total[n] / seconds[n]) for n, key in enumerate(rates.keys) if seconds[n] > 0}
-
-
-def _finding(
-    case: cases.Case,
-    series: _saturation.Series,
-    storm: _Storm,
-    signs: list[Evidence],
-    packets: float,
-) -> Finding:
-    seconds = storm.window.seconds
-    share = Evidence(
-        f"core {storm.core} spent {storm.percent:.0f} % of its time in softirqs for {seconds:.0f} s;"
-        f" at most {storm.baseline:.0f} % in nine of ten seconds of the baseline",
-        series.source,
-        {
-            "softirq_percent_of_core_time": round(storm.percent, 1),
-            "baseline_p90_percent_of_core_time": round(storm.baseline, 1),
-        },
-        storm.window,
-    )
-    return _base.make(
-        "softirq",
-        KIND,
-        Subject(host=case.host, core=storm.core),
-        storm.window,
-        min(0.95, 0.6 + 0.1 * len(signs)),
-        f"network softirqs took {storm.percent:.0f} % of core {storm.core} for {seconds:.0f} s",
-        [share, *signs],
-        {
-            "softirq_percent": storm.percent,
-            "seconds": seconds,
-            # Packets are recorded every half minute: a short recording has none.
-            **({"packets_per_second": packets} if packets else {}),
-        },
-    )
 
 
 DETECTORS = (SoftirqStorm(),)

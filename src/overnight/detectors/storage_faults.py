@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "StorageFaults"]
-
 KIND = "storage.fault"
 CONFIDENCE = {
     "storage.io_error": 0.9,
@@ -31,7 +29,7 @@ CONFIDENCE_OF_WAITING = 0.5
 # Percent of the time in which some task waited for a disk, three seconds in a row, as in the watch; and
 # three times the baseline, because a host that reads all night waits all night.
 IO_SOME = 50.0
-IO_SOME_MOST = 90.0
+IO_SOME_MAX = 90.0
 IO_FACTOR = 3.0
 IO_SECONDS = 3
 # The disk is what fails; its namespaces and partitions fail with it. A device made of several disks names none.
@@ -45,9 +43,6 @@ class StorageFaults(_base.BaseDetector):
     needs = (Need.EVENTS, Need.PRESSURE)
 
     def examine(self, case: cases.Case) -> Answer:
-        _kernel_events.require_signals(case)
-        waiting = _find_waiting(case)
-        percent = float(waiting.values["some_percent_of_time"]) if waiting else 0.0
         groups: dict[str, list[Event]] = collections.defaultdict(list)
         own, other_disks = _disk_of(case.event), set()
         for event in _kernel_events.read_events(case, CONFIDENCE):
@@ -56,49 +51,35 @@ class StorageFaults(_base.BaseDetector):
                 other_disks.add(device)  # a fault of another disk explains nothing here
                 continue
             groups[device or event.process].append(event)
-        findings = []
+        waiting = _find_waiting(case)
+        percent = float(waiting.values["some_percent_of_time"]) if waiting else 0.0
+        drafts = []
         for device, events in groups.items():
-            evidence = [
-                _kernel_events.event_evidence(event)
-                for event in events[: _kernel_events.MOST_FINDINGS]
-            ]
-            if waiting is not None:
-                evidence.append(waiting)
             process = next((event.process for event in events if event.process), "")
             confidence = max(CONFIDENCE[event.kind] for event in events)
-            findings.append(
-                _base.make(
-                    self.name,
-                    KIND,
-                    Subject(host=case.host, process=process),
-                    _kernel_events.span(events),
-                    confidence * _kernel_events.lateness_factor(case, events),
-                    f"{device}: {events[0].text}" if device else events[0].text,
-                    evidence,
-                    {
-                        "faults": float(sum(event.count for event in events)),
-                        "io_wait_percent": percent,
-                    },
+            subject = Subject(host=case.host, process=process)
+            draft = _kernel_events.draft_finding(case, KIND, subject, events, confidence)
+            del draft.evidence[_kernel_events.MAX_FINDINGS :]
+            draft.summary = f"{device}: {draft.summary}" if device else draft.summary
+            draft.magnitude["faults"] = sum(event.count for event in events)
+            drafts.append(draft)
+        if not drafts and waiting is not None and waiting.window is not None:
+            text = (
+                f"tasks waited for disks {percent:.0f} % of the time for"
+                f" {waiting.window.seconds:.0f} s; the kernel reported no disk error"
+            )
+            drafts.append(
+                _base.Draft(
+                    KIND, Subject(host=case.host), waiting.window, CONFIDENCE_OF_WAITING, text
                 )
             )
-        if not findings and waiting is not None and waiting.window is not None:
-            findings.append(
-                _base.make(
-                    self.name,
-                    KIND,
-                    Subject(host=case.host),
-                    waiting.window,
-                    CONFIDENCE_OF_WAITING,
-                    f"tasks waited for disks {percent:.0f} % of the time for"
-                    f" {waiting.window.seconds:.0f} s; the kernel reported no disk error",
-                    [waiting],
-                    {"io_wait_percent": percent},
-                )
-            )
+        for draft in drafts:
+            draft.evidence += [waiting] if waiting else []
+            draft.magnitude["io_wait_percent"] = percent
         clear = "the kernel reported no disk error, and no task waited long for a disk"
         if other_disks:
             clear = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
-        return self.answer(findings[: _kernel_events.MOST_FINDINGS], clear=clear)
+        return self.answer(drafts[: _kernel_events.MAX_FINDINGS], clear=clear)
 
 
 def _disk_of(event: Event) -> str:
@@ -120,7 +101,7 @@ def _find_waiting(case: cases.Case) -> Evidence | None:
     percents = np.nan_to_num(column[:, 0]) / 1e4
     base = before.values.get("some")
     baseline = float(np.nanmean(base)) / 1e4 if base is not None and base.size else 0.0
-    least = max(IO_SOME, min(IO_SOME_MOST, IO_FACTOR * baseline))
+    least = max(IO_SOME, min(IO_SOME_MAX, IO_FACTOR * baseline))
     longest = _saturation.longest_run(percents >= least)
     if len(longest) < IO_SECONDS:
         return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from overnight.detectors import _base, _host_state
 from overnight.model import times
-from overnight.model.finding import Answer, Evidence, Finding, Need, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.times import DAY_US, HOUR_US, SECOND_US
 from overnight.queries import diff, trends
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.queries import case as cases
 
-__all__ = ["DETECTORS", "ZombieCgroups"]
-
 KIND = "memory.zombie_cgroups"
 SIGNAL = "memory-cgroups"
 LOOK_BACK_US = DAY_US  # enough for a slope; more costs more than it adds
 INTERVAL_US = HOUR_US // 2  # births are read every half hour, or six times in a shorter recording
-LEAST_INTERVAL_US = 2 * SECOND_US
+MIN_INTERVAL_US = 2 * SECOND_US
 # The watch warns here: hundreds are typical of a healthy host, ten times those in use are not.
 LEVEL = _host_state.MANY_DYING
 RATIO = 10.0
@@ -34,9 +32,9 @@ ALARMING = 10_000  # however many are in use
 GROWTH_PER_HOUR = 50.0
 GROWTH_HOURS = 1.0
 GROWTH_READINGS = 10  # where the level is alarming already, ten minutes are enough for a slope
-GROWTH_LEAST = 200
+GROWTH_MIN = 200
 # A fall by a fifth is a purge; what comes and goes with memory pressure is less.
-FALL_SHARE, FALL_LEAST = 0.2, 100
+FALL_SHARE, FALL_MIN = 0.2, 100
 WATCHDOG_US = 5 * SECOND_US  # of a network driver: a walk on one core must not take longer
 FAR_HOURS = 8766.0
 SLOW_READ_US = 1_000  # below this the read does not grow with the zombies, or they are few
@@ -146,16 +144,15 @@ class ZombieCgroups(_base.BaseDetector):
             return self.answer((), clear=clear)
         begin, end = int(gauges.time_us[0]), int(gauges.time_us[-1])
         span = Window(begin, max(end, begin + 1))
-        finding = _finding(case, span, count, slope, growth, is_cut=is_cut)
-        return self.answer([finding], clear="")
+        return self.answer([_draft(case, span, count, slope, growth, is_cut=is_cut)], clear="")
 
 
 def _is_growing(slope: trends.Slope, count: _Count) -> bool:
     is_long = slope.hours >= GROWTH_HOURS or (count.is_many and slope.points >= GROWTH_READINGS)
-    return slope.low > GROWTH_PER_HOUR and is_long and count.dying >= GROWTH_LEAST
+    return slope.low > GROWTH_PER_HOUR and is_long and count.dying >= GROWTH_MIN
 
 
-def _finding(
+def _draft(
     case: cases.Case,
     span: Window,
     count: _Count,
@@ -163,63 +160,59 @@ def _finding(
     growth: trends.Slope | None,
     *,
     is_cut: bool,
-) -> Finding:
-    magnitude: dict[str, float] = {
-        "tracked": count.tracked,
-        "in_use": count.in_use,
-        "dying": count.dying,
-        "ratio": count.ratio,
-    }
-    evidence = [
-        Evidence(
-            f"the kernel tracks {count.tracked:,} memory cgroups and {count.in_use:,} are in use"
-            f" ({count.ratio:.0f} to 1); {count.dying:,} are dying (zombies)",
-            SIGNAL,
-            {"tracked": count.tracked, "in_use": count.in_use, "dying": count.dying},
-            span,
-            "overnight census",
-        )
-    ]
-    against: list[Evidence] = []
-    if slope is not None:
-        magnitude.update(
-            growth_per_hour=slope.per_hour, growth_low=slope.low, growth_high=slope.high
-        )
-        (against if growth is None else evidence).append(_growth_evidence(slope, span, is_cut))
-    age = _find_age(case, count.dying, growth, span)
-    if age is not None:
-        magnitude["age_hours"] = age[0]
-        evidence.append(age[1])
-    if count.stat_read_us > 0:
-        magnitude["stat_read_seconds"] = round(count.stat_read_us / 1e6, 6)
-        evidence.append(_read_time_evidence(count, growth))
+) -> _base.Draft:
     cgroup, parents = _find_parent(case, count.dying)
-    evidence.extend(parents)
     creators = _find_creators(case, span, growth) if growth is not None else []
     fitting = [creator for creator in creators if creator.fits]
-    evidence.extend(creator.evidence(span) for creator in creators[:3] if creator.fits)
-    against.extend(creator.evidence(span) for creator in creators[:3] if not creator.fits)
-    created_by = ""
-    if fitting:
-        magnitude.update(
-            creator_births_per_hour=fitting[0].births_per_hour,
-            creator_deaths_per_zombie=fitting[0].ratio,
-        )
-        created_by = f"; {fitting[0].unit} creates them"
-        cgroup = cgroup or next((creator.cgroup for creator in fitting if creator.cgroup), "")
+    created_by = f"; {fitting[0].unit} creates them" if fitting else ""
     grows = f", {growth.per_hour:+,.0f} an hour" if growth is not None else ""
     is_sure = count.dying > ALARMING or (growth is not None and count.dying > LEVEL)
-    return _base.make(
-        "zombies",
+    draft = _base.Draft(
         KIND,
-        Subject(host=case.host, cgroup=cgroup),
+        Subject(
+            host=case.host,
+            cgroup=cgroup or next((creator.cgroup for creator in fitting if creator.cgroup), ""),
+        ),
         span,
         0.95 if is_sure else 0.8,
         f"{count.dying:,} dying (zombie) memory cgroups{grows}; {count.in_use:,} in use{created_by}",
-        evidence,
-        magnitude,
-        against,
+        magnitude={
+            "tracked": count.tracked,
+            "in_use": count.in_use,
+            "dying": count.dying,
+            "ratio": count.ratio,
+        },
     )
+    draft.support(
+        f"the kernel tracks {count.tracked:,} memory cgroups and {count.in_use:,} are in use"
+        f" ({count.ratio:.0f} to 1); {count.dying:,} are dying (zombies)",
+        SIGNAL,
+        look="overnight census",
+        tracked=count.tracked,
+        in_use=count.in_use,
+        dying=count.dying,
+    )
+    if slope is not None:
+        draft.magnitude.update(
+            growth_per_hour=slope.per_hour, growth_low=slope.low, growth_high=slope.high
+        )
+        draft.weigh(_growth_evidence(slope, span, is_cut), supports=growth is not None)
+    age = _find_age(case, count.dying, growth, span)
+    if age is not None:
+        draft.magnitude["age_hours"] = age[0]
+        draft.evidence.append(age[1])
+    if count.stat_read_us > 0:
+        draft.magnitude["stat_read_seconds"] = round(count.stat_read_us / 1e6, 6)
+        draft.evidence.append(_read_time_evidence(count, growth))
+    draft.evidence += parents
+    for creator in creators[:3]:
+        draft.weigh(creator.evidence(span), supports=creator.fits)
+    if fitting:
+        draft.magnitude.update(
+            creator_births_per_hour=fitting[0].births_per_hour,
+            creator_deaths_per_zombie=fitting[0].ratio,
+        )
+    return draft
 
 
 def _row_at(gauges: trends.Gauges, time_us: int) -> int:
@@ -232,7 +225,7 @@ def _cut_at_falls(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, 
     Return also whether there was one before.
     """
     dying = gauges.values["dying"]
-    fell = -np.diff(dying) > np.maximum(FALL_LEAST, FALL_SHARE * dying[:-1])
+    fell = -np.diff(dying) > np.maximum(FALL_MIN, FALL_SHARE * dying[:-1])
     cuts = np.flatnonzero(fell | (np.diff(gauges.boot) != 0)) + 1
     edges = [0, *cuts.tolist(), len(dying)]
     at = _row_at(gauges, event_us)
@@ -342,7 +335,7 @@ def _find_parent(case: cases.Case, dying: int) -> tuple[str, list[Evidence]]:
 
 def _find_creators(case: cases.Case, span: Window, growth: trends.Slope) -> list[_Creator]:
     """Find parents under which cgroups die, those whose rate matches the growth best first."""
-    interval = min(INTERVAL_US, max(LEAST_INTERVAL_US, (span.end_us - span.begin_us) // 6))
+    interval = min(INTERVAL_US, max(MIN_INTERVAL_US, (span.end_us - span.begin_us) // 6))
     births = trends.growth(
         case.ring, case.host, "cgroup-births", span, ("born", "died"), interval, from_zero=True
     )

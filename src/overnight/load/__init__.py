@@ -14,14 +14,12 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["Job", "Metric", "Options", "Workload"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Options of a workload; None means its default. `Workload.takes` lists those it accepts."""
 
-    cores: tuple[int, ...]
+    cores: tuple[int, ...] = ()  # those of `runner.choose_cores`
     name: str = ""  # of the processes; empty: the workload's own
     seed: int = 1
     duty: float | None = None  # share of each core, above 0 to 1
@@ -65,8 +63,6 @@ class Metric:
 
 
 class Workload(Protocol):
-    """One kind of load."""
-
     name: str
     about: str  # one sentence for --list
     takes: tuple[str, ...]  # names of fields of Options

@@ -9,32 +9,18 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from overnight.model import sizes, times
 from overnight.model.load import Constancy
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-__all__ = [
-    "LEAST_SECONDS",
-    "Check",
-    "Limits",
-    "Seconds",
-    "Series",
-    "State",
-    "Verdict",
-    "format_figure",
-    "judge",
-    "slope",
-]
-
-LEAST_SECONDS = 10
-LEAST_TRIALS = 5
-MOST_BLOCKS = 240  # for a long run: the number of pairs grows with the square
+Floats: TypeAlias = npt.NDArray[np.float64]
+MIN_SECONDS = 10
+MIN_TRIALS = 5
+MAX_BLOCKS = 240  # for a long run: the number of pairs grows with the square
 SURE = 2.576  # 99 % confidence: 1 in 100 short runs of a constant load is misjudged
 
 
@@ -88,8 +74,6 @@ class Seconds:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One limit, and whether the run kept it."""
-
     name: str
     state: State
     says: str
@@ -100,12 +84,10 @@ class Check:
     needs_s: float | None = None  # estimated run length that decides it
 
     def as_json(self) -> dict[str, object]:
-        rounded = {
-            name: None if value is None else float(f"{value:.4g}")
-            for name in ("value", "limit", "low", "high", "needs_s")
-            for value in (getattr(self, name),)
+        return {
+            name: float(f"{value:.4g}") if isinstance(value, float) else value
+            for name, value in dataclasses.asdict(self).items()
         }
-        return {"name": self.name, "state": str(self.state), "says": self.says, **rounded}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +106,7 @@ class Verdict:
     @property
     def can_estimate(self) -> bool:
         """Whether there are enough seconds for `needs_s` to mean anything."""
-        return self.seconds >= LEAST_SECONDS
+        return self.seconds >= MIN_SECONDS
 
     @property
     def needs_s(self) -> float | None:
@@ -133,14 +115,12 @@ class Verdict:
 
     @property
     def says(self) -> str:
-        """The worst checks first, in one line."""
-        order = {State.CROSSED: 0, State.UNKNOWN: 1, State.KEPT: 2}
-        return "; ".join(
-            check.says for check in sorted(self.checks, key=lambda check: order[check.state])[:4]
-        )
+        """The four worst checks, in one line."""
+        order = (State.CROSSED, State.UNKNOWN, State.KEPT)
+        worst = sorted(self.checks, key=lambda check: order.index(check.state))
+        return "; ".join(check.says for check in worst[:4])
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form that is stored and printed."""
         return {
             "status": self.status,
             "seconds": self.seconds,
@@ -153,7 +133,6 @@ class Verdict:
 
 
 def judge(seconds: Seconds, limits: Limits = Limits()) -> Verdict:  # noqa: B008 - frozen
-    """Judge the seconds so far."""
     at = np.asarray(seconds.at, dtype=float)
     checks = [Check("workers", State.CROSSED, says) for says in seconds.deaths]
     for series in seconds.series:
@@ -170,9 +149,7 @@ def judge(seconds: Seconds, limits: Limits = Limits()) -> Verdict:  # noqa: B008
     return Verdict(status, len(at), tuple(checks), tuple(_format_figures(seconds)))
 
 
-def slope(
-    at: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
-) -> tuple[float, float, float]:
+def slope(at: Floats, values: Floats) -> tuple[float, float, float]:
     """Return the Theil-Sen slope (median over all pairs) and its 99 % confidence interval.
 
     The interval is Sen's, from the variance of Kendall's tau, widened where neighbouring seconds correlate:
@@ -191,41 +168,32 @@ def slope(
     return middle, float(slopes[low]), float(slopes[high])
 
 
-def _blocks(
-    at: npt.NDArray[np.float64], values: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _blocks(at: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Average over equal blocks where there are too many seconds for all pairs."""
-    if len(at) <= MOST_BLOCKS:
+    if len(at) <= MAX_BLOCKS:
         return at, values
-    parts = np.array_split(np.arange(len(at)), MOST_BLOCKS)
+    parts = np.array_split(np.arange(len(at)), MAX_BLOCKS)
     return np.array([at[p].mean() for p in parts]), np.array([values[p].mean() for p in parts])
 
 
-def _autocorrelation(rest: npt.NDArray[np.float64]) -> float:
-    """Correlation of each second with the next one."""
+def _autocorrelation(rest: Floats) -> float:
     rest = rest - rest.mean()
     whole = float(rest @ rest)
     return float(rest[1:] @ rest[:-1]) / whole if whole > 0 else 0.0
 
 
-def _check_series(at: npt.NDArray[np.float64], series: Series, limits: Limits) -> list[Check]:
+def _check_series(at: Floats, series: Series, limits: Limits) -> list[Check]:
     values = np.asarray(series.values, dtype=float)
     label = f"{series.name} CV"
-    if len(values) < LEAST_SECONDS:
-        says = f"{series.name}: {len(values)} of the {LEAST_SECONDS} seconds needed"
-        return [Check(label, State.UNKNOWN, says, limit=limits.cv, needs_s=float(LEAST_SECONDS))]
+    if len(values) < MIN_SECONDS:
+        says = f"{series.name}: {len(values)} of the {MIN_SECONDS} seconds needed"
+        return [Check(label, State.UNKNOWN, says, limit=limits.cv, needs_s=float(MIN_SECONDS))]
     mean = float(values.mean())
     if mean <= 0:
         return [Check(label, State.CROSSED, f"{series.name}: no work was done", 0.0, limits.cv)]
     cv = float(values.std(ddof=1)) / mean
     checks = [
-        Check(
-            label,
-            State.CROSSED if cv > limits.cv else State.KEPT,
-            f"{series.name} CV {_percent(cv)}",
-            cv,
-            limits.cv,
-        ),
+        _compare(label, f"{series.name} CV {_percent(cv)}", cv, limits.cv),
         _check_drift(at, values / mean, series.name, limits.drift),
     ]
     if series.target:
@@ -234,14 +202,16 @@ def _check_series(at: npt.NDArray[np.float64], series: Series, limits: Limits) -
             format_figure(value, series.unit) for value in (mean, series.target)
         )
         says = f"{series.name} {mean_text}, target {target_text}"
-        state = State.CROSSED if abs(off) > limits.off else State.KEPT
-        checks.append(Check(f"{series.name} as asked", state, says, off, limits.off))
+        checks.append(_compare(f"{series.name} as asked", says, off, limits.off))
     return checks
 
 
-def _check_drift(
-    at: npt.NDArray[np.float64], shares: npt.NDArray[np.float64], name: str, limit: float
-) -> Check:
+def _compare(name: str, says: str, value: float, limit: float) -> Check:
+    state = State.CROSSED if abs(value) > limit else State.KEPT
+    return Check(name, state, says, value, limit)
+
+
+def _check_drift(at: Floats, shares: Floats, name: str, limit: float) -> Check:
     middle, low, high = (3600 * rate for rate in slope(at, shares))
     says = f"{name} drift {_signed(middle)} %/h ({_signed(low)} to {_signed(high)})"
     needs = None
@@ -273,34 +243,28 @@ def _check_trials(seconds: Seconds, limits: Limits) -> list[Check]:
         says = f"trials were not identical: {different} different losses"
         checks.append(Check("identical trials", State.CROSSED, says, float(different), 1.0))
     durations = np.asarray(seconds.trials, dtype=float)
-    if len(durations) < LEAST_TRIALS:
-        says = f"{len(durations)} of the {LEAST_TRIALS} trials needed"
-        needs = float(durations.mean()) * (LEAST_TRIALS + 2)
-        checks.append(
-            Check("between trials", State.UNKNOWN, says, limit=limits.trials, needs_s=needs)
-        )
-        return checks
+    if len(durations) < MIN_TRIALS:
+        says = f"{len(durations)} of the {MIN_TRIALS} trials needed"
+        needs = float(durations.mean()) * (MIN_TRIALS + 2)
+        unknown = Check("between trials", State.UNKNOWN, says, limit=limits.trials, needs_s=needs)
+        return [*checks, unknown]
     cv = float(durations.std(ddof=1) / durations.mean())
     says = f"{len(durations)} trials of {durations.mean():.2f} s, CV {_percent(cv)}"
-    state = State.CROSSED if cv > limits.trials else State.KEPT
-    checks.append(Check("between trials", state, says, cv, limits.trials))
-    return checks
+    return [*checks, _compare("between trials", says, cv, limits.trials)]
 
 
 def _check_host(seconds: Seconds, limits: Limits) -> list[Check]:
     """Check kernel time and steal on the load's own cores."""
     checks = []
-    if len(seconds.at) >= LEAST_SECONDS and seconds.sys:
+    if len(seconds.at) >= MIN_SECONDS and seconds.sys:
         spread = {core: float(np.std(values, ddof=1)) for core, values in seconds.sys.items()}
         core = max(spread, key=lambda core: spread[core])
         mean = float(np.mean(seconds.sys[core]))
         says = f"core {core} kernel time {_percent(mean)} ± {100 * spread[core]:.1f} points"
-        state = State.CROSSED if spread[core] > limits.sys else State.KEPT
-        checks.append(Check("kernel time", state, says, spread[core], limits.sys))
-    if len(seconds.steal) >= LEAST_SECONDS:
+        checks.append(_compare("kernel time", says, spread[core], limits.sys))
+    if len(seconds.steal) >= MIN_SECONDS:
         stolen = float(np.mean(seconds.steal))
-        state = State.CROSSED if stolen > limits.steal else State.KEPT
-        checks.append(Check("steal", state, f"steal {_percent(stolen)}", stolen, limits.steal))
+        checks.append(_compare("steal", f"steal {_percent(stolen)}", stolen, limits.steal))
     return checks
 
 

@@ -11,18 +11,15 @@ from collections.abc import Callable
 
 from overnight import errors
 
-__all__ = ["PERIOD", "Controller", "Pacer", "check_duty"]
-
 PERIOD = 0.1
 # Gains for the last period's error and for the sum of all errors. For a plant that lags one period and has a
 # gain near 1, these settle in about ten periods without oscillating.
 KP, KI = 0.3, 0.2
 # Cap on the debt, in periods: a stall must not be followed by a second of full load.
-MOST_OWED = 2.0
+MAX_OWED = 2.0
 
 
 def check_duty(duty: float) -> float:
-    """Return a valid share of a core; raises UsageError."""
     if not 0 < duty <= 1:
         raise errors.UsageError(
             f"--duty must be above 0 and at most 100% (got {100 * duty:g}%)",
@@ -43,7 +40,7 @@ class Controller:
     def next(self, used: float, lasted: float) -> float:
         """Return the CPU time for the next period, given the last one's CPU time and length."""
         error = self.duty * lasted - used
-        most = MOST_OWED * self.period
+        most = MAX_OWED * self.period
         self._owed = min(max(self._owed + error, -most), most)
         wanted = self.duty * self.period + KP * error + KI * self._owed
         return min(max(wanted, 0.0), self.period)

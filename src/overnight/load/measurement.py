@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from overnight import load
     from overnight.load import processes
 
-__all__ = ["Meter", "Second"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Second:
@@ -73,7 +71,6 @@ class Meter:
         self._last = self._read_totals()
 
     def second(self, *, warm: bool) -> Second:
-        """Return what happened since the last call."""
         before, now = self._last, self._read_totals()
         self._last = now
         lasted = max(now.time - before.time, 1e-6)
@@ -84,10 +81,7 @@ class Meter:
             us=time.time_ns() // 1000,
             at=now.time - self._begin,
             warm=warm,
-            values={
-                metric.name: self._value(metric, before, now, used, lasted)
-                for metric in self._metrics
-            },
+            values={m.name: self._value(m, before, now, used, lasted) for m in self._metrics},
             sys={core: kernel for core, (kernel, _) in shares.items()},
             steal=sum(steal for _, steal in shares.values()) / max(len(shares), 1),
             waits=max(now.waited - before.waited, 0.0) / lasted / max(len(now.used), 1),
@@ -125,9 +119,7 @@ class Meter:
         with contextlib.suppress(sources.NoDataError, OSError):
             rows = pressure.open_pressure(self._root)()
             waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
-        cores = {
-            times.core: times for times in cpu.read_cpu(self._root) if times.core in self._cores
-        }
+        cores = {core.core: core for core in cpu.read_cpu(self._root) if core.core in self._cores}
         return _Totals(time.monotonic(), used, waited, counters, cores, waiting)
 
 

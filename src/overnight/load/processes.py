@@ -17,22 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import errors
 from overnight.load import worker
+from overnight.model import process_identity
 
 if TYPE_CHECKING:
     from overnight import load
     from overnight.undo import journal
 
-__all__ = ["Trial", "Workers"]
-
 READY_SECONDS = 90.0  # Ray takes about 15 s on a busy host
 END_SECONDS = 3.0
-MOST_WORDS = 400
+MAX_WORDS = 400
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A completed trial, as its worker reported it."""
-
     seconds: float
     loss: float
 
@@ -92,10 +89,6 @@ class Workers:
         os.set_blocking(process.stdout.fileno(), False)
         self._processes.append(process)
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        return tuple(process.pid for process in self._processes)
-
     def all_pids(self) -> Iterator[int]:
         """Yield running workers, and the descendants of those with `Job.tree`."""
         for job, process in zip(self.jobs, self._processes, strict=True):
@@ -132,7 +125,6 @@ class Workers:
             stop.wait(0.02)
 
     def read_reports(self) -> None:
-        """Read the lines that workers have printed."""
         for rank, process in enumerate(self._processes):
             assert process.stdout is not None
             while data := _read(process.stdout.fileno()):
@@ -167,12 +159,12 @@ class Workers:
         file = self._errors[rank]
         file.seek(0)
         lines = file.read().decode(errors="replace").strip().splitlines()
-        return lines[-1][:MOST_WORDS] if lines else "no error message"
+        return lines[-1][:MAX_WORDS] if lines else "no error message"
 
     def end(self) -> None:
         """End all workers, and the descendants of those with `Job.tree`."""
         descendants = {
-            pid: _started(pid)
+            pid: process_identity.read_start(pid)
             for job, process in zip(self.jobs, self._processes, strict=False)
             if job.tree and process.poll() is None
             for pid in _descendants(process.pid)
@@ -188,7 +180,7 @@ class Workers:
                 process.kill()
                 process.wait()
         for pid, began in descendants.items():
-            if began and _started(pid) == began:
+            if began and process_identity.read_start(pid) == began:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, 9)
         self.read_reports()
@@ -212,10 +204,3 @@ def _descendants(pid: int) -> Iterator[int]:
             for child in (task / "children").read_text().split():
                 yield int(child)
                 yield from _descendants(int(child))
-
-
-def _started(pid: int) -> str:
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""

@@ -27,8 +27,6 @@ from overnight.store import loads
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["BackgroundLoad", "Outcome", "Plan", "background", "choose_cores", "run"]
-
 WARM_UP = 5.0
 EVERY_SECOND = 600  # up to this length the load is judged every second; later every tenth
 VERDICT_EVERY = 10
@@ -51,8 +49,6 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The result of a load."""
-
     id: str
     workload: str
     host: str
@@ -67,17 +63,12 @@ class Outcome:
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/load-1.json."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del values["path"]
         return {
             "schema": "overnight.load/1",
-            "id": self.id,
-            "workload": self.workload,
-            "host": self.host,
+            **values,
             "cores": list(self.cores),
-            "began_us": self.began_us,
-            "ended_us": self.ended_us,
-            "ended_by": self.ended_by,
-            "trials": self.trials,
-            "loss": self.loss,
             "verdict": self.verdict.as_json(),
             "file": None if self.path is None else str(self.path),
         }
@@ -145,7 +136,8 @@ def run(
     metrics = workload.metrics(plan.options)
     with _other_cores(plan.options.cores):
         jobs = workload.prepare(plan.options, journal)
-        running = processes.Workers(_module(workload), jobs, journal)
+        module = type(workload).__module__.rpartition(".")[2]
+        running = processes.Workers(module, jobs, journal)
         file = None
         try:
             running.wait_ready(stop)
@@ -223,21 +215,17 @@ def background(
         thread.join()
 
 
+@dataclasses.dataclass
 class _Loop:
-    def __init__(
-        self,
-        plan: Plan,
-        running: processes.Workers,
-        meter: measurement.Meter,
-        metrics: tuple[load.Metric, ...],
-        file: loads.LoadWriter | None,
-        on_second: OnSecond,
-    ) -> None:
-        self._plan, self._running, self._meter = plan, running, meter
-        self._metrics, self._file, self._on_second = metrics, file, on_second
-        self._kept: list[measurement.Second] = []
-        self._cold_trials = 0  # completed in the warm-up
-        self._deaths: tuple[str, ...] = ()
+    _plan: Plan
+    _running: processes.Workers
+    _meter: measurement.Meter
+    _metrics: tuple[load.Metric, ...]
+    _file: loads.LoadWriter | None
+    _on_second: OnSecond
+    _kept: list[measurement.Second] = dataclasses.field(default_factory=list)
+    _cold_trials: int = 0  # completed in the warm-up
+    _deaths: tuple[str, ...] = ()
 
     def go(self, stop: threading.Event) -> str:
         begin = due = time.monotonic()
@@ -266,7 +254,10 @@ class _Loop:
             number += 1
             if len(self._kept) <= EVERY_SECOND or number % VERDICT_EVERY == 0:
                 verdict = self.judge()
-            self._write(second, verdict, number)
+            if self._file is not None:
+                self._file.second(second.as_json())
+                if number % VERDICT_EVERY == 0:
+                    self._file.verdict(second.us, verdict.as_json())
             self._on_second(second, verdict)
             if self._deaths:
                 return "death"
@@ -298,17 +289,6 @@ class _Loop:
             deaths=self._deaths,
         )  # fmt: skip
         return constancy.judge(seconds, self._plan.limits)
-
-    def _write(self, second: measurement.Second, verdict: constancy.Verdict, number: int) -> None:
-        if self._file is None:
-            return
-        self._file.second(second.as_json())
-        if number % VERDICT_EVERY == 0:
-            self._file.verdict(second.us, verdict.as_json())
-
-
-def _module(workload: load.Workload) -> str:
-    return type(workload).__module__.rpartition(".")[2]
 
 
 def _as_options(plan: Plan) -> dict[str, Any]:

@@ -19,8 +19,6 @@ from typing import Any, NoReturn
 
 from overnight.machines import network
 
-__all__ = ["COUNTERS", "READY", "SLOT_BYTES", "Link", "main"]
-
 PR_SET_PDEATHSIG = 1
 # A slot is a row of 8-byte numbers, each written in one store: the ready flag, then the counters.
 COUNTERS = 7
@@ -56,7 +54,9 @@ class Link:
 def main() -> None:
     """Bind, name and pin the process before anything else is imported: threads inherit it."""
     order = json.loads(sys.argv[1])
-    _bind(order["parent"])
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != order["parent"]:  # the parent died before prctl
+        raise SystemExit(FAILED)
     # The parent handles Ctrl-C and ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, order["cores"])
@@ -74,12 +74,6 @@ def main() -> None:
     except (OSError, MemoryError, ImportError) as error:
         link.report({"failed": f"{type(error).__name__}: {error}"})
         raise SystemExit(FAILED) from None
-
-
-def _bind(parent: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent died before prctl
-        raise SystemExit(FAILED)
 
 
 def _become(order: dict[str, Any]) -> NoReturn:

@@ -10,30 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "CAPACITY",
-    "Autoscale",
-    "Callers",
-    "Claim",
-    "Counts",
-    "Grant",
-    "LifecycleClass",
-    "Member",
-    "MemberDetails",
-    "MemberState",
-    "Past",
-    "Pool",
-    "PoolDetails",
-    "PoolEvent",
-    "PoolSettings",
-    "PoolStatus",
-    "Problem",
-    "Reason",
-    "Request",
-    "Waiter",
-    "new_id",
-]
-
 
 class Reason(enum.StrEnum):
     """Why a provider failed, or why a machine is gone. Events, metrics and decisions use these words."""

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from overnight.model.finding import Finding
     from overnight.model.verdict import Verdict
 
-__all__ = ["CAUSES", "FOUND", "NONE", "OPEN", "Expected", "Part", "Truth", "forbidden"]
 
 Part = str | int | frozenset[str]
 Expected = tuple[str, Mapping[str, Part]]
@@ -59,6 +58,11 @@ class Truth:
             if self.chain and not self._missing(chain.steps) and not kinds & self.absent:
                 return max(place, 2)
         return 0
+
+    def missed(self, verdict: Verdict) -> tuple[str, ...]:
+        """Return the kinds of the true chain that were not claimed."""
+        claimed = {step.kind for step in verdict.chain.steps} if verdict.chain else set()
+        return tuple(kind for kind, _ in self.chain if kind not in claimed)
 
     def as_json(self) -> dict[str, object]:
         """Return the form stored with a recorded rehearsal."""

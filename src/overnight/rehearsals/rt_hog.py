@@ -21,8 +21,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "RealTimeHog", "become_realtime", "main"]
-
 THROTTLE = pathlib.Path("/proc/sys/kernel/sched_rt_runtime_us")
 # Root of the cpu controller: v2, and v1 by its usual names.
 ROOTS = tuple(
@@ -86,10 +84,8 @@ def become_realtime(priority: int, roots: Sequence[pathlib.Path] = ROOTS) -> Non
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
         return
-    for tasks in roots:
-        with contextlib.suppress(OSError):
-            tasks.write_text(str(os.getpid()))
-            break
+    for tasks in filter(pathlib.Path.exists, roots):  # on v1 /sys/fs/cgroup is a tmpfs: no new file
+        tasks.write_text(str(os.getpid()))
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
     except PermissionError:

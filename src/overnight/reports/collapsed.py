@@ -1,6 +1,6 @@
-r"""Collapsed stacks: `root;…;leaf count`, a kernel function marked `_[k]`.
+r"""Collapsed stacks: `root;…;leaf count`; `_[k]` marks a kernel function.
 
-What would break a line is written as `\x3b` (a semicolon), `\x0a` (a new line) and so on.
+Characters that would break a line become `\x3b` (a semicolon), `\x0a` (a new line) and so on.
 """
 
 from __future__ import annotations
@@ -10,17 +10,11 @@ from typing import BinaryIO
 
 from overnight.model.flame import Folded, Frame, FrameKind
 
-__all__ = ["NAME", "SUFFIX", "write"]
-
-NAME = "collapsed"
-SUFFIX = ".collapsed"
-
-# The last: a bracket of a name that would pass for the mark of a kernel function.
+# The last alternative: a name that ends like a kernel function's mark.
 BREAKING = re.compile(r"[;\x00-\x1f\x7f]|^ | $|(?<=_)\[(?=[kjiw]\]$)")
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
-    """Write one line per stack."""
     names = [_name(frame) for frame in folded.frames]
     for path, count in folded.stacks():
         stack = ";".join(names[frame] for frame in path)

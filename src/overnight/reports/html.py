@@ -1,4 +1,4 @@
-"""The viewer: one HTML file that works offline, with a night's heatmap and its stacks inside."""
+"""The viewer page: one HTML file that works offline, with a night's heatmap and stacks inside."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.queries import view
 
-__all__ = ["NAME", "SCHEMA", "SUFFIX", "Opening", "write_view"]
-
-NAME = "html"
-SUFFIX = ".html"
 SCHEMA = "overnight.view/1"
 MARKER = "<!--NIGHT-->"
 TYPES = {"|u1": "u8", "<u2": "u16", "<u4": "u32", "<i4": "i32"}
@@ -27,14 +23,14 @@ TYPES = {"|u1": "u8", "<u2": "u16", "<u4": "u32", "<i4": "i32"}
 
 @dataclasses.dataclass(frozen=True)
 class Opening:
-    """What the page shows when it is opened: as if its reader had just chosen it."""
+    """What the page shows first; a reader can change all of it."""
 
     window: Window | None  # None: nothing is selected
     baseline: Window | None = None
     map: str = "cores"  # or subsecond
-    measure: str = "busy"  # or kernel: what the map of cores shows
-    top: str = "functions"  # whose table: processes, threads, units or functions
-    rank: str = "self"  # what differences are ranked by: self or total
+    measure: str = "busy"  # or kernel: time shown in the map of cores
+    top: str = "functions"  # the table: processes, threads, units or functions
+    rank: str = "self"  # order of differences: self or total
     limit: int = 20  # rows of a table
     tables_first: bool = False
     callers: bool = False
@@ -44,13 +40,8 @@ class Opening:
     unit: str = ""
     cores: str = ""  # a list, as in 0-3,8
 
-    def as_json(self) -> dict[str, object]:
-        """What the page's data says of it."""
-        return dataclasses.asdict(self)
-
 
 def write_view(shown: view.View, file: BinaryIO, opening: Opening | None = None) -> None:
-    """The whole page."""
     before, marker, after = _template().partition(MARKER)
     if not marker:
         raise ValueError("the built viewer has no place for the data")
@@ -62,22 +53,19 @@ def write_view(shown: view.View, file: BinaryIO, opening: Opening | None = None)
 
 
 def _template() -> str:
+    viewer = importlib.resources.files("overnight.reports") / "viewer.html"
     try:
-        return (
-            importlib.resources.files("overnight.reports")
-            .joinpath("viewer.html")
-            .read_text("utf-8")
-        )
+        return viewer.read_text("utf-8")
     except FileNotFoundError as error:
         raise errors.MissingToolError(
             "the viewer was not built into this installation",
-            why="it is made from web/ with npm when overnight is set up or its wheel is built",
-            todo="in the checkout: make setup   (needs Node.js; overnight doctor says how to get it)",
+            why="npm builds it from web/ when overnight is set up or its wheel is built",
+            todo="in the checkout: make setup   (needs Node.js; overnight doctor shows how to get it)",
         ) from error
 
 
 def payload(shown: view.View, opening: Opening | None = None) -> bytes:
-    """Header and arrays, each aligned to eight bytes, gzip'd."""
+    """Return header and arrays, each aligned to eight bytes, gzipped."""
     places: dict[str, dict[str, object]] = {}
     body = bytearray()
     for name, array in shown.arrays.items():
@@ -87,7 +75,7 @@ def payload(shown: view.View, opening: Opening | None = None) -> bytes:
         body += bytes(-len(body) % 8)
     described = _header(shown, places)
     if opening:
-        described["open"] = opening.as_json()
+        described["open"] = dataclasses.asdict(opening)
     header = json.dumps(described, separators=(",", ":")).encode()
     header += b" " * (-(len(header) + 4) % 8)
     return gzip.compress(len(header).to_bytes(4, "little") + header + bytes(body), 6, mtime=0)
@@ -106,13 +94,13 @@ def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str,
         "end_us": window.end_us,
         "events": [
             {
-                "time_us": e.time_us,
-                "kind": e.kind,
-                "text": e.text,
-                "core": None if e.core < 0 else e.core,
-                "severity": e.severity,
+                "time_us": event.time_us,
+                "kind": event.kind,
+                "text": event.text,
+                "core": None if event.core < 0 else event.core,
+                "severity": event.severity,
             }
-            for e in shown.events
+            for event in shown.events
         ],
         "gaps": [{"begin_us": a, "end_us": b, "why": why} for a, b, why in shown.gaps],
         "lost": shown.lost,
@@ -122,15 +110,7 @@ def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str,
             "step_us": shown.heat_step_us,
             "columns": (window.end_us - window.begin_us) // shown.heat_step_us,
         },
-        "detail": [
-            {
-                "begin_us": d.begin_us,
-                "end_us": d.end_us,
-                "step_us": d.step_us,
-                "per_core": d.per_core,
-            }
-            for d in shown.detail
-        ],
+        "detail": [dataclasses.asdict(detail) for detail in shown.detail],
         "strings": shown.strings,
         "arrays": places,
     }

@@ -7,15 +7,10 @@ from typing import BinaryIO
 
 from overnight.model.flame import Folded, FrameKind
 
-__all__ = ["NAME", "SCHEMA", "SUFFIX", "write"]
-
-NAME = "json"
-SUFFIX = ".json"
 SCHEMA = "overnight.stacks/1"
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
-    """One object on one line."""
     document = {
         "schema": SCHEMA,
         "title": folded.title,

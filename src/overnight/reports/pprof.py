@@ -1,4 +1,4 @@
-"""pprof's profile.proto, gzipped: what `go tool pprof`, Parca, Pyroscope and others open."""
+"""pprof's profile.proto, gzipped, for `go tool pprof`, Parca, Pyroscope and others."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import BinaryIO
 
 from overnight.model.flame import Folded, Frame, FrameKind
 
-__all__ = ["NAME", "SUFFIX", "write"]
-
-NAME = "pprof"
-SUFFIX = ".pb.gz"
-
-# An address says that a frame is the kernel's also where no module does.
+# An address marks a kernel frame even if it has no module.
 KERNEL_BASE = 0xFFFF_8000_0000_0000
-KERNEL_MODULE = "[kernel.kallsyms]"  # how perf, and so every reader of pprof, calls it
+KERNEL_MODULE = "[kernel.kallsyms]"  # the name that perf and all readers of pprof use
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
-    """Samples as a count, and as CPU time where they stand for it."""
+    """Write samples as counts, and as CPU time if the sampled event measures it."""
     with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
         packed.write(_profile(folded))
 
@@ -45,7 +40,7 @@ def _profile(folded: Folded) -> bytes:
     modules = dict.fromkeys(filter(None, map(_module, frames)))
     mappings = {module: number for number, module in enumerate(modules, 1)}
     for module, number in mappings.items():
-        # 7: the names are in; a viewer need not look for the binary.
+        # Field 7: the names are included, so a viewer does not look for the binary.
         out += _bytes(3, _number(1, number) + _number(5, text(module)) + _number(7, 1))
     for number, frame in enumerate(frames, 1):
         address = KERNEL_BASE + number if frame.kind == FrameKind.KERNEL else 0

@@ -7,15 +7,11 @@ from typing import BinaryIO
 
 from overnight.model.flame import Folded, Frame, FrameKind
 
-__all__ = ["NAME", "SUFFIX", "write"]
-
-NAME = "speedscope"
-SUFFIX = ".speedscope.json"
-SCHEMA = "https://www.speedscope.app/file-format-schema.json"  # a name that the format demands
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"  # required by the format
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
-    """One profile; weights are CPU time where samples stand for it, else samples."""
+    """Write one profile, weighted by CPU time if the sampled event measures it, else by samples."""
     stacks = list(folded.stacks())
     each = folded.nanoseconds
     weights = [count * (each or 1) for _, count in stacks]

@@ -1,8 +1,7 @@
-"""A flame graph as one still picture: SVG without scripts, names as text, details as tooltips."""
+"""A flame graph as a static SVG without scripts: names as text, details as tooltips."""
 
 from __future__ import annotations
 
-import datetime
 import re
 import unicodedata
 import zlib
@@ -10,18 +9,12 @@ from typing import BinaryIO
 from xml.sax import saxutils
 
 from overnight.model.flame import Folded, FrameKind
-from overnight.reports.pictures import boxes
-
-__all__ = ["NAME", "SUFFIX", "fit", "safe", "write"]
-
-NAME = "svg"
-SUFFIX = ".svg"
+from overnight.reports.pictures import boxes, layout
 
 WIDTH, MARGIN, ROW = boxes.WIDTH, boxes.MARGIN, boxes.ROW
 TOP, LINE_HEIGHT = 34, 16
-FONT_SIZE = 11
-CHARACTER = 6.7  # px; 0.6 em is 6.6 in the common monospaced fonts
-# What XML 1.0 does not allow (its section 2.2), and what reverses the text direction.
+CHARACTER = 6.7  # px; 0.6 em of 11 px is 6.6 in the common monospaced fonts
+# Characters that XML 1.0 does not allow (section 2.2), and those that reverse the text direction.
 FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
 )
@@ -36,27 +29,35 @@ def write(folded: Folded, file: BinaryIO) -> None:
     rows = 1 + max((box.depth for box in drawn), default=0)
     foot = [*folded.notes]
     if hidden:
-        deep = f" or above row {boxes.DEPTH_LIMIT}" if rows > boxes.DEPTH_LIMIT else ""
+        deep = f" or above row {boxes.MAX_DEPTH}" if rows > boxes.MAX_DEPTH else ""
         foot.append(
-            f"{hidden:,} frames narrower than {boxes.NARROWEST} px{deep}: shown in grey where wide enough"
+            f"{hidden:,} frames narrower than {boxes.MIN_WIDTH} px{deep}: shown in grey where wide enough"
         )
     if folded.lost:
         foot.append(f"{folded.lost:,} samples lost")
     base = TOP + LINE_HEIGHT + rows * ROW
     height = base + MARGIN + LINE_HEIGHT * len(foot) + MARGIN
     file.write(_head(folded, height).encode())
-    file.writelines(_draw(box, base, total).encode() for box in drawn)
+    write_body(file, [_draw(box, base, total) for box in drawn], base, foot)
+
+
+def write_body(file: BinaryIO, drawn: list[str], base: int, foot: list[str]) -> None:
+    """Write the boxes, the lines below them, and the end of the picture."""
+    file.writelines(box.encode("utf-8", "replace") for box in drawn)
     if not drawn:
         file.write(f'<text x="{MARGIN}" y="{base}">no samples</text>\n'.encode())
-    for number, line in enumerate(foot):
-        y = base + MARGIN + LINE_HEIGHT * (number + 1) - 4
+    for number, line in enumerate(foot, 1):
+        y = base + MARGIN + LINE_HEIGHT * number - 4
         file.write(f'<text class="s" x="{MARGIN}" y="{y}">{safe(line)}</text>\n'.encode())
     file.write(b"</svg>\n")
 
 
 def _head(folded: Folded, height: int) -> str:
     title = safe(folded.title)
-    facts = [folded.host, _span(folded.begin_ns, folded.end_ns), f"{folded.total:,} samples"]
+    facts = [folded.host, f"{folded.total:,} samples"]
+    if folded.begin_ns:
+        seconds = max(0, folded.end_ns - folded.begin_ns) / 1e9
+        facts.insert(1, f"{layout.clock(folded.begin_ns // 1000)} UTC, {seconds:.3g} s")
     if folded.event:
         rate = f" at {folded.frequency:,} Hz" if folded.frequency else ""
         facts.append(folded.event + rate)
@@ -68,7 +69,7 @@ def _head(folded: Folded, height: int) -> str:
     return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
 <title>{title}</title>
 <desc>Flame graph. {about}</desc>
-<style>text {{ font: {FONT_SIZE}px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #111 }}
+<style>text {{ font: 11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #111 }}
 .h {{ font: bold 15px system-ui, "DejaVu Sans", sans-serif }} .s {{ font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #444 }}
 rect {{ stroke: #fff; stroke-width: 0.5 }}</style>
 <rect width="{WIDTH}" height="{height}" fill="#fff"/>
@@ -79,29 +80,22 @@ rect {{ stroke: #fff; stroke-width: 0.5 }}</style>
 """
 
 
-def _span(begin: int, end: int) -> str:
-    try:
-        start = datetime.datetime.fromtimestamp(begin / 1e9, datetime.UTC)
-    except (ValueError, OverflowError, OSError):
-        return ""
-    return f"{start:%Y-%m-%d %H:%M:%S} UTC, {max(0, end - begin) / 1e9:.3g} s" if begin else ""
-
-
 def _draw(box: boxes.Box, base: int, total: int) -> str:
-    y = base - (box.depth + 1) * ROW
     frame, count = box.branch.frame, box.branch.counts[0]
-    share = f"{count:,} sample{'s' * (count != 1)}, {100 * count / total:.2f} %"
-    if box.hidden:
-        tip, fill, label = f"{box.hidden:,} narrower frames, {share}", "#c8c8c8", "…"
-    else:
-        where = f" ({frame.module})" if frame.module else ""
-        tip, fill, label = f"{frame.name}{where}, {share}", _fill(box), frame.name
-    room = max(0, int((box.width - 6) / CHARACTER))
-    shown = fit(label, room)
+    tip = f"{box.name}, {count:,} sample{'s' * (count != 1)}, {100 * count / total:.2f} %"
+    fill = "#e4e4e4" if box.depth == 0 else _colour(frame.name, frame.kind)
+    return draw_box(box, base, tip, f'fill="{"#c8c8c8" if box.hidden else fill}"')
+
+
+def draw_box(box: boxes.Box, base: int, tip: str, paint: str) -> str:
+    """Draw a box with a tooltip and the part of its name that fits; `paint` are SVG attributes."""
+    y = base - (box.depth + 1) * ROW
+    label = "…" if box.hidden else box.branch.frame.name
+    shown = fit(label, max(0, int((box.width - 6) / CHARACTER)))
     text = f'<text x="{box.left + 3:.1f}" y="{y + 13}">{safe(shown)}</text>' if shown else ""
     return (
-        f'<g><title>{safe(tip)}</title><rect x="{box.left:.2f}" y="{y}" width="{box.width:.2f}" '
-        f'height="{ROW - 1}" fill="{fill}"/>{text}</g>\n'
+        f'<g><title>{safe(tip)}</title><rect {paint} x="{box.left:.2f}" y="{y}" '
+        f'width="{box.width:.2f}" height="{ROW - 1}"/>{text}</g>\n'
     )
 
 
@@ -113,10 +107,6 @@ def fit(label: str, room: int) -> str:
         if used > room:
             return label[: max(0, at - 1)] + "…" if room >= 3 else ""
     return label
-
-
-def _fill(box: boxes.Box) -> str:
-    return "#e4e4e4" if box.depth == 0 else _colour(box.branch.frame.name, box.branch.frame.kind)
 
 
 def _colour(name: str, kind: int) -> str:

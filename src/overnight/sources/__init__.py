@@ -15,8 +15,11 @@ import errno
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import AnyStr, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, AnyStr, Literal
+
+if TYPE_CHECKING:
+    import subprocess
 
 ROOT = pathlib.Path("/")
 
@@ -186,6 +189,21 @@ def read_each(
     if not rows:
         raise NoDataError(problem)
     return rows
+
+
+def run_command(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a program for its output; raise NoDataError where it is missing or does not answer."""
+    import subprocess
+
+    try:
+        return subprocess.run(
+            command, capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace",
+            timeout=timeout, check=False,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise NoDataError(f"{command[0]} is not installed") from error
+    except (subprocess.TimeoutExpired, OSError) as error:
+        raise NoDataError(f"{command[0]} did not answer: {error}") from error
 
 
 def parse_os_release(text: str) -> dict[str, str]:

@@ -12,6 +12,11 @@ def read_release(root: pathlib.Path = sources.ROOT) -> str:
     return (root / "proc/sys/kernel/osrelease").read_text().strip()
 
 
+def read_uptime() -> float:
+    """Return the seconds since boot; 0 where they cannot be read."""
+    return float((sources.read_once("/proc/uptime") or b"0").split()[0])
+
+
 def read_paranoid(root: pathlib.Path = sources.ROOT) -> int | None:
     """Read kernel.perf_event_paranoid; None when the kernel has no perf events."""
     try:

@@ -46,20 +46,15 @@ def parse_softirqs(data: bytes) -> dict[str, tuple[int, ...]]:
 def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     file = sources.KeptFile(root / "proc/softirqs", room=65536)
     online = sources.KeptFile(root / "sys/devices/system/cpu/online")
-    seen: tuple[bytes, frozenset[str]] = b"", frozenset()
 
     def read() -> dict[str, tuple[int, ...]]:
-        nonlocal seen
         rows = parse_softirqs(file.read())
         try:
-            text = online.read()
+            cores = sources.parse_cpu_list(online.read().decode("ascii"))
         except sources.NoDataError:
             return rows
-        if text != seen[0]:
-            seen = text, frozenset(map(str, sources.parse_cpu_list(text.decode("ascii"))))
-        if len(rows) > len(seen[1]):
-            for core in [core for core in rows if core not in seen[1]]:
-                del rows[core]
+        if len(rows) > len(cores):
+            rows = {str(core): rows[str(core)] for core in cores if str(core) in rows}
         return rows
 
     return read

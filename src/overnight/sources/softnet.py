@@ -34,24 +34,12 @@ def parse_softnet(data: bytes, online: Callable[[], Sequence[int]]) -> dict[str,
     if not width or len(words) % (4 * width):
         raise ValueError("the lines of softnet_stat differ in length")
     fields = struct.unpack(f">{len(words) // 4}I", words)
-    lines = len(fields) // width
-    nothing = (0,) * lines
+    nothing = (0,) * (len(fields) // width)
     cores = fields[CORE::width] if width > CORE else online()
-    return dict(
-        zip(
-            map(str, cores),
-            zip(
-                fields[PROCESSED::width],
-                fields[DROPPED::width],
-                fields[SQUEEZED::width],
-                fields[RPS::width] if width > RPS else nothing,
-                fields[FLOW_LIMIT::width] if width > FLOW_LIMIT else nothing,
-                strict=True,
-            ),
-            # A core that went off-line between the two reads makes one list longer.
-            strict=False,
-        )
-    )
+    kept = (PROCESSED, DROPPED, SQUEEZED, RPS, FLOW_LIMIT)
+    rows = zip(*(fields[i::width] if i < width else nothing for i in kept), strict=True)
+    # A core that went off-line between the two reads makes one list longer.
+    return dict(zip(map(str, cores), rows, strict=False))
 
 
 def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from overnight.model import process_identity
 from overnight.model.load import Load
 from overnight.store import host_names
 from overnight.store.ring import journal
@@ -48,7 +49,7 @@ class LoadWriter:
         self._lines = 0
         head = {"format": FORMAT, "version": VERSION, "id": self.id, "host": host}
         run = {"workload": workload, "cores": list(cores), "began_us": began_us}
-        process = {"pid": os.getpid(), "started": _started(os.getpid()), "boot": _boot()}
+        process = {"pid": os.getpid(), **process_identity.read_identity(os.getpid())}
         self._append({**head, **run, **process, "options": dict(options)}, sync=True)
 
     def second(self, line: Mapping[str, object]) -> None:
@@ -196,20 +197,4 @@ def _make_room(folder: pathlib.Path) -> None:
 
 def _is_running(head: Mapping[str, Any]) -> bool:
     pid = head["pid"]
-    return head["boot"] == _boot() and isinstance(pid, int) and _started(pid) == head["started"]
-
-
-def _started(pid: int) -> str:
-    """Return the start time in ticks since boot, which tells a reused PID apart."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
-
-
-def _boot() -> str:
-    try:
-        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return isinstance(pid, int) and process_identity.is_running(pid, head["started"], head["boot"])

@@ -23,20 +23,8 @@ from types import TracebackType
 from typing import Self
 
 from overnight import errors
-from overnight.model import files
+from overnight.model import files, process_identity
 from overnight.undo import operations
-
-__all__ = [
-    "MARK",
-    "Journal",
-    "Left",
-    "clean",
-    "journal_folder",
-    "leftovers",
-    "own_folder",
-    "processes_of",
-    "runs",
-]
 
 MARK = "OVERNIGHT_RUN"
 SCHEMA = "overnight.undo/1"
@@ -80,7 +68,7 @@ class Journal:
         self._file = os.open(self.path, flags, 0o600)
         pid = os.getpid()
         head = {"schema": SCHEMA, "run": self.run, "what": what, "pid": str(pid)}
-        self._append({**head, "started": _started(pid), "boot": _boot()})
+        self._append({**head, **process_identity.read_identity(pid)})
         files.sync_folder(folder)
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:
@@ -294,17 +282,6 @@ def _read(path: pathlib.Path) -> tuple[dict[str, str], list[dict[str, str]], boo
 
 def _is_alive(head: Mapping[str, str]) -> bool:
     pid = head.get("pid", "")
-    return head.get("boot") == _boot() and pid.isdigit() and _started(int(pid)) == head["started"]
-
-
-def _started(pid: int) -> str:
-    """Return the start time in ticks since boot, which tells a reused PID apart."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
-
-
-def _boot() -> str:
-    return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return pid.isdigit() and process_identity.is_running(
+        int(pid), head.get("started", ""), head.get("boot", "")
+    )

@@ -36,7 +36,7 @@ def test_a_real_fault_is_diagnosed(
     name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
-    outcome = rehearsed.rehearse(name, 3, tmp_path)
+    outcome = rehearsed.rehearse(name, 3, tmp_path, need_verdict=True)
     assert outcome.event_to_verdict_s is not None
     assert outcome.victim.dropped > 0
 

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.app import age
 from overnight.load import host_state as load
 from overnight.sources.memorycgroups import parents
@@ -75,7 +75,7 @@ def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None
 def test_without_a_note_uptime_tells_the_arm(
     home: pathlib.Path, monkeypatch: pytest.MonkeyPatch, up: float, arm: str
 ) -> None:
-    monkeypatch.setattr(age, "_uptime", lambda: up)
+    monkeypatch.setattr(age.kernel, "read_uptime", lambda: up)
     assert age.note_uptime(home).arm == arm
 
 
@@ -164,10 +164,10 @@ class Kind:
                 request.stop.set()
         return load.Aged(request.count, str(self.place), 4096, "folders")
 
-    def count(self, root: pathlib.Path = load.ROOT) -> dict[str, int]:
+    def count(self, root: pathlib.Path = sources.ROOT) -> dict[str, int]:
         return {"folders": len(list(self.place.glob("*")))}
 
-    def remains(self, root: pathlib.Path = load.ROOT) -> str:
+    def remains(self, root: pathlib.Path = sources.ROOT) -> str:
         return ""
 
 

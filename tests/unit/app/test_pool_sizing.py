@@ -40,8 +40,8 @@ def played(world: World, claims: int, every_s: float = 30, *, together: int = 1)
 
 
 def known(world: World, **told: object) -> pool_sizing.MeasuredDemand:
-    said = pool_sizing.GivenDemand(**told)  # type: ignore[arg-type]
-    return pool_sizing.measure_demand(world.plane, "ci", said, over_s=86400)
+    request = pool_sizing.SizeRequest(pool="ci", over_s=86400, **told)  # type: ignore[arg-type]
+    return pool_sizing.measure_demand(world.plane, request)
 
 
 def test_missed_claims_are_demand_and_the_warm_up_is_measured(world: World) -> None:
@@ -61,7 +61,7 @@ def test_missed_claims_are_demand_and_the_warm_up_is_measured(world: World) -> N
 def test_bursts_are_measured(world: World) -> None:
     played(world, 100, 60, together=8)
     assert known(world).burst.mean > 3
-    assert known(world, burst=bursts.Burst(2)).burst == bursts.Burst(2)
+    assert known(world, burst=(2, 0)).burst == bursts.Burst(2, 0)
 
 
 def test_too_little_history_says_how_much_is_needed(world: World) -> None:
@@ -87,7 +87,7 @@ def test_a_warm_up_that_nobody_saw_is_asked_for(world: World) -> None:
 @pytest.mark.parametrize("over", [0.0, 1e9, float("nan")])
 def test_a_span_that_makes_no_sense_is_refused(world: World, over: float) -> None:
     with pytest.raises(errors.UsageError):
-        pool_sizing.measure_demand(world.plane, "ci", pool_sizing.GivenDemand(), over_s=over)
+        pool_sizing.measure_demand(world.plane, pool_sizing.SizeRequest(pool="ci", over_s=over))
 
 
 def test_from_the_command_line(

@@ -121,7 +121,7 @@ def test_the_chain_says_what_is_looked_at_then_the_findings_then_the_event(
     assert report_material.focus(case, told(elsewhere)) == (0, hot)
     long = found("cpu.culprit", 0, 1, AT)
     _, window = report_material.focus(case, told(long))
-    assert window == Window(rings.us(AT) - report_material.LONGEST_INCIDENT_US, rings.us(AT))
+    assert window == Window(rings.us(AT) - report_material.MAX_INCIDENT_US, rings.us(AT))
 
 
 def test_without_a_core_everything_of_the_host_is_shown(home: pathlib.Path) -> None:

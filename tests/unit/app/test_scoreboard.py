@@ -11,7 +11,7 @@ import pytest
 
 import scenarios
 from overnight import errors
-from overnight.app import event_diagnosis, recorded_rehearsal, rehearsal, scoreboard
+from overnight.app import diagnose, recorded_rehearsal, rehearsal, scoreboard
 from overnight.model.truth import FOUND, Truth, forbidden
 from overnight.rehearsals import victim
 
@@ -63,8 +63,8 @@ def test_a_run_that_was_kept_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Pa
     home, folder = tmp_path / "home", tmp_path / "recorded"
     folder.mkdir()
     made = scenarios.build("rt-hog", home, 2, minutes=16.0, cores=8)
-    told = event_diagnosis.choose_event(home)
-    said, _ = event_diagnosis.diagnose(home, told)
+    told = diagnose.choose_event(home)
+    said, _ = diagnose.diagnose_event(home, told)
     expected = Truth(made.status, made.chain, forbidden(made.chain))
     assert recorded_rehearsal.find_recorded("rt-hog", folder) is None
     recorded_rehearsal.save(

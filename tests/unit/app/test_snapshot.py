@@ -109,7 +109,7 @@ def test_an_image_says_what_needs_a_kernel(tmp_path: pathlib.Path) -> None:
 def test_a_program_that_hangs_or_babbles_is_ended(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "SECONDS", 0.2)
+    monkeypatch.setattr(devices, "MAX_SECONDS", 0.2)
     loud, quiet = tmp_path / "loud", tmp_path / "quiet"
     loud.write_text("#!/bin/sh\nexec yes version 1.2.3\n")
     quiet.write_text("#!/bin/sh\nexec sleep 60\n")

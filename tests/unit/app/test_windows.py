@@ -41,9 +41,10 @@ def test_samples_are_resolved_against_the_store(tmp_path: pathlib.Path) -> None:
         5, 50, begin=captures.NIGHT, end=captures.NIGHT + 30 * captures.SECOND
     )
     captures.store(tmp_path, captures.build(samples, host="a"))
-    found = windows.open_samples(tmp_path, windows.Query(core="0-1", process="dd", begin="1s"))
+    query = windows.Query(core="0-1", process="dd", begin="1s")
+    found = windows.open_samples(windows.Request(tmp_path, query))
     assert found.hosts == ("a",)
     assert found.selection.cores == (0, 1)
     assert found.title.startswith("a, 2026-11-15T06:50:01")
     with pytest.raises(errors.OvernightError, match="b"):
-        windows.open_samples(tmp_path, windows.Query(host=("b",)))
+        windows.open_samples(windows.Request(tmp_path, windows.Query(host=("b",))))

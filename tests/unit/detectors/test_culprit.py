@@ -8,7 +8,7 @@ import captures
 import casebook
 import pytest
 
-from overnight.app import event_diagnosis
+from overnight.app import diagnose
 from overnight.detectors import culprit
 from overnight.model.finding import Answer, Status, Subject
 
@@ -218,6 +218,6 @@ def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> No
     home.event(core=2)
     for path in home.folder.rglob("samples.parquet"):
         path.write_bytes(b"PAR1 no more")
-    (answer,) = event_diagnosis.run_detectors(home.case(), (DETECTOR,))
+    (answer,) = diagnose.run_detectors(home.case(), (DETECTOR,))
     assert answer.status is Status.FAILED
     assert "cannot be read" in answer.why

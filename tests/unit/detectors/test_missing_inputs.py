@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import casebook
 import pytest
 
-from overnight.app import event_diagnosis
+from overnight.app import diagnose
 from overnight.detectors import fleet
 from overnight.model.finding import Answer, Need, Status
 
 if TYPE_CHECKING:
     from overnight import detectors
 
-DETECTORS = (*event_diagnosis.discover_detectors(), *fleet.DETECTORS)
+DETECTORS = (*diagnose.discover_detectors(), *fleet.DETECTORS)
 
 
 def name(detector: detectors.Detector) -> str:

@@ -9,7 +9,7 @@ import evidence
 import pytest
 import rings
 
-from overnight.app import event_diagnosis
+from overnight.app import diagnose
 from overnight.detectors import cgroup_walk, lock_contention, reclaim
 from overnight.model.finding import Status, Subject
 
@@ -198,7 +198,7 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     made = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
-    (answer,) = event_diagnosis.run_detectors(made, (WALK,))
+    (answer,) = diagnose.run_detectors(made, (WALK,))
     assert answer.status == Status.FAILED
     assert answer.why
 

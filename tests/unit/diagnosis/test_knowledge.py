@@ -7,8 +7,8 @@ import findings
 import pytest
 
 from overnight import app, errors
-from overnight.app import event_diagnosis
-from overnight.diagnosis import decision, knowledge
+from overnight.app import diagnose
+from overnight.diagnosis import conditions, decision, knowledge
 from overnight.interfaces.cli import commands
 
 KIND = '[[kind]]\nkind = "my.kind"\nname = "mine"\nexplains = 0.9\n'
@@ -90,7 +90,7 @@ def test_files_are_merged_with_the_built_in_knowledge_once(tmp_path: pathlib.Pat
 def test_every_detector_is_registered_with_its_kind() -> None:
     """Title, headline, sentence and what it clears are in one place; numbers of findings have a format."""
     registered = {kind.detector for kind in knowledge.known().kinds.values()}
-    detectors = {detector.name for detector in event_diagnosis.discover_detectors()}
+    detectors = {detector.name for detector in diagnose.discover_detectors()}
     assert detectors - registered == {"event"}
     for kind in knowledge.known().kinds.values():
         assert kind.title
@@ -175,7 +175,7 @@ def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
     from overnight.diagnosis import chain, completeness
 
     text = DOCUMENT.read_text()
-    assert [name for name in knowledge.HOLDS if f"`{name}`" not in text] == []
+    assert [name for name in conditions.JUDGES if f"`{name}`" not in text] == []
     numbers = (
         chain.UNKNOWN_FIT, chain.LEAST_STRENGTH, chain.PARSIMONY, decision.CLAIMED, completeness.LEAST,
         completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.LEAST_OF_DETECTORS,

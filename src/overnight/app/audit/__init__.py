@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import platform
 
 from overnight import errors, sources
 from overnight.app.audit import knowledge, owners, restarts, rules, runtime
 from overnight.model.audit import Report, Risk
-from overnight.sources import systemd
+from overnight.sources import kernel, systemd
 from overnight.sources.image import presets, unit_states, unitfile, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["examine"]
-
-ORDER = {Risk.HIGH: 0, Risk.MEDIUM: 1, Risk.LOW: 2}
-CONF = ("/usr/lib/systemd/system.conf.d", "/usr/local/lib/systemd/system.conf.d", "/run/systemd/system.conf.d", "/etc/systemd/system.conf.d")  # fmt: skip
+# The first of these has system.conf; of drop-ins with the same name, that of the first counts.
+MAIN = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 
 
 def examine(
-    root: pathlib.Path = sources.ROOT,
-    *,
-    orchestrator: str | None = None,
-    cloud: str | None = None,
+    root: pathlib.Path = sources.ROOT, *, orchestrator: str | None = None, cloud: str | None = None
 ) -> Report:
     """Examine the units below a root; `systemctl` is queried only for `/`."""
-    tree = trees.Tree(root)
-    if not tree.is_folder("/"):
-        raise errors.CannotError(
-            f"{root} cannot be read",
-            why="it is not a folder, or you may not enter it",
-            todo="name the folder that the image is unpacked in",
-        )
+    tree = trees.open_tree(root)
     loaded = units.Units(tree)
     if not any(loaded.folders.values()):
         raise errors.CannotError(
@@ -45,7 +35,7 @@ def examine(
     known = knowledge.known()
     gaps = [*unread]
     live = root.resolve() == sources.ROOT
-    facts = _running(enabled, gaps) if live else ({}, {}, 0.0)
+    running, restart_counts, uptime = _running(enabled, gaps) if live else ({}, {}, 0.0)
     scene = rules.Scene(
         tree=tree,
         all=every,
@@ -55,12 +45,13 @@ def examine(
         cloud=owners.find_owner(known.clouds, tree, enabled, cloud),
         defaults=restarts.Defaults.of(_manager_settings(tree)),
         live=live,
-        running=facts[0],
-        journal=facts[1],
-        uptime=facts[2],
+        running=running,
+        journal=restart_counts,
+        uptime=uptime,
     )
     findings = [finding for rule in (*rules.RULES, *runtime.RULES) for finding in rule(scene)]
-    findings.sort(key=lambda finding: (ORDER[finding.risk], finding.unit, finding.id))
+    worst_first = tuple(Risk)
+    findings.sort(key=lambda each: (worst_first.index(each.risk), each.unit, each.id))
     return Report(
         host=platform.node() if live else root.name,
         root=str(root),
@@ -74,10 +65,10 @@ def examine(
     )
 
 
-Facts = tuple[dict[str, dict[str, str]], dict[str, int], float]
-
-
-def _running(enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]) -> Facts:
+def _running(
+    enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]
+) -> tuple[dict[str, dict[str, str]], dict[str, int], float]:
+    """Return what systemctl shows of each unit, its restarts by the journal, and the uptime in seconds."""
     if not systemd.booted():
         gaps.append(("running units", "systemd does not run this host: only files were examined"))
         return {}, {}, 0.0
@@ -91,30 +82,19 @@ def _running(enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]) -> Fa
         restart_counts = dict(unit_states.read_journal())
     except sources.NoDataError as error:
         gaps.append(("journal", str(error)))
-    try:
-        uptime = float(pathlib.Path("/proc/uptime").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        uptime = 0.0
-    return properties, restart_counts, uptime
+    return properties, restart_counts, kernel.read_uptime()
 
 
 def _manager_settings(tree: trees.Tree) -> unitfile.Settings:
     """Read system.conf and its drop-ins, which change the limits of every unit."""
     files: dict[str, str] = {}
-    for folder in CONF:
-        try:
-            names = tree.names(folder)
-        except OSError:
-            continue
-        files.update((name, f"{folder}/{name}") for name in names if name.endswith(".conf"))
-    main = next(
-        (path for path in ("/etc/systemd/system.conf", "/run/systemd/system.conf", "/usr/local/lib/systemd/system.conf", "/usr/lib/systemd/system.conf") if tree.exists(path)),
-        None,
-    )  # fmt: skip
+    for folder in reversed(MAIN):
+        with contextlib.suppress(OSError):
+            names = tree.names(f"{folder}/system.conf.d")
+            files |= {n: f"{folder}/system.conf.d/{n}" for n in names if n.endswith(".conf")}
+    main = [path for path in (f"{folder}/system.conf" for folder in MAIN) if tree.exists(path)][:1]
     assigned: list[unitfile.Setting] = []
-    for path in (*((main,) if main else ()), *(files[name] for name in sorted(files))):
-        try:
+    for path in (*main, *(files[name] for name in sorted(files))):
+        with contextlib.suppress(OSError):
             assigned += unitfile.parse_unit(tree.text(path), path)
-        except OSError:
-            continue
     return unitfile.Settings(assigned)

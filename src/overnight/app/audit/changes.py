@@ -26,8 +26,6 @@ from overnight.sources.image import units
 if TYPE_CHECKING:
     from overnight.model.audit import Report
 
-__all__ = ["Change", "Step", "apply", "plan", "undo"]
-
 NULL = "/dev/null"
 RECORD = 1
 
@@ -74,10 +72,14 @@ class Change:
 def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Return what would be changed, and what cannot be changed and why."""
     names = report.to_turn_off
-    if report.live and systemd.booted():
-        return tuple(_live_steps(names, root)), ()
     tree = trees.Tree(root)
     loaded = units.Units(tree)
+    if report.live and systemd.booted():
+        return tuple(
+            Step("systemctl", name, loaded.unit(name).state, verb)
+            for name in names
+            for verb in ("disable", "mask")
+        ), ()
     steps: list[Step] = []
     cannot = []
     for name in names:
@@ -104,15 +106,6 @@ def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[st
             before = ""
         steps.append(Step("preset", fixes.PRESET, before, fixes.preset_text(report, names)))
     return tuple(steps), tuple(cannot)
-
-
-def _live_steps(names: tuple[str, ...], root: pathlib.Path) -> list[Step]:
-    loaded = units.Units(trees.Tree(root))
-    steps = []
-    for name in names:
-        state = loaded.unit(name).state
-        steps += [Step("systemctl", name, state, "disable"), Step("systemctl", name, state, "mask")]
-    return steps
 
 
 def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pathlib.Path:
@@ -156,11 +149,9 @@ def _do(tree: trees.Tree, step: Step) -> None:
     try:
         match step.kind:
             case "unlink":
-                with tree.folder(posixpath.dirname(step.path)) as folder:
-                    os.unlink(posixpath.basename(step.path), dir_fd=folder)
+                _unlink(tree, step.path)
             case "mask":
-                with tree.folder(posixpath.dirname(step.path)) as folder:
-                    os.symlink(step.after, posixpath.basename(step.path), dir_fd=folder)
+                _symlink(tree, step.after, step.path)
             case "preset":
                 _write(tree, step.path, step.after)
             case _:
@@ -170,17 +161,14 @@ def _do(tree: trees.Tree, step: Step) -> None:
 
 
 def _undo_step(tree: trees.Tree, step: Step) -> bool:
-    folder, name = posixpath.split(step.path)
     if step.kind == "unlink":
         if tree.stat(step.path, follow=False) is not None:
             return tree.link(step.path) == step.before
-        with tree.folder(folder) as opened:
-            os.symlink(step.before, name, dir_fd=opened)
+        _symlink(tree, step.before, step.path)
     elif step.kind == "mask":
         if tree.link(step.path) != step.after:
             return tree.stat(step.path, follow=False) is None
-        with tree.folder(folder) as opened:
-            os.unlink(name, dir_fd=opened)
+        _unlink(tree, step.path)
     elif step.kind == "preset":
         exists = tree.stat(step.path) is not None
         if exists and tree.text(step.path) != step.after:
@@ -188,13 +176,24 @@ def _undo_step(tree: trees.Tree, step: Step) -> bool:
         if step.before:
             _write(tree, step.path, step.before)
         elif exists:
-            with tree.folder(folder) as opened:
-                os.unlink(name, dir_fd=opened)
+            _unlink(tree, step.path)
     elif step.after == "mask":
         _systemctl("unmask", step.path)
     elif step.before.startswith("enabled"):
         _systemctl("enable", step.path)
     return True
+
+
+def _unlink(tree: trees.Tree, path: str) -> None:
+    folder, name = posixpath.split(path)
+    with tree.folder(folder) as opened:
+        os.unlink(name, dir_fd=opened)
+
+
+def _symlink(tree: trees.Tree, target: str, path: str) -> None:
+    folder, name = posixpath.split(path)
+    with tree.folder(folder) as opened:
+        os.symlink(target, name, dir_fd=opened)
 
 
 def _write(tree: trees.Tree, path: str, text: str) -> None:
@@ -229,10 +228,8 @@ def _systemctl(verb: str, unit: str) -> None:
 
 
 def _cannot(step: Step, error: OSError) -> errors.OvernightError:
-    kind = (
-        errors.MissingPermissionError if isinstance(error, PermissionError) else errors.CannotError
-    )
-    return kind(
+    denied = isinstance(error, PermissionError)
+    return (errors.MissingPermissionError if denied else errors.CannotError)(
         f"could not {step}",
         why=error.strerror or str(error),
         todo="run as root; --undo reverts what was done so far",
@@ -251,11 +248,8 @@ def _load(record: pathlib.Path) -> tuple[Step, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise errors.CannotError(
-            f"{record} cannot be read",
-            why=str(error),
-            todo="it records what --apply did; repair it, or remove it",
-        ) from error
+        todo = "it records what --apply did; repair it, or remove it"
+        raise errors.unreadable(record, error, todo) from error
 
 
 def _save(record: pathlib.Path, root: pathlib.Path, steps: list[Step]) -> None:

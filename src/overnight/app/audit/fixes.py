@@ -9,8 +9,6 @@ import shlex
 from overnight.model.audit import Report, Risk
 from overnight.model.text import printable
 
-__all__ = ["PRESET", "Form", "preset_text", "write_fix"]
-
 PRESET = "/etc/systemd/system-preset/00-overnight.preset"
 
 

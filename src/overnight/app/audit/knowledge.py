@@ -7,8 +7,7 @@ import fnmatch
 import functools
 import importlib.resources
 import tomllib
-
-__all__ = ["Knowledge", "Mark", "Owner", "Supervisor", "Together", "known", "parse_knowledge"]
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +21,6 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """An orchestrator or a cloud."""
-
     name: str
     title: str
     units: tuple[str, ...]
@@ -94,12 +91,9 @@ def parse_knowledge(text: str) -> Knowledge:
     )
 
 
-def _owner(table: dict[str, object]) -> Owner:
-    units, marks = table["units"], table["marks"]
-    assert isinstance(units, list)
-    assert isinstance(marks, list)
-    rest = {**table, "units": tuple(units), "marks": tuple(Mark(**mark) for mark in marks)}
-    return Owner(**rest)  # type: ignore[arg-type]  # a test loads the file
+def _owner(table: dict[str, Any]) -> Owner:
+    marks = tuple(Mark(**mark) for mark in table["marks"])
+    return Owner(**{**table, "units": tuple(table["units"]), "marks": marks})
 
 
 @functools.cache

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.sources.image import tree as trees
     from overnight.sources.image import units
 
-__all__ = ["find_owner"]
-
 
 def find_owner(
     owners: tuple[knowledge.Owner, ...],
@@ -51,13 +49,12 @@ def find_owner(
 
 
 def _units(owner: knowledge.Owner, enabled: Iterable[units.Unit]) -> list[tuple[int, Evidence]]:
-    found = []
-    for unit in enabled:
-        if owner.owns(unit.name):
-            where = unit.links[0].path if unit.links else unit.path
-            found.append((owner.unit_weight, Evidence(where, 0, f"{unit.name} is enabled")))
     # Five units of one agent are no more evidence than one.
-    return found[:1]
+    unit = next((unit for unit in enabled if owner.owns(unit.name)), None)
+    if unit is None:
+        return []
+    where = unit.links[0].path if unit.links else unit.path
+    return [(owner.unit_weight, Evidence(where, 0, f"{unit.name} is enabled"))]
 
 
 def _marks(owner: knowledge.Owner, tree: trees.Tree) -> list[tuple[int, Evidence]]:

@@ -14,8 +14,6 @@ import math
 from overnight.model.audit import Evidence
 from overnight.sources.image import unitfile
 
-__all__ = ["Defaults", "Limit", "ignored_settings", "limit_of"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Defaults:
@@ -42,8 +40,6 @@ class Defaults:
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """How a unit restarts."""
-
     restart: str  # Restart=
     delay: float  # the shortest time that `burst` restarts take
     pause: float  # RestartSec
@@ -53,7 +49,6 @@ class Limit:
 
     @property
     def endless(self) -> bool:
-        """Whether the limit can never be reached."""
         if self.restart in ("", "no"):
             return False
         return not self.interval or not self.burst or self.delay >= self.interval

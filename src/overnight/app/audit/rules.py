@@ -12,8 +12,6 @@ from overnight.model.audit import Belonging, Evidence, Finding, Risk
 from overnight.sources.image import presets, unitfile, unitname, units
 from overnight.sources.image import tree as trees
 
-__all__ = ["RULES", "Scene", "enabled_by"]
-
 SEARCH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 # Measured with systemd 252: a job that a target pulls in at boot stays although its requirement is
@@ -23,8 +21,6 @@ REFUSED = "systemctl refuses to start units that require it; at boot they may st
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """The input of the rules."""
-
     tree: trees.Tree
     all: tuple[units.Unit, ...]
     presets: tuple[presets.Rule, ...]
@@ -39,7 +35,6 @@ class Scene:
 
     @property
     def enabled(self) -> tuple[units.Unit, ...]:
-        """Units that start at boot."""
         return tuple(unit for unit in self.all if starts(unit))
 
 
@@ -172,7 +167,6 @@ def supervisor_inside(scene: Scene) -> Iterator[Finding]:
 
 
 def missing_binary(scene: Scene) -> Iterator[Finding]:
-    """Find enabled units whose program is missing."""
     for unit in scene.enabled:
         if unit.kind != "service" or not _conditions_hold(scene, unit):
             continue
@@ -190,10 +184,7 @@ def missing_binary(scene: Scene) -> Iterator[Finding]:
                 f"its program {program[:200]} does not exist",
                 "it fails at every start" if not ignored else "the failure is ignored (-)",
                 "install the program, or disable the unit",
-                (
-                    Evidence(setting.path, setting.line, _written(setting)),
-                    *enabled_by(scene, unit),
-                ),
+                (Evidence(setting.path, setting.line, _written(setting)), *enabled_by(scene, unit)),
                 turn_off=not ignored and setting.key == "ExecStart",
             )
             break

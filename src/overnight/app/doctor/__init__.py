@@ -22,8 +22,6 @@ from overnight.sources.perf import events
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CheckModule", "Surroundings", "examine", "modules"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
@@ -52,8 +50,6 @@ class Surroundings:
 
 
 class CheckModule(Protocol):
-    """The interface of a module of this package."""
-
     GROUP: str
     ORDER: int
 
@@ -68,7 +64,6 @@ def modules() -> tuple[CheckModule, ...]:
 
 
 def examine(host: Surroundings) -> Checkup:
-    """Run all checks."""
     groups: dict[str, tuple[Check, ...]] = {}
     for module in modules():
         groups[module.GROUP] = groups.get(module.GROUP, ()) + module.checks(host)

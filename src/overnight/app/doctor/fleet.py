@@ -11,8 +11,6 @@ from overnight.model.checkup import Check, Question
 if TYPE_CHECKING:
     from overnight.app import doctor
 
-__all__ = ["GROUP", "ORDER", "checks"]
-
 GROUP = "Machines and fleet"
 ORDER = 5
 

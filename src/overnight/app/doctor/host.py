@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from overnight.app import doctor
 
-__all__ = ["GROUP", "ORDER", "checks", "night_bytes"]
-
 GROUP = "This host"
 ORDER = 1
 

@@ -6,12 +6,11 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+from overnight import sources
 from overnight.model.checkup import Check, Question
 
 if TYPE_CHECKING:
     from overnight.app import doctor
-
-__all__ = ["GROUP", "ORDER", "checks"]
 
 GROUP = "Machines and fleet"
 ORDER = 4
@@ -28,23 +27,15 @@ def _nspawn(host: doctor.Surroundings) -> Check:
         return NSPAWN.missing("not installed", "apt-get install systemd-container")
     if not host.is_root:
         return NSPAWN.degraded("installed, but booting a machine requires root", "sudo overnight …")
-    problem = _cannot_unshare()
-    if problem:
+    if problem := _cannot_unshare():
         return NSPAWN.missing(
             f"cannot create namespaces: {problem}",
             "run overnight on the host itself, or in a privileged container",
         )
-    if not _has_overlay(host):
+    known = (sources.read_once(host.root / "proc/filesystems") or b"").split()
+    if b"overlay" not in known:
         return NSPAWN.degraded("the kernel has no overlay file system", "modprobe overlay")
     return NSPAWN.ok("can boot machines on an overlay of this host")
-
-
-def _has_overlay(host: doctor.Surroundings) -> bool:
-    try:
-        listed = (host.root / "proc/filesystems").read_text()
-    except OSError:
-        return False
-    return "overlay" in listed.split()
 
 
 def _cannot_unshare() -> str:

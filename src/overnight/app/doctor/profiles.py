@@ -13,15 +13,11 @@ from overnight.sources.perf import command, perfdata
 if TYPE_CHECKING:
     from overnight.app import doctor
 
-__all__ = ["GROUP", "ORDER", "checks"]
-
 GROUP = "Profiles"
 ORDER = 2
 
 PERF = Question(
-    "perf_binary",
-    "perf",
-    "used by the perf recorder; the native recorder does not need it",
+    "perf_binary", "perf", "used by the perf recorder; the native recorder does not need it"
 )
 SYSCALL = Question(
     "perf_event_open",
@@ -87,9 +83,7 @@ def _perf_binary() -> Check:
     version = command.read_version(perf)
     if version is None:
         return PERF.missing(
-            f"{perf} exists but does not run: the native recorder is used",
-            INSTALL_PERF,
-            path=perf,
+            f"{perf} exists but does not run: the native recorder is used", INSTALL_PERF, path=perf
         )
     return PERF.ok(f"{perf} {version}", path=perf, version=version)
 

@@ -11,15 +11,11 @@ from overnight.sources import kmsg, systemd
 if TYPE_CHECKING:
     from overnight.app import doctor
 
-__all__ = ["GROUP", "ORDER", "checks"]
-
 GROUP = "Signals"
 ORDER = 3
 
 KERNEL_LOG = Question(
-    "kmsg",
-    "Kernel log",
-    "reports driver resets, lockups and stalls, where most diagnoses start",
+    "kmsg", "Kernel log", "reports driver resets, lockups and stalls, where most diagnoses start"
 )
 SYSTEMD = Question("systemd", "systemd", "its restart counters show crash-looping units")
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
     from overnight.queries import fleet as fleets
 
-__all__ = ["ALPHA", "DETECTORS", "FleetDetector", "look"]
-
 # How often a fleet without any effect may be accused: one time in twenty, for each of the three questions.
 ALPHA = 0.05
 
@@ -34,7 +32,6 @@ class FleetDetector:
     needs: tuple[Need, ...]
 
     def look(self, case: cases.Case) -> Answer:
-        """Answer for the kind of the case's event."""
         return self.ask(_read_fleet(case), case.event.kind)
 
     def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
@@ -52,7 +49,6 @@ DETECTORS = (
 
 
 def look(fleet: fleets.Fleet, kind: str) -> tuple[Answer, ...]:
-    """Ask all three detectors about one fleet."""
     return tuple(detector.ask(fleet, kind) for detector in DETECTORS)
 
 

@@ -10,13 +10,11 @@ import numpy as np
 from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
-from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject
+from overnight.model.finding import Answer, Evidence, Need, Status, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import fleet as fleets
-
-__all__ = ["DETECTOR", "KIND", "Explained", "explain", "look"]
 
 Booleans = permutation.Booleans
 Floats = permutation.Floats
@@ -25,9 +23,9 @@ Integers = permutation.Integers
 DETECTOR = "fleet.cohort"
 KIND = "fleet.cohort_skew"
 HOUR = 3600
-LEAST_SICK = 3  # two hosts that have something in common are a coincidence
+MIN_SICK = 3  # two hosts that have something in common are a coincidence
 TINY = 20  # hosts; up to here exact tests of the plain table are shown, which a reader can recount
-MOST_FINDINGS = 5
+MAX_FINDINGS = 5
 
 
 class P(NamedTuple):
@@ -62,9 +60,8 @@ class Explained:
 
 
 def look(fleet: fleets.Fleet, kind: str) -> Answer:
-    """Answer for one kind of event."""
     hosts = [host for host in fleet.watched if host.labels]
-    if len(hosts) < 2 * skew.LEAST_HOSTS:
+    if len(hosts) < 2 * skew.MIN_HOSTS:
         return _answer(
             Status.NO_DATA,
             f"no cohorts to compare: {len(hosts)} watched hosts have labels",
@@ -86,13 +83,13 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
         return _answer(Status.CLEAR, f"no {kind} on {len(hosts)} hosts in the watched time")
     cohorts = skew.compare(events, seconds, groups, permutation.generator())
     best = min(cohorts, key=lambda cohort: cohort.smallest_adjusted)
-    if sick < LEAST_SICK or best.smallest_adjusted > package.ALPHA:
+    if sick < MIN_SICK or best.smallest_adjusted > package.ALPHA:
         return _answer(
             Status.NO_DATA,
             f"cannot conclude: {sick} of {len(hosts)} hosts had {kind}; even if all of them shared a "
             f"label, p could be no smaller than {permutation.fraction(best.smallest)}, or "
             f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
-            + (f"; fewer than {LEAST_SICK} hosts prove nothing" if sick < LEAST_SICK else ""),
+            + (f"; fewer than {MIN_SICK} hosts prove nothing" if sick < MIN_SICK else ""),
         )
     standing = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
     if not standing:
@@ -117,7 +114,8 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
         )
     window = Window(*fleet.window_us)
     findings = tuple(
-        _finding(entry, explained, events, kind, window, groups) for entry in shown[:MOST_FINDINGS]
+        _draft(entry, explained, events, kind, window, groups).finish(DETECTOR)
+        for entry in shown[:MAX_FINDINGS]
     )
     return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
@@ -201,131 +199,100 @@ def _labels(hosts: list[fleets.Host]) -> dict[str, list[str]]:
     return labels
 
 
-def _finding(
+def _draft(
     entry: Explained,
     explained: tuple[Explained, ...],
     events: Floats,
     kind: str,
     window: Window,
     groups: skew.Groups,
-) -> Finding:
+) -> _base.Draft:
     cohort, name = entry.cohort, entry.name
     sick, count = int((events > 0).sum()), len(events)
+    on_others = f"{sick - cohort.sick} of {count - cohort.hosts}"
+    undecided = ", ".join(entry.undecided)
+    draft = _base.Draft(
+        KIND,
+        Subject(cohort=name),
+        window,
+        min(0.99, 1 - cohort.p) * (0.5 if undecided else 1.0),
+        f"{kind} follows {name}: {cohort.rate_ratio:.1f} times the rate of the other hosts "
+        f"({cohort.sick} of {cohort.hosts} hosts against {on_others}), p = "
+        f"{permutation.fraction(cohort.p)}"
+        + (f"; cannot be distinguished from {undecided}" if undecided else ""),
+        magnitude={
+            "rate_ratio": cohort.rate_ratio,
+            "p_value": cohort.p,
+            "smallest_p": cohort.smallest,
+            "hosts": cohort.hosts,
+            "hosts_with_event": cohort.sick,
+        },
+    )
+    draft.support(
+        f"{name}: {cohort.events:g} {kind} in {cohort.seconds / HOUR:,.0f} watched host hours, on "
+        f"{cohort.sick} of {cohort.hosts} hosts; {cohort.expected:.1f} are expected at the rate of all "
+        f"hosts. The others: {events.sum() - cohort.events:g}, on {on_others} hosts",
+        "events",
+        look=f"overnight events --kind {kind}",
+        events=cohort.events,
+        expected_events=round(cohort.expected, 3),
+        watched_host_hours=round(cohort.seconds / HOUR, 3),
+        hosts_with_event=cohort.sick,
+        hosts=cohort.hosts,
+    )
     tables = _exact_tests(cohort, sick, count)
     exact = "".join(
         f"; {test} of the plain table: p = {permutation.fraction(p)}" for test, p in tables.items()
     )
-    on_others = f"{sick - cohort.sick} of {count - cohort.hosts}"
-    evidence = [
-        Evidence(
-            f"{name}: {cohort.events:g} {kind} in {cohort.seconds / HOUR:,.0f} watched host hours, on "
-            f"{cohort.sick} of {cohort.hosts} hosts; {cohort.expected:.1f} are expected at the rate of all "
-            f"hosts. The others: {events.sum() - cohort.events:g}, on {on_others} hosts",
-            "events",
-            {
-                "events": cohort.events,
-                "expected_events": round(cohort.expected, 3),
-                "watched_host_hours": round(cohort.seconds / HOUR, 3),
-                "hosts_with_event": cohort.sick,
-                "hosts": cohort.hosts,
-            },
-            window,
-            f"overnight events --kind {kind}",
-        ),
-        Evidence(
-            f"with hosts assigned to cohorts at random, {permutation.fraction(cohort.p)} of the draws gave as "
-            f"much in any cohort; the smallest attainable is {permutation.fraction(cohort.smallest)}{exact}",
-            "events",
-            {
-                "p": cohort.p,
-                "smallest_p": cohort.smallest,
-                **{f"p_{test}": p for test, p in tables.items()},
-            },
-            window,
-        ),
-        *_strata_evidence(entry, explained, groups, window),
-    ]
-    against = [
-        Evidence(
-            f"{name} and {label} go together: within its values p = {permutation.fraction(p.value)}"
-            if p.is_attainable
-            else f"{name} cannot be distinguished from {label}: within its values p could be no smaller than "
-            f"{permutation.fraction(p.smallest)}",
-            "host",
-            {"p": p.value, "smallest_p": p.smallest},
-            window,
-        )
-        for label in entry.undecided
-        for p in [entry.within[label]]
-    ]
-    return _base.make(
-        DETECTOR,
-        KIND,
-        Subject(cohort=name),
-        window,
-        min(0.99, 1 - cohort.p) * (0.5 if entry.undecided else 1.0),
-        f"{kind} follows {name}: {cohort.rate_ratio:.1f} times the rate of the other hosts "
-        f"({cohort.sick} of {cohort.hosts} hosts against {on_others}), p = "
-        f"{permutation.fraction(cohort.p)}"
-        + (
-            f"; cannot be distinguished from {', '.join(entry.undecided)}"
-            if entry.undecided
-            else ""
-        ),
-        evidence,
-        {
-            "rate_ratio": cohort.rate_ratio,
-            "p_value": cohort.p,
-            "smallest_p": cohort.smallest,
-            "hosts": float(cohort.hosts),
-            "hosts_with_event": float(cohort.sick),
-        },
-        against,
+    draft.support(
+        f"with hosts assigned to cohorts at random, {permutation.fraction(cohort.p)} of the draws gave as "
+        f"much in any cohort; the smallest attainable is {permutation.fraction(cohort.smallest)}{exact}",
+        "events",
+        p=cohort.p,
+        smallest_p=cohort.smallest,
+        p_fisher=tables.get("fisher"),
+        p_boschloo=tables.get("boschloo"),
     )
-
-
-def _strata_evidence(
-    entry: Explained, explained: tuple[Explained, ...], groups: skew.Groups, window: Window
-) -> list[Evidence]:
-    """Report its p within other labels, and the cohorts that it explains away."""
-    evidence = []
-    stays = {label: p for label, p in entry.within.items() if p.is_significant}
-    if stays:
-        values = ", ".join(
-            f"{label} (p = {permutation.fraction(p.value)})" for label, p in stays.items()
+    _add_strata(draft, entry, explained, groups)
+    for label in entry.undecided:
+        p = entry.within[label]
+        text = (
+            f"{name} and {label} go together: within its values p = {permutation.fraction(p.value)}"
         )
-        evidence.append(
-            Evidence(
-                f"it stays when only hosts with the same value of one other label are compared: within {values}",
-                "host",
-                {f"p_within_{label}": p.value for label, p in stays.items()},
-                window,
+        if not p.is_attainable:
+            text = (
+                f"{name} cannot be distinguished from {label}: within its values p could be no smaller than "
+                f"{permutation.fraction(p.smallest)}"
             )
-        )
+        draft.oppose(text, "host", p=p.value, smallest_p=p.smallest)
+    return draft
+
+
+def _add_strata(
+    draft: _base.Draft, entry: Explained, explained: tuple[Explained, ...], groups: skew.Groups
+) -> None:
+    """Add its p within other labels, and the cohorts that it explains away."""
+    stays = {label: p.value for label, p in entry.within.items() if p.is_significant}
+    if stays:
+        labels = ", ".join(f"{label} (p = {permutation.fraction(p)})" for label, p in stays.items())
+        text = f"it stays when only hosts with the same value of one other label are compared: within {labels}"
+        values = {f"p_within_{label}": p for label, p in stays.items()}
+        draft.evidence.append(Evidence(text, "host", values, draft.window))
     p, smallest = entry.together
     result = f"p = {permutation.fraction(p)}"
     if not entry.together.is_attainable:
         result = f"too few hosts to conclude, p could be no smaller than {permutation.fraction(smallest)}"
-    evidence.append(
-        Evidence(
-            f"within all other labels at once ({', '.join(entry.within) or 'there are none'}): {result}",
-            "host",
-            {"p": p, "smallest_p": smallest},
-            window,
-        )
+    text = (
+        f"within all other labels at once ({', '.join(entry.within) or 'there are none'}): {result}"
     )
+    draft.support(text, "host", p=p, smallest_p=smallest)
     shadows = [other.name for other in explained if other.shadow_of in groups.labels(entry.group)]
     if shadows:
-        evidence.append(
-            Evidence(
-                f"it explains away {', '.join(shadows)}: among hosts with the same value of it, no effect of"
-                " those is left",
-                "host",
-                {},
-                window,
-            )
+        draft.support(
+            f"it explains away {', '.join(shadows)}: among hosts with the same value of it, no effect of"
+            " those is left",
+            "host",
         )
-    return evidence
 
 
 def _exact_tests(cohort: skew.Cohort, sick: int, count: int) -> dict[str, float]:

@@ -11,22 +11,20 @@ import numpy as np
 from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import odds, permutation
-from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject
+from overnight.model.finding import Answer, Need, Status, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.model.snapshot import Snapshot, Value
     from overnight.queries import fleet as fleets
 
-__all__ = ["DETECTOR", "KIND", "Comparison", "Difference", "Item", "compare", "look", "parse_items"]
-
 Pairs = tuple[tuple[str, str], ...]
 
 DETECTOR = "fleet.drift"
 KIND = "fleet.drift"
-LEAST = 2  # hosts on each side; seldom enough, as the smallest attainable p shows
-MOST_FINDINGS = 10
-MOST_NAMED = 10
+MIN_SIDE = 2  # hosts on each side; seldom enough, as the smallest attainable p shows
+MAX_FINDINGS = 10
+MAX_NAMED = 10
 UNIT_KINDS = (".service", ".socket", ".timer", ".mount", ".target", ".path", ".slice", ".automount", ".swap")  # fmt: skip
 # Which item names several that are the same on every host: first what an operator can act on.
 ORDER = ("units", "packages", "modules", "sysctl", "cmdline")
@@ -116,14 +114,13 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
         )
     window = Window(*fleet.window_us)
     findings = tuple(
-        _finding(difference, compared, kind, window)
-        for difference in compared.standing[:MOST_FINDINGS]
+        _draft(difference, compared, kind, window).finish(DETECTOR)
+        for difference in compared.standing[:MAX_FINDINGS]
     )
     return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
 
 def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
-    """Compare sick hosts with all others by their snapshots."""
     ill = set(sick)
     hosts = [host for host in fleet.hosts if host.snapshot is not None]
     without = tuple(host.name for host in fleet.hosts if host.snapshot is None)
@@ -163,11 +160,11 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
 
 
 def _too_few(sick: tuple[str, ...], healthy: tuple[str, ...], without: tuple[str, ...]) -> str:
-    if len(sick) >= LEAST and len(healthy) >= LEAST:
+    if len(sick) >= MIN_SIDE and len(healthy) >= MIN_SIDE:
         return ""
     return (
         f"cannot conclude: there are snapshots of {len(sick)} sick and {len(healthy)} healthy hosts; at "
-        f"least {LEAST} of each are needed"
+        f"least {MIN_SIDE} of each are needed"
         + (f"; {len(without)} hosts have none (overnight snapshot takes one)" if without else "")
     )
 
@@ -273,70 +270,55 @@ def _naming_order(pair: tuple[Item, bool]) -> tuple[int, str, str, bool, str]:
     )
 
 
-def _finding(difference: Difference, compared: Comparison, kind: str, window: Window) -> Finding:
+def _draft(difference: Difference, compared: Comparison, kind: str, window: Window) -> _base.Draft:
     item, is_present = difference.items[0]
-    column = difference.column
-    named = [
-        str(other) if present else f"no {other}"
-        for other, present in difference.items[1 : MOST_NAMED + 1]
-    ]
-    left = len(difference.items) - 1 - len(named)
-    evidence = [
-        Evidence(
-            f"{difference.text}. A host {'with' if is_present else 'without'} it is {column.lift:.1f} times as "
-            "likely to be sick as any host",
-            "snapshots",
-            {
-                "sick_hosts_with": column.sick_with,
-                "sick_hosts": column.sick,
-                "healthy_hosts_with": column.healthy_with,
-                "healthy_hosts": column.healthy,
-                "lift": round(column.lift, 3),
-            },
-            window,
-            f"overnight drift --kind {kind}",
-        ),
-        Evidence(
-            f"log-odds {column.log_odds:.2f}, lower 95 % bound {column.low:.2f}; Fisher's p = "
-            f"{permutation.fraction(column.p)}, q = {permutation.fraction(column.q)}; with sick hosts chosen at "
-            f"random, the best of {compared.columns} columns was as good in {permutation.fraction(column.p_max)} "
-            f"of the draws (the smallest attainable is {permutation.fraction(compared.smallest_p)})",
-            "snapshots",
-            {
-                "p": column.p,
-                "q": column.q,
-                "p_max": column.p_max,
-                "smallest_p": compared.smallest_p,
-            },
-            window,
-        ),
-    ]
-    if named:
-        evidence.append(
-            Evidence(
-                f"the same on every host, so they cannot be distinguished: {', '.join(named)}"
-                + (f" and {left} more" if left else ""),
-                "snapshots",
-                {"items": len(difference.items)},
-                window,
-            )
-        )
-    return _base.make(
-        DETECTOR,
+    column, smallest = difference.column, compared.smallest_p
+    p, q, p_max = map(permutation.fraction, (column.p, column.q, column.p_max))
+    draft = _base.Draft(
         KIND,
         Subject(item=difference.name, unit=item.key if item.part == "units" else ""),
         window,
         # One of several items that go together is the cause, so that each is less sure.
         min(0.99, 1 - column.p_max) * (1.0 if len(difference.items) <= 3 else 0.8),
-        f"hosts with {kind} differ from healthy ones in {difference.text}; p = {permutation.fraction(column.p_max)}",
-        evidence,
-        {
+        f"hosts with {kind} differ from healthy ones in {difference.text}; p = {p_max}",
+        magnitude={
             "log_odds": column.log_odds,
             "log_odds_low": column.low,
             "lift": column.lift,
             "p_value": column.p,
             "q_value": column.q,
             "p_max": column.p_max,
-            "items": float(len(difference.items)),
+            "items": len(difference.items),
         },
     )
+    draft.support(
+        f"{difference.text}. A host {'with' if is_present else 'without'} it is {column.lift:.1f} times as "
+        "likely to be sick as any host",
+        "snapshots",
+        look=f"overnight drift --kind {kind}",
+        sick_hosts_with=column.sick_with,
+        sick_hosts=column.sick,
+        healthy_hosts_with=column.healthy_with,
+        healthy_hosts=column.healthy,
+        lift=round(column.lift, 3),
+    )
+    draft.support(
+        f"log-odds {column.log_odds:.2f}, lower 95 % bound {column.low:.2f}; Fisher's p = {p}, q = {q}; with"
+        f" sick hosts chosen at random, the best of {compared.columns} columns was as good in {p_max} of the"
+        f" draws (the smallest attainable is {permutation.fraction(smallest)})",
+        "snapshots",
+        p=column.p,
+        q=column.q,
+        p_max=column.p_max,
+        smallest_p=smallest,
+    )
+    named = [
+        str(other) if present else f"no {other}"
+        for other, present in difference.items[1 : MAX_NAMED + 1]
+    ]
+    if named:
+        left = len(difference.items) - 1 - len(named)
+        more = f" and {left} more" if left else ""
+        text = f"the same on every host, so they cannot be distinguished: {', '.join(named)}{more}"
+        draft.support(text, "snapshots", items=len(difference.items))
+    return draft

@@ -16,8 +16,6 @@ import numpy as np
 
 from overnight.detectors.fleet import permutation
 
-__all__ = ["DAY", "EDGES", "Band", "Onset", "Rise", "Timeline", "bands", "find_onset", "find_rise"]
-
 Floats = permutation.Floats
 Integers = permutation.Integers
 
@@ -26,7 +24,7 @@ DAY = 86400.0
 EDGES = tuple(DAY * d for d in (0.25, 0.5, 1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 180))
 SHARE = 0.05  # of the watched time on each side of an edge: less cannot be compared
 BOOTSTRAPS = 499
-MOST_CANDIDATES = 200
+MAX_CANDIDATES = 200
 # Of the log-likelihood, for 95 %. The position of a step is not a regular parameter: chi-squared's 1.92
 # covers 89 % (simulated). This is half of the 7.35 of thresholds (Hansen, Econometrica 68, 2000) and covers 95 %.
 DROP = 3.68
@@ -178,10 +176,10 @@ def _moved(line: Timeline, chance: np.random.Generator, draws: int, *, same_host
 def find_onset(line: Timeline, chance: np.random.Generator, *, rising: bool) -> Onset | None:
     """Find the step of greatest likelihood, with some time on both sides."""
     candidates = np.unique(line.event_uptime)
-    if len(candidates) > MOST_CANDIDATES:
-        candidates = candidates[np.linspace(0, len(candidates) - 1, MOST_CANDIDATES).astype(int)]
+    if len(candidates) > MAX_CANDIDATES:
+        candidates = candidates[np.linspace(0, len(candidates) - 1, MAX_CANDIDATES).astype(int)]
     longest = float((line.uptime + line.seconds).max())
-    candidates = np.unique(np.concatenate((candidates, np.linspace(0, longest, MOST_CANDIDATES))))
+    candidates = np.unique(np.concatenate((candidates, np.linspace(0, longest, MAX_CANDIDATES))))
     hosts = int(line.host.max()) + 1
     beyond = np.zeros((hosts, len(candidates)))
     np.add.at(beyond, line.host, line.above(candidates))

@@ -17,8 +17,6 @@ import numpy as np
 from overnight.detectors import _rate_ratios
 from overnight.detectors.fleet import permutation
 
-__all__ = ["Column", "Table", "bound", "fisher", "lift", "rank", "smallest_p"]
-
 Booleans = permutation.Booleans
 Floats = permutation.Floats
 

@@ -7,18 +7,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Booleans",
-    "Floats",
-    "Integers",
-    "adjusted",
-    "draws_for",
-    "fraction",
-    "generator",
-    "shuffled",
-    "smallest_p",
-]
-
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -31,7 +19,6 @@ EQUAL = 1e-9  # tolerance for sums of floats that should be equal
 
 
 def generator() -> np.random.Generator:
-    """Return a generator with the fixed seed."""
     return np.random.default_rng(SEED)
 
 

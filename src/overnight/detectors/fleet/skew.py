@@ -20,25 +20,12 @@ import numpy as np
 
 from overnight.detectors.fleet import permutation
 
-__all__ = [
-    "UPTIME",
-    "Cohort",
-    "Groups",
-    "codes",
-    "compare",
-    "excess",
-    "form_groups",
-    "smallest_stratified",
-    "uptime_band",
-    "within",
-]
-
 Booleans = permutation.Booleans
 Floats = permutation.Floats
 Integers = permutation.Integers
 
 UPTIME = "uptime"  # a label computed here, from the mean uptime while a host was watched
-LEAST_HOSTS = 2  # one host is not a cohort
+MIN_HOSTS = 2  # one host is not a cohort
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +39,6 @@ class Groups:
     member: Booleans
 
     def labels(self, group: int) -> frozenset[str]:
-        """Return the labels that define this set of hosts."""
         return frozenset(label for label, _ in self.names[group])
 
 
@@ -79,20 +65,20 @@ class Cohort:
 
 def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
     """Form all cohorts of two hosts or more that are not the whole fleet; "" is an unknown value."""
-    found: dict[bytes, tuple[list[tuple[str, str]], Booleans]] = {}
+    sets: dict[bytes, tuple[list[tuple[str, str]], Booleans]] = {}
     count = 0
     for label, values in labels.items():
         column = np.array(values, dtype=object)
         count = len(column)
         for value in sorted({str(text) for text in values} - {""}):
             member = np.asarray(column == value, np.bool_)
-            if LEAST_HOSTS <= int(member.sum()) < count:
-                found.setdefault(member.tobytes(), ([], member))[0].append((label, value))
-    if not found:
+            if MIN_HOSTS <= int(member.sum()) < count:
+                sets.setdefault(member.tobytes(), ([], member))[0].append((label, value))
+    if not sets:
         return Groups((), np.zeros((count, 0), np.bool_))
     return Groups(
-        tuple(tuple(names) for names, _ in found.values()),
-        np.stack([member for _, member in found.values()], axis=1),
+        tuple(tuple(names) for names, _ in sets.values()),
+        np.stack([member for _, member in sets.values()], axis=1),
     )
 
 

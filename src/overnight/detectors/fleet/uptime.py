@@ -10,19 +10,17 @@ import numpy as np
 from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import hazard, permutation
-from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject
+from overnight.model.finding import Answer, Evidence, Need, Status, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import fleet as fleets
 
-__all__ = ["DETECTOR", "KIND", "Cure", "build_timeline", "look", "measure_cure"]
-
 DETECTOR = "fleet.uptime"
 KIND = "fleet.uptime_hazard"
 HOUR = 3600.0
-LEAST_EVENTS = 5  # fewer have no distribution
-LEAST_SICK = 3
+MIN_EVENTS = 5  # fewer have no distribution
+MIN_SICK = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +38,6 @@ class Cure:
 
 
 def look(fleet: fleets.Fleet, kind: str) -> Answer:
-    """Answer for one kind of event."""
     hosts = fleet.watched
     if not hosts:
         return _answer(Status.NO_DATA, "no host was watched", Need.EVENTS)
@@ -58,12 +55,12 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
             f"cannot conclude: in {days:,.1f} watched host days, no uptime has {100 * hazard.SHARE:g} % of "
             "the time before it and beyond it",
         )
-    if count < LEAST_EVENTS or sick < LEAST_SICK or rise.smallest > package.ALPHA:
+    if count < MIN_EVENTS or sick < MIN_SICK or rise.smallest > package.ALPHA:
         return _answer(
             Status.NO_DATA,
             f"cannot conclude: {count} {kind} on {sick} of {len(hosts)} hosts; even if all of them came on "
             f"one side of an uptime, p could be no smaller than {permutation.fraction(rise.smallest)}; at "
-            f"least {LEAST_EVENTS} events on {LEAST_SICK} hosts are needed",
+            f"least {MIN_EVENTS} events on {MIN_SICK} hosts are needed",
         )
     if rise.p > package.ALPHA:
         return _answer(
@@ -75,7 +72,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
     onset = hazard.find_onset(line, permutation.generator(), rising=rise.z > 0)
     if onset is None:
         onset = hazard.Onset(rise.edge, rise.edge, rise.edge, 1.0)
-    finding = _finding(fleet, line, rise, onset, kind, Window(*fleet.window_us))
+    finding = _draft(fleet, line, rise, onset, kind).finish(DETECTOR)
     return Answer(DETECTOR, Status.FOUND, (finding,), finding.summary)
 
 
@@ -124,99 +121,81 @@ def measure_cure(fleet: fleets.Fleet, kind: str, onset: float, late_rate: float)
     return Cure(reboots, seconds, events, expected, p)
 
 
-def _finding(
-    fleet: fleets.Fleet,
-    line: hazard.Timeline,
-    rise: hazard.Rise,
-    onset: hazard.Onset,
-    kind: str,
-    window: Window,
-) -> Finding:
+def _draft(
+    fleet: fleets.Fleet, line: hazard.Timeline, rise: hazard.Rise, onset: hazard.Onset, kind: str
+) -> _base.Draft:
     rising = rise.z > 0
-    at = np.array([onset.uptime])
-    late_time = float(line.above(at).sum())
+    late_time = float(line.above(np.array([onset.uptime])).sum())
     late = int((line.event_uptime >= onset.uptime).sum())
     early, early_time = len(line.event_into) - late, float(line.seconds.sum()) - late_time
-    own = hazard.find_rise(line, permutation.generator(), same_host=True)
     cure = measure_cure(fleet, kind, onset.uptime, late / late_time if late_time else 0.0)
     is_cured = rising and cure.reboots > 0 and cure.p <= package.ALPHA
-    interval = f"{_span(onset.low)} to {_span(onset.high)}"
-    evidence = [
-        Evidence(
-            f"before {_span(onset.uptime)} of uptime: {early} {kind} in {early_time / HOUR:,.0f} watched host "
-            f"hours; beyond it: {late} in {late_time / HOUR:,.0f}, {onset.rate_ratio:.1f} times the rate",
-            "events",
-            {
-                "events_before": early,
-                "host_hours_before": round(early_time / HOUR, 3),
-                "events_beyond": late,
-                "host_hours_beyond": round(late_time / HOUR, 3),
-            },
-            window,
-            f"overnight events --kind {kind}",
-        ),
-        Evidence(
-            f"with a constant hazard and the same bursts, {permutation.fraction(rise.p)} of the draws gave as "
-            f"much at any edge; the smallest attainable is {permutation.fraction(rise.smallest)}",
-            "events",
-            {"p": rise.p, "smallest_p": rise.smallest},
-            window,
-        ),
-        _rate_evidence(line, kind, window),
-    ]  # fmt: skip
-    against = []
-    if own is not None and own.p <= package.ALPHA and (own.z > 0) == rising:
-        evidence.append(
-            Evidence(
-                "it holds within single hosts, so other differences between hosts are not the reason: p = "
-                f"{permutation.fraction(own.p)}",
-                "events", {"p_same_host": own.p}, window,
-            )
-        )  # fmt: skip
-    else:
-        against.append(
-            Evidence(
-                "it cannot be seen within single hosts: long uptime may stand for something else that these "
-                "hosts have in common"
-                + (f" (p = {permutation.fraction(own.p)})" if own else ""),
-                "events", {"p_same_host": own.p} if own else {}, window,
-            )
-        )  # fmt: skip
-    if cure.reboots and rising:
-        after_reboot = Evidence(
-            f"after {cure.reboots} reboots of hosts that had had it: {cure.events} events in "
-            f"{cure.seconds / HOUR:,.0f} watched hours before {_span(onset.uptime)} of uptime; "
-            f"{cure.expected:.1f} are expected at the later rate",
-            "events",
-            {"reboots": cure.reboots, "events": cure.events, "expected_events": round(cure.expected, 3), "p": cure.p},
-            window,
-        )  # fmt: skip
-        (evidence if is_cured else against).append(after_reboot)
+    start, interval = _span(onset.uptime), f"{_span(onset.low)} to {_span(onset.high)}"
     if is_cured:
-        effect = f"a reboot cures it for {_span(onset.uptime)} ({interval}): a state accumulates with uptime"
+        effect = f"a reboot cures it for {start} ({interval}): a state accumulates with uptime"
     elif rising:
-        effect = f"it starts at {_span(onset.uptime)} of uptime ({interval}): a state seems to accumulate"
+        effect = f"it starts at {start} of uptime ({interval}): a state seems to accumulate"
     else:
-        effect = f"it comes early after the boot, and less often from {_span(onset.uptime)} on ({interval})"
-    return _base.make(
-        DETECTOR,
+        effect = f"it comes early after the boot, and less often from {start} on ({interval})"
+    draft = _base.Draft(
         KIND,
         Subject(),
-        window,
-        min(0.99, 1 - rise.p) * (1.0 if not against else 0.7),
+        Window(*fleet.window_us),
+        min(0.99, 1 - rise.p),
         f"{kind} depends on uptime: {effect}; p = {permutation.fraction(rise.p)}",
-        evidence,
-        {
+        magnitude={
             "rate_ratio": onset.rate_ratio,
             "onset_hours": onset.uptime / HOUR,
             "onset_hours_low": onset.low / HOUR,
             "onset_hours_high": onset.high / HOUR,
             "p_value": rise.p,
-            "reboots_after_event": float(cure.reboots),
-            "accumulates": float(is_cured),
+            "reboots_after_event": cure.reboots,
+            "accumulates": is_cured,
         },
-        against,
     )
+    draft.support(
+        f"before {start} of uptime: {early} {kind} in {early_time / HOUR:,.0f} watched host "
+        f"hours; beyond it: {late} in {late_time / HOUR:,.0f}, {onset.rate_ratio:.1f} times the rate",
+        "events",
+        look=f"overnight events --kind {kind}",
+        events_before=early,
+        host_hours_before=round(early_time / HOUR, 3),
+        events_beyond=late,
+        host_hours_beyond=round(late_time / HOUR, 3),
+    )
+    draft.support(
+        f"with a constant hazard and the same bursts, {permutation.fraction(rise.p)} of the draws gave as "
+        f"much at any edge; the smallest attainable is {permutation.fraction(rise.smallest)}",
+        "events",
+        p=rise.p,
+        smallest_p=rise.smallest,
+    )
+    draft.evidence.append(_rate_evidence(line, kind, draft.window))
+    own = hazard.find_rise(line, permutation.generator(), same_host=True)
+    if own is not None and own.p <= package.ALPHA and (own.z > 0) == rising:
+        text = (
+            "it holds within single hosts, so other differences between hosts are not the reason: p = "
+            f"{permutation.fraction(own.p)}"
+        )
+        draft.support(text, "events", p_same_host=own.p)
+    else:
+        text = (
+            "it cannot be seen within single hosts: long uptime may stand for something else that these "
+            "hosts have in common" + (f" (p = {permutation.fraction(own.p)})" if own else "")
+        )
+        draft.oppose(text, "events", p_same_host=own.p if own else None)
+    if cure.reboots and rising:
+        after_reboot = Evidence(
+            f"after {cure.reboots} reboots of hosts that had had it: {cure.events} events in "
+            f"{cure.seconds / HOUR:,.0f} watched hours before {start} of uptime; "
+            f"{cure.expected:.1f} are expected at the later rate",
+            "events",
+            {"reboots": cure.reboots, "events": cure.events, "expected_events": round(cure.expected, 3), "p": cure.p},
+            draft.window,
+        )  # fmt: skip
+        draft.weigh(after_reboot, supports=is_cured)
+    draft.confidence *= 0.7 if draft.against else 1.0
+    return draft
 
 
 def _rate_evidence(line: hazard.Timeline, kind: str, window: Window) -> Evidence:

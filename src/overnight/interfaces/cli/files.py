@@ -49,11 +49,7 @@ def deliver(
             write(out)
         fresh.replace(file)
     except OSError as error:
-        raise errors.CannotError(
-            f"{file} cannot be written",
-            why=error.strerror or str(error),
-            todo="choose another file with -o FILE",
-        ) from error
+        raise errors.unwritable(file, error, "choose another file with -o FILE") from error
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()

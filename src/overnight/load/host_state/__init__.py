@@ -12,24 +12,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.model import sizes
 
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = [
-    "ROOT",
-    "SHARE",
-    "Aged",
-    "Kind",
-    "Request",
-    "check_cost",
-    "ignore_progress",
-    "raise_short_memory",
-]
-
-ROOT = pathlib.Path("/")
 # Of the memory available at the start: a host that is short of memory is another incident.
 SHARE = 0.25
 
@@ -71,10 +59,10 @@ class Kind(Protocol):
     def age(self, request: Request, journal: journal.Journal) -> Aged:
         """Create it. Raises CannotError where the host cannot; the caller then undoes the journal."""
 
-    def count(self, root: pathlib.Path = ROOT) -> dict[str, int]:
+    def count(self, root: pathlib.Path = sources.ROOT) -> dict[str, int]:
         """Count it on this host, whoever created it; empty where it cannot be counted."""
 
-    def remains(self, root: pathlib.Path = ROOT) -> str:
+    def remains(self, root: pathlib.Path = sources.ROOT) -> str:
         """Describe what the kernel keeps after an undo, and until when; '' for nothing."""
 
 

@@ -11,14 +11,12 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.load import host_state
 from overnight.model import meminfo, sizes
 
 if TYPE_CHECKING:
     from overnight.undo import journal
-
-__all__ = ["ABOUT", "NAME", "TAKES", "age", "count", "parse_dentry_state", "parse_slab", "remains"]
 
 NAME = "dentries"
 ABOUT = "negative dentries, of names that do not exist (with --positive: of empty files)"
@@ -56,15 +54,14 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
     return host_state.Aged(created, str(folder), each, counts)
 
 
-def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
+def count(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
     try:
         return parse_dentry_state((root / "proc/sys/fs/dentry-state").read_text())
     except OSError:
         return {}
 
 
-def remains(root: pathlib.Path = host_state.ROOT) -> str:
-    """Describe dentry slabs that stay partly empty."""
+def remains(root: pathlib.Path = sources.ROOT) -> str:
     try:
         held, room, size = parse_slab((root / "proc/slabinfo").read_text())
     except OSError:

@@ -30,8 +30,6 @@ from overnight.sources.memorycgroups import counts, parents
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["ABOUT", "NAME", "TAKES", "Zombies", "age", "count", "make", "parent_of", "remains", "set_limit"]  # fmt: skip
-
 NAME = "memory-cgroups"
 ABOUT = "dying memory cgroups: removed, but kept by the kernel because of one page each"
 TAKES = frozenset({"under", "limit", "rate"})
@@ -62,16 +60,14 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
     )  # fmt: skip
     remarks: tuple[str, ...] = ()
     if room is not None:
-        whole = set_limit(zombies.parent, room)
-        remarks = (
-            f"memory limit {sizes.format_size(whole)}: their own and {sizes.format_size(room)}",
-        )
-    where = "/" + str(zombies.parent.relative_to(counts.folder_of(layout, host_state.ROOT)))
+        whole = sizes.format_size(set_limit(zombies.parent, room))
+        remarks = (f"memory limit {whole}: their own and {sizes.format_size(room)}",)
+    where = "/" + str(zombies.parent.relative_to(counts.folder_of(layout, sources.ROOT)))
     key = cgroups.key_of(os.fsencode(where))
     return host_state.Aged(zombies.count, key, zombies.charged_each, "dying", remarks)
 
 
-def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
+def count(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
     """Count as `overnight census` does."""
     try:
         return dataclasses.asdict(counts.read_census(counts.read_layout(root), root))
@@ -79,7 +75,7 @@ def count(root: pathlib.Path = host_state.ROOT) -> dict[str, int]:
         return {}
 
 
-def remains(root: pathlib.Path = host_state.ROOT) -> str:
+def remains(root: pathlib.Path = sources.ROOT) -> str:
     """Nothing: the kernel frees what is no longer counted."""
     del root
     return ""
@@ -87,7 +83,7 @@ def remains(root: pathlib.Path = host_state.ROOT) -> str:
 
 def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Path:
     """Return the path of a run's own parent below `under`, which must exist."""
-    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, sources.ROOT))
     inside = pathlib.PurePosixPath("/" + under).parts[1:]
     place = top.joinpath(*inside)
     if ".." in inside or not place.is_dir():
@@ -161,13 +157,8 @@ def _run(
     """Run the program and return its last report. It has the journal's mark, and ends when the pipe closes."""
     command = [sys.executable, "-I", str(_zombie_maker.__file__), json.dumps(plan)]
     last: dict[str, str | int] = {"made": 0, "charged": 0, "why": "failed"}
-    with subprocess.Popen(
-        command,
-        env=journal.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-    ) as maker:
+    pipe, environment = subprocess.PIPE, journal.environment()
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, bufsize=0) as maker:
         assert maker.stdout is not None
         assert maker.stderr is not None
         try:
@@ -191,9 +182,8 @@ def _run(
         except BaseException:
             maker.kill()
             raise
-    if (
-        terminated and code == -signal.SIGTERM
-    ):  # before it installed its handler: nothing was created
+    # Before it installed its handler: nothing was created.
+    if terminated and code == -signal.SIGTERM:
         return {**last, "why": "stopped"}
     if code:
         raise errors.CannotError(
@@ -218,9 +208,8 @@ def _own(
         ) from error
     parent.mkdir(exist_ok=True)
     if layout.memory_version == 1:
-        with contextlib.suppress(
-            OSError
-        ):  # kernels before 5.11: else nothing is charged to the parents
+        # Kernels before 5.11: else nothing is charged to the parents.
+        with contextlib.suppress(OSError):
             (parent / "memory.use_hierarchy").write_text("1")
         return
     if "memory" not in (parent / "cgroup.controllers").read_text().split():
@@ -242,14 +231,14 @@ def _own(
 
 def _layout() -> cgroups.Layout:
     try:
-        layout = counts.read_layout(host_state.ROOT)
+        layout = counts.read_layout(sources.ROOT)
     except sources.NoDataError as error:
         raise errors.CannotError(
             f"cannot create memory cgroups: {error}",
             why="the kernel has no memory controller, or this is a container that does not see it",
             todo="run it on the host itself, booted without cgroup_disable=memory",
         ) from error
-    top = pathlib.Path(counts.folder_of(layout, host_state.ROOT))
+    top = pathlib.Path(counts.folder_of(layout, sources.ROOT))
     if layout.memory_version == 2 and "memory" not in (top / "cgroup.controllers").read_text().split():  # fmt: skip
         raise errors.CannotError(
             "cannot create memory cgroups: cgroup v2 has no memory controller",
@@ -261,7 +250,7 @@ def _layout() -> cgroups.Layout:
 
 def _home(layout: cgroups.Layout) -> str:
     """Return cgroup.procs of this process's own memory cgroup, which the program returns to."""
-    top = counts.folder_of(layout, host_state.ROOT)
+    top = counts.folder_of(layout, sources.ROOT)
     for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         wanted = number == "0" if layout.memory_version == 2 else "memory" in controllers.split(",")

@@ -11,11 +11,8 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight import load
 
-__all__ = ["discover", "find"]
-
 
 def discover() -> dict[str, load.Workload]:
-    """Return every workload by name."""
     known: dict[str, load.Workload] = {}
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
@@ -25,7 +22,6 @@ def discover() -> dict[str, load.Workload]:
 
 
 def find(name: str) -> load.Workload:
-    """Return the workload of that name; raises UsageError."""
     known = discover()
     if name not in known:
         raise errors.UsageError(

@@ -15,8 +15,6 @@ from overnight.load.workloads import _training
 if TYPE_CHECKING:
     from overnight.load import worker
 
-__all__ = ["run"]
-
 
 def run(link: worker.Link) -> None:
     """Run the requested trials in one Tune run; all of Ray inherits the driver's cores."""
@@ -26,8 +24,6 @@ def run(link: worker.Link) -> None:
     from ray import tune
 
     class Reporter(tune.Callback):  # type: ignore[misc]  # Ray is not installed where this is checked
-        """Reports each trial's result when it completes."""
-
         done = 0
 
         def on_trial_complete(

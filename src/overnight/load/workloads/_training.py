@@ -7,8 +7,6 @@ from typing import Any
 
 from overnight import errors
 
-__all__ = ["train"]
-
 ROWS, FEATURES, HIDDEN, CLASSES, BATCH = 2048, 64, 128, 10, 128
 RATE = 0.05
 # On a GPU the small network would finish a step before the next one is submitted.

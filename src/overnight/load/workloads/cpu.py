@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 DUTY = 0.6
 SPIN = range(2000)  # about 50 µs: far less than a period
 
@@ -27,7 +25,6 @@ class Cpu:
         return (load.Metric("cpu", "cores", "cpu", target=target),)
 
     def prepare(self, options: load.Options, journal: journal.Journal) -> tuple[load.Job, ...]:  # noqa: ARG002 - changes nothing
-        """One process per core, with staggered periods."""
         duty = controller.check_duty(DUTY if options.duty is None else options.duty)
         name = options.name or "load-cpu"
         parts = len(options.cores)

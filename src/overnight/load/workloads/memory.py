@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 SIZE = 256 << 20
 RATE = 64e6
 PERIOD = 0.01

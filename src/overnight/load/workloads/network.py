@@ -16,18 +16,13 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 RATE = 5000.0
 SIZE = 512
-MOST_SIZE = 1472  # a datagram in one Ethernet frame
+MAX_SIZE = 1472  # a datagram in one Ethernet frame
 PERIOD = 0.01
 SENT, PACKETS, BYTES = 0, 1, 2
-HERE, THERE, PORT = (
-    "192.0.2.1",
-    "192.0.2.2",
-    9,
-)  # documentation addresses (RFC 5737), used in private namespaces
+# Documentation addresses (RFC 5737), used in private namespaces.
+HERE, THERE, PORT = "192.0.2.1", "192.0.2.2", 9
 
 
 class Network:
@@ -66,17 +61,13 @@ class Network:
                 to = receiving.getsockname()
                 files = (receiving.detach(),)
                 receiver_settings = {"file": files[0]}
+            sender_settings = {"to": to, "rate": rate, "size": size}
+            wait = 0.1 + PERIOD * n / len(options.cores)
             jobs += [
                 load.Job(
                     f"{name}-rx-{n}", (receiver,), receiver_settings, netns=there, files=files
                 ),
-                load.Job(
-                    f"{name}-tx-{n}",
-                    (sender,),
-                    {"to": to, "rate": rate, "size": size},
-                    netns=here,
-                    wait=0.1 + PERIOD * n / len(options.cores),
-                ),
+                load.Job(f"{name}-tx-{n}", (sender,), sender_settings, netns=here, wait=wait),
             ]
         return tuple(jobs)
 
@@ -90,10 +81,10 @@ class Network:
 def _rate_and_size(options: load.Options) -> tuple[float, int]:
     rate = RATE if options.rate is None else options.rate
     size = SIZE if options.size is None else options.size
-    if not 0 < rate <= 1e6 or not 1 <= size <= MOST_SIZE:
+    if not 0 < rate <= 1e6 or not 1 <= size <= MAX_SIZE:
         raise errors.UsageError(
             f"--rate {rate:g} --size {size} is out of range",
-            why=f"the rate is above 0 and at most 1000000 packets/s, a packet has 1 to {MOST_SIZE} bytes",
+            why=f"the rate is above 0 and at most 1000000 packets/s, a packet has 1 to {MAX_SIZE} bytes",
             todo="write them like --rate 5000 --size 512",
         )
     return rate, size
@@ -121,9 +112,8 @@ def _send(link: worker.Link) -> None:
             begin += (due - sent) / rate
             continue
         while sent + 1 <= due:
-            with contextlib.suppress(
-                ConnectionRefusedError
-            ):  # the receiver is not listening yet, or has ended
+            # The receiver is not listening yet, or has ended.
+            with contextlib.suppress(ConnectionRefusedError):
                 out.send(packet)
             sent += 1
         link.count(SENT, sent)
@@ -138,7 +128,7 @@ def _receive(link: worker.Link) -> None:
         receiving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         receiving.bind((host, int(port)))
     link.ready()
-    room = bytearray(MOST_SIZE)
+    room = bytearray(MAX_SIZE)
     packets = size = 0
     while True:
         size += receiving.recv_into(room)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 STRESSOR = re.compile("[a-z][a-z0-9-]{0,40}")
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
 
-__all__ = ["WORKLOAD"]
-
 DUTY = 0.6
 STEPS = 20_000  # about 2 s of CPU
 STAGGER = 0.25
@@ -70,16 +68,14 @@ class Trials:
         return tuple(jobs)
 
     def work(self, link: worker.Link) -> None:
-        """Run until the requested number is done, or forever."""
         settings = link.settings
         if settings["orchestrator"] == "ray":
             from overnight.load.workloads import _ray
 
             _ray.run(link)
             return
-        _training.train(
-            settings["backend"], settings["seed"], 20, lambda: None
-        )  # imports, page faults
+        backend, seed = settings["backend"], settings["seed"]
+        _training.train(backend, seed, 20, lambda: None)  # imports, page faults
         pacer = controller.Pacer(settings["duty"], phase=settings["phase"])
         done = trials = 0
 
@@ -92,9 +88,7 @@ class Trials:
         link.ready()
         while settings["trials"] is None or trials < settings["trials"]:
             begin, used = time.monotonic(), time.process_time()
-            loss = _training.train(
-                settings["backend"], settings["seed"], settings["steps"], after_step
-            )
+            loss = _training.train(backend, seed, settings["steps"], after_step)
             trials += 1
             link.count(TRIALS, trials)
             spent = {"seconds": time.monotonic() - begin, "cpu": time.process_time() - used}

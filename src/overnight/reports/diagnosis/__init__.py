@@ -1,7 +1,7 @@
-"""A verdict as a report: one module a format, each from the same two values.
+"""A verdict as a report, one module per format.
 
-A `Verdict` is the conclusion; `Material` is the evidence shown beside it, as far as it was recorded. Nothing
-in this package reads a disk, and every part of the material may be missing.
+A `Verdict` is the conclusion; `Material` is the evidence shown with it. Nothing in this package reads a
+disk, and every part of the material may be missing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.queries import diff, signals, top
     from overnight.reports.pictures import difference
-
-__all__ = ["EMPTY", "Census", "Lift", "Material"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +50,10 @@ class Census:
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """What is shown beside a verdict; None or empty was not recorded.
+    """The evidence shown with a verdict; None or empty if it was not recorded.
 
-    `core` is the core in focus, `incident` its seconds, `baseline` what they are compared with. `cores` spans
-    more than `incident`, so that a reader sees it begin and end. `known` has the titles of kinds and
+    `core` is the core in focus, `incident` its window, `baseline` the window it is compared with. `cores`
+    spans more than `incident`, so that a reader sees it begin and end. `known` has the titles of kinds and
     the formats of numbers; None: the built-in knowledge.
     """
 

@@ -1,7 +1,7 @@
-"""The report as one HTML file: offline, printable, for light and dark, with every picture inside.
+"""The report as one HTML file with every picture inside: offline, printable, for light and dark.
 
-The page is `templates/report.html`. Jinja escapes every value; before that, `finalize` makes each one a
-printable line, so that no template can forget to.
+The page is `templates/report.html`. `finalize` makes every value printable and Jinja escapes it, so that no
+template can forget to.
 """
 
 from __future__ import annotations
@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Verdict
     from overnight.queries import diff
 
-__all__ = ["NAME", "SUFFIX", "write"]
-
-NAME = "html"
-SUFFIX = ".html"
-MOST_CHANGES = 15
-MOST_EVENTS = 40
-LONGEST = 3000  # characters of a value; templates shorten names further
-DEEPEST, MOST_ITEMS = 3, 60  # of a document that others define
+MAX_CHANGES = 15
+MAX_EVENTS = 40
+MAX_LENGTH = 3000  # characters of a value; templates shorten names further
+MAX_DEPTH, MAX_ITEMS = 3, 60  # of a document that others define
 SYMBOLS = {
     VerdictStatus.CAUSE_FOUND: "■",
     VerdictStatus.INCONCLUSIVE: "◧",
@@ -50,6 +46,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
     known = wording.knowledge_of(material)
     in_chain = {step.id for step in verdict.chain.steps} if verdict.chain else set()
     in_fleet = {finding.id for finding in material.fleet}
+    order = list(ANSWERS)
     page = _template().render(
         verdict=verdict,
         material=material,
@@ -66,14 +63,11 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         where=_describe_focus(material),
         changes=_rank_changes(material.difference),
         dying_per_hour=_dying_per_hour(material),
-        answers=sorted(
-            verdict.answers,
-            key=lambda answer: (list(ANSWERS).index(answer.status), answer.detector),
-        ),
+        answers=sorted(verdict.answers, key=lambda each: (order.index(each.status), each.detector)),
         others=[finding for finding in verdict.findings if finding.id not in in_chain | in_fleet],
         why_not={each.finding: each.why for each in verdict.ruled_out},
-        most_events=MOST_EVENTS,
-        most_changes=MOST_CHANGES,
+        most_events=MAX_EVENTS,
+        most_changes=MAX_CHANGES,
         answer_labels=ANSWERS,
         explain_answer=functools.partial(wording.explain_answer, known=known),
         wording=wording,
@@ -107,13 +101,12 @@ def _finalize(value: object) -> object:
     if isinstance(value, markupsafe.Markup):
         return value
     text = str(value)
-    return "\n".join(wording.clean(line, LONGEST) for line in text.split("\n"))
+    return "\n".join(wording.clean(line, MAX_LENGTH) for line in text.split("\n"))
 
 
 def _draw(
     verdict: Verdict, material: diagnosis.Material, known: knowledge.Knowledge
 ) -> dict[str, markupsafe.Markup]:
-    """Draw the pictures for which there is material."""
     drawn = dict.fromkeys(("chain", "timeline", "flame", "difference", "census"), "")
     if verdict.chain and verdict.chain.steps:
         claimed = wording.is_claimed(verdict)
@@ -127,9 +120,9 @@ def _draw(
             material.cores, wanted, material.incident, material.events
         )
     if material.flame is not None:
-        drawn["flame"] = embedded.draw_flame(material.flame, "flame")
+        drawn["flame"] = embedded.draw_flame(material.flame)
     if material.compared is not None:
-        drawn["difference"] = embedded.draw_difference(material.compared, "change")
+        drawn["difference"] = embedded.draw_difference(material.compared)
     if len(material.census) > 1:
         event_us = verdict.event.time_us if verdict.event else None
         drawn["census"] = census.draw_census(material.census, event_us)
@@ -154,7 +147,7 @@ def _rank_changes(difference: diff.Difference | None) -> list[diff.Change]:
         return []
     clear = [each for each in difference.changes if each.status != "unclear"]
     ranked = sorted(clear or difference.changes, key=lambda each: -abs(each.own_difference))
-    return ranked[:MOST_CHANGES]
+    return ranked[:MAX_CHANGES]
 
 
 def _dying_per_hour(material: diagnosis.Material) -> float | None:
@@ -167,13 +160,13 @@ def _dying_per_hour(material: diagnosis.Material) -> float | None:
 
 def _flatten(value: object, depth: int = 0) -> object:
     """Cut a document that others define to what is shown: dicts and lists of texts."""
-    if isinstance(value, Mapping) and depth < DEEPEST:
-        pairs = list(value.items())[:MOST_ITEMS]
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        pairs = list(value.items())[:MAX_ITEMS]
         return {str(key).replace("_", " "): _flatten(inner, depth + 1) for key, inner in pairs}
-    if isinstance(value, list | tuple) and depth < DEEPEST:
+    if isinstance(value, list | tuple) and depth < MAX_DEPTH:
         if all(isinstance(inner, str | int | float | None) for inner in value):
-            return ", ".join(map(_shorten, value[:MOST_ITEMS]))
-        return [_flatten(inner, depth + 1) for inner in value[:MOST_ITEMS]]
+            return ", ".join(map(_shorten, value[:MAX_ITEMS]))
+        return [_flatten(inner, depth + 1) for inner in value[:MAX_ITEMS]]
     return _shorten(value)
 
 

@@ -11,11 +11,6 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Verdict
     from overnight.reports import diagnosis
 
-__all__ = ["NAME", "SUFFIX", "document", "write"]
-
-NAME = "json"
-SUFFIX = ".json"
-
 
 def write(
     verdict: Verdict,

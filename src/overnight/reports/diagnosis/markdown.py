@@ -15,30 +15,29 @@ if TYPE_CHECKING:
     from overnight.model.finding import Finding
     from overnight.model.verdict import Step, Verdict
 
-__all__ = ["NAME", "SUFFIX", "write"]
-
-NAME = "md"
-SUFFIX = ".md"
-MOST_ROWS = 8
-# Markup anywhere in a line. An underscore within a word is none, and names have many.
+MAX_ROWS = 8
+# Markup anywhere in a line. An underscore within a word is not markup, and names have many.
 SPECIAL = re.compile(r"[\\`*\[\]<>|~#&!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 LEADING = re.compile(r"^(\s*)([-+=]|\d+[.)])(?=\s|$)")
 
 
 def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagnosis.EMPTY) -> None:
     known = wording.knowledge_of(material)
-    lines = [
-        *_verdict(verdict),
-        *_steps("Fix", verdict.fix),
-        *_steps("Experiment" if wording.is_claimed(verdict) else "Next steps", verdict.next),
-        *_chain(verdict, known),
-        *_processes(material),
-        *_evidence(verdict, known),
-        *_fleet(material),
-        *_alternatives(verdict, known),
-        *_gaps(verdict, material),
-        *_answers(verdict, known),
-    ]
+    sections = {
+        "Fix": _steps(verdict.fix),
+        wording.next_heading(verdict): _steps(verdict.next),
+        wording.chain_heading(verdict): _chain(verdict, known),
+        wording.consumers_heading(material): _processes(material),
+        "Evidence": _evidence(verdict, known),
+        "Evidence from other hosts": _fleet(material),
+        "Alternatives": _alternatives(verdict, known),
+        "Missing evidence": _gaps(verdict, material),
+        "Detectors": _answers(verdict, known),
+    }
+    lines = [*_verdict(verdict)]
+    for heading, section in sections.items():
+        if body := list(section):
+            lines += ["", f"## {heading}", "", *body]
     file.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
 
@@ -51,11 +50,7 @@ def m(text: object, longest: int = wording.LONGEST) -> str:
     escaped = SPECIAL.sub(lambda match: "\\" + match[0], wording.clean(text, longest))
     # A zero-width space keeps `@name` from being a mention, and an address from being a link.
     quiet = escaped.replace("@", "@\u200b").replace("://", ":\u200b//")
-    return LEADING.sub(lambda match: match[1] + _escape_last(match[2]), quiet)
-
-
-def _escape_last(mark: str) -> str:
-    return mark[:-1] + "\\" + mark[-1]
+    return LEADING.sub(lambda match: f"{match[1]}{match[2][:-1]}\\{match[2][-1]}", quiet)
 
 
 def code(text: str, longest: int = 160) -> str:
@@ -98,9 +93,8 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
 
 
 def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
-    if not verdict.chain or not verdict.chain.steps:
+    if not verdict.chain:
         return
-    yield from ("", f"## {wording.chain_heading(verdict)}", "")
     following = {link.cause: link for link in verdict.chain.links}
     for number, step in enumerate(verdict.chain.steps, 1):
         details = (
@@ -119,23 +113,19 @@ def _processes(material: diagnosis.Material) -> Iterator[str]:
     if not material.processes or not material.processes.rows:
         return
     names = " | ".join(name for name, _ in wording.DENOMINATORS)
-    where = f"core {material.core}" if material.core >= 0 else "all cores"
-    yield from ("", f"## Top consumers of {where} in the incident window", "")
     yield f"| {material.processes.kind} | samples | {names} |"
     yield "|---|--:|--:|--:|--:|"
-    for row in material.processes.rows[:MOST_ROWS]:
+    for row in material.processes.rows[:MAX_ROWS]:
         cores = "-" if row.cores is None else f"{row.cores:.2f}"
         yield f"| {_cell(row.name)} | {row.samples:,} | {wording.percent(row.share_of_samples)} | {wording.percent(row.share_of_capacity)} | {cores} |"
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in wording.DENOMINATORS)
     yield from ("", f"{meanings}. {material.processes.coverage.lost:,} samples were lost.")
 
 
-def _steps(heading: str, steps: tuple[Step, ...]) -> Iterator[str]:
-    if steps:
-        yield from ("", f"## {heading}", "")
+def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
-        expect = "" if step.expect in ("", *wording.OUTCOMES) else f" Expect: {m(step.expect, 1000)}"  # fmt: skip
-        yield f"{number}\\. {m(step.what, 1000)}{expect}"
+        expect = "" if step.expect in ("", *wording.OUTCOMES) else f". Expect: {m(step.expect, 1000)}"  # fmt: skip
+        yield f"{number}\\. {m(step.what.removesuffix('.'), 1000)}{expect}"
         yield from block(step.command) or [""]
 
 
@@ -148,9 +138,6 @@ def _facts(finding: Finding) -> Iterator[str]:
 
 
 def _evidence(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
-    if not verdict.findings:
-        return
-    yield from ("", "## Evidence", "")
     ruled_out = {each.finding: each.why for each in verdict.ruled_out}
     for finding in verdict.findings:
         why = f" Not in the chain: {m(ruled_out[finding.id], 600)}" if finding.id in ruled_out else ""  # fmt: skip
@@ -159,25 +146,18 @@ def _evidence(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
 
 
 def _fleet(material: diagnosis.Material) -> Iterator[str]:
-    if not material.fleet:
-        return
-    yield from ("", "## Evidence from other hosts", "")
     for finding in material.fleet:
         yield f"- {m(finding.summary, 1000)}"
         yield from _facts(finding)
 
 
 def _alternatives(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
-    if not verdict.alternatives:
-        return
-    yield from ("", "## Alternatives", "")
     for chain in verdict.alternatives:
         line = " → ".join(known.title(step.kind) for step in chain.steps)
         yield f"- {m(line, 600)} (score {chain.score:.2f}): {m(chain.why_not, 1000) or 'it scores less'}"
 
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[str]:
-    yield from ("", "## Missing evidence", "")
     for gap in verdict.gaps:
         yield f"- {m(gap.what)}: {m(gap.why)} (factor {gap.factor:.2f})"
     for problem in material.problems:
@@ -187,9 +167,6 @@ def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[str]:
 
 
 def _answers(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
-    if not verdict.answers:
-        return
-    yield from ("", "## Detectors", "")
     for status in Status:
         for answer in verdict.answers:
             if answer.status == status:

@@ -7,8 +7,6 @@ import hashlib
 
 from overnight.reports.pictures import colours
 
-__all__ = ["COPY_SCRIPT", "policy", "sheet"]
-
 # Light, dark. Colours that differ in hue also differ in lightness, so that a grey print shows it.
 INKS = {
     "ground": ("#ffffff", "#14161a"),
@@ -146,23 +144,15 @@ a{color:inherit;text-decoration:none}
 
 
 def sheet() -> str:
-    light = _inks(0)
-    dark = _inks(1)
-    return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{LAYOUT}{PICTURES}{_heat()}{NARROW}{PAPER}"
+    light, dark = (_scheme(number) for number in (0, 1))
+    return f"{light}\n@media screen and (prefers-color-scheme:dark){{{dark}}}\n{LAYOUT}{PICTURES}{NARROW}{PAPER}"
 
 
-def _inks(scheme: int) -> str:
-    return "".join(f"--{name}:{ink[scheme]};" for name, ink in INKS.items())
-
-
-def _heat() -> str:
-    light, dark = (
-        "".join(
-            f".timeline .h{level}{{stroke:{colour}}}" for level, colour in enumerate(scale, start=1)
-        )
-        for scale in colours.HEAT
-    )
-    return f"{light}\n@media screen and (prefers-color-scheme:dark){{{dark}}}\n"
+def _scheme(number: int) -> str:
+    inks = "".join(f"--{name}:{ink[number]};" for name, ink in INKS.items())
+    heat = enumerate(colours.HEAT[number], start=1)
+    levels = "".join(f".timeline .h{level}{{stroke:{colour}}}" for level, colour in heat)
+    return f":root{{{inks}}}{levels}"
 
 
 def policy() -> str:

@@ -19,15 +19,13 @@ if TYPE_CHECKING:
     from overnight.model.finding import Finding
     from overnight.model.verdict import Link, Step, Verdict
 
-__all__ = ["render"]
-
 STYLES = {
     VerdictStatus.CAUSE_FOUND: "bold red",
     VerdictStatus.INCONCLUSIVE: "bold yellow",
     VerdictStatus.NO_CAUSE: "bold green",
 }
-MOST_ROWS = 5
-LONGEST = 72  # characters of a command on one line
+MAX_ROWS = 5
+MAX_COMMAND = 72  # characters of a command on one line
 
 
 def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> rich.console.Group:
@@ -35,25 +33,21 @@ def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> 
     import rich.console
 
     known = wording.knowledge_of(material)
-    return rich.console.Group(
-        *_verdict(verdict),
-        *_steps("Fix", verdict.fix),
-        *_steps("Experiment" if wording.is_claimed(verdict) else "Next steps", verdict.next),
-        *_chain(verdict, known),
-        *_processes(material),
-        *_alternatives(verdict, known),
-        *_ruled_out(verdict, known),
-        *_gaps(verdict, material),
-        *_answers(verdict, known),
-    )
-
-
-def _line(*parts: tuple[str, str] | str, indent: int = 0) -> rich.console.RenderableType:
-    """Return wrapped text; continuation lines begin under the first word."""
-    import rich.padding
-
-    text = _text(*parts)
-    return rich.padding.Padding(text, (0, 0, 0, indent)) if indent else text
+    sections = {
+        "Fix": _steps(verdict.fix),
+        wording.next_heading(verdict): _steps(verdict.next),
+        wording.chain_heading(verdict): _chain(verdict, known),
+        wording.consumers_heading(material): _processes(material),
+        "Alternatives": _alternatives(verdict, known),
+        "Also found, not linked to this event": _ruled_out(verdict, known),
+        "Missing evidence": _gaps(verdict, material),
+        "Detectors": _answers(verdict, known),
+    }
+    lines = [*_verdict(verdict)]
+    for heading, section in sections.items():
+        if body := list(section):
+            lines += [_text(""), _text((heading, "bold underline")), *body]
+    return rich.console.Group(*lines)
 
 
 def _behind(lead: str, body: rich.console.RenderableType, style: str = "") -> rich.console.RenderableType:  # fmt: skip
@@ -76,25 +70,20 @@ def _text(*parts: tuple[str, str] | str) -> rich.text.Text:
     return text
 
 
-def _heading(name: str) -> Iterator[rich.console.RenderableType]:
-    yield _line("")
-    yield _line((name, "bold underline"))
-
-
 def _verdict(verdict: Verdict) -> Iterator[rich.console.RenderableType]:
     import rich.console
 
     style = STYLES.get(verdict.status, "bold")
     headline = wording.clean(verdict.narrative.headline, 600)
     yield _Headline(_text((headline, style)), wording.format_confidence(verdict))
-    yield _line("")
+    yield _text("")
     for part in verdict.narrative.parts:
         lines: list[rich.console.RenderableType] = [_text(wording.clean(part.text, 1500))]
         lines += [_text((line, "green")) for line in _split_command(part.command)]
         yield _behind(f"  {part.label:<10}  ", rich.console.Group(*lines), "bold")
     if meaning := wording.explain_confidence(verdict):
-        yield _line("")
-        yield _line((meaning, "dim"))
+        yield _text("")
+        yield _text((meaning, "dim"))
 
 
 class _Headline:
@@ -119,9 +108,8 @@ class _Headline:
 
 
 def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.console.RenderableType]:
-    if not verdict.chain or not verdict.chain.steps:
+    if not verdict.chain:
         return
-    yield from _heading(wording.chain_heading(verdict))
     following = {link.cause: link for link in verdict.chain.links}
     last = len(verdict.chain.steps) - 1
     for at, step in enumerate(verdict.chain.steps):
@@ -187,13 +175,11 @@ def _processes(material: diagnosis.Material) -> Iterator[rich.console.Renderable
     import rich.table
     import rich.text
 
-    where = f"core {material.core}" if material.core >= 0 else "all cores"
-    yield from _heading(f"Top consumers of {where} in the incident window")
     table = rich.table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(material.processes.kind, overflow="fold")
     for name in ("samples", *(name for name, _ in wording.DENOMINATORS)):
         table.add_column(name, justify="right")
-    for row in material.processes.rows[:MOST_ROWS]:
+    for row in material.processes.rows[:MAX_ROWS]:
         table.add_row(
             rich.text.Text(wording.clean(row.name, 60)),
             f"{row.samples:,}",
@@ -202,15 +188,12 @@ def _processes(material: diagnosis.Material) -> Iterator[rich.console.Renderable
             "-" if row.cores is None else f"{row.cores:.2f}",
         )
     yield table
-    yield _line((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
+    yield _text((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
 
 
 def _alternatives(
     verdict: Verdict, known: knowledge.Knowledge
 ) -> Iterator[rich.console.RenderableType]:
-    if not verdict.alternatives:
-        return
-    yield from _heading("Alternatives")
     for number, chain in enumerate(verdict.alternatives, 1):
         line = " → ".join(known.title(step.kind) for step in chain.steps)
         why = wording.clean(chain.why_not, 1000) or "it scores less"
@@ -220,36 +203,31 @@ def _alternatives(
 def _ruled_out(
     verdict: Verdict, known: knowledge.Knowledge
 ) -> Iterator[rich.console.RenderableType]:
-    if not verdict.ruled_out:
-        return
-    yield from _heading("Also found, not linked to this event")
     for ruled_out in verdict.ruled_out:
         kind, why = wording.clean(known.title(ruled_out.kind)), wording.clean(ruled_out.why, 600)
         yield _behind("- ", _text(f"{kind}: {why}"))
 
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
-    yield from _heading("Missing evidence")
     if verdict.gaps:
-        yield _line(("Each multiplies the confidence by its factor.", "dim"))
+        yield _text(("Each multiplies the confidence by its factor.", "dim"))
     for gap in verdict.gaps:
         body = f"{wording.clean(gap.what)}: {wording.clean(gap.why)}"
         yield _behind(f"{gap.factor:.2f}  ", _text(body))
     for problem in material.problems:
         yield _behind("not shown  ", _text(wording.clean(problem)))
     if not verdict.gaps and not material.problems:
-        yield _line(wording.nothing_missing(verdict))
+        yield _text(wording.nothing_missing(verdict))
 
 
-def _steps(heading: str, steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:
-    if not steps:
-        return
-    yield from _heading(heading)
+def _steps(steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:
+    import rich.padding
+
     for number, step in enumerate(steps, 1):
         yield _behind(f"{number}. ", _text(wording.clean(step.what, 1000)))
         for line in _split_command(step.command):
             # Without a prompt: what is selected is what is run.
-            yield _line((line, "green"), indent=5)
+            yield rich.padding.Padding(_text((line, "green")), (0, 0, 0, 5))
         if step.expect and step.expect not in wording.OUTCOMES:
             yield _behind("   ", _text(("expect: ", "dim"), wording.clean(step.expect, 1000)))
 
@@ -261,14 +239,13 @@ def _split_command(command: str) -> list[str]:
     return [
         part
         for line in wording.command(command).split("\n")
-        for part in (line.replace(" && ", " &&\n").split("\n") if len(line) > LONGEST else [line])
+        for part in (
+            line.replace(" && ", " &&\n").split("\n") if len(line) > MAX_COMMAND else [line]
+        )
     ]
 
 
 def _answers(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.console.RenderableType]:
-    if not verdict.answers:
-        return
-    yield from _heading("Detectors")
     for status in Status:
         for answer in verdict.answers:
             if answer.status == status:

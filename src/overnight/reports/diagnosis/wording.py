@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -13,24 +12,19 @@ from overnight.model import times
 from overnight.model.finding import Status
 from overnight.model.times import SECOND_US
 from overnight.model.verdict import VerdictStatus
+from overnight.reports.pictures import layout
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer, Evidence, Finding, Subject
     from overnight.model.verdict import Gap, Verdict
     from overnight.reports import diagnosis
 
-__all__ = [
-    "DENOMINATORS", "OUTCOMES", "chain_heading", "clean", "clock", "command", "describe_subject", "explain_answer", "explain_confidence",
-    "format_confidence", "format_length", "format_numbers", "format_place", "format_source", "format_strength",
-    "format_window", "is_claimed", "knowledge_of", "list_numbers", "multiply_gaps", "nothing_missing", "percent",
-    "title",
-]  # fmt: skip
-
 percent = conditions.format_percent
+clock = layout.clock
 DENOMINATORS = (
     ("share of samples", "of the samples in which the selected cores were busy"),
     ("share of capacity", "of all the time of the selected cores, idle or not"),
-    ("cores", "cores' worth of time, on average over the window"),
+    ("cores", "cores used, on average over the window"),
 )
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
@@ -44,6 +38,15 @@ def knowledge_of(material: diagnosis.Material) -> knowledge.Knowledge:
 
 def chain_heading(verdict: Verdict) -> str:
     return "Chain, root first" if is_claimed(verdict) else "What is known; no cause is claimed"
+
+
+def next_heading(verdict: Verdict) -> str:
+    return "Experiment" if is_claimed(verdict) else "Next steps"
+
+
+def consumers_heading(material: diagnosis.Material) -> str:
+    where = f"core {material.core}" if material.core >= 0 else "all cores"
+    return f"Top consumers of {where} in the incident window"
 
 
 def is_claimed(verdict: Verdict) -> bool:
@@ -86,15 +89,6 @@ def title(verdict: Verdict, known: knowledge.Knowledge) -> str:
     return f"{kind}{where}, {clock(verdict.event.time_us)} UTC"
 
 
-def clock(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Format an instant in UTC."""
-    try:
-        when = datetime.datetime.fromtimestamp(us // SECOND_US, datetime.UTC)
-    except (ValueError, OverflowError, OSError):  # a damaged file may contain any number
-        return f"{us / SECOND_US:.0f} s after 1970"
-    return f"{when:{form}}"
-
-
 def format_window(begin_us: int, end_us: int) -> str:
     return f"{clock(begin_us)} for {times.format_duration(max(0, end_us - begin_us) / SECOND_US)}"
 
@@ -135,7 +129,7 @@ def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
         if not math.isfinite(value) or (name == "seconds" and value < INSTANT_S):
             continue
         if number := known.numbers.get(name):
-            yield number.form.format(value=value, percent=percent(value))
+            yield number.format.format(value=value, percent=percent(value))
         else:
             yield f"{clean(name, 60).replace('_', ' ')} {value:,.4g}"
 

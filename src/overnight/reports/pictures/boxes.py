@@ -1,4 +1,4 @@
-"""Where the boxes of a flame graph lie, also of one that compares several windows."""
+"""The layout of a flame graph, also of one that compares several windows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 from overnight.model.flame import Folded, Frame
 
-__all__ = ["DEPTH_LIMIT", "MARGIN", "NARROWEST", "ROW", "WIDTH", "Box", "Branch", "lay_out", "merge"]  # fmt: skip
-
 WIDTH, MARGIN, ROW = 1200, 12, 18
-NARROWEST = 0.3  # px
-DEPTH_LIMIT = 400  # rows; 7,200 px
+MIN_WIDTH = 0.3  # px
+MAX_DEPTH = 400  # rows; 7,200 px
 
 
 @dataclasses.dataclass
 class Branch:
-    """A frame in its place, with its samples in each window, callees included."""
+    """A frame of the tree, with its samples in each window, callees included."""
 
     frame: Frame
     counts: list[int]
@@ -33,6 +31,14 @@ class Box:
     width: float
     depth: int
     hidden: int = 0
+
+    @property
+    def name(self) -> str:
+        """The whole name, for a tooltip."""
+        frame = self.branch.frame
+        if self.hidden:
+            return f"{self.hidden:,} narrower frames"
+        return f"{frame.name} ({frame.module})" if frame.module else frame.name
 
 
 def merge(windows: Sequence[Folded], units: Sequence[float]) -> Branch:
@@ -75,7 +81,7 @@ def lay_out(root: Branch) -> tuple[list[Box], int]:
         for child in sorted(
             branch.children.values(), key=lambda b: (b.frame.name, b.frame.module, b.frame.kind)
         ):
-            if child.width * scale < NARROWEST or depth + 1 >= DEPTH_LIMIT:
+            if child.width * scale < MIN_WIDTH or depth + 1 >= MAX_DEPTH:
                 rest.counts = [a + b for a, b in zip(rest.counts, child.counts, strict=True)]
                 rest.width += child.width
                 below += _count(child)
@@ -83,7 +89,7 @@ def lay_out(root: Branch) -> tuple[list[Box], int]:
                 pending.append((child, left, depth + 1))
                 left += child.width * scale
         hidden += below
-        if rest.width * scale >= NARROWEST:
+        if rest.width * scale >= MIN_WIDTH:
             boxes.append(Box(rest, left, rest.width * scale, depth + 1, below))
     return boxes, hidden
 

@@ -1,20 +1,18 @@
-"""Colours of the pictures, for light and dark: those of the viewer (web/src/views/colours.ts)."""
+"""Colours of the pictures, light and dark: the same as the viewer's (web/src/views/colours.ts)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["CHANGE", "HEAT", "INK", "style"]
-
 # fmt: off
-# At 1/16 … 16/16 of full; light, dark.
+# From 1/16 to 16/16 of full; light, dark.
 HEAT = (
     ("#ffebb7", "#ffdb9b", "#ffc981", "#ffb66a", "#ffa358", "#fc8f4d", "#f77c48", "#ef6949",
      "#e5584d", "#d84853", "#c93a59", "#b82f5e", "#a52761", "#922162", "#601b5a", "#221332"),
     ("#1a0f35", "#291245", "#3a1554", "#4c1760", "#5f1969", "#741c6f", "#882073", "#9d2674",
      "#af2d73", "#c23770", "#d2446c", "#e15469", "#ed6566", "#f77765", "#ffa877", "#ffeac3"),
 )
-# From all of it vanished, by nothing changed, to all of it new; light, dark.
+# From vanished through unchanged to new; light, dark.
 CHANGE = (
     ("#42a3fd", "#53a9fc", "#62affb", "#72b5f9", "#81bcf8", "#91c2f6", "#a2caf4", "#b5d2f1", "#dbdee3",
      "#edc5b3", "#efb79f", "#efab8d", "#efa07d", "#ef966e", "#ef8c5f", "#ee834f", "#ed7940"),
@@ -22,17 +20,17 @@ CHANGE = (
      "#603f30", "#70422c", "#7e4328", "#8a4522", "#96461c", "#a14613", "#ac4705", "#b64700"),
 )
 # fmt: on
-# By CSS class: what it colours, light, dark.
+# CSS class: property, light, dark.
 INK = {
-    ".g": ("fill", "#fdfdfc", "#14161a"),  # the ground
-    ".m": ("fill", "#ffffff", "#0b0c0f"),  # behind the cells of a map
+    ".g": ("fill", "#fdfdfc", "#14161a"),  # background
+    ".m": ("fill", "#ffffff", "#0b0c0f"),  # background of the cells
     "text": ("fill", "#16181c", "#eceef2"),
     ".s": ("fill", "#555b66", "#a3aab6"),  # small print
     ".x": ("stroke", "#8c8f96", "#6d7480"),  # axes
     ".n": ("fill", "#c9cbd0", "#3a3f48"),  # not recorded
     ".b": ("stroke", "#fdfdfc", "#14161a"),  # between boxes
-    ".o": ("stroke", "#16181c", "#eceef2"),  # round a box
-    ".p": ("stroke", "#d6006c", "#ff5fae"),  # pinned: a run of full cells
+    ".o": ("stroke", "#16181c", "#eceef2"),  # outline of a box
+    ".p": ("stroke", "#d6006c", "#ff5fae"),  # outline of a saturated run
     "text.critical": ("fill", "#c2121f", "#ff7a80"),
     "text.warning": ("fill", "#9a5b00", "#ffbf5e"),
     "text.info": ("fill", "#45618a", "#9fc1ef"),
@@ -44,7 +42,7 @@ INK = {
 
 
 def style(prefix: str, what: str, scales: Sequence[Sequence[str]], first: int = 0) -> str:
-    """CSS for the inks and a scale's classes; a viewer that knows no dark scheme shows the light one."""
+    """Return CSS for the inks and a scale; without support for dark schemes, the light one applies."""
     schemes = []
     for number, scale in enumerate(scales, 1):
         rules = [f"{name}{{{ink[0]}:{ink[number]}}}" for name, ink in INK.items()]

@@ -1,7 +1,7 @@
-"""Two windows as one differential flame graph: SVG without scripts, for light and dark.
+"""A differential flame graph of two windows: a static SVG without scripts, for light and dark.
 
-A frame is as wide as the larger of its two rates, so that what vanished keeps its place; its colour is
-the change, relative to that, and grey where it may be chance.
+A frame is as wide as the larger of its two rates, so that vanished frames keep their place. Its colour is
+the change relative to that, or grey if the change may be chance.
 """
 
 from __future__ import annotations
@@ -18,18 +18,15 @@ from overnight.reports.pictures import boxes, colours
 if TYPE_CHECKING:
     from overnight.model.flame import Folded
 
-__all__ = ["SUFFIX", "Compared", "write_difference"]
 
-SUFFIX = ".svg"
-
-WIDTH, MARGIN, ROW, LINE = boxes.WIDTH, boxes.MARGIN, boxes.ROW, 16
+WIDTH, MARGIN, ROW, LINE = boxes.WIDTH, boxes.MARGIN, boxes.ROW, svg.LINE_HEIGHT
 OUTLINED = 5  # px
 MIDDLE = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A window, its baseline, and the samples that all cores would have made in each; 0: not known."""
+    """A window, its baseline, and the number of samples of all cores in each; 0: not known."""
 
     now: Folded
     before: Folded
@@ -46,7 +43,6 @@ class Compared:
 
     @property
     def denominator(self) -> str:
-        """What the shares are of."""
         known = self.capacity and self.base_capacity
         return "of the cores' time" if known else "of the samples"
 
@@ -68,18 +64,9 @@ def write_difference(compared: Compared, file: BinaryIO) -> None:
     ]
     base = 34 + LINE * (len(head) + 1) + 14 + rows * ROW
     height = base + MARGIN + LINE * len(foot) + MARGIN
-    _write(file, _opening(compared, height, head), *_key(34 + LINE * len(head)))
-    _write(file, *(_draw(box, base, compared) for box in drawn))
-    if not drawn:
-        _write(file, f'<text x="{MARGIN}" y="{base}">no samples</text>')
-    for number, line in enumerate(foot, 1):
-        y = base + MARGIN + LINE * number - 4
-        _write(file, f'<text class="s" x="{MARGIN}" y="{y}">{svg.safe(line)}</text>')
-    _write(file, "</svg>")
-
-
-def _write(file: BinaryIO, *lines: str) -> None:
+    lines = (_opening(compared, height, head), *_key(34 + LINE * len(head)))
     file.writelines(f"{line}\n".encode("utf-8", "replace") for line in lines)
+    svg.write_body(file, [_draw(box, base, compared) for box in drawn], base, foot)
 
 
 def _window(folded: Folded, capacity: float) -> str:
@@ -109,13 +96,7 @@ def _opening(compared: Compared, height: int, head: list[str]) -> str:
 
 def _key(y: int) -> Iterator[str]:
     x = float(MARGIN)
-    for level, text in (
-        (0, "gone"),
-        (4, "less"),
-        (MIDDLE, "the same"),
-        (12, "more"),
-        (16, "new"),
-    ):
+    for level, text in ((0, "gone"), (4, "less"), (MIDDLE, "the same"), (12, "more"), (16, "new")):
         edge = "b o" if level == 0 else "b"
         yield f'<rect class="{edge} f{level}" x="{x + 0.5:.1f}" y="{y + 5}" width="12" height="12"/>'
         yield f'<text class="s" x="{x + 17:.1f}" y="{y + 15}">{text}</text>'
@@ -124,33 +105,24 @@ def _key(y: int) -> Iterator[str]:
 
 
 def _draw(box: boxes.Box, base: int, compared: Compared) -> str:
-    frame, (count, base_count) = box.branch.frame, box.branch.counts
+    count, base_count = box.branch.counts
     unit, base_unit = compared.units
-    y = base - (box.depth + 1) * ROW
     now, before = count * unit, base_count * base_unit
-    where = f" ({frame.module})" if frame.module else ""
-    name = f"{box.hidden:,} narrower frames" if box.hidden else f"{frame.name}{where}"
     tip = (
-        f"{name}: {100 * now:.3g} % {compared.denominator} ({count:,} samples), "
+        f"{box.name}: {100 * now:.3g} % {compared.denominator} ({count:,} samples), "
         f"before {100 * before:.3g} % ({base_count:,}), {100 * (now - before):+.3g}"
     )
     level = _level(box.branch, unit, base_unit)
-    # Where it is sure, and where there is room for an outline.
+    # An outline if it is certain, and if there is room.
     vanished = level == 0 and not count and box.width >= OUTLINED
-    edge = "b o" if vanished else "b"
-    shown = svg.fit("…" if box.hidden else frame.name, max(0, int((box.width - 6) / svg.CHARACTER)))
-    text = f'<text x="{box.left + 3:.1f}" y="{y + 13}">{svg.safe(shown)}</text>' if shown else ""
-    return (
-        f'<g><title>{svg.safe(tip)}</title><rect class="{edge} f{level}" '
-        f'x="{box.left:.2f}" y="{y}" width="{box.width:.2f}" height="{ROW - 1}"/>{text}</g>'
-    )
+    return svg.draw_box(box, base, tip, f'class="{"b o" if vanished else "b"} f{level}"')
 
 
 def _level(branch: boxes.Branch, unit: float, base_unit: float) -> int:
-    """Which colour; the middle one where the difference is within 1.96 standard deviations."""
+    """Return the colour; the middle one if the difference is within 1.96 standard deviations."""
     count, base_count = branch.counts
     now, before = count * unit, base_count * base_unit
-    # Counts of Poisson; one more than was seen, for a count of zero has a variance too.
+    # Poisson counts, plus one because a count of zero has a variance too.
     spread = math.sqrt((count + 1) * unit**2 + (base_count + 1) * base_unit**2)
     if abs(now - before) <= 1.96 * spread:
         return MIDDLE

@@ -1,11 +1,12 @@
-"""A heatmap as one still picture: SVG without scripts, for light and dark.
+"""A heatmap as a static SVG without scripts, for light and dark.
 
-Cells are strokes in a coordinate system of cells, one path a level: a run of equal cells is a few
+Cells are strokes in a coordinate system of cells, one path per level: a run of equal cells takes a few
 bytes, so that a night of 96 cores stays below two megabytes.
 """
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
@@ -22,20 +23,16 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import heatmap
 
-__all__ = ["SUFFIX", "write_heatmap"]
 
-SUFFIX = ".svg"
-
-WIDEST, LEAST_WIDTH = 1400, 860  # px of the cells; of the picture
-MOST_CELLS = 450_000  # about 4 MB where no two neighbours are equal
-FEWEST_COLUMNS = 60
+MAX_WIDTH, MIN_WIDTH = 1400, 860  # px of the cells; of the picture
+MAX_CELLS = 450_000  # about 4 MB where no two neighbours are equal
+MIN_COLUMNS = 60
 LANE, LANES = 15, 2
 LINE = 16
 SANS, MONO = 6.4, 6.7  # px a character, on the wide side
 SATURATED, MAX_RUNS = 0.9, 300
-BOX, MOST_BOXED = 11, 24  # px; runs
-MOST_LISTED = 40
-SYMBOLS = {"critical": "\u25b2", "warning": "\u25c6", "info": "\u25cf"}
+BOX, MAX_BOXED = 11, 24  # px; runs
+MAX_LISTED = 40
 WHAT = {
     "busy": "busy (not idle)",
     "kernel": "in the kernel",
@@ -44,12 +41,11 @@ WHAT = {
 }
 LEVELS = len(colours.HEAT[0])
 
-
 _Run: TypeAlias = tuple[int, int, int]
 
 
 def write_heatmap(
-    found: heatmap.Heatmap,
+    result: heatmap.Heatmap,
     file: BinaryIO,
     *,
     title: str,
@@ -57,55 +53,67 @@ def write_heatmap(
     filters: str = "",
 ) -> None:
     """Draw the picture. If it has fewer columns than the heatmap, a column shows its busiest step."""
+    end_us = result.begin_us + len(result.values) * result.step_us
+    severities = list(layout.SYMBOLS)
     seen = sorted(
-        (m for m in marks if 0 <= m.time_us - found.begin_us < len(found.values) * found.step_us),
-        key=lambda mark: (list(SYMBOLS).index(mark.severity), mark.time_us),
+        (mark for mark in marks if result.begin_us <= mark.time_us < end_us),
+        key=lambda mark: (severities.index(mark.severity), mark.time_us),
     )
-    label = min(24, max((len(name) for name in found.rows), default=0))
+    label = min(24, max((len(name) for name in result.rows), default=0))
     left = max(52, round(label * MONO) + 16)
-    columns = min(WIDEST, max(FEWEST_COLUMNS, MOST_CELLS // max(1, len(found.rows))))
-    if len(found.rows) > MOST_CELLS // FEWEST_COLUMNS:
+    columns = min(MAX_WIDTH, max(MIN_COLUMNS, MAX_CELLS // max(1, len(result.rows))))
+    if len(result.rows) > MAX_CELLS // MIN_COLUMNS:
         raise errors.UsageError(
-            f"too many rows for a picture: {len(found.rows):,}",
-            why=f"a picture holds at most {MOST_CELLS // FEWEST_COLUMNS:,} rows",
+            f"too many rows for a picture: {len(result.rows):,}",
+            why=f"a picture holds at most {MAX_CELLS // MIN_COLUMNS:,} rows",
             todo="choose hosts or cores: --host NAME, --core LIST",
         )
-    each = max(1, -(-len(found.values) // columns))
-    columns = -(-len(found.values) // each)
+    each = max(1, -(-len(result.values) // columns))
+    columns = -(-len(result.values) // each)
     # Few columns are drawn wide enough to fill the picture, not more.
-    widest = max(24, (LEAST_WIDTH - left - 24) // max(1, columns))
-    cell = max(1, min(widest, 80, WIDEST // max(1, columns)))
-    width = max(LEAST_WIDTH, left + columns * cell + 24)
-    head = _head_lines(found, filters, width)
+    widest = max(24, (MIN_WIDTH - left - 24) // max(1, columns))
+    cell = max(1, min(widest, 80, MAX_WIDTH // max(1, columns)))
+    width = max(MIN_WIDTH, left + columns * cell + 24)
+    head = _head_lines(result, filters, width)
     top = 30 + LINE * len(head) + 38 + (LANE * LANES + 4 if seen else 8)
-    row = max(1, min(20, 700 // max(1, len(found.rows))))
+    row = max(1, min(20, 700 // max(1, len(result.rows))))
     plot = layout.Plot(
-        left, top, columns, len(found.rows), cell, row, each, found.begin_us, found.step_us * each
+        left,
+        top,
+        columns,
+        len(result.rows),
+        cell,
+        row,
+        each,
+        result.begin_us,
+        result.step_us * each,
     )
-    full = found.full or float(found.values.max(initial=0)) or 1.0
-    share = _peaks(found.values, each) / full
-    runs = _saturated_runs(found, share)
-    foot = _foot_lines(found, plot, seen, len(marks) - len(seen), width)
+    full = result.full or float(result.values.max(initial=0)) or 1.0
+    share = _peaks(result.values, each) / full
+    runs = _saturated_runs(result, share)
+    foot = _foot_lines(result, plot, seen, len(marks) - len(seen), width)
     if any(_is_boxed(run, runs, plot) for run in runs):
-        foot.insert(1, f"boxed: a core {100 * SATURATED:.0f} % {WHAT[found.mode]} or more")
+        foot.insert(1, f"boxed: a core {100 * SATURATED:.0f} % {WHAT[result.mode]} or more")
     height = plot.top + plot.height + 52 + LINE * len(foot)
-    _write(file, _opening(width, height, title, head))
-    _write(file, *_legend(found, plot, full, 30 + LINE * len(head)))
-    _write(
-        file, f'<rect class="m" x="{left}" y="{top}" width="{plot.width}" height="{plot.height}"/>'
+    parts = itertools.chain(
+        [_opening(width, height, title, head)],
+        _legend(result, plot, full, 30 + LINE * len(head)),
+        [f'<rect class="m" x="{left}" y="{top}" width="{plot.width}" height="{plot.height}"/>'],
+        _gaps(result, plot),
+        _cells(share, plot),
+        _axes(result, plot, width),
+        _rows(result, share, plot),
+        _draw_runs(result, runs, plot),
+        _marks(seen, plot, width),
+        _small_lines(foot, plot.top + plot.height + 52),
+        ["</svg>"],
     )
-    _write(file, *_gaps(found, plot), *_cells(share, plot), *_axes(found, plot, width))
-    _write(
-        file, *_rows(found, share, plot), *_draw_runs(found, runs, plot), *_marks(seen, plot, width)
-    )
-    for number, line in enumerate(foot):
-        y = plot.top + plot.height + 52 + LINE * number
-        _write(file, f'<text class="s" x="12" y="{y}">{svg.safe(line)}</text>')
-    _write(file, "</svg>")
+    file.writelines(f"{part}\n".encode("utf-8", "replace") for part in parts)
 
 
-def _write(file: BinaryIO, *lines: str) -> None:
-    file.writelines(f"{line}\n".encode("utf-8", "replace") for line in lines)
+def _small_lines(lines: list[str], y: int) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield f'<text class="s" x="12" y="{y + LINE * number}">{svg.safe(line)}</text>'
 
 
 def _peaks(values: npt.NDArray[np.int64], each: int) -> npt.NDArray[np.float64]:
@@ -117,10 +125,7 @@ def _peaks(values: npt.NDArray[np.int64], each: int) -> npt.NDArray[np.float64]:
 
 
 def _opening(width: int, height: int, title: str, head: list[str]) -> str:
-    lines = "\n".join(
-        f'<text class="s" x="12" y="{40 + LINE * number}">{svg.safe(line)}</text>'
-        for number, line in enumerate(head)
-    )
+    lines = "\n".join(_small_lines(head, 40))
     shown = svg.safe(svg.fit(title, int((width - 24) / 9)))
     return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}">
 <title>{svg.safe(title)}</title>
@@ -133,13 +138,13 @@ path{{fill:none}}.k{{stroke-width:1}}.r{{fill-opacity:0}}.x{{fill:none}}{colours
 {lines}"""
 
 
-def _head_lines(found: heatmap.Heatmap, filters: str, width: int) -> list[str]:
-    covered = found.coverage
-    end = found.begin_us + len(found.values) * found.step_us
+def _head_lines(result: heatmap.Heatmap, filters: str, width: int) -> list[str]:
+    covered = result.coverage
+    end = result.begin_us + len(result.values) * result.step_us
     facts = [
         ", ".join(covered.hosts),
-        f"{layout.clock(found.begin_us, '%Y-%m-%d %H:%M:%S')} to {layout.clock(end, '%Y-%m-%d %H:%M:%S')} UTC",
-        f"{covered.samples:,} {found.mode} samples",
+        f"{layout.clock(result.begin_us)} to {layout.clock(end)} UTC",
+        f"{covered.samples:,} {result.mode} samples",
         f"{covered.lost:,} lost",
     ]
     if filters:
@@ -152,42 +157,38 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _foot_lines(
-    found: heatmap.Heatmap, plot: layout.Plot, seen: list[Event], outside: int, width: int
+    result: heatmap.Heatmap, plot: layout.Plot, seen: list[Event], outside: int, width: int
 ) -> list[str]:
-    step = times.format_duration(found.step_us / 1e6)
-    column = times.format_duration(plot.column_us / 1e6)
-    if plot.each > 1:
-        lines = [f"each column is {column} and shows its busiest {step}, not a mean"]
-    else:
-        lines = [f"each column is {column}"]
+    step = times.format_duration(result.step_us / 1e6)
+    busiest = f" and shows its busiest {step}, not a mean" if plot.each > 1 else ""
+    lines = [f"each column is {times.format_duration(plot.column_us / 1e6)}{busiest}"]
     lines += [
         f"not recorded: {times.format_instant(begin)} to {times.format_instant(end)}: {why}"
-        for begin, end, why in found.coverage.gaps[:MOST_LISTED]
+        for begin, end, why in result.coverage.gaps[:MAX_LISTED]
     ]
-    if len(found.coverage.gaps) > MOST_LISTED:
-        lines.append(f"and {len(found.coverage.gaps) - MOST_LISTED} more gaps")
-    lines += [f"note: {note}" for note in found.coverage.notes]
-    for mark in sorted(seen, key=lambda event: event.time_us)[:MOST_LISTED]:
+    if len(result.coverage.gaps) > MAX_LISTED:
+        lines.append(f"and {len(result.coverage.gaps) - MAX_LISTED} more gaps")
+    lines += [f"note: {note}" for note in result.coverage.notes]
+    for mark in sorted(seen, key=lambda event: event.time_us)[:MAX_LISTED]:
         where = f" core {mark.core}" if mark.core >= 0 else ""
         text = f": {mark.text}" if mark.text else ""
         lines.append(
-            f"{SYMBOLS[mark.severity]} {times.format_instant(mark.time_us)}{where} {mark.kind}{text}"
+            f"{layout.SYMBOLS[mark.severity]} {times.format_instant(mark.time_us)}{where} {mark.kind}{text}"
         )
-    left_out = max(0, len(seen) - MOST_LISTED)
-    if left_out:
-        lines.append(f"and {left_out} more events")
+    if len(seen) > MAX_LISTED:
+        lines.append(f"and {len(seen) - MAX_LISTED} more events")
     if outside:
         lines.append(f"{outside} events are outside this window")
     return [part for line in lines for part in _wrapped(line, width)]
 
 
-def _legend(found: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> Iterator[str]:
+def _legend(result: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> Iterator[str]:
     """Draw the scale, and what 100 % means."""
-    what = WHAT[found.mode]
-    length = times.format_duration(found.step_us / 1e6)
-    if not found.full:
+    what = WHAT[result.mode]
+    length = times.format_duration(result.step_us / 1e6)
+    if not result.full:
         text = f"samples per cell, 1 to {full:,.0f}: the sampling rate is unknown, so shares are unknown"
-    elif found.kind == "core":
+    elif result.kind == "core":
         text = f"of one core's time {what}; 100 % is {full:.3g} samples in {length}"
     else:
         part = times.format_duration(1 / max(1, plot.rows))
@@ -200,20 +201,20 @@ def _legend(found: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> I
         yield f'<path class="l{level}" stroke-width="10" d="M{x} {at + 5}h{swatch}"/>'
     end = plot.left + (LEVELS + 1) * swatch
     yield f'<rect class="x" x="{plot.left - 0.5}" y="{at - 0.5}" width="{end - plot.left + 1}" height="11"/>'
-    text = ("100 % " if found.full else "") + text
+    text = ("100 % " if result.full else "") + text
     yield f'<text x="{end + 7}" y="{at + 9}">{svg.safe(text)}</text>'
-    if found.coverage.gaps and len(found.coverage.hosts) == 1:
+    if result.coverage.gaps and len(result.coverage.hosts) == 1:
         x = end + 22 + round(len(text) * SANS)
         yield f'<rect class="n" x="{x}" y="{at}" width="{swatch}" height="10"/>'
         yield f'<text x="{x + swatch + 6}" y="{at + 9}">not recorded</text>'
 
 
-def _gaps(found: heatmap.Heatmap, plot: layout.Plot) -> Iterator[str]:
+def _gaps(result: heatmap.Heatmap, plot: layout.Plot) -> Iterator[str]:
     """Draw gaps behind the cells; with several hosts it is unknown whose gap it is."""
-    if len(found.coverage.hosts) != 1:
+    if len(result.coverage.hosts) != 1:
         return
     right = plot.left + plot.width
-    for begin, end, why in found.coverage.gaps:
+    for begin, end, why in result.coverage.gaps:
         x = min(max(plot.x(begin), plot.left), right - 1)
         wide = max(1.0, min(plot.x(end), right) - x)
         yield (
@@ -247,17 +248,17 @@ def _cells(share: npt.NDArray[np.float64], plot: layout.Plot) -> Iterator[str]:
     yield "</g>"
 
 
-def _axes(found: heatmap.Heatmap, plot: layout.Plot, width: int) -> Iterator[str]:
+def _axes(result: heatmap.Heatmap, plot: layout.Plot, width: int) -> Iterator[str]:
     yield (
         f'<rect class="x" x="{plot.left - 0.5}" y="{plot.top - 0.5}" '
         f'width="{plot.width + 1}" height="{plot.height + 1}"/>'
     )
     every = next((n for n in (1, 2, 4, 5, 8, 10, 16, 32, 64, 128) if n * plot.row >= 13), 256)
     for number in range(0, plot.rows, every):
-        name = _row_name(found.rows[number])
+        name = _row_name(result.rows[number])
         y = plot.top + (number + 0.5) * plot.row + 4
         yield f'<text class="s c e" x="{plot.left - 6}" y="{y:g}">{svg.safe(name)}</text>'
-    what = "core" if found.kind == "core" else "ms"
+    what = "core" if result.kind == "core" else "ms"
     yield f'<text class="s e" x="{plot.left - 6}" y="{plot.top - 5}">{what}</text>'
     yield from layout.time_axis(plot, width)
 
@@ -269,19 +270,19 @@ def _row_name(name: str) -> str:
 
 
 def _rows(
-    found: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: layout.Plot
+    result: heatmap.Heatmap, share: npt.NDArray[np.float64], plot: layout.Plot
 ) -> Iterator[str]:
     """Draw a tooltip per row: its busiest time."""
     if not plot.columns:
         return
-    total = found.values.sum(axis=0)
+    total = result.values.sum(axis=0)
     fullest = share.argmax(axis=0)
-    for number, name in enumerate(found.rows):
+    for number, name in enumerate(result.rows):
         when = layout.clock(plot.begin_us + int(fullest[number]) * plot.column_us, "%H:%M:%S")
         most = 100 * share[fullest[number], number]
-        row = f"core {name}" if found.kind == "core" else name
+        row = f"core {name}" if result.kind == "core" else name
         tip = f"{row}: {total[number]:,} samples"
-        if total[number] and found.full:
+        if total[number] and result.full:
             tip += f", busiest at {when}: {min(100, most):.0f} %"
         yield (
             f'<rect class="r" x="{plot.left}" y="{plot.top + number * plot.row}" '
@@ -289,12 +290,12 @@ def _rows(
         )
 
 
-def _saturated_runs(found: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> list[_Run]:
+def _saturated_runs(result: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> list[_Run]:
     """Return runs in which a core was saturated: columns, first column, row; the longest first."""
-    if found.kind != "core" or not found.full:
+    if result.kind != "core" or not result.full:
         return []
     runs = []
-    for number in range(len(found.rows)):
+    for number in range(len(result.rows)):
         full = np.concatenate([[0], share[:, number] >= SATURATED, [0]])
         edge = np.diff(full.astype(np.int8))
         begins, ends = np.flatnonzero(edge > 0).tolist(), np.flatnonzero(edge < 0).tolist()
@@ -304,17 +305,17 @@ def _saturated_runs(found: heatmap.Heatmap, share: npt.NDArray[np.float64]) -> l
 
 def _is_boxed(run: _Run, runs: list[_Run], plot: layout.Plot) -> bool:
     """Return whether a run is too small to see: one second of one core in a night is a pixel."""
-    return len(runs) <= MOST_BOXED and min(run[0] * plot.cell, plot.row) < BOX
+    return len(runs) <= MAX_BOXED and min(run[0] * plot.cell, plot.row) < BOX
 
 
-def _draw_runs(found: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterator[str]:
+def _draw_runs(result: heatmap.Heatmap, runs: list[_Run], plot: layout.Plot) -> Iterator[str]:
     """Draw a tooltip for the longest saturated runs; box them if they are few and small."""
     for length, begin, number in runs[:MAX_RUNS]:
         first = plot.begin_us + begin * plot.column_us
         last = first + length * plot.column_us
         tip = (
-            f"core {found.rows[number]}: {layout.clock(first, '%H:%M:%S')} to {layout.clock(last, '%H:%M:%S')}, "
-            f"{100 * SATURATED:.0f} % {WHAT[found.mode]} or more in each column"
+            f"core {result.rows[number]}: {layout.clock(first, '%H:%M:%S')} to {layout.clock(last, '%H:%M:%S')}, "
+            f"{100 * SATURATED:.0f} % {WHAT[result.mode]} or more in each column"
         )
         x, y = plot.left + begin * plot.cell, plot.top + number * plot.row
         wide, high, kind = length * plot.cell, plot.row, "r"
@@ -335,19 +336,13 @@ def _marks(seen: list[Event], plot: layout.Plot, width: int) -> Iterator[str]:
     for mark in seen:
         x = plot.x(mark.time_us)
         name = mark.text or mark.kind if mark.kind == "mark" else mark.kind
-        label = (
-            f"{SYMBOLS[mark.severity]} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
-        )
+        label = f"{layout.SYMBOLS[mark.severity]} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
         long = len(label) * SANS
         left = min(x - 5, width - 8 - long)
-        free = next(
-            (n for n, lane in enumerate(lanes) if all(left > b + 6 or left + long < a - 6 for a, b in lane)),
-            None,
-        )  # fmt: skip
-        y = plot.top - 6 - LANE * (free or 0)
+        lane = layout.find_lane(lanes, left, long)
+        y = plot.top - 6 - LANE * max(0, lane)
         text = ""
-        if free is not None:
-            lanes[free].append((left, left + long))
+        if lane >= 0:
             text = f'<text class="{mark.severity}" x="{left:.1f}" y="{y}">{svg.safe(label)}</text>'
         tip = f"{mark.kind} {times.format_instant(mark.time_us)} {mark.text}".strip()
         # Dashed over the cells: the cell below may be the one that matters.

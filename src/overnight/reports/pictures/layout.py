@@ -1,55 +1,62 @@
-"""Where the cells of a map lie, and the axis of time below them."""
+"""What pictures over time share: the place of cells, the time axis, event symbols and lanes."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterator
-
-__all__ = ["Plot", "clock", "time_axis"]
+from collections.abc import Iterator, Sequence
 
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
+SYMBOLS = {"critical": "▲", "warning": "◆", "info": "●"}
+
+
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Where the cells are, and what one of them is."""
+    """The place and size of the cells of a heatmap, in px, and the time that a column covers."""
 
     left: int
     top: int
     columns: int
     rows: int
-    cell: int  # px across
-    row: int  # px down
+    cell: int  # width of a column
+    row: int  # height of a row
     each: int  # steps in a column
     begin_us: int
     column_us: int
 
     @property
     def width(self) -> int:
-        """Of all columns, in px."""
         return self.columns * self.cell
 
     @property
     def height(self) -> int:
-        """Of all rows, in px."""
         return self.rows * self.row
 
     def x(self, us: int) -> float:
-        """Where an instant is."""
         return self.left + (us - self.begin_us) / self.column_us * self.cell
 
 
-def clock(us: int, form: str) -> str:
-    """An instant as strftime would write it, in UTC."""
+def clock(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Format an instant in UTC."""
     try:
         return f"{datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC):{form}}"
-    except (ValueError, OverflowError, OSError):  # nobody lives then, but a damaged file may say so
-        return f"{us / 1e6:.0f} s"
+    except (ValueError, OverflowError, OSError):  # a damaged file may contain any number
+        return f"{us / 1e6:.0f} s after 1970"
+
+
+def find_lane(lanes: Sequence[list[tuple[float, float]]], left: float, wide: float) -> int:
+    """Take the first lane with room for a label; -1: none has."""
+    for number, lane in enumerate(lanes):
+        if all(left > end + 8 or left + wide < begin - 8 for begin, end in lane):
+            lane.append((left, left + wide))
+            return number
+    return -1
 
 
 def time_axis(plot: Plot, width: int) -> Iterator[str]:
-    """Ticks at round times, labelled as far as they do not overlap; the day where it changes."""
+    """Draw ticks at round times; label those that do not overlap, and each new day."""
     bottom = plot.top + plot.height
     span = plot.columns * plot.column_us / 1e6
     step = next((s for s in STEPS if span / s <= plot.width / 74), 86400)

@@ -19,9 +19,9 @@ from overnight.sources.image import tree as trees
 SIOCETHTOOL = 0x8946
 ETHTOOL_GDRVINFO = 3
 DRVINFO = struct.Struct("=I32s32s32s32s32s12sIIIII")
-NICS = 256
-SECONDS = 3.0
-OUTPUT = 4096
+MAX_NICS = 256
+MAX_SECONDS = 3.0
+MAX_OUTPUT = 4096
 
 # Each prints its version with --version and exits; none contacts a daemon.
 BINARIES = ("kubelet", "containerd", "runc", "crun", "crio", "docker", "dockerd", "podman", "systemctl", "python3", "perf", "ethtool")  # fmt: skip
@@ -42,7 +42,7 @@ def read_nics(tree: trees.Tree, gaps: inventory.Gaps, *, live: bool) -> inventor
     nics: inventory.Part = {}
     base = "/sys/class/net"
     try:
-        names = tree.names(base)[:NICS]
+        names = tree.names(base)[:MAX_NICS]
     except OSError as error:
         gaps(base, trees.why(error))
         return nics
@@ -105,7 +105,7 @@ def _version(text: str) -> str:
 
 
 def _output(command: list[str]) -> str:
-    """Run a program for its first OUTPUT bytes, for SECONDS at most."""
+    """Run a program for its first MAX_OUTPUT bytes, for MAX_SECONDS at most."""
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/nonexistent"}
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -113,12 +113,11 @@ def _output(command: list[str]) -> str:
     )  # fmt: skip
     assert process.stdout is not None
     output = b""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + MAX_SECONDS
     try:
-        while len(output) < OUTPUT and (left := end - time.monotonic()) > 0:
-            if not select.select([process.stdout], [], [], left)[0]:
-                break
-            part = os.read(process.stdout.fileno(), OUTPUT)
+        while len(output) < MAX_OUTPUT and (left := end - time.monotonic()) > 0:
+            ready, _, _ = select.select([process.stdout], [], [], left)
+            part = os.read(process.stdout.fileno(), MAX_OUTPUT) if ready else b""
             if not part:
                 break
             output += part
@@ -127,5 +126,5 @@ def _output(command: list[str]) -> str:
         process.kill()
         process.wait()
     if not output and time.monotonic() >= end:
-        raise ValueError(f"it printed nothing in {SECONDS:g} s")
+        raise ValueError(f"it printed nothing in {MAX_SECONDS:g} s")
     return output.decode("utf-8", "replace")

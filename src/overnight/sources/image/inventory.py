@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 
 from overnight import sources
@@ -18,7 +17,7 @@ Gaps = Callable[[str, str], None]  # what, why
 
 DPKG = "/var/lib/dpkg/status"
 DPKG_LIMIT = 64 << 20
-PACKAGES = 30_000
+MAX_PACKAGES = 30_000
 LABELS = (
     "/etc/image-id",
     "/etc/eks/release",
@@ -95,21 +94,21 @@ def read_packages(tree: trees.Tree, gaps: Gaps, *, live: bool) -> Part:
             packages |= _rpm(gaps)
         else:
             gaps("rpm", "there is an rpm database, but no rpm command to read it")
-    if len(packages) > PACKAGES:
-        gaps("packages", f"more than {PACKAGES}: the rest is left out")
-        packages = dict(sorted(packages.items())[:PACKAGES])
+    if len(packages) > MAX_PACKAGES:
+        gaps("packages", f"more than {MAX_PACKAGES}: the rest is left out")
+        packages = dict(sorted(packages.items())[:MAX_PACKAGES])
     return packages
 
 
 def _rpm(gaps: Gaps) -> Part:
     query_format = "%{NAME}:%{ARCH} %{EPOCHNUM}:%{VERSION}-%{RELEASE}\n"
     try:
-        completed = subprocess.run(
-            ["rpm", "-qa", "--qf", query_format],
-            capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=30, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as error:
-        gaps("rpm", f"rpm -qa: {type(error).__name__}")
+        completed = sources.run_command(["rpm", "-qa", "--qf", query_format], timeout=30)
+    except sources.NoDataError as error:
+        gaps("rpm", str(error))
+        return {}
+    if completed.returncode:
+        gaps("rpm", f"rpm -qa: exit status {completed.returncode}")
         return {}
     pairs = (line.split(" ", 1) for line in completed.stdout.splitlines() if " " in line)
     return {name: {"version": version} for name, version in pairs}
@@ -150,11 +149,8 @@ def read_cgroups(tree: trees.Tree, gaps: Gaps) -> Part:
         if isinstance(mount, dict) and mount["type"] in ("cgroup", "cgroup2"):
             kinds.add(mount["type"])
             cgroups[mount_point] = {"type": mount["type"], "options": mount["options"]}
-    cgroups["layout"] = {
-        frozenset(): "none",
-        frozenset({"cgroup"}): "v1",
-        frozenset({"cgroup2"}): "v2",
-    }.get(frozenset(kinds), "hybrid")
+    versions = ["v1"] * ("cgroup" in kinds) + ["v2"] * ("cgroup2" in kinds)
+    cgroups["layout"] = "hybrid" if len(versions) == 2 else "".join(versions) or "none"
     try:
         for line in tree.text("/proc/cgroups", 1 << 16).splitlines():
             fields = line.split()

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Mapping
 
 from overnight.sources.image import inventory
 from overnight.sources.image import tree as trees
 
 SYSCTL_LIMIT = 16 << 10
-SYSCTLS = 20_000
-DEPTH = 8
-MODULES = 2_000
-PARAMETERS = 400
+MAX_SYSCTLS = 20_000
+MAX_DEPTH = 8
+MAX_MODULES = 2_000
+MAX_PARAMETERS = 400
+HUGE_PAGES = ("enabled", "defrag", "shmem_enabled", "use_zero_page", "khugepaged/defrag", "khugepaged/scan_sleep_millisecs", "khugepaged/pages_to_scan", "khugepaged/max_ptes_none")  # fmt: skip
 VOLATILE = re.compile(
     r"^(kernel\.random\.|kernel\.ns_last_pid$|kernel\.pty\.nr$|fs\.(file|inode|dentry|aio)-?(nr|state)$|"
     r"fs\.quota\.|fs\.binfmt_misc\.|net\.netfilter\.nf_conntrack_count$|net\.nf_conntrack_count$|kernel\.perf_event_max_sample_rate$|"
@@ -32,14 +34,10 @@ INTERFACE = re.compile(r"^net\.(?:ipv4|ipv6|mpls)\.(?:conf|neigh)\.(.+)\.[a-z0-9
 
 def read_kernel(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     """Read release, version, taint and the version of NVIDIA's GPU driver."""
-    facts: inventory.Part = {}
-    for key, path in (
-        ("release", "/proc/sys/kernel/osrelease"),
-        ("version", "/proc/sys/kernel/version"),
-        ("tainted", "/proc/sys/kernel/tainted"),
-        ("architecture", "/proc/sys/kernel/arch"),
-    ):
-        _add(facts, key, path, tree, gaps, wanted=key != "architecture")
+    base = "/proc/sys/kernel"
+    paths = {"release": "osrelease", "version": "version", "tainted": "tainted"}
+    facts = _read_files(tree, gaps, {key: f"{base}/{name}" for key, name in paths.items()})
+    facts |= _read_files(tree, gaps, {"architecture": f"{base}/arch"}, optional=True)
     if nvidia := tree.line("/proc/driver/nvidia/version"):
         facts["nvidia"] = nvidia.splitlines()[0]
     return facts
@@ -63,15 +61,15 @@ def read_sysctl(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
             if status is None or VOLATILE.search(key) or SECRET.search(key):
                 continue
             if stat.S_ISDIR(status.st_mode):
-                if depth < DEPTH:
+                if depth < MAX_DEPTH:
                     waiting.append((path, key + ".", depth + 1))
                 continue
             match = INTERFACE.match(key)
             # A write-only file has no read bits.
             if not status.st_mode & 0o444 or (match and match[1] not in physical):
                 continue
-            if len(settings) >= SYSCTLS:
-                gaps("sysctl", f"more than {SYSCTLS}: the rest is left out")
+            if len(settings) >= MAX_SYSCTLS:
+                gaps("sysctl", f"more than {MAX_SYSCTLS}: the rest is left out")
                 return settings
             try:
                 settings[key] = _flat(tree.text(path, SYSCTL_LIMIT))
@@ -98,19 +96,17 @@ def read_modules(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     except OSError as error:
         gaps("/sys/module", trees.why(error))
         return modules
-    if len(names) > MODULES:
-        gaps("modules", f"more than {MODULES}: the rest is left out")
-    for name in names[:MODULES]:
+    if len(names) > MAX_MODULES:
+        gaps("modules", f"more than {MAX_MODULES}: the rest is left out")
+    for name in names[:MAX_MODULES]:
         base = f"/sys/module/{name}"
-        module = {}
-        for key in ("version", "srcversion", "taint"):
-            if value := tree.line(f"{base}/{key}"):
-                module[key] = value
+        versions = {key: tree.line(f"{base}/{key}") for key in ("version", "srcversion", "taint")}
+        module = {key: value for key, value in versions.items() if value}
         try:
             parameters = tree.names(f"{base}/parameters")
         except OSError:
             parameters = ()
-        for parameter in parameters[:PARAMETERS]:
+        for parameter in parameters[:MAX_PARAMETERS]:
             path = f"{base}/parameters/{parameter}"
             status = tree.stat(path, follow=False)
             if status is None or not status.st_mode & 0o444 or SECRET.search(parameter):
@@ -159,22 +155,21 @@ def read_cpu(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     except OSError as error:
         gaps("/proc/cpuinfo", trees.why(error))
     base = "/sys/devices/system/cpu"
-    for name in ("online", "possible", "isolated", "nohz_full", "smt/control"):
-        if tree.exists(f"{base}/{name}"):
-            _add(facts, name, f"{base}/{name}", tree, gaps)
-    for key, path in (
-        ("governor", f"{base}/cpu0/cpufreq/scaling_governor"),
-        ("frequency driver", f"{base}/cpu0/cpufreq/scaling_driver"),
-        ("idle driver", f"{base}/cpuidle/current_driver"),
-    ):
-        if tree.exists(path):
-            _add(facts, key, path, tree, gaps)
+    paths = {name: name for name in ("online", "possible", "isolated", "nohz_full", "smt/control")}
+    paths |= {
+        "governor": "cpu0/cpufreq/scaling_governor",
+        "frequency driver": "cpu0/cpufreq/scaling_driver",
+        "idle driver": "cpuidle/current_driver",
+    }
+    files = {key: f"{base}/{path}" for key, path in paths.items()}
+    facts |= _read_files(tree, gaps, files, optional=True)
     try:
-        for name in tree.names(f"{base}/vulnerabilities"):
-            _add(facts, f"mitigation {name}", f"{base}/vulnerabilities/{name}", tree, gaps)
+        names = tree.names(f"{base}/vulnerabilities")
     except OSError as error:
         gaps(f"{base}/vulnerabilities", trees.why(error))
-    return facts
+        return facts
+    files = {f"mitigation {name}": f"{base}/vulnerabilities/{name}" for name in names}
+    return facts | _read_files(tree, gaps, files)
 
 
 def read_memory(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
@@ -188,41 +183,31 @@ def read_memory(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
                 facts[key] = value.strip()
     except OSError as error:
         gaps("/proc/meminfo", trees.why(error))
-    huge = "/sys/kernel/mm/transparent_hugepage"
-    for name in ("enabled", "defrag", "shmem_enabled", "use_zero_page", "khugepaged/defrag", "khugepaged/scan_sleep_millisecs", "khugepaged/pages_to_scan", "khugepaged/max_ptes_none"):  # fmt: skip
-        if tree.exists(f"{huge}/{name}"):
-            _add(facts, f"transparent_hugepage/{name}", f"{huge}/{name}", tree, gaps)
-    for key, path in (
-        ("numa nodes", "/sys/devices/system/node/online"),
-        ("ksm", "/sys/kernel/mm/ksm/run"),
-    ):
-        if tree.exists(path):
-            _add(facts, key, path, tree, gaps)
-    return facts
+    huge = "transparent_hugepage"
+    files = {f"{huge}/{name}": f"/sys/kernel/mm/{huge}/{name}" for name in HUGE_PAGES}
+    files |= {"numa nodes": "/sys/devices/system/node/online", "ksm": "/sys/kernel/mm/ksm/run"}
+    return facts | _read_files(tree, gaps, files, optional=True)
 
 
 def read_clock(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    facts: inventory.Part = {}
     base = "/sys/devices/system/clocksource/clocksource0"
-    for name in ("current_clocksource", "available_clocksource"):
-        _add(facts, name, f"{base}/{name}", tree, gaps)
-    return facts
+    names = ("current_clocksource", "available_clocksource")
+    return _read_files(tree, gaps, {name: f"{base}/{name}" for name in names})
 
 
-def _add(
-    facts: inventory.Part,
-    key: str,
-    path: str,
-    tree: trees.Tree,
-    gaps: inventory.Gaps,
-    *,
-    wanted: bool = True,
-) -> None:
-    try:
-        facts[key] = _flat(tree.text(path, SYSCTL_LIMIT))
-    except OSError as error:
-        if wanted:
+def _read_files(
+    tree: trees.Tree, gaps: inventory.Gaps, paths: Mapping[str, str], *, optional: bool = False
+) -> inventory.Part:
+    """Read small files by key; a missing file is a gap unless it is optional."""
+    facts: inventory.Part = {}
+    for key, path in paths.items():
+        if optional and not tree.exists(path):
+            continue
+        try:
+            facts[key] = _flat(tree.text(path, SYSCTL_LIMIT))
+        except OSError as error:
             gaps(path, trees.why(error))
+    return facts
 
 
 def _flat(text: str) -> str:

@@ -87,12 +87,10 @@ def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, s
 
 
 def fits(rule: Rule, name: str) -> bool:
-    if rule.instances and unitname.instance_of(name) is not None:
-        template = unitname.template_of(name)
-        if _matcher(rule.pattern)(template):
-            instance = unitname.instance_of(name)
-            return not instance or instance in rule.instances
-    return bool(_matcher(rule.pattern)(name))
+    instance, matches = unitname.instance_of(name), _matcher(rule.pattern)
+    if rule.instances and instance is not None and matches(unitname.template_of(name)):
+        return not instance or instance in rule.instances
+    return bool(matches(name))
 
 
 def decide(rules: tuple[Rule, ...], name: str) -> tuple[str, Rule | None]:

@@ -15,6 +15,8 @@ import stat
 from collections.abc import Iterator
 from typing import Literal
 
+from overnight import errors
+
 LIMIT = 1 << 20
 NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
 LINKS = 40  # like the kernel: more are a loop
@@ -55,6 +57,18 @@ class _Place:
     path: str  # from the root, without links
 
 
+def open_tree(root: pathlib.Path) -> Tree:
+    """Return the tree below a root; raises CannotError."""
+    tree = Tree(root)
+    if not tree.is_folder("/"):
+        raise errors.CannotError(
+            f"{root} cannot be read",
+            why="it is not a folder, or you may not enter it",
+            todo="name the folder that the image is unpacked in",
+        )
+    return tree
+
+
 class Tree:
     """Files below a root. Paths are absolute, as on the host itself."""
 
@@ -77,12 +91,12 @@ class Tree:
         """Read a plain file as text; bytes that are not UTF-8 are replaced."""
         return self.read(path, limit).decode("utf-8", "replace")
 
-    def line(self, path: str, default: str = "") -> str:
-        """Read a small file's stripped text; the default where it cannot be read."""
+    def line(self, path: str) -> str:
+        """Read a small file's stripped text; "" where it cannot be read."""
         try:
             return self.text(path, 4096).strip()
         except OSError:
-            return default
+            return ""
 
     def names(self, path: str) -> tuple[str, ...]:
         """List the sorted names in a folder; raise OSError where it is not one, or has too many."""

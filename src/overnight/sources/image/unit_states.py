@@ -14,8 +14,6 @@ The manager's line in the journal:
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 
 from overnight import sources
@@ -84,20 +82,7 @@ def read_journal() -> Mapping[str, int]:
 
 
 def _ask(command: list[str]) -> str:
-    if shutil.which(command[0]) is None:
-        raise sources.NoDataError(f"{command[0]} is not installed")
-    try:
-        completed = subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
-    except (subprocess.TimeoutExpired, OSError) as error:
-        raise sources.NoDataError(f"{command[0]} did not answer: {error}") from error
+    completed = sources.run_command(command, SECONDS)
     if completed.returncode:
         messages = completed.stderr.strip().splitlines()
         raise sources.NoDataError(f"{command[0]}: {messages[0] if messages else 'failed'}")

@@ -106,9 +106,9 @@ class Settings:
         settings = self.all(section, *keys)
         return settings[-1] if settings else None
 
-    def value(self, section: str, *keys: str, default: str = "") -> str:
+    def value(self, section: str, *keys: str) -> str:
         setting = self.last(section, *keys)
-        return setting.value if setting else default
+        return setting.value if setting else ""
 
     def words(self, section: str, key: str) -> tuple[str, ...]:
         return tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 
 KINDS = frozenset({"service", "socket", "target", "device", "mount", "automount", "swap", "timer", "path", "slice", "scope"})  # fmt: skip
@@ -83,6 +84,7 @@ def specify(text: str, name: str) -> str | None:
     instance = instance_of(name) or ""
     known = {
         "%": "%",
+        "": "%",  # a single one at the end
         "i": instance,
         "I": _unescape(instance),
         "n": name,
@@ -95,31 +97,13 @@ def specify(text: str, name: str) -> str | None:
         "L": "/var/log",
         "E": "/etc",
     }
-    parts = text.split("%")
-    expanded = [parts[0]]
-    at = 1
-    while at < len(parts):
-        part = parts[at]
-        letter = part[:1] or "%"
-        if letter not in known:
-            return None
-        expanded.append(known[letter])
-        if part:
-            expanded.append(part[1:])
-        else:
-            at += 1  # `%%`: the next part is text
-            expanded.append(parts[at] if at < len(parts) else "")
-        at += 1
-    return "".join(expanded)
+    try:
+        return re.sub("%(.?)", lambda specifier: known[specifier[1]], text, flags=re.DOTALL)
+    except KeyError:
+        return None
 
 
 def _unescape(text: str) -> str:
     """Turn `dev-sda` into `dev/sda`, like systemd-escape --unescape."""
-    parts = text.replace("-", "/").split("\\x")
-    unescaped = parts[0]
-    for part in parts[1:]:
-        try:
-            unescaped += chr(int(part[:2], 16)) + part[2:]
-        except ValueError:
-            unescaped += "\\x" + part
-    return unescaped
+    text = text.replace("-", "/")
+    return re.sub(r"\\x([0-9A-Fa-f]{2})", lambda escape: chr(int(escape[1], 16)), text)

@@ -29,6 +29,7 @@ FOLDERS = (
     "/usr/lib/systemd/system",
     "/run/systemd/generator.late",
 )
+LINK_KINDS = ("wants", "requires", "upholds")
 CONFIG = "/etc/systemd/system"
 NULL = "/dev/null"
 BUDGET = 64 << 20  # bytes of unit files in all; a full host has 1 MB
@@ -139,11 +140,9 @@ class Units:
             files, settings = self._load(_Definition(name, path, "regular"))
             return Unit(name, "bad", path, files if path in files else (), settings, links)
         if definition.type == "masked":
-            runtime = definition.path.startswith("/run/")
-            state = "masked-runtime" if runtime else "masked"
-            return Unit(
-                name, state, definition.path, (definition.path,), unitfile.Settings(), links
-            )
+            path = definition.path
+            state = "masked-runtime" if path.startswith("/run/") else "masked"
+            return Unit(name, state, path, (path,), unitfile.Settings(), links)
         files, settings = self._load(definition)
         return Unit(name, self._state(name, definition), definition.path, files, settings, links)
 
@@ -179,10 +178,7 @@ class Units:
         raise OSError(40, "Too many levels of symbolic links")
 
     def _search(self, name: str) -> tuple[str, trees.Entry]:
-        wanted = [name]
-        if unitname.is_instance(name):
-            wanted.append(unitname.template_of(name))
-        for candidate in wanted:
+        for candidate in _with_template(name):
             for folder, entries in self.folders.items():
                 entry = entries.get(candidate)
                 if entry is not None:
@@ -244,9 +240,7 @@ class Units:
 
     def _drop_ins(self, name: str) -> tuple[str, ...]:
         """List `NAME.d/*.conf`, also of shorter names and of the type; the closest of one file name wins."""
-        names = [name]
-        if unitname.is_instance(name):
-            names.append(unitname.template_of(name))
+        names = _with_template(name)
         names += unitname.shorter(names[-1])
         kind = unitname.kind_of(name)
         places = [(folder, owner) for folder in self.folders for owner in names]
@@ -254,16 +248,11 @@ class Units:
 
     def _install(self, definition: _Definition) -> unitfile.Settings:
         """Read [Install]: install.c uses fewer drop-ins, with those of the name first."""
-        names = [definition.name]
-        if unitname.is_instance(definition.name):
-            names.append(unitname.template_of(definition.name))
+        names = _with_template(definition.name)
         drop_ins = self._files_of([(folder, name) for name in names for folder in self.folders])
         # The file of a unit linked from another folder is read after them.
-        files = (
-            (*drop_ins, definition.path)
-            if definition.type == "linked"
-            else (definition.path, *drop_ins)
-        )
+        path, linked = definition.path, definition.type == "linked"
+        files = (*drop_ins, path) if linked else (path, *drop_ins)
         return unitfile.Settings(setting for path in files for setting in self._parse(path) or ())
 
     def _files_of(self, places: list[tuple[str, str]]) -> tuple[str, ...]:
@@ -310,8 +299,8 @@ class Units:
     def _linked(self, definition: _Definition, known: set[str] | None) -> str | None:
         """Return the state that links give the unit; without `known` any name counts."""
         runtime = anywhere = same = same_runtime = below = False
-        for folder, entries in self.folders.items():
-            hit, same_here = self._links_in(folder, entries, definition, known, below)
+        for folder in self.folders:
+            hit, same_here = self._links_in(folder, definition, known, below)
             if hit:
                 if folder == CONFIG:
                     return "enabled"
@@ -332,14 +321,10 @@ class Units:
         return "linked-runtime" if same_runtime else None
 
     def _links_in(
-        self,
-        folder: str,
-        entries: dict[str, trees.Entry],
-        definition: _Definition,
-        known: set[str] | None,
-        below: bool,
+        self, folder: str, definition: _Definition, known: set[str] | None, below: bool
     ) -> tuple[bool, bool]:
         """Return whether links in a folder enable the unit, and whether one only has its own name."""
+        entries = self.folders[folder]
         for link in self._pulled.get((folder, definition.name), ()):
             if known is None or link.name in known:
                 return True, False
@@ -363,18 +348,12 @@ class Units:
         for folder, entries in self.folders.items():
             for name, entry in entries.items():
                 by, dot, kind = name.rpartition(".")
-                if (
-                    not dot
-                    or kind not in ("wants", "requires", "upholds")
-                    or entry.kind != "folder"
-                ):
+                if not dot or kind not in LINK_KINDS or entry.kind != "folder":
                     continue
-                for linked, linked_entry in self._entries(f"{folder}/{name}").items():
-                    if linked_entry.kind == "link":
-                        path = f"{folder}/{name}/{linked}"
-                        links.append(
-                            Link(path, linked_entry.target, by, linked, kind == "requires")
-                        )
+                for linked, link in self._entries(f"{folder}/{name}").items():
+                    if link.kind == "link":
+                        path, requires = f"{folder}/{name}/{linked}", kind == "requires"
+                        links.append(Link(path, link.target, by, linked, requires))
         return links
 
     def _entries(self, folder: str) -> dict[str, trees.Entry]:
@@ -385,6 +364,10 @@ class Units:
         except OSError as error:
             self.gaps[folder] = trees.why(error)
             return {}
+
+
+def _with_template(name: str) -> list[str]:
+    return [name, unitname.template_of(name)] if unitname.is_instance(name) else [name]
 
 
 def _check_alias(link: str, target: str) -> None:

@@ -34,16 +34,12 @@ class Matcher:
 
     def __init__(self, rules: Iterable[kernelrules.Rule]) -> None:
         self.rules = tuple(rules)
-        self._blind = tuple(rule for rule in self.rules if not rule.needles)
+        blind = any(not rule.needles for rule in self.rules)
         words = {needles.raw_form(word) for rule in self.rules for word in rule.needles}
-        self._wanted: Callable[[bytes], object] = (
-            _always if self._blind else re.compile(_alternatives(words) or b"(?!)").search
+        # A filter for the bytes of a /dev/kmsg record: false when no rule can match.
+        self.wanted: Callable[[bytes], object] = (
+            bool if blind else re.compile(_alternatives(words) or b"(?!)").search
         )
-
-    @property
-    def wanted(self) -> Callable[[bytes], object]:
-        """Return a filter for the bytes of a /dev/kmsg record: false when no rule can match."""
-        return self._wanted
 
     def candidates(self, text: str) -> list[kernelrules.Rule]:
         """Return the rules whose fixed text is in the line."""
@@ -63,10 +59,6 @@ class Matcher:
             if rule.kind not in matches and (match := try_rule(rule, text, device)) is not None:
                 matches[rule.kind] = match
         return list(matches.values())
-
-
-def _always(data: bytes) -> bool:
-    return bool(data)
 
 
 def try_rule(rule: kernelrules.Rule, text: str, device: str = "") -> Match | None:
@@ -124,10 +116,8 @@ def _alternatives(words: set[bytes]) -> bytes:
 
 def _trie(words: list[bytes]) -> bytes:
     """Build a regex in which words share their common beginnings, so that a mismatch is found early."""
-    if len(words) == 1:
-        return re.escape(words[0])
-    if not words:
-        return b""
+    if len(words) <= 1:
+        return re.escape(b"".join(words))
     parts = []
     for first in sorted({word[:1] for word in words}):
         tails = [word[1:] for word in words if word[:1] == first]

@@ -135,10 +135,8 @@ def _class(pattern: str, at: int) -> tuple[str, int]:
             translated += piece
         else:
             # Python reserves these in sets.
-            translated, at = (
-                translated + ("\\" + character if character in "[&|~" else character),
-                at + 1,
-            )
+            translated += "\\" + character if character in "[&|~" else character
+            at += 1
     raise NotTranslatableError("a set is not closed")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import pathlib
 import re
 import string
@@ -36,11 +37,8 @@ def built_in() -> list[kernelrules.Rule]:
 
 def load(*folders: pathlib.Path) -> list[kernelrules.Rule]:
     """Load the built-in rules, then each folder's; a rule replaces an earlier one with the same name."""
-    rules = {rule.name: rule for rule in built_in()}
-    for folder in folders:
-        for rule in read_folder(folder):
-            rules[rule.name] = rule
-    return list(rules.values())
+    added = (rule for folder in folders for rule in read_folder(folder))
+    return list({rule.name: rule for rule in (*built_in(), *added)}.values())
 
 
 def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
@@ -55,10 +53,7 @@ def read_folder(folder: pathlib.Path) -> list[kernelrules.Rule]:
                 f"{path} cannot be read", why=why, todo="fix the file, or remove it from the folder"
             ) from error
         rules += parse_rules(text, str(path))
-    names = [rule.name for rule in rules]
-    for rule in rules:
-        if names.count(rule.name) > 1:
-            raise _problem(rule.origin, rule.name, "two rules in the folder have this name")
+    _check_names(rules, "folder")
     return rules
 
 
@@ -81,12 +76,15 @@ def parse_rules(text: str, origin: str, *, trusted: bool = False) -> list[kernel
     if context and not trusted:
         _compile(context, origin, "")
     rules = [_rule(table, origin, family, context, trusted=trusted) for table in tables]
-    seen: set[str] = set()
-    for rule in rules:
-        if rule.name in seen:
-            raise _problem(origin, rule.name, "two rules in the file have this name")
-        seen.add(rule.name)
+    _check_names(rules, "file")
     return rules
+
+
+def _check_names(rules: list[kernelrules.Rule], where: str) -> None:
+    counts = collections.Counter(rule.name for rule in rules)
+    for rule in rules:
+        if counts[rule.name] > 1:
+            raise _problem(rule.origin, rule.name, f"two rules in the {where} have this name")
 
 
 def _problem(origin: str, name: str, why: str) -> errors.UsageError:
@@ -175,14 +173,11 @@ def _types(value: object, origin: str, name: str) -> dict[str, str]:
 def _conditions(value: object, origin: str, name: str) -> dict[str, tuple[kernelrules.Value, ...]]:
     if not isinstance(value, dict):
         raise _problem(origin, name, "critical_when must be a table of fields and lists")
-    return {
-        field: tuple(
-            limit
-            for limit in _list(values, "critical_when", origin, name)
-            if isinstance(limit, str | int | float)
-        )
-        for field, values in value.items()
-    }
+    conditions = {}
+    for field, values in value.items():
+        limits = _list(values, "critical_when", origin, name)
+        conditions[field] = tuple(x for x in limits if isinstance(x, str | int | float))
+    return conditions
 
 
 def _samples(value: object, origin: str, name: str) -> tuple[kernelrules.Sample, ...]:
@@ -211,9 +206,8 @@ def _check(rule: kernelrules.Rule) -> None:
     if rule.severity not in kernelrules.SEVERITIES:
         raise fail(f"severity {rule.severity!r} is not one of {', '.join(kernelrules.SEVERITIES)}")
     if rule.confidence not in kernelrules.CONFIDENCES:
-        raise fail(
-            f"confidence {rule.confidence!r} is not one of {', '.join(kernelrules.CONFIDENCES)}"
-        )
+        known_words = ", ".join(kernelrules.CONFIDENCES)
+        raise fail(f"confidence {rule.confidence!r} is not one of {known_words}")
     if not rule.meaning:
         raise fail("meaning is empty")
     pattern = _compile(rule.regex, rule.origin, rule.name)

@@ -49,6 +49,9 @@ class Identity:
     host: str
     boot: str
 
+    def name_segment(self, began: Clock) -> SegmentName:
+        return SegmentName(self.host, began.wall_ns, self.boot)
+
 
 @dataclasses.dataclass(frozen=True)
 class SegmentName:
@@ -145,8 +148,8 @@ def parse_segment_name(name: str) -> SegmentName | None:
         start = datetime.datetime.strptime(match["start"] + "+0000", "%Y%m%dT%H%M%S.%f%z")
     except ValueError:
         return None
-    seconds = int(start.replace(microsecond=0).timestamp())
-    return SegmentName(match["host"], seconds * SECOND_NS + start.microsecond * 1000, match["boot"])
+    milliseconds = round(start.timestamp() * 1000)
+    return SegmentName(match["host"], milliseconds * MILLISECOND_NS, match["boot"])
 
 
 def publish(written: pathlib.Path, name: SegmentName) -> pathlib.Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pathlib
 import re
 import shutil
-import subprocess
+
+from overnight import sources
 
 
 def find_perf() -> str | None:
@@ -29,10 +30,8 @@ def read_version(perf: str) -> str | None:
     of the running kernel is installed.
     """
     try:
-        completed = subprocess.run(
-            [perf, "--version"], capture_output=True, text=True, timeout=10, check=False
-        )
-    except (subprocess.TimeoutExpired, OSError):
+        completed = sources.run_command([perf, "--version"], timeout=10)
+    except sources.NoDataError:
         return None
     return parse_version(completed.stdout) if completed.returncode == 0 else None
 
@@ -45,15 +44,5 @@ def record_arguments(perf: str, output: pathlib.Path, frequency: int) -> list[st
     (measured: "assertion failed at util/namespaces.c:301"). CLOCK_MONOTONIC because perf's default clock
     is off by hundreds of ms and has no wall-clock reference in the file (measured: 227.6 ms).
     """
-    return [
-        perf,
-        "record",
-        "--quiet",
-        "--all-cpus",
-        "-g",
-        "-B",
-        "-N",
-        "--clockid=CLOCK_MONOTONIC",
-        f"--freq={frequency}",
-        f"--output={output}",
-    ]
+    options = ["--quiet", "--all-cpus", "-g", "-B", "-N", "--clockid=CLOCK_MONOTONIC"]
+    return [perf, "record", *options, f"--freq={frequency}", f"--output={output}"]

@@ -10,9 +10,10 @@ A record may be split by the end of a piece, and there may be plain records in b
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
+
+from overnight.sources.perf import decode
 
 if TYPE_CHECKING:
     from overnight import errors
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 # Takes more of the compressed stream, returns what it adds to the plain one; one instance a file.
 Decompress: TypeAlias = Callable[[bytes], bytes]
 
-RECORD = struct.Struct("<IHH")
-SAMPLE, COMPRESSED, COMPRESSED2 = 9, 81, 83
+COMPRESSED, COMPRESSED2 = 81, 83
 # `-z` reaches 8 to 1 on real captures (measured); 100 to 1 is a bomb.
 EXPANSION, EXPANSION_FLOOR = 100, 64 << 20
 # A zstd run-length block turns 4 bytes into 128 KiB: one feed expands to 16 MiB at most.
@@ -46,9 +46,9 @@ def unpack(
     decompress = create_decompressor()
     limit = EXPANSION_FLOOR + EXPANSION * len(view)
     plain_stream, partial, offset = bytearray(view[:first]), b"", first
-    while offset + RECORD.size <= len(view):
-        kind, _, size = RECORD.unpack_from(view, offset)
-        if size < RECORD.size:
+    while offset + decode.RECORD.size <= len(view):
+        kind, _, size = decode.RECORD.unpack_from(view, offset)
+        if size < decode.RECORD.size:
             raise damaged(start + offset, f"a record of {size} bytes")
         if offset + size > len(view):
             break  # a killed recorder leaves half a record
@@ -78,11 +78,11 @@ def unpack(
 def _find_compressed(view: memoryview) -> int | None:
     """Find the first compressed record. They come before any plain sample, or not at all."""
     offset = 0
-    while offset + RECORD.size <= len(view):
-        kind, _, size = RECORD.unpack_from(view, offset)
+    while offset + decode.RECORD.size <= len(view):
+        kind, _, size = decode.RECORD.unpack_from(view, offset)
         if kind in (COMPRESSED, COMPRESSED2):
             return offset
-        if kind == SAMPLE or size < RECORD.size:
+        if kind == decode.SAMPLE or size < decode.RECORD.size:
             return None
         offset += size
     return None
@@ -91,9 +91,9 @@ def _find_compressed(view: memoryview) -> int | None:
 def _whole_records(plain: bytes) -> int | None:
     """Count the bytes of whole records; None where one is smaller than its header."""
     offset = 0
-    while offset + RECORD.size <= len(plain):
+    while offset + decode.RECORD.size <= len(plain):
         size = int.from_bytes(plain[offset + 6 : offset + 8], "little")
-        if size < RECORD.size:
+        if size < decode.RECORD.size:
             return None
         if offset + size > len(plain):
             break

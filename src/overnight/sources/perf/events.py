@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import errno
+import itertools
 import os
 import platform
 import struct
+
+from overnight.sources.perf import decode
 
 # include/uapi/asm-generic/unistd.h (241) and the tables of the older architectures.
 SYSCALL = {
@@ -24,24 +27,20 @@ HW_CPU_CYCLES, SW_CPU_CLOCK = 0, 0
 FLAG_FD_CLOEXEC = 8
 CLOCK_MONOTONIC = 1
 
-SAMPLE_IP, SAMPLE_TID, SAMPLE_TIME = 1 << 0, 1 << 1, 1 << 2
-SAMPLE_ADDR, SAMPLE_READ, SAMPLE_CALLCHAIN = 1 << 3, 1 << 4, 1 << 5
-SAMPLE_ID, SAMPLE_CPU, SAMPLE_PERIOD = 1 << 6, 1 << 7, 1 << 8
-SAMPLE_STREAM_ID, SAMPLE_IDENTIFIER = 1 << 9, 1 << 16
-
 DISABLED, EXCLUDE_KERNEL, FREQ = 1 << 0, 1 << 5, 1 << 10
 SAMPLE_ID_ALL, USE_CLOCKID = 1 << 18, 1 << 25
 MMAP, COMM, TASK, WATERMARK = 1 << 8, 1 << 9, 1 << 13, 1 << 14
 MMAP2, COMM_EXEC = 1 << 23, 1 << 24
 KSYMBOL, BPF_EVENT = 1 << 29, 1 << 30  # Linux 5.1
+SIDE_BAND = MMAP | MMAP2 | COMM | COMM_EXEC | TASK | KSYMBOL | BPF_EVENT
 
 FORMAT_TOTAL_TIME_ENABLED = 1 << 0
 FORMAT_LOST = 1 << 4  # Linux 6.0
 
 IOC_ENABLE, IOC_ID = 0x2400, 0x80082407
 
-# PERF_ATTR_SIZE_VER5 (Linux 4.1): holds clockid, and every kernel since accepts it.
-ATTR_SIZE = 112
+# PERF_ATTR_SIZE_VER5 (Linux 4.1), 112 bytes: holds clockid, and every kernel since accepts it.
+ATTR = struct.Struct("<IIQQQQQI40xi16x")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,38 +50,20 @@ class EventAttr:
     type: int = TYPE_SOFTWARE
     config: int = SW_CPU_CLOCK
     frequency: int = 97
-    sample_type: int = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CALLCHAIN | SAMPLE_CPU
+    sample_type: int = decode.IP | decode.TID | decode.TIME | decode.CALLCHAIN | decode.CPU
     flags: int = DISABLED | FREQ | SAMPLE_ID_ALL | USE_CLOCKID
     wakeup: int = 0  # samples, or bytes with the flag WATERMARK
     read_format: int = 0
 
     def pack(self) -> bytes:
-        attr = bytearray(ATTR_SIZE)
-        struct.pack_into(
-            "<IIQQQQQI",
-            attr,
-            0,
-            self.type,
-            ATTR_SIZE,
-            self.config,
-            self.frequency,
-            self.sample_type,
-            self.read_format,
-            self.flags,
-            self.wakeup,
-        )
-        struct.pack_into("<i", attr, 92, CLOCK_MONOTONIC)
-        return bytes(attr)
-
-
-def syscall_number(machine: str = "") -> int | None:
-    """Return the number of perf_event_open on this architecture; None where it is unknown."""
-    return SYSCALL.get(machine or platform.machine())
+        event = (self.type, ATTR.size, self.config, self.frequency)
+        content = (self.sample_type, self.read_format, self.flags, self.wakeup)
+        return ATTR.pack(*event, *content, CLOCK_MONOTONIC)
 
 
 def open_event(attr: EventAttr, *, pid: int, cpu: int) -> int:
     """Open a perf event and return its descriptor; raise OSError with the kernel's reason."""
-    number = syscall_number()
+    number = SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"perf_event_open is unknown on {platform.machine()}")
     libc = ctypes.CDLL(None, use_errno=True)
@@ -127,22 +108,14 @@ def best_attr(attr: EventAttr, core: int) -> EventAttr:
     """
     cycles = dataclasses.replace(attr, type=TYPE_HARDWARE, config=HW_CPU_CYCLES)
     clock = dataclasses.replace(attr, type=TYPE_SOFTWARE, config=SW_CPU_CLOCK)
-    candidates = [
-        dataclasses.replace(
-            base,
-            flags=base.flags & ~old_flags | privacy,
-            read_format=base.read_format & ~old_format,
-        )
-        for privacy in (0, EXCLUDE_KERNEL)
-        for base in (cycles, clock)
-        for old_flags, old_format in (
-            (0, 0),
-            (0, FORMAT_LOST),
-            (KSYMBOL | BPF_EVENT, FORMAT_LOST),
-        )
-    ]
+    too_new = ((0, 0), (0, FORMAT_LOST), (KSYMBOL | BPF_EVENT, FORMAT_LOST))
     refusal = OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    for candidate in candidates:
+    for privacy, base, (flags, form) in itertools.product(
+        (0, EXCLUDE_KERNEL), (cycles, clock), too_new
+    ):
+        candidate = dataclasses.replace(
+            base, flags=base.flags & ~flags | privacy, read_format=base.read_format & ~form
+        )
         try:
             os.close(open_event(candidate, pid=-1, cpu=core))
         except OSError as error:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from overnight import errors
 from overnight.sources import perf
-from overnight.sources.perf import events, processes, recovery, ring, segmentfile
+from overnight.sources.perf import decode, events, processes, recovery, ring, segmentfile
 
 PAGES = 128  # 512 KiB a core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
 REPROBE_NS = 5_000_000_000
@@ -25,28 +25,11 @@ ALLOW = (
     "run as root, give the interpreter cap_perfmon, or: sudo sysctl kernel.perf_event_paranoid=-1"
 )
 # PERF_RECORD_FINISHED_ROUND: lets perf sort one round at a time instead of the whole file.
-ROUND = segmentfile.RECORD.pack(68, 0, 8)
-LOST, LOST_SAMPLES = 2, 13
+ROUND = decode.RECORD.pack(68, 0, 8)
 
 ATTR = events.EventAttr(
-    sample_type=events.SAMPLE_IP
-    | events.SAMPLE_TID
-    | events.SAMPLE_TIME
-    | events.SAMPLE_CALLCHAIN
-    | events.SAMPLE_CPU
-    | events.SAMPLE_PERIOD,
-    flags=events.DISABLED
-    | events.FREQ
-    | events.SAMPLE_ID_ALL
-    | events.USE_CLOCKID
-    | events.MMAP
-    | events.MMAP2
-    | events.COMM
-    | events.COMM_EXEC
-    | events.TASK
-    | events.KSYMBOL
-    | events.BPF_EVENT
-    | events.WATERMARK,
+    sample_type=events.EventAttr.sample_type | decode.PERIOD,
+    flags=events.EventAttr.flags | events.SIDE_BAND | events.WATERMARK,
     read_format=events.FORMAT_TOTAL_TIME_ENABLED | events.FORMAT_LOST,
 )
 
@@ -170,9 +153,8 @@ class NativeRecorder:
                 self._drain()
             self.reprobe()
             now = perf.read_clock().wall_ns
-            for core, begin in self._away.items():
-                self._gaps.append(perf.Gap(begin, now, f"core {core} was off-line"))
-            self._away.clear()
+            for core in list(self._away):
+                self._end_absence(core, now)
             self._end()
         self._close_rings()
         return self._progress()
@@ -190,10 +172,11 @@ class NativeRecorder:
         for core in sorted(online - set(self._rings)):
             with contextlib.suppress(OSError):  # off-line again: the next probe handles it
                 self._open(core).enable()
-                begin = self._away.pop(core, None)
-                if begin is not None:
-                    why = f"core {core} was off-line"
-                    self._gaps.append(perf.Gap(begin, now.wall_ns, why))
+                self._end_absence(core, now.wall_ns)
+
+    def _end_absence(self, core: int, now_ns: int) -> None:
+        if core in self._away:
+            self._gaps.append(perf.Gap(self._away.pop(core), now_ns, f"core {core} was off-line"))
 
     def _open(self, core: int) -> ring.Ring:
         opened = ring.Ring(self._attr, core, self._pages)
@@ -221,31 +204,26 @@ class NativeRecorder:
         assert self._file is not None
         rings = self._rings.values()
         kept = b""
+        # Before Linux 6.0 events do not count their losses: sum the LOST records.
+        count_lost = not self._attr.read_format & events.FORMAT_LOST
         with ring.drain(rings) as chunks:
             if not chunks:
                 return b""
-            if keep_sideband or not self._attr.read_format & events.FORMAT_LOST:
+            if keep_sideband or count_lost:
                 # One copy: a record may wrap around the end of its ring.
                 whole = memoryview(b"".join(chunks))
-                self._count_lost(whole)
+                for kind, begin, _ in segmentfile.walk(whole) if count_lost else ():
+                    at = {decode.LOST: begin + 16, decode.LOST_SAMPLES: begin + 8}.get(kind)
+                    if at is not None:
+                        self._lost += int.from_bytes(whole[at : at + 8], "little")
                 kept = segmentfile.sideband(whole) if keep_sideband else b""
             self._file.write([*chunks, memoryview(ROUND)])
         return kept
 
-    def _count_lost(self, stream: memoryview) -> None:
-        """Sum the LOST records, on kernels whose events do not count them (before Linux 6.0)."""
-        if self._attr.read_format & events.FORMAT_LOST:
-            return
-        for kind, begin, _ in segmentfile.walk(stream):
-            at = {LOST: begin + 16, LOST_SAMPLES: begin + 8}.get(kind)
-            if at is not None:
-                self._lost += int.from_bytes(stream[at : at + 8], "little")
-
     def _begin(self, existing: bytes, began: perf.Clock) -> None:
         """Open the next file; it begins with the records of all running processes."""
         self._began = began
-        name = perf.SegmentName(self._identity.host, self._began.wall_ns, self._identity.boot)
-        path = self._spool / (str(name) + perf.WRITING)
+        path = self._spool / (str(self._identity.name_segment(began)) + perf.WRITING)
         ids = [core_ring.id for core_ring in self._rings.values()]
         self._file = segmentfile.SegmentFile.create(path, self._attr.pack(), ids)
         self._file.write([*self._kernel, existing])
@@ -261,27 +239,22 @@ class NativeRecorder:
             return
         self._file = None
         self._written += file.end
+        command, span = sys.argv or ["overnight"], (self._began, perf.read_clock())
+        parts = segmentfile.features(self._identity.host, command, len(self._rings), span)
         with contextlib.suppress(OSError):
-            file.finish(
-                segmentfile.features(
-                    self._identity.host,
-                    sys.argv or ["overnight"],
-                    len(self._rings),
-                    (self._began, perf.read_clock()),
-                )
-            )
-        name = perf.SegmentName(self._identity.host, self._began.wall_ns, self._identity.boot)
+            file.finish(parts)
         with contextlib.suppress(OSError):
+            name = self._identity.name_segment(self._began)
             self._finished.append(perf.publish(file.path, name))
 
     def _fail(self, why: str) -> perf.Progress:
         self._failure = ""
         self._end()
         self._close_rings()
-        progress = self._progress()
-        return perf.Progress(progress.finished, progress.gaps, why)
+        return self._progress(why)
 
-    def _progress(self) -> perf.Progress:
-        finished, self._finished = tuple(self._finished), []
-        gaps, self._gaps = tuple(self._gaps), []
-        return perf.Progress(finished, gaps)
+    def _progress(self, failed: str = "") -> perf.Progress:
+        progress = perf.Progress(tuple(self._finished), tuple(self._gaps), failed)
+        self._finished.clear()
+        self._gaps.clear()
+        return progress

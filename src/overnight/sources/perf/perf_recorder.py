@@ -110,21 +110,16 @@ class PerfRecorder:
         self._watch = hotplug.CoreWatch(self._online)
         self._polled = time.monotonic()
         began = perf.read_clock()
-        name = perf.SegmentName(self._identity.host, began.wall_ns, self._identity.boot)
-        self._base = spool / (str(name) + perf.WRITING)
-        try:
-            self._spawn(binary)
-            self._wait_for_samples()
-        except errors.RecordingError:
-            if self._abandon() != USAGE or not self._has_control:
-                raise
-            self._has_control = False  # before perf 5.9
+        self._base = spool / (str(self._identity.name_segment(began)) + perf.WRITING)
+        while True:
             try:
                 self._spawn(binary)
                 self._wait_for_samples()
+                break
             except errors.RecordingError:
-                self._abandon()
-                raise
+                if self._abandon() != USAGE or not self._has_control:
+                    raise
+                self._has_control = False  # before perf 5.9
         self._head = segmentfile.read_head(self._base)
         self._begin(began)
         self._close_away(self._online())
@@ -236,8 +231,7 @@ class PerfRecorder:
                 return self._fail()
             self._collect()
             if now - self._polled >= CORES_SECONDS and (failed := self.follow_cores()):
-                progress = self._progress()
-                return perf.Progress(progress.finished, progress.gaps, failed)
+                return self._progress(failed)
             if time.monotonic() >= deadline:
                 return self._progress()
 
@@ -290,13 +284,8 @@ class PerfRecorder:
     def _begin(self, began: perf.Clock) -> None:
         self._starts.append(began)
         assert self._perf is not None
-        current = recovery.Current(
-            self._base.name,
-            began,
-            self._head,
-            self._perf.pid,
-            recovery.read_start_ticks(self._perf.pid),
-        )
+        process, born = self._perf.pid, recovery.read_start_ticks(self._perf.pid)
+        current = recovery.Current(self._base.name, began, self._head, process, born)
         with contextlib.suppress(OSError):  # on a full disk perf fails too, and exits
             recovery.write_current(self._spool, current)
 
@@ -324,8 +313,7 @@ class PerfRecorder:
         self._rescue()
         why = f"perf ended ({how}) {self._read_stderr()}".strip()
         self._clean()
-        progress = self._progress()
-        return perf.Progress(progress.finished, progress.gaps, why)
+        return self._progress(why)
 
     def _collect(self, *, distrust: bool = False) -> None:
         """Publish the files that perf has finished: it appends the time to their names."""
@@ -350,18 +338,15 @@ class PerfRecorder:
                 self._publish(self._base, self._starts[0])
 
     def _complete(self, path: pathlib.Path, began: perf.Clock, *, distrust: bool = False) -> None:
-        span = (began, perf.read_clock())
-        parts = segmentfile.features(
-            self._identity.host, ["perf", "record"], len(self._online()), span
-        )
+        host, cores, span = self._identity.host, len(self._online()), (began, perf.read_clock())
+        parts = segmentfile.features(host, ["perf", "record"], cores, span)
         with contextlib.suppress(OSError):  # on a full disk it stays as it is, and readable
             segmentfile.complete(path, parts, self._head, distrust=distrust)
 
     def _publish(self, path: pathlib.Path, began: perf.Clock) -> None:
         self._written += path.stat().st_size
         self._lost += segmentfile.count_lost(path)
-        name = perf.SegmentName(self._identity.host, began.wall_ns, self._identity.boot)
-        self._finished.append(perf.publish(path, name))
+        self._finished.append(perf.publish(path, self._identity.name_segment(began)))
 
     def _clean(self) -> None:
         for descriptor in (self._control, self._answers, self._pidfd, self._stderr):
@@ -374,7 +359,8 @@ class PerfRecorder:
         self._requested = None
         self._starts.clear()
 
-    def _progress(self) -> perf.Progress:
-        finished, self._finished = tuple(self._finished), []
-        gaps, self._gaps = tuple(self._gaps), []
-        return perf.Progress(finished, gaps)
+    def _progress(self, failed: str = "") -> perf.Progress:
+        progress = perf.Progress(tuple(self._finished), tuple(self._gaps), failed)
+        self._finished.clear()
+        self._gaps.clear()
+        return progress

@@ -34,18 +34,14 @@ else:
 
 MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8sQQQQQQQQ")
-RECORD = struct.Struct("<IHH")
+RECORD = decode.RECORD
 SECTION = struct.Struct("<QQ")
 ATTR = struct.Struct("<IIQQQQQ")
-SAMPLE, HEADER_ATTR, TRACING_DATA, AUXTRACE, FEATURE = 9, 64, 66, 71, 80
+HEADER_ATTR, TRACING_DATA, AUXTRACE, FEATURE = 64, 66, 71, 80
 FEATURES = {3: "hostname", 4: "release", 7: "cores", 12: "events", 29: "clock"}
 FLAG_FREQUENCY, FLAG_SAMPLE_ID_ALL = 1 << 10, 1 << 18
-SAMPLE_IDENTIFIER = 1 << 16
 NAMES = {(0, 0): "cycles", (0, 1): "instructions", (1, 0): "cpu-clock", (1, 1): "task-clock"}
-SOFTWARE, DUMMY = 1, 9
-TAIL = (
-    0x10000 | 0x2 | 0x4 | 0x40 | 0x80 | 0x200
-)  # fields of samples that all other records end with
+DUMMY = (1, 9)  # type and config of the software event that takes no samples
 # Event numbers are a byte; there is an id for each event on each core.
 EVENTS_LIMIT, IDS_LIMIT, CORES_LIMIT = 256, 1 << 20, 1 << 16
 
@@ -110,11 +106,13 @@ class PerfData:
             self.stream.obj.madvise(mmap.MADV_DONTNEED, 0, end)
 
 
+@dataclasses.dataclass(frozen=True)
 class _Reader:
     """A file's bytes; every read is checked against its end."""
 
-    def __init__(self, path: pathlib.Path, data: memoryview) -> None:
-        self.path, self.data = path, data
+    path: pathlib.Path
+    data: memoryview
+    create_decompressor: Callable[[], compressed.Decompress] | None
 
     def damaged(self, offset: int, problem: str) -> errors.DamagedFileError:
         return errors.DamagedFileError(str(self.path), offset, problem)
@@ -146,14 +144,11 @@ def open_perfdata(
         with contextlib.ExitStack() as stack:
             stack.callback(_close, mapped)
             whole = stack.enter_context(memoryview(mapped))
-            reader = _Reader(path, whole)
+            reader = _Reader(path, whole, decompress)
             if bytes(whole[:8]) != MAGIC:
                 raise reader.damaged(0, "the file does not begin with PERFILE2")
-            header_size = reader.unpack(struct.Struct("<Q"), 8)[0]
-            if header_size == 16:
-                perfdata = _open_pipe(reader, decompress)
-            else:
-                perfdata = _open_file(reader, decompress)
+            header_size = reader.unpack(decode.U64, 8)[0]
+            perfdata = _open_pipe(reader) if header_size == 16 else _open_file(reader)
             stack.enter_context(perfdata.stream)
             yield perfdata
 
@@ -164,7 +159,7 @@ def _close(mapped: mmap.mmap) -> None:
         mapped.close()
 
 
-def _open_file(reader: _Reader, decompress: Callable[[], compressed.Decompress] | None) -> PerfData:
+def _open_file(reader: _Reader) -> PerfData:
     _, _, attr_size, attrs, attrs_size, start, length, *_ = reader.unpack(HEADER, 0)
     if attr_size < ATTR.size + SECTION.size or attrs_size < attr_size:
         raise reader.damaged(16, f"no room for an event in {attrs_size} bytes")
@@ -173,22 +168,11 @@ def _open_file(reader: _Reader, decompress: Callable[[], compressed.Decompress] 
     events: list[Event] = []
     for at in range(attrs, min(attrs + attrs_size, len(reader.data) - attr_size + 1), attr_size):
         ids_at, ids_size = reader.unpack(SECTION, at + attr_size - SECTION.size)
-        ids = reader.take(ids_at, ids_size - ids_size % 8)
-        _check_room(reader, at, events, len(ids) // 8)
-        events.append(_event(reader, at, struct.unpack(f"<{len(ids) // 8}Q", ids)))
+        _add_event(reader, at, events, reader.take(ids_at, ids_size - ids_size % 8))
     finished = length > 0 and start + length <= len(reader.data)
     length = min(length or len(reader.data), len(reader.data) - start)
     features = _features(reader, start + length) if finished else {}
-    view = reader.data[start : start + length]
-    unpacked = compressed.unpack(view, start, decompress, reader.damaged)
-    if unpacked is not None:
-        return _assemble(reader, events, features, finished, unpacked, None)
-    return _assemble(reader, events, features, finished, view, start)
-
-
-def _check_room(reader: _Reader, at: int, events: list[Event], ids: int) -> None:
-    if len(events) == EVENTS_LIMIT or sum(len(event.ids) for event in events) + ids > IDS_LIMIT:
-        raise reader.damaged(at, f"more than {EVENTS_LIMIT} events, or {IDS_LIMIT} ids of them,")
+    return _assemble(reader, events, features, finished, start, start + length)
 
 
 def _features(reader: _Reader, table: int) -> dict[str, tuple[int, bytes]]:
@@ -203,7 +187,7 @@ def _features(reader: _Reader, table: int) -> dict[str, tuple[int, bytes]]:
     return features
 
 
-def _open_pipe(reader: _Reader, decompress: Callable[[], compressed.Decompress] | None) -> PerfData:
+def _open_pipe(reader: _Reader) -> PerfData:
     events: list[Event] = []
     features: dict[str, tuple[int, bytes]] = {}
     offset, end = 16, len(reader.data)
@@ -212,48 +196,48 @@ def _open_pipe(reader: _Reader, decompress: Callable[[], compressed.Decompress] 
         kind, _, size = RECORD.unpack_from(reader.data, offset)
         if size < RECORD.size:
             raise reader.damaged(offset, f"a record of {size} bytes")
-        if kind in (SAMPLE, compressed.COMPRESSED, compressed.COMPRESSED2) or offset + size > end:
+        samples = (decode.SAMPLE, compressed.COMPRESSED, compressed.COMPRESSED2)
+        if kind in samples or offset + size > end:
             break
         if kind == HEADER_ATTR:
             if size < RECORD.size + ATTR.size:
                 raise reader.damaged(offset, f"no room for an event in {size} bytes")
             attr_size = reader.unpack(ATTR, offset + 8)[1]
-            ids = bytes(reader.data[offset + 8 + attr_size : offset + size])
-            ids = ids[: len(ids) - len(ids) % 8]
-            _check_room(reader, offset, events, len(ids) // 8)
-            events.append(_event(reader, offset + 8, struct.unpack(f"<{len(ids) // 8}Q", ids)))
+            ids = reader.data[offset + 8 + attr_size : offset + size]
+            _add_event(reader, offset + 8, events, ids[: len(ids) - len(ids) % 8])
         elif kind == FEATURE and size >= 16:
-            number = reader.unpack(struct.Struct("<Q"), offset + 8)[0]
+            number = reader.unpack(decode.U64, offset + 8)[0]
             if number in FEATURES:
                 content = bytes(reader.data[offset + 16 : offset + size])
                 features[FEATURES[number]] = offset + 16, content
         elif kind in (TRACING_DATA, AUXTRACE):
             # Followed by data that is not a record: the stream begins after it.
-            size += reader.unpack(struct.Struct("<Q"), offset + 8)[0] & 0xFFFFFFFF
+            size += reader.unpack(decode.U64, offset + 8)[0] & 0xFFFFFFFF
             start = offset + size
         offset += size
     if start > end:
         raise reader.damaged(16, "trace data runs past the end of the file")
-    view = reader.data[start:]
-    unpacked = compressed.unpack(view, start, decompress, reader.damaged)
     # A pipe has no end mark: whether it is complete is unknown.
-    if unpacked is not None:
-        return _assemble(reader, events, features, True, unpacked, None)
-    return _assemble(reader, events, features, True, view, start)
+    return _assemble(reader, events, features, True, start, end)
 
 
-def _event(reader: _Reader, at: int, ids: tuple[int, ...]) -> Event:
+def _add_event(reader: _Reader, at: int, events: list[Event], raw_ids: memoryview) -> None:
+    count = len(raw_ids) // 8
+    if len(events) == EVENTS_LIMIT or count + sum(len(e.ids) for e in events) > IDS_LIMIT:
+        raise reader.damaged(at, f"more than {EVENTS_LIMIT} events, or {IDS_LIMIT} ids of them,")
     kind, _, config, period, sample_type, read_format, flags = reader.unpack(ATTR, at)
     if flags & FLAG_FREQUENCY and period > 10**9:
         raise reader.damaged(at + 16, f"{period} samples a second")
-    return Event(
-        name=NAMES.get((kind, config), f"event {kind}:{config:#x}"),
-        sample_type=sample_type,
-        read_format=read_format,
-        sample_id_all=bool(flags & FLAG_SAMPLE_ID_ALL),
-        frequency=period if flags & FLAG_FREQUENCY else 0,
-        ids=ids,
-        dummy=(kind, config) == (SOFTWARE, DUMMY),
+    events.append(
+        Event(
+            name=NAMES.get((kind, config), f"event {kind}:{config:#x}"),
+            sample_type=sample_type,
+            read_format=read_format,
+            sample_id_all=bool(flags & FLAG_SAMPLE_ID_ALL),
+            frequency=period if flags & FLAG_FREQUENCY else 0,
+            ids=struct.unpack(f"<{count}Q", raw_ids),
+            dummy=(kind, config) == DUMMY,
+        )
     )
 
 
@@ -262,13 +246,15 @@ def _assemble(
     events: list[Event],
     features: dict[str, tuple[int, bytes]],
     finished: bool,
-    stream: memoryview,
-    stream_offset: int | None,
+    start: int,
+    end: int,
 ) -> PerfData:
+    view = reader.data[start:end]
+    unpacked = compressed.unpack(view, start, reader.create_decompressor, reader.damaged)
     if not events:
         raise reader.damaged(16, "the file does not describe an event")
     kinds = {(e.sample_type, e.read_format, e.sample_id_all) for e in events if not e.dummy}
-    tails = {(e.sample_type & TAIL, e.sample_id_all) for e in events}
+    tails = {(e.sample_type & decode.TAIL, e.sample_id_all) for e in events}
     if len(kinds) > 1 or len(tails) > 1:
         raise reader.damaged(24, "events with different sample fields are not supported")
     content = {name: part for name, (_, part) in features.items()}
@@ -281,29 +267,24 @@ def _assemble(
         if max(wall, samples) >= 2**62:
             raise reader.damaged(features["clock"][0], "a clock in the year 2116 or later")
         clock = Clock(samples, wall)
-    cores = _online(content.get("cores", b""))
+    # NRCPUS: available cores, online cores, u32 each.
+    cores = int.from_bytes(content.get("cores", b"")[4:8], "little")
     if cores > CORES_LIMIT:
         raise reader.damaged(features["cores"][0], f"a host of {cores} cores")
     return PerfData(
         path=reader.path,
         events=tuple(events),
-        hostname=_string(content.get("hostname", b"")),
+        hostname=_string(content.get("hostname", b"")[4:]),  # after its length
         cores=cores,
         clock=clock,
         finished=finished,
-        stream=stream,
-        stream_offset=stream_offset,
+        stream=view if unpacked is None else unpacked,
+        stream_offset=start if unpacked is None else None,
     )
 
 
-def _online(field: bytes) -> int:
-    """Parse the NRCPUS feature: available cores, online cores."""
-    return int.from_bytes(field[4:8], "little")
-
-
 def _string(field: bytes) -> str:
-    """Parse perf's string: u32 length with padding, then text to the first zero."""
-    return field[4:].partition(b"\0")[0].decode("utf-8", "replace")
+    return field.partition(b"\0")[0].decode("utf-8", "replace")
 
 
 def _event_names(field: bytes) -> list[str]:
@@ -315,7 +296,7 @@ def _event_names(field: bytes) -> list[str]:
         for _ in range(min(count, 256)):
             ids, length = struct.unpack_from("<II", field, at + attr_size)
             at += attr_size + 8
-            names.append(field[at : at + length].partition(b"\0")[0].decode("utf-8", "replace"))
+            names.append(_string(field[at : at + length]))
             at += length + 8 * ids
     except struct.error:
         return []

@@ -6,21 +6,19 @@ with time zero, so that a segment is self-contained. The kernel's side-band reco
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import struct
 
+from overnight.sources.perf import decode
+
 ROOT = pathlib.Path("/")
-MMAP, COMM, FORK, MMAP2 = 1, 3, 7, 10
-KERNEL, USER = 1, 2
-# PERF_RECORD_MISC_FORK_EXEC: mappings follow as separate records, none are inherited.
-FORK_EXEC = 1 << 13
 PROT_READ_EXEC, MAP_PRIVATE = 5, 2
 NAME_LIMIT = 4096
 
 # sample_id_all appends this to each record for TID | TIME | CPU: pid, tid, time, cpu, reserved.
 TRAILER = bytes(24)
-HEADER = struct.Struct("<IHH")
 # pid, tid, address, length, file offset, major, minor, inode, generation, protection, flags
 MMAP2_FIELDS = struct.Struct("<iiQQQIIQQII")
 MAPS_LINE = re.compile(
@@ -34,15 +32,17 @@ def _record(kind: int, misc: int, fields: bytes, name: bytes = b"") -> bytes:
         name = name[: NAME_LIMIT - 1] + b"\0"
         name += b"\0" * (-len(name) % 8)
     body = fields + name + TRAILER
-    return HEADER.pack(kind, misc, HEADER.size + len(body)) + body
+    return decode.RECORD.pack(kind, misc, decode.RECORD.size + len(body)) + body
 
 
 def fork_record(pid: int, parent: int) -> bytes:
-    return _record(FORK, FORK_EXEC, struct.pack("<iiiiQ", pid, parent, pid, parent, 0))
+    # FORK_EXEC: mappings follow as separate records, none are inherited.
+    fields = struct.pack("<iiiiQ", pid, parent, pid, parent, 0)
+    return _record(decode.FORK, decode.MISC_FORK_EXEC, fields)
 
 
 def comm_record(pid: int, tid: int, name: bytes) -> bytes:
-    return _record(COMM, USER, struct.pack("<ii", pid, tid), name or b"\0")
+    return _record(decode.COMM, decode.MODE_USER, struct.pack("<ii", pid, tid), name or b"\0")
 
 
 def map_records(pid: int, maps: bytes) -> list[bytes]:
@@ -59,20 +59,11 @@ def map_records(pid: int, maps: bytes) -> list[bytes]:
         begin, end = int(match[1], 16), int(match[2], 16)
         # The kernel writes a newline in a path as \012 (fs/seq_file.c, seq_path).
         path = OCTAL.sub(lambda octal: bytes([int(octal[1], 8) & 255]), match[8]) or b"//anon"
+        place = (*(int(match[i], 16) for i in (4, 5, 6)), int(match[7]), 0)
         fields = MMAP2_FIELDS.pack(
-            pid,
-            pid,
-            begin,
-            end - begin,
-            int(match[4], 16),
-            int(match[5], 16),
-            int(match[6], 16),
-            int(match[7]),
-            0,
-            PROT_READ_EXEC,
-            MAP_PRIVATE,
+            pid, pid, begin, end - begin, *place, PROT_READ_EXEC, MAP_PRIVATE
         )
-        records.append(_record(MMAP2, USER, fields, path))
+        records.append(_record(decode.MMAP2, decode.MODE_USER, fields, path))
     return records
 
 
@@ -80,12 +71,9 @@ def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
     """Create the records of every process in /proc, skipping those that exit meanwhile."""
     records: list[bytes] = []
     for entry in (root / "proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            records += _process(entry, int(entry.name))
-        except (OSError, ValueError, IndexError):
-            continue
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                records += _process(entry, int(entry.name))
     return records
 
 
@@ -99,11 +87,9 @@ def _process(folder: pathlib.Path, pid: int) -> list[bytes]:
     if threads > 1:
         for task in (folder / "task").iterdir():
             if task.name != folder.name:
-                try:
+                with contextlib.suppress(OSError):
                     name = (task / "comm").read_bytes().rstrip(b"\n")
-                except OSError:
-                    continue
-                records.append(comm_record(pid, int(task.name), name))
+                    records.append(comm_record(pid, int(task.name), name))
     return records + map_records(pid, (folder / "maps").read_bytes())
 
 
@@ -124,8 +110,7 @@ def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
                 if begin and end:
                     break
         if begin and end > begin:
-            fields = struct.pack("<iIQQQ", -1, 0, begin, end - begin, begin)
-            records.append(_record(MMAP, KERNEL, fields, b"[kernel.kallsyms]_text"))
+            records.append(_kernel_record(begin, end - begin, begin, b"[kernel.kallsyms]_text"))
     except (OSError, ValueError, IndexError):
         return records
     try:
@@ -133,11 +118,13 @@ def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
     except OSError:
         return records
     for line in modules.splitlines():
-        try:
+        with contextlib.suppress(ValueError, struct.error):
             name, size, _, _, _, address, *_ = line.split()
-            fields = struct.pack("<iIQQQ", -1, 0, int(address, 16), int(size), 0)
-        except (ValueError, struct.error):
-            continue
-        if int(address, 16):
-            records.append(_record(MMAP, KERNEL, fields, b"[" + name + b"]"))
+            if int(address, 16):
+                records.append(_kernel_record(int(address, 16), int(size), 0, b"[" + name + b"]"))
     return records
+
+
+def _kernel_record(begin: int, size: int, page_offset: int, name: bytes) -> bytes:
+    fields = struct.pack("<iIQQQ", -1, 0, begin, size, page_offset)
+    return _record(decode.MMAP, decode.MODE_KERNEL, fields, name)

@@ -48,14 +48,9 @@ def read_current(spool: pathlib.Path) -> Current | None:
     """Read current.json; None where it is missing or not valid."""
     try:
         entry = json.loads((spool / perf.CURRENT).read_text())
-        clock = perf.Clock(int(entry["wall_ns"]), int(entry["monotonic_ns"]))
-        return Current(
-            str(entry["file"]),
-            clock,
-            bytes.fromhex(entry["head"]),
-            int(entry["process"]),
-            int(entry["born"]),
-        )
+        began = perf.Clock(int(entry["wall_ns"]), int(entry["monotonic_ns"]))
+        head, process, born = bytes.fromhex(entry["head"]), entry["process"], entry["born"]
+        return Current(str(entry["file"]), began, head, int(process), int(born))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -112,15 +107,14 @@ def _recover_segment(
     if current is not None and (
         path.name == current.file or (newest and path.name.startswith(current.file + "."))
     ):
-        start = current.began.wall_ns
-        ended = perf.Clock(
-            changed, max(changed - current.began.offset_ns, current.began.monotonic_ns)
-        )
-        span = (current.began, ended)
+        began = current.began
+        start = began.wall_ns
+        span = began, perf.Clock(changed, max(changed - began.offset_ns, began.monotonic_ns))
     else:
         start = max(name.start_ns if name else 0, _end_before(path.parent, changed))
         span = None
-    parts = segmentfile.features(name.host if name else identity.host, ["overnight"], cores, span)
+    host, boot = (name.host, name.boot) if name else (identity.host, identity.boot)
+    parts = segmentfile.features(host, ["overnight"], cores, span)
     segmentfile.complete(path, parts, current.head if current else b"")
     head = segmentfile.read_head(path)
     if path.stat().st_size <= max(len(head), segmentfile.HEADER.size):
@@ -130,7 +124,6 @@ def _recover_segment(
         path.rename(path.with_name(path.name.replace(perf.WRITING, ".damaged")))
         return None
     os.utime(path, ns=(changed, changed))  # the spool uses it as the segment's end
-    host, boot = (name.host, name.boot) if name else (identity.host, identity.boot)
     return perf.publish(path, perf.SegmentName(host, start or changed, boot))
 
 

@@ -15,16 +15,16 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from overnight.sources.perf import decode
+
 if TYPE_CHECKING:
     from overnight.sources import perf
 
 MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8sQQQQQQQQ32s")
 SECTION = struct.Struct("<QQ")
-RECORD = struct.Struct("<IHH")
 DATA_SIZE_AT, FEATURES_AT = 48, 72
-SAMPLE = 9
-LOST_START = struct.pack("<IH", 2, 0)
+LOST_START = struct.pack("<IH", decode.LOST, 0)
 
 # tools/perf/util/header.h, enum HEADER_*: the numbers of the features.
 HOSTNAME, OSRELEASE, ARCH, NRCPUS, CMDLINE = 3, 4, 6, 7, 11
@@ -62,9 +62,8 @@ def features(
     if span is not None:
         began, ended = span
         parts[SAMPLE_TIME] = SECTION.pack(began.monotonic_ns, ended.monotonic_ns)
-        parts[CLOCK_DATA] = struct.pack(
-            "<IIQQ", 1, CLOCK_MONOTONIC, began.wall_ns, began.monotonic_ns
-        )
+        clocks = SECTION.pack(began.wall_ns, began.monotonic_ns)
+        parts[CLOCK_DATA] = struct.pack("<II", 1, CLOCK_MONOTONIC) + clocks
     return parts
 
 
@@ -116,14 +115,9 @@ class SegmentFile:
         attrs_at = HEADER.size + len(packed_ids)
         attr_size = len(attr) + SECTION.size
         data_at = attrs_at + attr_size
-        head = (
-            HEADER.pack(
-                MAGIC, HEADER.size, attr_size, attrs_at, attr_size, data_at, 0, 0, 0, bytes(32)
-            )
-            + packed_ids
-            + attr
-            + SECTION.pack(HEADER.size, len(packed_ids))
-        )
+        sections = (attrs_at, attr_size, data_at, 0, 0, 0)
+        header = HEADER.pack(MAGIC, HEADER.size, attr_size, *sections, bytes(32))
+        head = header + packed_ids + attr + SECTION.pack(HEADER.size, len(packed_ids))
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(path, flags, 0o600)
         try:
@@ -163,9 +157,9 @@ class SegmentFile:
 def walk(stream: memoryview) -> Iterator[tuple[int, int, int]]:
     """Yield type, begin and end of each whole record, up to the first invalid one."""
     offset, limit = 0, len(stream)
-    while offset + RECORD.size <= limit:
-        kind, _, size = RECORD.unpack_from(stream, offset)
-        if size < RECORD.size or offset + size > limit:
+    while offset + decode.RECORD.size <= limit:
+        kind, _, size = decode.RECORD.unpack_from(stream, offset)
+        if size < decode.RECORD.size or offset + size > limit:
             return
         yield kind, offset, offset + size
         offset += size
@@ -173,23 +167,30 @@ def walk(stream: memoryview) -> Iterator[tuple[int, int, int]]:
 
 def sideband(stream: memoryview) -> bytes:
     """Return the records that are not samples: names, mappings, forks, exits."""
-    return b"".join(bytes(stream[begin:end]) for kind, begin, end in walk(stream) if kind != SAMPLE)
+    records = (stream[begin:end] for kind, begin, end in walk(stream) if kind != decode.SAMPLE)
+    return b"".join(records)
 
 
 def read_head(path: pathlib.Path) -> bytes:
     """Read everything before the records; b"" when there is no valid header yet."""
     try:
         with path.open("rb") as file:
-            start = file.read(HEADER.size)
-            if len(start) < HEADER.size or not start.startswith(MAGIC):
+            header = _read_header(file.fileno())
+            if header is None or not HEADER.size <= header[0] <= HEAD_LIMIT:
                 return b""
-            data_offset = HEADER.unpack(start)[5]
-            if not HEADER.size <= data_offset <= HEAD_LIMIT:
-                return b""
-            head = start + file.read(data_offset - len(start))
+            head = file.read(header[0])
     except OSError:
         return b""
-    return head if len(head) == data_offset else b""
+    return head if len(head) == header[0] else b""
+
+
+def _read_header(descriptor: int) -> tuple[int, int, int] | None:
+    """Read offset and size of the data, and the bitmap of features; None without a valid header."""
+    start = os.pread(descriptor, HEADER.size, 0)
+    if len(start) < HEADER.size or not start.startswith(MAGIC):
+        return None
+    *_, data_offset, data_size, _, _, features = HEADER.unpack(start)
+    return data_offset, data_size, int.from_bytes(features, "little")
 
 
 def complete(
@@ -207,10 +208,10 @@ def complete(
             _write_at(descriptor, head, 0)
             _write_at(descriptor, bytes(8), DATA_SIZE_AT)
             _write_at(descriptor, bytes(32), FEATURES_AT)
-        start = os.pread(descriptor, HEADER.size, 0)
-        if len(start) < HEADER.size or not start.startswith(MAGIC):
+        header = _read_header(descriptor)
+        if header is None:
             return False
-        _, _, _, _, _, data_offset, data_size, *_ = HEADER.unpack(start)
+        data_offset, data_size, _ = header
         size = os.fstat(descriptor).st_size
         if (data_size and not distrust) or data_offset > size:
             return False
@@ -239,18 +240,16 @@ def set_clock(path: pathlib.Path, began: perf.Clock) -> bool:
     """
     with path.open("r+b") as file:
         descriptor = file.fileno()
-        start = os.pread(descriptor, HEADER.size, 0)
-        if len(start) < HEADER.size or not start.startswith(MAGIC):
+        header = _read_header(descriptor)
+        if header is None:
             return False
-        *_, data_offset, data_size, _, _, raw = HEADER.unpack(start)
-        bitmap = int.from_bytes(raw, "little")
+        data_offset, data_size, bitmap = header
         size = os.fstat(descriptor).st_size
         if not data_size or data_offset + data_size > size or not bitmap >> CLOCK_DATA & 1:
             return False
         position = (bitmap & ((1 << CLOCK_DATA) - 1)).bit_count()
-        section = os.pread(
-            descriptor, SECTION.size, data_offset + data_size + position * SECTION.size
-        )
+        table = data_offset + data_size
+        section = os.pread(descriptor, SECTION.size, table + position * SECTION.size)
         if len(section) < SECTION.size:
             return False
         offset, length = SECTION.unpack(section)

@@ -8,7 +8,6 @@ import pathlib
 from overnight import sources
 from overnight.sources.processes import membership, table, threads
 
-parse_cgroup = membership.parse_cgroup
 read_unit = membership.read_unit
 unit_of = membership.unit_of
 

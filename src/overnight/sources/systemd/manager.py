@@ -15,20 +15,9 @@ def booted(root: pathlib.Path = sources.ROOT) -> bool:
 
 def manager_state() -> str | None:
     """Return `running`, `degraded`, `offline` …; None when systemctl is missing or does not answer."""
-    import shutil
-    import subprocess
-
-    if shutil.which("systemctl") is None:
-        return None
     try:
-        completed = subprocess.run(
-            ["systemctl", "is-system-running"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (subprocess.TimeoutExpired, OSError):
+        completed = sources.run_command(["systemctl", "is-system-running"], timeout=5)
+    except sources.NoDataError:
         return None
     return completed.stdout.strip() or None
 

@@ -96,11 +96,7 @@ def _explain_errors(path: pathlib.Path) -> Iterator[None]:
             todo=f"update overnight: version {error.needs or 'of the sender'} or later",
         ) from error
     except OSError as error:
-        raise errors.CannotError(
-            f"{path} cannot be read",
-            why=error.strerror or str(error),
-            todo="check the path and its permissions",
-        ) from error
+        raise errors.unreadable(path, error, "check the path and its permissions") from error
 
 
 def _open(path: pathlib.Path) -> BinaryIO:

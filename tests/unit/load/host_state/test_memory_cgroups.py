@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.load import host_state
 from overnight.load.host_state import memory_cgroups
 from overnight.model import cgroups
@@ -81,7 +81,7 @@ def test_on_v2_a_parent_with_processes_is_refused(tmp_path: pathlib.Path) -> Non
 def test_under_must_be_a_cgroup_that_is_there(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, under: str
 ) -> None:
-    monkeypatch.setattr(host_state, "ROOT", tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
     (tmp_path / "cg/a").mkdir(parents=True)
     (tmp_path / "etc").mkdir()
     assert memory_cgroups.parent_of(V1, "r", "a") == tmp_path / "cg/a/r"
@@ -129,7 +129,7 @@ def test_without_a_memory_controller_it_says_what_to_do(
     (tmp_path / "proc/self/mountinfo").write_text(mountinfo)
     (tmp_path / "cg").mkdir()
     (tmp_path / "cg/cgroup.controllers").write_text("cpu pids\n")
-    monkeypatch.setattr(host_state, "ROOT", tmp_path)
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
     with pytest.raises(errors.CannotError, match="cannot create memory cgroups") as raised:
         memory_cgroups._layout()
     assert raised.value.todo

@@ -76,7 +76,7 @@ def test_what_was_not_recorded_is_hatched() -> None:
 def test_cores_that_were_not_recorded_are_not_drawn() -> None:
     shown = verdicts.cores(2)
     assert timeline.involved(shown, (-1, 1, 1, 7, 0)) == (1, 0)
-    assert len(timeline.involved(verdicts.cores(96), range(50))) == timeline.MOST_LARGE
+    assert len(timeline.involved(verdicts.cores(96), range(50))) == timeline.MAX_LARGE
     nothing = dataclasses.replace(
         shown,
         cores=(),
@@ -106,14 +106,14 @@ def test_the_census_begins_at_nought_and_says_both_ends() -> None:
 
 def test_an_embedded_picture_keeps_its_style_to_itself() -> None:
     hot, _ = verdicts.stacks()
-    page = embedded.draw_flame(hot, "flame")
+    page = embedded.draw_flame(hot)
     style = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     assert len(style) == 1
     for selector in re.findall(r"([^{}]+)\{", style[0]):
         assert selector.strip().startswith(("#flame ", "@media screen and (prefers"))
     change = verdicts.material().compared
     assert change
-    drawn = embedded.draw_difference(change, "change")
+    drawn = embedded.draw_difference(change)
     assert "@media screen and (prefers-color-scheme:dark){#change .g{" in drawn
     assert "#change text.critical{" in drawn
 
@@ -123,4 +123,4 @@ def test_only_the_picture_s_own_style_is_touched() -> None:
     folded = folding.fold([((frame,), 9)])
     file = io.BytesIO()
     svg.write(folded, file)
-    assert "&lt;style&gt;a{}&lt;/style&gt;" in embedded.draw_flame(folded, "flame")
+    assert "&lt;style&gt;a{}&lt;/style&gt;" in embedded.draw_flame(folded)

@@ -101,7 +101,7 @@ def test_a_night_of_96_cores_stays_small_and_says_what_a_column_is() -> None:
 def test_the_picture_keeps_to_its_size_whatever_the_rows(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(picture, "MOST_CELLS", 45_000)  # a tenth: this is about the proportion
+    monkeypatch.setattr(picture, "MAX_CELLS", 45_000)  # a tenth: this is about the proportion
     values = np.random.default_rng(1).integers(0, 101, (2000, rows))
     data = written(made(values))
     assert len(data) < 500_000

@@ -9,7 +9,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.sources.perf import processes, segmentfile
+from overnight.sources.perf import decode, processes, segmentfile
 
 MAPS = b"""\
 55d0c0000000-55d0c0001000 r--p 00000000 fe:01 99  /opt/my app/bin\\012x
@@ -21,13 +21,13 @@ not a mapping
 """
 
 
-def decode(record: bytes) -> tuple[tuple[int, ...], bytes]:
+def decode_mapping(record: bytes) -> tuple[tuple[int, ...], bytes]:
     fields = struct.unpack_from("<iiQQQIIQQII", record, 8)
     return fields, record[72:-24].rstrip(b"\0")
 
 
 def test_only_executable_mappings_with_their_names():
-    found = [decode(record) for record in processes.map_records(7, MAPS)]
+    found = [decode_mapping(record) for record in processes.map_records(7, MAPS)]
     assert [name for _, name in found] == [b"/opt/my app/bin\nx", b"//anon", b"[vdso]"]
     expected = (7, 7, 0x55D0C0001000, 0x2000, 0x1000, 0xFE, 1, 99, 0, 5, 2)
     assert found[0][0] == expected
@@ -50,10 +50,10 @@ def test_a_process_with_an_odd_name_and_threads(tmp_path):
     names = {
         struct.unpack_from("<ii", r, 8): r[16:-24].rstrip(b"\0")
         for r in records
-        if r[0] == processes.COMM
+        if r[0] == decode.COMM
     }
     assert names == {(40, 40): b"a) S (b", (40, 41): b"worker"}
-    assert sum(r[0] == processes.MMAP2 for r in records) == 3
+    assert sum(r[0] == decode.MMAP2 for r in records) == 3
 
 
 def test_we_find_ourselves():
@@ -63,7 +63,7 @@ def test_we_find_ourselves():
     found = [
         bytes(stream[b + 16 : e - 24]).rstrip(b"\0")
         for kind, b, e in segmentfile.walk(stream)
-        if kind == processes.COMM and struct.unpack_from("<ii", stream, b + 8) == (own, own)
+        if kind == decode.COMM and struct.unpack_from("<ii", stream, b + 8) == (own, own)
     ]
     assert found == [comm]
 

@@ -1,1 +1,1 @@
-"""One module a command: `ORDER` is its place in `--help`, `register(cli)` adds it."""
+"""One module per command: `ORDER` is its place in `--help`, `register(cli)` adds it."""

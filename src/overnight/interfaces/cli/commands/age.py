@@ -1,5 +1,3 @@
-"""`overnight age`."""
-
 from __future__ import annotations
 
 import enum

@@ -1,5 +1,3 @@
-"""`overnight audit`."""
-
 from __future__ import annotations
 
 import functools

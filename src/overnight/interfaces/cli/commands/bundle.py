@@ -1,5 +1,3 @@
-"""`overnight bundle`."""
-
 from __future__ import annotations
 
 import pathlib
@@ -63,12 +61,12 @@ def create(
     Holds signals, stacks, events, facts and snapshots around the event, with secrets masked. Another
     machine that opens it sees the same.
     """
-    from overnight.app import bundles
+    from overnight.app import bundles, events
     from overnight.model import times
 
     current: session.Session = context.obj
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
-    chosen = bundles.find_event(current.home, event)
+    chosen = events.find_event(current.home, event)
     with current.progress("bundle", 1.0) as update:
         bundle = bundles.create(
             current.home,

@@ -1,5 +1,3 @@
-"""`overnight census`."""
-
 from __future__ import annotations
 
 import functools

@@ -1,5 +1,3 @@
-"""`overnight diagnose`."""
-
 from __future__ import annotations
 
 import enum

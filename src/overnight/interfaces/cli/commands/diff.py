@@ -1,5 +1,3 @@
-"""`overnight diff`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated

@@ -1,5 +1,3 @@
-"""`overnight drift`."""
-
 from __future__ import annotations
 
 import functools

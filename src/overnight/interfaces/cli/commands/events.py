@@ -1,5 +1,3 @@
-"""`overnight events`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
@@ -88,7 +86,7 @@ def _follow(request: stored.Request, current: session.Session, output: session.O
 
     console = current.console()
     stop = threading.Event()
-    with_host = len(stored.resolve_hosts(request)) > 1
+    with_host = len(stored.resolve_hosts(request.home, request.hosts)) > 1
     with stop_signals.stop_on_signals(stop):
         for event, before in stored.follow(request, stop):
             if output is session.Output.JSON:

@@ -1,5 +1,3 @@
-"""`overnight flame`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +43,7 @@ def flame(
     from overnight.app import flame as graphs
 
     current: session.Session = context.obj
-    request = graphs.Request(current.home, query, reverse, tuple(mark or ()))
+    request = graphs.Request(current.home, query, tuple(mark or ()), reverse)
     if output is Format.HTML:
         files.deliver(graphs.make_page(request), file)
         return

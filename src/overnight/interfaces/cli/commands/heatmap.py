@@ -1,5 +1,3 @@
-"""`overnight heatmap`."""
-
 from __future__ import annotations
 
 import enum

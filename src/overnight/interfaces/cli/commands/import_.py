@@ -1,5 +1,3 @@
-"""`overnight import`."""
-
 from __future__ import annotations
 
 import pathlib

@@ -1,5 +1,3 @@
-"""`overnight live`."""
-
 from __future__ import annotations
 
 import contextlib

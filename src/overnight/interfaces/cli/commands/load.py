@@ -1,5 +1,3 @@
-"""`overnight load`."""
-
 from __future__ import annotations
 
 import contextlib
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     import rich.table
 
     from overnight.app import load
-    from overnight.load import constancy, measurement, runner
     from overnight.model.load import Load
 
 ORDER = 16
@@ -119,12 +116,7 @@ def run_load(
             todo="overnight load cpu --for 1m, or overnight load --list",
         )
     seconds = times.parse_duration(duration) if duration else (None if trials else 600.0)
-    request = load.Request(
-        workload,
-        current.home,
-        seconds,
-        times.parse_duration(warm_up),
-        cores=cores,
+    options = load.Options(
         name=name,
         seed=seed,
         duty=load.parse_share("--duty", duty) if duty else None,
@@ -136,6 +128,9 @@ def run_load(
         orchestrator=orchestrator,
         veth=veth,
         stressor=stressor,
+    )
+    request = load.Request(
+        workload, options, cores, current.home, seconds, times.parse_duration(warm_up)
     )
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
@@ -152,13 +147,7 @@ def _list(current: session.Session, output: session.Output) -> None:
     listing = load.list_loads(current.home)
     workloads = listing.workloads.items()
     if output is session.Output.JSON:
-        current.print_json(
-            {
-                "schema": "overnight.loads/1",
-                "workloads": [{"name": name, "about": about} for name, about in workloads],
-                "loads": [past.as_json() for past in listing.loads],
-            }
-        )
+        current.print_json(listing.as_json())
         return
     console = current.console()
     for name, about in workloads:
@@ -206,7 +195,7 @@ def _screen(
         yield draw
 
 
-def _host(second: measurement.Second) -> str:
+def _host(second: load.Second) -> str:
     """Format steal, pressure, and the kernel time of the core with most of it."""
     kernel = ""
     if second.sys:
@@ -243,7 +232,7 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
     return table
 
 
-def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
+def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
     from overnight.model import times
 
     verdict = outcome.verdict
@@ -271,7 +260,7 @@ def _show(outcome: runner.Outcome, console: rich.console.Console) -> None:
         terminal.print_line(console, f"stored: {outcome.path}")
 
 
-def _limit(check: constancy.Check) -> str:
+def _limit(check: load.Check) -> str:
     if check.limit is None or check.name == "identical trials" or check.value is None:
         return ""
     drift, kernel = check.name.endswith("drift"), check.name == "kernel time"

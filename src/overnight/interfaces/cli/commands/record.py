@@ -1,5 +1,3 @@
-"""`overnight record`."""
-
 from __future__ import annotations
 
 import contextlib

@@ -1,8 +1,5 @@
-"""`overnight rehearse`."""
-
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import sys
@@ -189,26 +186,25 @@ def _show_scoreboard(
 def _list(current: session.Session, output: session.Output) -> None:
     from overnight.app import rehearsal_series
 
-    known = rehearsal_series.list_rehearsals()
+    listing = rehearsal_series.list_rehearsals()
     if output is session.Output.JSON:
-        rows = [{**dataclasses.asdict(row), "needs": list(row.needs)} for row in known]
-        current.print_json({"schema": "overnight.rehearsals/1", "rehearsals": rows})
+        current.print_json(listing.as_json())
         return
     table = terminal.table("rehearsal", "what happens", "needs", "--replay")
-    for row in known:
+    for row in listing.rehearsals:
         needs = ", ".join(row.needs)
         table.add_row(row.name, terminal.cell(row.about), needs, "yes" if row.recorded else "-")
     current.console().print(table)
 
 
 def _clean(current: session.Session, output: session.Output) -> None:
-    from overnight.app import rehearsal
+    from overnight.app import rehearsal_series
 
-    undone = rehearsal.clean()
+    undone = rehearsal_series.clean()
     if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.rehearsals/1", "undone": undone})
+        current.print_json(undone.as_json())
     else:
-        for run in undone:
+        for run in undone.runs:
             current.console().print(f"undone: {run}", markup=False)
-        if not undone:
+        if not undone.runs:
             current.console().print("nothing to undo")

@@ -1,5 +1,3 @@
-"""`overnight rules`."""
-
 from __future__ import annotations
 
 import pathlib
@@ -111,11 +109,8 @@ def _read(source: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise errors.CannotError(
-            f"{source} cannot be read",
-            why=error.strerror or str(error),
-            todo="give the path of a log or of a rule file",
-        ) from error
+        todo = "give the path of a log or of a rule file"
+        raise errors.unreadable(source, error, todo) from error
 
 
 def import_rules(

@@ -1,5 +1,3 @@
-"""`overnight snapshot`."""
-
 from __future__ import annotations
 
 import pathlib

@@ -1,5 +1,3 @@
-"""`overnight top`."""
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
@@ -44,7 +42,7 @@ def top(
     from overnight.app import top as ranking
 
     current: session.Session = context.obj
-    request = ranking.Request(current.home, query, kind, limit, tuple(mark or ()))
+    request = ranking.Request(current.home, query, tuple(mark or ()), kind, limit)
     if output is Format.HTML:
         files.deliver(ranking.make_page(request), file)
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from overnight.reports import diagnosis, svg
-from overnight.reports.diagnosis import wording
+from overnight.reports.diagnosis import pictures, wording
 
-__all__ = ["draw_census"]
+if TYPE_CHECKING:
+    from overnight.reports import diagnosis
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1100, 190, 76, 120, 14, 26
 
@@ -48,12 +49,4 @@ def draw_census(counts: Sequence[diagnosis.Census], event_us: int | None) -> str
         parts.append(f'<text class="{place}" x="{x(us):.1f}" y="{HEIGHT - 8}">{wording.clock(us)}</text>')  # fmt: skip
     if event_us is not None:
         parts.append(f'<path class="event-line" d="M{x(event_us):.1f} {TOP - 8}V{HEIGHT - BOTTOM}"/>')  # fmt: skip
-    return "\n".join(
-        (
-            f'<svg class="census" role="img" aria-labelledby="census-title census-text" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">',
-            '<title id="census-title">Memory cgroups over time</title>',
-            f'<desc id="census-text">{svg.safe(spoken)}</desc>',
-            *parts,
-            "</svg>",
-        )
-    )
+    return pictures.frame("census", "Memory cgroups over time", spoken, (WIDTH, HEIGHT), parts)

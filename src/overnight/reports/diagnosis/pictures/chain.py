@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 
 from overnight.model.times import HOUR_US, SECOND_US
 from overnight.reports import svg
-from overnight.reports.diagnosis import wording
+from overnight.reports.diagnosis import pictures, wording
 
 if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
     from overnight.model.verdict import Chain, Link
 
-__all__ = ["draw_chain"]
-
 WIDTH, LEFT, RIGHT = 1072, 132, 8
 PAD, LINE = 12, 17
-SHORTEST = 44  # px of an arrow
+MIN_ARROW = 44  # px
 BOX = WIDTH - LEFT - RIGHT
 SANS, MONO = 7.7, 7.9  # px a character at 13 px, on the wide side: DejaVu Sans
-MOST_LINES = 2
+MAX_LINES = 2
 
 
 def draw_chain(chain: Chain, known: knowledge.Knowledge, *, claimed: bool = True) -> str:
@@ -44,18 +42,7 @@ def draw_chain(chain: Chain, known: knowledge.Knowledge, *, claimed: bool = True
             parts += arrow
             y += height
     spoken = " Then: ".join(_describe(step, known) for step in chain.steps)
-    return "\n".join(
-        (
-            (
-                f'<svg class="chain" role="img" aria-labelledby="chain-title chain-text" '
-                f'viewBox="0 0 {WIDTH} {y + 4}" width="{WIDTH}" height="{y + 4}">'
-            ),
-            '<title id="chain-title">The chain, root first</title>',
-            f'<desc id="chain-text">{svg.safe(spoken)}</desc>',
-            *parts,
-            "</svg>",
-        )
-    )
+    return pictures.frame("chain", "The chain, root first", spoken, (WIDTH, y + 4), parts)
 
 
 def _describe(step: Finding, known: knowledge.Knowledge) -> str:
@@ -72,7 +59,7 @@ def _describe(step: Finding, known: knowledge.Knowledge) -> str:
 def _box_lines(
     step: Finding, known: knowledge.Knowledge, *, name_host: bool
 ) -> list[tuple[str, str]]:
-    """Return the lines of a box, each with its class."""
+    """Return the class and text of each line of a box."""
     lines = [("b", svg.fit(wording.clean(known.title(step.kind)), int((BOX - 28) / 9)))]
     lines += [("w", line) for line in _wrapped(wording.describe_subject(step.subject), MONO)]
     place = wording.format_place(step.subject, host=name_host)
@@ -112,8 +99,8 @@ def _time_lines(step: Finding) -> tuple[str, str]:
 def _wrapped(text: str, width: float, across: int = BOX - 28) -> list[str]:
     room = int(across / width)
     lines = textwrap.wrap(text, room, break_on_hyphens=False)
-    if len(lines) > MOST_LINES:
-        lines = [*lines[: MOST_LINES - 1], svg.fit(" ".join(lines[MOST_LINES - 1 :]), room)]
+    if len(lines) > MAX_LINES:
+        lines = [*lines[: MAX_LINES - 1], svg.fit(" ".join(lines[MAX_LINES - 1 :]), room)]
     return [svg.fit(line, room) for line in lines]
 
 
@@ -132,7 +119,7 @@ def _draw_arrow(link: Link | None, y: int) -> tuple[list[str], int]:
         lines = [first[0].lstrip("_"), *first[1:]] if first else []
         if link.against:
             lines += _wrapped(f"against: {wording.clean('; '.join(link.against))}", SANS, room)
-    height = max(SHORTEST, LINE * len(lines) + 20)
+    height = max(MIN_ARROW, LINE * len(lines) + 20)
     end = y + height - 13
     dashes = ' stroke-dasharray="5 4"' if strength < 0.5 else ""
     parts = [

@@ -14,28 +14,24 @@ from overnight.reports.pictures import difference
 if TYPE_CHECKING:
     from overnight.model.flame import Folded
 
-__all__ = ["draw_difference", "draw_flame", "scoped"]
-
 ROOM = 130  # characters of a line below a picture
 STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 RULE = re.compile(r"([^{}]+)\{")
 
 
-def draw_flame(folded: Folded, name: str) -> str:
-    """Draw the flame graph under an id of the page."""
+def draw_flame(folded: Folded) -> str:
     file = io.BytesIO()
     svg.write(_short(folded), file)
-    return scoped(file.getvalue().decode(), name)
+    return scoped(file.getvalue().decode(), "flame")
 
 
-def draw_difference(compared: difference.Compared, name: str) -> str:
-    """Draw the differential flame graph under an id of the page."""
+def draw_difference(compared: difference.Compared) -> str:
     file = io.BytesIO()
     short = dataclasses.replace(
         compared, now=_short(compared.now), before=_short(compared.before), about=wording.clean(compared.about, ROOM)
     )  # fmt: skip
     difference.write_difference(short, file)
-    return scoped(file.getvalue().decode(), name)
+    return scoped(file.getvalue().decode(), "change")
 
 
 def _short(folded: Folded) -> Folded:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.reports import svg
-from overnight.reports.diagnosis import wording
+from overnight.reports.diagnosis import pictures, wording
 from overnight.reports.pictures import colours, layout
 
 if TYPE_CHECKING:
@@ -16,17 +17,12 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.queries import signals
 
-__all__ = ["MOST_LARGE", "draw_timeline", "involved"]
-
 WIDTH, LEFT, RIGHT = 1100, 120, 186
 STRIP, APART = 56, 12
 LANE, LANES = 16, 4
-MOST_LARGE = 4
+MAX_LARGE = 4
 LEVELS = len(colours.HEAT[0])
 SANS, BOLD = 6.7, 8.4  # px per character: our own words; the widest names
-SYMBOLS = {"critical": "▲", "warning": "◆", "info": "●"}
-
-
 HATCH = """<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
 <path class="hatch" d="M0 0v6"/></pattern></defs>"""
 
@@ -43,70 +39,51 @@ class _Time:
 
 def involved(shown: signals.Cores, wanted: Sequence[int]) -> tuple[int, ...]:
     """Return the wanted cores that were recorded, no more than there is room for."""
-    return tuple(core for core in dict.fromkeys(wanted) if core in shown.cores)[:MOST_LARGE]
+    return tuple(core for core in dict.fromkeys(wanted) if core in shown.cores)[:MAX_LARGE]
 
 
 def draw_timeline(
-    shown: signals.Cores,
-    large: Sequence[int],
-    incident: Window | None,
-    marks: Sequence[Event],
+    shown: signals.Cores, large: Sequence[int], incident: Window | None, marks: Sequence[Event]
 ) -> str:
     """Draw the cores. A second that was not recorded is hatched, never drawn as idle."""
     window = shown.coverage.window
     time = _Time(window.begin_us, window.end_us)
-    rows = _rows(shown)
+    # Percent by mode, interval and core; NaN if it is not known.
+    rows = {mode: shown.values[mode].tolist() for mode in ("busy", "kernel")}
     seen = [event for event in marks if window.begin_us <= event.time_us < window.end_us]
     lanes = _place_labels(seen, time)
     used = 1 + max((lane for _, lane, _ in lanes), default=-1)
     top = 8 + LANE * (used + (1 if incident else 0))
     strips: list[str] = []
     y = top
-    for core in involved(shown, large):
-        strips += _draw_strip(
-            f"core {core}", shown, rows, [shown.cores.index(core)], time, incident, y
-        )
+    chosen = involved(shown, large)
+    for core in chosen:
+        which = [shown.cores.index(core)]
+        strips += _draw_strip(f"core {core}", shown, rows, which, time, incident, y)
         y += STRIP + APART
     everyone = list(range(len(shown.cores)))
     strips += _draw_strip(f"mean of {len(everyone)}", shown, rows, everyone, time, incident, y)
     y += STRIP + APART + 8
-    band, height = _draw_band(shown, rows["busy"], involved(shown, large), time, y)
+    band, height = _draw_band(shown, rows["busy"], chosen, time, y)
     bottom = y + height
     parts = [
+        HATCH,
         *strips,
         *band,
         *_draw_hatches(shown, time, top, bottom),
         *_draw_window(incident, time, top, bottom),
         *_draw_marks(lanes, time, top, bottom),
         *_draw_axis(time, bottom),
+        *_draw_key(bottom + 44),
     ]
-    foot = bottom + 56
-    key = [*_draw_key(bottom + 44)]
-    desc = _describe(shown, rows, involved(shown, large), incident, seen)
-    return "\n".join(
-        (
-            (
-                f'<svg class="timeline" role="img" aria-labelledby="timeline-title timeline-text" '
-                f'viewBox="0 0 {WIDTH} {foot}" width="{WIDTH}" height="{foot}">'
-            ),
-            HATCH,
-            f'<title id="timeline-title">Each core, second by second, on {svg.safe(wording.clean(shown.host, 80))}</title>',
-            f'<desc id="timeline-text">{svg.safe(desc)}</desc>',
-            *parts,
-            *key,
-            "</svg>",
-        )
-    )
-
-
-def _rows(shown: signals.Cores) -> dict[str, list[list[float]]]:
-    """Return percent by mode, interval and core as plain lists; NaN where it is not known."""
-    return {mode: shown.values[mode].tolist() for mode in ("busy", "kernel")}
+    desc = _describe(shown, rows, chosen, incident, seen)
+    title = f"Each core, second by second, on {wording.clean(shown.host, 80)}"
+    return pictures.frame("timeline", title, desc, (WIDTH, bottom + 56), parts)
 
 
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+    return statistics.fmean(known) if known else math.nan
 
 
 def _spans(shown: signals.Cores) -> list[tuple[int, int]]:
@@ -114,10 +91,7 @@ def _spans(shown: signals.Cores) -> list[tuple[int, int]]:
 
 
 def _mean_in_window(
-    shown: signals.Cores,
-    values: list[list[float]],
-    which: Sequence[int],
-    incident: Window | None,
+    shown: signals.Cores, values: list[list[float]], which: Sequence[int], incident: Window | None
 ) -> float:
     """Return the mean of these cores over the intervals whose middle is in the incident window."""
     if incident is None:
@@ -155,8 +129,7 @@ def _draw_strip(
         yield f'<path class="{mode}" d="{"".join(path)}"/>'
     yield f'<path class="rule" d="M{LEFT} {y + STRIP / 2:g}H{right}M{LEFT} {y + STRIP}H{right}M{LEFT} {y}H{right}"/>'
     yield f'<text class="b e" x="{LEFT - 26}" y="{y + STRIP / 2 + 4:g}">{svg.safe(name)}</text>'
-    for percent in (0, 100):
-        down = STRIP if percent == 0 else 8
+    for percent, down in ((0, STRIP), (100, 8)):
         yield f'<text class="t e" x="{LEFT - 3}" y="{y + down}">{percent}</text>'
     busy, kernel = (
         _mean_in_window(shown, rows[mode], which, incident) for mode in ("busy", "kernel")
@@ -184,8 +157,7 @@ def _draw_band(
         start = 0
         levels = [_level(busy[n][number]) for n in range(len(spans))]
         for n in range(1, len(spans) + 1):
-            whole = n < len(spans) and levels[n] == levels[start] and spans[n][0] == spans[n - 1][1]
-            if whole:
+            if n < len(spans) and levels[n] == levels[start] and spans[n][0] == spans[n - 1][1]:
                 continue
             if levels[start] > 0:
                 left, wide = time.x(spans[start][0]), time.x(spans[n - 1][1])
@@ -206,7 +178,7 @@ def _draw_band(
             if middle >= free:
                 free = middle + 15
                 parts.append(
-                    f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_format_longest(shown, busy, number)}</text>'
+                    f'<text class="b" x="{right + 12}" y="{middle + 4:g}">core {core}, {_format_saturated(shown, busy, number)}</text>'
                 )
         elif number % every == 0:
             parts.append(f'<text class="t e" x="{LEFT - 12}" y="{middle + 4:g}">{core}</text>')
@@ -214,7 +186,7 @@ def _draw_band(
     return parts, height
 
 
-def _format_longest(shown: signals.Cores, busy: list[list[float]], number: int) -> str:
+def _format_saturated(shown: signals.Cores, busy: list[list[float]], number: int) -> str:
     """Return how long a core was saturated without a break."""
     best = run = 0
     for n, (begin, end) in enumerate(_spans(shown)):
@@ -224,9 +196,7 @@ def _format_longest(shown: signals.Cores, busy: list[list[float]], number: int) 
 
 
 def _level(percent: float) -> int:
-    if math.isnan(percent):
-        return 0
-    return min(LEVELS, max(0, math.ceil(percent / 100 * LEVELS)))
+    return 0 if math.isnan(percent) else min(LEVELS, max(0, math.ceil(percent / 100 * LEVELS)))
 
 
 def _draw_hatches(shown: signals.Cores, time: _Time, top: int, bottom: int) -> Iterator[str]:
@@ -252,27 +222,15 @@ def _place_labels(
     marks: Sequence[Event], time: _Time
 ) -> list[tuple[Event, int, tuple[float, str]]]:
     """Place the labels: lane (-1: no room) and left end; the most severe choose first."""
-    order = list(SYMBOLS)
+    order = dict(zip(layout.SYMBOLS, range(3), strict=True))
     taken: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
     placed = []
-    for event in sorted(
-        marks,
-        key=lambda event: (
-            order.index(event.severity) if event.severity in order else 3,
-            event.time_us,
-        ),
-    ):
+    for event in sorted(marks, key=lambda event: (order.get(event.severity, 3), event.time_us)):
         core = f" core {event.core}" if event.core >= 0 else ""
-        label = f"{SYMBOLS.get(event.severity, '●')} {wording.clock(event.time_us, '%H:%M:%S')} {svg.fit(wording.clean(event.kind, 60), 40)}{core}"
+        label = f"{layout.SYMBOLS.get(event.severity, '●')} {wording.clock(event.time_us, '%H:%M:%S')} {svg.fit(wording.clean(event.kind, 60), 40)}{core}"
         wide = len(label) * BOLD
         left = min(time.x(event.time_us) - 5, WIDTH - 4 - wide)
-        free = next(
-            (n for n, lane in enumerate(taken) if all(left > b + 8 or left + wide < a - 8 for a, b in lane)),
-            -1,
-        )  # fmt: skip
-        if free >= 0:
-            taken[free].append((left, left + wide))
-        placed.append((event, free, (left, label)))
+        placed.append((event, layout.find_lane(taken, left, wide), (left, label)))
     return placed
 
 
@@ -283,7 +241,7 @@ def _draw_marks(
     for event, lane, (left, label) in lanes:
         x = time.x(event.time_us)
         tip = svg.safe(f"{wording.clean(event.kind, 80)}: {wording.clean(event.text)}")
-        severity = event.severity if event.severity in SYMBOLS else "info"
+        severity = event.severity if event.severity in layout.SYMBOLS else "info"
         y = LANE * (lane + 1) if lane >= 0 else top
         yield (
             f'<g class="mark {severity}"><title>{tip}</title>'

@@ -1,0 +1,29 @@
+"""Which process wrote a file: a PID is reused, but not with the same start time and boot."""
+
+from __future__ import annotations
+
+import pathlib
+
+
+def read_start(pid: int) -> str:
+    """Return the start time in ticks since boot; '' where the process is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def read_boot() -> str:
+    try:
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def read_identity(pid: int) -> dict[str, str]:
+    """Return `started` and `boot`, as files store them."""
+    return {"started": read_start(pid), "boot": read_boot()}
+
+
+def is_running(pid: int, started: str, boot: str) -> bool:
+    return bool(started) and boot == read_boot() and read_start(pid) == started
