@@ -129,7 +129,7 @@ def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
         if not math.isfinite(value) or (name == "seconds" and value < INSTANT_S):
             continue
         if number := known.numbers.get(name):
-            yield number.form.format(value=value, percent=percent(value))
+            yield number.format.format(value=value, percent=percent(value))
         else:
             yield f"{clean(name, 60).replace('_', ' ')} {value:,.4g}"
 
