@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from overnight import app, errors, rehearsals
+from overnight import app, errors, load, rehearsals
 from overnight.app import home as homes
 from overnight.app import rehearsal_host, scoreboard
 from overnight.model import stop_signals, times
@@ -101,7 +101,7 @@ def rehearse(
     with (
         stop_signals.interrupt_on_signals(),
         rehearsal_host.alone(),
-        rehearsal_host.away_from(plan.core),
+        load.keep_off((plan.core,)),
     ):
         began = time.monotonic()
         before = rehearsal_host.take_inventory()
