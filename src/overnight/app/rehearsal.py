@@ -142,6 +142,7 @@ class _Run:
         self._rehearsal, self._plan, self._journal = rehearsal, plan, run_journal
         self._on_progress = on_progress
         self.home = home / "rehearsals" / f"{rehearsal.name}-{seed}-{run_journal.run}"
+        self.report = self.home / "report.html"
         self.stage = rehearsals.Stage(
             seed=seed,
             core=plan.core,
@@ -163,7 +164,7 @@ class _Run:
         self._truth: Truth | None = None
         self._diagnosis: diagnose.Diagnosis | None = None
         self._took: float | None = None
-        self._report: pathlib.Path | None = None
+
         self._problems: list[str] = []
         self._disturbances: list[str] = []
 
@@ -295,8 +296,7 @@ class _Run:
         if event is not None:
             self._took = time.time() - event.time_us / times.SECOND_US
         self._diagnosis = diagnose.add_material(verdict, case)
-        self._report = self.home / "report.html"
-        with self._report.open("wb") as file:
+        with self.report.open("wb") as file:
             self._diagnosis.write("html", file)
         with (self.home / "verdict.json").open("wb") as file:
             self._diagnosis.write("json", file)
@@ -345,7 +345,7 @@ class _Run:
             leftovers=left,
             others=tuple(others),
             home=self.home,
-            report=self._report,
+            report=self.report,
             material=self._diagnosis.material,
         )
 
