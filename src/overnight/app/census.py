@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import operator
 import pathlib
 import platform
 import statistics
@@ -171,22 +172,21 @@ def rank_creators(
     before: sources.Rows, after: sources.Rows, seconds: float, grown: int
 ) -> tuple[Creator, ...]:
     """Rank cgroups by children removed between two readings of the counters."""
+    changes = {
+        path: tuple(map(operator.sub, row, before.get(path, (0,) * len(row))))
+        for path, row in after.items()
+        if path != cgroupchurn.UNWATCHED
+    }
+    deaths = sum(died for _, died, _, _ in changes.values())
+    possible = max(deaths, grown) if grown > 0 and deaths else None
     creators = []
-    changes = {}
-    for path, row in after.items():
-        if path == cgroupchurn.UNWATCHED:
-            continue
-        then = before.get(path, (0,) * len(row))
-        changes[path] = tuple(now - was for now, was in zip(row, then, strict=True))
-    deaths = sum(change[1] for change in changes.values())
     for path, (born, died, short, _) in changes.items():
-        if born <= 0 and died <= 0:
-            continue
-        explains = min(1.0, died / max(deaths, grown)) if grown > 0 and deaths else None
-        hourly = 3600 / seconds
-        creators.append(
-            Creator(path, processes.unit_of(path), born * hourly, died * hourly, short, explains)
-        )
+        if born > 0 or died > 0:
+            births, removals = born * 3600 / seconds, died * 3600 / seconds
+            explains = min(1.0, died / possible) if possible else None
+            creators.append(
+                Creator(path, processes.unit_of(path), births, removals, short, explains)
+            )
     creators.sort(key=lambda c: (-c.deaths_per_hour, -c.births_per_hour, c.cgroup))
     return tuple(creators[:MAX_CREATORS])
 

@@ -40,10 +40,9 @@ def _worst_events(samples: windows.Samples) -> list[Event]:
     window = samples.window
     ring = rings.Reader(samples.reader.catalogue.home)
     events = ring.events(window.begin_us, window.end_us, samples.hosts)
-    ranked = [(Severity.of(event.severity).rank, event) for event in events]
-    serious = [(rank, event) for rank, event in ranked if rank]
-    serious.sort(key=lambda ranked: (-ranked[0], ranked[1].time_us))
-    return [event for _, event in serious[:MAX_EVENTS]]
+    serious = [event for event in events if Severity.of(event.severity).rank]
+    serious.sort(key=lambda event: (-Severity.of(event.severity).rank, event.time_us))
+    return serious[:MAX_EVENTS]
 
 
 def make_page(

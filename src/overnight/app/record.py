@@ -61,44 +61,39 @@ class CoreWatch:
         self._first: dict[int, cpu.CpuTimes] = {}
         self._last: dict[int, cpu.CpuTimes] = {}
         self._peak: dict[int, tuple[float, float]] = {}
-        self._strip: dict[int, collections.deque[float]] = {}
+        self._strip: dict[int, collections.deque[float]] = collections.defaultdict(
+            lambda: collections.deque(maxlen=STRIP_SECONDS)
+        )
 
     def update(self, cores: tuple[cpu.CpuTimes, ...]) -> tuple[int, float]:
         """Add a reading; return the busiest core since the last one and its percent."""
         busiest = (-1, 0.0)
         for now in cores:
-            self._first.setdefault(now.core, now)
             before = self._last.get(now.core)
-            # Two readings within a clock tick say nothing.
-            if before is not None and now.total - before.total > 0.05:
-                total = now.total - before.total
-                busy = 100 * (now.busy - before.busy) / total
-                kernel = 100 * (now.kernel - before.kernel) / total
-                peak = self._peak.get(now.core, (0.0, 0.0))
-                self._peak[now.core] = (max(peak[0], busy), max(peak[1], kernel))
-                self._strip.setdefault(now.core, collections.deque(maxlen=STRIP_SECONDS)).append(
-                    busy
-                )
-                busiest = max(busiest, (now.core, busy), key=lambda core: core[1])
-            elif before is not None:
+            if before is None:
+                self._first[now.core] = self._last[now.core] = now
                 continue
+            total = now.total - before.total
+            if total <= 0.05:  # two readings within a clock tick say nothing
+                continue
+            busy = 100 * (now.busy - before.busy) / total
+            kernel = 100 * (now.kernel - before.kernel) / total
+            busy_peak, kernel_peak = self._peak.get(now.core, (0.0, 0.0))
+            self._peak[now.core] = (max(busy_peak, busy), max(kernel_peak, kernel))
+            self._strip[now.core].append(busy)
             self._last[now.core] = now
+            busiest = max(busiest, (now.core, busy), key=lambda core: core[1])
         return busiest
 
     def summary(self) -> tuple[CoreSummary, ...]:
         """Summarize every core that was read twice."""
         summaries = []
-        for core, peak in sorted(self._peak.items()):
+        for core, (busy_peak, kernel_peak) in sorted(self._peak.items()):
             whole = self._last[core].total - self._first[core].total
-            used = self._last[core].busy - self._first[core].busy
+            mean = 100 * (self._last[core].busy - self._first[core].busy) / whole
+            strip = tuple(round(value, 1) for value in self._strip[core])
             summaries.append(
-                CoreSummary(
-                    core=core,
-                    busy_mean=round(100 * used / whole, 1) if whole else 0.0,
-                    busy_peak=round(peak[0], 1),
-                    kernel_peak=round(peak[1], 1),
-                    busy=tuple(round(value, 1) for value in self._strip[core]),
-                )
+                CoreSummary(core, round(mean, 1), round(busy_peak, 1), round(kernel_peak, 1), strip)
             )
         return tuple(summaries)
 

@@ -52,9 +52,8 @@ class Progress:
 
 def discover() -> tuple[rehearsals.Rehearsal, ...]:
     """Return every rehearsal: REHEARSALS of all modules."""
-    known: list[rehearsals.Rehearsal] = []
-    for module in app.discover(rehearsals):
-        known += getattr(module, "REHEARSALS", ())
+    modules = app.discover(rehearsals)
+    known = [known for module in modules for known in getattr(module, "REHEARSALS", ())]
     return tuple(sorted(known, key=lambda rehearsal: rehearsal.name))
 
 
@@ -170,9 +169,8 @@ class _Run:
 
     def play(self) -> None:
         self.home.mkdir(parents=True, mode=0o700)
-        (self.home / rehearsal_host.MARKER).write_text(
-            json.dumps({"run": self._journal.run}) + "\n"
-        )
+        marker = self.home / rehearsal_host.MARKER
+        marker.write_text(json.dumps({"run": self._journal.run}) + "\n")
         self._journal.write("folder", self.stage.folder)
         self.stage.folder.mkdir()
         self._on_progress(Progress("prepare"))

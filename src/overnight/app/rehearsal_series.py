@@ -94,13 +94,9 @@ def _recorded(known: rehearsals.Rehearsal) -> pathlib.Path | None:
 def plan(request: Request) -> tuple[Run, ...]:
     """Return the runs of a request, each with its seed; raises UsageError."""
     if request.scenario:
-        chosen: tuple[rehearsals.Rehearsal, ...] = (rehearsal.find(request.scenario),)
+        chosen = [rehearsal.find(request.scenario)]
     else:
-        chosen = tuple(
-            known
-            for known in rehearsal.discover()
-            if not request.replay or _recorded(known) is not None
-        )
+        chosen = [each for each in rehearsal.discover() if not request.replay or _recorded(each)]
     first = secrets.randbelow(SEEDS) if request.seed is None else request.seed
     runs = tuple(Run(known, first + number) for number in range(request.repeat) for known in chosen)
     if request.bundle is not None:

@@ -193,8 +193,7 @@ def main(arguments: list[str]) -> None:
                 reported.add(problem)
                 sys.stderr.write(problem + "\n")
                 sys.stderr.flush()
-    # The CPU time, for the parent process.
-    sys.stdout.write(f"{time.process_time():.3f}\n")
+    sys.stdout.write(f"{time.process_time():.3f}\n")  # for the parent
 
 
 if __name__ == "__main__":

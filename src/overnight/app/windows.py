@@ -106,13 +106,10 @@ def resolve_window(extent: Window, begin: str, end: str) -> Window:
     """Return the window between two texts; an empty one means the begin or end of `extent`."""
     window = parse_window(begin, end, extent, extent.begin_us)
     if window.end_us <= extent.begin_us or window.begin_us >= extent.end_us:
-        first, last, recorded_first, recorded_last = (
-            times.format_instant(us)
-            for us in (window.begin_us, window.end_us, extent.begin_us, extent.end_us)
-        )
+        show = times.format_instant
         raise errors.CannotError(
-            f"nothing was recorded between {first} and {last}",
-            why=f"the recording covers {recorded_first} to {recorded_last}",
+            f"nothing was recorded between {show(window.begin_us)} and {show(window.end_us)}",
+            why=f"the recording covers {show(extent.begin_us)} to {show(extent.end_us)}",
             todo="choose -b and -e within the recording",
         )
     return window

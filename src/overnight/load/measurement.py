@@ -71,7 +71,6 @@ class Meter:
         self._last = self._read_totals()
 
     def second(self, *, warm: bool) -> Second:
-        """Return what happened since the last call."""
         before, now = self._last, self._read_totals()
         self._last = now
         lasted = max(now.time - before.time, 1e-6)

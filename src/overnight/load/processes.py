@@ -89,10 +89,6 @@ class Workers:
         os.set_blocking(process.stdout.fileno(), False)
         self._processes.append(process)
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        return tuple(process.pid for process in self._processes)
-
     def all_pids(self) -> Iterator[int]:
         """Yield running workers, and the descendants of those with `Job.tree`."""
         for job, process in zip(self.jobs, self._processes, strict=True):

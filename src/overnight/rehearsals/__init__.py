@@ -19,8 +19,6 @@ from overnight.model.truth import FOUND, Expected, Truth, forbidden
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["Rehearsal", "Stage", "starved"]
-
 
 @dataclasses.dataclass
 class Stage:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from overnight import rehearsals
     from overnight.undo import journal
 
-__all__ = ["INSIDE", "REST", "SLICE", "Groups", "disk_folder", "zombie_bytes"]
-
 INSIDE = "/groups"  # where the machine sees them
 SLICE, REST = "system.slice", "init.scope"
 LIMIT = {1: "memory.limit_in_bytes", 2: "memory.max"}

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight import rehearsals
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "CrashLoopDecoy"]
-
 
 class CrashLoopDecoy:
     """The real-time hog, with a machine beside it."""

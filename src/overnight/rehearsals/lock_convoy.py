@@ -17,8 +17,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "LockConvoy", "main"]
-
 BLOCK = bytes(64 << 10)
 SHORTEST_SLEEP = 0.0003
 BYTES_PER_ROUND = 64

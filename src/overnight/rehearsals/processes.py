@@ -25,8 +25,6 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight import rehearsals
 
-__all__ = ["begin", "check", "end", "end_with_fault", "fork", "set_name", "start"]
-
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 LONGEST_SECONDS = 900
 MEMORY = 2 << 30

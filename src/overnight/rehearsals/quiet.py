@@ -9,8 +9,6 @@ from overnight.model.truth import CAUSES, NONE, Truth
 if TYPE_CHECKING:
     from overnight import rehearsals
 
-__all__ = ["REHEARSALS", "Quiet"]
-
 
 class Quiet:
     name = "quiet"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["LONGEST", "draw"]
-
 LONGEST = 15  # characters that the kernel keeps of a process name
 FIRST = ("amber", "basalt", "cedar", "delta", "ember", "flint", "garnet", "hazel", "indigo", "juniper", "kestrel", "lumen", "marble", "nimbus", "osprey", "pebble", "quartz", "raven", "saffron", "topaz")  # fmt: skip
 SECOND = ("agent", "relay", "probe", "sync", "gate", "meter", "node", "scout", "link", "shipd")

@@ -20,8 +20,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "Reclaim", "main"]
-
 MIB = 1 << 20
 FILE_TIMES = 3  # times the limit: two of three pages are not cached when read
 MADV_POPULATE_READ = 22

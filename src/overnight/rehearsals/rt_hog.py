@@ -21,8 +21,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "RealTimeHog", "become_realtime", "main"]
-
 THROTTLE = pathlib.Path("/proc/sys/kernel/sched_rt_runtime_us")
 # Root of the cpu controller: v2, and v1 by its usual names.
 ROOTS = tuple(

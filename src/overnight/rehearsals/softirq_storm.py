@@ -22,8 +22,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "Pace", "SoftirqStorm", "core_mask", "main"]
-
 FROM, TO = "198.51.100.1", "198.51.100.2"  # documentation addresses: never routed
 PORT = 5005
 TICK_SECONDS = 0.0005

@@ -20,8 +20,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight import rehearsals
 
-__all__ = ["Plan", "Status", "Victim", "plan"]
-
 READY_SECONDS = 20.0
 KEEPS_UP_MS = 200.0
 FIRST, SECOND = "192.0.2.1", "192.0.2.2"  # documentation addresses: never routed

@@ -9,8 +9,6 @@ import time
 from overnight.machines import network
 from overnight.rehearsals import processes, victim_worker
 
-__all__ = ["main"]
-
 TICK_SECONDS = 0.01
 
 

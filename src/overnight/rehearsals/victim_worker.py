@@ -20,8 +20,6 @@ from typing import Any
 from overnight.machines import network
 from overnight.rehearsals import processes
 
-__all__ = ["HEAD", "PORT", "lines", "main"]
-
 HEAD = struct.Struct("!QQ")  # number, time sent
 PORT = 5001
 SO_RCVBUFFORCE = 33

@@ -21,8 +21,6 @@ from overnight.rehearsals import cgroups, processes
 if TYPE_CHECKING:
     from overnight import rehearsals
 
-__all__ = ["Agents", "Cast", "InMachine", "OnHost", "main"]
-
 PROGRAMS = ("collector.py", "supervisor.py")
 INSIDE = pathlib.Path(__file__).parent / "machine_programs"
 MEMORY = pathlib.Path("/dev/shm")  # noqa: S108 - the task's state must be in memory; its name is random

@@ -21,8 +21,6 @@ from overnight.rehearsals import cgroups, processes, random_names, zombie_agent
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "Zombies"]
-
 MEGABYTE = 1 << 20
 FILE_BYTES = 256 * MEGABYTE  # per worker at least: far more than the slice's limit
 CACHE_BYTES = 32 * MEGABYTE  # page cache that fits into the slice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import platform
 
@@ -12,7 +13,8 @@ from overnight.sources import kernel, systemd
 from overnight.sources.image import presets, unit_states, unitfile, units
 from overnight.sources.image import tree as trees
 
-CONF = ("/usr/lib/systemd/system.conf.d", "/usr/local/lib/systemd/system.conf.d", "/run/systemd/system.conf.d", "/etc/systemd/system.conf.d")  # fmt: skip
+# The first of these has system.conf; of drop-ins with the same name, that of the first counts.
+MAIN = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 
 
 def examine(
@@ -86,20 +88,13 @@ def _running(
 def _manager_settings(tree: trees.Tree) -> unitfile.Settings:
     """Read system.conf and its drop-ins, which change the limits of every unit."""
     files: dict[str, str] = {}
-    for folder in CONF:
-        try:
-            names = tree.names(folder)
-        except OSError:
-            continue
-        files.update((name, f"{folder}/{name}") for name in names if name.endswith(".conf"))
-    main = next(
-        (path for path in ("/etc/systemd/system.conf", "/run/systemd/system.conf", "/usr/local/lib/systemd/system.conf", "/usr/lib/systemd/system.conf") if tree.exists(path)),
-        None,
-    )  # fmt: skip
+    for folder in reversed(MAIN):
+        with contextlib.suppress(OSError):
+            names = tree.names(f"{folder}/system.conf.d")
+            files |= {n: f"{folder}/system.conf.d/{n}" for n in names if n.endswith(".conf")}
+    main = [path for path in (f"{folder}/system.conf" for folder in MAIN) if tree.exists(path)][:1]
     assigned: list[unitfile.Setting] = []
-    for path in (*((main,) if main else ()), *(files[name] for name in sorted(files))):
-        try:
+    for path in (*main, *(files[name] for name in sorted(files))):
+        with contextlib.suppress(OSError):
             assigned += unitfile.parse_unit(tree.text(path), path)
-        except OSError:
-            continue
     return unitfile.Settings(assigned)

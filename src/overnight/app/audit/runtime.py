@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -21,20 +22,15 @@ def failing(scene: rules.Scene) -> Iterator[Finding]:
         properties = scene.running.get(unit.name)
         if properties is None or unit.kind not in ("service", "socket", "timer", "path", "mount"):
             continue
-        finding = (
-            _looping(scene, unit, properties)
-            or _failed(scene, unit, properties)
-            or _never(scene, unit, properties)
-        )
-        if finding is not None:
-            yield finding
+        findings = (check(scene, unit, properties) for check in (_looping, _failed, _never))
+        yield from itertools.islice(filter(None, findings), 1)
 
 
 def _looping(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) -> Finding | None:
     restarts = max(_number(properties, "NRestarts"), scene.journal.get(unit.name, 0))
     if restarts < RESTARTS and properties.get("SubState") != "auto-restart":
         return None
-    evidence = [_property(unit, properties, name) for name in ("NRestarts", "SubState", "Result")]
+    evidence = _shown(unit, properties, "NRestarts", "SubState", "Result")
     if logged := scene.journal.get(unit.name):
         evidence.append(Evidence("journal", 0, f"restart counter is at {logged}"))
     return Finding(
@@ -49,13 +45,10 @@ def _looping(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]
 
 
 def _failed(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) -> Finding | None:
-    if properties.get("ActiveState") != "failed" and properties.get("Result", "success") in (
-        "",
-        "success",
-    ):
+    state, result = properties.get("ActiveState"), properties.get("Result", "success")
+    if state == "active" or (state != "failed" and result in ("", "success")):
         return None
-    if properties.get("ActiveState") == "active":
-        return None
+    evidence = _shown(unit, properties, "ActiveState", "Result", "ExecMainStatus")
     return Finding(
         "failing",
         unit.name,
@@ -63,13 +56,7 @@ def _failed(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str])
         f"failed: {properties.get('Result', 'unknown')}",
         "it is enabled, so it fails at every boot",
         f"journalctl -u {unit.name} shows why; disable it if it is not needed",
-        (
-            *(
-                _property(unit, properties, name)
-                for name in ("ActiveState", "Result", "ExecMainStatus")
-            ),
-            *rules.enabled_by(scene, unit),
-        ),
+        (*evidence, *rules.enabled_by(scene, unit)),
     )
 
 
@@ -80,16 +67,14 @@ def _never(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) 
         return None
     if unit.links and not any(link.by.endswith(".target") for link in unit.links):
         return None  # pulled in by another unit, which may have no reason to start
-    if properties.get("ConditionResult") == "no" and _number(
-        properties, "ConditionTimestampMonotonic"
-    ):
+    tried = _number(properties, "ConditionTimestampMonotonic") > 0
+    if tried and properties.get("ConditionResult") == "no":
         return None  # its conditions do not hold here: skipped as intended
-    if (
-        properties.get("ActiveState") == "inactive"
-        and properties.get("Result") == "success"
-        and _ran(properties)
-    ):
-        return None  # a oneshot that is done
+    # A oneshot without RemainAfterExit goes from activating to inactive and is never "active".
+    done = {"ActiveState": "inactive", "SubState": "dead", "Result": "success"}
+    if tried and done.items() <= properties.items():
+        return None
+    evidence = _shown(unit, properties, "ActiveEnterTimestampMonotonic", "ActiveState", "SubState")
     return Finding(
         "never-active",
         unit.name,
@@ -97,23 +82,13 @@ def _never(scene: rules.Scene, unit: units.Unit, properties: Mapping[str, str]) 
         f"enabled, but not active once since boot {scene.uptime / 3600:.1f} h ago",
         "something keeps it from starting; once that is fixed, it starts on every host at the same time",
         f"systemctl status {unit.name} shows why; disable it if it is not needed",
-        (
-            *(_property(unit, properties, n) for n in ("ActiveEnterTimestampMonotonic", "ActiveState", "SubState")),
-            *rules.enabled_by(scene, unit),
-        ),
-    )  # fmt: skip
-
-
-def _ran(properties: Mapping[str, str]) -> bool:
-    # A oneshot without RemainAfterExit goes from activating to inactive and is never "active".
-    return (
-        properties.get("SubState") == "dead"
-        and _number(properties, "ConditionTimestampMonotonic") > 0
+        (*evidence, *rules.enabled_by(scene, unit)),
     )
 
 
-def _property(unit: units.Unit, properties: Mapping[str, str], name: str) -> Evidence:
-    return Evidence(f"systemctl show {unit.name}", 0, f"{name}={properties.get(name, '')}")
+def _shown(unit: units.Unit, properties: Mapping[str, str], *names: str) -> list[Evidence]:
+    command = f"systemctl show {unit.name}"
+    return [Evidence(command, 0, f"{name}={properties.get(name, '')}") for name in names]
 
 
 def _number(properties: Mapping[str, str], name: str) -> int:
