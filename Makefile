@@ -1,22 +1,23 @@
-# The two commands: `make demo` and `make test`. Each does all of its own set-up.
+# `make demo` and `make test` set up everything they need.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 BIN := .venv/bin
-# Where Node.js is, when set-up took it from PyPI; behind everything else.
+# Node.js, if set-up installed it from PyPI; last, so that another one takes precedence.
 export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 .PHONY: help demo test coverage test-long asan fuzz bench lint format setup clean
 
 help:
-	@echo "make demo       run overnight's main job on this machine"
-	@echo "make test       lint, types, imports and the whole test suite"
-	@echo "make test-long  the heavier proofs"
-	@echo "make coverage   the test suite, and which lines and branches it reaches"
-	@echo "make asan       the C code under AddressSanitizer"
-	@echo "make fuzz       damaged input without end, or for FUZZ_SECONDS (60) a reader"
-	@echo "make bench      measure, beside the peers"
-	@echo "make format     format and mend what ruff can"
-	@echo "make clean      remove what set-up and tests made"
+	@echo "make demo       cause a real incident here, diagnose it, and undo it"
+	@echo "make test       run linters, type and import checks, and the test suite"
+	@echo "make test-long  run the long tests"
+	@echo "make coverage   run the test suite and show line and branch coverage"
+	@echo "make asan       test the C code with AddressSanitizer and UBSan"
+	@echo "make fuzz       fuzz each reader for FUZZ_SECONDS (default 60)"
+	@echo "make bench      run the benchmarks, also of comparable tools"
+	@echo "make lint       run linters, type and import checks"
+	@echo "make format     format the code and apply the fixes of ruff"
+	@echo "make clean      remove the files of set-up and tests"
 
 demo:
 	@scripts/setup demo
@@ -31,19 +32,19 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Two phases: JOBS at a time what may run beside others, then what needs the machine to itself. The
-# second runs whatever the first says; each names its failures, and one is enough to fail.
+# Two phases: tests that can run in parallel (JOBS at a time), then tests that need the machine to themselves.
+# The second phase runs even if the first fails.
 JOBS ?= 2
 TOGETHER := -m "not long and not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 ALONE := -m "not long and alone"
 
 test: lint
 	@failed=0; \
-	echo "== tests that run beside each other"; $(BIN)/pytest $(TOGETHER) || failed=1; \
+	echo "== tests that run in parallel"; $(BIN)/pytest $(TOGETHER) || failed=1; \
 	echo "== tests that need the machine to themselves"; $(BIN)/pytest $(ALONE) || failed=1; \
 	exit $$failed
 
-# By itself: tracing every branch doubles the time of what is pure Python.
+# Separate, because tracing every branch doubles the time of pure Python code.
 coverage: setup
 	@failed=0; \
 	$(BIN)/pytest $(TOGETHER) --cov --cov-report= || failed=1; \

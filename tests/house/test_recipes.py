@@ -27,7 +27,7 @@ TITLES = [
 
 
 def discovered_packages() -> set[str]:
-    """Find the packages that are passed to `app.discover` or to `pkgutil.iter_modules`."""
+    """Find the packages that are passed to a discover function or to `pkgutil.iter_modules`."""
     packages = set()
     for path in SOURCE.rglob("*.py"):
         text = path.read_text()
@@ -42,7 +42,7 @@ def discovered_packages() -> set[str]:
                 name = path.parent.name if name == "__path__" else ""
             elif call == "app.discover" and name == "sys.modules[__name__]":
                 name = path.parent.name
-            elif call not in ("pkgutil.iter_modules", "app.discover"):
+            elif call not in ("pkgutil.iter_modules", "app.discover", "_discover"):
                 name = ""
             packages |= {name} - {""}
     return packages

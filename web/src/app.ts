@@ -1,4 +1,4 @@
-/** The viewer: holds what the reader chose, asks the model, and has the views show the answer. */
+/** The viewer: holds the choices of the reader, queries the model, and updates the views. */
 import { DamagedNight, type Night, type Overview, type UserKind } from "./data/night";
 import { answer, TOP, type Answer } from "./model/analysis";
 import type { Measure } from "./model/compare";
@@ -27,11 +27,11 @@ export interface Choices {
   rootsBelow: boolean;
   callers: boolean;
   idle: boolean;
-  /** What functions are ranked by. */
+  /** Ranking of functions. */
   ranking: Measure;
-  /** Whose table stands below: functions, or who ran. */
+  /** The table: functions, processes, threads or units. */
   top: UserKind;
-  /** Rows of a table; null for the usual. */
+  /** Rows of a table; null: the default. */
   most: number | null;
 }
 
@@ -80,7 +80,7 @@ export class App {
     this.map.draw(this.mapState());
   }
 
-  /** The rows have been read: selections and searches work from now on. */
+  /** Called when the rows are read: from now on selections and searches work. */
   complete(night: Night): void {
     this.night = night;
     this.masks = masks(night, NO_FILTER);
@@ -90,7 +90,7 @@ export class App {
     this.redraw();
   }
 
-  /** Asks small questions whose answers nobody sees: the first selection is as quick as the tenth. */
+  /** Runs a few queries and discards the answers, so that the first selection is as fast as later ones. */
   private warm(night: Night): void {
     const middle = Math.floor(night.rowTime.length / 2);
     const at = rowTimeUs(night, middle);
@@ -106,7 +106,7 @@ export class App {
     this.analyse();
   }
 
-  /** Compares with a baseline: the same cores at another time, unless it names its own. */
+  /** Compares with a baseline; it has the cores of the selection unless it names its own. */
   compare(window: Window): void {
     this.baseline = { ...window, cores: window.cores ?? this.selection?.cores ?? null };
     this.analyse();
@@ -116,11 +116,11 @@ export class App {
     if (!this.night) return;
     this.masks = masks(this.night, filter);
     this.repaint();
-    this.saySearch();
+    this.showMatches();
     this.analyse();
   }
 
-  /** Paints what matches, on heatmap and flame graph; an empty pattern paints nothing. */
+  /** Highlights matches on heatmap and flame graph; an empty pattern clears them. */
   async search(pattern: string): Promise<void> {
     const says = byId("search-says");
     const field = byId("search");
@@ -149,7 +149,7 @@ export class App {
     }
     this.repaint();
     this.showFlame();
-    this.saySearch();
+    this.showMatches();
   }
 
   look(view: Span): void {
@@ -164,7 +164,7 @@ export class App {
     else if ("top" in change) this.showAnswer();
     else if ("rootsBelow" in change) this.showFlame();
     this.redraw();
-    this.saySearch();
+    this.showMatches();
   }
 
   mapState(): MapState {
@@ -175,7 +175,7 @@ export class App {
     };
   }
 
-  /** Selects and brings into sight. */
+  /** Selects a window and scrolls it into view. */
   private go(window: Window): void {
     this.view = showing(this.overview.header, this.view, window);
     this.select(window);
@@ -194,7 +194,7 @@ export class App {
     this.map.draw(this.mapState());
   }
 
-  private saySearch(): void {
+  private showMatches(): void {
     const says = byId("search-says");
     if (says.classList.contains("bad")) return;
     if (!this.paint || (this.choices.mode === "subsecond" && !this.matches)) {
@@ -266,7 +266,7 @@ export class App {
     byId("tables").replaceChildren(...tables);
   }
 
-  /** As if the name had been typed into the field. */
+  /** Enters a name into a filter field. */
   private filterBy(field: string, name: string): void {
     const input = byId<HTMLInputElement>(field);
     input.value = name;
@@ -303,10 +303,10 @@ export class App {
   }
 }
 
-/** Says on the page what went wrong, in words of the person who opened it. */
+/** Shows an error on the page. */
 export function showProblem(error: unknown): void {
   byId("viewer").hidden = true;
   const message = byId("message");
   message.hidden = false;
-  message.textContent = error instanceof DamagedNight ? error.message : `This file could not be shown: ${String(error)}`;
+  message.textContent = error instanceof DamagedNight ? error.message : `Cannot show this file: ${String(error)}`;
 }

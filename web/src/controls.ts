@@ -1,12 +1,12 @@
-/** Joins the page's buttons, fields and keys to the viewer. */
+/** Connects the page's buttons, fields and keys to the viewer. */
 import type { App } from "./app";
 import type { Night, Opening } from "./data/night";
 import { parseCores, slashed } from "./model/filter";
 import { panned, zoomed } from "./model/plot";
 import { byId, make, radios } from "./views/elements";
 
-const MOST_SUGGESTED = 400;
-const LONGEST_SUGGESTED = 120;
+const MAX_SUGGESTED = 400;
+const MAX_LENGTH_SUGGESTED = 120;
 const PAUSE_MS = 140;
 
 function afterPause(act: () => void): () => void {
@@ -82,11 +82,11 @@ function joinFields(app: App): () => void {
     const cores = byId<HTMLInputElement>("cores");
     const bad = parseCores(cores.value) === null;
     cores.setAttribute("aria-invalid", String(bad));
-    cores.title = bad ? "Write cores as 0-7, 12" : "";
+    cores.title = bad ? "Invalid core list; for example: 0-7, 12" : "";
     for (const id of ["process", "thread", "unit"]) {
       const odd = /^\/.*\/$/.test(value(id)) && value(id) !== "//" && slashed(value(id)) === null;
       byId(id).setAttribute("aria-invalid", String(odd));
-      byId(id).title = odd ? "Not a regular expression here" : "A name, a part of one, or a regular expression as in /^kube|dd$/";
+      byId(id).title = odd ? "Invalid regular expression" : "Name, part of a name, or regular expression between slashes: /^kube|dd$/";
     }
     app.filter({ process: value("process"), thread: value("thread"), unit: value("unit"), cores: bad ? "" : cores.value });
   };
@@ -94,7 +94,7 @@ function joinFields(app: App): () => void {
   return filter;
 }
 
-/** Shows what the page is to be opened on: fields, choices, windows. Needs a night that is complete. */
+/** Applies the settings that the page opens with: fields, choices, windows. Needs the complete data. */
 export function open(app: App, opening: Opening, filter: () => void): void {
   const set = (id: string, text: string) => (byId<HTMLInputElement>(id).value = text);
   const pattern = (text: string) => (text === "" ? "" : `/${text}/`);
@@ -121,14 +121,14 @@ export function open(app: App, opening: Opening, filter: () => void): void {
   if (opening.window && opening.baseline) app.compare(all(opening.baseline));
 }
 
-/** Offers the names of the night in the filter fields. */
+/** Fills the suggestions of the filter fields. */
 export function suggest(night: Night): void {
   const { strings } = night.header;
   const lists: [string, Uint32Array][] = [["processes", night.taskProcess], ["threads", night.taskThread], ["units", night.taskUnit]];
   for (const [id, ids] of lists) {
-    const names = [...new Set(ids)].map((name) => strings[name] as string).filter((name) => name !== "" && name.length <= LONGEST_SUGGESTED);
+    const names = [...new Set(ids)].map((name) => strings[name] as string).filter((name) => name !== "" && name.length <= MAX_LENGTH_SUGGESTED);
     names.sort();
-    const options = names.slice(0, MOST_SUGGESTED).map((name) => {
+    const options = names.slice(0, MAX_SUGGESTED).map((name) => {
       const option = make("option");
       option.value = name;
       return option;
@@ -137,7 +137,7 @@ export function suggest(night: Night): void {
   }
 }
 
-/** Gives what applies the filter fields as they are. */
+/** Connects everything; returns a function that applies the filter fields. */
 export function join(app: App): () => void {
   joinView(app);
   joinChoices(app);

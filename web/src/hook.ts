@@ -1,4 +1,4 @@
-/** What tests may drive and ask: `window.overnight`. */
+/** The interface for tests: `window.overnight`. */
 import type { App } from "./app";
 import type { Window } from "./model/window";
 
@@ -9,7 +9,7 @@ export interface State {
   idleHidden: number;
   rows: number;
   nodes: number;
-  /** Names of the functions in the flame tree, those with most samples first. */
+  /** Names of the functions in the flame tree, by samples, descending. */
   functions: string[];
   top: { name: string; self: number; total: number }[];
   differences: { name: string; difference: number; low: number; high: number }[];
@@ -34,7 +34,7 @@ declare global {
   }
 }
 
-const MOST_NAMES = 1000;
+const MAX_NAMES = 1000;
 
 function stateOf(app: App): State {
   const { night, answer, map } = app;
@@ -46,7 +46,7 @@ function stateOf(app: App): State {
       if (label < answer.tree.frames) totals.set(label, (totals.get(label) ?? 0) + (answer.tree.total[node] as number));
     }
   }
-  const ranked = [...totals].sort((a, b) => b[1] - a[1]).slice(0, MOST_NAMES);
+  const ranked = [...totals].sort((a, b) => b[1] - a[1]).slice(0, MAX_NAMES);
   return {
     selection: app.selection,
     baseline: app.baseline,
@@ -71,7 +71,7 @@ export function hookOf(started: Promise<App | null>): Hook {
     app = opened;
   });
   const opened = (): App => {
-    if (!app) throw new Error("There is no night to look at: await overnight.ready first");
+    if (!app) throw new Error("no data is loaded: await overnight.ready first");
     return app;
   };
   return {

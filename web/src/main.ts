@@ -1,4 +1,4 @@
-/** Opens the night in this page: the heatmap as soon as it can be drawn, then everything else. */
+/** Opens the data in this page: draws the heatmap as soon as possible, then reads the rest. */
 import { App, showProblem } from "./app";
 import { join, open, suggest } from "./controls";
 import { readPage } from "./data/page";
@@ -18,7 +18,7 @@ async function start(): Promise<App | null> {
     });
     if (!night) {
       byId("message").hidden = false;
-      byId("message").textContent = "This page holds no night yet. Make one with overnight, for example: overnight heatmap -O html";
+      byId("message").textContent = "This page has no data. Create a page with data: overnight heatmap -O html -o night.html";
       return null;
     }
     const opened = app as App | null;

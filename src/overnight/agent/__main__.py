@@ -7,68 +7,54 @@ prints a summary as one JSON document on standard output.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import signal
 import sys
 import threading
 
-from overnight import errors, sources
+from overnight import errors
 from overnight.agent import flight_recorder
 from overnight.model.stop_signals import stop_on_signals
-
-__all__ = ["main"]
 
 PR_SET_PDEATHSIG = 1
 
 
 def _arguments(words: list[str] | None) -> flight_recorder.FlightOptions:
-    parser = argparse.ArgumentParser(prog="python -m overnight.agent", description=__doc__)
+    # An option that is not given is left out: FlightOptions has the defaults.
+    parser = argparse.ArgumentParser(
+        prog="python -m overnight.agent", description=__doc__, argument_default=argparse.SUPPRESS
+    )
     add = parser.add_argument
     add("--home", type=pathlib.Path, required=True, help="data home")
-    add(
-        "--for",
-        dest="seconds",
-        type=float,
-        default=0.0,
-        help="seconds to record; 0 is until stopped",
-    )
-    add("--budget", type=int, default=1 << 30, help="size limit of the ring in bytes")
-    add("--age", type=float, default=30 * flight_recorder.DAY, help="seconds that data is kept")
-    add("--root", type=pathlib.Path, default=sources.ROOT, help="root folder of the host to read")
+    add("--for", dest="seconds", type=float, help="seconds to record; 0 is until stopped")
+    add("--budget", dest="budget_bytes", type=int, help="size limit of the ring in bytes")
+    add("--age", dest="age_seconds", type=float, help="seconds that data is kept")
+    add("--root", type=pathlib.Path, help="root folder of the host to read")
     add(
         "--rules",
         type=pathlib.Path,
         action="append",
-        default=[],
         help="folder of kernel-log rules (repeatable)",
     )
-    add("--metrics", default="", help="serve OpenMetrics on [ADDRESS:]PORT")
-    add("--cloud-labels", action="store_true", help="read labels from the cloud metadata service")
+    add("--metrics", type=flight_recorder.parse_address, help="serve OpenMetrics on [ADDRESS:]PORT")
+    add("--cloud-labels", dest="cloud", action="store_true", help="ask the cloud metadata service")
     add(
         "--every",
+        type=flight_recorder.parse_every,
         action="append",
-        default=[],
         metavar="SIGNAL=SECONDS",
         help="poll interval of a signal (repeatable)",
     )
     add("--with-parent", action="store_true", help="stop when the parent process ends")
-    add("--events", action="store_true", help="print events as JSON lines")
-    given = parser.parse_args(words)
-    if given.with_parent:
+    add("--events", dest="lines", action="store_true", help="print events as JSON lines")
+    given = vars(parser.parse_args(words))
+    if given.pop("with_parent", False):
         _end_with_parent()
-    return flight_recorder.FlightOptions(
-        home=given.home,
-        seconds=given.seconds,
-        budget_bytes=given.budget,
-        age_seconds=given.age,
-        root=given.root,
-        rules=tuple(given.rules),
-        metrics=flight_recorder.parse_address(given.metrics) if given.metrics else None,
-        lines=given.events,
-        cloud=given.cloud_labels,
-        every=dict(map(flight_recorder.parse_every, given.every)),
-    )
+    given["rules"] = tuple(given.get("rules", ()))
+    given["every"] = dict(given.get("every", ()))
+    return flight_recorder.FlightOptions(**given)
 
 
 def _end_with_parent() -> None:
@@ -92,7 +78,7 @@ def main(words: list[str] | None = None) -> int:
         sys.stderr.write(f"error: {error.what}\nwhy:   {error.why}\ndo:    {error.todo}\n")
         return error.exit_code
     if not sys.stdout.closed:
-        sys.stdout.write(json.dumps(summary.as_json()) + "\n")
+        sys.stdout.write(json.dumps(dataclasses.asdict(summary)) + "\n")
     return 0
 
 

@@ -10,20 +10,6 @@ import enum
 
 from overnight.sources import perf
 
-__all__ = [
-    "Action",
-    "Mode",
-    "Note",
-    "Observation",
-    "Policy",
-    "Start",
-    "State",
-    "Stop",
-    "Switch",
-    "decide",
-    "started",
-]
-
 CLOCK_STEP_NS = 50_000_000
 FIRST_RETRY, LAST_RETRY = 0.5, 30.0
 HEALTHY_SECONDS = 60.0
@@ -68,29 +54,13 @@ class Observation:
     failed: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Start:
-    """Start the recorder, then call `started` with the result."""
+class Command(enum.Enum):
+    START = enum.auto()  # then call `started` with the result
+    STOP = enum.auto()
+    SWITCH = enum.auto()  # begin a new segment
 
 
-@dataclasses.dataclass(frozen=True)
-class Stop:
-    """Stop the recorder."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Switch:
-    """Begin a new segment."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Note:
-    """Write into the journal of gaps."""
-
-    gap: perf.Gap
-
-
-Action = Start | Stop | Switch | Note
+Action = Command | perf.Gap  # a gap is written into the journal
 
 
 def retry_delay(failures: int) -> float:
@@ -98,10 +68,10 @@ def retry_delay(failures: int) -> float:
     return min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 16))
 
 
-def _open_gap(state: State, mode: Mode, begin_ns: int, why: str) -> tuple[State, Note]:
-    """Note an open gap at once, in case the process is killed during it."""
+def _open_gap(state: State, mode: Mode, begin_ns: int, why: str) -> tuple[State, perf.Gap]:
+    """Return an open gap, to be written at once in case the process is killed during it."""
     changed = dataclasses.replace(state, mode=mode, since_ns=begin_ns, why=why)
-    return changed, Note(perf.Gap(begin_ns, begin_ns, why))
+    return changed, perf.Gap(begin_ns, begin_ns, why)
 
 
 def decide(state: State, seen: Observation, policy: Policy) -> tuple[State, tuple[Action, ...]]:
@@ -113,7 +83,7 @@ def decide(state: State, seen: Observation, policy: Policy) -> tuple[State, tupl
         # From the old clock to the new one: a gap in wall time, not in the samples.
         elapsed = seen.clock.monotonic_ns - state.clock.monotonic_ns
         why = f"the clock was set {step / 1e9:+.3f} s"
-        actions.append(Note(perf.Gap(state.clock.wall_ns + elapsed, seen.clock.wall_ns, why)))
+        actions.append(perf.Gap(state.clock.wall_ns + elapsed, seen.clock.wall_ns, why))
     previous = state.clock
     state = dataclasses.replace(state, clock=seen.clock)
     if state.mode is Mode.RECORDING:
@@ -124,41 +94,35 @@ def decide(state: State, seen: Observation, policy: Policy) -> tuple[State, tupl
                 state, failures=failures, retry_at=seen.now + retry_delay(failures)
             )
             # It ran at the observation before; it may have ended at any moment since.
-            state, note = _open_gap(state, Mode.FAILED, previous.wall_ns, seen.failed)
-            return state, (*actions, note)
+            state, gap = _open_gap(state, Mode.FAILED, previous.wall_ns, seen.failed)
+            return state, (*actions, gap)
         if seen.free_bytes < policy.floor_bytes:
-            state, note = _open_gap(state, Mode.PAUSED, seen.clock.wall_ns, NO_ROOM)
-            return state, (*actions, Stop(), note)
+            state, gap = _open_gap(state, Mode.PAUSED, seen.clock.wall_ns, NO_ROOM)
+            return state, (*actions, Command.STOP, gap)
         if stepped or seen.now - state.segment_began >= policy.segment_seconds:
-            actions.append(Switch())
+            actions.append(Command.SWITCH)
             state = dataclasses.replace(state, segment_began=seen.now)
         return state, tuple(actions)
     if state.mode is Mode.FAILED and seen.free_bytes < policy.floor_bytes:
         return dataclasses.replace(state, mode=Mode.PAUSED), tuple(actions)
     room = seen.free_bytes >= policy.floor_bytes * RESUME_FACTOR
-    if (state.mode is Mode.PAUSED and room) or (
-        state.mode is Mode.FAILED and seen.now >= state.retry_at
-    ):
-        actions.append(Start())
+    if room if state.mode is Mode.PAUSED else seen.now >= state.retry_at:
+        actions.append(Command.START)
     return state, tuple(actions)
 
 
-def started(state: State, now: float, clock: perf.Clock, failed: str = "") -> tuple[State, Note]:
-    """Return the state after a `Start`: the gap is closed, or stays open until the next try."""
+def started(
+    state: State, now: float, clock: perf.Clock, failed: str = ""
+) -> tuple[State, perf.Gap]:
+    """Return the state after a START, and its gap, which stays open if that failed."""
+    gap = perf.Gap(state.since_ns, clock.wall_ns, state.why)
     if failed:
         failures = state.failures + 1
-        tried = dataclasses.replace(
-            state, mode=Mode.FAILED, failures=failures, retry_at=now + retry_delay(failures)
-        )
-        return tried, Note(perf.Gap(state.since_ns, clock.wall_ns, state.why))
-    gap = perf.Gap(state.since_ns, clock.wall_ns, state.why)
-    running = dataclasses.replace(
-        state,
-        mode=Mode.RECORDING,
-        clock=clock,
-        segment_began=now,
-        started=now,
-        since_ns=0,
-        why="",
+        retry_at = now + retry_delay(failures)
+        return dataclasses.replace(
+            state, mode=Mode.FAILED, failures=failures, retry_at=retry_at
+        ), gap
+    state = dataclasses.replace(
+        state, mode=Mode.RECORDING, clock=clock, segment_began=now, started=now, since_ns=0, why=""
     )
-    return running, Note(gap)
+    return state, gap

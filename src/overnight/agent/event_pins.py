@@ -6,17 +6,16 @@ the least severe go first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from overnight.model.pins import Pin
+from overnight.model.pins import Pin, Pins
 from overnight.model.severity import Severity
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
-
-__all__ = ["EventPins"]
 
 BEFORE_US = 60 * SECOND_US
 AFTER_US = 30 * SECOND_US
@@ -25,16 +24,10 @@ MAX_PINS = 300
 
 
 class EventPins:
-    """Decides which windows to pin; `pin` and `unpin` do it."""
+    """Pins windows in each of `folders`: the spool is there only once something is profiled."""
 
-    def __init__(
-        self,
-        pin: Callable[[Pin], None],
-        unpin: Callable[[str], object],
-        max_pins: int = MAX_PINS,
-    ) -> None:
-        self._pin = pin
-        self._unpin = unpin
+    def __init__(self, folders: Callable[[], Iterable[Pins]], max_pins: int = MAX_PINS) -> None:
+        self._folders = folders
         self._max = max_pins
         self._kept: dict[str, tuple[int, int]] = {}
         self._ends: dict[str, int] = {}
@@ -51,9 +44,13 @@ class EventPins:
             return
         self._ends[event.id] = end_us
         why = f"{event.kind}: {event.text}"[:200]
-        self._pin(Pin(event.id, begin_us * 1000, end_us * 1000, why))
+        with contextlib.suppress(OSError):  # a full disk: nothing is rotated away there either
+            for folder in self._folders():
+                folder.pin(Pin(event.id, begin_us * 1000, end_us * 1000, why))
         self._kept[event.id] = (severity.rank, event.time_us)
         while len(self._kept) > self._max:
             least = min(self._kept, key=lambda pin_id: self._kept[pin_id])
             del self._kept[least], self._ends[least]
-            self._unpin(least)
+            with contextlib.suppress(OSError):
+                for folder in self._folders():
+                    folder.unpin(least)

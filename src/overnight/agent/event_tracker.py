@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from overnight.agent import watches
     from overnight.model import clock
 
-__all__ = ["EventTracker", "OpenEvent"]
-
 EMIT_AGAIN_NS = 5 * SECOND_NS
 MAX_OPEN = 1000
 MAX_FIELDS = 40

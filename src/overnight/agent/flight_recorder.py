@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import pathlib
 import platform
 import sys
@@ -13,19 +13,10 @@ from collections.abc import Mapping
 
 from overnight import errors, sources
 from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, usage
-from overnight.model.pins import Pin, Pins
+from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
 from overnight.store.ring import layout, reader, writer
-
-__all__ = [
-    "FlightOptions",
-    "FlightSummary",
-    "add_cloud_labels",
-    "parse_address",
-    "parse_every",
-    "run",
-]
 
 DAY = 86400.0
 ABSENT_US = 3_000_000
@@ -49,7 +40,7 @@ class FlightOptions:
 
 @dataclasses.dataclass(frozen=True)
 class FlightSummary:
-    """One run from start to stop."""
+    """One run from start to stop, as the agent prints it for the process that started it."""
 
     seconds: float
     events: int
@@ -59,31 +50,6 @@ class FlightSummary:
     dropped: int
     problems: tuple[str, ...]
 
-    def as_json(self) -> dict[str, object]:
-        """What the agent prints at its end, for the process that started it."""
-        return dataclasses.asdict(self)
-
-
-class _PinFolders:
-    """Pins a window in the ring, and in the profile spool where there is one."""
-
-    def __init__(self, home: pathlib.Path, host: str) -> None:
-        self._ring = layout.ring_pins(home, host)
-        self._spool = home / "spool"
-
-    def _folders(self) -> tuple[Pins, ...]:
-        return (self._ring, *([Pins(self._spool / "pins")] if self._spool.is_dir() else []))
-
-    def pin(self, pin: Pin) -> None:
-        with contextlib.suppress(OSError):  # a full disk: nothing is rotated away there either
-            for folder in self._folders():
-                folder.pin(pin)
-
-    def unpin(self, pin_id: str) -> None:
-        with contextlib.suppress(OSError):
-            for folder in self._folders():
-                folder.unpin(pin_id)
-
 
 def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     """Record until stopped. Only what prevents the start is an error."""
@@ -92,17 +58,22 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     boot = perf.read_identity(options.root).boot
     outs = _open_outlets(options)
     ring = writer.Writer(
-        options.home,
-        host,
-        boot,
-        budget_bytes=options.budget_bytes,
-        age_seconds=options.age_seconds,
+        options.home, host, boot, budget_bytes=options.budget_bytes, age_seconds=options.age_seconds
     )
-    _note_absence(options.home, host, ring)
+    # The time since the last run is a gap, however that run ended.
+    extent, now = reader.Reader(options.home).extent(host), time.time_ns() // 1000
+    if extent is not None and now - extent[1] > ABSENT_US:
+        ring.note_gap(extent[1], now, "the flight recorder did not run")
     # The user's rules besides the built-in ones.
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
     log, no_log = kernel_log.open_kernel_log(options.root, *rules)
-    pins = _PinFolders(options.home, host)
+    profiles = options.home / "spool"
+    pins = event_pins.EventPins(
+        lambda: (
+            layout.ring_pins(options.home, host),
+            *([Pins(profiles / "pins")] if profiles.is_dir() else []),
+        )
+    )
     parts = recorder_loop.Parts(
         host=host,
         boot=boot,
@@ -112,7 +83,7 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         ),
         watches=signals.discover_watches(),
         sink=ring,
-        pins=event_pins.EventPins(pins.pin, pins.unpin),
+        pins=pins,
         outlets=outs,
         log=log,
         log_problem=no_log,
@@ -143,35 +114,22 @@ def add_cloud_labels(
 
     Metrics, fleets and reports read zone and image from the host's labels.
     """
-    if not labels:
-        return all_signals
 
-    def extend(signal: sources.FactSignal) -> sources.FactSignal:
-        def start(root: pathlib.Path) -> sources.FactReader:
-            read = signal.open(root)
+    def extend(signal: sources.FactSignal, root: pathlib.Path) -> sources.FactReader:
+        read = signal.open(root)
 
-            def with_labels() -> sources.Facts:
-                facts = read()
-                return {**facts, "": {**facts.get("", {}), **labels}}
+        def with_labels() -> sources.Facts:
+            facts = read()
+            return {**facts, "": {**facts.get("", {}), **labels}}
 
-            return with_labels
-
-        return dataclasses.replace(signal, open=start)
+        return with_labels
 
     return tuple(
-        extend(signal)
-        if isinstance(signal, sources.FactSignal) and signal.name == "host"
+        dataclasses.replace(signal, open=functools.partial(extend, signal))
+        if labels and isinstance(signal, sources.FactSignal) and signal.name == "host"
         else signal
         for signal in all_signals
     )
-
-
-def _note_absence(home: pathlib.Path, host: str, ring: writer.Writer) -> None:
-    """Record the time since the last run as a gap, however that run ended."""
-    extent = reader.Reader(home).extent(host)
-    now = time.time_ns() // 1000
-    if extent is not None and now - extent[1] > ABSENT_US:
-        ring.note_gap(extent[1], now, "the flight recorder did not run")
 
 
 def _open_outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:

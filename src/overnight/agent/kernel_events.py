@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.sources import kernelrules, kmsg
 
-__all__ = ["Caps", "Counts", "KernelWatch"]
-
+FOLD_SECONDS = 10.0
+FOLD_NS = round(FOLD_SECONDS * SECOND_NS)
 MAX_OPEN = 256
 MAX_FIELDS = 32
 MAX_KEY = 128
@@ -54,7 +54,7 @@ class Counts:
 
     matched: int = 0  # lines, folded ones included
     folded: int = 0  # of these, lines of a known incident
-    capped: int = 0  # lines with its words, over the cap and only counted
+    capped: int = 0  # lines only counted: over the cap, or new while too many incidents are open
 
 
 @dataclasses.dataclass
@@ -75,20 +75,16 @@ class _Shared:
         """
         first, other = self.values.get("queue"), fields.get("queue")
         if first is not None and other is not None and other != first:
-            self._add_queue(first, other)
+            queues = str(self.values.get("queues", first)).split(",")
+            if str(other) not in queues and len(queues) < MAX_QUEUES:
+                self.values["queues"] = ",".join([*queues, str(other)])
             return
         for name, value in fields.items():
             set_by = self.set_by.setdefault(name, rule)
             known = self.values.get(name)
-            if (known is None or set_by == rule) and (
-                name in self.values or len(self.values) < MAX_FIELDS
-            ):
+            room = name in self.values or len(self.values) < MAX_FIELDS
+            if (known is None or set_by == rule) and room:
                 self.values[name] = value
-
-    def _add_queue(self, first: Value, other: Value) -> None:
-        queues = str(self.values.get("queues", first)).split(",")
-        if str(other) not in queues and len(queues) < MAX_QUEUES:
-            self.values["queues"] = ",".join([*queues, str(other)])
 
 
 @dataclasses.dataclass
@@ -111,25 +107,15 @@ class _Incident:
 class KernelWatch:
     """Apply the rules to one host's kernel log."""
 
-    name = "kernel-log"
-
-    def __init__(
-        self,
-        rules: Iterable[kernelrules.Rule],
-        caps: Caps | None = None,
-        fold_seconds: float = 10.0,
-    ) -> None:
+    def __init__(self, rules: Iterable[kernelrules.Rule], caps: Caps | None = None) -> None:
         self._matcher = matcher.Matcher(rules)
         self._caps = caps or Caps()
-        self._fold_seconds = fold_seconds
-        self._fold_ns = round(fold_seconds * 1e9)
         self._open: dict[tuple[str, str], _Incident] = {}
         self._shared: dict[tuple[str, str], _Shared] = {}
         self._second = -1
         self._used: dict[str, int] = {}
         self._used_together = 0
         self.counts: dict[str, Counts] = {rule.name: Counts() for rule in self._matcher.rules}
-        self.overflowed = 0  # lines of new incidents while too many were open
 
     @property
     def wanted(self) -> Callable[[bytes], object]:
@@ -169,7 +155,7 @@ class KernelWatch:
         over = [
             key
             for key, incident in self._open.items()
-            if not incident.unreported and now.monotonic_ns - incident.read_ns > self._fold_ns
+            if not incident.unreported and now.monotonic_ns - incident.read_ns > FOLD_NS
         ]
         for key in over:
             del self._open[key]
@@ -210,21 +196,20 @@ class KernelWatch:
         key = match.key[:MAX_KEY] + (BY_PROCESS if record.from_user else "")
         when, severity = record.instant, Severity.of(match.severity)
         incident = self._open.get((rule.kind, key))
-        if incident is not None and self._is_apart(incident.last.monotonic_ns, when):
+        if incident is not None and when.monotonic_ns - incident.last.monotonic_ns > FOLD_NS:
             if incident.unreported:
                 yield self._report((rule.kind, key), incident, now)
             del self._open[rule.kind, key]
             incident = None
+        if incident is None and len(self._open) >= MAX_OPEN:
+            counts.capped += 1
+            return
+        shared = self._share(rule.family, key, when)
         if incident is None:
-            if len(self._open) >= MAX_OPEN:
-                self.overflowed += 1
-                return
-            shared = self._share(rule.family, key, when)
             incident = _Incident(rule, record.text[:MAX_TEXT], severity, shared, when, when)
             self._open[rule.kind, key] = incident
         else:
             counts.folded += 1
-            shared = self._share(rule.family, key, when)
             if severity.rank > incident.severity.rank:
                 incident.rule, incident.text = rule, record.text[:MAX_TEXT]
                 incident.severity, incident.shared, incident.urgent = severity, shared, True
@@ -237,13 +222,10 @@ class KernelWatch:
             if (rehearsal := REHEARSAL.search(record.text)) is not None:
                 shared.values["rehearsal"] = rehearsal[1]
 
-    def _is_apart(self, last_ns: int, when: clock.Clock) -> bool:
-        return when.monotonic_ns - last_ns > self._fold_ns
-
     def _share(self, family: str, key: str, when: clock.Clock) -> _Shared:
         """Return the fields of a family about one thing; new ones after a quiet time."""
         shared = self._shared.get((family, key))
-        if shared is None or self._is_apart(shared.last_ns, when):
+        if shared is None or when.monotonic_ns - shared.last_ns > FOLD_NS:
             shared = self._shared[family, key] = _Shared(when.monotonic_ns)
         shared.last_ns = when.monotonic_ns
         return shared
@@ -269,6 +251,6 @@ class KernelWatch:
             unit=str(fields.get("unit", "")),
             process=str(fields.get("comm", "")),
             count=count,
-            fold_seconds=self._fold_seconds,
+            fold_seconds=FOLD_SECONDS,
             fields=fields,
         )

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight.agent import watches
     from overnight.model import clock
 
-__all__ = ["KernelLogFeed", "open_kernel_log"]
-
 # Per read: a flood must not keep the loop from its second.
 MAX_LINES = 4000
 
@@ -29,15 +27,12 @@ class KernelLogFeed:
         self._watch = watch
 
     def fileno(self) -> int:
-        """Readable when there is a line."""
         return self._log.fileno()
 
     def sightings(self, now: clock.Clock) -> watches.Sightings:
-        """Return what the lines since the last call show, and what was folded before."""
         return self._watch.check(self._log.read(MAX_LINES, self._watch.wanted), now)
 
     def finish(self, now: clock.Clock) -> watches.Sightings:
-        """Return the last ones and close the log."""
         sightings = [*self.sightings(now), *self._watch.finish(now)]
         self._log.close()
         return sightings
@@ -49,7 +44,6 @@ class KernelLogFeed:
 
     @property
     def lines(self) -> tuple[int, int, int]:
-        """Lines read, lost unread, and only counted because of a flood."""
         capped = sum(count.capped for count in self._watch.counts.values())
         return self._log.lines, self._log.lost, capped
 

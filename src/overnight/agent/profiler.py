@@ -23,18 +23,6 @@ from overnight.model.stop_signals import stop_on_signals
 from overnight.sources import cpu, perf
 from overnight.sources.perf import native_recorder, perf_recorder, recovery
 
-__all__ = [
-    "SCHEMA",
-    "STATUS",
-    "ProfilerOptions",
-    "Recording",
-    "Status",
-    "Summary",
-    "lock_spool",
-    "make_recorder",
-    "run",
-]
-
 SCHEMA = "overnight.recording-status/1"
 STATUS = "status.json"
 LOCK = "lock"
@@ -100,15 +88,6 @@ class Summary:
     rss_peak_bytes: int
 
 
-def make_recorder(options: ProfilerOptions) -> perf.Recorder:
-    kind = (
-        native_recorder.NativeRecorder
-        if options.recorder == "native"
-        else perf_recorder.PerfRecorder
-    )
-    return kind(perf.read_identity(), frequency=options.frequency, online=cpu.online)
-
-
 def run(
     options: ProfilerOptions,
     stop: threading.Event,
@@ -119,8 +98,12 @@ def run(
     Only a failure of the first start is an error. The calling thread must live as long as the recorder.
     """
     store = spool.Spool(options.spool, options.budget_bytes, options.keep_seconds)
+    kinds = {"native": native_recorder.NativeRecorder, "perf": perf_recorder.PerfRecorder}
     with lock_spool(options.spool), stop_on_signals(stop):
-        return Recording(options, store, make_recorder(options)).run(stop, on_status)
+        recorder = kinds[options.recorder](
+            perf.read_identity(), frequency=options.frequency, online=cpu.online
+        )
+        return Recording(options, store, recorder).run(stop, on_status)
 
 
 @contextlib.contextmanager
@@ -211,13 +194,12 @@ class Recording:
     def _wait(self, stop: threading.Event, until: float) -> str:
         """Let the recorder work until the next tick; return why it failed, if it did."""
         while (left := until - time.monotonic()) > 0 and not stop.is_set():
-            if not self._recorder.alive:
-                failed = self._keep(self._recorder.poll(0))
-                if failed:
-                    return failed
-                stop.wait(left)
-            elif failed := self._keep(self._recorder.poll(min(left, STOP_POLL_SECONDS))):
+            alive = self._recorder.alive
+            seconds = min(left, STOP_POLL_SECONDS) if alive else 0
+            if failed := self._keep(self._recorder.poll(seconds)):
                 return failed
+            if not alive:
+                stop.wait(left)
         return ""
 
     def _keep(self, progress: perf.Progress) -> str:
@@ -241,14 +223,14 @@ class Recording:
         state, actions = decisions.decide(state, seen, self._policy)
         for action in actions:
             match action:
-                case decisions.Note(gap):
-                    self._note(gap)
-                case decisions.Switch():
+                case decisions.Command.SWITCH:
                     self._recorder.switch()
-                case decisions.Stop():
+                case decisions.Command.STOP:
                     self._keep(self._recorder.stop())
-                case decisions.Start():
+                case decisions.Command.START:
                     state = self._start(state)
+                case gap:
+                    self._note(gap)
         return state
 
     def _start(self, state: decisions.State) -> decisions.State:
@@ -257,15 +239,14 @@ class Recording:
             self._recorder.start(self._options.spool)
         except errors.OvernightError as error:
             why = f"{error.what}: {error.why}"
-        state, note = decisions.started(state, time.monotonic(), perf.read_clock(), why)
-        self._note(note.gap)
+        state, gap = decisions.started(state, time.monotonic(), perf.read_clock(), why)
+        self._note(gap)
         return state
 
     def _trim(self, now_ns: int) -> None:
         floor = round(self._policy.floor_bytes * decisions.RESUME_FACTOR)
         self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
-        self._spool_bytes = sum(segment.bytes for segment in self._store.segments())
-        self._spool_bytes += self._store.writing_bytes()
+        self._spool_bytes = self._store.used_bytes()
 
     def _note(self, gap: perf.Gap) -> None:
         self._gaps[gap.begin_ns, gap.why] = gap
@@ -275,9 +256,8 @@ class Recording:
         now = time.monotonic()
         cost = usage.read_usage(self._recorder.processes)
         then, spent = self._cost
-        if (
-            now - then >= TICK_SECONDS / 2
-        ):  # over a shorter time, start and stop would look like load
+        # Over a shorter time, start and stop would look like load.
+        if now - then >= TICK_SECONDS / 2:
             self._percent = round(100 * (cost.cpu_seconds - spent) / (now - then), 2)
         self._cost = (now, cost.cpu_seconds)
         self._rss_peak = max(self._rss_peak, cost.rss_bytes)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.agent import watches
 
-__all__ = ["QueueCores"]
-
 
 class QueueCores:
     """The last facts of `nic-queues`, and of `nic-drivers`, which has the device of an interface."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from overnight.agent import event_pins
     from overnight.model.event import Event
 
-__all__ = ["LogFeed", "Parts", "RecorderLoop", "SignalState", "Sink"]
-
 SELF_SECONDS = 60.0
 AGENT, KERNEL_LOG = "agent", "kernel-log"
 STOP_POLL_SECONDS = 0.5

@@ -5,35 +5,28 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from overnight import errors, sources
 from overnight.agent import watches
 
-__all__ = ["discover_signals", "discover_watches", "set_intervals"]
-
 
 def discover_signals() -> tuple[sources.Signal | sources.FactSignal, ...]:
     """Return the signals that the source modules list in SIGNALS, fastest first."""
-    found = [
-        signal
-        for module in pkgutil.iter_modules(sources.__path__)
-        for signal in getattr(
-            importlib.import_module(f"{sources.__name__}.{module.name}"), "SIGNALS", ()
-        )
-    ]
-    return tuple(sorted(found, key=lambda signal: (signal.every, signal.name)))
+    listed: Iterator[sources.Signal | sources.FactSignal] = _discover(sources, "SIGNALS")
+    return tuple(sorted(listed, key=lambda signal: (signal.every, signal.name)))
 
 
 def discover_watches() -> tuple[watches.Watch, ...]:
     """Make a new watch of every kind that the modules of `watches` list in WATCHES."""
-    return tuple(
-        make()
-        for module in pkgutil.iter_modules(watches.__path__)
-        for make in getattr(
-            importlib.import_module(f"{watches.__name__}.{module.name}"), "WATCHES", ()
-        )
-    )
+    return tuple(make() for make in _discover(watches, "WATCHES"))
+
+
+def _discover(package: types.ModuleType, name: str) -> Iterator[Any]:
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        yield from getattr(importlib.import_module(module.name), name, ())
 
 
 def set_intervals(

@@ -16,15 +16,13 @@ import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from overnight import errors
 from overnight.model import files
 from overnight.model.pins import Pin, Pins
 from overnight.model.times import SECOND_NS
 from overnight.sources import perf
-
-__all__ = ["Journal", "Segment", "Spool", "choose_removals"]
 
 # A segment's name is cut to the millisecond, and its last write may be a buffer late.
 SLACK_NS = 2 * SECOND_NS
@@ -45,26 +43,16 @@ class Segment:
 
 
 def choose_removals(
-    segments: Iterable[Segment],
-    pins: Iterable[Pin],
-    *,
-    now_ns: int,
-    keep_seconds: float,
-    surplus: int,
-) -> tuple[Segment, ...]:
-    """Return the oldest removable segments, as few as free `surplus` bytes."""
-    pinned = tuple(pins)
-    young_ns = now_ns - round(keep_seconds * SECOND_NS)
-    chosen: list[Segment] = []
+    segments: Iterable[Segment], pins: Collection[Pin], keep_from_ns: int, surplus: int
+) -> Iterator[Segment]:
+    """Yield the oldest removable segments, as few as free `surplus` bytes."""
     for segment in sorted(segments, key=lambda segment: (segment.begin_ns, segment.path.name)):
         if surplus <= 0:
-            break
+            return
         # A segment from the future was recorded before the clock was set back: it is not old.
-        if segment.end_ns >= young_ns or any(map(segment.overlaps, pinned)):
-            continue
-        chosen.append(segment)
-        surplus -= segment.bytes
-    return tuple(chosen)
+        if segment.end_ns < keep_from_ns and not any(map(segment.overlaps, pins)):
+            yield segment
+            surplus -= segment.bytes
 
 
 class Journal:
@@ -132,8 +120,9 @@ class Spool:
                 segments.append(Segment(path, name.start_ns, end, stat.st_size))
         return tuple(sorted(segments, key=lambda segment: (segment.begin_ns, segment.path.name)))
 
-    def writing_bytes(self) -> int:
-        total = 0
+    def used_bytes(self) -> int:
+        """Size of all segments, the one being written included."""
+        total = sum(segment.bytes for segment in self.segments())
         for path in self.folder.glob(f"*{perf.WRITING}*"):
             with contextlib.suppress(OSError):
                 total += path.stat().st_size
@@ -146,17 +135,10 @@ class Spool:
 
     def trim(self, now_ns: int, *, floor_bytes: int = 0) -> tuple[Segment, ...]:
         """Remove the oldest until the spool is in budget and the disk has `floor_bytes` free."""
-        segments = self.segments()
-        used = sum(segment.bytes for segment in segments) + self.writing_bytes()
-        surplus = max(used - self.budget_bytes, floor_bytes - self.free_bytes())
+        surplus = max(self.used_bytes() - self.budget_bytes, floor_bytes - self.free_bytes())
+        keep_from_ns = now_ns - round(self.keep_seconds * SECOND_NS)
         removed = []
-        for segment in choose_removals(
-            segments,
-            self.pins.pins(),
-            now_ns=now_ns,
-            keep_seconds=self.keep_seconds,
-            surplus=surplus,
-        ):
+        for segment in choose_removals(self.segments(), self.pins.pins(), keep_from_ns, surplus):
             with contextlib.suppress(FileNotFoundError):
                 segment.path.unlink()
                 removed.append(segment)

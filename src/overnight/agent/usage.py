@@ -8,8 +8,6 @@ import pathlib
 import resource
 from collections.abc import Iterable
 
-__all__ = ["Usage", "parse_stat", "read_usage"]
-
 ROOT = pathlib.Path("/")
 
 

@@ -337,7 +337,7 @@ class _Run:
             facts={
                 "core": self._plan.core,
                 "spare": self._plan.spare,
-                **self._plan.victim.as_json(),
+                **dataclasses.asdict(self._plan.victim),
                 **self.stage.facts,
             },
             victim=self._last,

@@ -30,7 +30,6 @@ from overnight.model.verdict import Argument, ArgumentOutcome, Chain, Link, Rule
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-__all__ = ["Candidates", "Refusal", "build", "explain_loss", "link", "rank", "score_chain"]
 
 UNKNOWN_FIT = 0.35  # less than even: what is not known does not speak for a cause
 LEAST_STRENGTH = 0.4  # weaker links are not followed
@@ -64,10 +63,7 @@ class Candidates:
 
 
 def link(
-    rule: knowledge.Rule,
-    cause: Finding,
-    effect: Finding,
-    around: conditions.Surroundings,
+    rule: knowledge.Rule, cause: Finding, effect: Finding, around: conditions.Surroundings
 ) -> Link | Refusal:
     """Link two findings by a rule, or return why they are not linked."""
     earned = possible = 0.0
@@ -101,9 +97,7 @@ def link(
 
 
 def build(
-    findings: Iterable[Finding],
-    event: Finding,
-    known: knowledge.Knowledge | None = None,
+    findings: Iterable[Finding], event: Finding, known: knowledge.Knowledge | None = None
 ) -> Candidates:
     """Build every unbroken chain that ends in the event; the order of the findings does not matter."""
     known = known or knowledge.known()
@@ -211,9 +205,7 @@ def _walk_back(
 
 
 def score_chain(
-    steps: Sequence[Finding],
-    links: Sequence[Link],
-    known: knowledge.Knowledge,
+    steps: Sequence[Finding], links: Sequence[Link], known: knowledge.Knowledge
 ) -> float:
     """Score by the formula at the head of this module."""
     credible = [

@@ -20,7 +20,6 @@ from overnight.model.verdict import Chain, Gap, GapKind, GapWindow
 if TYPE_CHECKING:
     from overnight.model.selection import Coverage, Window
 
-__all__ = ["Recording", "find_gaps", "find_rival", "multiply", "select_around_event", "weigh_for_chain"]  # fmt: skip
 
 LEAST = 0.2
 STACKS = (GapKind.STACKS, GapKind.LOST_SAMPLES)

@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
 
-__all__ = [
-    "Judgement",
-    "Surroundings",
-    "format_number",
-    "format_percent",
-    "judge",
-    "measured",
-    "plain",
-]
 
 RESOLUTION_S = 2.0  # signals are read once a second: two windows cannot be ordered more finely
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
@@ -76,10 +67,7 @@ Judge = Callable[[Pair], Judgement]
 
 
 def judge(
-    condition: knowledge.Condition,
-    cause: Finding,
-    effect: Finding,
-    around: Surroundings,
+    condition: knowledge.Condition, cause: Finding, effect: Finding, around: Surroundings
 ) -> Judgement:
     """Judge how well one condition holds between two findings."""
     judgement = JUDGES[condition.holds](Pair(condition, cause, effect, around))
@@ -231,7 +219,7 @@ def _compare(
 
 def _format_magnitude(name: str, value: float, around: Surroundings) -> str:
     if number := around.numbers.get(name):
-        return number.form.format(value=value, percent=format_percent(value))
+        return number.format.format(value=value, percent=format_percent(value))
     return f"{format_number(value)} {_label(name)}"
 
 

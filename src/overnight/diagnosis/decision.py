@@ -20,7 +20,6 @@ from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["CLAIMED", "decide", "find_end"]
 
 CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
 COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
@@ -187,10 +186,7 @@ def _without_chain(base: Verdict) -> Verdict:
 
 
 def _suspect(
-    base: Verdict,
-    leading: Chain,
-    others: tuple[Chain, ...],
-    known: knowledge.Knowledge,
+    base: Verdict, leading: Chain, others: tuple[Chain, ...], known: knowledge.Knowledge
 ) -> Verdict:
     """The best chain is not sure enough to be claimed.
 
@@ -212,8 +208,5 @@ def _suspect(
         status=VerdictStatus.INCONCLUSIVE,
         chain=Chain(*seen, chains.score_chain(*seen, known)) if seen[1] else None,
         alternatives=((not_claimed,) if first else ()) + others[: MOST_ALTERNATIVES - 1],
-        next=(
-            *narrative.list_needs(base.gaps, leading),
-            *remedies.experiment(leading, known),
-        ),
+        next=(*narrative.list_needs(base.gaps, leading), *remedies.experiment(leading, known)),
     )

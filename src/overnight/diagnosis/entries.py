@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
 from overnight import errors
 
-__all__ = ["Entry"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+Form = TypeVar("Form", bound="DataclassInstance")
+
+
+def between(least: float, most: float) -> dict[str, tuple[float, float]]:
+    """Return the metadata of a numeric field that `Entry.build` checks."""
+    return {"range": (least, most)}
 
 
 class Entry:
@@ -19,6 +32,36 @@ class Entry:
 
     def invalid(self, why: str, todo: str) -> errors.UsageError:
         return errors.UsageError(f"{self.place} is invalid", why=why, todo=todo)
+
+    def build(self, form: type[Form], **given: object) -> Form:
+        """Take the fields of a dataclass, except those `given`, by type; refuse all others."""
+        for field in dataclasses.fields(form):
+            if field.name not in given:
+                given[field.name] = self._take(field)
+        self.finish()
+        return form(**given)
+
+    def _take(self, field: dataclasses.Field[Any]) -> object:
+        default: Any = None if field.default is dataclasses.MISSING else field.default
+        match field.type:
+            case "str":
+                return self.text(field.name, default)
+            case "bool":
+                return self.flag(field.name)
+            case "float" | "int":
+                number = self.number(field.name, default, *field.metadata["range"])
+                return round(number) if field.type == "int" else number
+            case "tuple[float, float]":
+                return self.span(field.name, default)
+            case _:
+                return self.texts(field.name)
+
+    def one_of(self, name: str, known: Iterable[str], default: str | None = None) -> str:
+        """Take one of the known texts."""
+        value = self.text(name, default)
+        if value not in known:
+            raise self.invalid(f"`{name}` is {value!r}", f"use one of {', '.join(known)}")
+        return value
 
     def text(self, name: str, default: str | None = None) -> str:
         """Take a text; it is required unless there is a default."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from overnight.model.finding import Finding
     from overnight.model.verdict import Chain
 
-__all__ = ["weigh"]
-
 
 def weigh(chain: Chain, findings: Iterable[Finding], known: knowledge.Knowledge) -> Chain:
     """Return the chain with the fleet's findings added to its score and its arguments."""

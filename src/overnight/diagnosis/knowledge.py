@@ -16,23 +16,15 @@ import tomllib
 from collections.abc import Iterable, Mapping
 
 from overnight import errors
-from overnight.diagnosis import entries
+from overnight.diagnosis import conditions, entries
 from overnight.model.finding import Subject
 from overnight.model.verdict import Step
 
-__all__ = [
-    "Condition", "EventKind", "FleetRule", "Kind", "Knowledge", "Number", "Remedy", "Rule", "known", "merge",
-    "parse_knowledge", "read_knowledge",
-]  # fmt: skip
-
-HOLDS = (
-    "time_order", "same_host", "same_core", "same_unit", "same_process", "same_cgroup", "parent_of",
-    "same_interface", "same_queue", "same_culprit", "waited", "magnitude", "recurrence",
-)  # fmt: skip
 NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
+between = entries.between
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +37,16 @@ class Kind:
 
     kind: str
     name: str
-    explains: float
+    explains: float = dataclasses.field(metadata=between(0.0, 1.0))
     title: str = ""
     headline: str = ""
     says: str = ""
     says_of_child: str = ""  # where a fix has `for_units` that match: the unit contains others
     detector: str = ""
     cleared: str = ""  # what is ruled out when the detector is clear
-    focus: int = 0  # 1: the first whose core and seconds a report shows; 0: never
+    focus: int = dataclasses.field(
+        default=0, metadata=between(0, 1000)
+    )  # 1: the first whose core and seconds a report shows; 0: never
     background: bool = False
     counted: bool = False
     effect: bool = False
@@ -60,20 +54,20 @@ class Kind:
 
 @dataclasses.dataclass(frozen=True)
 class EventKind:
-    """Events whose kind matches the pattern. `damage`: how close to what users felt; the highest wins."""
+    """Events whose kind matches. `damage`: how close to what users felt; the highest wins."""
 
-    pattern: str
-    damage: float
+    kind: str  # a pattern
+    damage: float = dataclasses.field(default=0.0, metadata=between(0.0, 1000.0))
     title: str = ""
     says: str = ""  # the last sentence of the effect
 
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """How a magnitude of findings is shown; `form` has one {value} or {percent} (of a share)."""
+    """How a magnitude of findings is shown; `format` has one {value} or {percent} (of a share)."""
 
     name: str
-    form: str
+    format: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +80,18 @@ class Condition:
     """
 
     holds: str
-    weight: float = 1.0
+    weight: float = dataclasses.field(default=1.0, metadata=between(0.0, 100.0))
     need: str = "open"
     cause: tuple[str, ...] = ()  # the first pair that both findings have counts
     effect: tuple[str, ...] = ()  # as many, or none
     fits: tuple[float, float] = (0.5, 2.0)
     possible: tuple[float, float] = (0.2, 5.0)
-    slack_seconds: float = 2.0  # how much later the cause may be first seen
-    gap_seconds: float = 10.0  # how long before the effect it may have ended
+    slack_seconds: float = dataclasses.field(
+        default=2.0, metadata=between(0.0, math.inf)
+    )  # how much later the cause may be first seen
+    gap_seconds: float = dataclasses.field(
+        default=10.0, metadata=between(0.0, math.inf)
+    )  # how long before the effect it may have ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +101,8 @@ class Rule:
     cause: str
     effects: tuple[str, ...]  # patterns
     why: str
-    base: float
     conditions: tuple[Condition, ...]
+    base: float = dataclasses.field(metadata=between(0.05, 1.0))
     one_of: tuple[str, ...] = ()  # at least one of these must be known to agree
     to_event: bool = False  # the effect is the event itself, never an intermediate finding
     headline: str = ""  # replaces the cause's own
@@ -150,7 +148,7 @@ class FleetRule:
     doubt: str = ""
     number: str = ""
     fits: tuple[float, float] = (1.0, math.inf)
-    weight: float = 0.2
+    weight: float = dataclasses.field(default=0.2, metadata=between(0.0, 0.5))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,29 +201,14 @@ class Knowledge:
 
     def damage(self, kind: str) -> float:
         """Return how close an event is to what users felt: a reset is closer than the pinned core before it."""
-        matching = (e.damage for e in self.events.values() if fnmatch.fnmatchcase(kind, e.pattern))
+        matching = (e.damage for e in self.events.values() if fnmatch.fnmatchcase(kind, e.kind))
         return max(matching, default=0.0)
 
 
 def _parse_condition(entry: entries.Entry) -> Condition:
-    holds = entry.text("holds")
-    if holds not in HOLDS:
-        raise entry.invalid(f"`holds` is {holds!r}", f"use one of {', '.join(HOLDS)}")
-    need = entry.text("need", "soft" if holds in ("recurrence", "same_culprit") else "open")
-    if need not in NEEDS:
-        raise entry.invalid(f"`need` is {need!r}", f"use one of {', '.join(NEEDS)}")
-    condition = Condition(
-        holds,
-        entry.number("weight", 1.0, 0.0, 100.0),
-        need,
-        entry.texts("cause"),
-        entry.texts("effect"),
-        entry.span("fits", Condition.fits),
-        entry.span("possible", Condition.possible),
-        entry.number("slack_seconds", Condition.slack_seconds, 0.0, math.inf),
-        entry.number("gap_seconds", Condition.gap_seconds, 0.0, math.inf),
-    )
-    entry.finish()
+    holds = entry.one_of("holds", conditions.JUDGES)
+    need = "soft" if holds in ("recurrence", "same_culprit") else "open"
+    condition = entry.build(Condition, holds=holds, need=entry.one_of("need", NEEDS, need))
     if (holds == "magnitude") != bool(condition.cause):
         raise entry.invalid(
             "`cause` belongs to a magnitude, and a magnitude needs it",
@@ -248,47 +231,36 @@ def _parse_link(entry: entries.Entry) -> tuple[Rule, ...]:
     entry.place += f" ({', '.join(causes)} -> {', '.join(effects)})"
     if not causes or not effects:
         raise entry.invalid("`cause` or `effect` is missing", "name the kinds")
-    why, base = entry.text("why"), entry.number("base", None, 0.05, 1.0)
-    one_of, to_event = entry.texts("one_of"), entry.flag("to_event")
-    headline, says = entry.text("headline", ""), entry.text("says", "")
-    conditions = tuple(_parse_condition(each) for each in entry.entries("when"))
-    entry.finish()
-    named = {condition.holds for condition in conditions}
-    if unknown := sorted(set(one_of) - named):
-        raise entry.invalid(f"`one_of` names {unknown[0]}", "name conditions that are in `when`")
-    if set(causes) & set(effects) and not to_event:
-        raise entry.invalid("a kind cannot cause itself", "add to_event = true, or use another effect")  # fmt: skip
-    if any("*" in effect for effect in effects) and not to_event:
-        raise entry.invalid("a pattern can only match events", "add to_event = true")
+    when = tuple(_parse_condition(each) for each in entry.entries("when"))
+    named = {condition.holds for condition in when}
     # Nothing is caused on another host, or before its cause: no entry may forget this.
     added = tuple(
         Condition(name, weight)
         for name, weight in (("time_order", 1.0), ("same_host", 0.0))
         if name not in named
     )
-    return tuple(
-        Rule(cause, effects, why, base, (*added, *conditions), one_of, to_event, headline, says)
-        for cause in causes
-    )
+    rule = entry.build(Rule, cause="", effects=effects, conditions=(*added, *when))
+    if unknown := sorted(set(rule.one_of) - named):
+        raise entry.invalid(f"`one_of` names {unknown[0]}", "name conditions that are in `when`")
+    if set(causes) & set(effects) and not rule.to_event:
+        raise entry.invalid("a kind cannot cause itself", "add to_event = true, or use another effect")  # fmt: skip
+    if any("*" in effect for effect in effects) and not rule.to_event:
+        raise entry.invalid("a pattern can only match events", "add to_event = true")
+    return tuple(dataclasses.replace(rule, cause=cause) for cause in causes)
 
 
 def _parse_remedy(entry: entries.Entry, *, experiment: bool) -> Remedy:
     root = entry.text("root")
     entry.place += f" ({root})"
-    title = entry.text("title")
     steps = []
     for each in entry.entries("steps"):
-        step = Step(each.text("what"), each.text("command", ""), each.text("expect", ""))
-        each.finish()
+        step = each.build(Step)
         _check_quotes(each, step.command)
         steps.append(step)
     if not steps:
         raise entry.invalid("it has no steps", 'add steps = [{ what = "...", command = "..." }]')
-    confirm = entry.text("confirm") if experiment else ""
-    refute = entry.text("refute") if experiment else ""
-    for_units = entry.texts("for_units")
-    entry.finish()
-    return Remedy(root, title, tuple(steps), confirm, refute, for_units)
+    outcomes = {name: entry.text(name) if experiment else "" for name in ("confirm", "refute")}
+    return entry.build(Remedy, root=root, steps=tuple(steps), **outcomes)
 
 
 def _check_quotes(entry: entries.Entry, command: str) -> None:
@@ -304,16 +276,7 @@ def _check_quotes(entry: entries.Entry, command: str) -> None:
 
 
 def _parse_fleet(entry: entries.Entry) -> FleetRule:
-    rule = FleetRule(
-        entry.text("says"),
-        entry.texts("of"),
-        entry.text("why"),
-        entry.text("doubt", ""),
-        entry.text("number", ""),
-        entry.span("fits", FleetRule.fits),
-        entry.number("weight", FleetRule.weight, 0.0, 0.5),
-    )
-    entry.finish()
+    rule = entry.build(FleetRule)
     if not rule.of:
         raise entry.invalid("`of` is missing", "name the kinds of findings that it is about")
     if rule.doubt and not rule.number:
@@ -324,49 +287,17 @@ def _parse_fleet(entry: entries.Entry) -> FleetRule:
     return rule
 
 
-def _parse_kind(entry: entries.Entry) -> Kind:
-    kind = Kind(
-        kind=entry.text("kind"),
-        name=entry.text("name"),
-        explains=entry.number("explains", None, 0.0, 1.0),
-        title=entry.text("title", ""),
-        headline=entry.text("headline", ""),
-        says=entry.text("says", ""),
-        says_of_child=entry.text("says_of_child", ""),
-        detector=entry.text("detector", ""),
-        cleared=entry.text("cleared", ""),
-        focus=round(entry.number("focus", 0, 0, 1000)),
-        background=entry.flag("background"),
-        counted=entry.flag("counted"),
-        effect=entry.flag("effect"),
-    )
-    entry.finish()
-    return kind
-
-
-def _parse_event(entry: entries.Entry) -> EventKind:
-    event = EventKind(
-        entry.text("kind"),
-        entry.number("damage", 0.0, 0.0, 1000.0),
-        entry.text("title", ""),
-        entry.text("says", ""),
-    )
-    entry.finish()
-    return event
-
-
 def _parse_number(entry: entries.Entry) -> Number:
-    number = Number(entry.text("name"), entry.text("format"))
-    entry.finish()
+    number = entry.build(Number)
     try:
-        number.form.format(value=1.0, percent="")
+        number.format.format(value=1.0, percent="")
     except (ValueError, LookupError, AttributeError):
         usable = False
     else:
-        usable = NUMBER_FORMAT.fullmatch(number.form) is not None
+        usable = NUMBER_FORMAT.fullmatch(number.format) is not None
     if not usable:
         raise entry.invalid(
-            f"`format` is {number.form!r}", "use one placeholder: {value:.2f} or {percent}"
+            f"`format` is {number.format!r}", "use one placeholder: {value:.2f} or {percent}"
         )
     return number
 
@@ -381,20 +312,18 @@ def parse_knowledge(
         raise errors.UsageError(
             f"{source} cannot be parsed", why=f"invalid TOML: {error}", todo="correct that line"
         ) from error
-    tables = {}
-    for name in ("kind", "event", "number", "link", "fix", "experiment", "fleet"):
-        tables[name] = document.entries(name)
-        for count, entry in enumerate(tables[name], 1):
-            entry.place = f"{source}, {name} {count}"
+    kinds, events, numbers, links, fixes, experiments, fleet = map(
+        document.entries, ("kind", "event", "number", "link", "fix", "experiment", "fleet")
+    )
     document.finish()
     own = Knowledge(
-        {kind.kind: kind for kind in map(_parse_kind, tables["kind"])},
-        tuple(rule for entry in tables["link"] for rule in _parse_link(entry)),
-        tuple(_parse_remedy(entry, experiment=False) for entry in tables["fix"]),
-        tuple(_parse_remedy(entry, experiment=True) for entry in tables["experiment"]),
-        tuple(_parse_fleet(entry) for entry in tables["fleet"]),
-        {event.pattern: event for event in map(_parse_event, tables["event"])},
-        {number.name: number for number in map(_parse_number, tables["number"])},
+        {kind.kind: kind for kind in (entry.build(Kind) for entry in kinds)},
+        tuple(rule for entry in links for rule in _parse_link(entry)),
+        tuple(_parse_remedy(entry, experiment=False) for entry in fixes),
+        tuple(_parse_remedy(entry, experiment=True) for entry in experiments),
+        tuple(map(_parse_fleet, fleet)),
+        {event.kind: event for event in (entry.build(EventKind) for entry in events)},
+        {number.name: number for number in map(_parse_number, numbers)},
     )
     whole = merge((base, own)) if base else own
     _check_kinds(whole, source)

@@ -23,7 +23,6 @@ from overnight.model.verdict import (
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-__all__ = ["keep_recording", "list_needs", "narrate", "without_event"]
 
 RECORD = "overnight record --for 12h"
 CHECK = "overnight doctor"

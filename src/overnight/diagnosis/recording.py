@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.diagnosis import completeness
-from overnight.model.selection import Coverage, Selection, Window
+from overnight.model.selection import Coverage, Window
 from overnight.model.severity import Severity
 from overnight.model.times import HOUR_US, SECOND_US
-from overnight.queries import reader
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-__all__ = ["read_recording"]
 
 NIGHT_US, AFTER_US = 12 * HOUR_US, HOUR_US
 MOST_NOTES = 10
@@ -58,14 +56,9 @@ def _stacks(case: cases.Case, window: Window, *, counted: bool) -> Coverage:
     try:
         if counted:
             return case.top(window, limit=1).coverage
-        segments = [
-            (segment, case.profiles.meta(segment))
-            for segment in case.profiles.touched(hosts, window)
-        ]
+        return dataclasses.replace(case.profiles.coverage(hosts, window), lost=0)
     except errors.OvernightError as error:
         return dataclasses.replace(nothing, gaps=((window.begin_us, window.end_us, error.what),))
-    covered = reader.covered(hosts, window, segments, Selection(), samples=0, idle=0)
-    return dataclasses.replace(covered, lost=0)
 
 
 def _before(case: cases.Case) -> float | None:

@@ -18,7 +18,6 @@ from overnight.model.verdict import Chain, Step
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-__all__ = ["experiment", "experiment_title", "fill", "fix", "fix_title", "values"]
 
 OWN = ("unit", "process", "function", "cgroup")  # the root's alone: those of other steps are not to blame  # fmt: skip
 OPTIONAL = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Mapping
 from overnight import errors
 from overnight.model import cgroups
 
-__all__ = ["ENTER", "environment", "interpreter", "leader", "nspawn_arguments", "place", "plant", "processes", "require", "tops"]  # fmt: skip
-
 FOLDERS = ("usr", "etc/systemd/system/multi-user.target.wants", "var", "run", "proc", "sys", "dev", "tmp", "root")  # fmt: skip
 # Not needed in such a machine, and slow to start.
 MASKED = ("dbus.service", "dbus.socket", "systemd-logind.service", "systemd-user-sessions.service", "systemd-sysctl.service", "systemd-networkd.service", "systemd-resolved.service", "systemd-timesyncd.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "console-getty.service", "getty.target")  # fmt: skip

@@ -13,8 +13,6 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-__all__ = ["End", "connect", "enter", "run_ip"]
-
 NETNS = pathlib.Path("/run/netns")
 CLONE_NEWNET = 0x40000000
 

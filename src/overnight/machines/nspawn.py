@@ -27,8 +27,6 @@ from overnight.undo import journal, operations
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["Machine", "boot", "unit"]
-
 BOOT_SECONDS = 60
 STOP_SECONDS = 20
 COMMAND_SECONDS = 60

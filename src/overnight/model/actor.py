@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Actor"]
-
 
 class Actor(NamedTuple):
     """A process of a unit. Restarts keep the identity: a pid is not part of it.

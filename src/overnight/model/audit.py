@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-__all__ = ["SCHEMA", "Belonging", "Evidence", "Finding", "Report", "Risk"]
-
 SCHEMA = "overnight.audit/1"
 
 
@@ -84,17 +82,7 @@ class Report:
         """Return the document; docs/schemas/audit-1.json describes it."""
         return {
             "schema": SCHEMA,
-            "host": self.host,
-            "root": self.root,
-            "live": self.live,
             "bad": self.bad,
-            "units": self.units,
-            "enabled": self.enabled,
-            "orchestrator": dataclasses.asdict(self.orchestrator),
-            "cloud": dataclasses.asdict(self.cloud),
-            "findings": [
-                {**dataclasses.asdict(finding), "risk": str(finding.risk)}
-                for finding in self.findings
-            ],
+            **dataclasses.asdict(self),
             "gaps": [{"what": what, "why": why} for what, why in self.gaps],
         }

@@ -11,8 +11,6 @@ import pathlib
 
 from overnight.model.text import printable
 
-__all__ = ["LONGEST_KEY", "Layout", "key_of", "parse_layout", "parse_membership", "read_layout"]
-
 LONGEST_KEY = 200
 
 

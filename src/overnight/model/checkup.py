@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-__all__ = ["SCHEMA", "Check", "Checkup", "Question", "Status"]
-
 SCHEMA = "overnight.doctor/1"
 
 
@@ -75,5 +73,5 @@ class Checkup:
             "schema": SCHEMA,
             "host": self.host,
             "can_record": {"profiles": self.profiles, "signals": self.signals},
-            "checks": [{**dataclasses.asdict(c), "status": str(c.status)} for c in self.checks],
+            "checks": list(map(dataclasses.asdict, self.checks)),
         }

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-__all__ = ["BUSY", "KERNEL", "MODES", "STEAL", "TOTAL", "USER", "Shares", "tick_changes", "tick_shares"]  # fmt: skip
-
 # In the order of /proc/stat. guest and guest_nice are already part of user and nice (proc(5)).
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")  # fmt: skip
 TOTAL = MODES[:8]

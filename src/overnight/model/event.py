@@ -6,8 +6,6 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 
-__all__ = ["Event", "Value", "event_id"]
-
 Value = str | int | float | bool
 
 
@@ -43,10 +41,8 @@ class Event:
 
     def as_json(self) -> dict[str, object]:
         """Schema event-1."""
-        return {
-            **dataclasses.asdict(dataclasses.replace(self, fields={})),
-            "fields": dict(self.fields),
-        }
+        plain = dataclasses.asdict(dataclasses.replace(self, fields={}))
+        return plain | {"fields": dict(self.fields)}
 
 
 def event_id(host: str, boot: str, kind: str, key: str, monotonic_ns: int) -> str:

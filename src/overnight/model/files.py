@@ -8,8 +8,6 @@ import pathlib
 import tempfile
 from collections.abc import Iterable
 
-__all__ = ["append_lines", "sync_folder", "write_atomically"]
-
 
 def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600) -> None:
     """Write beside `path`, sync, rename over it, and sync the folder, so that it survives a power cut.

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Value
     from overnight.model.selection import Window
 
-__all__ = ["Answer", "Evidence", "Finding", "Need", "Status", "Subject", "finding_id"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
@@ -170,8 +168,8 @@ class Answer:
     def as_json(self) -> dict[str, object]:
         return {
             "detector": self.detector,
-            "status": str(self.status),
+            "status": self.status,
             "why": self.why,
-            "missing": [str(need) for need in self.missing],
+            "missing": list(self.missing),
             "findings": [finding.id for finding in self.findings],
         }

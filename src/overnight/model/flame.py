@@ -7,8 +7,6 @@ import enum
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Folded", "Frame", "FrameKind", "Node"]
-
 
 class FrameKind(enum.IntEnum):
     """Where a frame's code runs."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-__all__ = ["Constancy", "Load"]
-
 
 class Constancy(enum.StrEnum):
     """Whether a load had a constant footprint. The values are stored."""
@@ -34,8 +32,5 @@ class Load:
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/loads-1.json."""
-        return {
-            **dataclasses.asdict(self),
-            "cores": list(self.cores),
-            "crossed": list(self.crossed),
-        }
+        lists = {"cores": list(self.cores), "crossed": list(self.crossed)}
+        return dataclasses.asdict(self) | lists

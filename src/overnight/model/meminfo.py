@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pathlib
 
-__all__ = ["parse_meminfo", "read_available"]
-
 
 def parse_meminfo(text: str) -> dict[str, int]:
     """Bytes by name; counts without a unit (`HugePages_Total`) stay counts.

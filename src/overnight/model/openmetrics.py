@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["CONTENT_TYPE", "Page"]
-
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 SUFFIXES = {"counter": "_total", "info": "_info"}
 
@@ -17,11 +15,7 @@ class Page:
         self._parts: list[str] = []
 
     def family(
-        self,
-        name: str,
-        kind: str,
-        about: str,
-        rows: Iterable[tuple[Mapping[str, object], float]],
+        self, name: str, kind: str, about: str, rows: Iterable[tuple[Mapping[str, object], float]]
     ) -> None:
         """Add a metric family; without rows it is left out."""
         lines = [_line(name + SUFFIXES.get(kind, ""), labels, value) for labels, value in rows]

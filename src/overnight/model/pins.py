@@ -10,8 +10,6 @@ import re
 from overnight import errors
 from overnight.model import files
 
-__all__ = ["Pin", "Pins"]
-
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 EVER_NS = 1 << 63
 

@@ -10,30 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "CAPACITY",
-    "Autoscale",
-    "Callers",
-    "Claim",
-    "Counts",
-    "Grant",
-    "LifecycleClass",
-    "Member",
-    "MemberDetails",
-    "MemberState",
-    "Past",
-    "Pool",
-    "PoolDetails",
-    "PoolEvent",
-    "PoolSettings",
-    "PoolStatus",
-    "Problem",
-    "Reason",
-    "Request",
-    "Waiter",
-    "new_id",
-]
-
 
 class Reason(enum.StrEnum):
     """Why a provider failed, or why a machine is gone. Events, metrics and decisions use these words."""
@@ -188,6 +164,11 @@ class Member:
     def serves(self) -> bool:
         """Whether it counts as capacity: warming or ready, not cordoned, machine not missing."""
         return self.state in CAPACITY and not self.cordoned and self.missing_us is None
+
+    @property
+    def heard_us(self) -> int:
+        """When its agent last reported; one that has just come up has not sent a heartbeat yet."""
+        return max(self.beat_us or 0, self.ready_us or 0)
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> Member:

@@ -8,15 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = [
-    "SCHEMA",
-    "CoreSummary",
-    "Cost",
-    "ProcessShare",
-    "Profile",
-    "Recording",
-    "Signals",
-]
 
 SCHEMA = "overnight.recording/1"
 

@@ -7,8 +7,6 @@ import math
 import re
 from collections import Counter
 
-__all__ = ["MASK", "looks_secret", "mask_named", "mask_random", "named_secret", "scrub"]
-
 MASK = "(masked)"
 NAMES = re.compile(
     r"pass(word|wd|phrase|code)|(^|[^a-z])pass($|[^a-z])|pwd|secret|token|credential|private|psk|api_?key|access_?key|"

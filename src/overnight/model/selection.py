@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from overnight import errors
 
-__all__ = ["Coverage", "Selection", "Window", "match_event", "parse_event"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Window:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Severity"]
-
 
 class Severity(enum.StrEnum):
     """Stored and shown by its name; compare two with `rank`."""

@@ -7,8 +7,6 @@ import re
 
 from overnight import errors
 
-__all__ = ["format_size", "parse_size"]
-
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
          "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}  # fmt: skip
 SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?)?b?", re.ASCII | re.IGNORECASE)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-
-__all__ = ["DIFF_SCHEMA", "PARTS", "SCHEMA", "Change", "Difference", "Gap", "Snapshot", "compare"]
+from collections.abc import Mapping
 
 SCHEMA = "overnight.snapshot/1"
 DIFF_SCHEMA = "overnight.snapshot-diff/1"
@@ -126,10 +124,9 @@ def compare(before: Snapshot, after: Snapshot) -> Difference:
     changes: list[Change] = []
     unknown = []
     for name in names:
-        if (name in before.parts) != (name in after.parts):
-            unknown.append(name)
-            continue
-        if name not in before.parts:
+        if name not in before.parts or name not in after.parts:
+            if name in before.parts or name in after.parts:
+                unknown.append(name)
             continue
         # What one of them could not read is neither removed nor added.
         unread = {gap.what for gap in (*before.gaps, *after.gaps) if gap.part == name}
@@ -154,13 +151,8 @@ def _is_unread(key: tuple[str, str], unread: set[str]) -> bool:
 
 
 def _flat(part: Part) -> dict[tuple[str, str], str]:
-    return dict(_pairs(part))
-
-
-def _pairs(part: Part) -> Iterator[tuple[tuple[str, str], str]]:
-    for key, value in part.items():
-        if isinstance(value, str):
-            yield (key, ""), value
-        else:
-            for name, text in value.items():
-                yield (key, name), text
+    return {
+        (key, name): text
+        for key, value in part.items()
+        for name, text in ({"": value} if isinstance(value, str) else value).items()
+    }

@@ -5,45 +5,41 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
-
-__all__ = ["END_SIGNALS", "STOP_SIGNALS", "interrupt_on_signals", "stop_on_signals"]
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-@contextlib.contextmanager
-def stop_on_signals(stop: threading.Event) -> Iterator[None]:
+def stop_on_signals(stop: threading.Event) -> contextlib.AbstractContextManager[None]:
     """Set `stop` on SIGINT and SIGTERM instead of ending the process.
 
     Only the main thread may install handlers; elsewhere the caller of that thread stops it. A handler is
     installed even where SIGINT is ignored, as in a background job of a shell.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+    return _handle(STOP_SIGNALS, lambda *_: stop.set())
 
 
-@contextlib.contextmanager
-def interrupt_on_signals() -> Iterator[None]:
+def interrupt_on_signals() -> contextlib.AbstractContextManager[None]:
     """Raise KeyboardInterrupt on SIGTERM and SIGHUP, as Ctrl-C does, so that `finally` blocks run."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
+    return _handle(END_SIGNALS, interrupt)
+
+
+@contextlib.contextmanager
+def _handle(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], object]
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in END_SIGNALS}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for number, earlier in before.items():
+            signal.signal(number, signal.SIG_DFL if earlier is None else earlier)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["printable"]
-
 
 def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
     r"""Escape what a terminal or a page would interpret; characters of `keep` stay.

@@ -8,8 +8,6 @@ import re
 
 from overnight import errors
 
-__all__ = ["DAY_US", "HOUR_US", "MINUTE_US", "MS_US", "SECOND_NS", "SECOND_US", "format_duration", "format_instant", "parse_duration", "parse_instant"]  # fmt: skip
-
 MS_US = 1_000
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US

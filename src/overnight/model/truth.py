@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from overnight.model.finding import Finding
     from overnight.model.verdict import Verdict
 
-__all__ = ["CAUSES", "FOUND", "NONE", "OPEN", "Expected", "Part", "Truth", "forbidden"]
 
 Part = str | int | frozenset[str]
 Expected = tuple[str, Mapping[str, Part]]

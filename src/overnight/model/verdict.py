@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.finding import Answer, Finding
 
-__all__ = [
-    "SCHEMA", "Argument", "ArgumentOutcome", "Chain", "Gap", "GapKind", "GapWindow", "Link", "Narrative", "Part",
-    "RuledOut", "RuledOutReason", "Step", "Verdict", "VerdictStatus",
-]  # fmt: skip
 
 SCHEMA = "overnight.diagnosis/1"
 
@@ -42,9 +38,6 @@ class Argument:
     outcome: ArgumentOutcome
     text: str
 
-    def as_json(self) -> dict[str, object]:
-        return {"condition": self.condition, "outcome": str(self.outcome), "text": self.text}
-
 
 @dataclasses.dataclass(frozen=True)
 class Link:
@@ -70,12 +63,9 @@ class Link:
 
     def as_json(self) -> dict[str, object]:
         return {
-            "cause": self.cause,
-            "effect": self.effect,
-            "strength": self.strength,
+            **dataclasses.asdict(self),
             "reasons": list(self.reasons),
             "against": list(self.against),
-            "arguments": [each.as_json() for each in self.arguments],
         }
 
 
@@ -139,16 +129,6 @@ class Gap:
     window: GapWindow | None = None
     detector: str = ""
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            "kind": str(self.kind),
-            "what": self.what,
-            "why": self.why,
-            "factor": self.factor,
-            "window": str(self.window) if self.window else None,
-            "detector": self.detector,
-        }
-
 
 @dataclasses.dataclass(frozen=True)
 class Step:
@@ -157,9 +137,6 @@ class Step:
     what: str
     command: str = ""
     expect: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
 
 
 class RuledOutReason(enum.StrEnum):
@@ -184,9 +161,6 @@ class RuledOut:
     why: str
     reason: RuledOutReason
     effect: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        return {**dataclasses.asdict(self), "reason": str(self.reason)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,26 +239,23 @@ class Verdict:
     def as_json(self) -> dict[str, object]:
         """Schema diagnosis-1."""
         chain = self.chain.as_json() if self.chain else {"chain": [], "links": []}
+        names = ("headline", "root_cause", "mechanism", "effect", "summary")
         return {
             "schema": SCHEMA,
             "event": self.event.as_json() if self.event else None,
             "verdict": {
                 "status": str(self.status),
                 "confidence": round(self.confidence, 3),
-                "headline": self.narrative.headline,
-                "root_cause": self.narrative.root_cause,
-                "mechanism": self.narrative.mechanism,
-                "effect": self.narrative.effect,
-                "summary": self.summary,
+                **{name: getattr(self.narrative, name) for name in names},
                 "chain": chain["chain"],
                 "links": chain["links"],
             },
             "alternatives": [each.as_json() for each in self.alternatives],
-            "gaps": [gap.as_json() for gap in self.gaps],
-            "next": [step.as_json() for step in self.next],
-            "fix": [step.as_json() for step in self.fix],
+            "gaps": list(map(dataclasses.asdict, self.gaps)),
+            "next": list(map(dataclasses.asdict, self.next)),
+            "fix": list(map(dataclasses.asdict, self.fix)),
             "findings": [finding.as_json() for finding in self.findings],
             "detectors": [answer.as_json() for answer in self.answers],
             "fleet": dict(self.fleet),
-            "ruled_out": [each.as_json() for each in self.ruled_out],
+            "ruled_out": list(map(dataclasses.asdict, self.ruled_out)),
         }

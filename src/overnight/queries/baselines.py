@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 
-__all__ = ["Baseline", "choose"]
-
 ENOUGH_US = 60 * SECOND_US  # of an undisturbed window: long enough for a baseline
-LEAST_US = 5 * SECOND_US  # a shorter window is not a baseline
+MIN_US = 5 * SECOND_US  # a shorter window is not a baseline
 
 Span = tuple[int, int]
 
@@ -40,9 +38,9 @@ def choose(
     versions, the most careful first: the next is tried where one leaves nothing. A window that is not
     `usable` is taken only if no other is undisturbed.
 
-    >>> choose(selection.Window(100, 200), 0, [[(250, 300)]]).window
+    >>> choose(Window(100, 200), 0, [[(250, 300)]]).window
     Window(begin_us=100, end_us=200)
-    >>> choose(selection.Window(100, 200), 0, [[(0, 300)]]).disturbed
+    >>> choose(Window(100, 200), 0, [[(0, 300)]]).disturbed
     True
     """
     for spans in incidents:
@@ -62,9 +60,9 @@ def _best(quiet: Sequence[Window], enough_us: int) -> Window:
     return next(long, None) or max(quiet, key=lambda window: window.seconds)
 
 
-def _quiet(first_us: int, end_us: int, avoid: Sequence[Span], most_us: int) -> Iterator[Window]:
+def _quiet(first_us: int, end_us: int, avoid: Sequence[Span], max_us: int) -> Iterator[Window]:
     """Yield the last part of each window between the incidents, the latest first."""
     for begin, end in (*avoid, (first_us - 1, first_us)):
-        if end_us - max(end, first_us) >= LEAST_US:
-            yield Window(max(end, first_us, end_us - most_us), end_us)
+        if end_us - max(end, first_us) >= MIN_US:
+            yield Window(max(end, first_us, end_us - max_us), end_us)
         end_us = min(end_us, begin)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from overnight.model.load import Load
     from overnight.queries import consumers, diff, flame, samples, top
 
-__all__ = ["Case"]
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
@@ -162,14 +161,14 @@ class Case:
         )
 
     def ran(
-        self, windows: Sequence[Window], chosen: Selection | None = None
+        self, windows: Sequence[Window], chosen: Selection = Selection()
     ) -> tuple[tuple[consumers.Consumer, ...], int]:
         """Return what ran in any of the windows, the top consumer first; and the idle samples."""
         from overnight.queries import consumers
 
         return consumers.rank_processes(self.profiles, self.host, windows, chosen)
 
-    def tally(self, windows: Sequence[Window], chosen: Selection | None = None) -> consumers.Tally:
+    def tally(self, windows: Sequence[Window], chosen: Selection = Selection()) -> consumers.Tally:
         """Count the samples of every unit, process and function in each window."""
         from overnight.queries import consumers
 
@@ -185,21 +184,17 @@ class Case:
             self.profiles.touched((self.host,), window)
         )
 
-    def capacity(self, window: Window, chosen: Selection | None = None) -> tuple[float, float]:
+    def capacity(self, window: Window, chosen: Selection = Selection()) -> tuple[float, float]:
         """Return the samples that the chosen cores can have in a window; and its recorded seconds."""
         if not self.has_profile(window):
             return 0.0, 0.0
-        touched = self.profiles.touched((self.host,), window)
-        metas = [(segment, self.profiles.meta(segment)) for segment in touched]
-        coverage = profiles.covered(
-            (self.host,), window, metas, chosen or Selection(), samples=0, idle=0
-        )
+        coverage = self.profiles.coverage((self.host,), window, chosen)
         return coverage.capacity, coverage.recorded_seconds
 
     def top(
         self,
         window: Window,
-        chosen: Selection | None = None,
+        chosen: Selection = Selection(),
         kind: str = "processes",
         limit: int = 20,
     ) -> top.Top:
@@ -223,17 +218,14 @@ class Case:
             )
         return self._stacks[key]
 
-    def flame(self, window: Window, chosen: Selection | None = None) -> flame.FlameTree:
+    def flame(self, window: Window, chosen: Selection = Selection()) -> flame.FlameTree:
         """Return the stacks of a window."""
         from overnight.queries import flame as flames
 
         return flames.flame(self.profiles, window, chosen, hosts=(self.host,))
 
     def diff(
-        self,
-        window: Window,
-        baseline: Window,
-        chosen: Selection | None = None,
+        self, window: Window, baseline: Window, chosen: Selection = Selection()
     ) -> diff.Difference:
         """Compare a window with a baseline, function by function."""
         from overnight.queries import diff as diffs

@@ -1,4 +1,4 @@
-"""Compares a window with a baseline by rates, with a confidence interval for each change.
+"""Compare a window with a baseline by rates, with a confidence interval for each change.
 
 Counts are divided by the core-seconds they were sampled in, so that windows of different length and
 hosts of different size compare. The interval is that of the sampling: how far the true CPU use in
@@ -19,8 +19,6 @@ from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, top
 from overnight.store import parquet, segments
-
-__all__ = ["Change", "Difference", "diff", "poisson_bounds"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,71 +59,67 @@ def diff(
     source: reader.Reader,
     window: Window,
     baseline: Window,
-    chosen: Selection | None = None,
+    chosen: Selection = Selection(),
     *,
     hosts: Iterable[str] = (),
     baseline_hosts: Iterable[str] = (),
     limit: int = 50,
 ) -> Difference:
     """Compare every function of either window, also those that vanished."""
-    chosen = chosen or Selection()
     names = source.hosts(hosts)
     wanted = tuple(baseline_hosts)
     others = source.hosts(wanted) if wanted else names
     numbers: dict[_Frame, int] = {}
-    now, coverage = _counted(source, names, window, chosen, numbers)
-    before, base = _counted(source, others, baseline, chosen, numbers)
-    compared = _compared(
-        [_summed(column, len(numbers)) for column in (*now, *before)], coverage, base
-    )
+    now, coverage = _count(source, names, window, chosen, numbers)
+    before, base = _count(source, others, baseline, chosen, numbers)
+    columns = [_sum(pieces, n, len(numbers)) for pieces in (now, before) for n in (1, 2)]
+    compared = _compare(columns, coverage, base)
     frames = list(numbers)
-    kept = tuple(_change(frames[i], compared, i) for i in _foremost(compared, frames, limit))
+    kept = tuple(_change(frames[i], compared, i) for i in _select_largest(compared, frames, limit))
     return Difference(kept, len(frames) - len(kept), coverage, base)
 
 
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 _Frame = tuple[str, str, int]
-_Column = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]  # frames' numbers, samples
+_Piece = tuple[Integers, Integers, Integers]  # frames' numbers, own and whole samples
 
 
-def _counted(
+def _count(
     source: reader.Reader,
     hosts: tuple[str, ...],
     window: Window,
     chosen: Selection,
     numbers: dict[_Frame, int],
-) -> tuple[tuple[_Column, _Column], Coverage]:
-    """Count own and whole samples by frame; add the frames to `numbers`."""
+) -> tuple[list[_Piece], Coverage]:
+    """Count samples by frame; add the frames to `numbers`."""
     chosen = source.resolved(chosen, hosts, window)
     parts = list(source.parts_or_sums(hosts, window, chosen))
     counted = [top.function_columns(part) for part in parts if isinstance(part, reader.Part)]
-    if sums := [part.segment for part in parts if isinstance(part, reader.Sums)]:
-        counted.append(_sums(sums))
-    own: _Column = []
-    whole: _Column = []
-    for frames, own_of, whole_of in counted:
-        ours = np.array([numbers.setdefault(f, len(numbers)) for f in frames], np.int64)
-        own.append((ours, own_of))
-        whole.append((ours, whole_of))
-    return (own, whole), reader.coverage(hosts, window, parts, chosen)
+    if summed := [part.segment for part in parts if isinstance(part, reader.Sums)]:
+        counted.append(_read_sums(summed))
+    pieces = [
+        (np.array([numbers.setdefault(f, len(numbers)) for f in frames], np.int64), own, whole)
+        for frames, own, whole in counted
+    ]
+    return pieces, reader.coverage_of_parts(hosts, window, parts, chosen)
 
 
-def _sums(
-    found: list[segments.Segment],
-) -> tuple[list[_Frame], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _read_sums(touched: list[segments.Segment]) -> tuple[list[_Frame], Integers, Integers]:
     """Read the functions of whole segments from the sums written at ingest."""
     rows = parquet.query(
         "SELECT name, module, kind, sum(own)::BIGINT AS own, sum(whole)::BIGINT AS whole "  # noqa: S608 - our own paths
-        f"FROM {parquet.table(*(segment.path / 'frames.parquet' for segment in found))} "
+        f"FROM {parquet.table(*(segment.path / 'frames.parquet' for segment in touched))} "
         f"WHERE kind <> {FrameKind.PROCESS} AND whole > 0 GROUP BY name, module, kind"
     )
     frames = zip(*(rows[name].tolist() for name in ("name", "module", "kind")), strict=True)
     return list(frames), rows["own"], rows["whole"]
 
 
-def _summed(column: _Column, size: int) -> npt.NDArray[np.int64]:
+def _sum(pieces: list[_Piece], column: int, size: int) -> Integers:
     total = np.zeros(size, np.int64)
-    for number, samples in column:
-        np.add.at(total, number, samples)
+    for piece in pieces:
+        np.add.at(total, piece[0], piece[column])
     return total
 
 
@@ -133,25 +127,23 @@ def _summed(column: _Column, size: int) -> npt.NDArray[np.int64]:
 class _Compared:
     """The numbers of every function, one column each."""
 
-    whole: npt.NDArray[np.int64]
-    before: npt.NDArray[np.int64]
-    rate: npt.NDArray[np.float64]
-    base_rate: npt.NDArray[np.float64]
-    difference: npt.NDArray[np.float64]
-    low: npt.NDArray[np.float64]
-    high: npt.NDArray[np.float64]
-    own_difference: npt.NDArray[np.float64]
+    whole: Integers
+    before: Integers
+    rate: Floats
+    base_rate: Floats
+    difference: Floats
+    low: Floats
+    high: Floats
+    own_difference: Floats
 
     @property
-    def surely(self) -> npt.NDArray[np.float64]:
-        """The least size of the change at 95 % confidence; zero if there may be none."""
+    def certain(self) -> Floats:
+        """The smallest size of the change at 95 % confidence; zero if there may be none."""
         least = np.minimum(np.abs(self.low), np.abs(self.high))
         return np.where((self.low <= 0) & (self.high >= 0), 0.0, least)
 
 
-def _compared(
-    columns: list[npt.NDArray[np.int64]], coverage: Coverage, base: Coverage
-) -> _Compared:
+def _compare(columns: list[Integers], coverage: Coverage, base: Coverage) -> _Compared:
     own, whole, own_before, before = columns
     # The share of the cores' time that one sample stands for; of the samples if the rate is unknown.
     if coverage.capacity and base.capacity:
@@ -175,9 +167,9 @@ def _compared(
     )
 
 
-def _foremost(compared: _Compared, frames: list[_Frame], limit: int) -> list[int]:
+def _select_largest(compared: _Compared, frames: list[_Frame], limit: int) -> list[int]:
     """Return the changes to show in order; equal ones by name."""
-    sure, size = -compared.surely, -np.abs(compared.difference)
+    sure, size = -compared.certain, -np.abs(compared.difference)
     order = np.lexsort((size, sure))
     if len(order) > limit > 0:
         last = order[limit - 1]
@@ -223,9 +215,7 @@ def poisson_bounds(count: int) -> tuple[float, float]:
     return float(lower[0]), float(upper[0])
 
 
-def _bounds(
-    count: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _bounds(count: Integers) -> tuple[Floats, Floats]:
     z = 1.959964
     more = count + 1.0
     upper = more * (1 - 1 / (9 * more) + z / (3 * np.sqrt(more))) ** 3

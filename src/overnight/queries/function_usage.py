@@ -13,16 +13,6 @@ from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 from overnight.queries import diff, samples
 
-__all__ = [
-    "Marks",
-    "Usage",
-    "busiest_run",
-    "mark_innermost",
-    "nested_share",
-    "strip_suffix",
-    "top_consumers",
-]
-
 BUSY_SHARE = 0.5  # of one core's samples in a second: that second belongs to the run
 # A second with half as many samples as the busiest one belongs to the run, too: a process that uses about
 # half a core is not split at the seconds that fall just short of it.
@@ -225,10 +215,7 @@ def strip_suffix(name: str) -> str:
 
 
 def nested_share(
-    now: samples.WindowSamples,
-    inner: str,
-    within: str,
-    processes: Iterable[Actor] = (),
+    now: samples.WindowSamples, inner: str, within: str, processes: Iterable[Actor] = ()
 ) -> tuple[int, int]:
     """Count samples with a function of `inner` on the stack, of those with one of `within`."""
     wanted = set(processes)

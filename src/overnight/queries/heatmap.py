@@ -14,8 +14,6 @@ from overnight.model.times import SECOND_US
 from overnight.queries import reader
 from overnight.store import parquet, segments, tree
 
-__all__ = ["Heatmap", "by_core", "by_offset"]
-
 MAX_CELLS = 200_000_000
 FEW_NODES = 50
 MANY_SEGMENTS = 8
@@ -42,104 +40,84 @@ class Heatmap:
 def by_core(
     source: reader.Reader,
     window: Window,
-    chosen: Selection | None = None,
+    chosen: Selection = Selection(),
     *,
     hosts: Iterable[str] = (),
     step_us: int = SECOND_US,
     mode: str = "busy",
 ) -> Heatmap:
     """Count samples by core, one row per core of each host; whole seconds without filters use the sums."""
-    chosen = chosen or Selection()
     _check(mode, step_us)
     names = source.hosts(hosts)
-    chosen = source.resolved(chosen, names, _whole_seconds(window))
-    summed = (
-        not (chosen.by_task or chosen.by_node)
-        and not step_us % SECOND_US
-        and _is_first(source, chosen, names, _whole_seconds(window))
-    )
     # Sums are by whole seconds of the clock: extend the window to whole seconds.
-    whole = _whole_seconds(window) if summed else window
-    begin = whole.begin_us
+    whole = Window(
+        window.begin_us // SECOND_US * SECOND_US, -(-window.end_us // SECOND_US) * SECOND_US
+    )
+    chosen = source.resolved(chosen, names, whole)
     touched = source.touched(names, whole)
+    summed = not (chosen.by_task or chosen.by_node or step_us % SECOND_US) and (
+        chosen.event == 0  # the one that the sums count
+        if isinstance(chosen.event, int)
+        else all(reader.event_of(source.meta(segment), chosen) == 0 for segment in touched)
+    )
+    if not summed:
+        whole, touched = window, source.touched(names, window)
     planes = source.planes(touched, mode) if summed and len(touched) > MANY_SEGMENTS else {}
     if len(touched) - len(planes) > MANY_SEGMENTS:
         source.read_ahead(touched)
-    metas = {segment.path: source.meta(segment) for segment in touched}
+    metas = {segment: source.meta(segment) for segment in touched}
     rows: dict[tuple[str, int], int] = {}
     for host in names:
-        cores = set().union(*(metas[s.path].cores for s in touched if s.host == host))
+        cores = set().union(*(meta.cores for s, meta in metas.items() if s.host == host))
         for core in sorted(cores & set(chosen.cores) if chosen.cores else cores):
             rows[host, core] = len(rows)
-    columns = -(-(whole.end_us - begin) // step_us)
-    if columns * max(1, len(rows)) > MAX_CELLS:
-        raise _too_fine(columns, len(rows))
-    values = np.zeros((columns, len(rows)), np.int64)
+    values = _make_cells(-(-(whole.end_us - whole.begin_us) // step_us), len(rows))
     if summed and len(touched) - len(planes) > MANY_SEGMENTS:
         rest = (segment for segment in touched if segment.path not in planes)
-        shapes = ((segment, metas[segment.path].shape) for segment in rest)
-        segments.read_ahead(segment.seconds_at(mode, shape) for segment, shape in shapes)
+        segments.read_ahead(segment.seconds_at(mode, metas[segment].shape) for segment in rest)
     places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for segment in touched:
+    for segment, meta in metas.items():
         if summed:
-            meta, plane = metas[segment.path], planes.get(segment.path)
+            plane = planes.get(segment.path)
             seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, meta.shape)
             key = (segment.host, meta.cores)
             if key not in places:  # most segments have the same ones
                 places[key] = [rows.get((segment.host, core), -1) for core in meta.cores]
             _add_sums(values, meta.begin_us // SECOND_US, seconds, places[key], whole, step_us)
         else:
-            _add_rows(values, source, segment, rows, window, step_us, mode, chosen)
+            column = f"(time_us - {window.begin_us}) // {step_us}"
+            cells = _select(source, segment, window, chosen, mode, column, "cpu")
+            place = np.full(
+                segments.MAX_CORES + 1, -1, np.int64
+            )  # the last one is core -1: unknown
+            for (host, core), row in rows.items():
+                if host == segment.host:
+                    place[core] = row
+            y = place[cells["y"]]
+            _add(values, cells["x"], y, np.where(y >= 0, cells["n"], 0))
     frequency = max((meta.frequency for meta in metas.values()), default=0)
     return Heatmap(
         kind="core",
         mode=mode,
-        begin_us=begin,
+        begin_us=whole.begin_us,
         step_us=step_us,
         rows=tuple(str(core) if len(names) == 1 else f"{host} {core}" for host, core in rows),
         values=values,
         full=frequency * step_us / SECOND_US,
-        coverage=reader.covered(
-            names,
-            whole,
-            [(segment, metas[segment.path]) for segment in touched],
-            chosen,
-            samples=int(values.sum()),
-            idle=int(values.sum()) if mode == "idle" else 0,
-        ),
-    )
-
-
-def _is_first(
-    source: reader.Reader,
-    chosen: Selection,
-    hosts: tuple[str, ...],
-    window: Window,
-) -> bool:
-    """Return whether the selected event is the one that the sums count, in every segment."""
-    if isinstance(chosen.event, int):
-        return chosen.event == 0
-    touched = source.touched(hosts, window)
-    return all(reader.event_of(source.meta(segment), chosen) == 0 for segment in touched)
-
-
-def _whole_seconds(window: Window) -> Window:
-    return Window(
-        window.begin_us // SECOND_US * SECOND_US, -(-window.end_us // SECOND_US) * SECOND_US
+        coverage=_cover(names, whole, metas, chosen, values, mode),
     )
 
 
 def by_offset(
     source: reader.Reader,
     window: Window,
-    chosen: Selection | None = None,
+    chosen: Selection = Selection(),
     *,
     hosts: Iterable[str] = (),
     rows: int = 50,
     mode: str = "busy",
 ) -> Heatmap:
     """Count samples by second and offset within it (as FlameScope does), over all cores."""
-    chosen = chosen or Selection()
     _check(mode, SECOND_US)
     if not 1 <= rows <= 1000:
         raise errors.UsageError(
@@ -149,30 +127,18 @@ def by_offset(
         )
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
-    touched = source.touched(names, window)
-    metas = {segment.path: source.meta(segment) for segment in touched}
+    metas = {segment: source.meta(segment) for segment in source.touched(names, window)}
     begin = window.begin_us - window.begin_us % SECOND_US
-    columns = -(-(window.end_us - begin) // SECOND_US)
-    if columns * rows > MAX_CELLS:
-        raise _too_fine(columns, rows)
-    values = np.zeros((columns, rows), np.int64)
-    for segment in touched:
-        found = _select(
-            source,
-            segment,
-            window,
-            chosen,
-            mode,
-            f"(time_us - {begin}) // {SECOND_US}",
-            f"(time_us - {begin}) % {SECOND_US} * {rows} // {SECOND_US}",
-        )
-        _add(values, found["x"], found["y"], found["n"])
-    most: dict[str, int] = {}
-    for segment in touched:
-        meta = metas[segment.path]
+    values = _make_cells(-(-(window.end_us - begin) // SECOND_US), rows)
+    column = f"(time_us - {begin}) // {SECOND_US}"
+    row = f"(time_us - {begin}) % {SECOND_US} * {rows} // {SECOND_US}"
+    rates: dict[str, int] = {}  # samples a second, by host
+    for segment, meta in metas.items():
+        cells = _select(source, segment, window, chosen, mode, column, row)
+        _add(values, cells["x"], cells["y"], cells["n"])
         cores = {core for core in meta.cores if core >= 0}
-        each = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
-        most[segment.host] = max(most.get(segment.host, 0), each)
+        rate = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
+        rates[segment.host] = max(rates.get(segment.host, 0), rate)
     return Heatmap(
         kind="offset",
         mode=mode,
@@ -180,15 +146,23 @@ def by_offset(
         step_us=SECOND_US,
         rows=tuple(f"{i * 1000 / rows:g} ms" for i in range(rows)),
         values=values,
-        full=sum(most.values()) / rows,
-        coverage=reader.covered(
-            names,
-            window,
-            [(segment, metas[segment.path]) for segment in touched],
-            chosen,
-            samples=int(values.sum()),
-            idle=int(values.sum()) if mode == "idle" else 0,
-        ),
+        full=sum(rates.values()) / rows,
+        coverage=_cover(names, window, metas, chosen, values, mode),
+    )
+
+
+def _cover(
+    hosts: tuple[str, ...],
+    window: Window,
+    metas: dict[segments.Segment, segments.Meta],
+    chosen: Selection,
+    values: npt.NDArray[np.int64],
+    mode: str,
+) -> Coverage:
+    samples = int(values.sum())
+    idle = samples if mode == "idle" else 0
+    return reader.coverage_of_segments(
+        hosts, window, list(metas.items()), chosen, samples=samples, idle=idle
     )
 
 
@@ -205,12 +179,14 @@ def _check(mode: str, step_us: int) -> None:
         )  # fmt: skip
 
 
-def _too_fine(columns: int, rows: int) -> errors.UsageError:
-    return errors.UsageError(
-        f"the heatmap is too large: {columns} x {rows} cells",
-        why=f"at most {MAX_CELLS:,} cells are held in memory",
-        todo="choose a longer --step or a shorter window",
-    )
+def _make_cells(columns: int, rows: int) -> npt.NDArray[np.int64]:
+    if columns * max(1, rows) > MAX_CELLS:
+        raise errors.UsageError(
+            f"the heatmap is too large: {columns} x {rows} cells",
+            why=f"at most {MAX_CELLS:,} cells are held in memory",
+            todo="choose a longer --step or a shorter window",
+        )
+    return np.zeros((columns, rows), np.int64)
 
 
 def _add_sums(
@@ -237,27 +213,6 @@ def _add_sums(
     else:
         taken = [i for i, row in enumerate(ours) if row >= 0]
         target[:, [ours[i] for i in taken]] += plane[:, taken]
-
-
-def _add_rows(
-    values: npt.NDArray[np.int64],
-    source: reader.Reader,
-    segment: segments.Segment,
-    rows: dict[tuple[str, int], int],
-    window: Window,
-    step_us: int,
-    mode: str,
-    chosen: Selection,
-) -> None:
-    found = _select(
-        source, segment, window, chosen, mode, f"(time_us - {window.begin_us}) // {step_us}", "cpu"
-    )
-    place = np.full(segments.MAX_CORES + 1, -1, np.int64)  # the last one is core -1: unknown
-    for (host, core), row in rows.items():
-        if host == segment.host:
-            place[core] = row
-    y = place[found["y"]]
-    _add(values, found["x"], y, np.where(y >= 0, found["n"], 0))
 
 
 def _add(
@@ -289,7 +244,6 @@ def _select(
 ) -> parquet.Columns:
     """Count samples by cell from the rows."""
     names = source.names(segment)
-    tasks = source.task_numbers(segment, chosen)
     flags = names.flags
     idle = (flags & tree.IDLE) > 0
     wanted = {
@@ -300,8 +254,7 @@ def _select(
     }[mode]
     if chosen.by_node:
         wanted &= reader.node_mask(names, chosen)
-    event = reader.event_of(names.meta, chosen)
-    where = reader.conditions(window, chosen, tasks, event=event)
+    where = source.where(segment, window, chosen)
     among, named = _among(wanted)
     return parquet.query(
         f"SELECT ({x})::BIGINT AS x, ({y})::BIGINT AS y, sum(count)::BIGINT AS n "  # noqa: S608 - built from numbers

@@ -1,4 +1,4 @@
-"""Reads segments: what lies in a window and passes the filters.
+"""Read the samples of a window that pass the filters.
 
 The cost grows with the window, not with the night: whole segments answer from the sums written at
 ingest, and of the two at the edges only the row groups that overlap are read.
@@ -6,11 +6,11 @@ ingest, and of the two at the edges only the row groups that overlap are read.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
+import functools
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,6 @@ from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window, match_event
 from overnight.queries import segment_tables
 from overnight.store import hours, parquet, segments, tree
-
-__all__ = ["Part", "Reader", "Sums"]
 
 CACHED_SEGMENTS = 64
 CACHED_METAS = 4096  # five days of 2-minute segments, some 2 kB each
@@ -56,7 +54,9 @@ class Reader:
 
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue
-        self._names: collections.OrderedDict[str, segment_tables.Names] = collections.OrderedDict()
+        self.names: Callable[[segments.Segment], segment_tables.Names] = functools.lru_cache(
+            CACHED_SEGMENTS
+        )(lambda segment: segment_tables.Names(self.meta(segment), segment.path))
         self._metas: dict[pathlib.Path, segments.Meta] = {}
         self._hours: dict[pathlib.Path, hours.Hour] = {}
 
@@ -75,14 +75,14 @@ class Reader:
 
     def extent(self, hosts: Iterable[str] = ()) -> Window:
         """Return the window from the first to the last moment stored."""
-        found = [segment for host in self.hosts(hosts) for segment in self.catalogue.segments(host)]
-        if not found:
+        stored = [each for host in self.hosts(hosts) for each in self.catalogue.segments(host)]
+        if not stored:
             raise errors.CannotError(
                 "no segment is complete yet",
                 why="the recorder writes one every few minutes",
                 todo="wait for the first one, or overnight import FILE",
             )
-        return Window(min(s.begin_us for s in found), max(s.end_us for s in found))
+        return Window(min(s.begin_us for s in stored), max(s.end_us for s in stored))
 
     def touched(self, hosts: Iterable[str], window: Window) -> tuple[segments.Segment, ...]:
         """Return the segments of these hosts that overlap the window."""
@@ -94,22 +94,21 @@ class Reader:
 
     def meta(self, segment: segments.Segment) -> segments.Meta:
         """Return a segment's description, cached: it never changes."""
-        found = self._metas.get(segment.path)
-        if found is None:
+        meta = self._metas.get(segment.path)
+        if meta is None:
             if len(self._metas) >= CACHED_METAS:
                 self._metas.clear()
-            found = self._metas[segment.path] = segment.meta()
-        return found
+            meta = self._metas[segment.path] = segment.meta()
+        return meta
 
     def planes(
-        self, found: Iterable[segments.Segment], mode: str
+        self, touched: Sequence[segments.Segment], mode: str
     ) -> dict[pathlib.Path, hours.Plane]:
         """Return the sums by second of the segments whose hour has a file; cache their descriptions."""
-        found = tuple(found)
-        hours.read_ahead({hours.hour_file(segment) for segment in found}, mode)
+        hours.read_ahead({hours.hour_file(segment) for segment in touched}, mode)
         planes: dict[pathlib.Path, hours.Plane] = {}
         read: dict[pathlib.Path, hours.Plane | None] = {}
-        for segment in found:
+        for segment in touched:
             file = hours.hour_file(segment)
             if file not in read:
                 read[file] = hours.read(file, mode, self._hours.get(file))
@@ -121,25 +120,13 @@ class Reader:
                 self._metas.setdefault(segment.path, entry.meta)
         return planes
 
-    def read_ahead(self, found: Iterable[segments.Segment]) -> None:
+    def read_ahead(self, touched: Iterable[segments.Segment]) -> None:
         """Prefetch the descriptions of many segments that were not read yet."""
         segments.read_ahead(
             (segment.path / "segment.json", 0, 0)
-            for segment in found
+            for segment in touched
             if segment.path not in self._metas
         )
-
-    def names(self, segment: segments.Segment) -> segment_tables.Names:
-        """Return a segment's tables, cached."""
-        key = str(segment.path)
-        found = self._names.get(key)
-        if found is None:
-            found = segment_tables.Names(self.meta(segment), segment.path)
-            self._names[key] = found
-            while len(self._names) > CACHED_SEGMENTS:
-                self._names.popitem(last=False)
-        self._names.move_to_end(key)
-        return found
 
     def resolved(self, chosen: Selection, hosts: Iterable[str], window: Window) -> Selection:
         """Complete the event's name where only its first letters were given."""
@@ -182,11 +169,9 @@ class Reader:
             else:
                 yield self._part(segment, window, chosen)
 
-    def own(
-        self, segment: segments.Segment, window: Window, chosen: Selection
-    ) -> npt.NDArray[np.int64]:
-        """Return a segment's samples by node; the caller filters stacks and idle samples."""
-        return _by_node(self.names(segment), self._counts(segment, window, chosen))
+    def own(self, segment: segments.Segment, window: Window) -> npt.NDArray[np.int64]:
+        """Return a segment's samples by node, idle ones included."""
+        return _by_node(self.names(segment), self._counts(segment, window, Selection()))
 
     def _counts(
         self, segment: segments.Segment, window: Window, chosen: Selection
@@ -196,31 +181,54 @@ class Reader:
         event = event_of(self.meta(segment), chosen)
         if whole and not (chosen.cores or chosen.by_task or event):
             return {"n": self.names(segment).own}
-        where = conditions(window, chosen, self.task_numbers(segment, chosen), event=event)
-        return self.rows(segment, "node, sum(count)::BIGINT AS n", f"{where} GROUP BY node")
+        return self.rows(segment, "node, sum(count)::BIGINT AS n", window, chosen, "GROUP BY node")
 
-    def rows(self, segment: segments.Segment, columns: str, where: str) -> parquet.Columns:
-        """Query rows of a segment's samples; check that their nodes exist."""
+    def rows(
+        self,
+        segment: segments.Segment,
+        columns: str,
+        window: Window,
+        chosen: Selection = Selection(),
+        group: str = "",
+    ) -> parquet.Columns:
+        """Query a segment's samples; filters on stacks and idle samples are the caller's."""
         file = segment.path / "samples.parquet"
-        found = parquet.query(f"SELECT {columns} FROM {parquet.table(file)} WHERE {where}")  # noqa: S608 - built from numbers
-        if "node" in found and len(found["node"]):
-            last = int(found["node"].max())
+        where = self.where(segment, window, chosen)
+        rows = parquet.query(f"SELECT {columns} FROM {parquet.table(file)} WHERE {where} {group}")  # noqa: S608 - built from numbers
+        if "node" in rows and len(rows["node"]):
+            last = int(rows["node"].max())
             if last >= len(self.names(segment).frame):
                 raise errors.DamagedFileError(str(file), 0, f"stack {last} is missing")
-        return found
+        return rows
 
-    def task_numbers(
-        self, segment: segments.Segment, chosen: Selection
-    ) -> npt.NDArray[np.int64] | None:
-        """Return the tasks that pass the filters; None: all."""
-        if not chosen.by_task:
-            return None
-        tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit"))
-        mask = np.ones(len(tasks["process"]), bool)
-        for name in ("process", "thread", "unit"):
-            if pattern := getattr(chosen, name):
-                mask &= matches(tasks[name], pattern)
-        return np.flatnonzero(mask)
+    def where(self, segment: segments.Segment, window: Window, chosen: Selection) -> str:
+        """Return the condition on a segment's samples; it is built from numbers only."""
+        parts = [
+            f"time_us >= {window.begin_us} AND time_us < {window.end_us}",
+            f"event = {event_of(self.meta(segment), chosen)}",
+        ]
+        if chosen.cores:
+            parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
+        if chosen.by_task:
+            tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit"))
+            mask = np.ones(len(tasks["process"]), bool)
+            for name, texts in tasks.items():
+                if pattern := getattr(chosen, name):
+                    mask &= matches(texts, pattern)
+            numbers = ", ".join(map(str, np.flatnonzero(mask).tolist()))
+            parts.append(f"task IN ({numbers})" if numbers else "false")
+        return " AND ".join(parts)
+
+    def coverage(
+        self,
+        hosts: tuple[str, ...],
+        window: Window,
+        chosen: Selection = Selection(),
+        samples: int = 0,
+    ) -> Coverage:
+        """Return how much of the window was recorded, without reading samples."""
+        metas = [(segment, self.meta(segment)) for segment in self.touched(hosts, window)]
+        return coverage_of_segments(hosts, window, metas, chosen, samples=samples)
 
 
 def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArray[np.int64]:
@@ -237,10 +245,9 @@ def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool
     answer: dict[str, bool] = {}
     out = np.empty(len(texts), bool)
     for i, text in enumerate(texts.tolist()):
-        known = answer.get(text)
-        if known is None:
-            known = answer[text] = search(text) is not None
-        out[i] = known
+        if text not in answer:
+            answer[text] = search(text) is not None
+        out[i] = answer[text]
     return out
 
 
@@ -267,25 +274,6 @@ def event_of(meta: segments.Meta, chosen: Selection) -> int:
     return meta.events.index(chosen.event) if chosen.event in meta.events else -1
 
 
-def conditions(
-    window: Window,
-    chosen: Selection,
-    tasks: npt.NDArray[np.int64] | None = None,
-    *,
-    event: int = 0,
-) -> str:
-    """Return the WHERE clause of a query for rows; it is built from numbers only."""
-    parts = [
-        f"time_us >= {window.begin_us} AND time_us < {window.end_us}",
-        f"event = {event}",
-    ]
-    if chosen.cores:
-        parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
-    if tasks is not None:
-        parts.append(f"task IN ({', '.join(map(str, tasks.tolist()))})" if len(tasks) else "false")
-    return " AND ".join(parts)
-
-
 def recorded_seconds(segment: segments.Segment, meta: segments.Meta, window: Window) -> float:
     """Return how much of the window a segment covers, its gaps excluded."""
     at, end = max(segment.begin_us, window.begin_us), min(segment.end_us, window.end_us)
@@ -296,10 +284,10 @@ def recorded_seconds(segment: segments.Segment, meta: segments.Meta, window: Win
     return (recorded + max(0, end - at)) / 1e6
 
 
-def _lost(found: list[tuple[segments.Segment, segments.Meta]], window: Window) -> tuple[int, bool]:
+def _lost(metas: list[tuple[segments.Segment, segments.Meta]], window: Window) -> tuple[int, bool]:
     """Return the samples lost in the window, and whether that is only an upper bound."""
     lost, bounded = 0, False
-    for segment, meta in found:
+    for segment, meta in metas:
         if window.begin_us <= segment.begin_us and segment.end_us <= window.end_us:
             lost += meta.lost
             continue
@@ -311,14 +299,11 @@ def _lost(found: list[tuple[segments.Segment, segments.Meta]], window: Window) -
     return lost, bounded
 
 
-def coverage(
-    hosts: tuple[str, ...],
-    window: Window,
-    parts: Sequence[Part | Sums],
-    chosen: Selection,
+def coverage_of_parts(
+    hosts: tuple[str, ...], window: Window, parts: Sequence[Part | Sums], chosen: Selection
 ) -> Coverage:
     """Return how much of the window the parts cover."""
-    return covered(
+    return coverage_of_segments(
         hosts,
         window,
         [(part.segment, part.names.meta) for part in parts],
@@ -328,14 +313,14 @@ def coverage(
     )
 
 
-def covered(
+def coverage_of_segments(
     hosts: tuple[str, ...],
     window: Window,
-    found: list[tuple[segments.Segment, segments.Meta]],
+    metas: list[tuple[segments.Segment, segments.Meta]],
     chosen: Selection,
     *,
     samples: int,
-    idle: int,
+    idle: int = 0,
 ) -> Coverage:
     """Return how much of the window these segments cover."""
     seconds = core_seconds = capacity = 0.0
@@ -343,7 +328,7 @@ def covered(
     notes: dict[str, None] = {}
     events: dict[str, None] = {}
     without = 0
-    for segment, meta in found:
+    for segment, meta in metas:
         event = event_of(meta, chosen)
         if event < 0:
             without += 1
@@ -358,8 +343,8 @@ def covered(
         notes.update(dict.fromkeys(meta.notes))
         events.update(dict.fromkeys(meta.events[event : event + 1]))
     if without:
-        notes[f"{chosen.event} was not recorded in {without} of {len(found)} segments"] = None
-    lost, bounded = _lost(found, window)
+        notes[f"{chosen.event} was not recorded in {without} of {len(metas)} segments"] = None
+    lost, bounded = _lost(metas, window)
     if bounded:
         notes[
             f"at most {lost:,} samples were lost in this window: the exact time of some is unknown"
@@ -375,7 +360,7 @@ def covered(
         samples=samples,
         idle=idle,
         lost=lost,
-        segments=len(found),
+        segments=len(metas),
         gaps=tuple(gaps),
         notes=tuple(notes),
     )

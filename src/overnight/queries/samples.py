@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,11 @@ from overnight.model.actor import Actor
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import reader, segment_tables
 from overnight.store import parquet, segments, tree
 
-__all__ = ["Integers", "Mask", "SegmentSamples", "WindowSamples", "read_segments", "read_window"]  # fmt: skip
+if TYPE_CHECKING:
+    from overnight.queries import reader, segment_tables
+
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -113,11 +115,10 @@ def read_window(
 ) -> WindowSamples:
     """Read the busy samples of a host; without `by_second` all rows are of second 0 and core 0."""
     processes: dict[Actor, int] = {}
-    rows = read_segments(source, host, (window,), Selection(), processes, by_second=by_second)
+    rows = read_segments(source, host, (window,), processes, by_second=by_second)
     parts = [part.busy() for part in rows]
-    metas = [(segment, source.meta(segment)) for segment in source.touched((host,), window)]
     samples = sum(int(part.count.sum()) for part in parts)
-    coverage = reader.covered((host,), window, metas, Selection(), samples=samples, idle=0)
+    coverage = source.coverage((host,), window, samples=samples)
     rate = coverage.capacity / coverage.core_seconds if coverage.core_seconds else 0.0
     return WindowSamples(window, coverage, rate, list(processes), parts)
 
@@ -126,8 +127,8 @@ def read_segments(
     source: reader.Reader,
     host: str,
     windows: Sequence[Window],
-    selection: Selection,
     processes: dict[Actor, int],
+    selection: Selection = Selection(),
     *,
     by_second: bool = False,
 ) -> Iterator[SegmentSamples]:
@@ -154,17 +155,13 @@ def read_segments(
             f"WHEN time_us >= {windows[n].begin_us} AND time_us < {windows[n].end_us} THEN {n}"
             for n in numbers
         )
-        where = reader.conditions(
-            whole,
-            selection,
-            source.task_numbers(segment, selection),
-            event=reader.event_of(source.meta(segment), selection),
-        )
         rows = source.rows(
             segment,
             f"(CASE {which} ELSE -1 END)::BIGINT AS w, {place}, task::BIGINT AS task,"
             " node::BIGINT AS node, sum(count)::BIGINT AS n",
-            f"{where} GROUP BY ALL",
+            whole,
+            selection,
+            "GROUP BY ALL",
         )
         if len(numbers) > 1:  # between the windows
             inside = rows["w"] >= 0

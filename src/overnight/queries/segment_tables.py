@@ -1,18 +1,18 @@
-"""The tables of a segment, each read on first use."""
+"""The tables of a segment, each read on first use; frames of several segments under one numbering."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.queries import key_index
 from overnight.store import parquet, segments, tree
-
-__all__ = ["Names", "function_label"]
 
 
 def function_label(name: str, module: str) -> str:
@@ -113,3 +113,37 @@ class Names:
     def frame_kind(self) -> npt.NDArray[np.uint8]:
         """User, kernel or process."""
         return self._frames["kind"]
+
+    def frames(self, rows: npt.NDArray[np.int64] | slice) -> Iterator[tuple[str, str, int]]:
+        """Return name, module and kind of some frames."""
+        columns = (self._frames[column][rows].tolist() for column in ("name", "module", "kind"))
+        return zip(*columns, strict=True)
+
+
+class Frames:
+    """Frames of several segments under one numbering, compared by their key."""
+
+    def __init__(self) -> None:
+        self._keys = np.zeros(0, np.uint64)
+        self._fresh: list[tuple[Names, npt.NDArray[np.int64]]] = []
+
+    def number(self, names: Names, frame: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """Return the common numbers of a segment's frames."""
+        used = np.zeros(len(names.frame_key), bool)
+        used[frame] = True
+        distinct = np.flatnonzero(used)
+        keys = names.frame_key[distinct]
+        number = key_index.find(keys, self._keys)
+        fresh = number < 0
+        number[fresh] = np.arange(len(self._keys), len(self._keys) + int(fresh.sum()))
+        self._keys = np.concatenate([self._keys, keys[fresh]])
+        self._fresh.append((names, distinct[fresh]))
+        numbers = np.zeros(len(used), np.int64)
+        numbers[distinct] = number
+        common: npt.NDArray[np.int64] = numbers[frame]
+        return common
+
+    def columns(self) -> tuple[list[str], list[str], list[int]]:
+        """Return name, module and kind of each frame, by number."""
+        rows = [row for names, fresh in self._fresh for row in names.frames(fresh)]
+        return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]

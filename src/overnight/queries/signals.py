@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
-__all__ = ["MODES", "Cores", "Coverage", "Rates", "core_series", "counter_rate", "events"]
 
 # What counts into each share of a core's ticks.
 MODES = {
@@ -95,8 +94,7 @@ def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
     """Return what each core did between two readings, in percent of its own ticks."""
     steps = _steps(source, host, "cpu", window, None, cpu.TOTAL)
     order = sorted(
-        (n for n, key in enumerate(steps.keys) if key.isdecimal()),
-        key=lambda n: int(steps.keys[n]),
+        (n for n, key in enumerate(steps.keys) if key.isdecimal()), key=lambda n: int(steps.keys[n])
     )
     shape = (len(steps.begin_us), len(order))
     # The kernel corrects idle and iowait downwards now and then: negative time counts as 0.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,6 @@ from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.queries import reader, segment_tables
 from overnight.store import parquet, tree
-
-__all__ = ["KINDS", "Row", "Top", "check_kind", "function_columns", "top"]
 
 KINDS = ("processes", "threads", "units", "functions")
 
@@ -61,30 +59,27 @@ def check_kind(kind: str) -> None:
 def top(
     source: reader.Reader,
     window: Window,
-    chosen: Selection | None = None,
+    chosen: Selection = Selection(),
     *,
     hosts: Iterable[str] = (),
     kind: str = "processes",
     limit: int = 20,
 ) -> Top:
     """Rank the consumers by samples."""
-    chosen = chosen or Selection()
     check_kind(kind)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
     parts = list(source.parts(names, window, chosen))
     whole: collections.Counter[str] = collections.Counter()
-    own: collections.Counter[str] = collections.Counter()
+    own = whole if kind != "functions" else collections.Counter[str]()
     for part in parts:
         if kind == "functions":
-            for name, (ending, containing) in _name_counts(part).items():
+            for name, ending, containing in _count_functions(part):
                 whole[name] += containing
                 own[name] += ending
         else:
-            for name, samples in _task_counts(source, part, window, chosen, kind).items():
-                whole[name] += samples
-                own[name] += samples
-    coverage = reader.coverage(names, window, parts, chosen)
+            whole += _count_tasks(source, part, window, chosen, kind)
+    coverage = reader.coverage_of_parts(names, window, parts, chosen)
     one_core = (
         coverage.capacity / coverage.core_seconds * coverage.recorded_seconds
         if coverage.core_seconds
@@ -110,22 +105,13 @@ def function_columns(
 ) -> tuple[list[tuple[str, str, int]], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return (name, module, kind), samples that end in it, and samples that it is in, recursion once."""
     names = part.names
-    own_of, whole_of = _counts(part, names.frame, len(names.frame_name), names.outermost)
+    own_of, whole_of = _count_groups(part, names.frame, len(names.frame_name), names.outermost)
     seen = np.flatnonzero((whole_of > 0) & (names.frame_kind != FrameKind.PROCESS))
-    rows = zip(
-        names.frame_name[seen].tolist(),
-        names.frame_module[seen].tolist(),
-        names.frame_kind[seen].tolist(),
-        strict=True,
-    )
-    return list(rows), own_of[seen], whole_of[seen]
+    return list(names.frames(seen)), own_of[seen], whole_of[seen]
 
 
-def _counts(
-    part: reader.Part,
-    group: npt.NDArray[np.integer],
-    groups: int,
-    outermost: npt.NDArray[np.bool_],
+def _count_groups(
+    part: reader.Part, group: npt.NDArray[np.integer], groups: int, outermost: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return by group of nodes: samples that end in it, samples that it is in, recursion once."""
     whole = tree.subtree_sums(part.own, part.names.size) * outermost
@@ -135,58 +121,39 @@ def _counts(
     )
 
 
-def _name_counts(part: reader.Part) -> dict[str, tuple[int, int]]:
-    """Count functions by name: one that is in two binaries on one stack counts once."""
+def _count_functions(part: reader.Part) -> Iterator[tuple[str, int, int]]:
+    """Yield functions by name: one that is in two binaries on one stack counts once."""
     names = part.names
     numbers: dict[str | None, int] = {}
     label = [
-        numbers.setdefault(_label(name, module, kind), len(numbers))
-        for name, module, kind in zip(
-            names.frame_name.tolist(),
-            names.frame_module.tolist(),
-            names.frame_kind.tolist(),
-            strict=True,
+        numbers.setdefault(
+            None if kind == FrameKind.PROCESS else segment_tables.function_label(name, module),
+            len(numbers),
         )
+        for name, module, kind in names.frames(slice(None))
     ]
     group = np.array(label, np.int64)[names.frame]
-    own_of, whole_of = _counts(part, group, len(numbers), tree.outermost(group, names.size))
-    return {
-        name: (int(own_of[i]), int(whole_of[i]))
-        for name, i in numbers.items()
-        if name is not None and whole_of[i]
-    }
+    own_of, whole_of = _count_groups(part, group, len(numbers), tree.outermost(group, names.size))
+    for name, ending, containing in zip(numbers, own_of.tolist(), whole_of.tolist(), strict=True):
+        if name is not None:
+            yield name, ending, containing
 
 
-def _label(name: str, module: str, kind: int) -> str | None:
-    return None if kind == FrameKind.PROCESS else segment_tables.function_label(name, module)
-
-
-def _task_counts(
-    source: reader.Reader,
-    part: reader.Part,
-    window: Window,
-    chosen: Selection,
-    kind: str,
+def _count_tasks(
+    source: reader.Reader, part: reader.Part, window: Window, chosen: Selection, kind: str
 ) -> collections.Counter[str]:
     column = {"processes": "process", "threads": "thread", "units": "unit"}[kind]
     tasks = parquet.read(part.segment.path / "tasks.parquet", (column, "pid"))
-    where = reader.conditions(
-        window,
-        chosen,
-        source.task_numbers(part.segment, chosen),
-        event=reader.event_of(part.names.meta, chosen),
-    )
-    found = source.rows(
-        part.segment, "task, node, sum(count)::BIGINT AS n", f"{where} GROUP BY ALL"
-    )
+    columns = "task, node, sum(count)::BIGINT AS n"
+    rows = source.rows(part.segment, columns, window, chosen, "GROUP BY ALL")
     # A part's own counts are zero where its filters exclude them.
     passes = np.ones(len(part.names.frame), bool)
     if not chosen.idle:
         passes &= (part.names.flags & tree.IDLE) == 0
     if chosen.by_node:
         passes &= reader.node_mask(part.names, chosen)
-    weight = np.where(passes[found["node"]], found["n"], 0)
-    by_task = np.bincount(found["task"], weight, len(tasks["pid"])).astype(np.int64)
+    weight = np.where(passes[rows["node"]], rows["n"], 0)
+    by_task = np.bincount(rows["task"], weight, len(tasks["pid"])).astype(np.int64)
     counts: collections.Counter[str] = collections.Counter()
     for i in np.flatnonzero(by_task[: len(tasks["pid"])]).tolist():
         name = tasks[column][i] or (

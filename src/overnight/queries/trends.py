@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
-__all__ = ["Gauges", "Growth", "GrowthByKey", "Slope", "gauges", "growth", "slope", "table"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -75,13 +74,12 @@ def table(
     source: reader.Reader, host: str, signal: str, window: Window
 ) -> dict[str, dict[str, int]]:
     """Return each key's numbers in the last reading of a window; empty if there is none."""
-    found: dict[str, dict[str, int]] = {}
-    last = -1
-    for frame in source.numbers(host, signal, window.begin_us, window.end_us):
-        if len(frame.wall_us) and frame.wall_us[-1] >= last:
-            last = frame.wall_us[-1]
-            found = _rows(frame, len(frame.wall_us) - 1)
-    return found
+    frames = source.numbers(host, signal, window.begin_us, window.end_us)
+    polled = [frame for frame in frames if len(frame.wall_us)]
+    if not polled:
+        return {}
+    last = max(reversed(polled), key=lambda frame: frame.wall_us[-1])
+    return _rows(last, len(last.wall_us) - 1)
 
 
 def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:
@@ -128,7 +126,11 @@ class GrowthByKey:
     seconds: float
 
 
-_Reading = tuple[int, int, str, dict[str, dict[str, int]]]  # wall, monotonic, boot, rows
+class _Reading(NamedTuple):
+    wall_us: int
+    monotonic_ns: int
+    boot: str
+    rows: dict[str, dict[str, int]]  # by key and column
 
 
 def growth(
@@ -150,56 +152,56 @@ def growth(
     extent = source.extent(host)
     begin_us = max(window.begin_us, extent[0]) if extent else window.begin_us
     pivot = min(pivot_us or window.end_us, window.end_us)
-    ends = {
-        *range(pivot, begin_us, -every_us),
-        *range(pivot, window.end_us, every_us),
-        window.end_us,
-    }
-    places = [(at - NEAR_US, at) for at in sorted(ends)]
-    met: dict[tuple[str, int], _Reading] = {}
-    for number, (begin, end) in enumerate([*places, (begin_us, begin_us + NEAR_US)]):
-        is_first = number == len(places)
-        looks = [
+    ends = {*range(pivot, begin_us, -every_us), *range(pivot, window.end_us, every_us)}
+    spans = [(at - NEAR_US, at, -1) for at in sorted({*ends, window.end_us})]
+    readings: dict[tuple[str, int], _Reading] = {}
+    for begin, end, n in [
+        *spans,
+        (begin_us, begin_us + NEAR_US, 0),
+    ]:  # n: the last or first reading
+        frames = [
             frame
             for frame in source.numbers(
                 host, signal, max(begin, begin_us), min(end, window.end_us), None, columns
             )
             if len(frame.wall_us) and set(columns) <= set(frame.columns)
         ]
-        if looks:
-            pick = min if is_first else max
-            frame = pick(looks, key=lambda reading: reading.wall_us[0])
-            n = 0 if is_first else len(frame.wall_us) - 1
-            reading = (frame.wall_us[n], frame.monotonic_ns[n], frame.boot, _rows(frame, n))
-            met[frame.boot, frame.monotonic_ns[n]] = reading
-    ordered = sorted(met.values(), key=lambda reading: reading[0])
+        if frames:
+            frame = (max if n else min)(frames, key=lambda frame: frame.wall_us[0])
+            rows = _rows(frame, n % len(frame.wall_us))
+            reading = _Reading(frame.wall_us[n], frame.monotonic_ns[n], frame.boot, rows)
+            readings[reading.boot, reading.monotonic_ns] = reading
+    ordered = sorted(readings.values(), key=lambda reading: reading.wall_us)
     pairs = [
-        (reading, two)
-        for reading, two in itertools.pairwise(ordered)
-        if reading[2] == two[2] and two[1] > reading[1]
+        (before, after)
+        for before, after in itertools.pairwise(ordered)
+        if before.boot == after.boot and after.monotonic_ns > before.monotonic_ns
     ]
-    names = tuple(columns)
-    keys = sorted({key for reading in ordered for key in reading[3]})
-    found = {key: _grown(key, pairs, names, from_zero) for key in keys} if pairs else {}
-    return GrowthByKey(found, sum(two[1] - reading[1] for reading, two in pairs) / 1e9)
+    keys = sorted({key for reading in ordered for key in reading.rows}) if pairs else []
+    by_key = {key: _measure_growth(key, pairs, columns, from_zero) for key in keys}
+    return GrowthByKey(by_key, sum(map(_seconds_between, pairs)))
 
 
-def _grown(
-    key: str, pairs: list[tuple[_Reading, _Reading]], columns: tuple[str, ...], from_zero: bool
+def _seconds_between(pair: tuple[_Reading, _Reading]) -> float:
+    return (pair[1].monotonic_ns - pair[0].monotonic_ns) / 1e9
+
+
+def _measure_growth(
+    key: str, pairs: list[tuple[_Reading, _Reading]], columns: Collection[str], from_zero: bool
 ) -> Growth:
     rises: dict[str, list[float]] = {name: [] for name in columns}
-    for (*_, rows), (*_, more) in pairs:
-        before, after = rows.get(key), more.get(key)
+    for pair in pairs:
+        before, after = (reading.rows.get(key) for reading in pair)
         for name in columns:
             high = after[name] if after else 0
             low = before[name] if before else 0 if from_zero else high
             rises[name].append(float(high - low if high >= low else high))
     return Growth(
         key,
-        np.array([one[0] for one, _ in pairs], np.int64),
-        np.array([two[0] for _, two in pairs], np.int64),
-        np.array([(two[1] - one[1]) / 1e9 for one, two in pairs], np.float64),
-        {name: np.array(more, np.float64) for name, more in rises.items()},
+        np.array([before.wall_us for before, _ in pairs], np.int64),
+        np.array([after.wall_us for _, after in pairs], np.int64),
+        np.array(list(map(_seconds_between, pairs)), np.float64),
+        {name: np.array(numbers, np.float64) for name, numbers in rises.items()},
     )
 
 

@@ -7,7 +7,8 @@ where it is coarse.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +16,21 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import flame, heatmap, reader, segment_tables
+from overnight.queries import heatmap, reader, segment_tables
 from overnight.store import parquet, segments, tree
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-__all__ = ["Detail", "View", "view"]
+
+Integers = npt.NDArray[np.int64]
 
 TICK_US = 100  # the page counts time in these, in 32 bits: 119 hours
 NO_CORE = 0xFFFF
 LONGEST_US = TICK_US << 32
 MAX_ROWS = 2_000_000
 MAX_HEAT_CELLS = 4_500_000
+TASK = ("pid", "tid", "thread", "process", "unit")
 AROUND_US = (60 * SECOND_US, 30 * SECOND_US)  # before and after an event
 
 
@@ -60,26 +63,14 @@ class View:
     arrays: dict[str, npt.NDArray[Any]]
 
 
-class _Strings:
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {"": 0}
-
-    def number(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
-
-    def column(self, texts: list[str]) -> npt.NDArray[np.uint32]:
-        return np.array([self.number(text) for text in texts], np.uint32)
-
-
-@dataclasses.dataclass
-class _Rows:
+class _Rows(NamedTuple):
     """Rows of a part of one segment; `stack` and `task` are the page's numbers."""
 
-    time_us: npt.NDArray[np.int64]
-    core: npt.NDArray[np.int64]
-    task: npt.NDArray[np.int64]
-    stack: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
+    time_us: Integers
+    core: Integers
+    task: Integers
+    stack: Integers
+    samples: Integers
     idle: npt.NDArray[np.bool_]
 
 
@@ -87,44 +78,38 @@ class _Tables:
     """Stacks, frames and tasks of all segments under the page's numbering."""
 
     def __init__(self) -> None:
-        self.frames = flame.Frames()
+        self.frames = segment_tables.Frames()
         self.stacks: dict[int, int] = {}
-        self.paths: list[npt.NDArray[np.int64]] = []
+        self.paths: list[Integers] = []
         self.tasks: dict[tuple[int, int, str, str, str], int] = {}
 
-    def number_stacks(
-        self, names: segment_tables.Names, nodes: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
-        """Return the page's stacks for nodes of a segment, without the process at the root."""
+    def number_stacks(self, names: segment_tables.Names, nodes: Integers) -> Integers:
+        """Return the page's stacks for nodes of a segment."""
         distinct, inverse = np.unique(nodes, return_inverse=True)
         hashes = names.hash[distinct].tolist()
         fresh = [i for i, key in enumerate(hashes) if key not in self.stacks]
-        for i, path in zip(fresh, _paths(names, distinct[fresh], self.frames), strict=True):
-            self.stacks[hashes[i]] = len(self.paths)
-            self.paths.append(path)
+        self.stacks |= {hashes[i]: len(self.paths) + n for n, i in enumerate(fresh)}
+        self.paths += self._read_paths(names, distinct[fresh])
         return np.array([self.stacks[key] for key in hashes], np.int64)[inverse]
 
-    def number_tasks(self, rows: list[tuple[int, int, str, str, str]]) -> npt.NDArray[np.int64]:
-        """Return the page's tasks for (pid, tid, thread, process, unit)."""
+    def number_tasks(self, rows: Iterable[tuple[int, int, str, str, str]]) -> Integers:
+        """Return the page's tasks for rows of TASK."""
         return np.array([self.tasks.setdefault(row, len(self.tasks)) for row in rows], np.int64)
 
-
-def _paths(
-    names: segment_tables.Names, nodes: npt.NDArray[np.int64], frames: flame.Frames
-) -> list[npt.NDArray[np.int64]]:
-    """Return the frames from below the process down to each node."""
-    if not len(nodes):
-        return []
-    columns, at, alive = [], nodes.copy(), np.ones(len(nodes), bool)
-    while alive.any():
-        up = names.up[at]
-        alive = alive & (up > 0)
-        columns.append(np.where(alive, names.frame[at].astype(np.int64), -1))
-        at = at - up
-    table = np.stack(columns[::-1], axis=1)
-    used = table >= 0
-    flat = frames.number(names, table[used])
-    return np.split(flat, np.cumsum(used.sum(axis=1))[:-1])
+    def _read_paths(self, names: segment_tables.Names, nodes: Integers) -> list[Integers]:
+        """Return the frames from below the process down to each node."""
+        if not len(nodes):
+            return []
+        columns, at, alive = [], nodes.copy(), np.ones(len(nodes), bool)
+        while alive.any():
+            up = names.up[at]
+            alive = alive & (up > 0)
+            columns.append(np.where(alive, names.frame[at].astype(np.int64), -1))
+            at = at - up
+        table = np.stack(columns[::-1], axis=1)
+        used = table >= 0
+        flat = self.frames.number(names, table[used])
+        return np.split(flat, np.cumsum(used.sum(axis=1))[:-1])
 
 
 def view(
@@ -134,7 +119,7 @@ def view(
     events: tuple[Event, ...] = (),
     *,
     title: str = "",
-    most_rows: int = MAX_ROWS,
+    max_rows: int = MAX_ROWS,
 ) -> View:
     """Collect the page's data for one host."""
     if window.end_us - window.begin_us + 2 * SECOND_US > LONGEST_US:
@@ -145,27 +130,23 @@ def view(
         )
     source.hosts((host,))
     touched = source.touched((host,), window)
-    known = sorted({c for segment in touched for c in segment.meta().cores if c >= 0})
-    cores = len(known)
+    known = sorted({c for segment in touched for c in source.meta(segment).cores if c >= 0})
     seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
-    step = SECOND_US * max(1, -(-seconds * cores // MAX_HEAT_CELLS))
+    step = SECOND_US * max(1, -(-seconds * len(known) // MAX_HEAT_CELLS))
     # Samples of no known core are in no row of the heatmap.
     chosen = Selection(cores=tuple(known))
     busy = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step)
     kernel = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step, mode="kernel")
     shown = [i for i, row in enumerate(busy.rows) if int(row) >= 0]
     tables, pieces, details = _Tables(), [], []
-    for segment, stretches in _plan(touched, window, events, most_rows):
-        names = source.names(segment)
-        coarse = max(1, most_rows // (2 * max(1, len(touched))))
+    max_sums = max(1, max_rows // (2 * max(1, len(touched))))
+    for segment, stretches in _plan(source, touched, window, events, max_rows):
+        details += stretches
         for stretch in stretches:
-            details.append(stretch)
             if stretch.step_us:
-                within = Window(stretch.begin_us, stretch.end_us)
-                own = source.own(segment, within, Selection())
-                pieces.append(_sums(names, own, stretch, tables, coarse))
+                pieces.append(_read_sums(source, segment, stretch, tables, max_sums))
             else:
-                pieces.append(_samples(source, segment, stretch, tables))
+                pieces.append(_read_samples(source, segment, stretch, tables))
     notes = list(busy.coverage.notes)
     if step > SECOND_US:
         notes.append(
@@ -185,11 +166,11 @@ def view(
             notes.append(
                 f"{len(coarse_at)} events are shown without all samples around them: the page is full"
             )
-    strings = _Strings()
+    strings: dict[str, int] = {"": 0}
     return View(
-        title=title or f"{host}",
+        title=title or host,
         host=host,
-        frequency=max((segment.meta().frequency for segment in touched), default=0),
+        frequency=max((source.meta(segment).frequency for segment in touched), default=0),
         cores=tuple(int(busy.rows[i]) for i in shown),
         window=Window(busy.begin_us, busy.begin_us + len(busy.values) * step),
         heat_step_us=step,
@@ -204,20 +185,21 @@ def view(
             **_table_arrays(tables, strings),
             **_row_arrays(pieces, busy.begin_us),
         },
-        strings=list(strings.numbers),
+        strings=list(strings),
     )
 
 
 def _plan(
+    source: reader.Reader,
     touched: tuple[segments.Segment, ...],
     window: Window,
     events: tuple[Event, ...],
-    most_rows: int,
+    max_rows: int,
 ) -> list[tuple[segments.Segment, list[Detail]]]:
     """Choose the resolution for each part of each segment."""
-    counts = [segment.meta().samples for segment in touched]
-    everything = sum(counts) <= most_rows
-    left = most_rows // 2
+    counts = [source.meta(segment).samples for segment in touched]
+    everything = sum(counts) <= max_rows
+    left = max_rows // 2
     plan = []
     for segment, samples in zip(touched, counts, strict=True):
         begin, end = max(segment.begin_us, window.begin_us), min(segment.end_us, window.end_us)
@@ -245,46 +227,36 @@ def _plan(
     return plan
 
 
-def _samples(
+def _read_samples(
     source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables
 ) -> _Rows:
     names = source.names(segment)
     within = Window(stretch.begin_us, stretch.end_us)
-    where = reader.conditions(within, Selection())
-    found = source.rows(segment, "time_us, cpu, task, node, count", where)
-    rows = parquet.read(segment.path / "tasks.parquet", ("pid", "tid", "thread", "process", "unit"))
-    task = tables.number_tasks(
-        list(
-            zip(
-                *(rows[n].tolist() for n in ("pid", "tid", "thread", "process", "unit")),
-                strict=True,
-            )
-        )
-    )
-    if len(found["task"]) and int(found["task"].max()) >= len(task):
+    rows = source.rows(segment, "time_us, cpu, task, node, count", within)
+    columns = parquet.read(segment.path / "tasks.parquet", TASK)
+    task = tables.number_tasks(zip(*(columns[name].tolist() for name in TASK), strict=True))
+    if len(rows["task"]) and int(rows["task"].max()) >= len(task):
         raise errors.DamagedFileError(str(segment.path / "tasks.parquet"), 0, "tasks are missing")
-    node = found["node"].astype(np.int64)
+    node = rows["node"].astype(np.int64)
     return _Rows(
-        time_us=found["time_us"],
-        core=np.where(found["cpu"] < 0, NO_CORE, found["cpu"]).astype(np.int64),
-        task=task[found["task"]] if len(task) else np.zeros(0, np.int64),
+        time_us=rows["time_us"],
+        core=np.where(rows["cpu"] < 0, NO_CORE, rows["cpu"]).astype(np.int64),
+        task=task[rows["task"]] if len(task) else np.zeros(0, np.int64),
         stack=tables.number_stacks(names, node),
-        count=found["count"].astype(np.int64),
+        samples=rows["count"].astype(np.int64),
         idle=(names.flags[node] & tree.IDLE) > 0,
     )
 
 
-def _sums(
-    names: segment_tables.Names,
-    own: npt.NDArray[np.int64],
-    stretch: Detail,
-    tables: _Tables,
-    most: int,
+def _read_sums(
+    source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables, most: int
 ) -> _Rows:
     """Sum samples by stack; beyond the `most` frequent ones they count for their process only.
 
     Idle stacks are few and always kept: under their process they would look like work.
     """
+    names = source.names(segment)
+    own = source.own(segment, Window(stretch.begin_us, stretch.end_us))
     node = np.flatnonzero(own)
     roots = np.flatnonzero(names.up == 0)
     if len(node) > most:
@@ -299,55 +271,53 @@ def _sums(
     return _Rows(
         time_us=np.full(len(node), stretch.begin_us),
         core=np.full(len(node), NO_CORE),
-        task=tables.number_tasks([(-1, -1, name, name, "") for name in process]),
+        task=tables.number_tasks((-1, -1, name, name, "") for name in process),
         stack=tables.number_stacks(names, node),
-        count=own[node],
+        samples=own[node],
         idle=(names.flags[node] & tree.IDLE) > 0,
     )
 
 
-def _table_arrays(tables: _Tables, strings: _Strings) -> dict[str, npt.NDArray[Any]]:
+def _table_arrays(tables: _Tables, strings: dict[str, int]) -> dict[str, npt.NDArray[Any]]:
+    """Return the tables that the rows refer to; add their texts to `strings`."""
+
+    def column(texts: Iterable[str]) -> npt.NDArray[np.uint32]:
+        return np.array([strings.setdefault(text, len(strings)) for text in texts], np.uint32)
+
     names, modules, kinds = tables.frames.columns()
     lengths = [len(path) for path in tables.paths]
+    frames = np.concatenate(tables.paths) if tables.paths else np.zeros(0)
     tasks = list(tables.tasks)
     return {
-        "frame_name": strings.column(
-            [
-                f"[unknown] in {module.rpartition('/')[2]}"
-                if name == "[unknown]" and module.startswith("/")
-                else name
-                for name, module in zip(names, modules, strict=True)
-            ]
+        "frame_name": column(
+            f"[unknown] in {module.rpartition('/')[2]}"
+            if name == "[unknown]" and module.startswith("/")
+            else name
+            for name, module in zip(names, modules, strict=True)
         ),
-        "frame_module": strings.column(modules),
+        "frame_module": column(modules),
         "frame_kind": np.array(kinds, np.uint8),
         "stack_offset": np.concatenate([[0], np.cumsum(lengths)]).astype("<u4"),
-        "stack_frame": (np.concatenate(tables.paths) if tables.paths else np.zeros(0)).astype(
-            "<u4"
-        ),
+        "stack_frame": frames.astype("<u4"),
         "task_pid": np.array([task[0] for task in tasks], "<i4"),
         "task_tid": np.array([task[1] for task in tasks], "<i4"),
-        "task_thread": strings.column([task[2] for task in tasks]),
-        "task_process": strings.column([task[3] or task[2] for task in tasks]),
-        "task_unit": strings.column([task[4] for task in tasks]),
+        "task_thread": column(task[2] for task in tasks),
+        "task_process": column(task[3] or task[2] for task in tasks),
+        "task_unit": column(task[4] for task in tasks),
     }
 
 
 def _row_arrays(pieces: list[_Rows], begin_us: int) -> dict[str, npt.NDArray[Any]]:
-    def joined(name: str) -> npt.NDArray[Any]:
-        return (
-            np.concatenate([getattr(piece, name) for piece in pieces])
-            if pieces
-            else np.zeros(0, np.int64)
-        )
-
-    time = np.maximum(0, joined("time_us") - begin_us) // TICK_US
+    none = np.zeros(0, np.int64)
+    columns = zip(*pieces, strict=True) if pieces else [[none]] * len(_Rows._fields)
+    rows = _Rows(*map(np.concatenate, columns))
+    time = np.maximum(0, rows.time_us - begin_us) // TICK_US
     order = np.argsort(time, kind="stable")
     return {
         "row_time": time[order].astype("<u4"),
-        "row_core": joined("core")[order].astype("<u2"),
-        "row_task": joined("task")[order].astype("<u4"),
-        "row_stack": joined("stack")[order].astype("<u4"),
-        "row_count": np.minimum(joined("count")[order], 0xFFFFFFFF).astype("<u4"),
-        "row_idle": joined("idle")[order].astype("<u1"),
+        "row_core": rows.core[order].astype("<u2"),
+        "row_task": rows.task[order].astype("<u4"),
+        "row_stack": rows.stack[order].astype("<u4"),
+        "row_count": np.minimum(rows.samples[order], 0xFFFFFFFF).astype("<u4"),
+        "row_idle": rows.idle[order].astype("<u1"),
     }

@@ -17,8 +17,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "LockConvoy", "main"]
-
 BLOCK = bytes(64 << 10)
 SHORTEST_SLEEP = 0.0003
 BYTES_PER_ROUND = 64
@@ -48,17 +46,12 @@ class LockConvoy:
             core=stage.spare,
             seconds=180,
             waiters_core=stage.core,
-            waiters=facts["waiters"],
-            held=facts["held"],
-            held_kib=facts["held_kib"],
+            **{name: facts[name] for name in ("waiters", "held", "held_kib")},
         )
         processes.end_with_fault(stage, holder)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        process = str(stage.facts["process"])
-        return rehearsals.starved(
-            stage, ("kernel.lock_contention", {"core": stage.core, "process": process})
-        )
+        return rehearsals.starved_by_process(stage, "kernel.lock_contention")
 
 
 def main() -> None:

@@ -21,8 +21,6 @@ from overnight.rehearsals import processes
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
 
-__all__ = ["REHEARSALS", "RealTimeHog", "become_realtime", "main"]
-
 THROTTLE = pathlib.Path("/proc/sys/kernel/sched_rt_runtime_us")
 # Root of the cpu controller: v2, and v1 by its usual names.
 ROOTS = tuple(
@@ -35,7 +33,7 @@ PERIOD_SECONDS = 0.1
 class RealTimeHog:
     name = "rt-hog"
     about = "A real-time process (SCHED_FIFO) takes the victim's core."
-    needs = ("root", "kmsg", "netns", "realtime")
+    needs: tuple[str, ...] = ("root", "kmsg", "netns", "realtime")
     has_event = True
 
     def prepare(self, stage: rehearsals.Stage) -> None:
@@ -58,14 +56,12 @@ class RealTimeHog:
             name=str(stage.facts["process"]),
             core=stage.core,
             seconds=120,
-            priority=stage.facts["priority"],
-            duty=stage.facts["duty"],
+            **{name: stage.facts[name] for name in ("priority", "duty")},
         )
         processes.end_with_fault(stage, hog)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        process = str(stage.facts["process"])
-        return rehearsals.starved(stage, ("cpu.rt_hog", {"core": stage.core, "process": process}))
+        return rehearsals.starved_by_process(stage, "cpu.rt_hog")
 
 
 def main() -> None:

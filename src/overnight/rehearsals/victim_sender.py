@@ -6,18 +6,13 @@ import random
 import socket
 import time
 
-from overnight.machines import network
 from overnight.rehearsals import processes, victim_worker
-
-__all__ = ["main"]
 
 TICK_SECONDS = 0.01
 
 
 def main() -> None:
     settings = processes.begin()
-    if settings["netns"]:
-        network.enter(settings["netns"])
     to = (settings["address"], victim_worker.PORT)
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     filling = random.Random(settings["fill"]).randbytes(settings["payload"])  # noqa: S311 - no secret

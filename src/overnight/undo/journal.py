@@ -26,18 +26,6 @@ from overnight import errors
 from overnight.model import files, process_identity
 from overnight.undo import operations
 
-__all__ = [
-    "MARK",
-    "Journal",
-    "Left",
-    "clean",
-    "journal_folder",
-    "leftovers",
-    "own_folder",
-    "processes_of",
-    "runs",
-]
-
 MARK = "OVERNIGHT_RUN"
 SCHEMA = "overnight.undo/1"
 ENDING = ".undo"

@@ -13,8 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 
-__all__ = ["MACHINES", "NSPAWN", "UNDO", "check", "remove_cgroups"]
-
 MACHINES = "overnight-"  # prefix of machine names; others are never touched
 NSPAWN = pathlib.Path("/run/systemd/nspawn")
 

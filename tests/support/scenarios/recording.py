@@ -82,7 +82,7 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
             signals=host.signals(),
             watches=signals.discover_watches(),
             sink=keep,
-            pins=event_pins.EventPins(kept.pin, kept.unpin),
+            pins=event_pins.EventPins(lambda: [kept]),
             log=log,
             read_clock=lambda: now[0],
         )

@@ -14,6 +14,7 @@ from overnight import sources
 from overnight.agent import event_pins, queues, recorder_loop, watches
 from overnight.model import clock
 from overnight.model.event import Event
+from overnight.model.pins import Pins
 
 if TYPE_CHECKING:
     from overnight.model.pins import Pin
@@ -219,9 +220,9 @@ def test_a_queue_of_several_cores_has_no_core_and_a_process_line_keeps_its_key()
     assert known.place(written).key == "0000:1"
 
 
-def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
-    pinned: dict[str, Pin] = {}
-    pins = event_pins.EventPins(lambda pin: pinned.update({pin.id: pin}), pinned.pop, 2)
+def test_windows_around_warnings_are_pinned_and_the_least_goes_first(tmp_path):
+    folder = Pins(tmp_path)
+    pins = event_pins.EventPins(lambda: [folder], 2)
 
     def event(name: str, severity: str, at: int) -> Event:
         return Event(at, "k", "t", id=name, severity=severity, until_us=at + 5_000_000)
@@ -230,13 +231,15 @@ def test_windows_around_warnings_are_pinned_and_the_least_goes_first():
     pins.event(event("bad", "critical", 100_000_000))
     pins.event(event("old", "warning", 200_000_000))
     pins.event(event("new", "warning", 300_000_000))
+    pinned = {pin.id: pin for pin in folder.pins()}
     assert sorted(pinned) == ["bad", "new"]
     assert (pinned["bad"].begin_us, pinned["bad"].end_us) == (40_000_000, 135_000_000)
 
 
-def test_a_window_is_extended_only_when_its_end_comes_near():
+def test_a_window_is_extended_only_when_its_end_comes_near(tmp_path, monkeypatch):
     calls: list[Pin] = []
-    pins = event_pins.EventPins(calls.append, lambda _: None)
+    monkeypatch.setattr(Pins, "pin", lambda _, pin: calls.append(pin))
+    pins = event_pins.EventPins(lambda: [Pins(tmp_path)])
     for second in range(60):
         pins.event(Event(0, "k", "t", id="e", severity="warning", until_us=second * 1_000_000))
     assert [pin.end_us // 1_000_000 for pin in calls] == [30, 50, 70]

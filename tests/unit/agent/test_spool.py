@@ -33,9 +33,8 @@ def put(folder: pathlib.Path, minute: int, size: int = 100) -> pathlib.Path:
 
 
 def removals(segments, pins=(), now=1000, keep=0.0, surplus=0):
-    chosen = spool.choose_removals(
-        segments, pins, now_ns=T0 + now * 60 * SECOND, keep_seconds=keep, surplus=surplus
-    )
+    keep_from = T0 + round((now * 60 - keep) * SECOND)
+    chosen = spool.choose_removals(segments, pins, keep_from, surplus)
     return [int(one.path.name) for one in chosen]
 
 
@@ -72,12 +71,10 @@ def test_nothing_young_or_pinned_ever_goes(parts, windows, keep_minutes, surplus
         Pin(str(n), T0 + b * 60 * SECOND, T0 + (b + d) * 60 * SECOND, "")
         for n, (b, d) in enumerate(windows)
     ]
-    now = T0 + 500 * 60 * SECOND
-    chosen = spool.choose_removals(
-        segments, pins, now_ns=now, keep_seconds=keep_minutes * 60, surplus=surplus
-    )
+    keep_from = T0 + (500 - keep_minutes) * 60 * SECOND
+    chosen = list(spool.choose_removals(segments, pins, keep_from, surplus))
     for one in chosen:
-        assert one.end_ns < now - keep_minutes * 60 * SECOND
+        assert one.end_ns < keep_from
         assert not any(p.begin_ns <= one.end_ns and one.begin_ns <= p.end_ns for p in pins)
     if chosen:
         assert sum(one.bytes for one in chosen[:-1]) < surplus
@@ -85,7 +82,7 @@ def test_nothing_young_or_pinned_ever_goes(parts, windows, keep_minutes, surplus
     if sum(one.bytes for one in chosen) < surplus:
         for one in segments:
             if one.path in free:
-                young = one.end_ns >= now - keep_minutes * 60 * SECOND
+                young = one.end_ns >= keep_from
                 assert young or any(one.overlaps(pin) for pin in pins)
 
 

@@ -102,7 +102,7 @@ def test_where_not_all_fits_the_window_s_edges_stay_sharp(
 ) -> None:
     limited = view.view
     monkeypatch.setattr(
-        view, "view", lambda *given, **named: limited(*given, **named, most_rows=2000)
+        view, "view", lambda *given, **named: limited(*given, **named, max_rows=2000)
     )
     window = captures.window(NIGHT + 250 * SECOND, NIGHT + 253 * SECOND)
     before = captures.window(NIGHT + 10 * SECOND, NIGHT + 200 * SECOND)

@@ -8,7 +8,7 @@ import pytest
 
 from overnight import app, errors
 from overnight.app import diagnose
-from overnight.diagnosis import decision, knowledge
+from overnight.diagnosis import conditions, decision, knowledge
 from overnight.interfaces.cli import commands
 
 KIND = '[[kind]]\nkind = "my.kind"\nname = "mine"\nexplains = 0.9\n'
@@ -175,7 +175,7 @@ def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
     from overnight.diagnosis import chain, completeness
 
     text = DOCUMENT.read_text()
-    assert [name for name in knowledge.HOLDS if f"`{name}`" not in text] == []
+    assert [name for name in conditions.JUDGES if f"`{name}`" not in text] == []
     numbers = (
         chain.UNKNOWN_FIT, chain.LEAST_STRENGTH, chain.PARSIMONY, decision.CLAIMED, completeness.LEAST,
         completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.LEAST_OF_DETECTORS,

@@ -170,7 +170,7 @@ def test_the_interval_holds_the_truth_in_95_of_100_windows(
     base = _coverage(1000.0 * ratio)
     cases = 4000
     now, before = chance.poisson(mean, cases), chance.poisson(base_mean, cases)
-    compared = diff._compared([now * 0, now, before * 0, before], coverage, base)
+    compared = diff._compare([now * 0, now, before * 0, before], coverage, base)
     held = ((compared.low <= truth / 1000) & (truth / 1000 <= compared.high)).sum()
     assert 0.93 <= held / cases <= 0.985
 

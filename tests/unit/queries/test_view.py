@@ -95,10 +95,10 @@ def test_every_sample_where_they_fit(night: captures.Night) -> None:
 ALARM = (NIGHT + 200 * SECOND) // 1000
 
 
-def coarse(night: captures.Night, most_rows: int) -> view.View:
+def coarse(night: captures.Night, max_rows: int) -> view.View:
     window = night.source.extent(("alpha",))
     events = (Event(ALARM, "net.driver_reset", core=2),)
-    shown = view.view(night.source, window, "alpha", events, most_rows=most_rows)
+    shown = view.view(night.source, window, "alpha", events, max_rows=max_rows)
     check_indices(shown)
     return shown
 
@@ -134,9 +134,9 @@ def test_coarse_keeps_all_samples_around_events_and_totals_elsewhere(night: capt
     assert not any("want of room" in note for note in shown.notes)
 
 
-@pytest.mark.parametrize("most_rows", [1, 40, 200])
-def test_the_rarest_stacks_count_for_their_process(night: captures.Night, most_rows: int) -> None:
-    shown = coarse(night, most_rows)
+@pytest.mark.parametrize("max_rows", [1, 40, 200])
+def test_the_rarest_stacks_count_for_their_process(night: captures.Night, max_rows: int) -> None:
+    shown = coarse(night, max_rows)
     assert [d for d in shown.detail if not d.step_us] == []
     assert any("1 events are shown without" in note for note in shown.notes)
     samples = inside(night, night.source.extent(("alpha",)))
@@ -145,13 +145,13 @@ def test_the_rarest_stacks_count_for_their_process(night: captures.Night, most_r
             found = sum(n for r, n in rows(shown).items() if (r[2], r[4]) == (process, idle))
             wanted = [s.count for s in samples if (s.process, s.idle) == (process, idle)]
             assert found == sum(wanted)
-    few = most_rows // (2 * len(shown.detail)) + len(captures.PEOPLE) + 1 + 2
+    few = max_rows // (2 * len(shown.detail)) + len(captures.PEOPLE) + 1 + 2
     assert len(shown.arrays["row_time"]) <= len(shown.detail) * (few + 1)
 
 
 def test_a_part_of_a_segment_is_summed_as_a_part(night: captures.Night) -> None:
     window = captures.window(NIGHT + 130 * SECOND, NIGHT + 150 * SECOND)
-    shown = view.view(night.source, window, "alpha", most_rows=1)
+    shown = view.view(night.source, window, "alpha", max_rows=1)
     samples = inside(night, window)
     assert sum(shown.arrays["row_count"].tolist()) == sum(s.count for s in samples)
 

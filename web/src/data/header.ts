@@ -1,4 +1,4 @@
-/** Checks a payload's JSON header, so that everything behind it may trust the header's shape. */
+/** Checks the JSON header of a payload, so that other code can rely on its shape. */
 import { DamagedNight, SCHEMA, USER_KINDS, type Header } from "./night";
 
 type Loose = Record<string, unknown>;
@@ -12,14 +12,14 @@ function isObject(value: unknown): value is Loose {
 }
 
 function number(value: unknown, name: string, least = -Infinity): number {
-  if (typeof value !== "number" || !Number.isFinite(value) || value < least) fail(`${name} is not a number it can be`);
+  if (typeof value !== "number" || !Number.isFinite(value) || value < least) fail(`${name} is not a valid number`);
   return value;
 }
 
 /** Microseconds since the epoch, exact in a double: up to the year 2255. */
 function instant(value: unknown, name: string, least = -Number.MAX_SAFE_INTEGER): number {
   const us = number(value, name, least);
-  if (Math.abs(us) > Number.MAX_SAFE_INTEGER) fail(`${name} is no time`);
+  if (Math.abs(us) > Number.MAX_SAFE_INTEGER) fail(`${name} is not a valid time`);
   return us;
 }
 
@@ -29,7 +29,7 @@ function list(value: unknown, name: string): unknown[] {
 }
 
 function text(value: unknown, name: string): string {
-  if (typeof value !== "string") fail(`${name} is not a text`);
+  if (typeof value !== "string") fail(`${name} is not a string`);
   return value;
 }
 
@@ -40,25 +40,25 @@ function stretch(value: unknown, name: string): Loose {
   return value;
 }
 
-const MOST_ROWS = 1000;
+const MAX_ROWS = 1000;
 
-/** How the page is to be opened; what a later version may add is let through. */
+/** Checks the settings that the page opens with; unknown fields of later versions are allowed. */
 function checkOpening(value: unknown): void {
   if (!isObject(value)) fail("open is not an object");
   for (const name of ["window", "baseline"]) if (value[name] !== null) stretch(value[name], `open.${name}`);
   for (const name of ["process", "thread", "unit", "cores"]) text(value[name], `open.${name}`);
-  if (!(USER_KINDS as readonly unknown[]).includes(value["top"])) fail("open.top is no table");
-  if (value["map"] !== "cores" && value["map"] !== "subsecond") fail("open.map is no map");
-  if (value["measure"] !== "busy" && value["measure"] !== "kernel") fail("open.measure is no measure");
-  if (value["rank"] !== "self" && value["rank"] !== "total") fail("open.rank is no measure");
-  value["limit"] = Math.min(MOST_ROWS, Math.floor(number(value["limit"], "open.limit", 1)));
+  if (!(USER_KINDS as readonly unknown[]).includes(value["top"])) fail("open.top is not a table");
+  if (value["map"] !== "cores" && value["map"] !== "subsecond") fail("open.map is not a map");
+  if (value["measure"] !== "busy" && value["measure"] !== "kernel") fail("open.measure is not a measure");
+  if (value["rank"] !== "self" && value["rank"] !== "total") fail("open.rank is not a measure");
+  value["limit"] = Math.min(MAX_ROWS, Math.floor(number(value["limit"], "open.limit", 1)));
 }
 
 export function checkHeader(value: unknown): Header {
-  if (!isObject(value)) fail("its header is not an object");
+  if (!isObject(value)) fail("the header is not an object");
   if (value["schema"] !== SCHEMA) {
     throw new DamagedNight(
-      `This viewer reads ${SCHEMA}; the data says "${String(value["schema"])}". Make the file again with one version of overnight.`,
+      `This viewer reads ${SCHEMA}, but the data is "${String(value["schema"])}". Create the file again with one version of overnight.`,
     );
   }
   stretch(value, "the night");

@@ -1,4 +1,4 @@
-/** Makes names that came from a host safe to show: nothing invisible, nothing that reorders text. */
+/** Makes names from a host safe to show: no invisible characters, none that reorder text. */
 
 // Control characters, bidirectional marks, zero-width characters, line separators, lone surrogates.
 const UNSEEN =
@@ -12,12 +12,12 @@ function shown(character: string): string {
   return `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
 }
 
-/** The name with every unseen character made visible. */
+/** Replaces every invisible character with a visible one. */
 export function visible(name: string): string {
   return name === "" ? "(no name)" : name.replace(UNSEEN, shown);
 }
 
-/** The text, or its beginning and an ellipsis where it is longer than `most` characters. */
+/** Shortens a text to `most` characters, the last one an ellipsis. */
 export function cut(text: string, most: number): string {
   if (text.length <= most) return text;
   let end = Math.max(0, most - 1);

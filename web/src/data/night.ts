@@ -19,7 +19,7 @@ export interface Gap {
   why: string;
 }
 
-/** How fine the rows are in a stretch: `step_us` 0 keeps every sample, else rows are sums. */
+/** The resolution of the rows in a part of the window; `step_us` 0: every sample, else sums. */
 export interface Detail {
   begin_us: number;
   end_us: number;
@@ -27,7 +27,7 @@ export interface Detail {
   per_core: boolean;
 }
 
-/** What the page shows when it is opened, as if its reader had just chosen it. Patterns are regular expressions. */
+/** What the page shows first; a reader can change all of it. Patterns are regular expressions. */
 export interface Opening {
   window: { begin_us: number; end_us: number } | null;
   baseline: { begin_us: number; end_us: number } | null;
@@ -45,7 +45,7 @@ export interface Opening {
   cores: string;
 }
 
-/** Whose samples a table counts. */
+/** What a table ranks by samples. */
 export const USER_KINDS = ["functions", "processes", "threads", "units"] as const;
 export type UserKind = (typeof USER_KINDS)[number];
 
@@ -69,7 +69,7 @@ export interface Header {
   open?: Opening;
 }
 
-/** What the whole-night heatmap needs: there before the rows have been read. */
+/** The data of the whole-night heatmap; available before the rows are read. */
 export interface Overview {
   header: Header;
   heatBusy: Uint16Array;
@@ -95,5 +95,5 @@ export interface Night extends Overview {
   rowIdle: Uint8Array;
 }
 
-/** The file is not what it says it is; the message is for the person who opened it. */
+/** The data is damaged; the message is shown on the page. */
 export class DamagedNight extends Error {}

@@ -1,8 +1,8 @@
-/** Reads the night that overnight put into the page itself: base64 of gzip of a payload. */
+/** Reads the data embedded in the page: base64 of gzip of a payload. */
 import { DamagedNight, type Night } from "./night";
 import { PayloadReader, type Reading } from "./payload";
 
-// A multiple of 4, so that each slice is base64 of its own; small enough to keep the page alive.
+// A multiple of 4, so that each slice is valid base64; small enough to keep the page responsive.
 const SLICE = 1 << 20;
 
 // Newer browsers decode natively, without a string of tens of megabytes in between.
@@ -35,7 +35,7 @@ function packedStream(text: string): ReadableStream<Uint8Array<ArrayBuffer>> {
   });
 }
 
-/** Unpacks gzip bytes from anywhere (the page, a server) into a night. */
+/** Decompresses and decodes gzip bytes from any stream. */
 export async function readPacked(packed: ReadableStream<Uint8Array<ArrayBuffer>>, reading: Reading): Promise<Night> {
   const payload = new PayloadReader(reading);
   const chunks = packed.pipeThrough(new DecompressionStream("gzip")).getReader();
@@ -45,19 +45,19 @@ export async function readPacked(packed: ReadableStream<Uint8Array<ArrayBuffer>>
       part = await chunks.read();
     } catch (error) {
       if (error instanceof DamagedNight) throw error;
-      throw new DamagedNight("The data in this file is damaged: it cannot be unpacked. Was it cut off while being copied?");
+      throw new DamagedNight("The data in this file is damaged: it cannot be decompressed. Was the file truncated while it was copied?");
     }
     if (part.done) return payload.finish();
     payload.push(part.value);
   }
 }
 
-/** The page's own night, or null where the page holds none. */
+/** Reads the data of the page; null if it has none. */
 export async function readPage(page: Document, reading: Reading): Promise<Night | null> {
   const holder = page.getElementById("night");
   const held = holder?.textContent?.trim() ?? "";
-  // overnight writes one line; a file that a tool has wrapped shows that at its beginning.
+  // overnight writes one line; a tool that wraps lines does so from the beginning.
   const text = /\s/.test(held.slice(0, 1024)) ? held.replace(/\s+/g, "") : held;
-  holder?.remove(); // tens of megabytes of text that nobody needs again
+  holder?.remove(); // tens of megabytes of text, not needed again
   return text === "" ? null : readPacked(packedStream(text), reading);
 }

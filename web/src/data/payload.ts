@@ -1,12 +1,12 @@
-/** Decodes a payload as its bytes arrive: first the overview, as soon as it is whole, then the night. */
+/** Decodes a payload as its bytes arrive: the overview first, then the rest. */
 import { checkHeader } from "./header";
 import { DamagedNight, type Header, type Night, type Overview } from "./night";
 
 const TYPES = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, i32: Int32Array } as const;
 type TypeName = keyof typeof TYPES;
 
-const MOST_BYTES = 1 << 30;
-const MOST_HEADER_BYTES = 1 << 28;
+const MAX_BYTES = 1 << 30;
+const MAX_HEADER_BYTES = 1 << 28;
 
 export interface Reading {
   overview(overview: Overview): void;
@@ -16,7 +16,7 @@ function damaged(problem: string): DamagedNight {
   return new DamagedNight(`The data in this file is damaged: ${problem}.`);
 }
 
-/** Takes chunks of the unpacked payload in order; `finish` gives the night or says what is wrong. */
+/** Takes chunks of the decompressed payload in order; `finish` returns the night, or throws DamagedNight. */
 export class PayloadReader {
   private early: Uint8Array[] = [];
   private earlyBytes = 0;
@@ -24,7 +24,7 @@ export class PayloadReader {
   private area: Uint8Array<ArrayBuffer> = new Uint8Array(0);
   private filled = 0;
   private overviewEnd = 0;
-  private overviewTold = false;
+  private overviewSent = false;
 
   constructor(private readonly reading: Reading) {}
 
@@ -37,7 +37,7 @@ export class PayloadReader {
     this.earlyBytes += chunk.length;
     if (this.earlyBytes < 4) return;
     const length = new DataView(joined(this.early, 4).buffer).getUint32(0, true);
-    if (length > MOST_HEADER_BYTES) throw damaged("its header is longer than any night's");
+    if (length > MAX_HEADER_BYTES) throw damaged("the header is too long");
     if (this.earlyBytes < 4 + length) return;
     const all = joined(this.early, this.earlyBytes);
     this.early = [];
@@ -47,9 +47,9 @@ export class PayloadReader {
 
   finish(): Night {
     const header = this.header;
-    if (!header) throw damaged("it ends inside its header");
+    if (!header) throw damaged("the file ends inside the header");
     if (this.filled < this.area.length) {
-      throw damaged(`it ends after ${this.filled} of ${this.area.length} bytes of samples`);
+      throw damaged(`the samples end after ${this.filled} of ${this.area.length} bytes`);
     }
     const of = <T extends TypeName>(name: string, type: T) => view(header, this.area, name, type);
     const night: Night = {
@@ -80,7 +80,7 @@ export class PayloadReader {
     try {
       parsed = JSON.parse(new TextDecoder("utf-8").decode(bytes));
     } catch {
-      throw damaged("its header is not JSON");
+      throw damaged("the header is not JSON");
     }
     const header = checkHeader(parsed);
     let end = 0;
@@ -92,7 +92,7 @@ export class PayloadReader {
       end = Math.max(end, arrayEnd);
       if (name.startsWith("heat_")) this.overviewEnd = Math.max(this.overviewEnd, arrayEnd);
     }
-    if (end > MOST_BYTES) throw damaged("it claims more samples than a browser can hold");
+    if (end > MAX_BYTES) throw damaged("it has more samples than a browser can hold");
     this.header = header;
     this.area = new Uint8Array(end);
   }
@@ -101,8 +101,8 @@ export class PayloadReader {
     const room = this.area.length - this.filled;
     this.area.set(chunk.length > room ? chunk.subarray(0, room) : chunk, this.filled);
     this.filled += Math.min(chunk.length, room);
-    if (!this.overviewTold && this.header && this.filled >= this.overviewEnd) {
-      this.overviewTold = true;
+    if (!this.overviewSent && this.header && this.filled >= this.overviewEnd) {
+      this.overviewSent = true;
       this.reading.overview(this.seen(this.header));
     }
   }

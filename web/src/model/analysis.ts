@@ -1,4 +1,4 @@
-/** Everything the page shows about a selected window, and about its difference from a baseline. */
+/** Analyses a window, alone or compared with a baseline. */
 import type { Night } from "../data/night";
 import { rankDifferences, type DifferenceRow, type Measure } from "./compare";
 import type { Masks } from "./filter";
@@ -8,7 +8,7 @@ import { foldTree, type Tree } from "./tree";
 import type { Window } from "./window";
 
 export const TOP = 20;
-export const MOST_DIFFERENCES = 30;
+export const MAX_DIFFERENCES = 30;
 
 export interface Question {
   window: Window;
@@ -17,7 +17,7 @@ export interface Question {
   idle: boolean;
   callers: boolean;
   measure: Measure;
-  /** How many rows tables have; null for the usual. */
+  /** Rows of a table; null: the default. */
   most?: number | null;
 }
 
@@ -37,7 +37,7 @@ export function answer(night: Night, question: Question): Answer {
   const differences = baseline
     ? rankDifferences(
         counts, window.capacity.coreSeconds, functionCounts(night, baseline), baseline.capacity.coreSeconds,
-        question.measure, question.most ?? MOST_DIFFERENCES,
+        question.measure, question.most ?? MAX_DIFFERENCES,
       )
     : [];
   return {

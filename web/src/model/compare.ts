@@ -1,4 +1,4 @@
-/** Which functions differ between a window and its baseline, by how much, and how surely. */
+/** Differences between a window and its baseline by function, with 95 % intervals. */
 import type { FunctionCounts } from "./functions";
 
 const Z95 = 1.959964;
@@ -8,7 +8,7 @@ export interface Interval {
   high: number;
 }
 
-/** Score interval of a Poisson count: where a normal test of 95 % would not reject its mean. */
+/** Score interval of a Poisson count: the means that a 95 % normal test does not reject. */
 export function poissonInterval(count: number): Interval {
   const middle = count + (Z95 * Z95) / 2;
   const half = Z95 * Math.sqrt(count + (Z95 * Z95) / 4);
@@ -41,7 +41,7 @@ export function rateDifference(count: number, exposure: number, baseCount: numbe
   };
 }
 
-/** The part of the difference that the interval vouches for: its end nearest to zero, or nothing. */
+/** The end of the interval nearest to 0; 0 if the interval includes it. */
 export function surePart(row: Interval): number {
   if (row.low > 0) return row.low;
   return row.high < 0 ? -row.high : 0;
@@ -55,7 +55,7 @@ export interface DifferenceRow extends RateDifference {
 
 export type Measure = "self" | "total";
 
-/** Functions by what surely differs, then by difference; rates are samples a core-second. */
+/** Ranks functions by the sure part of the difference, then by the difference; rates are samples per core-second. */
 export function rankDifferences(
   window: FunctionCounts,
   windowCoreSeconds: number,

@@ -1,4 +1,4 @@
-/** What the reader wants to see: filters on process, thread, unit and core, made into masks. */
+/** Filters by process, thread, unit and core, as masks. */
 import { NO_CORE, type Night } from "../data/night";
 
 export interface Filter {
@@ -10,17 +10,17 @@ export interface Filter {
 
 export const NO_FILTER: Filter = { process: "", thread: "", unit: "", cores: "" };
 
-/** One byte a task and one a core number; `cores` is what remains, in the night's order. */
+/** One byte per task and per core number; `cores` are the selected cores, in the order of the night. */
 export interface Masks {
   task: Uint8Array;
   core: Uint8Array;
   cores: number[];
-  /** True where a filter other than the core's is set. */
+  /** Whether a filter other than that of cores is set. */
   tasksFiltered: boolean;
   coresFiltered: boolean;
 }
 
-/** "0-3, 8" as core numbers; null where it cannot be read. */
+/** Parses "0-3, 8"; null if it is invalid. */
 export function parseCores(text: string): number[] | null {
   const cores = new Set<number>();
   for (const part of text.split(",")) {
@@ -36,7 +36,7 @@ export function parseCores(text: string): number[] | null {
   return [...cores].sort((a, b) => a - b);
 }
 
-/** Core numbers as people write them: "0-3, 8". */
+/** Formats core numbers: "0-3, 8". */
 export function coresText(cores: number[]): string {
   const parts: string[] = [];
   for (let i = 0; i < cores.length; i++) {
@@ -47,7 +47,7 @@ export function coresText(cores: number[]): string {
   return parts.join(", ");
 }
 
-/** The regular expression that a text between slashes is, or null where it is none. */
+/** The regular expression between slashes; null if it is not one. */
 export function slashed(text: string): RegExp | null {
   if (text.length < 3 || !text.startsWith("/") || !text.endsWith("/")) return null;
   try {
@@ -57,7 +57,7 @@ export function slashed(text: string): RegExp | null {
   }
 }
 
-/** The names that a text stands for: the one equal to it, those that /it/ matches, or else all that contain it. */
+/** The names that a text selects: the one equal to it, those that /it/ matches, or else all that contain it. */
 function matcher(names: string[], wanted: string): (name: string) => boolean {
   if (wanted === "") return () => true;
   const pattern = slashed(wanted);

@@ -1,4 +1,4 @@
-/** Samples by function: its own (self) and with what it called (total), recursion counted once. */
+/** Samples by function: self, and total with callees; recursion is counted once. */
 import type { Night } from "../data/night";
 import type { Gathered } from "./gather";
 
@@ -36,7 +36,7 @@ export interface FunctionRow {
   total: number;
 }
 
-/** The functions with the most samples, of their own or in all. */
+/** Ranks functions by self or total samples. */
 export function topFunctions(counts: FunctionCounts, most: number, measure: "self" | "total" = "self"): FunctionRow[] {
   const rows: FunctionRow[] = [];
   for (let frame = 0; frame < counts.total.length; frame++) {

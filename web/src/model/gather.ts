@@ -1,4 +1,4 @@
-/** Adds up a window's rows by process and stack: everything else about a window follows from these. */
+/** Sums the rows of a window by process and stack; everything else derives from these sums. */
 import { NO_CORE, type Night } from "../data/night";
 import type { Masks } from "./filter";
 import { capacity, rowRange, snapped, type Capacity, type Window } from "./window";
@@ -10,9 +10,9 @@ export interface Gathered {
   stack: Uint32Array;
   count: Float64Array;
   samples: number;
-  /** Idle samples that the masks let through and that are not among `samples`. */
+  /** Idle samples that pass the masks, not included in `samples`. */
   idleHidden: number;
-  /** Samples left out because the file does not say on which core they were. */
+  /** Samples excluded because their core is unknown. */
   coreless: number;
   rows: number;
   /** Samples by task. */

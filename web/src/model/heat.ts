@@ -10,7 +10,7 @@ export interface Grid {
   values: Float32Array;
 }
 
-/** What a full cell counts: samples of one core in one step. */
+/** Samples of a saturated cell: one core, one step. */
 export function fullCell(overview: Overview): number {
   const { header, heatBusy } = overview;
   if (header.frequency > 0) return (header.frequency * header.heat.step_us) / 1e6;
@@ -58,7 +58,7 @@ export function maxima(
   return { width, rows, values };
 }
 
-/** A core that did nothing but kernel work for a while. */
+/** A core saturated in the kernel for a while. */
 export interface PinnedRun {
   core: number;
   beginUs: number;
@@ -68,7 +68,7 @@ export interface PinnedRun {
 export const PINNED_SHARE = 0.9;
 export const PINNED_LEAST_US = 3e6;
 
-/** Runs of at least three seconds in which a core spent nine tenths in the kernel, longest first. */
+/** Runs of at least 3 s in which a core spent 90 % in the kernel, longest first. */
 export function pinnedRuns(overview: Overview): PinnedRun[] {
   const { header, heatKernel } = overview;
   const { begin_us, step_us, columns } = header.heat;

@@ -1,4 +1,4 @@
-/** Where a flame tree's frames are drawn: rectangles wide enough to see, widest first. */
+/** The layout of a flame graph: rectangles wide enough to see, widest first. */
 import type { Tree } from "./tree";
 
 export const REST = -1;
@@ -75,7 +75,7 @@ export function boxAt(levels: Box[][], level: number, x: number): Box | null {
 
 export type Step = "in" | "out" | "left" | "right";
 
-/** The node that a key press leads to from `node`, or `node` itself where there is none. */
+/** The node that an arrow key leads to, or `node` itself. */
 export function neighbour(tree: Tree, node: number, step: Step): number {
   if (step === "out") return Math.max(0, tree.parent[node] as number);
   if (step === "in") return childrenOf(tree, node)[0] ?? node;

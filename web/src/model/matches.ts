@@ -1,4 +1,4 @@
-/** What a search found, as masks over labels and stacks of a night. */
+/** Search results as masks over labels and stacks. */
 import type { Night } from "../data/night";
 import { NameSearch } from "./search";
 import type { Gathered } from "./gather";
@@ -6,7 +6,7 @@ import type { Matching } from "./paint";
 
 export interface Matches extends Matching {
   pattern: string;
-  /** One byte a label (see model/tree): frames first, then processes by string id. */
+  /** One byte per label (see model/tree): frames, then processes by string id. */
   label: Uint8Array;
   functions: number;
 }
@@ -23,7 +23,7 @@ export class NightSearch {
     this.search.forget();
   }
 
-  /** Null where a later search overtook this one. */
+  /** Null if a later search replaced this one. */
   async find(pattern: string): Promise<Matches | null> {
     const { night } = this;
     const found = await this.search.find(pattern);

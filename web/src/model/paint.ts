@@ -1,4 +1,4 @@
-/** Which cells of the core heatmap hold samples that match the search and the filters. */
+/** The cells of the heatmap that have samples matching search and filters. */
 import { NO_CORE, type Night } from "../data/night";
 import type { Masks } from "./filter";
 import { columnsIn } from "./heat";
@@ -9,19 +9,19 @@ const MOST = 65535;
 export interface Paint {
   /** Matching samples of each cell, as the heatmap's own arrays. */
   cells: Uint16Array;
-  /** One byte a column: also where the file does not say on which core the samples were. */
+  /** One byte per column, also for samples whose core is unknown. */
   columns: Uint8Array;
   painted: number;
   samples: number;
 }
 
-/** What a search found: one byte a stack and one a task; a row matches where either does. */
+/** One byte per stack and per task; a row matches if either does. */
 export interface Matching {
   stack: Uint8Array;
   task: Uint8Array;
 }
 
-/** Every sample that passes the masks counts where `matching` is null. */
+/** Counts every sample that passes the masks if `matching` is null. */
 export function paint(night: Night, masks: Masks, matching: Matching | null): Paint {
   const { header, rowCore, rowTask, rowStack, rowCount, rowIdle } = night;
   const cores = header.cores.length;

@@ -1,4 +1,4 @@
-/** Where time and cores lie on the heatmap's canvas, and which window a drag over it means. */
+/** Converts between canvas positions and time and cores; the window that a drag selects. */
 import type { Header } from "../data/night";
 import { SUBSECOND_ROWS, SUBSECOND_STEP_US } from "./subsecond";
 import type { Window } from "./window";
@@ -25,7 +25,7 @@ export interface Point {
   y: number;
 }
 
-const LEAST_SPAN_US = 200_000;
+const MIN_SPAN_US = 200_000;
 
 export function xOf(plot: Plot, us: number): number {
   return plot.left + ((us - plot.beginUs) / (plot.endUs - plot.beginUs)) * plot.width;
@@ -42,7 +42,7 @@ export function rowAt(plot: Plot, y: number): number {
   return Math.min(rows - 1, Math.max(0, row));
 }
 
-/** The time of one visible cell: a step of the data, or a pixel where pixels are coarser. */
+/** The time of one visible cell: a step of the data, or a pixel if that is coarser. */
 export function cellUs(plot: Plot, stepUs: number): number {
   const pixel = (plot.endUs - plot.beginUs) / plot.width;
   return plot.mode === "subsecond" ? SUBSECOND_STEP_US : Math.max(1, Math.ceil(pixel / stepUs)) * stepUs;
@@ -52,7 +52,7 @@ function instantAt(plot: Plot, point: Point): number {
   return Math.floor(usAt(plot, point.x) / 1e6) * 1e6 + rowAt(plot, point.y) * SUBSECOND_STEP_US;
 }
 
-/** The window between two points; whole cells, and cores only where they are asked for. */
+/** The window between two points, in whole cells; with cores only if asked for. */
 export function dragged(plot: Plot, header: Header, from: Point, to: Point, byCore: boolean): Window {
   if (plot.mode === "subsecond") {
     const times = [instantAt(plot, from), instantAt(plot, to)].sort((a, b) => a - b) as [number, number];
@@ -73,7 +73,7 @@ export function dragged(plot: Plot, header: Header, from: Point, to: Point, byCo
 
 function kept(header: Header, beginUs: number, span: number): Span {
   const whole = header.end_us - header.begin_us;
-  const wanted = Math.min(whole, Math.max(Math.min(LEAST_SPAN_US, whole), span));
+  const wanted = Math.min(whole, Math.max(Math.min(MIN_SPAN_US, whole), span));
   const begin = Math.min(header.end_us - wanted, Math.max(header.begin_us, beginUs));
   return { beginUs: begin, endUs: begin + wanted };
 }
@@ -89,7 +89,7 @@ export function panned(header: Header, view: Span, byUs: number): Span {
   return kept(header, view.beginUs + byUs, view.endUs - view.beginUs);
 }
 
-/** The view moved, and narrowed where it is much too wide, so that the window is well in sight. */
+/** Moves the view, and zooms in if necessary, so that the window is well visible. */
 export function showing(header: Header, view: Span, window: Span): Span {
   const span = window.endUs - window.beginUs;
   const now = view.endUs - view.beginUs;
@@ -101,7 +101,7 @@ export function showing(header: Header, view: Span, window: Span): Span {
 
 export type Arrow = "left" | "right" | "up" | "down";
 
-/** The window that an arrow key makes of a window: moved by a step, or made wider or narrower. */
+/** Applies an arrow key to a window: moves it by a step, or makes it wider or narrower. */
 export function nudged(header: Header, cores: number[], window: Window, arrow: Arrow, wider: boolean, stepUs: number): Window {
   if (arrow === "left" || arrow === "right") {
     const by = arrow === "left" ? -stepUs : stepUs;

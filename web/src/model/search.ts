@@ -1,21 +1,21 @@
-/** Finds names by regular expression without letting a bad pattern freeze the page. */
+/** Searches names by regular expression; a slow pattern cannot freeze the page. */
 
-const LONGEST_NAME = 4096;
+const MAX_LENGTH_NAME = 4096;
 const PATIENCE_MS = 1500;
 
 export class BadPattern extends Error {}
 
-/** The pattern compiled; capitals in it make it tell capitals apart. */
+/** Compiles a pattern; it is case-sensitive if it has capitals. */
 export function compile(pattern: string): RegExp {
   try {
     return new RegExp(pattern, /\p{Lu}/u.test(pattern.replace(/\\./g, "")) ? "" : "i");
   } catch (error) {
     const why = error instanceof Error ? error.message.replace(/^Invalid regular expression: /, "") : "";
-    throw new BadPattern(`This is not a regular expression yet: ${why}`);
+    throw new BadPattern(`Invalid regular expression: ${why}`);
   }
 }
 
-/** One byte a name, or null where the time ran out. Self-contained: its text is a worker's program. */
+/** One byte per name, or null after a timeout. Self-contained: its source is the program of a worker. */
 function matchNames(source: string, flags: string, names: string[], longest: number, patienceMs: number): Uint8Array | null {
   const pattern = new RegExp(source, flags);
   const found = new Uint8Array(names.length);
@@ -27,29 +27,29 @@ function matchNames(source: string, flags: string, names: string[], longest: num
   return found;
 }
 
-const TOO_SLOW = "This pattern takes too long. Repeats inside repeats, as in (a+)+, do that: write it more simply.";
+const TOO_SLOW = "This pattern takes too long. Avoid nested repeats such as (a+)+.";
 
-/** Matches patterns against a fixed list of names, each name once, in a worker that can be ended. */
+/** Matches patterns against a fixed list of names in a worker that can be stopped. */
 export class NameSearch {
   private worker: Worker | null = null;
   private latest = 0;
 
   constructor(private readonly names: string[]) {}
 
-  /** One byte a name; null where a later search overtook this one. Throws BadPattern. */
+  /** One byte per name; null if a later search replaced this one. Throws BadPattern. */
   async find(pattern: string): Promise<Uint8Array | null> {
     const turn = ++this.latest;
     const { source, flags } = compile(pattern);
     const worker = this.started();
     const found = await (worker
       ? this.ask(worker, turn, source, flags)
-      : matchNames(source, flags, this.names, LONGEST_NAME, PATIENCE_MS));
+      : matchNames(source, flags, this.names, MAX_LENGTH_NAME, PATIENCE_MS));
     if (turn !== this.latest) return null;
     if (found === null) throw new BadPattern(TOO_SLOW);
     return found;
   }
 
-  /** Nobody waits for the searches under way any longer. */
+  /** Cancels running searches. */
   forget(): void {
     this.latest += 1;
   }
@@ -60,14 +60,14 @@ export class NameSearch {
       const match = ${matchNames.toString()};
       onmessage = ({ data }) => {
         if (data.names) { names = data.names; return; }
-        postMessage({ turn: data.turn, found: match(data.source, data.flags, names, ${LONGEST_NAME}, ${PATIENCE_MS}) });
+        postMessage({ turn: data.turn, found: match(data.source, data.flags, names, ${MAX_LENGTH_NAME}, ${PATIENCE_MS}) });
       };`;
     try {
       const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
       this.worker = new Worker(address);
       this.worker.postMessage({ names: this.names });
     } catch {
-      this.worker = null; // some browsers allow no worker to a page from file://
+      this.worker = null; // some browsers do not allow workers on file:// pages
     }
     return this.worker;
   }

@@ -1,4 +1,4 @@
-/** The sub-second heatmap: seconds across, offset within the second down, from rows kept whole. */
+/** The sub-second heatmap: seconds from left to right, offset within the second from top to bottom. */
 import type { Night } from "../data/night";
 import type { Masks } from "./filter";
 import type { Grid } from "./heat";
@@ -11,9 +11,9 @@ export const SUBSECOND_STEP_US = 1e6 / SUBSECOND_ROWS;
 export interface SubsecondGrid extends Grid {
   firstSecond: number;
   seconds: number;
-  /** What a value of 1 stands for: the fullest cell's share of capacity (or its samples). */
+  /** The meaning of 1: the share of capacity (or the samples) of the fullest cell. */
   fullest: number;
-  /** Cells of the same shape: matching samples, 1 where they are most. */
+  /** Matching samples of the same cells; 1 is the maximum. */
   hits: Float32Array;
   painted: number;
 }
@@ -55,7 +55,7 @@ export function subsecondGrid(
 /** Rows of the file's time unit, 100 us, in one cell. */
 const ROW_UNITS = SUBSECOND_STEP_US / 100;
 
-/** Takes samples in order of time, one second in hand at a time: a week needs no more than a minute. */
+/** Takes samples in order of time and holds one second: a week needs no more memory than a minute. */
 class Columns {
   readonly values: Float32Array;
   readonly hits: Float32Array;
@@ -83,7 +83,7 @@ class Columns {
     if (matches) (this.marks[y] as number) += count;
   }
 
-  /** Scales both so that the fullest cell is 1; `most` is what that cell counted. */
+  /** Scales both so that the fullest cell is 1; `most` is its count. */
   finish(): { most: number; painted: number } {
     this.flush();
     const most = scaled(this.values);

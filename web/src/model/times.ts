@@ -1,4 +1,4 @@
-/** Times as people read them: UTC, since the night's begin, and axis ticks at round distances. */
+/** Formats times: UTC, since the begin, and axis ticks at round intervals. */
 
 const STEPS_US = [
   1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 1.5e7, 3e7, 6e7, 12e7, 3e8, 6e8, 9e8, 18e8, 36e8,
@@ -57,7 +57,7 @@ export function grouped(value: number): string {
   return Math.round(value).toLocaleString("en-GB");
 }
 
-/** A share of 1 as per cent, with the digits that it deserves. */
+/** Formats a share as a percentage. */
 export function percent(share: number): string {
   if (!Number.isFinite(share)) return "unknown";
   const value = share * 100;

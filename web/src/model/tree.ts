@@ -36,7 +36,7 @@ class Builder {
   self: Float64Array;
   baseSelf: Float64Array;
 
-  /** Room for about `expected` nodes at first: growing late costs more than room never used. */
+  /** Allocates for about `expected` nodes: growing later costs more than unused memory. */
   constructor(expected: number) {
     const room = 2 ** Math.min(20, Math.max(10, Math.ceil(Math.log2(expected + 1))));
     this.mask = room * 2 - 1;
@@ -149,7 +149,7 @@ function children(parent: Int32Array, nodes: number): Pick<Tree, "childStart" | 
   return { childStart, child };
 }
 
-/** The tree of a window; `callers` turns the stacks round, so that the same leaves meet. */
+/** The tree of a window; `callers` reverses the stacks, so that equal leaves merge. */
 export function foldTree(night: Night, window: Gathered, baseline: Gathered | null, callers: boolean): Tree {
   const builder = new Builder(8 * (window.count.length + (baseline?.count.length ?? 0)));
   addAll(builder, night, window, callers, false);

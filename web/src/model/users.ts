@@ -1,17 +1,17 @@
-/** Who ran: samples by process, thread or unit. */
+/** Samples by process, thread or unit. */
 import type { Night, UserKind } from "../data/night";
 import type { Gathered } from "./gather";
 
 export interface UserRow {
   name: string;
-  /** What the filter field must hold to see this one alone; "" where no text does. */
+  /** Text of the filter field that selects only this one; "" if there is none. */
   filter: string;
   samples: number;
 }
 
 export type TaskKind = Exclude<UserKind, "functions">;
 
-const NOBODY = "kernel threads and those that ended";
+const NOBODY = "kernel threads and ended processes";
 
 function nameOf(night: Night, task: number, kind: TaskKind): { name: string; filter: string } {
   const ids = { processes: night.taskProcess, threads: night.taskThread, units: night.taskUnit }[kind];
@@ -20,7 +20,7 @@ function nameOf(night: Night, task: number, kind: TaskKind): { name: string; fil
   return { name: kind === "units" ? NOBODY : `pid ${night.taskPid[task]}`, filter };
 }
 
-/** Those with the most samples; equals by name. */
+/** Ranks by samples, then by name. */
 export function topUsers(night: Night, gathered: Gathered, kind: TaskKind, most: number): UserRow[] {
   const rows = new Map<string, UserRow>();
   gathered.byTask.forEach((samples, task) => {

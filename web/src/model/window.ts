@@ -1,4 +1,4 @@
-/** Windows of a night: which rows they hold, how far they had to be widened, what their capacity is. */
+/** Windows of a night: their rows, resolution and capacity. */
 import type { Detail, Header, Night } from "../data/night";
 
 /** `cores` null means every core; otherwise core numbers. */
@@ -10,7 +10,7 @@ export interface Window {
 
 const ROW_UNIT_US = 100;
 
-/** The stretches of different detail, in order; a header that names none keeps every sample. */
+/** The parts with different resolution, in order; without any, every sample is stored. */
 export function details(header: Header): Detail[] {
   if (header.detail.length === 0) {
     return [{ begin_us: header.begin_us, end_us: header.end_us, step_us: 0, per_core: true }];
@@ -22,7 +22,7 @@ export function detailAt(header: Header, us: number): Detail | null {
   return details(header).find((part) => us >= part.begin_us && us < part.end_us) ?? null;
 }
 
-/** The window, widened to whole steps where only sums over steps were kept. */
+/** Widens a window to whole steps where only sums are stored. */
 export function snapped(header: Header, window: Window): Window {
   const first = detailAt(header, window.beginUs);
   const last = detailAt(header, window.endUs - 1);
@@ -48,7 +48,7 @@ function firstAtOrAfter(times: Uint32Array, value: number): number {
   return low;
 }
 
-/** The rows from `beginUs` up to, not with, `endUs`. */
+/** The rows from `beginUs` up to, but excluding, `endUs`. */
 export function rowRange(night: Night, beginUs: number, endUs: number): [number, number] {
   const origin = night.header.begin_us;
   const begin = firstAtOrAfter(night.rowTime, Math.ceil((beginUs - origin) / ROW_UNIT_US));
@@ -59,7 +59,7 @@ export function rowTimeUs(night: Night, row: number): number {
   return night.header.begin_us + (night.rowTime[row] as number) * ROW_UNIT_US;
 }
 
-/** Seconds of the window in which something was recorded: gaps are left out. */
+/** Recorded seconds of the window, without gaps. */
 export function recordedSeconds(header: Header, window: Window): number {
   const begin = Math.max(window.beginUs, header.begin_us);
   const end = Math.min(window.endUs, header.end_us);
@@ -81,9 +81,9 @@ export interface Capacity {
   seconds: number;
   cores: number;
   coreSeconds: number;
-  /** Samples if every core had been busy all the time; NaN where the frequency is not known. */
+  /** Samples if every core were always busy; NaN if the frequency is unknown. */
   samples: number;
-  /** Samples that one core gives in the window; NaN where the frequency is not known. */
+  /** Samples of one busy core in the window; NaN if the frequency is unknown. */
   samplesOfOneCore: number;
 }
 

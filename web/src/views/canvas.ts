@@ -1,4 +1,4 @@
-/** Small helps for drawing on canvases: sizes in device pixels, texts that fit. */
+/** Canvas helpers: sizes in device pixels, texts that fit. */
 import { cut } from "../data/names";
 
 export const MONO = '11.5px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace';
@@ -15,14 +15,14 @@ export function fitted(canvas: HTMLCanvasElement, width: number, height: number)
     canvas.style.height = `${height}px`;
   }
   const context = canvas.getContext("2d", { alpha: true });
-  if (!context) throw new Error("This browser gives no canvas to draw on");
+  if (!context) throw new Error("This browser does not support canvas");
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
-  context.direction = "ltr"; // a name in Hebrew must not turn the label round
+  context.direction = "ltr"; // a Hebrew name must not reverse the label
   return context;
 }
 
-/** The longest beginning of the text that fits, with an ellipsis where it was cut; "" if none does. */
+/** Shortens a text to a width, with an ellipsis; "" if too little would be left. */
 export function fitting(context: CanvasRenderingContext2D, text: string, width: number): string {
   const most = Math.floor(width / 3) + 1; // no letter is narrower than 3 px: never measure 8 kB
   const short = cut(text, most);
@@ -37,7 +37,7 @@ export function fitting(context: CanvasRenderingContext2D, text: string, width: 
   return low < 3 ? "" : cut(text, low);
 }
 
-/** A pattern of slanted lines for what is not there. */
+/** A pattern of slanted lines for missing data. */
 export function hatch(context: CanvasRenderingContext2D, colour: string): CanvasPattern | string {
   const tile = document.createElement("canvas");
   tile.width = 8;

@@ -1,4 +1,4 @@
-/** Colours of both schemes: a heat scale that rises in lightness alone, and the page's own colours. */
+/** Colours, light and dark: a heat scale ordered by lightness, and the colours of the page. */
 
 export interface Theme {
   dark: boolean;
@@ -44,9 +44,8 @@ export function css([red, green, blue]: Rgb): string {
 }
 
 /**
- * 256 colours from "nothing" (the ground's own) to "full". Lightness runs one way from end to end,
- * so the order is seen without seeing hue; the last tenth runs faster, so that a full core stands
- * out among merely busy ones.
+ * 256 colours from idle (the background) to saturated. Lightness is monotonic, so that the order is visible
+ * without hue; the last tenth changes faster, so that a saturated core stands out among busy ones.
  */
 export function heatScale(dark: boolean): Rgb[] {
   return Array.from({ length: 256 }, (_, i) => {
@@ -58,12 +57,12 @@ export function heatScale(dark: boolean): Rgb[] {
   });
 }
 
-/** What the heat scale becomes while matches are painted: the same order, out of the way. */
+/** The heat scale in grey, used while matches are highlighted. */
 export function greyScale(dark: boolean): Rgb[] {
   return Array.from({ length: 256 }, (_, i) => oklch(dark ? 0.17 + 0.25 * (i / 255) : 0.985 - 0.2 * (i / 255), 0, 0));
 }
 
-/** Painted cells: from "a sample matches" to "every sample does". */
+/** Highlighted cells: from one matching sample to all. */
 export function paintScale(dark: boolean): Rgb[] {
   return Array.from({ length: 256 }, (_, i) => {
     const share = Math.sqrt(i / 255);
@@ -83,14 +82,14 @@ export function readTheme(page: Document, dark: boolean): Theme {
   return { dark, ...Object.fromEntries(names.map((name) => [name, of(name)])) } as unknown as Theme;
 }
 
-/** A small steady number from a text, to tell modules apart by shade. */
+/** A number from 0 to 1 that depends on the text only. */
 export function shade(text: string): number {
   let hash = 2166136261;
   for (let i = 0; i < Math.min(text.length, 256); i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
   return (hash >>> 8) / 16777216;
 }
 
-/** A frame's fill: user warm, kernel cool, processes grey; hue tells modules, lightness names apart. */
+/** The fill of a frame: user warm, kernel cool, processes grey; hue by module, lightness by name. */
 export function frameColour(kind: "user" | "kernel" | "process" | "root", module: string, name: string, dark: boolean): string {
   const vary = shade(module);
   const light = shade(name);
@@ -99,7 +98,7 @@ export function frameColour(kind: "user" | "kernel" | "process" | "root", module
   return css(oklch(dark ? 0.4 + 0.11 * light : 0.84 + 0.08 * light, 0.08 + 0.02 * light, 50 + 40 * vary));
 }
 
-/** A compared frame's fill: orange where there is more than in the baseline, blue where less; deepest where all. */
+/** The fill of a compared frame: orange for more than in the baseline, blue for less; strongest for new and vanished. */
 export function differenceColour(share: number, dark: boolean): string {
   const size = Math.min(1, Math.abs(share)) ** 0.7;
   if (size < 0.02) return css(oklch(dark ? 0.36 : 0.9, 0.008, 260));

@@ -1,4 +1,4 @@
-/** The page's elements by name, and small ways to fill them: text only, never markup. */
+/** Finds and creates elements; fills them with text only, never markup. */
 
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   const element = document.getElementById(id);
@@ -17,7 +17,7 @@ export function radios(name: string): HTMLInputElement[] {
   return [...document.querySelectorAll<HTMLInputElement>(`input[name="${name}"]`)];
 }
 
-/** Says something to a screen reader, and only when it changed. */
+/** Sets a text for screen readers, only if it changed. */
 export function say(element: HTMLElement, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }

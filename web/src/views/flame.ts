@@ -9,7 +9,7 @@ import { fitted, fitting, MONO } from "./canvas";
 import { differenceColour, frameColour, type Theme } from "./colours";
 
 const ROW = 18;
-const LEAST_PIXELS = 0.6;
+const MIN_PIXELS = 0.6;
 
 export interface FlameScene {
   night: Night;
@@ -61,7 +61,7 @@ export class FlameView {
   draw(scene: FlameScene, width: number): void {
     this.width = Math.max(50, width);
     this.rootsBelow = scene.rootsBelow;
-    this.levels = boxes(scene.tree, this.focus, LEAST_PIXELS / this.width);
+    this.levels = boxes(scene.tree, this.focus, MIN_PIXELS / this.width);
     const context = fitted(this.canvas, this.width, this.levels.length * ROW + 1);
     context.font = MONO;
     context.textBaseline = "middle";
@@ -71,14 +71,14 @@ export class FlameView {
     }
   }
 
-  /** The node under a point of the canvas, or REST where none is drawn. */
+  /** The node under a point of the canvas, or REST. */
   nodeAt(x: number, y: number): number {
     const row = Math.floor(y / ROW);
     const level = this.rootsBelow ? this.levels.length - 1 - row : row;
     return boxAt(this.levels, level, x / this.width)?.node ?? REST;
   }
 
-  /** Where a node is drawn, in the canvas's own pixels; null where it is not. */
+  /** The place of a node in pixels of the canvas; null if it is not drawn. */
   placeOf(node: number): { x: number; y: number; width: number } | null {
     for (const row of this.levels) {
       for (const box of row ?? []) {
@@ -97,7 +97,7 @@ export class FlameView {
     const { theme } = this;
     const x = box.x * this.width;
     const y = this.top(box);
-    const width = Math.max(LEAST_PIXELS, box.width * this.width - (box.width * this.width > 3 ? 1 : 0));
+    const width = Math.max(MIN_PIXELS, box.width * this.width - (box.width * this.width > 3 ? 1 : 0));
     if (box.node === REST) {
       context.fillStyle = theme.line;
       context.fillRect(x, y, width, ROW - 1);
@@ -140,9 +140,8 @@ function isAncestor(tree: Tree, node: number, of: number): boolean {
 }
 
 /**
- * The change from -1 (vanished) to 1 (new), where the difference's interval leaves out zero;
- * otherwise it may be chance, and is 0. Width already says how much there is: a process that grew
- * by a fiftieth must not outshine a function that was not there before.
+ * The relative change from -1 (vanished) to 1 (new); 0 if the interval includes 0, because it may be chance.
+ * Relative, because width already shows the size: a process that grew by 2 % must not outshine a new function.
  */
 function sureChange(scene: FlameScene, node: number): number {
   const { tree, windowCoreSeconds, baseCoreSeconds } = scene;
@@ -151,7 +150,7 @@ function sureChange(scene: FlameScene, node: number): number {
   return surePart(row) > 0 ? row.difference / Math.max(row.rate, row.baseRate) : 0;
 }
 
-/** Rate in the window less rate in the baseline, in samples a core-second. */
+/** Rate in the window minus rate in the baseline, in samples per core-second. */
 export function differenceOf(scene: FlameScene, node: number): number {
   const { tree } = scene;
   const rate = scene.windowCoreSeconds > 0 ? (tree.total[node] as number) / scene.windowCoreSeconds : 0;

@@ -1,4 +1,4 @@
-/** The flame graph as a part of the page: drawing, zooming, walking by keys, and what is said. */
+/** The flame graph pane: zoom, keyboard navigation, tooltip and text alternative. */
 import type { Night } from "../data/night";
 import type { Answer } from "../model/analysis";
 import { childrenOf, neighbour, type Step } from "../model/layout";
@@ -46,7 +46,7 @@ export class FlamePane {
     this.view.retheme(theme);
   }
 
-  /** Shows an answer; a new one begins unzoomed. */
+  /** Shows an answer; a new one is not zoomed. */
   show(state: FlameState | null): void {
     if (state?.answer !== this.state?.answer) {
       this.view.focus = 0;
@@ -71,7 +71,7 @@ export class FlamePane {
     say(byId("flame-summary"), this.summary(state));
   }
 
-  /** True where there was something to zoom out of. */
+  /** Returns false if the graph was not zoomed. */
   zoomOut(): boolean {
     if (!this.state || this.view.focus === 0) return false;
     this.zoomTo(Math.max(0, this.state.answer.tree.parent[this.view.focus] as number));
@@ -102,10 +102,10 @@ export class FlamePane {
     const node = this.nodeAt(event);
     this.canvas.style.cursor = node > 0 ? "pointer" : "default";
     if (node < 0) this.tooltip.hide();
-    else this.tell(node, event.clientX, event.clientY);
+    else this.showTooltip(node, event.clientX, event.clientY);
   }
 
-  private tell(node: number, x: number, y: number): void {
+  private showTooltip(node: number, x: number, y: number): void {
     if (!this.state) return;
     const text = labelText(this.state.night, this.state.answer.tree, node);
     this.tooltip.show(x, y, text.name, this.rows(this.state, node, text.module, text.kind));
@@ -115,15 +115,15 @@ export class FlamePane {
     const { tree, window, baseline } = state.answer;
     const total = tree.total[node] as number;
     const rows: [string, string][] = [];
-    if (kind !== "root") rows.push([kind === "process" ? "process" : "module", kind === "process" ? "" : module || "not known"]);
+    if (kind !== "root") rows.push([kind === "process" ? "process" : "module", kind === "process" ? "" : module || "unknown"]);
     rows.push(["samples", `${grouped(total)}${baseline ? ` (baseline ${grouped(tree.baseTotal[node] as number)})` : ""}`]);
-    if (!tree.callers) rows.push(["of its own", grouped(tree.self[node] as number)]);
+    if (!tree.callers) rows.push(["self", grouped(tree.self[node] as number)]);
     rows.push(["share of selected samples", percent(window.samples > 0 ? total / window.samples : 0)]);
     rows.push(["share of capacity (cores \u00d7 time)", percent(total / window.capacity.samples)]);
-    rows.push(["cores' worth", Number.isFinite(window.capacity.samplesOfOneCore) ? (total / window.capacity.samplesOfOneCore).toFixed(3) : "unknown"]);
+    rows.push(["cores used", Number.isFinite(window.capacity.samplesOfOneCore) ? (total / window.capacity.samplesOfOneCore).toFixed(3) : "unknown"]);
     if (baseline) {
       const difference = differenceOf(this.scene(state), node);
-      rows.push(["A \u2212 B, samples a core-second", `${difference > 0 ? "+" : ""}${difference.toPrecision(3)}`]);
+      rows.push(["A \u2212 B, samples per core-second", `${difference > 0 ? "+" : ""}${difference.toPrecision(3)}`]);
       if (total === 0) rows.push(["vanished", "only in the baseline"]);
     }
     return rows.filter(([name, value]) => value !== "" || name !== "process");
@@ -140,7 +140,7 @@ export class FlamePane {
       this.draw();
       const place = this.view.placeOf(this.view.cursor);
       const box = this.canvas.getBoundingClientRect();
-      if (place) this.tell(this.view.cursor, box.left + place.x, box.top + place.y + 18);
+      if (place) this.showTooltip(this.view.cursor, box.left + place.x, box.top + place.y + 18);
       const text = labelText(state.night, tree, this.view.cursor);
       const rows = this.rows(state, this.view.cursor, text.module, text.kind);
       say(byId("flame-summary"), `${cut(text.name, 200)}. ${rows.map((row) => row.join(" ")).join(", ")}`);
@@ -157,9 +157,9 @@ export class FlamePane {
     const { dark } = this.theme;
     const keys = state.answer.baseline
       ? [
-          { text: "more than in B (deepest: new)", fill: differenceColour(1, dark), outline: "" },
+          { text: "more than in B (strongest: new)", fill: differenceColour(1, dark), outline: "" },
           { text: "less", fill: differenceColour(-1, dark), outline: "" },
-          { text: "no difference beyond chance", fill: differenceColour(0, dark), outline: "" },
+          { text: "no significant difference", fill: differenceColour(0, dark), outline: "" },
           { text: "only in B (vanished)", fill: "transparent", outline: this.theme.accent },
         ]
       : [
@@ -171,7 +171,7 @@ export class FlamePane {
     showKeys(keys);
   }
 
-  /** The share of the window in which the search found something, as a sentence. */
+  /** How many samples of the window the search matches. */
   matchedText(state: FlameState): string {
     if (!state.matches) return "";
     const { window } = state.answer;
@@ -186,6 +186,6 @@ export class FlamePane {
       return `${cut(labelText(state.night, tree, node).name, 80)} ${percent(share)}`;
     });
     const where = this.view.focus === 0 ? "" : ` Zoomed to ${cut(labelText(state.night, tree, this.view.focus).name, 80)}.`;
-    return `Flame graph of ${grouped(window.samples)} samples.${where} Largest: ${largest.join(", ")}. The table of functions says the same.`;
+    return `Flame graph of ${grouped(window.samples)} samples.${where} Largest: ${largest.join(", ")}. The table of functions has the same data.`;
   }
 }

@@ -1,4 +1,4 @@
-/** Draws the heatmap: cells, gaps, painted matches, pinned cores, event markers and axes. */
+/** Draws the heatmap: cells, gaps, matches, saturated cores, event markers and axes. */
 import type { Night, NightEvent, Overview } from "../data/night";
 import type { Masks } from "../model/filter";
 import { columnsIn, fullCell, maxima, type HeatMeasure, type PinnedRun } from "../model/heat";
@@ -35,7 +35,7 @@ export interface HeatScene {
 
 export interface Drawn {
   plot: Plot;
-  /** The share that the scale's end stands for. */
+  /** The share at the end of the scale. */
   fullest: number;
   painted: number | null;
 }
@@ -122,7 +122,7 @@ export class HeatmapView {
     for (let x = 0; x < width; x++) {
       for (let y = 0; y < rows; y++) {
         const at = x * rows + y;
-        // Where a pixel is many seconds a lone match would be one pixel wide: give it a second one.
+        // If a pixel covers many seconds, a single match is one pixel wide: make it two.
         const hit = !hits ? 0 : spread && x > 0 ? Math.max(hits[at] as number, hits[at - rows] as number) : (hits[at] as number);
         const value = hit > 0 ? (this.paints[Math.round(hit * 255)] as number) : (scale[Math.round((values[at] as number) * 255)] as number);
         pixels[y * width + x] = value;
@@ -136,14 +136,14 @@ export class HeatmapView {
 
   private drawGaps(context: CanvasRenderingContext2D, scene: HeatScene, plot: Plot): void {
     for (const gap of scene.overview.header.gaps) {
-      this.hatched(context, plot, gap.begin_us, gap.end_us, this.theme.gap, "gap");
+      this.hatched(context, plot, gap.begin_us, gap.end_us, this.theme.gap, "not recorded");
     }
   }
 
   private drawCoarse(context: CanvasRenderingContext2D, scene: HeatScene, plot: Plot): void {
     for (const part of details(scene.overview.header)) {
       if (part.step_us === 0) continue;
-      this.hatched(context, plot, part.begin_us, part.end_us, this.theme.line, `only sums of ${duration(part.step_us)} were kept here`);
+      this.hatched(context, plot, part.begin_us, part.end_us, this.theme.line, `only sums over ${duration(part.step_us)} are stored here`);
     }
   }
 
@@ -183,7 +183,7 @@ export class HeatmapView {
   }
 }
 
-/** Rows are whole pixels, so that every core is equally tall; few cores get tall rows. */
+/** Rows are whole pixels, so that every core has the same height. */
 function planned(scene: HeatScene, width: number, screenHeight: number): Plot {
   const rows = scene.mode === "cores" ? scene.cores.length : SUBSECOND_ROWS;
   const room = scene.mode === "cores" ? Math.max(200, screenHeight * 0.36) : Math.min(SUBSECOND_HEIGHT, screenHeight * 0.36);

@@ -1,4 +1,4 @@
-/** The heatmap as a part of the page: what is drawn on it, over it, and said about it. */
+/** The heatmap pane: cells, selections, tooltip, legend and text alternative. */
 import { cut, visible } from "../data/names";
 import type { Night, Overview } from "../data/night";
 import { coresText, type Masks } from "../model/filter";
@@ -18,7 +18,7 @@ import type { Tooltip } from "./tooltip";
 
 const NEAR_PIXELS = 5;
 
-/** What the reader chose, as far as the heatmap shows it. */
+/** The choices of the reader that the heatmap shows. */
 export interface MapState {
   mode: Mode;
   measure: HeatMeasure;
@@ -71,11 +71,11 @@ export class MapPane {
     this.announce(state);
   }
 
-  /** Puts into words what the heatmap shows. */
+  /** Updates the text alternative. */
   announce(state: MapState): void {
     const { draft } = state;
     const text = draft
-      ? `Selecting ${clock(draft.window.beginUs, 2)} to ${clock(draft.window.endUs, 2)}${draft.window.cores ? `, cores ${coresText(draft.window.cores)}` : ""}. Enter makes the flame graph, B the baseline.`
+      ? `Selecting ${clock(draft.window.beginUs, 2)} to ${clock(draft.window.endUs, 2)}${draft.window.cores ? `, cores ${coresText(draft.window.cores)}` : ""}. Enter shows the flame graph, B sets the baseline.`
       : this.summary(state);
     say(byId("map-summary"), text);
   }
@@ -92,7 +92,7 @@ export class MapPane {
     if (state.draft) put(state.draft.window, state.draft.baseline, true);
   }
 
-  /** The pinned run under a point, or null. */
+  /** The saturated run under a point, or null. */
   pinnedAt(state: MapState, point: Point): PinnedRun | null {
     const { plot } = this;
     if (!plot || state.mode !== "cores") return null;
@@ -132,7 +132,7 @@ export class MapPane {
     if (plot.mode === "subsecond") {
       const part = detailAt(header, us);
       const from = (rowAt(plot, point.y) * SUBSECOND_STEP_US) / 1e3;
-      return [part && part.step_us > 0 ? ["detail", `only sums of ${duration(part.step_us)} were kept here`] : ["offset", `${from} to ${from + 20} ms`]];
+      return [part && part.step_us > 0 ? ["detail", `only sums over ${duration(part.step_us)} are stored here`] : ["offset", `${from} to ${from + 20} ms`]];
     }
     const core = plot.cores[rowAt(plot, point.y)];
     if (core === undefined) return [];
@@ -145,10 +145,10 @@ export class MapPane {
       for (let column = first; column < last; column++) value = Math.max(value, counts[column * header.cores.length + index] as number);
       return percent(Math.min(1, value / full));
     };
-    const several = last - first > 1 ? `, the most of ${last - first} cells` : "";
+    const several = last - first > 1 ? `, maximum of ${last - first} cells` : "";
     const rows: [string, string][] = [["core", String(core)], ["busy", most(heatBusy) + several], ["in the kernel", most(heatKernel) + several]];
     const run = this.pinnedAt(state, point);
-    if (run) rows.push(["pinned", `in the kernel for ${duration(run.endUs - run.beginUs)} from ${clock(run.beginUs)}: click to select`]);
+    if (run) rows.push(["saturated", `in the kernel for ${duration(run.endUs - run.beginUs)} from ${clock(run.beginUs)}; click to select`]);
     return rows;
   }
 
@@ -162,20 +162,20 @@ export class MapPane {
       brush.fillRect(x, 0, 1, canvas.height);
     }
     const what = state.mode === "cores" ? (state.measure === "busy" ? "of the core busy" : "of the core in the kernel") : "of all cores busy";
-    if (painting) byId("legend-text").textContent = state.mode === "cores" ? "one to all of a cell's samples match" : "few to most matching samples";
+    if (painting) byId("legend-text").textContent = state.mode === "cores" ? "one to all samples of a cell match" : "few to most matching samples";
     else byId("legend-text").textContent = Number.isFinite(fullest) ? `0 to ${percent(fullest)} ${what}` : "few to many samples";
   }
 
   private summary(state: MapState): string {
     const { header } = this.overview;
     const cores = state.masks?.cores.length ?? header.cores.length;
-    const what = state.mode === "cores" ? `${cores} cores by time` : "Offset within the second by second";
+    const what = state.mode === "cores" ? `${cores} cores by time` : "Offset within the second by time";
     const pinned = this.pinned.slice(0, 3).map((run) => `core ${run.core} in the kernel for ${duration(run.endUs - run.beginUs)} at ${clock(run.beginUs)}`);
     return [
       `${what}, ${clock(state.view.beginUs)} to ${clock(state.view.endUs)} UTC, showing ${state.measure} share.`,
-      `${grouped(header.events.length)} events, ${grouped(header.gaps.length)} gaps.`,
-      this.pinned.length > 0 ? `Pinned cores: ${pinned.join("; ")}${this.pinned.length > 3 ? ` and ${this.pinned.length - 3} more` : ""}.` : "No core was pinned in the kernel.",
-      state.paint ? `${grouped(this.painted)} cells hold matching samples.` : "",
+      `${grouped(header.events.length)} events, ${grouped(header.gaps.length)} parts not recorded.`,
+      this.pinned.length > 0 ? `Cores saturated in the kernel: ${pinned.join("; ")}${this.pinned.length > 3 ? ` and ${this.pinned.length - 3} more` : ""}.` : "No core was saturated in the kernel.",
+      state.paint ? `${grouped(this.painted)} cells have matching samples.` : "",
     ].join(" ").trim();
   }
 }

@@ -1,4 +1,4 @@
-/** Axes, event markers, pinned cores and selections: everything drawn around and over the cells. */
+/** Axes, event markers, saturated cores and selections: everything drawn around and over the cells. */
 import { visible } from "../data/names";
 import type { NightEvent, Severity } from "../data/night";
 import type { PinnedRun } from "../model/heat";
@@ -10,8 +10,8 @@ import { fitting, SANS } from "./canvas";
 import type { Theme } from "./colours";
 
 export const SYMBOL: Record<Severity, string> = { critical: "\u25b2", warning: "\u25c6", info: "\u25cf" };
-const MOST_PINNED_DRAWN = 300;
-const MOST_PINNED_LABELLED = 12;
+const MAX_PINNED_DRAWN = 300;
+const MAX_PINNED_LABELLED = 12;
 
 export function drawAxes(context: CanvasRenderingContext2D, theme: Theme, plot: Plot, originUs: number): void {
   const bottom = plot.top + plot.height;
@@ -74,7 +74,7 @@ interface Label {
   right: number;
 }
 
-/** Lines at their instants; labels in two lanes, the gravest first, those without room as a symbol. */
+/** Draws a line per event; labels in two lanes, the most severe first; a symbol if there is no room. */
 export function drawEvents(context: CanvasRenderingContext2D, theme: Theme, plot: Plot, events: NightEvent[], lane: number): void {
   const seen = events.filter((event) => event.time_us >= plot.beginUs && event.time_us <= plot.endUs);
   const grave: Severity[] = ["critical", "warning", "info"];
@@ -113,11 +113,11 @@ export function drawEvents(context: CanvasRenderingContext2D, theme: Theme, plot
   }
 }
 
-/** Boxes round cores that were pinned in the kernel: never smaller than the eye can find. */
+/** Draws boxes around cores that were saturated in the kernel, never too small to see. */
 export function drawPinned(context: CanvasRenderingContext2D, theme: Theme, plot: Plot, runs: PinnedRun[]): void {
   const row = plot.height / Math.max(1, plot.cores.length);
   const labels: { left: number; right: number; top: number }[] = [];
-  const seen = runs.filter((run) => run.endUs > plot.beginUs && run.beginUs < plot.endUs).slice(0, MOST_PINNED_DRAWN);
+  const seen = runs.filter((run) => run.endUs > plot.beginUs && run.beginUs < plot.endUs).slice(0, MAX_PINNED_DRAWN);
   context.font = `bold ${SANS}`;
   seen.forEach((run, rank) => {
     const index = plot.cores.indexOf(run.core);
@@ -134,7 +134,7 @@ export function drawPinned(context: CanvasRenderingContext2D, theme: Theme, plot
     context.strokeStyle = theme.pinned;
     context.lineWidth = 2.5;
     context.strokeRect(left, top, width, height);
-    if (rank < MOST_PINNED_LABELLED) labelPinned(context, theme, plot, run, { left, top, width, height }, labels);
+    if (rank < MAX_PINNED_LABELLED) labelPinned(context, theme, plot, run, { left, top, width, height }, labels);
   });
 }
 

@@ -1,4 +1,4 @@
-/** The page's texts: what the file is, where to look, what is selected, what was left out. */
+/** The texts of the page: file, suggested windows, selection, exclusions. */
 import { cut, visible } from "../data/names";
 import type { Header, Night } from "../data/night";
 import { coresText } from "../model/filter";
@@ -9,7 +9,7 @@ import type { Window } from "../model/window";
 import { byId, make } from "./elements";
 import { SYMBOL } from "./marks";
 
-const MOST_PLACES = 40;
+const MAX_PLACES = 40;
 const BEFORE_EVENT_US = 10e6;
 
 export function showFacts(header: Header): void {
@@ -21,18 +21,18 @@ export function showFacts(header: Header): void {
   const facts = [
     ` \u00b7 ${day(header.begin_us)} ${clock(header.begin_us)} to ${clock(header.end_us)} UTC (${duration(header.end_us - header.begin_us)})`,
     `${header.cores.length} cores`,
-    header.frequency > 0 ? `${header.frequency} Hz` : "unknown frequency",
+    header.frequency > 0 ? `${header.frequency} Hz` : "unknown sampling rate",
     `${grouped(header.lost)} samples lost`,
   ];
   byId("facts").replaceChildren(host, facts.join(" \u00b7 "));
   const notes = header.notes.map((note) => make("li", cut(visible(note), 1000)));
   const list = make("ul");
   list.append(...notes);
-  const made = make("p", `Made ${cut(visible(header.generated), 40)} by overnight.`);
+  const made = make("p", `Created ${cut(visible(header.generated), 40)} by overnight.`);
   byId("notes").replaceChildren(...(notes.length > 0 ? [make("h2", "Notes"), list, made] : [made]));
 }
 
-/** Buttons that lead to pinned cores and to events: the first places anyone should look at. */
+/** Buttons that select cores saturated in the kernel, and the seconds before events. */
 export function showPlaces(header: Header, pinned: PinnedRun[], go: (window: Window) => void): void {
   const places: HTMLElement[] = [];
   const button = (text: string, className: string, title: string, window: Window) => {
@@ -42,17 +42,17 @@ export function showPlaces(header: Header, pinned: PinnedRun[], go: (window: Win
     element.addEventListener("click", () => go(window));
     places.push(element);
   };
-  for (const run of pinned.slice(0, MOST_PLACES)) {
+  for (const run of pinned.slice(0, MAX_PLACES)) {
     const text = `\u25a1 core ${run.core} in the kernel for ${duration(run.endUs - run.beginUs)}, ${clock(run.beginUs)}`;
-    button(text, "pinned", "Select these seconds of this core", { beginUs: run.beginUs, endUs: run.endUs, cores: [run.core] });
+    button(text, "pinned", "Select this window and core", { beginUs: run.beginUs, endUs: run.endUs, cores: [run.core] });
   }
   const grave = [...header.events].sort((a, b) => "cwi".indexOf(a.severity[0] ?? "i") - "cwi".indexOf(b.severity[0] ?? "i") || a.time_us - b.time_us);
-  for (const event of grave.slice(0, MOST_PLACES)) {
+  for (const event of grave.slice(0, MAX_PLACES)) {
     const window = { beginUs: Math.max(header.begin_us, event.time_us - BEFORE_EVENT_US), endUs: event.time_us, cores: null };
     const text = `${SYMBOL[event.severity]} ${cut(visible(event.kind), 60)} ${clock(event.time_us)}`;
-    button(text, event.severity, `${visible(event.text)}\nSelect the 10 s before it`, window);
+    button(text, event.severity, `${visible(event.text)}\nSelect the 10 s before the event`, window);
   }
-  const left = Math.max(0, pinned.length - MOST_PLACES) + Math.max(0, header.events.length - MOST_PLACES);
+  const left = Math.max(0, pinned.length - MAX_PLACES) + Math.max(0, header.events.length - MAX_PLACES);
   if (left > 0) places.push(make("p", `and ${grouped(left)} more on the heatmap`));
   byId("places").replaceChildren(...places);
 }
@@ -68,7 +68,7 @@ function windowLine(header: Header, gathered: Gathered, letter: string): HTMLEle
   const line = make("p");
   const { capacity, samples } = gathered;
   const shares = Number.isFinite(capacity.samples)
-    ? ` \u00b7 ${percent(samples / capacity.samples)} of ${capacity.cores} core${capacity.cores === 1 ? "" : "s"} \u00b7 ${(samples / capacity.samplesOfOneCore).toFixed(2)} cores' worth`
+    ? ` \u00b7 ${percent(samples / capacity.samples)} of ${capacity.cores} core${capacity.cores === 1 ? "" : "s"} \u00b7 ${(samples / capacity.samplesOfOneCore).toFixed(2)} cores used`
     : "";
   line.append(make("span", letter, letter === "B" ? "tag base" : "tag"), windowText(header, gathered.window), ` \u00b7 ${grouped(samples)} samples${shares}`);
   return line;
@@ -84,7 +84,7 @@ export interface Shown {
   matched: string;
 }
 
-/** What is selected, what had to be widened or left out, and how long it took. */
+/** Shows the selection, how it was widened, what is excluded, and how long it took. */
 export function showWindows(shown: Shown): void {
   const { night, window, baseline } = shown;
   const lines = [windowLine(night.header, window, "A")];
@@ -92,10 +92,10 @@ export function showWindows(shown: Shown): void {
   byId("windows").replaceChildren(...lines);
   const print: string[] = [];
   const widened = (got: Window, wanted: Window) => got.beginUs !== wanted.beginUs || got.endUs !== wanted.endUs;
-  if (widened(window.window, shown.wanted)) print.push("widened to whole steps, because only sums were kept here");
-  if (baseline && shown.wantedBaseline && widened(baseline.window, shown.wantedBaseline)) print.push("B widened to whole steps, because only sums were kept there");
+  if (widened(window.window, shown.wanted)) print.push("widened to whole steps: only sums are stored here");
+  if (baseline && shown.wantedBaseline && widened(baseline.window, shown.wantedBaseline)) print.push("B widened to whole steps: only sums are stored there");
   const coreless = window.coreless + (baseline?.coreless ?? 0);
-  if (coreless > 0) print.push(`${grouped(coreless)} samples left out: the file does not say on which core they were`);
+  if (coreless > 0) print.push(`${grouped(coreless)} samples excluded: their core is unknown`);
   print.push(`${grouped(window.idleHidden)} idle samples hidden`, `${grouped(night.header.lost)} samples lost in this file`);
   if (shown.matched !== "") print.unshift(shown.matched);
   print.push(`${grouped(window.rows + (baseline?.rows ?? 0))} rows in ${shown.milliseconds.toFixed(0)} ms`);

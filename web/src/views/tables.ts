@@ -1,4 +1,4 @@
-/** Real tables beside the pictures: the top functions of a window, and the ranked differences. */
+/** Tables: the top functions or tasks of a window, and the ranked differences. */
 import { cut, visible } from "../data/names";
 import { USER_KINDS, type Night, type UserKind } from "../data/night";
 import { surePart, type DifferenceRow, type Measure } from "../model/compare";
@@ -8,7 +8,7 @@ import type { TaskKind, UserRow } from "../model/users";
 import { grouped, percent } from "../model/times";
 import { make } from "./elements";
 
-const LONGEST = 160;
+const MAX_LENGTH = 160;
 
 export interface TableActions {
   search(name: string): void;
@@ -21,9 +21,9 @@ function frameCell(night: Night, frame: number, actions: TableActions): HTMLTabl
   const name = night.header.strings[night.frameName[frame] as number] as string;
   const module = night.header.strings[night.frameModule[frame] as number] as string;
   const cell = make("td");
-  const button = make("button", cut(visible(name), LONGEST));
+  const button = make("button", cut(visible(name), MAX_LENGTH));
   button.type = "button";
-  button.title = `${visible(name)}\n${module === "" ? "" : `${visible(module)}\n`}Click to search for it`;
+  button.title = `${visible(name)}\n${module === "" ? "" : `${visible(module)}\n`}Click to search`;
   button.addEventListener("click", () => actions.search(name));
   cell.append(button);
   return cell;
@@ -68,9 +68,9 @@ function rankBar(measure: Measure, actions: TableActions): HTMLElement {
   return choice("Rank", [["self", "Rank by self"], ["total", "Rank by total"]], measure, actions.measure);
 }
 
-/** The buttons that say whose samples the table below counts. */
+/** Buttons that choose the table. */
 export function kindBar(kind: UserKind, actions: TableActions): HTMLElement {
-  const bar = choice("Whose samples", USER_KINDS.map((one) => [one, one[0]?.toUpperCase() + one.slice(1)]), kind, actions.kind);
+  const bar = choice("Table", USER_KINDS.map((one) => [one, one[0]?.toUpperCase() + one.slice(1)]), kind, actions.kind);
   bar.id = "kinds";
   return bar;
 }
@@ -78,7 +78,7 @@ export function kindBar(kind: UserKind, actions: TableActions): HTMLElement {
 const NAMED: Record<TaskKind, string> = { processes: "Process", threads: "Thread", units: "Unit" };
 
 export function userTable(gathered: Gathered, rows: UserRow[], kind: TaskKind, actions: TableActions): HTMLElement {
-  const table = headed(`Top ${rows.length} ${kind}`, "by samples; capacity is of all shown cores \u00d7 time", [
+  const table = headed(`Top ${rows.length} ${kind}`, "by samples; capacity: all shown cores \u00d7 time", [
     [NAMED[kind], "auto"],
     ["Samples", "66px"],
     ["of samples", "66px"],
@@ -90,10 +90,10 @@ export function userTable(gathered: Gathered, rows: UserRow[], kind: TaskKind, a
   const { capacity, samples } = gathered;
   for (const entry of rows) {
     const row = body.insertRow();
-    const button = make("button", cut(visible(entry.name), LONGEST));
+    const button = make("button", cut(visible(entry.name), MAX_LENGTH));
     button.type = "button";
     button.disabled = entry.filter === "";
-    button.title = entry.filter === "" ? visible(entry.name) : `${visible(entry.name)}\nClick to see this alone`;
+    button.title = entry.filter === "" ? visible(entry.name) : `${visible(entry.name)}\nClick to filter`;
     button.addEventListener("click", () => actions.only(kind, entry.filter));
     row.insertCell().append(button);
     row.insertCell().textContent = grouped(entry.samples);
@@ -105,7 +105,7 @@ export function userTable(gathered: Gathered, rows: UserRow[], kind: TaskKind, a
 }
 
 export function topTable(night: Night, gathered: Gathered, rows: FunctionRow[], measure: Measure, actions: TableActions): HTMLElement {
-  const by = measure === "self" ? "by samples of their own (self); total is with what they call" : "by samples that they are in (total); self is of their own";
+  const by = measure === "self" ? "by self: samples in the function itself; total includes its callees" : "by total: samples with the function anywhere on the stack";
   const table = headed(`Top ${rows.length} functions`, by, [
     ["Function", "auto"],
     ["Self", "58px"],
@@ -139,7 +139,7 @@ function signed(value: number): string {
 }
 
 export function differenceTable(night: Night, rows: DifferenceRow[], measure: Measure, actions: TableActions): HTMLElement {
-  const table = headed("What differs, A less B", "samples a core-second, by the sure part of the difference", [
+  const table = headed("Differences, A \u2212 B", "samples per core-second, ranked by lower bound", [
     ["Function", "auto"],
     ["A", "50px"],
     ["B", "50px"],
@@ -159,7 +159,7 @@ export function differenceTable(night: Night, rows: DifferenceRow[], measure: Me
     difference.className = !sure ? "unsure" : entry.difference > 0 ? "more" : "less";
     const interval = row.insertCell();
     interval.textContent = `${signed(entry.low)} \u2026 ${signed(entry.high)}`;
-    interval.title = sure ? "" : "The interval holds zero: this may be chance";
+    interval.title = sure ? "" : "The interval includes 0: this may be chance";
     if (!sure) interval.className = "unsure";
   }
   const part = make("div");

@@ -1,4 +1,4 @@
-/** The small window beside the pointer: a name in full and what is known about it. */
+/** The tooltip: the whole name, and a table of its numbers. */
 import { byId, make } from "./elements";
 
 const LONG = 600;
@@ -16,7 +16,7 @@ export class Tooltip {
       row.insertCell().textContent = value;
     }
     const name = make("b", title);
-    this.box.replaceChildren(...(long ? [table, name] : [name, table])); // a name may fill the screen
+    this.box.replaceChildren(...(long ? [table, name] : [name, table])); // a long name may fill the screen
     this.box.hidden = false;
     const { offsetWidth: width, offsetHeight: height } = this.box;
     const left = x + 14 + width > innerWidth ? Math.max(4, x - width - 10) : x + 14;

@@ -9,8 +9,8 @@ const LOOK: Look = { width: 1000, height: 700, scheme: "light" };
 export async function damagedPages(bench: Bench): Promise<void> {
   const good = night({ ...INCIDENT, cores: 2, seconds: 10, whole: [0, 10], pinned: { core: 1, from: 2, to: 8 } });
   const cases: [string, Uint8Array | null, RegExp][] = [
-    ["empty", null, /holds no night yet/],
-    ["cut", good.subarray(0, good.length - 1000), /damaged: it ends after/],
+    ["empty", null, /has no data/],
+    ["cut", good.subarray(0, good.length - 1000), /damaged: the samples end after/],
     ["noise", new Uint8Array(64).fill(255), /damaged/],
   ];
   await bench.visit(bench.address("policy", good), LOOK, refusesNetwork, /Content Security Policy|Refused to|asked for/);

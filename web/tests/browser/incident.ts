@@ -86,7 +86,7 @@ async function walk(page: Page): Promise<void> {
 
   await page.locator("#search").fill("(");
   await page.waitForFunction(() => document.querySelector("#search-says.bad") !== null);
-  assert.match((await page.locator("#search-says").textContent()) ?? "", /not a regular expression yet/);
+  assert.match((await page.locator("#search-says").textContent()) ?? "", /Invalid regular expression/);
   await page.locator("#search").fill("(x+x+)+y");
   await page.waitForFunction(() => /takes too long/.test(document.querySelector("#search-says")?.textContent ?? ""), null, { timeout: 9000 });
   await page.locator("#search").fill("");
@@ -117,7 +117,7 @@ async function walk(page: Page): Promise<void> {
   assert(flame, "there is no flame graph");
   await page.mouse.move(flame.x + 40, flame.y + 27);
   const told = (await page.locator("#tooltip").textContent()) ?? "";
-  for (const share of ["samples", "share of selected samples", "share of capacity", "cores' worth"]) assert(told.includes(share), `the tooltip lacks ${share}`);
+  for (const share of ["samples", "share of selected samples", "share of capacity", "cores used"]) assert(told.includes(share), `the tooltip lacks ${share}`);
   const map = await page.locator("#map-over").boundingBox();
   assert(map, "there is no heatmap");
   await page.mouse.move(map.x + map.width / 2, map.y + map.height / 2);

@@ -114,7 +114,7 @@ describe("a search", () => {
 
   it("says kindly that a pattern is no pattern", () => {
     expect(() => compile("(")).toThrow(BadPattern);
-    expect(() => compile("(")).toThrow(/not a regular expression yet/);
+    expect(() => compile("(")).toThrow(/Invalid regular expression/);
   });
 
   it("matches every name once, and a later search overtakes an earlier", async () => {

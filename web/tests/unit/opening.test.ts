@@ -61,7 +61,7 @@ describe("who ran", () => {
     const of = (kind: "processes" | "threads" | "units") => topUsers(night, found, kind, 10).map(({ name, samples }) => [name, samples]);
     expect(of("processes")).toEqual([["r", 4], ["p", 3], ["q", 3]]);
     expect(of("threads")).toEqual([["t2", 6], ["pid 3", 3], ["t1", 1]]);
-    expect(of("units")).toEqual([["kernel threads and those that ended", 7], ["u", 3]]);
+    expect(of("units")).toEqual([["kernel threads and ended processes", 7], ["u", 3]]);
     expect(topUsers(night, found, "threads", 1)).toEqual([{ name: "t2", filter: "t2", samples: 6 }]);
     expect(topUsers(night, found, "units", 1)[0]?.filter).toBe("");
   });

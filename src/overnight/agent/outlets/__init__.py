@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Event
 
-__all__ = ["HostStatus", "Outlet"]
-
 
 @dataclasses.dataclass(frozen=True)
 class HostStatus:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from overnight.agent import outlets
     from overnight.model.event import Event
 
-__all__ = ["JsonLines"]
-
 
 class JsonLines:
     """Writes one line per event; a reader that goes away ends the lines, not the agent."""

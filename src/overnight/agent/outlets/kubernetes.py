@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from overnight.agent import outlets
     from overnight.model.event import Event
 
-__all__ = ["CLEAR_SECONDS", "Kubernetes", "NodeCondition", "NodeEvent", "NodeWriter"]
-
 CLEAR_SECONDS = 300.0
+ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +42,7 @@ class NodeCondition:
     """One entry of a Node's status.conditions."""
 
     type: str
-    status: Literal["True", "False", "Unknown"]
+    status: ConditionStatus
     reason: str
     message: str
     transition: str
@@ -72,7 +71,7 @@ class Kubernetes:
         self._clear_us = round(clear_seconds * 1e6)
         self._written: dict[str, NodeCondition] = {}
         self._seen_us: dict[str, int] = {}
-        self._started = False
+        self._adopted = False
 
     def event(self, event: Event) -> None:
         """Write an event, and the condition that it proves."""
@@ -89,20 +88,18 @@ class Kubernetes:
                 count=event.count,
             )
         )
-        condition = npd.condition_of(event.kind)
-        if condition:
+        if condition := npd.CONDITIONS.get(event.kind):
             self._seen_us[condition] = max(event.until_us, event.time_us)
             self._set(condition, "True", reason, event.text, self._seen_us[condition])
 
     def tick(self, status: outlets.HostStatus) -> None:
         """Read the node's conditions at first; clear those not seen for long."""
         now_us = status.clock.wall_ns // 1000
-        if not self._started:
-            self._started = True
+        if not self._adopted:
+            self._adopted = True
             self._adopt_conditions(now_us)
         for event in status.open:
-            condition = npd.condition_of(event.kind)
-            if condition:
+            if condition := npd.CONDITIONS.get(event.kind):
                 self._seen_us[condition] = now_us
         for condition, written in list(self._written.items()):
             quiet = now_us - self._seen_us.get(condition, now_us) > self._clear_us
@@ -113,24 +110,19 @@ class Kubernetes:
         """Leave all conditions set: the node is not better because the agent ended."""
 
     def _adopt_conditions(self, now_us: int) -> None:
-        ours = dict.fromkeys(set(npd.CONDITIONS.values()), "Unknown")
+        missing = set(npd.CONDITIONS.values())
         for before in self._writer.conditions():
-            if before.type in ours:
+            if before.type in missing:
                 self._written[before.type] = before
                 self._seen_us.setdefault(before.type, now_us)
-                del ours[before.type]
+                missing.remove(before.type)
             else:
                 self._writer.delete_condition(before.type)
-        for condition in sorted(ours):
+        for condition in sorted(missing):
             self._set(condition, "Unknown", "NotYetLooked", "the agent has just started", now_us)
 
     def _set(
-        self,
-        condition: str,
-        status: Literal["True", "False", "Unknown"],
-        reason: str,
-        message: str,
-        now_us: int,
+        self, condition: str, status: ConditionStatus, reason: str, message: str, now_us: int
     ) -> None:
         before = self._written.get(condition)
         if before is not None and (before.status, before.reason) == (status, reason):

@@ -7,13 +7,12 @@ has one; for the others the reason is the kind in PascalCase.
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overnight.agent import outlets
     from overnight.model.openmetrics import Page
-
-__all__ = ["add_families", "condition_of", "reason_of"]
 
 REASONS = {
     "memory.oom_kill": "OOMKilling",
@@ -44,29 +43,20 @@ def reason_of(kind: str) -> str:
     return known or "".join(word[:1].upper() + word[1:] for word in words)
 
 
-def condition_of(kind: str) -> str:
-    """Return the NodeCondition of a kind that lasts; '' for any other."""
-    return CONDITIONS.get(kind, "")
-
-
 def add_families(page: Page, status: outlets.HostStatus) -> None:
-    by_reason: dict[str, int] = {}
+    by_reason: collections.Counter[str] = collections.Counter()
     for (kind, _), count in status.counts.items():
-        by_reason[reason_of(kind)] = by_reason.get(reason_of(kind), 0) + count
+        by_reason[reason_of(kind)] += count
     page.family(
         "problem_counter",
         "unknown",  # its name has no _total, which an OpenMetrics counter must have
         "Number of times a specific type of problem have occurred.",
         [({"reason": reason}, count) for reason, count in sorted(by_reason.items())],
     )
-    holding = {
-        (condition_of(event.kind), reason_of(event.kind))
-        for event in status.open
-        if condition_of(event.kind)
-    }
-    known = {
-        (condition_of(kind), reason_of(kind)) for kind, _ in status.counts if condition_of(kind)
-    }
+    holding, known = (
+        {(CONDITIONS[kind], reason_of(kind)) for kind in kinds if kind in CONDITIONS}
+        for kinds in ([event.kind for event in status.open], [kind for kind, _ in status.counts])
+    )
     page.family(
         "problem_gauge",
         "gauge",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from overnight.agent import outlets
     from overnight.model.event import Event
 
-__all__ = ["Endpoint", "render"]
-
 MAX_UNITS = 100
 HOST_LABELS = ("zone", "image", "kernel", "instance_type")
 
@@ -75,25 +73,21 @@ def render(status: outlets.HostStatus) -> str:
         "Restarts by systemd of units that were restarted.",
         [({"unit": unit}, restarts[unit][0]) for unit in sorted(looping) if restarts[unit][0]],
     )
-    _agent(page, status)
-    npd.add_families(page, status)
-    return page.text()
-
-
-def _agent(page: Page, status: outlets.HostStatus) -> None:
-    agent = status.agent
+    cpu, memory = status.agent.get("cpu_seconds", 0.0), status.agent.get("rss_bytes", 0.0)
     page.family(
         "overnight_agent_cpu_seconds",
         "counter",
         "CPU time used by the agent.",
-        [({}, round(agent.get("cpu_seconds", 0.0), 3))],
+        [({}, round(cpu, 3))],
     )
     page.family(
         "overnight_agent_resident_memory_bytes",
         "gauge",
         "Memory used by the agent.",
-        [({}, agent.get("rss_bytes", 0.0))],
+        [({}, memory)],
     )
+    npd.add_families(page, status)
+    return page.text()
 
 
 class Endpoint:
@@ -128,9 +122,7 @@ class Endpoint:
         self._thread.join(5)
 
 
-def _handler(
-    status: Callable[[], outlets.HostStatus | None],
-) -> type[http.server.BaseHTTPRequestHandler]:
+def _handler(status: Callable[[], outlets.HostStatus | None]) -> type:
     class Handler(http.server.BaseHTTPRequestHandler):
         server_version = "overnight"
         sys_version = ""

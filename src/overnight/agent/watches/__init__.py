@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["Sighting", "Sightings", "Watch"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Sighting:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
 
-__all__ = ["WATCHES", "Blocked"]
-
 STATE = 5  # of a row of `processes`
 UNINTERRUPTIBLE = ord("D")
 SECONDS = 300.0
@@ -27,8 +25,7 @@ class Blocked:
         self._seconds = seconds
         self._since: dict[str, clock.Clock] = {}
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         blocked = {key for key, row in rows.items() if row[STATE] == UNINTERRUPTIBLE}
         self._since = {key: self._since.get(key, now) for key in blocked}
         for key, since in self._since.items():

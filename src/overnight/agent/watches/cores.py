@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["WATCHES", "CoreLimits", "CorePinned"]
-
 SOFTIRQ = cpu.MODES.index("softirq")
 UTIME, STIME, _, LAST_CORE = range(4)  # of a row of `processes`
 NET_RX = 3  # in the order of /proc/softirqs
 PAUSE_NS = 3_500_000_000
+EARLY = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +48,13 @@ class _Streak:
     ticks: list[int]
     others: float = 0.0
     readings: int = 0
+
+    @property
+    def shares(self) -> cpu.Shares:
+        return cpu.tick_shares(self.ticks) or cpu.Shares(0.0, 0.0, 0.0)
+
+    def seconds(self, now: clock.Clock) -> float:
+        return (now.monotonic_ns - self.begin.monotonic_ns) / 1e9
 
 
 class CorePinned:
@@ -101,27 +107,28 @@ class CorePinned:
             at_limit = 100 * share.busy >= limits.busy or 100 * share.kernel >= limits.kernel
             pinned = at_limit and others < limits.others
             streak = _continue(self._pinned, core, pinned, then, ticks[core], others)
-            if streak is not None:
-                yield from self._report_pinned(core, streak, now, len(shares))
+            # Readings come a little early or late: three of them are three seconds.
+            if streak is not None and (seconds := streak.seconds(now)) >= limits.seconds - EARLY:
+                yield from self._report_pinned(core, streak, seconds, len(shares))
             stolen = 100 * share.steal >= limits.stolen
             streak = _continue(self._stolen, core, stolen, then, ticks[core], others)
-            if streak is not None:
-                yield from self._report_stolen(core, streak, now)
-        for gone in self._pinned.keys() - rows.keys():
-            del self._pinned[gone]
-        for gone in self._stolen.keys() - rows.keys():
-            del self._stolen[gone]
+            if streak is not None and (seconds := streak.seconds(now)) >= limits.seconds - EARLY:
+                percent = 100 * streak.shares.steal
+                yield watches.Sighting(
+                    "cpu.core_stolen", core, streak.begin,
+                    f"the hypervisor took {percent:.0f} % of core {core} for {seconds:.0f} s (steal)",
+                    core=int(core), fold_seconds=3.0,
+                    fields={"seconds": round(seconds, 1), "steal_percent": round(percent, 1)},
+                )  # fmt: skip
+        for streaks in (self._pinned, self._stolen):
+            for gone in streaks.keys() - rows.keys():
+                del streaks[gone]
 
     def _report_pinned(
-        self, core: str, streak: _Streak, now: clock.Clock, cores: int
+        self, core: str, streak: _Streak, seconds: float, cores: int
     ) -> watches.Sightings:
-        seconds = (now.monotonic_ns - streak.begin.monotonic_ns) / 1e9
-        # Readings come a little early or late: three of them are three seconds.
-        if seconds < self._limits.seconds - 0.2:
-            return
-        shares = cpu.tick_shares(streak.ticks) or cpu.Shares(0.0, 0.0, 0.0)
-        others = streak.others / streak.readings
-        critical = seconds >= self._limits.critical_seconds - 0.2
+        shares, others = streak.shares, streak.others / streak.readings
+        critical = seconds >= self._limits.critical_seconds - EARLY
         process = self._consumers.get(int(core), (0, ""))[1]
         fields: dict[str, Value] = {
             "seconds": round(seconds, 1),
@@ -135,37 +142,17 @@ class CorePinned:
             fields["last_ran_there"] = process
         yield watches.Sighting(
             "cpu.core_pinned", core, streak.begin,
-            _describe(core, seconds, shares) + _describe_others(cores - 1, others),
+            _describe(core, seconds, shares, cores - 1, others),
             Severity.CRITICAL if critical else Severity.WARNING,
             core=int(core), process=process, fold_seconds=3.0, fields=fields,
         )  # fmt: skip
         receiver, share = self._receive
         if receiver == core and share > self._limits.receive and cores > 1:
             yield watches.Sighting(
-                "net.interrupt_skew",
-                core,
-                streak.begin,
+                "net.interrupt_skew", core, streak.begin,
                 f"saturated core {core} does {share:.0f} % of the host's network receive work",
-                core=int(core),
-                fold_seconds=3.0,
-                fields={"receive_percent": round(share, 1)},
-            )
-
-    def _report_stolen(self, core: str, streak: _Streak, now: clock.Clock) -> watches.Sightings:
-        seconds = (now.monotonic_ns - streak.begin.monotonic_ns) / 1e9
-        if seconds < self._limits.seconds - 0.2:
-            return
-        shares = cpu.tick_shares(streak.ticks) or cpu.Shares(0.0, 0.0, 0.0)
-        stolen = 100 * shares.steal
-        yield watches.Sighting(
-            "cpu.core_stolen",
-            core,
-            streak.begin,
-            f"the hypervisor took {stolen:.0f} % of core {core} for {seconds:.0f} s (steal)",
-            core=int(core),
-            fold_seconds=3.0,
-            fields={"seconds": round(seconds, 1), "steal_percent": round(stolen, 1)},
-        )
+                core=int(core), fold_seconds=3.0, fields={"receive_percent": round(share, 1)},
+            )  # fmt: skip
 
     def _find_receiver(self, now: clock.Clock, rows: sources.Rows) -> None:
         _, rose = self._softirqs.since(now, rows)
@@ -192,20 +179,16 @@ class CorePinned:
                 self._consumers[core] = (ticks, f"{comm}[{pid}]")
 
 
-def _describe(core: str, seconds: float, shares: cpu.Shares) -> str:
+def _describe(
+    core: str, seconds: float, shares: cpu.Shares, others: int, others_percent: float
+) -> str:
     kernel = 100 * shares.kernel / (shares.busy or 1.0)
-    where = (
-        f"{kernel:.0f} % of it in the kernel"
-        if kernel >= 50
-        else f"{100 - kernel:.0f} % of it in user space"
-    )
-    return f"core {core} was {100 * shares.busy:.0f} % busy for {seconds:.0f} s, {where}"
-
-
-def _describe_others(count: int, mean: float) -> str:
-    if count < 1:
-        return ""
-    return f", while the other {'core' if count == 1 else f'{count} cores'} averaged {mean:.0f} %"
+    share, place = (kernel, "the kernel") if kernel >= 50 else (100 - kernel, "user space")
+    text = f"core {core} was {100 * shares.busy:.0f} % busy for {seconds:.0f} s, {share:.0f} % of it in {place}"
+    if others:
+        name = "core" if others == 1 else f"{others} cores"
+        text += f", while the other {name} averaged {others_percent:.0f} %"
+    return text
 
 
 def _continue(

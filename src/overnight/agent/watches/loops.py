@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
 
-__all__ = ["WATCHES", "CrashLoop", "HiddenLoop", "LoopLimits"]
-
 MAX_UNITS = 2000
 # Short-lived cgroups of timers, sessions and jobs are normal here on every healthy host, so only many of
 # them count. A loop inside a unit or a pod creates its cgroups below its own.
@@ -66,8 +64,7 @@ class CrashLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.restart_seconds)
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters.since(now, rows)
         for unit, change in rose.items():
             if not change[0]:
@@ -94,8 +91,7 @@ class HiddenLoop:
         self._counters = rates.Counters(LONG_PAUSE)
         self._recent = _Recent(self._limits.birth_seconds)
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters.since(now, rows)
         for parent, (_, _, young, *_) in rose.items():
             if not young:

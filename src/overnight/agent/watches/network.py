@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["WATCHES", "DriverCounters", "Softnet"]
-
 # What a rise of a driver's counter means. Starvation is the fault of a core, the rest of the device.
 MEANINGS = {
     "total_resets": ("net.driver_reset", Severity.CRITICAL, "the driver reset the device"),
@@ -91,8 +89,7 @@ class Softnet:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         seconds, rose = self._counters.since(now, rows)
         for core, (_, dropped, squeezed, *_) in rose.items():
             if dropped:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
 
-__all__ = ["WATCHES", "ClockSync", "Limits", "Pressure", "Reclaim", "RunQueue"]
-
 IN_A_ROW = 3
 # Share of a second in which some, or all, tasks waited. Waiting for a core is normal on a busy host, so
 # its threshold is high.
@@ -61,8 +59,7 @@ class Pressure:
     def __init__(self) -> None:
         self._streaks = _Streaks()
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         seconds, rose = self._streaks.read(now, rows)
         for resource, change in rose.items():
             some, full = (value / 1e6 / seconds for value in (*change, 0)[:2])
@@ -88,9 +85,8 @@ class RunQueue:
     def __init__(self) -> None:
         self._streaks = _Streaks()
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         """Report a core only while tasks on the others wait little."""
-        del signal
         seconds, rose = self._streaks.read(now, rows)
         whole = sum(change[1] for change in rose.values())
         for core, change in rose.items():
@@ -115,8 +111,7 @@ class Reclaim:
     def __init__(self) -> None:
         self._counters = rates.Counters()
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters.since(now, rows)
         for change in rose.values():
             killed = change[OOM_KILL]
@@ -133,8 +128,7 @@ class Limits:
     name = "limits"
     needs = ("limits",)
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         for name, row in rows.items():
             used, maximum = (int(value) for value in row)
             if maximum > 0 and used >= SHARES.get(name, SHARE) * maximum:
@@ -152,8 +146,7 @@ class ClockSync:
     name = "clock-sync"
     needs = ("clock",)
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         row = rows.get("")
         if row and row[0]:
             yield watches.Sighting(

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from overnight import sources
     from overnight.model import clock
 
-__all__ = ["Counters"]
-
 # After a longer pause (host suspended, agent stopped) a rate would be an average over the pause.
 MAX_PAUSE_SECONDS = 5.0
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.model import clock
     from overnight.model.event import Value
 
-__all__ = ["WATCHES", "ZombieGrowth", "ZombieLimits"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ZombieLimits:
@@ -51,8 +49,7 @@ class ZombieGrowth:
         self._limits = limits or ZombieLimits()
         self._dying: collections.deque[tuple[int, int]] = collections.deque(maxlen=1000)
 
-    def check(self, signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
-        del signal
+    def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         row = rows.get("")
         if row is None:
             return
@@ -65,31 +62,23 @@ class ZombieGrowth:
         ratio = tracked / max(1, in_use)
         growth = self._growth(now.monotonic_ns, keep_ns)
         recent = self._growth(now.monotonic_ns, round(60e9 * limits.fast_minutes))
-        fields: dict[str, Value] = {
-            "tracked": tracked,
-            "in_use": in_use,
-            "dying": dying,
-            "ratio": round(ratio, 1),
-        }
+        fields: dict[str, Value] = {"tracked": tracked, "in_use": in_use, "dying": dying}
+        fields["ratio"] = round(ratio, 1)
         if recent is not None:
             fields["growth_per_hour"] = round(recent.per_hour, 1)
         slow_read = bool(rest) and rest[0] >= limits.read_seconds * 1e6
         if slow_read:
             fields["stat_read_ms"] = round(rest[0] / 1000, 1)
-        severity: Severity | None = None
-        if dying > limits.critical or slow_read:
-            severity = Severity.CRITICAL
-        elif dying > limits.warning and ratio > limits.ratio:
-            severity = Severity.WARNING
-        if severity:
-            text = (
-                f"the kernel tracks {tracked} memory cgroups and {in_use} are in use"
-                f" ({ratio:.0f} to 1): {dying} are dying"
-            )
+        critical = dying > limits.critical or slow_read
+        if critical or (dying > limits.warning and ratio > limits.ratio):
             # A level, not an instant: it stays one event until it has been below for a while.
             yield watches.Sighting(
-                "memory.zombie_cgroups", "", now, text, severity, fold_seconds=900.0, fields=fields
-            )
+                "memory.zombie_cgroups", "", now,
+                f"the kernel tracks {tracked} memory cgroups and {in_use} are in use"
+                f" ({ratio:.0f} to 1): {dying} are dying",
+                Severity.CRITICAL if critical else Severity.WARNING,
+                fold_seconds=900.0, fields=fields,
+            )  # fmt: skip
         rising = ""
         lasting = growth is not None and growth.hours >= 0.99 * limits.hours
         if growth and lasting and growth.per_hour > limits.growth_per_hour:

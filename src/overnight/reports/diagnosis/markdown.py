@@ -124,8 +124,8 @@ def _processes(material: diagnosis.Material) -> Iterator[str]:
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
-        expect = "" if step.expect in ("", *wording.OUTCOMES) else f" Expect: {m(step.expect, 1000)}"  # fmt: skip
-        yield f"{number}\\. {m(step.what, 1000)}{expect}"
+        expect = "" if step.expect in ("", *wording.OUTCOMES) else f". Expect: {m(step.expect, 1000)}"  # fmt: skip
+        yield f"{number}\\. {m(step.what.removesuffix('.'), 1000)}{expect}"
         yield from block(step.command) or [""]
 
 

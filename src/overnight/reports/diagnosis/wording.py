@@ -24,7 +24,7 @@ clock = layout.clock
 DENOMINATORS = (
     ("share of samples", "of the samples in which the selected cores were busy"),
     ("share of capacity", "of all the time of the selected cores, idle or not"),
-    ("cores", "cores' worth of time, on average over the window"),
+    ("cores", "cores used, on average over the window"),
 )
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
@@ -129,7 +129,7 @@ def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
         if not math.isfinite(value) or (name == "seconds" and value < INSTANT_S):
             continue
         if number := known.numbers.get(name):
-            yield number.form.format(value=value, percent=percent(value))
+            yield number.format.format(value=value, percent=percent(value))
         else:
             yield f"{clean(name, 60).replace('_', ' ')} {value:,.4g}"
 
