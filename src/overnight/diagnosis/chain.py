@@ -66,7 +66,6 @@ class Candidates:
 def link(
     rule: knowledge.Rule, cause: Finding, effect: Finding, around: conditions.Surroundings
 ) -> Link | Refusal:
-    """Link two findings by a rule, or return why they are not linked."""
     earned = possible = 0.0
     arguments = [Argument("rule", ArgumentOutcome.AGREES, rule.why)]
     for condition in rule.conditions:
@@ -220,7 +219,6 @@ def rank(chains: Iterable[Chain]) -> tuple[Chain, ...]:
 
 
 def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str:
-    """Explain why a chain was not chosen."""
     parts = [f"it scores {loser.score:.2f} against {winner.score:.2f}"]
     root = loser.root
     actors = {

@@ -55,8 +55,6 @@ class Surroundings:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A cause and an effect, and the condition between them."""
-
     condition: knowledge.Condition
     cause: Finding
     effect: Finding
@@ -69,7 +67,6 @@ Judge = Callable[[Pair], Judgement]
 def judge(
     condition: knowledge.Condition, cause: Finding, effect: Finding, around: Surroundings
 ) -> Judgement:
-    """Judge how well one condition holds between two findings."""
     judgement = JUDGES[condition.holds](Pair(condition, cause, effect, around))
     return dataclasses.replace(judgement, text=plain(judgement.text, 4 * MAX_NAME))
 

@@ -83,7 +83,6 @@ def _first_command(steps: Iterable[Step]) -> str:
 
 
 def without_event(gaps: Sequence[Gap]) -> Narrative:
-    """Narrate that there is nothing to explain."""
     return Narrative(
         headline="No cause found: no event was recorded",
         root_cause="There is no event to explain.",
@@ -158,7 +157,7 @@ def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[s
     for step in chain.steps[first:-1]:
         yield _describe(step, known)
     end = chain.steps[-1]
-    template = known.describe_event(end.kind)
+    template = known.events[end.kind].says if end.kind in known.events else ""
     yield _sentence(remedies.fill(template, remedies.values(end)) or f"Then: {end.kind}")
 
 
@@ -255,7 +254,6 @@ def _need(gap: Gap) -> tuple[str, str]:
 
 
 def keep_recording(gaps: Sequence[Gap]) -> tuple[Step, ...]:
-    """Return what to do until the next event."""
     what = "Keep the recorder running until the event recurs"
     again = Step(what, RECORD, "a second event, with stacks and signals around it")
     return (*_list_needs(gaps), again)

@@ -58,7 +58,6 @@ def _is_known(template: str, known: Mapping[str, str]) -> bool:
 
 
 def fix(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
-    """Return the steps that fix the root of a chain."""
     return tuple(step for remedy in _select(chain, known.fixes) for step in _steps(remedy, chain))
 
 

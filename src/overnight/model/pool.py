@@ -125,7 +125,6 @@ class Pool:
 
     @property
     def refills(self) -> bool:
-        """Whether members may be launched."""
         return self.status is PoolStatus.ACTIVE
 
     @property
@@ -207,8 +206,6 @@ class Waiter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolEvent:
-    """One change, with its reason."""
-
     id: int
     at_us: int
     kind: str
@@ -260,8 +257,6 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Grant:
-    """A member and the claim on it."""
-
     member: Member
     claim: Claim
 
@@ -306,8 +301,6 @@ class Autoscale:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolDetails:
-    """A pool with everything that it holds."""
-
     pool: Pool
     counts: Counts
     members: tuple[Member, ...] = ()
