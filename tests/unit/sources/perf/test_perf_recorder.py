@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pathlib
-
-import pytest
+from typing import TYPE_CHECKING
 
 from overnight.sources import perf
 from overnight.sources.perf import perf_recorder
+
+if TYPE_CHECKING:
+    import pytest
 
 # Before 5.9 perf does not know --control and exits with the status for a usage error.
 OLD_PERF = """\
