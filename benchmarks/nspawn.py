@@ -35,11 +35,14 @@ def measure() -> list[benchmarks.Result]:
 
 def _warm_up(home: pathlib.Path, provider: str, count: int) -> list[float]:
     """Return the seconds from the first intent until each member was ready."""
-    from overnight.app import pools
+    from overnight.app import pool_serving, pools
 
-    plane = pools.open_plane(home)
+    where = pools.Pools(home)
+    plane = where.plane
     stop = threading.Event()
-    reaper = threading.Thread(target=pools.serve, args=(plane, stop), kwargs={"interval": 1.0})
+    reaper = threading.Thread(
+        target=pool_serving.serve, args=(where, stop), kwargs={"interval": 1.0}
+    )
     plane.create(name="p", template="plain", target_size=count, provider=provider)
     reaper.start()
     try:

@@ -146,12 +146,15 @@ def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
     """Measure a process member from intent to ready, and a claim through the command line."""
     import threading
 
-    from overnight.app import pools
+    from overnight.app import pool_serving, pools
 
     home = folder / "home"
-    plane = pools.open_plane(home)
+    where = pools.Pools(home)
+    plane = where.plane
     stop = threading.Event()
-    reaper = threading.Thread(target=pools.serve, args=(plane, stop), kwargs={"interval": 1.0})
+    reaper = threading.Thread(
+        target=pool_serving.serve, args=(where, stop), kwargs={"interval": 1.0}
+    )
     plane.create(name="p", template="t", target_size=ROUNDS_OF_PROCESSES)
     reaper.start()
     while plane.show("p").counts.ready < ROUNDS_OF_PROCESSES:

@@ -214,8 +214,8 @@ SCENARIOS: dict[str, Scenario] = {
     "terminate": Scenario(_claimed, lambda _w, p, g: p.terminate(g.member.id), _no_claim),
     "cordon": Scenario(
         _filled,
-        lambda w, p, _g: (p.cordon(w.members()[0].id), p.uncordon(w.members()[0].id)),
-        lambda w, _g: [w.plane.uncordon(m.id) for m in w.members()] and None,
+        lambda w, p, _g: [p.set_cordoned(w.members()[0].id, cordoned=c) for c in (True, False)],
+        lambda w, _g: [w.plane.set_cordoned(m.id, cordoned=False) for m in w.members()] and None,
     ),
     "shrink": Scenario(_filled, lambda _w, p, _g: p.update("ci", target_size=0)),
     "a new template": Scenario(_filled, lambda _w, p, _g: (p.update("ci", template="new"), p.replenish("ci"))),

@@ -76,7 +76,7 @@ def test_what_is_unusual_is_left_to_the_usual_way(world: World, how: str) -> Non
         case "silent":
             world.clock.forward(180)
         case "cordoned":
-            world.plane.cordon(member.id)
+            world.plane.set_cordoned(member.id, cordoned=True)
         case "missing":
             world.provider.machines.clear()
             world.plane.sweep("scripted")

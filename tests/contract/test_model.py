@@ -61,7 +61,7 @@ class Machine(stateful.RuleBasedStateMachine):
         world = self.world
         for member in world.members():
             if member.cordoned:
-                world.plane.uncordon(member.id)
+                world.plane.set_cordoned(member.id, cordoned=False)
             if member.abandoned_us is not None:
                 world.provider.obey()
                 world.plane.terminate(member.id)
@@ -159,7 +159,7 @@ class Machine(stateful.RuleBasedStateMachine):
         members = self.world.members()
         if members:
             member = data.draw(st.sampled_from(members))
-            (self.world.plane.uncordon if member.cordoned else self.world.plane.cordon)(member.id)
+            self.world.plane.set_cordoned(member.id, cordoned=not member.cordoned)
 
     # what the reaper and the machines do
 

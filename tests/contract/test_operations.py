@@ -96,7 +96,7 @@ def test_a_cordoned_member_outlives_its_claim(world: World, how: str, then: str)
     world.pool(target=1, heartbeat_stale_after_seconds=10**6)
     world.fill()
     [grant] = world.plane.acquire("ci", lease_seconds=60)
-    world.plane.cordon(grant.member.id)
+    world.plane.set_cordoned(grant.member.id, cordoned=True)
     if how == "returned":
         world.plane.give_back(grant.claim.id)
     world.clock.forward(120)
@@ -104,7 +104,7 @@ def test_a_cordoned_member_outlives_its_claim(world: World, how: str, then: str)
     assert [c.release_reason for c in world.plane.show("ci").claims] == [how]
     assert grant.member.machine_id in world.provider.machines
     if then == "uncordon":
-        world.plane.uncordon(grant.member.id)
+        world.plane.set_cordoned(grant.member.id, cordoned=False)
         world.plane.terminate_due("ci")
     elif then == "terminate":
         world.plane.terminate(grant.member.id)
@@ -116,14 +116,14 @@ def test_a_cordoned_member_outlives_its_claim(world: World, how: str, then: str)
 def test_a_cordoned_member_is_kept_and_replaced(world: World) -> None:
     world.pool(target=1)
     [member] = world.fill()
-    world.plane.cordon(member.id)
+    world.plane.set_cordoned(member.id, cordoned=True)
     with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci")
     assert len(world.fill()) == 2
     world.clock.forward(10**6)
     world.plane.recycle("ci")
     assert [m.id for m in world.members()] == [member.id]
-    world.plane.uncordon(member.id)
+    world.plane.set_cordoned(member.id, cordoned=False)
     world.plane.recycle("ci")
     assert world.members() == []
 

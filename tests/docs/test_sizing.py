@@ -107,7 +107,7 @@ def test_the_screen_of_a_history() -> None:
     console = rich.console.Console(width=100)
     spread = history.Spread(1884, 90.2, 89.0, 101.0, 120.0)
     low, high = (60 * rate for rate in history.rate_between(1920, 8 * 3600))
-    found = history.Measurement(1920, 8 * 3600, 4.0, low, high, 1.1, False, 150, spread, True)
+    found = history.Measurement(1920, 8 * 3600, 4.0, low, high, 1.1, False, spread, True)
     known = pool_sizing.MeasuredDemand(
         Pool(id="p", name="ci", template="t", target_size=10, min_size=0, max_size=20),
         Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed=41),

@@ -29,10 +29,10 @@ def host(
 ) -> fleet.Host:
     """Watched for so many days in one go, with events at those days."""
     spell = fleet.Spell(0, round(days * DAY_US), uptime_days * 86400, "0000000a")
-    return fleet.Host(name, labels or {}, (spell,), tuple(told(name, at) for at in events), taken)
+    return fleet.Host(name, labels or {}, (spell,), tuple(event(name, at) for at in events), taken)
 
 
-def told(name: str, at_day: float, boot: str = "") -> Event:
+def event(name: str, at_day: float, boot: str = "") -> Event:
     return Event(round(at_day * DAY_US), KIND, host=name, boot=boot)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import poolplay
 
-from overnight.pools import autoscale, schedules, simulation, sizing
+from overnight.pools import autoscale, schedules, sizing
 
 MONDAY = 1_794_787_200.0  # 2026-11-16T00:00Z
 WARM_UP_S = 90.0
@@ -20,17 +21,32 @@ PEAK_SIZE = sizing.recommend(sizing.Demand(PEAK, WARM_UP_S))[1]
 SCHEDULE = (schedules.parse(f"mon-fri 09:00-10:00 = {PEAK_SIZE}"),)
 
 
+def count_claims(
+    policy: autoscale.Policy, now_s: float, size: int, claims_s: list[float], since_s: float
+) -> autoscale.Seen:
+    """Count the claims from their times: at least those of the window, oldest first."""
+    window, short = policy.spans(now_s, since_s)
+    return autoscale.Seen(
+        now_s,
+        size,
+        since_s,
+        sum(1 for when in claims_s if when > now_s - window),
+        sum(1 for when in claims_s if when > now_s - short),
+        claims_s[-1] if claims_s else None,
+    )
+
+
 @dataclasses.dataclass
 class Ruled:
     """A policy as the rule of a played pool; keeps what it decided."""
 
     policy: autoscale.Policy
-    memory: autoscale.Memory = autoscale.NOTHING
+    memory: autoscale.Memory = ()
     decisions: list[tuple[float, autoscale.Decision]] = dataclasses.field(default_factory=list)
 
     def __call__(self, now: float, claims: list[float], size: int) -> int:
         since = len(claims) - 500 if len(claims) > 500 else 0
-        seen = autoscale.count_claims(
+        seen = count_claims(
             self.policy, MONDAY + now, size, [MONDAY + w for w in claims[since:]], MONDAY - DAY_S
         )
         made = autoscale.decide(self.policy, seen, self.memory)
@@ -65,7 +81,7 @@ def rules() -> dict[str, int | Ruled]:
     }
 
 
-def play(rule: int | Ruled, seed: int) -> simulation.Played:
-    return simulation.play(
+def play(rule: int | Ruled, seed: int) -> poolplay.Played:
+    return poolplay.play(
         claims(seed), rule, warm_up_s=WARM_UP_S, interval_s=60, woken=True, until_s=DAY_S
     )

@@ -13,7 +13,7 @@ Status, State = PoolStatus, MemberState
 
 
 def pool(**given: Any) -> Pool:
-    tuned = settings.read(given.pop("tuned", {}))
+    tuned = settings.changed(settings.DEFAULTS, given.pop("tuned", {}))
     target = given.pop("target", 5)
     plain: dict[str, Any] = {
         "id": "p-1", "name": "ci", "template": "t", "target_size": target, "min_size": 0,

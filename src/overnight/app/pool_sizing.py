@@ -10,8 +10,7 @@ from overnight import errors
 from overnight.model.pool import Callers
 
 if TYPE_CHECKING:
-    import pathlib
-
+    from overnight.app import pools
     from overnight.model.pool import Past, Pool
     from overnight.pools import bursts, control, history, sizing
 
@@ -79,20 +78,18 @@ class SizeResult:
 
 
 def size_pool(
-    home: pathlib.Path,
-    url: str,
+    where: pools.Pools,
     request: SizeRequest,
     progress: contextlib.AbstractContextManager[object] | None = None,
 ) -> SizeResult:
     """Size a pool; `progress` is entered while the simulation runs."""
-    from overnight.app import pools
     from overnight.pools import bursts
     from overnight.pools import sizing as sizes
 
     rate, warm_up_s, measured = request.claims_per_minute, request.warm_up_s, None
     burst = bursts.Burst(*request.burst) if request.burst else bursts.SINGLE
     if request.pool:
-        measured = measure_demand(pools.open_plane(home, url), request)
+        measured = measure_demand(where.plane, request)
         rate, warm_up_s, burst = measured.claims_per_minute, measured.warm_up_s, measured.burst
     if rate is None or warm_up_s is None:
         raise errors.UsageError(
@@ -109,7 +106,11 @@ def size_pool(
 
 
 def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> MeasuredDemand:
-    """Measure the demand on a pool; given values take precedence."""
+    """Measure the demand on a pool; given values take precedence.
+
+    The warm-up is the mean, not a high percentile: independent warm-ups average out, as a test simulates.
+    Where hosts are slow together, size for the slow day by hand.
+    """
     from overnight.pools import bursts, history
 
     if not 1 <= request.over_s <= 366 * 86400:

@@ -73,7 +73,9 @@ def find_location(case: cases.Case) -> Location:
     if is_net and queue is None:
         # Some drivers name no queue; the queue's own counter does.
         rises = [
-            key for key in counter_rises(case, "tx-timeouts", "timeouts") if _is_on(key, interface)
+            key
+            for key in counter_rises(case, "tx-timeouts", "timeouts")
+            if interface in ("", key.partition(" ")[0])
         ]
         if len(rises) == 1:
             interface, _, label = rises[0].partition(" ")
@@ -152,10 +154,6 @@ def _interface_of(case: cases.Case, device: str) -> str:
     facts = case.ring.facts(case.host, "nic-drivers", case.event.time_us - 1).state or {}
     names = [name for name, fact in facts.items() if fact.get("bus") == device]
     return names[0] if len(names) == 1 else ""
-
-
-def _is_on(key: str, interface: str) -> bool:
-    return not interface or key.partition(" ")[0] == interface
 
 
 def _core(number: int | None) -> int | None:

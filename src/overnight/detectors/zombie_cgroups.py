@@ -197,10 +197,7 @@ def _draft(
             growth_per_hour=slope.per_hour, growth_low=slope.low, growth_high=slope.high
         )
         draft.weigh(_growth_evidence(slope, span, is_cut), supports=growth is not None)
-    age = _find_age(case, count.dying, growth, span)
-    if age is not None:
-        draft.magnitude["age_hours"] = age[0]
-        draft.evidence.append(age[1])
+    _add_age(case, draft, growth)
     if count.stat_read_us > 0:
         draft.magnitude["stat_read_seconds"] = round(count.stat_read_us / 1e6, 6)
         draft.evidence.append(_read_time_evidence(count, growth))
@@ -257,35 +254,35 @@ def _growth_evidence(slope: trends.Slope, span: Window, is_cut: bool) -> Evidenc
     )
 
 
-def _find_age(
-    case: cases.Case, dying: int, growth: trends.Slope | None, span: Window
-) -> tuple[float, Evidence] | None:
-    """Return since how many hours they grow: back along the slope, but not beyond the boot."""
+def _add_age(case: cases.Case, draft: _base.Draft, growth: trends.Slope | None) -> None:
+    """Add since how many hours they grow: back along the slope, but not beyond the boot."""
     facts = case.ring.facts(case.host, "host", case.event.time_us)
     booted = (facts.state or {}).get("", {}).get("booted_at")
-    uptime = None
-    values: dict[str, Value] = {}
-    if isinstance(booted, int) and booted * SECOND_US < span.end_us:
-        uptime = (span.end_us - booted * SECOND_US) / HOUR_US
-        values["uptime_hours"] = round(uptime, 2)
-    if growth is None:
-        if uptime is None:
-            return None
-        text = f"the host booted {uptime:.0f} h ago: they are not older"
-        return uptime, Evidence(text, "host", values, span)
-    hours = dying / growth.per_hour
-    values["hours_at_this_rate"] = round(hours, 2)
-    duration = times.format_duration(3600 * hours) if hours < 3 else f"{hours:.0f} h"
-    text = f"at this rate, the growth began {duration} ago"
-    if uptime is not None and hours > uptime * 1.25:
-        text = (
-            f"at this rate, they would need {duration}, but the host booted {uptime:.0f} h ago: the"
-            " growth was faster before"
-        )
+    uptime = hours = None
+    if isinstance(booted, int) and booted * SECOND_US < draft.window.end_us:
+        uptime = (draft.window.end_us - booted * SECOND_US) / HOUR_US
+    if growth is not None:
+        hours = draft.magnitude["dying"] / growth.per_hour
+        duration = times.format_duration(3600 * hours) if hours < 3 else f"{hours:.0f} h"
+        text = f"at this rate, the growth began {duration} ago"
+        if uptime is not None and hours > uptime * 1.25:
+            text = (
+                f"at this rate, they would need {duration}, but the host booted {uptime:.0f} h ago: the"
+                " growth was faster before"
+            )
+        elif uptime is not None:
+            text += f"; the host booted {uptime:.0f} h ago"
     elif uptime is not None:
-        text += f"; the host booted {uptime:.0f} h ago"
-    age = hours if uptime is None else min(hours, uptime)
-    return age, Evidence(text, "host", values, span)
+        text = f"the host booted {uptime:.0f} h ago: they are not older"
+    else:
+        return
+    draft.magnitude["age_hours"] = min(age for age in (hours, uptime) if age is not None)
+    draft.support(
+        text,
+        "host",
+        uptime_hours=None if uptime is None else round(uptime, 2),
+        hours_at_this_rate=None if hours is None else round(hours, 2),
+    )
 
 
 def _read_time_evidence(count: _Count, growth: trends.Slope | None) -> Evidence:

@@ -41,20 +41,18 @@ def find_losses(
     in_time = all(0 <= at < LATEST_NS for at, *_ in records)
     if not in_time or sum(count for *_, count in records) != lost:
         return ()
-    by_core = {
-        core: time[cpu == core] if core >= 0 else time[:1] for core in {c for _, c, _ in records}
-    }
+    cores = {core for _, core, _ in records}
+    by_core = {core: time[cpu == core] if core >= 0 else time[:1] for core in cores}
     by_second: dict[int, capture.Loss] = {}
     for at, core, count in records:
-        before = int(np.searchsorted(by_core[core], at))
-        since = (
-            int(by_core[core][before - 1]) if before else min(at, int(time[0]) if len(time) else at)
-        )
+        own = by_core[core]
+        before = int(np.searchsorted(own, at))
+        since = int(own[before - 1]) if before else min([at, *time[:1].tolist()])
         known = by_second.get(at // SECOND_NS, capture.Loss(since, at + 1, 0))
         by_second[at // SECOND_NS] = capture.Loss(
             min(known.begin, since), max(known.end, at + 1), known.count + count
         )
-    return tuple(by_second[second] for second in sorted(by_second))
+    return tuple(loss for _, loss in sorted(by_second.items()))
 
 
 def _records(file: perfdata.PerfData) -> Iterator[tuple[int, int, int]]:
@@ -64,13 +62,12 @@ def _records(file: perfdata.PerfData) -> Iterator[tuple[int, int, int]]:
         return
     tail = [field for field in ORDER if event.sample_type & field]
     ids = {number for sampled in file.events for number in sampled.ids}
-    size_of_tail = 8 * len(tail)
     for match in START.finditer(file.stream):
         at = match.start()
-        if at % 8 or at + 24 > len(file.stream):
+        if at % 8 or at + 24 + 8 * len(tail) > len(file.stream):
             continue
         size, number, count = BODY.unpack_from(file.stream, at + 6)
-        if size != 24 + size_of_tail or at + size > len(file.stream) or (ids and number not in ids):
+        if size != 24 + 8 * len(tail) or (ids and number not in ids):
             continue
         begin = at + 24
         (time,) = struct.unpack_from("<Q", file.stream, begin + 8 * tail.index(decode.TIME))

@@ -12,7 +12,7 @@ import numpy as np
 
 from overnight import errors
 from overnight.ingest import losses
-from overnight.ingest.symbols import files, kallsyms, resolver, vdso
+from overnight.ingest.symbols import files, kallsyms, resolver
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
 from overnight.sources.perf import compressed, perfdata
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 KERNEL_MODULE = 0
 RECORD = struct.Struct("<IHH")
-LATEST_NS = 2**62  # the year 2116
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +43,10 @@ class Symbols:
 def live_symbols(
     root: pathlib.Path = pathlib.Path("/"), unit_of: Callable[[int], str] = lambda _: ""
 ) -> Symbols:
-    """Use the names of this running host."""
     text = kallsyms.read_kallsyms(root)
     live = files.LiveFiles(root)
-    return Symbols(
-        text, resolver.Resolver(text, live.find, vdso.read_vdso(), live.perf_map), unit_of
-    )
+    find = resolver.Resolver(text, live.find, files.read_vdso(), live.perf_map)
+    return Symbols(text, find, unit_of)
 
 
 def foreign_symbols(text: bytes | None, root: pathlib.Path) -> Symbols:
@@ -67,50 +64,37 @@ def kernel_base(text: bytes) -> int | None:
 
 
 def read(
-    path: pathlib.Path,
-    symbols: Symbols,
-    *,
-    host: str = "",
-    begin: int | None = None,
-    end: int | None = None,
+    path: pathlib.Path, symbols: Symbols, *, host: str = "", begin: int | None = None
 ) -> capture.Capture:
-    """Read the capture in a perf.data file.
-
-    `begin` and `end` (ns since the epoch) are the recorded span if the recorder knows it; the default is
-    the span of the samples.
-    """
+    """Read a perf.data file; `begin` is that of the recording in ns since the epoch, else the first sample."""
     with perfdata.open_perfdata(path, _zstd) as file:
-        decoded = file.decode()
-        base = _recorded_base(file.stream)
+        columns, tasks, stacks, frames, strings, modules, lost = file.decode()
         notes = [] if file.finished else ["the recorder was killed: the last moments are missing"]
-        columns, tasks, stacks, frames, strings, modules, lost = decoded
-        saved = path.stat().st_mtime_ns
         own = np.frombuffer(columns[0], "<u8")
         first, last = (int(own[0]), int(own[-1])) if len(own) else (0, 0)
         if file.clock is not None:
             shift = file.clock.wall - file.clock.samples
         else:
+            shift = path.stat().st_mtime_ns - last
             notes.append(
                 "the file has no wall clock: the last sample is set to the file's modification time"
             )
-            shift = saved - last
-        if first + shift < 0 or last + shift >= LATEST_NS or lost >= 2**63:
-            at = file.stream_offset or 0
-            raise errors.DamagedFileError(
-                str(path), at, "impossible times or losses in the records"
-            )
+        if first + shift < 0 or last + shift >= losses.LATEST_NS or lost >= 2**63:
+            why = "impossible times or losses in the records"
+            raise errors.DamagedFileError(str(path), file.stream_offset or 0, why)
         time = own.astype(np.int64) + shift
         text = [name.decode("utf-8", "replace") for name in strings]
-        if not symbols.fits(base):
+        with_kernel = symbols.fits(_recorded_base(file.stream))
+        if not with_kernel:
             notes.append("kernel functions have no names: kallsyms of that boot is not available")
-        table, numbers = _name_frames(frames, modules, text, symbols, symbols.fits(base))
+        table, numbers = _name_frames(frames, modules, text, symbols, with_kernel)
         frequency = file.events[0].frequency
         cpu = np.frombuffer(columns[1], "<i4")
         period = SECOND_NS // frequency if frequency else 0
         return capture.Capture(
             host=host or file.hostname or "unknown",
             begin=first + shift if begin is None else begin,
-            end=last + shift + period + 1 if end is None else end,
+            end=last + shift + period + 1,
             frequency=frequency,
             cores=_cores(file.cores, cpu),
             events=tuple(event.name for event in file.events),
@@ -146,11 +130,8 @@ def _recorded_base(stream: memoryview) -> int | None:
         if offset + RECORD.size > len(stream):
             return None
         kind, _, size = RECORD.unpack_from(stream, offset)
-        if (
-            kind == 1
-            and size > 40
-            and bytes(stream[offset + 40 : offset + size]).startswith(b"[kernel.kallsyms]")
-        ):
+        name = bytes(stream[offset + 40 : offset + size])
+        if kind == 1 and name.startswith(b"[kernel.kallsyms]"):
             base: int = struct.unpack_from("<Q", stream, offset + 32)[0]
             return base or None
         if size < RECORD.size:
@@ -197,23 +178,17 @@ def _name_frames(
         if not len(rows):
             continue
         module_number = int(module[rows[0]])
-        name, pid, _ = modules[module_number]
+        name, pid, build_id = modules[module_number]
         kind = FrameKind.KERNEL if module_number == KERNEL_MODULE else FrameKind.USER
         if module_number == KERNEL_MODULE and with_kernel:
             named = symbols.find.resolve_kernel(address[rows])
         else:
-            named = symbols.find.resolve(text[name], address[rows], pid)
+            named = symbols.find.resolve(text[name], address[rows], pid, build_id.hex())
         function_numbers = [
             numbers.setdefault((function, owner, kind), len(numbers))
             for function, owner in zip(named.names, named.modules, strict=True)
         ]
         frame_of[rows] = np.array(function_numbers, np.uint32)[named.which]
-    rows_ = list(numbers)
-    return (
-        capture.Frames(
-            [row[0] for row in rows_],
-            [row[1] for row in rows_],
-            np.array([row[2] for row in rows_], np.uint8),
-        ),
-        frame_of,
-    )
+    kinds = np.array([kind for _, _, kind in numbers], np.uint8)
+    names, owners = [key[0] for key in numbers], [key[1] for key in numbers]
+    return capture.Frames(names, owners, kinds), frame_of

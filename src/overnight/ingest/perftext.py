@@ -30,7 +30,6 @@ class Header:
 
 
 def parse_header(lines: list[str]) -> Header:
-    """Parse the known lines and skip the others."""
     entries: dict[str, str] = {}
     frequencies: dict[str, int] = {}
     for line in lines:

@@ -164,6 +164,11 @@ class Member:
         """Whether it counts as capacity: warming or ready, not cordoned, machine not missing."""
         return self.state in CAPACITY and not self.cordoned and self.missing_us is None
 
+    @property
+    def heard_us(self) -> int:
+        """When its agent last reported; one that has just come up has not sent a heartbeat yet."""
+        return max(self.beat_us or 0, self.ready_us or 0)
+
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> Member:
         """Build a member from its row with the heartbeat joined."""

@@ -16,8 +16,6 @@ from overnight import errors
 if TYPE_CHECKING:
     from overnight.model.pool import Reason
 
-__all__ = ["Checks", "Cloud", "Machine", "Order", "Provider", "ProviderError"]
-
 
 class ProviderError(errors.CannotError):
     """A provider failed. Decisions use `reason`, `code` and `nothing_made`; the rest is for people.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model.pool import (
     LifecycleClass,
@@ -12,6 +13,7 @@ from overnight.model.pool import (
     Past,
     Pool,
     PoolDetails,
+    PoolSettings,
     PoolStatus,
     new_id,
 )
@@ -31,8 +33,6 @@ from overnight.pools.sql import (
 if TYPE_CHECKING:
     from overnight.pools import context, database
 
-__all__ = ["PoolAdmin"]
-
 Status = PoolStatus
 MADE_FROM = ("template", "region", "instance_type", "lifecycle_class", "provider")
 PLAIN = (*MADE_FROM, "name", "preferred_regions", "labels")
@@ -40,8 +40,9 @@ SIZES = ("target_size", "min_size", "max_size")
 CREATE = (*PLAIN, *SIZES, *settings.NAMES)
 UPDATE = (*(n for n in CREATE if n not in ("name", "provider")), "status", "close_breaker")
 HEADROOM = 10
-MOST = 10_000
+MAX_SIZE = 10_000
 RECENT = 50
+Choice = TypeVar("Choice", bound=enum.StrEnum)
 
 
 class PoolAdmin:
@@ -50,11 +51,12 @@ class PoolAdmin:
         self._database = control.database
         self._maintenance = work
 
-    def create(self, given: Mapping[str, object]) -> Pool:
-        """Create an active pool and wake the reaper, which launches its members."""
-        for name in given:
-            if name not in CREATE:
-                raise pool_errors.UnknownParameterError(name, CREATE)
+    def create(self, **given: object) -> Pool:
+        """Create an active pool and wake the reaper, which launches its members.
+
+        `name`, `template` and `target_size` are required; `CREATE` lists the rest.
+        """
+        pool_errors.check_known(given, CREATE)
         for name in ("name", "template", "target_size"):
             if name not in given:
                 raise pool_errors.BadKnobError(name, None, "required")
@@ -66,7 +68,7 @@ class PoolAdmin:
             target_size=target,
             min_size=_size("min_size", given.get("min_size", 0)),
             max_size=_size("max_size", given.get("max_size", target + HEADROOM)),
-            settings=settings.read({n: v for n, v in given.items() if n in settings.NAMES}),
+            settings=_tuned(settings.DEFAULTS, given),
             created_us=now,
             updated_us=now,
         )
@@ -90,11 +92,6 @@ class PoolAdmin:
         self._control.provider(pool.provider).check(
             maintenance.build_order(self._control.owner, pool, endpoint=endpoint)
         )
-
-    def providers(self) -> tuple[str, ...]:
-        """Return every provider that a pool has ever named."""
-        with self._database.read() as connection:
-            return shared_values.list_providers(connection)
 
     def list(self, *, archived: bool = False) -> tuple[PoolDetails, ...]:
         """Return the pools with their counts, ordered by name."""
@@ -128,7 +125,6 @@ class PoolAdmin:
             )
 
     def show_member(self, member_id: str, *, recent: int = RECENT) -> MemberDetails:
-        """Return a member with its claims and events."""
         with self._database.read() as connection:
             member = member_rows.find(connection, member_id)
             pool = pool_rows.find(connection, member.pool_id)
@@ -136,10 +132,10 @@ class PoolAdmin:
                 member=member,
                 pool=pool.name,
                 claims=tuple(claim_rows.list_of_member(connection, member.id, recent)),
-                events=event_rows.list_of_member(connection, pool.id, member.id, recent),
+                events=event_rows.list_recent(connection, pool.id, recent, member_id=member.id),
             )
 
-    def past(self, name: str, seconds: int) -> Past:
+    def past(self, name: str, seconds: int = 7 * 86400) -> Past:
         """Return the demand of the last `seconds`, limited by the age of the pool and of its records."""
         now = self._control.clock()
         with self._database.read() as connection:
@@ -148,11 +144,12 @@ class PoolAdmin:
             begin = max(pool.created_us, now - back * SECOND_US)
             return demand_rows.read_past(connection, pool.id, begin, now)
 
-    def update(self, name: str, given: Mapping[str, object]) -> Pool:
-        """Change a pool; a smaller target shrinks it, another template replaces its members."""
-        for parameter in given:
-            if parameter not in UPDATE:
-                raise pool_errors.UnknownParameterError(parameter, UPDATE)
+    def update(self, name: str, /, **given: object) -> Pool:
+        """Change a pool; a smaller target shrinks it, another template replaces its members.
+
+        `UPDATE` lists the parameters. `target_size` is refused for a pool with an autoscale policy.
+        """
+        pool_errors.check_known(given, UPDATE)
         now = self._control.clock()
         with self._database.write("update") as connection:
             before = pool_rows.lock(connection, name)
@@ -167,9 +164,7 @@ class PoolAdmin:
             _check_sizes(after)
             if after == before:
                 return before
-            if any(
-                getattr(before, n) != getattr(after, n) for n in (*MADE_FROM, "preferred_regions")
-            ):
+            if _differ(before, after, *MADE_FROM, "preferred_regions"):
                 self._check_order(connection, after)
             shared_values.add_used(connection, after)
             if after.status is not before.status:
@@ -208,7 +203,7 @@ class PoolAdmin:
     def apply_change(self, before: Pool, after: Pool) -> None:
         """Retire surplus and outdated members now, and wake the reaper for the rest."""
         self._control.notifier.notify()
-        if any(getattr(before, n) != getattr(after, n) for n in ("status", "generation", *SIZES)):
+        if _differ(before, after, "status", "generation", *SIZES):
             self._maintenance.recycle(after.id)
 
     def drain(self, name: str) -> dict[str, int]:
@@ -244,23 +239,25 @@ class PoolAdmin:
 
 
 def _changed(pool: Pool, given: Mapping[str, object]) -> Pool:
-    tuned = settings.changed(pool.settings, {n: v for n, v in given.items() if n in settings.NAMES})
-    values: dict[str, Any] = {"settings": tuned}
+    values: dict[str, Any] = {"settings": _tuned(pool.settings, given)}
     values |= {n: _size(n, given[n]) for n in SIZES if n in given}
-    values |= _plain({n: v for n, v in given.items() if n in PLAIN})
+    values |= _plain(given)
     if "status" in given:
         values["status"] = _status(pool, given["status"])
     if given.get("close_breaker"):
         values |= {"failures": 0, "launch_not_before_us": 0, "breaker_opened_us": None}
-    if any(n in values and values[n] != getattr(pool, n) for n in MADE_FROM):
-        values["generation"] = pool.generation + 1
-    return dataclasses.replace(pool, **values)
+    changed = dataclasses.replace(pool, **values)
+    if _differ(pool, changed, *MADE_FROM):
+        changed = dataclasses.replace(changed, generation=pool.generation + 1)
+    return changed
+
+
+def _tuned(before: PoolSettings, given: Mapping[str, object]) -> PoolSettings:
+    return settings.changed(before, {n: v for n, v in given.items() if n in settings.NAMES})
 
 
 def _status(pool: Pool, wanted: object) -> Status:
-    if wanted not in list(Status):
-        raise pool_errors.BadKnobError("status", wanted, "one of " + ", ".join(Status))
-    status = Status(str(wanted))
+    status = _choice(Status, "status", wanted)
     if status is Status.PAUSED and pool.status not in (Status.ACTIVE, Status.PAUSED):
         raise pool_errors.MemberStateError(
             f"pool {pool.name} is {pool.status} and cannot be paused",
@@ -270,44 +267,45 @@ def _status(pool: Pool, wanted: object) -> Status:
     return status
 
 
+def _choice(kind: type[Choice], name: str, value: object) -> Choice:
+    if value not in list(kind):
+        raise pool_errors.BadKnobError(name, value, "one of " + ", ".join(kind))
+    return kind(str(value))
+
+
 def _plain(given: Mapping[str, object]) -> dict[str, Any]:
     """Check strings and lists of strings; anything else is refused."""
-    values: dict[str, Any] = {}
-    for name in PLAIN:
-        if name not in given:
-            continue
-        value = given[name]
+    values: dict[str, Any] = {name: given[name] for name in PLAIN if name in given}
+    for name, value in values.items():
         if name == "labels":
-            if not isinstance(value, Mapping) or not all(
-                isinstance(text, str) for pair in value.items() for text in pair
-            ):
-                raise pool_errors.BadKnobError(name, value, "a mapping of strings")
-            values[name] = dict(value)
+            texts = (*value, *value.values()) if isinstance(value, Mapping) else (None,)
+            valid = all(isinstance(text, str) for text in texts)
+            wanted = "a mapping of strings"
         elif name == "preferred_regions":
-            if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-                raise pool_errors.BadKnobError(name, value, "a list of strings")
-            values[name] = tuple(value)
-        elif not isinstance(value, str) or (not value and name in ("name", "template")):
-            raise pool_errors.BadKnobError(
-                name, value, "a non-empty string" if name in ("name", "template") else "a string"
-            )
+            valid = isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
+            wanted = "a list of strings"
         else:
-            values[name] = value
+            required = name in ("name", "template")
+            valid = isinstance(value, str) and (bool(value) or not required)
+            wanted = "a non-empty string" if required else "a string"
+        if not valid:
+            raise pool_errors.BadKnobError(name, value, wanted)
+    if "labels" in values:
+        values["labels"] = dict(values["labels"])
+    if "preferred_regions" in values:
+        values["preferred_regions"] = tuple(values["preferred_regions"])
     if "lifecycle_class" in values:
-        choices = list(LifecycleClass)
-        if values["lifecycle_class"] not in choices:
-            raise pool_errors.BadKnobError(
-                "lifecycle_class", values["lifecycle_class"], "one of " + ", ".join(choices)
-            )
-        values["lifecycle_class"] = LifecycleClass(values["lifecycle_class"])
+        values["lifecycle_class"] = _choice(
+            LifecycleClass, "lifecycle_class", values["lifecycle_class"]
+        )
     if "name" in values and not values["name"].replace("-", "").replace("_", "").isalnum():
         raise pool_errors.BadKnobError("name", values["name"], "letters, digits, - and _")
     return values
 
 
 def _size(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-        raise pool_errors.BadKnobError(name, value, f"a whole number from 0 to {MOST}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_SIZE:
+        raise pool_errors.BadKnobError(name, value, f"a whole number from 0 to {MAX_SIZE}")
     return value
 
 
@@ -318,6 +316,10 @@ def _check_sizes(pool: Pool) -> None:
             why="min_size <= target_size <= max_size must hold",
             todo="set the sizes that conflict in one command: --min, --target, --max",
         )
+
+
+def _differ(before: Pool, after: Pool, *names: str) -> bool:
+    return any(getattr(before, name) != getattr(after, name) for name in names)
 
 
 def _describe_change(before: Pool, after: Pool) -> str:

@@ -10,13 +10,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Sequence
 
 from overnight import errors
 from overnight.model import times
 from overnight.pools import bursts, history, schedules, sizing
-
-__all__ = ["Decision", "Memory", "Policy", "Seen", "count_claims", "decide"]
 
 # A pool shrinks only to the size for the upper end of the 80 % interval of its rate.
 UNSURE = 0.2
@@ -45,22 +42,21 @@ class Policy:
                 f"invalid autoscale bounds: min {self.min_size}, max {self.max_size}",
                 f"min must be at most max, both from 0 to {sizing.LARGEST_POOL:,}",
             )
-        for name, seconds in (("window", self.window_s), ("cooldown", self.cooldown_s)):
-            if not 1 <= seconds <= 7 * 86400:
+        for name, seconds, days in (
+            ("window", self.window_s, 7),
+            ("cooldown", self.cooldown_s, 7),
+            ("zero-after", self.zero_after_s, 30),
+        ):
+            if seconds is not None and not 1 <= seconds <= days * 86400:
                 raise _refuse(
-                    f"--{name} must be from 1s to 7d (got {seconds:g}s)", "it is counted in seconds"
-                )
-        if self.zero_after_s is not None:
-            if not 1 <= self.zero_after_s <= 30 * 86400:
-                raise _refuse(
-                    f"--zero-after must be from 1s to 30d (got {self.zero_after_s:g}s)",
+                    f"--{name} must be from 1s to {days}d (got {seconds:g}s)",
                     "it is counted in seconds",
                 )
-            if self.min_size:
-                raise _refuse(
-                    f"--zero-after conflicts with a minimum of {self.min_size}",
-                    "a pool with a minimum never goes to zero",
-                )
+        if self.zero_after_s is not None and self.min_size:
+            raise _refuse(
+                f"--zero-after conflicts with a minimum of {self.min_size}",
+                "a pool with a minimum never goes to zero",
+            )
         for opening in self.openings:
             if opening.size > self.max_size:
                 raise _refuse(
@@ -69,7 +65,6 @@ class Policy:
                 )
 
     def demand(self, claims_per_minute: float) -> sizing.Demand:
-        """Return the demand for sizing."""
         return sizing.Demand(
             claims_per_minute, self.warm_up_s, self.interval_s, self.miss, self.burst
         )
@@ -110,29 +105,8 @@ class Seen:
     last_s: float | None = None  # the last claim ever
 
 
-def count_claims(
-    policy: Policy, now_s: float, size: int, claims_s: Sequence[float], since_s: float
-) -> Seen:
-    """Count the claims from their times: at least those of the window, oldest first."""
-    window, short = policy.spans(now_s, since_s)
-    return Seen(
-        now_s,
-        size,
-        since_s,
-        sum(1 for when in claims_s if when > now_s - window),
-        sum(1 for when in claims_s if when > now_s - short),
-        claims_s[-1] if claims_s else None,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    """What one decision passes to the next: (time, size) to keep during the cooldown."""
-
-    wanted: tuple[tuple[float, int], ...] = ()
-
-
-NOTHING = Memory()
+# What one decision passes to the next: (time, size) to keep during the cooldown.
+Memory = tuple[tuple[float, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,19 +122,16 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class _Wish:
-    """A size to grow to, a size not to shrink below, and why."""
-
     grow: int
     keep: int
     why: str
     cause: str
 
 
-def decide(policy: Policy, seen: Seen, memory: Memory = NOTHING) -> Decision:
-    """Decide the size that a pool should have now."""
+def decide(policy: Policy, seen: Seen, memory: Memory = ()) -> Decision:
     wish, wanted = _wish(policy, seen)
     begin = seen.now_s - policy.cooldown_s
-    kept = [(when, size) for when, size in memory.wanted if begin < when <= seen.now_s]
+    kept = [(when, size) for when, size in memory if begin < when <= seen.now_s]
     # A later size that is as large makes an earlier one redundant: the memory stays short.
     kept = [(when, size) for when, size in kept if size > wish.keep]
     kept.append((seen.now_s, wish.keep))
@@ -168,7 +139,7 @@ def decide(policy: Policy, seen: Seen, memory: Memory = NOTHING) -> Decision:
     lowest = min(kept[0][1], policy.max_size)
     size, reason = _step(policy, seen.size, wish, lowest)
     cause = "max" if seen.size > policy.max_size else wish.cause
-    return Decision(size, reason, Memory(tuple(kept)), wanted, cause)
+    return Decision(size, reason, tuple(kept), wanted, cause)
 
 
 def _step(policy: Policy, size: int, wish: _Wish, lowest: int) -> tuple[int, str]:

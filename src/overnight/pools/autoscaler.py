@@ -16,11 +16,7 @@ from overnight.pools import policies
 from overnight.pools.sql import autoscale_rows, demand_rows, event_rows, pool_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from overnight.pools import admin, autoscale, context, database
-
-__all__ = ["EVERY_SECONDS", "Autoscaler", "Outlook"]
 
 EVERY_SECONDS = 5  # the shortest time between two decisions, however many wake-ups there are
 MEASURE_SECONDS = 600
@@ -31,7 +27,6 @@ WARM_UPS = 50  # the last ones are averaged
 class Outlook:
     """A policy and what it would decide now."""
 
-    pool: Pool
     policy: Autoscale
     decision: autoscale.Decision
     warm_up_s: float
@@ -45,8 +40,8 @@ class Autoscaler:
         self._admin = pools
         self._decided: dict[str, int] = {}
 
-    def set(self, name: str, given: Mapping[str, object]) -> Autoscale:
-        """Give a pool a policy, or change the one it has."""
+    def set(self, name: str, /, **given: object) -> Autoscale:
+        """Give a pool a policy, or change the one it has; `policies.NAMES` lists the fields."""
         now = self._control.clock()
         with self._database.write("autoscale set") as connection:
             pool = pool_rows.lock(connection, name)
@@ -77,8 +72,8 @@ class Autoscaler:
                 )
         return removed
 
-    def outlook(self, name: str, given: Mapping[str, object]) -> Outlook:
-        """Return what the policy, with these changes, would decide now."""
+    def outlook(self, name: str, /, **given: object) -> Outlook:
+        """Return what the policy, with these changes, would decide now, and why; changes nothing."""
         now = self._control.clock()
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)
@@ -100,7 +95,7 @@ class Autoscaler:
                 return None
             if 0 <= now - stored.decided_us < EVERY_SECONDS * SECOND_US:
                 return None  # by another control plane
-            outlook, seen, measured = self._outlook(connection, pool, stored, now)
+            outlook, seen = self._outlook(connection, pool, stored, now)
         from overnight.pools import autoscale
 
         with self._database.write("autoscale") as connection:
@@ -109,12 +104,12 @@ class Autoscaler:
                 return None  # decided, changed or paused meanwhile
             decision = outlook.decision
             if before != pool:
-                policy = policies.effective(before, measured)
+                policy = policies.effective(before, outlook.policy)
                 seen = dataclasses.replace(seen, size=before.target_size)
-                decision = autoscale.decide(policy, seen, autoscale.Memory(stored.memory))
+                decision = autoscale.decide(policy, seen, stored.memory)
             changes = decision.size != before.target_size
             after_policy = dataclasses.replace(
-                measured, decided_us=now, memory=decision.memory.wanted, wanted_size=decision.wanted,
+                outlook.policy, decided_us=now, memory=decision.memory, wanted_size=decision.wanted,
                 cause=decision.cause, reason=decision.reason, changed_us=now if changes else stored.changed_us,
             )  # fmt: skip
             autoscale_rows.save(connection, after_policy)
@@ -130,21 +125,20 @@ class Autoscaler:
 
     def _outlook(
         self, connection: database.Connection, pool: Pool, stored: Autoscale, now: int
-    ) -> tuple[Outlook, autoscale.Seen, Autoscale]:
+    ) -> tuple[Outlook, autoscale.Seen]:
         # Only here: numpy and scipy take longer to load than a claim takes.
         from overnight.pools import autoscale
 
         measured = self._measured(connection, pool, stored, now)
         policy = policies.effective(pool, measured)
         seen = self._seen(connection, pool, stored, policy, now)
-        decision = autoscale.decide(policy, seen, autoscale.Memory(stored.memory))
+        decision = autoscale.decide(policy, seen, stored.memory)
         if not pool.refills:
             why = f"stays at {pool.target_size}: a pool with status {pool.status} is not scaled"
             decision = dataclasses.replace(
                 decision, size=pool.target_size, reason=why, cause=str(pool.status)
             )
-        outlook = Outlook(pool, measured, decision, policy.warm_up_s, policies.assumed(measured))
-        return outlook, seen, measured
+        return Outlook(measured, decision, policy.warm_up_s, policies.assumed(measured)), seen
 
     def _measured(
         self, connection: database.Connection, pool: Pool, stored: Autoscale, now: int

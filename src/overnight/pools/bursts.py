@@ -12,8 +12,6 @@ from scipy import fft, special
 
 from overnight import errors
 
-__all__ = ["SINGLE", "Burst", "ahead", "arrivals"]
-
 Numbers = npt.NDArray[np.float64]
 LARGEST = 1000.0
 WIDEST = 26_000.0  # variance for each claim beyond the first; of the largest burst, 5 times spread: 25,025

@@ -23,7 +23,7 @@ from overnight.model.pool import (
     new_id,
 )
 from overnight.model.times import SECOND_US
-from overnight.pools import database, decisions, pool_errors, queue_place
+from overnight.pools import database, decisions, pool_errors, queue_place, requests
 from overnight.pools.sql import (
     claim_rows,
     event_rows,
@@ -38,23 +38,20 @@ if TYPE_CHECKING:
 
     from overnight.pools import context
 
-__all__ = ["ClaimBroker"]
-
 POLL_SECONDS = 0.25  # how often a waiting caller polls, should a notification be lost
 Grants = tuple[Grant, ...]
 
 
 class ClaimBroker:
-    """Acquires members for one control plane."""
-
     def __init__(self, control: context.Context, replenish: Callable[[str], object]) -> None:
         """`replenish` launches what a pool wants at once: a cold claim does not wait for the reaper."""
         self._control = control
         self._database = control.database
         self._replenish = replenish
 
-    def acquire(self, name: str, request: Request) -> Grants:
+    def acquire(self, name: str, /, **given: object) -> Grants:
         """Claim ready members, all or none; raises the reason when there are not enough."""
+        request = requests.build(given)
         began = self._control.clock()
         if grants := self._try_fast(name, request):
             return grants
@@ -87,19 +84,20 @@ class ClaimBroker:
         try:
             with self._database.write("acquire") as connection:
                 pool, now = pool_rows.find(connection, name), self._control.clock()
-                _check_request(pool, request)
+                requests.check(pool, request)
                 if repeated := self._find_repeated(connection, pool, request):
                     return repeated
-                _require_active(pool)
-                if self._count_ahead(connection, pool, request.priority, None, now):
+                if pool.status is not PoolStatus.ACTIVE:
+                    raise pool_errors.PoolNotActiveError(pool.name, pool.status)
+                if _count_ahead(connection, pool, request, None, now):
                     raise _LockNeededError
-                members = self._pick(connection, pool, request.count, now, wait=False)
+                members = _list_claimable(connection, pool, request.count, now, lock=True)
                 if len(members) < request.count:
                     raise _LockNeededError
-                grants = self._grant(connection, pool, members, request, now, waited_us=0)
+                grants = self._grant(connection, pool, members, request, now)
         except _LockNeededError:
             # Another claim had locked what we saw, or somebody waits: repeat under the pool's lock.
-            return self._try_locked(name, request, waiter=None, waited_since=None)
+            return self._try_locked(name, request)
         except database.IntegrityError:
             # The same request was made at the same moment, and has the answer.
             with self._database.read() as connection:
@@ -111,40 +109,35 @@ class ClaimBroker:
         return grants
 
     def _try_locked(
-        self, name: str, request: Request, *, waiter: str | None, waited_since: int | None
+        self, name: str, request: Request, waiter: Waiter | None = None
     ) -> Grants | pool_errors.PoolError:
         """Try under the pool's lock, leaving callers ahead what is theirs."""
         with self._database.write("acquire in turn") as connection:
             pool, now = pool_rows.lock(connection, name), self._control.clock()
             if repeated := self._find_repeated(connection, pool, request):
-                self._leave(connection, waiter)
+                if waiter is not None:
+                    waiter_rows.delete(connection, waiter.id)
                 return repeated
             # The pool may have changed meanwhile: a request larger than the pool would block the queue.
-            _check_request(pool, request)
+            requests.check(pool, request)
             if pool.status is not PoolStatus.ACTIVE:
                 return pool_errors.PoolNotActiveError(pool.name, pool.status)
-            ahead = self._count_ahead(connection, pool, request.priority, waiter, now)
-            members = self._pick(connection, pool, ahead + request.count, now, wait=True)
-            if len(members) < ahead + request.count:
-                error = self._explain_none(connection, pool, request, now, ahead)
+            ahead = _count_ahead(connection, pool, request, waiter, now)
+            wanted = ahead + request.count
+            members = _list_claimable(connection, pool, wanted, now, lock=True, wait=True)
+            if len(members) < wanted:
+                error = _explain_none(connection, pool, request, now, ahead)
                 if waiter is None and not (request.cold or request.wait_seconds > 0):
                     _add_missed(connection, pool, request, now, error.kind.replace("-", "_"))
                 return error
-            waited_us = 0 if waited_since is None else now - waited_since
+            waited_us = 0 if waiter is None else now - waiter.queued_us
             grants = self._grant(
                 connection, pool, members[: request.count], request, now, waited_us=waited_us
             )
-            self._leave(connection, waiter)
+            if waiter is not None:
+                waiter_rows.delete(connection, waiter.id)
         self._control.notifier.notify()
         return grants
-
-    def _pick(
-        self, connection: database.Connection, pool: Pool, count: int, now: int, *, wait: bool
-    ) -> list[Member]:
-        since = now - pool.settings.heartbeat_stale_after_seconds * SECOND_US
-        return member_rows.list_claimable(
-            connection, pool.id, heard_since_us=since, count=count, lock=True, wait=wait
-        )
 
     def _grant(
         self,
@@ -154,7 +147,7 @@ class ClaimBroker:
         request: Request,
         now: int,
         *,
-        waited_us: int,
+        waited_us: int = 0,
     ) -> Grants:
         """Mark the members as claimed and write the claims, in the same transaction."""
         batch = new_id("b") if len(members) > 1 else ""
@@ -209,69 +202,20 @@ class ClaimBroker:
                 raise pool_errors.ClaimEndedError(claim.id, claim.release_reason)
         return tuple(Grant(member_rows.find(connection, c.member_id), c) for c in claims)
 
-    def _count_ahead(
-        self,
-        connection: database.Connection,
-        pool: Pool,
-        priority: int,
-        own: str | None,
-        now: int,
-    ) -> int:
-        """Count the members that callers ahead of us in the queue ask for."""
-        since = now - pool.settings.waiter_stale_seconds * SECOND_US
-        wanted = 0
-        for waiter in waiter_rows.list_queue(connection, pool.id, since):
-            if waiter.id == own or waiter.priority < priority:
-                break
-            wanted += waiter.wanted
-        return wanted
-
-    def _explain_none(
-        self,
-        connection: database.Connection,
-        pool: Pool,
-        request: Request,
-        now: int,
-        ahead: int,
-    ) -> pool_errors.PoolError:
-        view = pool_rows.view(connection, pool, now)
-        counts = decisions.counts(view)
-        ready = [m for m in view.members if m.state is MemberState.READY and m.serves]
-        limit = pool.settings.heartbeat_stale_after_seconds * SECOND_US
-        ages = {m.id: now - max(m.beat_us or 0, m.ready_us or 0) for m in ready}
-        silent = tuple((name, age / SECOND_US) for name, age in ages.items() if age >= limit)
-        if ready and len(silent) == len(ready):
-            return pool_errors.NoLiveReadyMembersError(pool.name, silent)
-        why = ""
-        if ready and ahead:
-            why = f"callers already in the queue asked for {ahead}"
-        elif pool.breaker_opened_us is not None:
-            why = f"the circuit breaker is open: {pool.last_failure}"
-        elif counts.members >= pool.max_size and not counts.warming:
-            why = f"the pool is at its maximum of {counts.members} members, {counts.claimed} of them claimed"
-        return pool_errors.NoReadyMembersError(
-            pool.name, target=pool.target_size, ready=counts.ready, warming=counts.warming,
-            wanted=request.count, why=why,
-        )  # fmt: skip
-
     # in the queue
 
     def _wait_in_queue(self, name: str, request: Request, began: int) -> Grants:
         waiter, pool = self._enter_queue(name, request, began)
-        limit = request.wait_seconds
-        if request.cold and limit <= 0:
-            limit = float(pool.settings.warming_timeout_seconds)
-        deadline = time.monotonic() + limit
         try:
             with self._control.notifier.listen() as listener:
                 self._control.notifier.notify()
-                return self._wait(pool, request, waiter, began, deadline, listener.wait)
+                return self._wait(pool, request, waiter, listener.wait)
         except pool_errors.PoolNotFoundError:  # deleted meanwhile; report the name, not the id
             raise pool_errors.PoolNotFoundError(pool.name) from None
         finally:
-            self._leave_unserved(pool, request, waiter)
+            self._leave_unserved(pool, request, waiter.id)
 
-    def _enter_queue(self, name: str, request: Request, began: int) -> tuple[str, Pool]:
+    def _enter_queue(self, name: str, request: Request, began: int) -> tuple[Waiter, Pool]:
         waiter_id = new_id("w")
         with self._database.write("queue up") as connection:
             pool, now = pool_rows.find(connection, name), self._control.clock()
@@ -285,21 +229,19 @@ class ClaimBroker:
                 reason="cold" if request.cold else "wait",
                 detail=f"{waiter_id} {request.acquired_by}",
             )  # fmt: skip
-        return waiter_id, pool
+        return waiter, pool
 
     def _wait(
-        self,
-        pool: Pool,
-        request: Request,
-        waiter: str,
-        began: int,
-        deadline: float,
-        pause: Callable[[float], bool],
+        self, pool: Pool, request: Request, waiter: Waiter, pause: Callable[[float], bool]
     ) -> Grants:
-        place = queue_place.QueuePlace(self._control, waiter, pool.settings.waiter_stale_seconds)
+        limit = request.wait_seconds
+        if request.cold and limit <= 0:
+            limit = float(pool.settings.warming_timeout_seconds)
+        deadline = time.monotonic() + limit
+        place = queue_place.QueuePlace(self._control, waiter.id, pool.settings.waiter_stale_seconds)
         over = False
         while True:
-            result = self._try_locked(pool.id, request, waiter=waiter, waited_since=began)
+            result = self._try_locked(pool.id, request, waiter)
             if isinstance(result, tuple):
                 return result
             if over or isinstance(result, pool_errors.PoolNotActiveError):
@@ -311,18 +253,13 @@ class ClaimBroker:
                 pause(0 if over else min(left, POLL_SECONDS, place.every))
                 place.keep()
 
-    def _is_our_turn(self, pool_id: str, request: Request, waiter: str) -> bool:
+    def _is_our_turn(self, pool_id: str, request: Request, waiter: Waiter) -> bool:
         with self._database.read() as connection:
             pool, now = pool_rows.find(connection, pool_id), self._control.clock()
             if pool.status is not PoolStatus.ACTIVE or request.count > pool.max_size:
                 return True  # to be refused
-            ahead = self._count_ahead(connection, pool, request.priority, waiter, now)
-            since = now - pool.settings.heartbeat_stale_after_seconds * SECOND_US
-            wanted = ahead + request.count
-            members = member_rows.list_claimable(
-                connection, pool.id, heard_since_us=since, count=wanted
-            )
-            return len(members) == wanted
+            wanted = _count_ahead(connection, pool, request, waiter, now) + request.count
+            return len(_list_claimable(connection, pool, wanted, now)) == wanted
 
     def _is_hopeless(self, pool_id: str, request: Request, place: queue_place.QueuePlace) -> bool:
         """Launch for a cold claim; True when no member is coming and no wait was requested."""
@@ -332,10 +269,6 @@ class ClaimBroker:
             pool = pool_rows.find(connection, pool_id)
             view = pool_rows.view(connection, pool, self._control.clock())
         return request.wait_seconds <= 0 and not any(member.serves for member in view.members)
-
-    def _leave(self, connection: database.Connection, waiter: str | None) -> None:
-        if waiter is not None:
-            waiter_rows.delete(connection, waiter)
 
     def _leave_unserved(self, pool: Pool, request: Request, waiter: str) -> None:
         """Leave the queue, unless a grant has removed us from it."""
@@ -350,6 +283,58 @@ class ClaimBroker:
                     connection, "waiter_left", now, pool=pool, reason="gave_up", detail=waiter
                 )
                 _add_missed(connection, pool, request, now, "gave_up")
+
+
+def _list_claimable(
+    connection: database.Connection,
+    pool: Pool,
+    count: int,
+    now: int,
+    *,
+    lock: bool = False,
+    wait: bool = False,
+) -> list[Member]:
+    since = now - pool.settings.heartbeat_stale_after_seconds * SECOND_US
+    return member_rows.list_claimable(
+        connection, pool.id, heard_since_us=since, count=count, lock=lock, wait=wait
+    )
+
+
+def _count_ahead(
+    connection: database.Connection, pool: Pool, request: Request, own: Waiter | None, now: int
+) -> int:
+    """Count the members that callers ahead of us in the queue ask for."""
+    since = now - pool.settings.waiter_stale_seconds * SECOND_US
+    wanted = 0
+    for waiter in waiter_rows.list_queue(connection, pool.id, since):
+        if (own and waiter.id == own.id) or waiter.priority < request.priority:
+            break
+        wanted += waiter.wanted
+    return wanted
+
+
+def _explain_none(
+    connection: database.Connection, pool: Pool, request: Request, now: int, ahead: int
+) -> pool_errors.PoolError:
+    view = pool_rows.view(connection, pool, now)
+    counts = decisions.counts(view)
+    ready = [m for m in view.members if m.state is MemberState.READY and m.serves]
+    limit = pool.settings.heartbeat_stale_after_seconds * SECOND_US
+    ages = ((member.id, now - member.heard_us) for member in ready)
+    silent = tuple((name, age / SECOND_US) for name, age in ages if age >= limit)
+    if ready and len(silent) == len(ready):
+        return pool_errors.NoLiveReadyMembersError(pool.name, silent)
+    why = ""
+    if ready and ahead:
+        why = f"callers already in the queue asked for {ahead}"
+    elif pool.breaker_opened_us is not None:
+        why = f"the circuit breaker is open: {pool.last_failure}"
+    elif counts.members >= pool.max_size and not counts.warming:
+        why = f"the pool is at its maximum of {counts.members} members, {counts.claimed} of them claimed"
+    return pool_errors.NoReadyMembersError(
+        pool.name, target=pool.target_size, ready=counts.ready, warming=counts.warming,
+        wanted=request.count, why=why,
+    )  # fmt: skip
 
 
 def _add_missed(
@@ -372,18 +357,3 @@ def _has_lease_of(claim: Claim, request: Request) -> bool:
 
 class _LockNeededError(Exception):
     """Nothing was changed; repeat under the pool's lock."""
-
-
-def _check_request(pool: Pool, request: Request) -> None:
-    if not 1 <= request.count <= pool.max_size:
-        raise pool_errors.BadKnobError(
-            "count", request.count, f"from 1 to max_size {pool.max_size}"
-        )
-    lease, most = request.lease_seconds, pool.settings.lease_max_seconds
-    if lease is not None and not 1 <= lease <= most:
-        raise pool_errors.BadKnobError("lease_seconds", lease, f"from 1 to {most}")
-
-
-def _require_active(pool: Pool) -> None:
-    if pool.status is not PoolStatus.ACTIVE:
-        raise pool_errors.PoolNotActiveError(pool.name, pool.status)

@@ -14,8 +14,6 @@ from overnight.pools.sql import shared_values
 if TYPE_CHECKING:
     from overnight import pools
 
-__all__ = ["Context", "make", "now_us"]
-
 
 def now_us() -> int:
     """Return µs since 1970: rows are shared between processes, so this is the wall clock."""
@@ -46,7 +44,6 @@ def make(
     *,
     clock: Callable[[], int] = now_us,
 ) -> Context:
-    """Open a control plane on a database."""
     with where.read() as connection:
         owner = shared_values.get(connection, "owner")
     if not owner:

@@ -25,8 +25,6 @@ from sqlalchemy import event as hooks
 from overnight.pools import migrations, pool_errors, write_queue
 from overnight.pools.sql import fast_claim
 
-__all__ = ["Connection", "Database", "IntegrityError", "Steps", "default_url"]
-
 BUSY_SECONDS = fast_claim.BUSY_SECONDS
 TURNS_WRITTEN_AHEAD = 512
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
@@ -337,21 +335,12 @@ def _write_ahead(path: pathlib.Path) -> None:
 
 
 def _parsed(url: str) -> sa.URL:
-    try:
+    with contextlib.suppress(sqlalchemy.exc.ArgumentError):
         parsed = sa.make_url(url)
-    except sqlalchemy.exc.ArgumentError as error:
-        raise _not_a_database(url) from error
-    backend = parsed.get_backend_name()
-    if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
-        return parsed
-    if backend in ("postgresql", "postgres"):
-        return parsed.set(drivername="postgresql+psycopg")
-    raise _not_a_database(url)
-
-
-def _not_a_database(url: str) -> pool_errors.BadKnobError:
-    return pool_errors.BadKnobError(
-        "database",
-        url.partition("@")[2] or url,
-        "sqlite:////path/file.db or postgresql://host/name",
-    )
+        backend = parsed.get_backend_name()
+        if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
+            return parsed
+        if backend in ("postgresql", "postgres"):
+            return parsed.set(drivername="postgresql+psycopg")
+    wanted = "sqlite:////path/file.db or postgresql://host/name"
+    raise pool_errors.BadKnobError("database", url.partition("@")[2] or url, wanted)

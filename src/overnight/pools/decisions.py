@@ -7,32 +7,12 @@ pool's lock, so that two control planes cannot launch too many.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
 
 from overnight.model.pool import CAPACITY, Claim, Counts, Member, MemberState, Pool
 from overnight.model.times import SECOND_US
-
-__all__ = [
-    "Abandon",
-    "CloseBreaker",
-    "EndClaim",
-    "Fail",
-    "FlagClaim",
-    "Instruction",
-    "Launch",
-    "OpenBreaker",
-    "Retire",
-    "Terminate",
-    "View",
-    "after_failure",
-    "after_success",
-    "counts",
-    "endings",
-    "recycle",
-    "replenish",
-    "retry_after",
-]
 
 State = MemberState
 
@@ -50,7 +30,7 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """Launch `count` members; `trial`: the breaker is open, and one launch tests whether it can close."""
+    """`trial`: the breaker is open, and one launch tests whether it can close."""
 
     count: int
     trial: bool = False
@@ -75,8 +55,6 @@ class Fail:
 
 @dataclasses.dataclass(frozen=True)
 class Terminate:
-    """Terminate the machine now."""
-
     member_id: str
 
 
@@ -104,87 +82,64 @@ class EndClaim:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
-class OpenBreaker:
-    """Stop launching after too many failures in a row."""
-
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class CloseBreaker:
-    """Resume launching: a member came up."""
-
-
-Instruction = Launch | Retire | Fail | Terminate | Abandon | FlagClaim | EndClaim
+Instruction = Retire | Fail | Terminate | Abandon | FlagClaim | EndClaim
 
 
 def counts(view: View) -> Counts:
     """Count the members by state; one that is held back is not capacity."""
-    number = dict.fromkeys(State, 0)
-    cordoned = 0
-    serving = 0
-    for member in view.members:
-        if member.state not in CAPACITY or member.serves:
-            number[member.state] += 1
-        cordoned += member.cordoned
-        serving += member.serves
+    number = collections.Counter(
+        str(member.state)
+        for member in view.members
+        if member.state not in CAPACITY or member.serves
+    )
     return Counts(
-        ready=number[State.READY],
-        warming=number[State.WARMING],
-        claimed=number[State.CLAIMED],
-        draining=number[State.DRAINING],
-        errored=number[State.ERRORED],
-        held_back=len(view.members) - sum(number.values()),
-        cordoned=cordoned,
+        **number,
+        held_back=len(view.members) - number.total(),
+        cordoned=sum(member.cordoned for member in view.members),
         waiting=view.waiting,
-        deficit=max(0, view.pool.target_size - serving),
+        deficit=max(0, view.pool.target_size - sum(member.serves for member in view.members)),
     )
 
 
 def retry_after(pool: Pool, attempts: int) -> int:
     """Return the seconds until the next attempt to terminate: doubled each time, with a cap."""
     settings = pool.settings
-    return _doubled(
-        settings.terminate_backoff_seconds, attempts, max(1, settings.terminate_backoff_max_seconds)
-    )
+    limit = max(1, settings.terminate_backoff_max_seconds)
+    return _doubled(settings.terminate_backoff_seconds, attempts, limit)
 
 
-def _doubled(first: int, times: int, most: int) -> int:
-    return int(min(most, first * 2 ** min(max(0, times - 1), 40)))
+def _doubled(first: int, times: int, limit: int) -> int:
+    return int(min(limit, first * 2 ** min(max(0, times - 1), 40)))
 
 
-def _is_ahead(until_us: int, now_us: int, most_seconds: int) -> bool:
+def _is_ahead(until_us: int, now_us: int, max_seconds: int) -> bool:
     """Whether `until_us` is still ahead. Further ahead than any wait means that the clock was set back;
     twice the wait, because the clocks of two control planes differ a little.
     """
-    return now_us < until_us <= now_us + 2 * most_seconds * SECOND_US
+    return now_us < until_us <= now_us + 2 * max_seconds * SECOND_US
 
 
-def after_failure(pool: Pool, reason: str, now_us: int) -> tuple[Pool, OpenBreaker | None]:
+def after_failure(pool: Pool, reason: str, now_us: int) -> Pool:
     """Return the pool after another failed launch: backed off, breaker open after enough of them."""
     failures = pool.failures + 1
     settings = pool.settings
     wait = _doubled(settings.launch_backoff_seconds, failures, settings.launch_backoff_max_seconds)
-    opens = failures >= settings.breaker_failures
-    changed = dataclasses.replace(
+    return dataclasses.replace(
         pool,
         failures=failures,
         last_failure=reason,
         launch_not_before_us=now_us + wait * SECOND_US,
-        breaker_opened_us=now_us if opens else pool.breaker_opened_us,
+        breaker_opened_us=now_us
+        if failures >= settings.breaker_failures
+        else pool.breaker_opened_us,
     )
-    # Reported once: a failed trial keeps it open and is only another failure.
-    return changed, OpenBreaker(reason) if opens and pool.breaker_opened_us is None else None
 
 
-def after_success(pool: Pool) -> tuple[Pool, CloseBreaker | None]:
+def after_success(pool: Pool) -> Pool:
     """Return the pool after a member came up: the failures are reset."""
-    closed = None if pool.breaker_opened_us is None else CloseBreaker()
-    changed = dataclasses.replace(
+    return dataclasses.replace(
         pool, failures=0, last_failure="", launch_not_before_us=0, breaker_opened_us=None
     )
-    return changed, closed
 
 
 def replenish(view: View) -> Launch | None:
@@ -195,8 +150,8 @@ def replenish(view: View) -> Launch | None:
     room = pool.max_size - len(view.members)
     usable = sum(m.serves and m.generation >= pool.generation for m in view.members)
     wanted = min(room, pool.target_size + view.waiting - usable)
-    most = pool.settings.launch_backoff_max_seconds
-    if wanted <= 0 or _is_ahead(pool.launch_not_before_us, view.now_us, most):
+    limit = pool.settings.launch_backoff_max_seconds
+    if wanted <= 0 or _is_ahead(pool.launch_not_before_us, view.now_us, limit):
         return None
     if pool.breaker_opened_us is None:
         # After a failure one at a time until one comes up, to spare the provider.
@@ -220,9 +175,7 @@ def recycle(view: View) -> tuple[Instruction, ...]:
     instructions: list[Instruction] = [*_claims(view)]
     ended = {i.member_id for i in instructions if isinstance(i, EndClaim)}
     left: list[Member] = []
-    for member in view.members:
-        if member.id in ended:
-            continue
+    for member in (m for m in view.members if m.id not in ended):
         if instruction := _stale(view, member):
             instructions.append(instruction)
         else:
@@ -251,34 +204,29 @@ def _stale(view: View, member: Member) -> Instruction | None:
     """Return what to do with an unclaimed member that is stale; None if it is not."""
     pool, now = view.pool, view.now_us
     settings = pool.settings
-    if member.state is State.WARMING:
-        if pool.winds_down:
-            return Retire(member.id, "pool_draining")
-        if member.cordoned:
-            return None
-        launch_limit = (settings.provider_timeout_seconds + 30) * SECOND_US
-        if member.machine_id is None and now - member.warming_started_us >= launch_limit:
-            # Its launcher was killed, or the provider never answered.
-            return Fail(member.id, "launch_lost", counts=False)
-        if now - member.warming_started_us >= settings.warming_timeout_seconds * SECOND_US:
-            reason = "never_enrolled" if member.beat_us is None else "warming_timeout"
-            return Fail(member.id, reason)
-        if member.generation < pool.generation and pool.refills:
-            return Retire(member.id, "template_changed")
+    if member.state not in CAPACITY:
+        return None
+    if pool.winds_down:
+        return Retire(member.id, "pool_draining")
+    if member.cordoned:
+        return None
     if member.state is State.READY:
-        if pool.winds_down:
-            return Retire(member.id, "pool_draining")
-        if member.cordoned:
-            return None
-        heard = max(member.beat_us or 0, member.ready_us or 0)
-        if now - heard >= settings.heartbeat_stale_after_seconds * SECOND_US:
-            return Retire(member.id, "heartbeat_stale")
+        silent = now - member.heard_us >= settings.heartbeat_stale_after_seconds * SECOND_US
+        return Retire(member.id, "heartbeat_stale") if silent else None
+    age = now - member.warming_started_us
+    if member.machine_id is None and age >= (settings.provider_timeout_seconds + 30) * SECOND_US:
+        # Its launcher was killed, or the provider never answered.
+        return Fail(member.id, "launch_lost", counts=False)
+    if age >= settings.warming_timeout_seconds * SECOND_US:
+        return Fail(member.id, "never_enrolled" if member.beat_us is None else "warming_timeout")
+    if member.generation < pool.generation and pool.refills:
+        return Retire(member.id, "template_changed")
     return None
 
 
 def _surplus(view: View, members: Sequence[Member]) -> Iterable[Retire]:
     """Retire members beyond the target, longest idle first; then old ones that can be spared."""
-    pool, now = view.pool, view.now_us
+    pool = view.pool
     if pool.winds_down:
         return
     ready = sorted(
@@ -290,16 +238,14 @@ def _surplus(view: View, members: Sequence[Member]) -> Iterable[Retire]:
     )
     fresh = [m for m in (*ready, *warming) if m.generation >= pool.generation]
     # Members of an old template are not surplus: they serve until the new ones are ready.
-    excess = max(0, len(fresh) - pool.target_size - view.waiting)
-    retired = set()
-    for member in [m for m in (*ready, *warming) if m in fresh][:excess]:
-        retired.add(member.id)
-        yield Retire(member.id, "pool_shrunk")
-    ready = [m for m in ready if m.id not in retired]
-    yield from _aged(view, ready, len(members) - len(retired), now)
+    surplus = fresh[: max(0, len(fresh) - pool.target_size - view.waiting)]
+    yield from (Retire(member.id, "pool_shrunk") for member in surplus)
+    retired = {member.id for member in surplus}
+    ready = [member for member in ready if member.id not in retired]
+    yield from _aged(view, ready, len(members) - len(surplus))
 
 
-def _aged(view: View, ready: list[Member], live: int, now: int) -> Iterable[Retire]:
+def _aged(view: View, ready: list[Member], live: int) -> Iterable[Retire]:
     """Retire members that are too old or of an old template; never below `min_size`, unless max is reached."""
     pool = view.pool
     left = len(ready)
@@ -312,7 +258,7 @@ def _aged(view: View, ready: list[Member], live: int, now: int) -> Iterable[Reti
     )
     for member in ready:
         outdated = member.generation < pool.generation and pool.refills
-        old = now - (member.ready_us or 0) >= pool.settings.ready_ttl_seconds * SECOND_US
+        old = view.now_us - (member.ready_us or 0) >= pool.settings.ready_ttl_seconds * SECOND_US
         # For each new member that is ready one of the old template goes.
         spared = left > pool.target_size if outdated else left > pool.min_size or not pool.refills
         if (outdated or old) and (spared or stuck):
@@ -333,8 +279,8 @@ def endings(view: View) -> Iterable[Terminate | Abandon]:
             continue
         if member.cordoned and not view.pool.winds_down:
             continue  # under inspection, although its claim has ended
-        most = max(1, view.pool.settings.terminate_backoff_max_seconds)
-        if _is_ahead(member.next_attempt_us, view.now_us, most):
+        limit = max(1, view.pool.settings.terminate_backoff_max_seconds)
+        if _is_ahead(member.next_attempt_us, view.now_us, limit):
             continue
         if member.attempts >= view.pool.settings.terminate_attempts:
             yield Abandon(member.id)

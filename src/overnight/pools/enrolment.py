@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.model.pool import Member, MemberState, Pool
 from overnight.pools import decisions, maintenance, pool_errors
-from overnight.pools.sql import (
-    enrolment_rows,
-    event_rows,
-    member_rows,
-    pool_rows,
-)
+from overnight.pools.sql import enrolment_rows, event_rows, member_rows, pool_rows
 
 if TYPE_CHECKING:
     from overnight.pools import context, database
-
-__all__ = ["Enrolment"]
 
 SECRET = re.compile(r"[0-9a-f]{64}")  # 32 bytes
 REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -29,24 +22,20 @@ State = MemberState
 
 
 class Enrolment:
-    """The requests of a member's agent."""
-
     def __init__(self, control: context.Context) -> None:
         self._control = control
         self._database = control.database
 
     def enrol(self, token: str, credential: str) -> str:
         """Exchange a bootstrap token for a credential, once; return the member's id."""
+        refuse = pool_errors.EnrolmentRefusedError
         if not SECRET.fullmatch(token) or not SECRET.fullmatch(credential):
-            raise pool_errors.EnrolmentRefusedError(
-                "bootstrap_token_unknown", "the bootstrap token is malformed"
-            )
+            raise refuse("bootstrap_token_unknown", "the bootstrap token is malformed")
         now = self._control.clock()
-        refused = None
         with self._database.write("enrol") as connection:
             enrolment = enrolment_rows.find_by_token(connection, token)
             if enrolment is None:
-                raise pool_errors.EnrolmentRefusedError(
+                raise refuse(
                     "bootstrap_token_unknown",
                     "the bootstrap token was never issued, or its member is forgotten",
                 )
@@ -55,46 +44,27 @@ class Enrolment:
             if enrolment.credential_hash == enrolment_rows.hash_secret(credential):
                 return member.id  # its first answer was lost
             if enrolment.used_us is not None:
-                raise pool_errors.EnrolmentRefusedError(
+                raise refuse(
                     "bootstrap_token_used",
                     f"the bootstrap token of {member.id} has already been used",
                 )
             if member.state is not State.WARMING or member.gone_us is not None:
-                raise pool_errors.EnrolmentRefusedError(
-                    "member_not_warming", f"{member.id} is no longer warming"
-                )
-            if now >= enrolment.expires_us:
-                refused = self._expired(connection, pool, member, now)
+                raise refuse("member_not_warming", f"{member.id} is no longer warming")
+            expired = now >= enrolment.expires_us
+            if expired:
+                reason = "bootstrap_token_expired"
+                self._fail(connection, pool, member.id, reason, now, detail="enrolled too late")
+            elif enrolment_rows.use_token(connection, member.id, credential, now):
+                member_rows.set_beat(connection, member.id, "enrolled", now)
+                event_rows.add(connection, "member_enrolled", now, pool=pool, member_id=member.id)
             else:
-                self._use(connection, pool, member, credential, now)
-        if refused is not None:
-            raise refused
+                raise refuse(
+                    "bootstrap_token_used",
+                    f"the bootstrap token of {member.id} was used at the same moment",
+                )
+        if expired:  # raised only now, so that the failure is committed
+            raise refuse(reason, f"the bootstrap token of {member.id} has expired")
         return member.id
-
-    def _use(
-        self,
-        connection: database.Connection,
-        pool: Pool,
-        member: Member,
-        credential: str,
-        now: int,
-    ) -> None:
-        if not enrolment_rows.use_token(connection, member.id, credential, now):
-            raise pool_errors.EnrolmentRefusedError(
-                "bootstrap_token_used",
-                f"the bootstrap token of {member.id} was used at the same moment",
-            )
-        member_rows.set_beat(connection, member.id, "enrolled", now)
-        event_rows.add(connection, "member_enrolled", now, pool=pool, member_id=member.id)
-
-    def _expired(
-        self, connection: database.Connection, pool: Pool, member: Member, now: int
-    ) -> pool_errors.EnrolmentRefusedError:
-        reason = "bootstrap_token_expired"
-        self._fail(connection, pool, member.id, reason, "enrolled too late", now)
-        return pool_errors.EnrolmentRefusedError(
-            reason, f"the bootstrap token of {member.id} has expired"
-        )
 
     def beat(self, credential: str) -> dict[str, Any]:
         """Record a heartbeat; the answer has the member's state, so that the agent can exit with it."""
@@ -103,7 +73,7 @@ class Enrolment:
         if member.gone_us is None:
             with self._database.write("beat") as connection:
                 member_rows.set_beat(connection, member.id, member.state, now)
-        return {"member_id": member.id, "state": member.state, "gone": member.gone_us is not None}
+        return _answer(member)
 
     def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
         """Record a phase: `ready`, `failed` with a one-word reason, or any step before."""
@@ -121,14 +91,9 @@ class Enrolment:
             if phase == "ready":
                 self._ready(connection, pool, member, now)
             elif phase == "failed" and member.state is State.WARMING:
-                self._fail(connection, pool, member.id, reason or "bootstrap_failed", "", now)
+                self._fail(connection, pool, member.id, reason or "bootstrap_failed", now)
         self._control.notifier.notify()
-        return self.standing(credential)
-
-    def standing(self, credential: str) -> dict[str, Any]:
-        """Return the state of the member that has this credential."""
-        member = self._by_credential(credential)
-        return {"member_id": member.id, "state": member.state, "gone": member.gone_us is not None}
+        return _answer(self._by_credential(credential))
 
     def _ready(self, connection: database.Connection, pool: Pool, member: Member, now: int) -> None:
         if member.state is not State.WARMING or member.gone_us is not None:
@@ -145,9 +110,8 @@ class Enrolment:
             to=State.READY, before=(State.WARMING,), reason="phase_ready", now_us=now,
         )  # fmt: skip
         if pool.failures or pool.breaker_opened_us is not None:
-            changed, closed = decisions.after_success(pool)
-            pool_rows.save(connection, changed)
-            if closed:
+            pool_rows.save(connection, decisions.after_success(pool))
+            if pool.breaker_opened_us is not None:
                 event_rows.add(
                     connection, "breaker_closed", now, pool=pool, member_id=member.id,
                     reason="member_ready",
@@ -159,14 +123,14 @@ class Enrolment:
         pool: Pool,
         member_id: str,
         reason: str,
-        detail: str,
         now: int,
+        *,
+        detail: str = "",
     ) -> None:
-        moved = member_rows.move(
+        if member_rows.move(
             connection, pool, member_id, to=State.ERRORED, before=(State.WARMING,),
             reason=reason, now_us=now, detail=detail,
-        )  # fmt: skip
-        if moved:
+        ):  # fmt: skip
             maintenance.count_failure(connection, pool, reason, now)
 
     def _by_credential(self, credential: str) -> Member:
@@ -177,3 +141,7 @@ class Enrolment:
                     "credential_unknown", "no member has that credential"
                 )
             return member_rows.find(connection, member_id)
+
+
+def _answer(member: Member) -> dict[str, Any]:
+    return {"member_id": member.id, "state": member.state, "gone": member.gone_us is not None}

@@ -11,11 +11,9 @@ import numpy.typing as npt
 from scipy import special
 
 from overnight import errors
-from overnight.pools import bursts, sizing
+from overnight.pools import bursts
 
-__all__ = ["History", "Measurement", "Spread", "burst", "demand", "measure", "rate_between"]
-
-FEWEST_BINS = 20
+MIN_BINS = 20
 CHANCE = 0.05
 
 
@@ -54,7 +52,6 @@ class Measurement:
     high: float
     dispersion: float  # variance of the counts divided by their mean; 1 is a Poisson process
     bursty: bool  # significantly more than Poisson
-    bin_s: float
     warm_up: Spread | None  # None: no host became ready
     can_tell_bursts: bool  # False: the history is too short
 
@@ -83,7 +80,7 @@ def measure(history: History, *, interval_s: float = 60.0) -> Measurement:
     away = (warm_up.mean if warm_up else 0.0) + interval_s
     bins = math.floor(watched / away)
     dispersion, bursty = 1.0, False
-    can_tell_bursts = bins >= FEWEST_BINS
+    can_tell_bursts = bins >= MIN_BINS
     if can_tell_bursts and len(claims):
         edges = history.begin_s + away * np.arange(bins + 1)
         counts = np.histogram(claims, edges)[0]
@@ -95,7 +92,7 @@ def measure(history: History, *, interval_s: float = 60.0) -> Measurement:
     low, high = rate_between(len(claims), watched, dispersion if bursty else 1.0)
     return Measurement(
         len(claims), watched, 60 * len(claims) / watched, 60 * low, 60 * high,
-        dispersion, bursty, away, warm_up, can_tell_bursts,
+        dispersion, bursty, warm_up, can_tell_bursts,
     )  # fmt: skip
 
 
@@ -128,33 +125,3 @@ def _check(
 def burst(measured: Measurement) -> bursts.Burst:
     """Return how many claims arrive together: one, unless the history is significantly bursty."""
     return bursts.Burst.of_dispersion(measured.dispersion) if measured.bursty else bursts.SINGLE
-
-
-def demand(
-    measured: Measurement,
-    *,
-    interval_s: float = 60.0,
-    miss: float = 0.01,
-    callers: sizing.Callers = sizing.Callers.GIVE_UP,
-    cost_per_host_hour: float | None = None,
-) -> sizing.Demand:
-    """Return the demand to size for: measured rate, mean warm-up, and bursts where significant.
-
-    The mean is the right warm-up, not a high percentile: independent warm-ups average out, as a test
-    simulates. Where hosts are slow together, size for the slow day by hand.
-    """
-    if measured.warm_up is None:
-        raise errors.CannotError(
-            "the pool's warm-up time is not known",
-            why="none of its hosts has become ready within the retention time",
-            todo="use --warmup, or fill the pool once: overnight pool replenish NAME",
-        )
-    return sizing.Demand(
-        measured.claims_per_minute,
-        measured.warm_up.mean,
-        interval_s,
-        miss,
-        burst(measured),
-        callers,
-        cost_per_host_hour,
-    )

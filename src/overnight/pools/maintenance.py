@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import math
 import secrets
 from typing import TYPE_CHECKING
@@ -23,22 +24,22 @@ from overnight.pools.sql import (
     event_rows,
     member_rows,
     pool_rows,
+    shared_values,
     waiter_rows,
 )
 
 if TYPE_CHECKING:
     from overnight.pools import context, database, provider_client
 
-__all__ = ["Maintenance", "build_order", "count_failure"]
-
 State = MemberState
 
 
 def count_failure(connection: database.Connection, pool: Pool, reason: str, now_us: int) -> Pool:
     """Count a failed launch of a locked pool; adds the event when its breaker opens."""
-    changed, opened = decisions.after_failure(pool, reason, now_us)
+    changed = decisions.after_failure(pool, reason, now_us)
     pool_rows.save(connection, changed)
-    if opened:
+    # Reported once: a failed trial keeps it open and is only another failure.
+    if pool.breaker_opened_us is None and changed.breaker_opened_us is not None:
         detail = f"{changed.failures} failures in a row"
         event_rows.add(
             connection, "breaker_opened", now_us, pool=pool, reason=reason, detail=detail
@@ -66,7 +67,11 @@ class Maintenance:
                 changed += done
                 if done and isinstance(instruction, decisions.Fail) and instruction.counts:
                     pool = count_failure(connection, pool, instruction.reason, now)
-            self._prune(connection, pool, now)
+            # Of members only the records of those whose machines are certainly gone.
+            kept_since = now - pool.settings.record_retention_seconds * SECOND_US
+            event_rows.delete_old_records(connection, pool.id, kept_since)
+            unseen = now - pool.settings.waiter_stale_seconds * 10 * SECOND_US
+            waiter_rows.delete_unseen(connection, pool.id, unseen)
         if changed:
             self._control.notifier.notify()
         self.terminate_due(pool)
@@ -117,13 +122,6 @@ class Maintenance:
                 return True
         return False
 
-    def _prune(self, connection: database.Connection, pool: Pool, now: int) -> None:
-        """Delete old records; of members only those whose machines are certainly gone."""
-        before = now - pool.settings.record_retention_seconds * SECOND_US
-        event_rows.delete_old_records(connection, pool.id, before)
-        unseen = now - pool.settings.waiter_stale_seconds * 10 * SECOND_US
-        waiter_rows.delete_unseen(connection, pool.id, unseen)
-
     # terminate
 
     def terminate_due(self, pool: Pool) -> int:
@@ -131,11 +129,7 @@ class Maintenance:
         now = self._control.clock()
         with self._database.read() as connection:
             view = pool_rows.view(connection, pool, now)
-        due = {
-            instruction.member_id
-            for instruction in decisions.endings(view)
-            if isinstance(instruction, decisions.Terminate)
-        }
+        due = {i.member_id for i in decisions.endings(view) if isinstance(i, decisions.Terminate)}
         members = [member for member in view.members if member.id in due]
         if len(members) < 2 or pool.settings.launch_parallel == 1:
             return sum(self._terminate(pool, member) for member in members)
@@ -188,7 +182,7 @@ class Maintenance:
 
     # replenish
 
-    def replenish(self, name: str, *, endpoint: str) -> int:
+    def replenish(self, name: str) -> int:
         """Launch what is missing, slot by slot; return how many machines were launched.
 
         Members claimed meanwhile are left for the next call: otherwise a busy pool would never be done,
@@ -197,6 +191,7 @@ class Maintenance:
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)
             launch = decisions.replenish(pool_rows.view(connection, pool, self._control.clock()))
+            endpoint = shared_values.get(connection, "endpoint")
         if launch is None:
             return 0
         width = min(launch.count, pool.settings.launch_parallel)
@@ -206,12 +201,10 @@ class Maintenance:
         with concurrent.futures.ThreadPoolExecutor(width) as threads:
             return sum(threads.map(lambda _: self._fill(pool.id, endpoint, each), range(width)))
 
-    def _fill(self, pool_id: str, endpoint: str, most: int) -> int:
+    def _fill(self, pool_id: str, endpoint: str, count: int) -> int:
         """Fill slots until none is wanted or a launch fails."""
-        launched = 0
-        while launched < most and self._fill_slot(pool_id, endpoint):
-            launched += 1
-        return launched
+        results = (self._fill_slot(pool_id, endpoint) for _ in range(count))
+        return sum(itertools.takewhile(bool, results))
 
     def _fill_slot(self, pool_id: str, endpoint: str) -> bool:
         """Launch one member; False if none is wanted or the launch failed."""

@@ -21,22 +21,15 @@ from overnight import errors
 from overnight.model.openmetrics import CONTENT_TYPE
 from overnight.pools import pool_errors
 
-__all__ = ["Answer", "MemberApi", "Server", "answer"]
-
-MOST_BYTES = 65536
+MAX_BYTES = 65536
 
 
 class MemberApi(Protocol):
-    """The requests of a member's agent."""
+    """The requests of a member's agent; `enrolment.Enrolment` answers them."""
 
-    def enrol(self, token: str, credential: str) -> str:
-        """Exchange a bootstrap token for a credential; return the member's id."""
-
-    def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
-        """Record a phase of the agent."""
-
-    def beat(self, credential: str) -> dict[str, Any]:
-        """Record a heartbeat."""
+    def enrol(self, token: str, credential: str) -> str: ...
+    def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]: ...
+    def beat(self, credential: str) -> dict[str, Any]: ...
 
 
 Answer = tuple[int, dict[str, Any]]
@@ -48,23 +41,23 @@ STATUS: tuple[tuple[type[errors.OvernightError], int], ...] = (
 )
 
 
+# path: required parameters, allowed parameters
+PARAMETERS: dict[str, tuple[set[str], set[str]]] = {
+    "/v1/enrol": ({"token", "credential"}, {"token", "credential"}),
+    "/v1/phase": ({"phase"}, {"phase", "reason"}),
+    "/v1/beat": (set(), set()),
+}
+
+
 def answer(api: MemberApi, path: str, credential: str, body: object) -> Answer:
     """Answer one request: HTTP status and document."""
     if not isinstance(body, dict) or not all(isinstance(v, str) for v in body.values()):
-        return 400, {
-            "error": {"kind": "usage", "what": "the body must be a JSON object of strings"}
-        }
-    wanted = {
-        "/v1/enrol": ({"token", "credential"}, set()),
-        "/v1/phase": ({"phase"}, {"reason"}),
-        "/v1/beat": (set(), set()),
-    }.get(path)
-    if wanted is None:
-        return 404, {"error": {"kind": "usage", "what": f"unknown path {path}"}}
-    needed, allowed = wanted
-    if not needed <= set(body) <= needed | allowed:
-        listed = ", ".join(sorted(needed | allowed)) or "nothing"
-        return 400, {"error": {"kind": "usage", "what": f"{path} takes {listed}"}}
+        return _refuse(400, "the body must be a JSON object of strings")
+    if path not in PARAMETERS:
+        return _refuse(404, f"unknown path {path}")
+    needed, allowed = PARAMETERS[path]
+    if not needed <= set(body) <= allowed:
+        return _refuse(400, f"{path} takes {', '.join(sorted(allowed)) or 'nothing'}")
     try:
         if path == "/v1/enrol":
             return 200, {"member_id": api.enrol(**body)}
@@ -76,11 +69,13 @@ def answer(api: MemberApi, path: str, credential: str, body: object) -> Answer:
         return status, error.as_json()
 
 
+def _refuse(status: int, what: str) -> Answer:
+    return status, {"error": {"kind": "usage", "what": what}}
+
+
 class _Listener(http.server.ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = (
-        128  # members of a new pool enrol together; the default of 5 would make them retry
-    )
+    request_queue_size = 128  # members of a new pool enrol together; with 5 they would retry
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log errors, except for clients that disconnected."""
@@ -89,8 +84,6 @@ class _Listener(http.server.ThreadingHTTPServer):
 
 
 class Server:
-    """Serves one address until it is closed."""
-
     def __init__(
         self,
         api: MemberApi,
@@ -128,8 +121,8 @@ def _handler(
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "")
-            if not (length.isascii() and length.isdigit()) or int(length) > MOST_BYTES:
-                self._send(413, b'{"error": {"kind": "usage", "what": "too long"}}')
+            if not (length.isascii() and length.isdigit()) or int(length) > MAX_BYTES:
+                self._answer(_refuse(413, "too long"))
                 return
             try:
                 body = json.loads(self.rfile.read(int(length)) or b"{}")
@@ -137,25 +130,24 @@ def _handler(
                 body = None
             credential = self.headers.get("Authorization", "").removeprefix("Bearer ")
             try:
-                status, document = answer(api, self.path, credential, body)
+                reply = answer(api, self.path, credential, body)
             except Exception as error:  # a bug here must not look like the agent's error
-                status, document = 500, {"error": {"kind": "bug", "what": repr(error)}}
-            self._send(status, json.dumps(document).encode())
+                reply = 500, {"error": {"kind": "bug", "what": repr(error)}}
+            self._answer(reply)
 
         def do_GET(self) -> None:
             if self.path != "/metrics":
-                self._send(
-                    404, b'{"error": {"kind": "usage", "what": "only GET /metrics is served"}}'
-                )
+                self._answer(_refuse(404, "only GET /metrics is served"))
                 return
             try:
-                page = metrics().encode()
+                self._send(200, metrics().encode(), CONTENT_TYPE)
             except errors.OvernightError as error:
-                self._send(503, json.dumps(error.as_json()).encode())
-                return
-            self._send(200, page, CONTENT_TYPE)
+                self._answer((503, error.as_json()))
 
-        def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
+        def _answer(self, reply: Answer) -> None:
+            self._send(reply[0], json.dumps(reply[1]).encode(), "application/json")
+
+        def _send(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))

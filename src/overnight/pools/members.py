@@ -13,8 +13,6 @@ from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows
 if TYPE_CHECKING:
     from overnight.pools import context, database, maintenance
 
-__all__ = ["MemberActions"]
-
 State = MemberState
 
 
@@ -59,31 +57,13 @@ class MemberActions:
             _must_be_open(claim)
             claim_rows.end(connection, pool, claim, reason="returned", now_us=now)
             member = member_rows.find(connection, claim.member_id)
-            if self._reusable(pool, member, now):
-                member_rows.move(
-                    connection, pool, member.id, to=State.READY, before=(State.CLAIMED,),
-                    reason="returned", now_us=now, acquired_us=None,
-                )  # fmt: skip
-            else:
-                member_rows.move(
-                    connection, pool, member.id, to=State.DRAINING, before=(State.CLAIMED,),
-                    reason="returned", now_us=now,
-                )  # fmt: skip
-        self._control.notifier.notify()
-        self._maintenance.terminate_due(pool)
-        return self._member(member.id)
-
-    def _reusable(self, pool: Pool, member: Member, now: int) -> bool:
-        """Whether the pool allows reuse, and the member is as good as a new one."""
-        heard = max(member.beat_us or 0, member.ready_us or 0)
-        return (
-            pool.settings.reuse_without_reset
-            and not pool.winds_down
-            and not member.cordoned
-            and member.generation >= pool.generation
-            and member.missing_us is None
-            and now - heard < pool.settings.heartbeat_stale_after_seconds * SECOND_US
-        )
+            reuse = _is_reusable(pool, member, now)
+            member_rows.move(
+                connection, pool, member.id, before=(State.CLAIMED,), reason="returned", now_us=now,
+                to=State.READY if reuse else State.DRAINING,
+                acquired_us=None if reuse else member.acquired_us,
+            )  # fmt: skip
+        return self._finish(pool, member.id)
 
     def terminate(self, member_id: str, *, forget: bool = False) -> Member:
         """Terminate a member in any state, and end its claim. An abandoned one is tried again.
@@ -104,11 +84,15 @@ class MemberActions:
             )  # fmt: skip
             if forget:
                 member_rows.set_gone(connection, pool, member_id, reason="forgotten", now_us=now)
+        return self._finish(pool, member_id)
+
+    def _finish(self, pool: Pool, member_id: str) -> Member:
+        """Wake the reaper, terminate what is due, and return the member as it is then."""
         self._control.notifier.notify()
         self._maintenance.terminate_due(pool)
-        return self._member(member_id)
+        return self.find(member_id)
 
-    def cordon(self, member_id: str, *, held: bool = True) -> Member:
+    def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
         """Hold a member for inspection: not claimed, not recycled, not counted; or release it again.
 
         A member whose claim has ended in the meantime is terminated only when it is released.
@@ -120,23 +104,36 @@ class MemberActions:
             member = member_rows.find(connection, member_id)
             if member.gone_us is not None:
                 raise pool_errors.MemberNotFoundError(member_id)
-            if member.cordoned is not held:
-                member_rows.set_cordoned(connection, member_id, cordoned=held)
-                kind = "member_cordoned" if held else "member_uncordoned"
+            if member.cordoned is not cordoned:
+                member_rows.set_cordoned(connection, member_id, cordoned=cordoned)
+                kind = "member_cordoned" if cordoned else "member_uncordoned"
                 event_rows.add(
                     connection, kind, now, pool=pool, member_id=member_id, reason="operator"
                 )
         self._control.notifier.notify()
-        return self._member(member_id)
+        return self.find(member_id)
 
     def _claim(self, connection: database.Connection, claim_id: str) -> tuple[Pool, Claim]:
         """Lock a claim and its pool; everybody locks the pool first."""
         pool = pool_rows.lock(connection, claim_rows.find_pool_id(connection, claim_id))
         return pool, claim_rows.find(connection, claim_id)
 
-    def _member(self, member_id: str) -> Member:
+    def find(self, member_id: str) -> Member:
+        """Return a member, also one that is gone."""
         with self._database.read() as connection:
             return member_rows.find(connection, member_id)
+
+
+def _is_reusable(pool: Pool, member: Member, now: int) -> bool:
+    """Whether the pool allows reuse, and the member is as good as a new one."""
+    return (
+        pool.settings.reuse_without_reset
+        and not pool.winds_down
+        and not member.cordoned
+        and member.generation >= pool.generation
+        and member.missing_us is None
+        and now - member.heard_us < pool.settings.heartbeat_stale_after_seconds * SECOND_US
+    )
 
 
 def _must_be_open(claim: Claim) -> None:

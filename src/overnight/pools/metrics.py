@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from overnight.model.pool import PoolDetails
     from overnight.pools import control
 
-__all__ = ["render"]
-
 STATES = ("ready", "warming", "claimed", "draining", "errored")
 
 
@@ -90,17 +88,19 @@ def _add_autoscale(page: openmetrics.Page, pools: Iterable[PoolDetails], now_us:
 
 def _add_counts(page: openmetrics.Page, plane: control.ControlPlane) -> None:
     with plane.context.database.read() as connection:
-        counts = metric_rows.read_counts(connection)
+        events = metric_rows.count_events(connection)
+        stale = metric_rows.count_stale_claims(connection)
+        abandoned = metric_rows.count_abandoned_members(connection)
     page.family(
         "overnight_pool_events_recent", "gauge",
         f"Events by kind and reason, among the last {metric_rows.RECENT}.",
-        [({"pool": p, "kind": k, "reason": r}, count) for p, k, r, count in counts.events],
+        [({"pool": p, "kind": k, "reason": r}, count) for p, k, r, count in events],
     )  # fmt: skip
     page.family(
         "overnight_pool_claims_stale", "gauge", "Claims flagged as stale.",
-        [({"pool": name}, count) for name, count in counts.stale_claims],
+        [({"pool": name}, count) for name, count in stale],
     )  # fmt: skip
     page.family(
         "overnight_pool_members_abandoned", "gauge", "Members that could not be terminated.",
-        [({"pool": name}, count) for name, count in counts.abandoned_members],
+        [({"pool": name}, count) for name, count in abandoned],
     )  # fmt: skip

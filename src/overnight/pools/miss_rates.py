@@ -16,13 +16,11 @@ import numpy.typing as npt
 
 from overnight.pools import bursts, simulation
 
-__all__ = ["Rate", "erlang_b", "give_up", "idle", "wait", "woken"]
-
 Numbers = npt.NDArray[np.float64]
 # With more multiplications a round the exact chain is slower than simulating a million claims.
 LARGEST_ROUND = 400_000
-MOST_CYCLES = 6
-MOST_ROUNDS = 4_000
+MAX_CYCLES = 6
+MAX_ROUNDS = 4_000
 SETTLED = 1e-13
 # With more claims in a refill time the simulation takes too long; the bound is close then.
 LARGEST_PLAYED = 2_000
@@ -104,7 +102,7 @@ def give_up(
     cycles = math.floor(warm_up_s / interval_s)
     done: dict[int, Rate] = {}
     for size in sizes:
-        if cycles <= MOST_CYCLES and (size + 1) ** (cycles + 2) <= LARGEST_ROUND:
+        if cycles <= MAX_CYCLES and (size + 1) ** (cycles + 2) <= LARGEST_ROUND:
             miss = _chain(size, burst, claims_per_s, warm_up_s, interval_s)
             if miss is not None:
                 done[size] = Rate(miss, 0.0, "chain")
@@ -171,7 +169,7 @@ def _chain(
     state = np.zeros(shape)
     state[(0,) * (cycles + 1)] = 1.0
     demand = claims_per_s * interval_s
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         total = state.sum(axis=-1, keepdims=True)
         grown = np.where(column < room, state @ growth, 0.0)
         np.put_along_axis(grown, room, total - grown.sum(axis=-1, keepdims=True), axis=-1)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from overnight.pools import autoscale
 
-__all__ = ["ASSUMED_WARM_UP_S", "NAMES", "assumed", "changed", "describe_change", "effective"]
-
 # The fields that can be set; the others are results.
 NAMES = (
     "miss",
@@ -37,6 +35,7 @@ ASSUMED_WARM_UP_S = 90.0
 
 def changed(pool: Pool, before: Autoscale, given: Mapping[str, object]) -> Autoscale:
     """Return the changed policy; refused if it contradicts itself or the pool."""
+    pool_errors.check_known(given, NAMES)
     values: dict[str, Any] = {name: _checked(name, value) for name, value in given.items()}
     after = dataclasses.replace(before, **values)
     if "max_size" in given and after.max_size is not None and after.max_size > pool.max_size:
@@ -60,8 +59,6 @@ def changed(pool: Pool, before: Autoscale, given: Mapping[str, object]) -> Autos
 
 
 def _checked(name: str, value: object) -> object:
-    if name not in NAMES:
-        raise pool_errors.UnknownParameterError(name, NAMES)
     if name == "openings":
         if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
             raise pool_errors.BadKnobError(name, value, "a list of schedules")

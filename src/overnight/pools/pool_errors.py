@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from overnight import errors
 
-__all__ = [
-    "AutoscaledError",
-    "BadKnobError",
-    "BadSizeError",
-    "ClaimEndedError",
-    "ClaimNotFoundError",
-    "DatabaseUnavailableError",
-    "EnrolmentRefusedError",
-    "KeyReusedError",
-    "LeaseCapError",
-    "MemberNotFoundError",
-    "MemberStateError",
-    "NoLiveReadyMembersError",
-    "NoReadyMembersError",
-    "PoolError",
-    "PoolExistsError",
-    "PoolHasMembersError",
-    "PoolNotActiveError",
-    "PoolNotFoundError",
-    "TooEarlyError",
-    "UnknownParameterError",
-]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class PoolError(errors.OvernightError):
-    """An error about a pool, a member or a claim."""
+    pass
 
 
 class BadKnobError(PoolError, errors.UsageError):
@@ -49,8 +31,6 @@ class BadSizeError(PoolError, errors.UsageError):
 
 
 class AutoscaledError(PoolError):
-    """The size of an autoscaled pool was set by hand."""
-
     def __init__(self, name: str) -> None:
         super().__init__(
             f"the target of pool {name} cannot be set by hand",
@@ -61,8 +41,6 @@ class AutoscaledError(PoolError):
 
 
 class UnknownParameterError(PoolError, errors.UsageError):
-    """A parameter that does not exist."""
-
     def __init__(self, name: str, known: tuple[str, ...]) -> None:
         super().__init__(
             f"unknown parameter {name!r}",
@@ -71,9 +49,13 @@ class UnknownParameterError(PoolError, errors.UsageError):
         )
 
 
-class PoolNotFoundError(PoolError):
-    """No pool has this name or id."""
+def check_known(given: Iterable[str], known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            raise UnknownParameterError(name, known)
 
+
+class PoolNotFoundError(PoolError):
     def __init__(self, pool: str) -> None:
         super().__init__(
             f"pool {pool!r} not found",
@@ -92,8 +74,6 @@ class PoolExistsError(PoolError):
 
 
 class PoolNotActiveError(PoolError):
-    """Only active pools serve claims."""
-
     def __init__(self, name: str, status: str) -> None:
         super().__init__(
             f"pool {name} is {status}",
@@ -102,29 +82,22 @@ class PoolNotActiveError(PoolError):
         )
 
 
-class NoReadyMembersError(PoolError):
-    """No member, or too few, can be claimed now."""
+IDLE_REASON = ("all members are claimed, or none has come up", "members are still warming")
 
+
+class NoReadyMembersError(PoolError):
     def __init__(
         self, name: str, *, target: int, ready: int, warming: int, wanted: int = 1, why: str = ""
     ) -> None:
         batch = "" if wanted == 1 else f" for a batch of {wanted}"
         super().__init__(
             f"pool {name} has no ready member{batch}: target {target}, ready {ready}, warming {warming}",
-            why=why
-            or (
-                "members are still warming"
-                if warming
-                else "all members are claimed, or none has come up"
-            ),
+            why=why or IDLE_REASON[warming > 0],
             todo=f"wait with --wait 60s, launch one with --cold, or see why: overnight pool show {name}",
         )
-        self.target, self.ready, self.warming = target, ready, warming
 
 
 class NoLiveReadyMembersError(PoolError):
-    """There are ready members, but all of them are silent."""
-
     def __init__(self, name: str, silent: tuple[tuple[str, float], ...]) -> None:
         named = ", ".join(f"{member} (silent for {seconds:.0f} s)" for member, seconds in silent)
         super().__init__(
@@ -137,15 +110,12 @@ class NoLiveReadyMembersError(PoolError):
 
 
 class PoolHasMembersError(PoolError):
-    """Only an empty pool can be deleted."""
-
     def __init__(self, name: str, count: int) -> None:
         super().__init__(
             f"pool {name} still has {count} {'member' if count == 1 else 'members'}",
             why="deleting the pool would lose track of live machines",
             todo=f"overnight pool drain {name}, then delete the pool when its claims have ended",
         )
-        self.count = count
 
 
 class MemberNotFoundError(PoolError):
@@ -182,8 +152,6 @@ class ClaimEndedError(PoolError):
 
 
 class LeaseCapError(PoolError):
-    """The claim has been open for as long as its pool allows."""
-
     def __init__(self, claim: str, pool: str, most: int) -> None:
         super().__init__(
             f"claim {claim} cannot be renewed any further",
@@ -194,8 +162,6 @@ class LeaseCapError(PoolError):
 
 
 class KeyReusedError(PoolError, errors.UsageError):
-    """The idempotency key belongs to another request."""
-
     def __init__(self, key: str) -> None:
         super().__init__(
             f"idempotency key {key!r} was used for another request",

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from overnight.model.pool import MemberState, PoolDetails, Problem
 from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 
-__all__ = ["find_problems"]
-
 REAPER_LATE_US = 180 * SECOND_US
 SLOW_WARMING_US = 600 * SECOND_US
 State = MemberState

@@ -16,8 +16,6 @@ from overnight.model.pool import Reason
 if TYPE_CHECKING:
     from overnight.pools import database
 
-__all__ = ["ProviderClient"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from overnight.pools import context
 
-__all__ = ["QueuePlace"]
-
 
 class QueuePlace:
     """The place of one caller; a caller not seen for `stale_seconds` is taken to have left."""

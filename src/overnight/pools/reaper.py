@@ -21,8 +21,6 @@ from overnight.pools.sql import event_rows, pool_rows, shared_values
 if TYPE_CHECKING:
     from overnight.pools import control
 
-__all__ = ["SEEN", "Reaper"]
-
 SEEN = "reaper_seen_us"
 KEEP_EVENTS_US = 7 * DAY_US
 STOP_SECONDS = 1.0

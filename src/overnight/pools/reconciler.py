@@ -19,8 +19,6 @@ from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows, 
 if TYPE_CHECKING:
     from overnight.pools import context, provider_client
 
-__all__ = ["Reconciler", "SweepResult", "orphans_name"]
-
 INVENTORY_SECONDS = 60.0
 # Clocks differ a little; a heartbeat further ahead was received before our clock was set back.
 HEARTBEAT_AHEAD_US = 60 * SECOND_US
@@ -33,8 +31,6 @@ def orphans_name(provider: str) -> str:
 
 @dataclasses.dataclass
 class SweepResult:
-    """The counts of one sweep of a provider."""
-
     machines: int = 0
     orphans: int = 0
     orphans_left: int = 0  # could not be terminated

@@ -9,8 +9,6 @@ import zoneinfo
 
 from overnight import errors
 
-__all__ = ["DAYS", "Opening", "parse"]
-
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 TEXT = re.compile(
     r"(?P<days>\*|[A-Za-z,-]+)\s+(?P<begin>\d{1,2}:\d\d)-(?P<end>\d{1,2}:\d\d)"

@@ -8,29 +8,19 @@ from collections.abc import Mapping
 from overnight.model.pool import PoolSettings
 from overnight.pools import pool_errors
 
-__all__ = ["DEFAULTS", "NAMES", "PoolSettings", "changed", "parse", "read"]
-
 CHOICES = {"claimed_ttl_action": ("flag", "terminate")}
 # 0 would make everything stale at once; it is allowed only where it has a meaning.
 LOWEST = {"breaker_retry_seconds": 0, "launch_backoff_seconds": 0, "terminate_backoff_seconds": 0}
 HIGHEST = {"terminate_attempts": 100, "breaker_failures": 1000, "launch_parallel": 64}
-MOST_SECONDS = 366 * 86400
-
-
+MAX_SECONDS = 366 * 86400
 NAMES = tuple(field.name for field in dataclasses.fields(PoolSettings))
 DEFAULTS = PoolSettings()
 
 
-def read(given: Mapping[str, object]) -> PoolSettings:
-    """Return the defaults with these changes; raises for an unknown name or a bad value."""
-    return changed(DEFAULTS, given)
-
-
 def changed(settings: PoolSettings, given: Mapping[str, object]) -> PoolSettings:
     """Return the settings with these changes; raises for an unknown name or a bad value."""
+    pool_errors.check_known(given, NAMES)
     for name, value in given.items():
-        if name not in NAMES:
-            raise pool_errors.UnknownParameterError(name, NAMES)
         _check(name, value)
     return dataclasses.replace(settings, **given)  # type: ignore[arg-type]  # checked above
 
@@ -44,7 +34,7 @@ def _check(name: str, value: object) -> None:
         if not isinstance(value, bool):
             raise pool_errors.BadKnobError(name, value, "true or false")
         return
-    lowest, highest = LOWEST.get(name, 1), HIGHEST.get(name, MOST_SECONDS)
+    lowest, highest = LOWEST.get(name, 1), HIGHEST.get(name, MAX_SECONDS)
     # True is an int in Python, and a quoted number would be a guess.
     if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
         raise pool_errors.BadKnobError(name, value, f"a whole number from {lowest} to {highest}")
@@ -57,10 +47,9 @@ def parse(text: str) -> tuple[str, object]:
     (('reuse_without_reset', True), ('ready_ttl_seconds', 600))
     """
     name, equals, value = text.partition("=")
-    if name in NAMES and not equals:
+    pool_errors.check_known([name], NAMES)
+    if not equals:
         raise pool_errors.BadKnobError(name, "", "written as NAME=VALUE")
-    if name not in NAMES:
-        raise pool_errors.UnknownParameterError(name, NAMES)
     if isinstance(getattr(DEFAULTS, name), bool) and value in ("true", "false"):
         return name, value == "true"
     if value.isascii() and value.isdigit() and len(value) < 12:

@@ -6,10 +6,10 @@ of the time there are more. docs/sizing.md explains it for operators.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from overnight import errors
 from overnight.model.pool import Callers
 from overnight.pools import bursts, miss_rates
 
-__all__ = ["Callers", "Demand", "Point", "Sizing", "recommend", "size", "size_for_waiting"]
-
 LARGEST_POOL = 100_000
 MONTH_H = 730.0
-MOST_POINTS = 60
+MAX_POINTS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,15 +179,19 @@ def recommend(demand: Demand) -> tuple[int, int]:
     if demand.callers is Callers.WAIT:
         return ticked, awake
 
+    refill = (demand.burst, demand.claims_per_s, demand.warm_up_s)
+
     def with_tick(wanted: int) -> bool:
-        return _one_give_up(demand, wanted).at_most <= demand.miss
+        [rate] = miss_rates.give_up([wanted], *refill, demand.interval_s)
+        return rate.at_most <= demand.miss
 
     def woken(wanted: int) -> bool:
-        return _one_woken(demand, wanted).at_most <= demand.miss
+        [rate] = miss_rates.woken([wanted], *refill)
+        return rate.at_most <= demand.miss
 
     # Callers that give up need no more than callers that wait, whose exact sizes are the upper bounds.
-    awake = _smallest(0, awake, woken)
-    return _smallest(awake, ticked, with_tick), awake
+    awake = bisect.bisect_left(range(awake), True, key=woken)
+    return awake + bisect.bisect_left(range(awake, ticked), True, key=with_tick), awake
 
 
 @functools.lru_cache(maxsize=4096)  # a policy repeats the same question every tick
@@ -197,7 +199,9 @@ def size_for_waiting(demand: Demand, interval_s: float) -> int:
     """Return the smallest size if callers wait: exact and fast, and enough for callers that give up."""
     if not demand.claims_per_minute:
         return 0
-    largest = _guess(demand)
+    # Begin with the mean and twelve standard deviations.
+    deviation = math.sqrt(demand.mean_demand * demand.burst.dispersion)
+    largest = math.ceil(demand.mean_demand + 12 * deviation + 10 * demand.burst.dispersion) + 10
     while True:
         rates = miss_rates.wait(
             largest, demand.burst, demand.claims_per_s, demand.warm_up_s, interval_s
@@ -205,33 +209,6 @@ def size_for_waiting(demand: Demand, interval_s: float) -> int:
         if rates[-1] <= demand.miss:
             return int(np.argmax(rates <= demand.miss))
         largest *= 2
-
-
-def _guess(demand: Demand) -> int:
-    """Return an upper bound: the mean and twelve standard deviations."""
-    deviation = math.sqrt(demand.mean_demand * demand.burst.dispersion)
-    return math.ceil(demand.mean_demand + 12 * deviation + 10 * demand.burst.dispersion) + 10
-
-
-def _smallest(least: int, most: int, enough: Callable[[int], bool]) -> int:
-    """Bisect for the smallest size that is enough; `most` is known to be."""
-    while least < most:
-        middle = (least + most) // 2
-        if enough(middle):
-            most = middle
-        else:
-            least = middle + 1
-    return most
-
-
-def _one_give_up(demand: Demand, wanted: int) -> miss_rates.Rate:
-    return miss_rates.give_up(
-        [wanted], demand.burst, demand.claims_per_s, demand.warm_up_s, demand.interval_s
-    )[0]
-
-
-def _one_woken(demand: Demand, wanted: int) -> miss_rates.Rate:
-    return miss_rates.woken([wanted], demand.burst, demand.claims_per_s, demand.warm_up_s)[0]
 
 
 def size(demand: Demand) -> Sizing:
@@ -262,5 +239,5 @@ def _sizes(demand: Demand, ticked: int, awake: int) -> list[int]:
     lowest, highest = min(named), max(named)
     margin = max(3, (highest - lowest) // 2)
     first, last = max(0, lowest - margin), highest + margin
-    step = max(1, math.ceil((last - first) / (MOST_POINTS - 3)))
+    step = max(1, math.ceil((last - first) / (MAX_POINTS - 3)))
     return sorted({*range(first, last + 1, step), *named})

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from overnight.pools import database
 
-__all__ = ["Listener", "LocalNotifier", "Notifier", "open_notifier"]
-
 NOTIFY_SECONDS = 0.05
 CLAIM_NOTIFY_SECONDS = 0.25
 LINGER_SECONDS = 2.0
@@ -38,8 +36,6 @@ class Listener(Protocol):
 
 
 class Notifier(Protocol):
-    """The notifications of one database."""
-
     def notify(self, *, urgent: bool = True) -> None:
         """Wake every listener; never fails and never blocks. A claim is not urgent."""
 
@@ -114,9 +110,7 @@ class LocalNotifier:
     """Datagram sockets in a folder beside the database, one for each listener."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = (
-            folder / "bells"
-        )  # the name since the first release: old reapers listen there
+        self._folder = folder / "bells"  # the name since the first release: old reapers use it
         self.notify = _Throttle(self._send).notify
 
     def _send(self) -> None:
@@ -134,7 +128,6 @@ class LocalNotifier:
 
     @contextlib.contextmanager
     def listen(self) -> Iterator[Listener]:
-        """Receive every notification from now on."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:

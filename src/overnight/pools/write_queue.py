@@ -16,8 +16,6 @@ import struct
 import threading
 from collections.abc import Iterator
 
-__all__ = ["WriteQueue"]
-
 FIRST = 1 << 20  # bytes of the file that are locked, never written
 TURN = struct.Struct("<q")
 

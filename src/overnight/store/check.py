@@ -99,7 +99,6 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
 
 
 def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[str]:
-    """Yield where the files contradict each other."""
     rows = parquet.query(
         "SELECT count(*) AS rows, coalesce(sum(count) FILTER (event = 0), 0)::BIGINT AS samples, "  # noqa: S608 - a path
         "coalesce(max(node), 0) AS node, coalesce(max(task), 0) AS task, coalesce(min(time_us), 0) AS first, "

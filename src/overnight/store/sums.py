@@ -46,11 +46,9 @@ class Counter:
             self._weight = np.where(captured.event == 0, captured.count, 0).astype(np.float64)
 
     def total(self, cell: npt.NDArray[np.integer], cells: int) -> npt.NDArray[np.int64]:
-        """Count all samples of each cell."""
         return np.bincount(cell, self._weight, cells).astype(np.int64)
 
     def by_mode(self, cell: npt.NDArray[np.integer], cells: int) -> Counts:
-        """Count the samples of each cell by mode."""
         if cells <= MAX_AT_ONCE:
             spread = np.multiply(cell, len(PLANES), dtype=np.int64)
             spread += self._mode

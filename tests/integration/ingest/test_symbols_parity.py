@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from overnight.ingest.symbols import files, kallsyms, resolver, vdso
+from overnight.ingest.symbols import files, kallsyms, resolver
 
 FRAME = re.compile(r"^\s+([0-9a-f]+) (.*) \(([/\[].*)\)$")
 LOAD = r"""
@@ -78,16 +78,16 @@ def frames_of(data: pathlib.Path) -> collections.Counter[tuple[str, int, str]]:
 def test_names_are_those_of_perf_script(recording: pathlib.Path) -> None:
     frames = frames_of(recording)
     live = files.LiveFiles()
-    names = resolver.Resolver(kallsyms.read_kallsyms(), live.find, vdso.read_vdso(), live.perf_map)
+    names = resolver.Resolver(kallsyms.read_kallsyms(), live.find, files.read_vdso(), live.perf_map)
     differ: collections.Counter[tuple[str, str, str]] = collections.Counter()
     for module in {module for module, _, _ in frames}:
         rows = [(at, name, n) for (m, at, name), n in frames.items() if m == module]
         addresses = np.array([at for at, _, _ in rows], np.uint64)
         kernel = module.startswith("[kernel")
         ours = names.resolve_kernel(addresses) if kernel else names.resolve(module, addresses)
-        for (_, theirs, count), name in zip(rows, ours.by_address(), strict=True):
-            if name != theirs:
-                differ[module, theirs, name] += count
+        for (_, theirs, count), which in zip(rows, ours.which.tolist(), strict=True):
+            if ours.names[which] != theirs:
+                differ[module, theirs, ours.names[which]] += count
     total = frames.total()
     share = 1 - differ.total() / total
     assert total > 2000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from realmachines import drained, inside, left_of, served, until
 
-from overnight.app import pools
+from overnight.app import pool_serving, pools
 from overnight.pools.providers import nspawn
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.needs_nspawn]
 @pytest.fixture
 def plane(tmp_path: pathlib.Path) -> Iterator[control.ControlPlane]:
     """A control plane that serves; in the end its pool is drained."""
-    made = pools.open_plane(tmp_path / "home")
+    where = pools.Pools(tmp_path / "home")
+    made = where.plane
     stop = threading.Event()
-    reaper = threading.Thread(target=pools.serve, args=(made, stop), kwargs={"interval": 0.5})
+    reaper = threading.Thread(
+        target=pool_serving.serve, args=(where, stop), kwargs={"interval": 0.5}
+    )
     reaper.start()
     yield made
     until(lambda: drained(made))
@@ -100,7 +103,7 @@ def test_a_template_is_what_a_machine_has_and_ready_is_when_it_runs(
 
 
 def test_a_machine_outlives_the_control_plane_that_was_killed(tmp_path: pathlib.Path) -> None:
-    plane = pools.open_plane(tmp_path)
+    plane = pools.Pools(tmp_path).plane
     plane.create(name="ci", template="plain", target_size=1, provider="nspawn")
     with served(tmp_path):
         until(lambda: plane.show("ci").counts.ready == 1)

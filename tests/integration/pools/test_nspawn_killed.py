@@ -181,7 +181,7 @@ plane.replenish("ci")
 def test_a_machine_whose_launcher_was_killed_is_adopted_and_becomes_ready(
     tmp_path: pathlib.Path,
 ) -> None:
-    plane = pool_app.open_plane(tmp_path)
+    plane = pool_app.Pools(tmp_path).plane
     with socket.create_server(("127.0.0.1", 0)) as free:
         plane.set("endpoint", f"http://127.0.0.1:{free.getsockname()[1]}")
     plane.create(name="ci", template="plain", target_size=1, provider="nspawn")

@@ -24,7 +24,7 @@ from overnight.queries import case
 from scenarios import catalogue, unrecorded
 
 MODULES = (diagnosed_event, core_saturation, culprit, lift, softirq, rt_hog, recorder)
-DETECTORS = tuple(one for module in MODULES for one in module.DETECTORS)
+DETECTORS = tuple(detector for module in MODULES for detector in module.DETECTORS)
 OURS = frozenset(
     ("cpu.core_saturated", "net.queue_starved", "net.softirq_storm", "cpu.rt_hog", "recorder.cost")
 )
@@ -39,13 +39,13 @@ Build = Callable[[str, int], scenarios.Truth]
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    made: dict[tuple[str, int], scenarios.Truth] = {}
+    built: dict[tuple[str, int], scenarios.Truth] = {}
 
     def build(name: str, seed: int) -> scenarios.Truth:
-        if (name, seed) not in made:
+        if (name, seed) not in built:
             home = tmp_path_factory.mktemp("night")
-            made[name, seed] = scenarios.build(name, home, seed, **SHORT)
-        return made[name, seed]
+            built[name, seed] = scenarios.build(name, home, seed, **SHORT)
+        return built[name, seed]
 
     return build
 
@@ -58,31 +58,35 @@ def truth(build: Build, request: pytest.FixtureRequest) -> scenarios.Truth:
 def findings(truth: scenarios.Truth) -> list[Finding]:
     assert truth.event is not None
     looked = case.Case(truth.home, truth.event)
-    answers = [one.look(looked) for one in DETECTORS]
-    assert Status.FAILED not in {one.status for one in answers}
-    return [one for answer in answers for one in answer.findings]
+    answers = [detector.look(looked) for detector in DETECTORS]
+    assert Status.FAILED not in {answer.status for answer in answers}
+    return [finding for answer in answers for finding in answer.findings]
 
 
-def _is_right(said: object, right: object) -> bool:
-    return said in right if isinstance(right, frozenset) else said == right
+def _is_right(actual: object, right: object) -> bool:
+    return actual in right if isinstance(right, frozenset) else actual == right
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("truth", NIGHTS, indirect=True, ids=lambda one: one[0])
+@pytest.mark.parametrize("truth", NIGHTS, indirect=True, ids=lambda night: night[0])
 def test_what_is_true_is_found_and_other_causes_are_not(truth: scenarios.Truth) -> None:
-    for told in (truth, *truth.others):
-        found = findings(told)
-        assert told.event is not None
-        for kind, parts in told.chain:
-            if kind in OURS or kind == told.event.kind:
-                subjects = [one.subject.as_json() for one in found if one.kind == kind]
+    for night in (truth, *truth.others):
+        reported = findings(night)
+        assert night.event is not None
+        for kind, parts in night.chain:
+            if kind in OURS or kind == night.event.kind:
+                subjects = [
+                    finding.subject.as_json() for finding in reported if finding.kind == kind
+                ]
                 assert any(
                     all(_is_right(subject.get(name), right) for name, right in parts.items())
                     for subject in subjects
                 ), (kind, parts, subjects)
-        assert [one.kind for one in found if one.kind in told.absent & OURS] == []
-        if (process := told.facts.get("process")) and not str(process).startswith("ksoftirqd"):
-            culprits = [one.subject.process for one in found if one.kind == "cpu.culprit"]
+        assert [finding.kind for finding in reported if finding.kind in night.absent & OURS] == []
+        if (process := night.facts.get("process")) and not str(process).startswith("ksoftirqd"):
+            culprits = [
+                finding.subject.process for finding in reported if finding.kind == "cpu.culprit"
+            ]
             assert culprits[:1] == [process]
 
 
@@ -91,15 +95,15 @@ def test_what_is_true_is_found_and_other_causes_are_not(truth: scenarios.Truth) 
 def test_a_random_night_has_nothing_but_its_event(truth: scenarios.Truth) -> None:
     """But for lift, which may be wrong in five of a hundred: then it says that recurrence is 1."""
     assert truth.event is not None
-    found = findings(truth)
-    assert [one.kind for one in found if one.kind != lift.KIND] == [truth.event.kind]
-    assert all(one.confidence <= 0.4 for one in found if one.kind == lift.KIND)
+    reported = findings(truth)
+    assert [finding.kind for finding in reported if finding.kind != lift.KIND] == [truth.event.kind]
+    assert all(finding.confidence <= 0.4 for finding in reported if finding.kind == lift.KIND)
 
 
 def lifted(looked: unrecorded.UnrecordedCase) -> set[str]:
     answer = lift.DETECTORS[0].look(looked)  # type: ignore[arg-type]  # as much of a case as it asks
     assert answer.status in {Status.FOUND, Status.CLEAR}
-    return {one.subject.process for one in answer.findings}
+    return {finding.subject.process for finding in answer.findings}
 
 
 @pytest.mark.long
@@ -109,15 +113,15 @@ def test_random_nights_are_called_lifted_in_no_more_than_four_of_a_hundred() -> 
     seeds = range(100, 1100)
     alarms = 0
     for seed in seeds:
-        made, act = catalogue.random_night(seed, **SHORT)
-        alarms += bool(lifted(unrecorded.build_case(made, act, [act.when])))
+        host, act = catalogue.random_night(seed, **SHORT)
+        alarms += bool(lifted(unrecorded.build_case(host, act, [act.when])))
     assert alarms / len(seeds) <= 0.04
 
 
 @pytest.mark.parametrize("recurrences", [0, 1, 3])
 def test_who_walks_before_each_reset_is_lifted(recurrences: int) -> None:
-    found = 0
+    hits = 0
     for seed in range(20):
-        made, act, moments = catalogue.reference_night(seed, recurrences, **SHORT)
-        found += act.facts["process"] in lifted(unrecorded.build_case(made, act, moments))
-    assert found >= 18
+        host, act, moments = catalogue.reference_night(seed, recurrences, **SHORT)
+        hits += act.facts["process"] in lifted(unrecorded.build_case(host, act, moments))
+    assert hits >= 18

@@ -20,10 +20,10 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
 
 
 def pinned(core: int, begin: int, end: int) -> casebook.Shares:
-    def shares(second: int, one: int) -> tuple[float, float, float]:
-        if one == core and begin <= second < end:
+    def shares(second: int, other: int) -> tuple[float, float, float]:
+        if other == core and begin <= second < end:
             return 0.0, 1.0, 0.0
-        return casebook.quiet(second, one)
+        return casebook.quiet(second, other)
 
     return shares
 
@@ -31,13 +31,13 @@ def pinned(core: int, begin: int, end: int) -> casebook.Shares:
 def test_a_core_that_the_mean_hides_is_found_to_the_second(home: casebook.Home) -> None:
     home.cpu(pinned(2, AT - 6, AT))
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert (found.kind, found.subject.core) == ("cpu.core_saturated", 2)
-    assert (found.window.begin_us, found.window.end_us) == (rings.us(AT - 6), rings.us(AT))
-    assert found.magnitude["seconds"] == 6
-    assert found.magnitude["kernel_percent"] == 100
-    assert found.evidence[1].values["mean_percent_of_all_cores"] == pytest.approx(35.5)
-    assert found.confidence > 0.9
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert (finding.kind, finding.subject.core) == ("cpu.core_saturated", 2)
+    assert (finding.window.begin_us, finding.window.end_us) == (rings.us(AT - 6), rings.us(AT))
+    assert finding.magnitude["seconds"] == 6
+    assert finding.magnitude["kernel_percent"] == 100
+    assert finding.evidence[1].values["mean_percent_of_all_cores"] == pytest.approx(35.5)
+    assert finding.confidence > 0.9
 
 
 def test_the_others_come_behind_the_events_core(home: casebook.Home) -> None:
@@ -47,9 +47,9 @@ def test_the_others_come_behind_the_events_core(home: casebook.Home) -> None:
 
     home.cpu(both)
     home.event(core=2)
-    found = DETECTOR.look(home.case()).findings
-    assert [one.subject.core for one in found] == [2, 1]
-    assert found[0].confidence > found[1].confidence
+    findings = DETECTOR.look(home.case()).findings
+    assert [finding.subject.core for finding in findings] == [2, 1]
+    assert findings[0].confidence > findings[1].confidence
 
 
 def test_a_quiet_host_is_clear(home: casebook.Home) -> None:
@@ -73,9 +73,9 @@ def test_the_events_core_stands_out_against_itself_where_all_are_full_for_once(
 ) -> None:
     home.cpu(lambda second, _: (1.0, 0.0, 0.0) if second >= AT - 8 else (0.3, 0.0, 0.0))
     home.event(core=2)
-    found = DETECTOR.look(home.case()).findings
-    assert [one.subject.core for one in found] == [2]
-    assert found[0].magnitude["cores_added"] == pytest.approx(0.7, abs=0.05)
+    findings = DETECTOR.look(home.case()).findings
+    assert [finding.subject.core for finding in findings] == [2]
+    assert findings[0].magnitude["cores_added"] == pytest.approx(0.7, abs=0.05)
 
 
 def test_what_this_host_always_does_is_no_finding(home: casebook.Home) -> None:
@@ -95,9 +95,9 @@ def test_of_the_events_core_it_is_said_and_held_against_it(home: casebook.Home) 
 
     home.cpu(often)
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.against
-    assert found.confidence < 0.5
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.against
+    assert finding.confidence < 0.5
 
 
 def test_what_began_after_the_event_did_not_cause_it(home: casebook.Home) -> None:
@@ -109,11 +109,11 @@ def test_what_began_after_the_event_did_not_cause_it(home: casebook.Home) -> Non
 def test_without_signals_the_samples_tell(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, "dd", (captures.kernel("vfs_read"),)))
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.subject.core == 2
-    assert found.evidence[0].source == "profiles"
-    assert found.magnitude["seconds"] == 6
-    assert found.confidence < 0.95
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.subject.core == 2
+    assert finding.evidence[0].source == "profiles"
+    assert finding.magnitude["seconds"] == 6
+    assert finding.confidence < 0.95
 
 
 def test_nothing_recorded_is_no_data(home: casebook.Home) -> None:

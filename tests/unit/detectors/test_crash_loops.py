@@ -32,12 +32,12 @@ def test_a_unit_that_systemd_restarts_for_hours(tmp_path: pathlib.Path) -> None:
         30,
         lambda s: {"ecs.service": (max(0, s - 3600) // 30, 0), "ssh.service": (4, 0)},
     )
-    (one,) = _look(home).findings
-    assert one.subject == Subject(host=rings.HOST, unit="ecs.service")
-    assert one.magnitude["restarts_per_hour"] == pytest.approx(120, rel=0.1)
+    (finding,) = _look(home).findings
+    assert finding.subject == Subject(host=rings.HOST, unit="ecs.service")
+    assert finding.magnitude["restarts_per_hour"] == pytest.approx(120, rel=0.1)
     # It began an hour into the night; counters are met every ten minutes.
-    assert abs(one.window.begin_us - rings.us(3600)) <= crash_loops.INTERVAL_US
-    assert any("exit-code" in e.text for e in one.evidence)
+    assert abs(finding.window.begin_us - rings.us(3600)) <= crash_loops.INTERVAL_US
+    assert any("exit-code" in e.text for e in finding.evidence)
 
 
 def test_a_loop_that_ended_hours_ago_is_none_now(tmp_path: pathlib.Path) -> None:
@@ -46,15 +46,15 @@ def test_a_loop_that_ended_hours_ago_is_none_now(tmp_path: pathlib.Path) -> None
     assert _look(home).status == Status.CLEAR
 
 
-@pytest.mark.parametrize(("begins", "found"), [(0, 1), (400, 0)])
+@pytest.mark.parametrize(("begins", "count"), [(0, 1), (400, 0)])
 def test_what_begins_after_the_event_did_not_cause_it(
-    tmp_path: pathlib.Path, begins: int, found: int
+    tmp_path: pathlib.Path, begins: int, count: int
 ) -> None:
     """Two minutes into the record: what goes on after counts if it went on before."""
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("unit-restarts", 10, lambda s: {"ecs.service": (max(0, s - begins) // 15, 0)})
-    made = home.case(home.tell(120, "net.driver_reset"))
-    assert len(VISIBLE.look(made).findings) == found
+    opened = home.case(home.tell(120, "net.driver_reset"))
+    assert len(VISIBLE.look(opened).findings) == count
 
 
 def test_a_counter_that_begins_high_is_no_loop(tmp_path: pathlib.Path) -> None:
@@ -69,16 +69,16 @@ def test_what_the_watch_told_is_enough_where_nothing_was_counted(tmp_path: pathl
     home.tell(
         5000, "unit.crash_loop", unit="ecs.service", until_us=rings.us(7000), fields={"restarts": 9}
     )
-    (one,) = _look(home).findings
-    assert one.magnitude["restarts_per_hour"] == 27
-    assert one.confidence < 0.95
+    (finding,) = _look(home).findings
+    assert finding.magnitude["restarts_per_hour"] == 27
+    assert finding.confidence < 0.95
 
 
 def test_nothing_was_counted(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("load", 60, lambda s: {"": (1,)})
-    made = home.case(home.tell(7000, "net.driver_reset"))
-    assert {detector.look(made).status for detector in crash_loops.DETECTORS} == {Status.NO_DATA}
+    opened = home.case(home.tell(7000, "net.driver_reset"))
+    assert {detector.look(opened).status for detector in crash_loops.DETECTORS} == {Status.NO_DATA}
 
 
 def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
@@ -88,13 +88,13 @@ def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
     home.signal("unit-restarts", 60, lambda s: {"ecs.service": (0, 0)})
     home.idle()
     home.burn(6500, 60, ("do_syscall_64",), unit="ecs.service", process="ecs-agent", share=0.05)
-    (one,) = _look(home, HIDDEN).findings
-    assert one.subject == Subject(host=rings.HOST, unit="ecs.service", cgroup=cgroup)
-    assert one.magnitude["births_per_hour"] == pytest.approx(240, rel=0.03)
-    assert one.magnitude["deaths_per_hour"] == pytest.approx(240, rel=0.03)
-    assert one.magnitude["mean_life_seconds"] == pytest.approx(12, rel=0.05)
-    assert one.magnitude["cores_burnt"] == pytest.approx(0.05 * 60 / 600, rel=0.3)
-    assert any(e.source == "unit-restarts" for e in one.evidence)
+    (finding,) = _look(home, HIDDEN).findings
+    assert finding.subject == Subject(host=rings.HOST, unit="ecs.service", cgroup=cgroup)
+    assert finding.magnitude["births_per_hour"] == pytest.approx(240, rel=0.03)
+    assert finding.magnitude["deaths_per_hour"] == pytest.approx(240, rel=0.03)
+    assert finding.magnitude["mean_life_seconds"] == pytest.approx(12, rel=0.05)
+    assert finding.magnitude["cores_burnt"] == pytest.approx(0.05 * 60 / 600, rel=0.3)
+    assert any(e.source == "unit-restarts" for e in finding.evidence)
 
 
 def test_births_that_systemd_counts_as_restarts_are_not_hidden(tmp_path: pathlib.Path) -> None:
@@ -108,17 +108,17 @@ def test_births_that_systemd_counts_as_restarts_are_not_hidden(tmp_path: pathlib
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "every", "found"),
+    ("cgroup", "every", "count"),
     [("/system.slice", 60, 0), ("/system.slice", 5, 1), ("/docker", 60, 1), ("/docker", 300, 0)],
 )
 def test_timers_of_a_healthy_host_are_no_loop(
-    tmp_path: pathlib.Path, cgroup: str, every: int, found: int
+    tmp_path: pathlib.Path, cgroup: str, every: int, count: int
 ) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("cgroup-births", 60, lambda s: {cgroup: (s // every,) * 3 + (s,)})
     answer = _look(home, HIDDEN)
-    assert len(answer.findings) == found
-    assert all(one.confidence == (0.5 if cgroup == "/system.slice" else 0.9) for one in answer.findings)  # fmt: skip
+    assert len(answer.findings) == count
+    assert all(finding.confidence == (0.5 if cgroup == "/system.slice" else 0.9) for finding in answer.findings)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -136,8 +136,8 @@ def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
             sum(t <= s for t in births), sum(t <= s for t in births), sum(t <= s for t in short), 99 * s
         )},
     )  # fmt: skip
-    made = home.case(home.tell(7000, "net.driver_reset"))
-    assert [detector.look(made).findings for detector in crash_loops.DETECTORS] == [(), ()]
+    opened = home.case(home.tell(7000, "net.driver_reset"))
+    assert [detector.look(opened).findings for detector in crash_loops.DETECTORS] == [(), ()]
 
 
 # A recording of a minute: a rehearsal, or an agent that was just started.
@@ -153,14 +153,14 @@ def test_a_loop_that_goes_on_all_the_time_is_found_in_half_a_minute(tmp_path: pa
     home.facts["units"] = {"box:flint.service": {"active": "active", "result": "success"}}
     home.signal("cgroup-births", 1, lambda s: {MACHINE: (8 * s, 8 * s, 8 * s, 40 * s)})
     home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (0, 0)})
-    (one,) = _short(home, HIDDEN).findings
-    assert one.subject == Subject(host=rings.HOST, unit="flint.service", cgroup=MACHINE)
-    assert one.magnitude["births_per_hour"] == pytest.approx(8 * 3600, rel=0.05)
-    assert one.confidence < 0.9
-    assert "h at least" not in one.summary
+    (finding,) = _short(home, HIDDEN).findings
+    assert finding.subject == Subject(host=rings.HOST, unit="flint.service", cgroup=MACHINE)
+    assert finding.magnitude["births_per_hour"] == pytest.approx(8 * 3600, rel=0.05)
+    assert finding.confidence < 0.9
+    assert "h at least" not in finding.summary
     # What systemd says is known by the machine's own name for the unit.
-    assert any("box:flint.service" in e.text and e.source == "units" for e in one.evidence)
-    assert any(e.source == "unit-restarts" for e in one.evidence)
+    assert any("box:flint.service" in e.text and e.source == "units" for e in finding.evidence)
+    assert any(e.source == "unit-restarts" for e in finding.evidence)
 
 
 @pytest.mark.parametrize(
@@ -184,16 +184,16 @@ def test_a_burst_in_half_a_minute_is_no_loop(
 def test_restarts_twice_a_second_are_a_loop_in_half_a_minute(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, 30)
     home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (2 * s + 7, 0), "ssh.service": (1, 0)})  # fmt: skip
-    (one,) = _short(home, VISIBLE).findings
-    assert one.subject.unit == "box:flint.service"
-    assert one.magnitude["restarts_per_hour"] == pytest.approx(7200, rel=0.1)
+    (finding,) = _short(home, VISIBLE).findings
+    assert finding.subject.unit == "box:flint.service"
+    assert finding.magnitude["restarts_per_hour"] == pytest.approx(7200, rel=0.1)
 
 
-@pytest.mark.parametrize(("machine", "found"), [("box", 0), ("other", 1)])
+@pytest.mark.parametrize(("machine", "count"), [("box", 0), ("other", 1)])
 def test_births_on_a_shelf_are_explained_by_the_restarts_of_what_is_on_it(
-    tmp_path: pathlib.Path, machine: str, found: int
+    tmp_path: pathlib.Path, machine: str, count: int
 ) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("cgroup-births", 60, lambda s: {"/box/system.slice": (s // 5,) * 3 + (s,)})
     home.signal("unit-restarts", 60, lambda s: {f"{machine}:flint.service": (s // 6, 0), "ssh.service": (0, 0)})  # fmt: skip
-    assert len(_look(home, HIDDEN).findings) == found
+    assert len(_look(home, HIDDEN).findings) == count

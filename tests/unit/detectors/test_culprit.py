@@ -33,7 +33,7 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
 
 
 def kinds(answer: Answer) -> list[str]:
-    return [one.kind for one in answer.findings]
+    return [finding.kind for finding in answer.findings]
 
 
 def test_who_ran_there_in_those_seconds_and_the_queue_it_starved(home: casebook.Home) -> None:
@@ -61,8 +61,8 @@ def test_who_ran_there_in_those_seconds_and_the_queue_it_starved(home: casebook.
 @pytest.mark.parametrize("process", ["it's", "a';reboot;'", "$(reboot)", "a b.c"])
 def test_the_command_that_shows_it_is_safe_to_paste(home: casebook.Home, process: str) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, process, WALK)).event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    words = shlex.split(found.evidence[0].look)
+    (finding,) = DETECTOR.look(home.case()).findings
+    words = shlex.split(finding.evidence[0].look)
     assert words[words.index("--process") + 1 :] == [f"^{re.escape(process)}$"]
 
 
@@ -109,8 +109,8 @@ def test_two_that_share_the_core_are_both_told(home: casebook.Home) -> None:
         + casebook.busy(AT - 2, AT, 2, "small", (captures.user("spin"),))
     )
     home.event(core=2)
-    found = DETECTOR.look(home.case()).findings
-    assert [(one.subject.process, one.subject.function) for one in found] == [
+    findings = DETECTOR.look(home.case()).findings
+    assert [(finding.subject.process, finding.subject.function) for finding in findings] == [
         ("big", "mem_cgroup_nr_lru_pages"),
         ("small", "spin"),
     ]
@@ -130,32 +130,32 @@ def shared(home: casebook.Home, before: int, now: int, rest: str = "hog") -> Ans
 
 @pytest.mark.parametrize("now", [30, 45, 55, 60])
 def test_who_had_the_core_before_and_waits_now_is_no_culprit(home: casebook.Home, now: int) -> None:
-    (found,) = shared(home, 80, now).findings
-    assert found.subject.process == "hog"
-    assert found.magnitude["cores_burnt"] == pytest.approx((100 - now) / 100, abs=0.02)
-    assert found.magnitude["cores_added"] == pytest.approx((100 - now) / 100, abs=0.02)
-    assert found.confidence > 0.9, "it took all that was left, and more"
-    texts = [one.text for one in found.evidence]
+    (finding,) = shared(home, 80, now).findings
+    assert finding.subject.process == "hog"
+    assert finding.magnitude["cores_burnt"] == pytest.approx((100 - now) / 100, abs=0.02)
+    assert finding.magnitude["cores_added"] == pytest.approx((100 - now) / 100, abs=0.02)
+    assert finding.confidence > 0.9, "it took all that was left, and more"
+    texts = [entry.text for entry in finding.evidence]
     assert any(text.startswith("hog used") and "0.00 in the baseline" in text for text in texts)
-    waits = [one for one in found.evidence if "worker had to wait" in one.text]
+    waits = [entry for entry in finding.evidence if "worker had to wait" in entry.text]
     assert waits[0].values["cores_before"] == pytest.approx(0.8, abs=0.02)
 
 
 def test_the_one_that_added_most_comes_first_also_where_another_has_more(
     home: casebook.Home,
 ) -> None:
-    found = shared(home, 35, 55).findings
-    assert [one.subject.process for one in found] == ["hog", "worker"]
-    assert found[0].confidence > found[1].confidence
+    findings = shared(home, 35, 55).findings
+    assert [finding.subject.process for finding in findings] == ["hog", "worker"]
+    assert findings[0].confidence > findings[1].confidence
 
 
 def test_when_nobody_has_more_than_before_it_is_told_less_surely(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 700, AT, 2, "worker", (captures.user("forward"),)))
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.confidence <= 0.4
-    assert "used 1.00 of the core, and 1.00 in the baseline" in found.against[0].text
-    assert "cores_added" not in found.magnitude
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.confidence <= 0.4
+    assert "used 1.00 of the core, and 1.00 in the baseline" in finding.against[0].text
+    assert "cores_added" not in finding.magnitude
 
 
 def test_who_is_interrupted_all_the_time_waits(home: casebook.Home) -> None:
@@ -181,10 +181,10 @@ def test_without_samples_the_waiting_one_is_none_either(home: casebook.Home) -> 
 
     home.numbers("processes", casebook.PROCESSES, rows, range(AT - 400, AT + 30))
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.subject.process == "hog"
-    assert found.magnitude["cores_added"] == pytest.approx(0.6, abs=0.1)
-    assert any("worker had to wait" in one.text for one in found.evidence)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.subject.process == "hog"
+    assert finding.magnitude["cores_added"] == pytest.approx(0.6, abs=0.1)
+    assert any("worker had to wait" in entry.text for entry in finding.evidence)
 
 
 def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebook.Home) -> None:
@@ -199,12 +199,12 @@ def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebo
     )
     home.event(core=2)
     answer = DETECTOR.look(home.case())
-    (found,) = answer.findings
-    assert found.subject == Subject("db-7", 2, process="hog")
-    assert found.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
-    assert found.magnitude["kernel_share"] == 1.0
-    assert found.confidence <= 0.5
-    assert "not sampled" in found.against[0].text
+    (finding,) = answer.findings
+    assert finding.subject == Subject("db-7", 2, process="hog")
+    assert finding.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
+    assert finding.magnitude["kernel_share"] == 1.0
+    assert finding.confidence <= 0.5
+    assert "not sampled" in finding.against[0].text
     assert "not sampled" in answer.why
 
 

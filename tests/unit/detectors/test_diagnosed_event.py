@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 DETECTOR = diagnosed_event.DETECTORS[0]
 
 
-def only(made: case.Case) -> Finding:
-    answer = DETECTOR.look(made)
+def only(opened: case.Case) -> Finding:
+    answer = DETECTOR.look(opened)
     assert answer.status is Status.FOUND
     return answer.findings[0]
 
@@ -29,9 +29,9 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
 def test_the_core_of_a_queue_is_the_one_known_before_the_event(home: casebook.Home) -> None:
     home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND + 5)
     home.event(fields={"interface": "eth0", "queue": 5}, source="ena-tx-paused")
-    found = only(home.case())
-    assert found.subject == Subject("db-7", 3, interface="eth0", queue=5)
-    assert "core 3" in found.evidence[1].text
+    finding = only(home.case())
+    assert finding.subject == Subject("db-7", 3, interface="eth0", queue=5)
+    assert "core 3" in finding.evidence[1].text
 
 
 def test_what_a_counter_saw_may_be_ten_seconds_old(home: casebook.Home) -> None:
@@ -67,7 +67,7 @@ def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "waited"),
+    ("fields", "waited"),
     [
         ({}, None),
         ({"since_napi_us": 5_100_000, "napi_scheduled": 1}, 5.1),
@@ -76,10 +76,12 @@ def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:
     ],
 )
 def test_what_the_driver_says_of_its_wait(
-    home: casebook.Home, said: dict[str, int], waited: float | None
+    home: casebook.Home, fields: dict[str, int], waited: float | None
 ) -> None:
     home.queues({5: 3})
-    home.event(fields={"interface": "eth0", "queue": 5, **said})
-    found = only(home.case())
-    assert found.magnitude.get("waited_seconds") == waited
-    assert any("no poll was scheduled" in one.text for one in found.evidence) == (waited == 0.0)
+    home.event(fields={"interface": "eth0", "queue": 5, **fields})
+    finding = only(home.case())
+    assert finding.magnitude.get("waited_seconds") == waited
+    assert any("no poll was scheduled" in entry.text for entry in finding.evidence) == (
+        waited == 0.0
+    )

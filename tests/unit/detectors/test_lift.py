@@ -38,13 +38,13 @@ def test_what_runs_before_each_event_is_found_with_its_function(home: casebook.H
     for at in EVENTS:
         home.event(second=at)
     answer = DETECTOR.look(home.case())
-    (found,) = answer.findings
-    assert found.subject == Subject("db-7", None, "kubelet.service", "kubelet", "walk")
-    assert found.magnitude["recurrences"] == 3
-    assert found.magnitude["cores_more"] == pytest.approx(0.5, abs=0.01)
-    assert found.magnitude["q_value"] < 0.01
-    assert found.magnitude["low"] > 3
-    assert found.evidence[1].values["items_tested"] == 8
+    (finding,) = answer.findings
+    assert finding.subject == Subject("db-7", None, "kubelet.service", "kubelet", "walk")
+    assert finding.magnitude["recurrences"] == 3
+    assert finding.magnitude["cores_more"] == pytest.approx(0.5, abs=0.01)
+    assert finding.magnitude["q_value"] < 0.01
+    assert finding.magnitude["low"] > 3
+    assert finding.evidence[1].values["items_tested"] == 8
     assert "of 8 items" in answer.why
 
 
@@ -52,11 +52,11 @@ def test_one_recurrence_is_said_to_be_one(home: casebook.Home) -> None:
     home.stacks(everyday() + casebook.busy(casebook.EVENT_SECOND - 5, casebook.EVENT_SECOND, 2, "kubelet", WALK))  # fmt: skip
     home.event()
     answer = DETECTOR.look(home.case())
-    (found,) = answer.findings
-    assert found.magnitude["recurrences"] == 1
-    assert found.confidence <= 0.4
+    (finding,) = answer.findings
+    assert finding.magnitude["recurrences"] == 1
+    assert finding.confidence <= 0.4
     assert "only 1 recurrence" in answer.why
-    assert "only 1 recurrence" in found.against[0].text
+    assert "only 1 recurrence" in finding.against[0].text
 
 
 def test_the_same_before_one_of_three_is_not_enough(home: casebook.Home) -> None:
@@ -74,10 +74,10 @@ def test_baselines_keep_away_from_every_event(home: casebook.Home) -> None:
         home.event(second=at)
     home.event("storage.timeout", second=820, severity="warning")
     home.event(second=EVENTS[2])
-    made = lift.plan_windows(home.case())
-    assert [(one.time_us - rings.us(0)) // 1_000_000 for one in made.events] == [900, 600, 300]
-    for told, (before, *quiet) in zip(made.events, made.windows, strict=True):
-        assert before.end_us == told.time_us
+    plan = lift.plan_windows(home.case())
+    assert [(event.time_us - rings.us(0)) // 1_000_000 for event in plan.events] == [900, 600, 300]
+    for event, (before, *quiet) in zip(plan.events, plan.windows, strict=True):
+        assert before.end_us == event.time_us
         assert len(quiet) >= 8
         for window in quiet:
             assert window.seconds == 10

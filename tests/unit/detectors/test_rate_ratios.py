@@ -28,7 +28,10 @@ def counts(
 @pytest.mark.parametrize("bursts", [False, True])
 @pytest.mark.parametrize(
     ("recurrences", "windows"),
-    [(3, 13), *(pytest.param(*one, marks=pytest.mark.long) for one in ((1, 40), (2, 25), (8, 7)))],
+    [
+        (3, 13),
+        *(pytest.param(*shape, marks=pytest.mark.long) for shape in ((1, 40), (2, 25), (8, 7))),
+    ],
 )
 def test_chance_is_called_a_lift_in_no_more_than_six_of_a_hundred(
     recurrences: int, windows: int, bursts: bool
@@ -36,8 +39,8 @@ def test_chance_is_called_a_lift_in_no_more_than_six_of_a_hundred(
     chance = np.random.default_rng(7)
     alarms = 0
     for run in range(RUNS):
-        made = counts(chance, 60, recurrences, windows, bursts=bursts)
-        alarms += bool(ratios.compute_lifts(made, seed=run).passed().any())
+        table = counts(chance, 60, recurrences, windows, bursts=bursts)
+        alarms += bool(ratios.compute_lifts(table, seed=run).passed().any())
     assert alarms / RUNS <= 0.06
 
 
@@ -74,10 +77,10 @@ def test_load_that_wanders_is_seldom_called_a_lift(
     against = alike(recurrences, windows, labels)
     alarms = {"alike": 0, "all others": 0}
     for run in range(120):
-        made = drifting(chance, recurrences, windows)
-        alarms["alike"] += bool(ratios.compute_lifts(made, None, against, seed=run).passed().any())
+        table = drifting(chance, recurrences, windows)
+        alarms["alike"] += bool(ratios.compute_lifts(table, None, against, seed=run).passed().any())
         alarms["all others"] += bool(
-            ratios.compute_lifts(made[:, :, :labels], seed=run).passed().any()
+            ratios.compute_lifts(table[:, :, :labels], seed=run).passed().any()
         )
     assert alarms["alike"] / 120 <= most
     assert alarms["all others"] > 2 * alarms["alike"], "the drift is strong enough to tell"
@@ -87,46 +90,46 @@ def test_load_that_wanders_is_seldom_called_a_lift(
 @pytest.mark.parametrize(("recurrences", "windows"), [(1, 40), (2, 25), (3, 13), (8, 7)])
 def test_a_core_burnt_each_time_is_found(recurrences: int, windows: int) -> None:
     chance = np.random.default_rng(8)
-    found = 0
+    hits = 0
     for run in range(60):
-        made = counts(chance, 60, recurrences, windows, bursts=False)
-        made[0, :, 0] += chance.poisson(500, recurrences)
-        told = ratios.compute_lifts(made, seed=run)
-        found += bool(told.passed()[0])
-        assert told.low[0] < np.log(told.lift[0])
-    assert found >= 57
+        table = counts(chance, 60, recurrences, windows, bursts=False)
+        table[0, :, 0] += chance.poisson(500, recurrences)
+        lifts = ratios.compute_lifts(table, seed=run)
+        hits += bool(lifts.passed()[0])
+        assert lifts.low[0] < np.log(lifts.lift[0])
+    assert hits >= 57
 
 
 def test_a_burst_before_one_of_many_recurrences_is_not_called() -> None:
-    made = np.random.default_rng(1).poisson(3.0, (50, 6, 7))
-    made[0, 2, 0] += 900
-    assert not ratios.compute_lifts(made).passed()[0]
+    table = np.random.default_rng(1).poisson(3.0, (50, 6, 7))
+    table[0, 2, 0] += 900
+    assert not ratios.compute_lifts(table).passed()[0]
 
 
 def test_a_rare_stack_is_tested_and_can_be_found() -> None:
-    made = np.zeros((2000, 6, 7), np.int64)
-    made[:, :, 1:] = np.random.default_rng(2).poisson(0.05, (2000, 6, 6))
-    made[0] = 0
-    made[0, :, 0] = 4
-    told = ratios.compute_lifts(made)
-    assert told.tested == 2000
-    assert np.flatnonzero(told.passed()).tolist() == [0]
+    table = np.zeros((2000, 6, 7), np.int64)
+    table[:, :, 1:] = np.random.default_rng(2).poisson(0.05, (2000, 6, 6))
+    table[0] = 0
+    table[0, :, 0] = 4
+    lifts = ratios.compute_lifts(table)
+    assert lifts.tested == 2000
+    assert np.flatnonzero(lifts.passed()).tolist() == [0]
 
 
 def test_too_few_windows_can_conclude_nothing_and_say_so() -> None:
-    made = np.full((3, 1, 5), 2, np.int64)
-    made[0, 0, 0] = 5000
-    told = ratios.compute_lifts(made)
-    assert told.smallest == pytest.approx(0.2)
-    assert not told.passed().any()
+    table = np.full((3, 1, 5), 2, np.int64)
+    table[0, 0, 0] = 5000
+    lifts = ratios.compute_lifts(table)
+    assert lifts.smallest == pytest.approx(0.2)
+    assert not lifts.passed().any()
 
 
 def test_windows_that_were_not_recorded_take_no_part() -> None:
-    made = np.random.default_rng(3).poisson(20.0, (5, 3, 9))
-    made[0, :, 0] = 200
+    table = np.random.default_rng(3).poisson(20.0, (5, 3, 9))
+    table[0, :, 0] = 200
     there = np.ones((3, 9), bool)
     there[:, 5:] = False
-    whole, part = ratios.compute_lifts(made[:, :, :5]), ratios.compute_lifts(made * there, there)
+    whole, part = ratios.compute_lifts(table[:, :, :5]), ratios.compute_lifts(table * there, there)
     assert part.low == pytest.approx(whole.low)
     assert part.adjusted[0] == pytest.approx(whole.adjusted[0])
 

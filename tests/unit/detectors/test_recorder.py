@@ -24,7 +24,7 @@ def look(home: casebook.Home, *samples: list[captures.Sample]) -> Answer:
     home.stacks(
         [
             *casebook.busy(AT - 40, AT + 20, 1, "trainer", WORK, hertz=20),
-            *(s for one in samples for s in one),
+            *(sample for group in samples for sample in group),
         ]
     )
     home.event(core=2)
@@ -44,21 +44,21 @@ def test_a_cheap_recorder_is_clear_with_its_figure(home: casebook.Home) -> None:
 def test_a_dear_one_is_found_by_name_unit_or_code(
     home: casebook.Home, process: str, unit: str, path: tuple[captures.Function, ...]
 ) -> None:
-    (found,) = look(
+    (finding,) = look(
         home, casebook.busy(AT - 30, AT + 10, 0, process, path, unit=unit, hertz=10)
     ).findings
-    assert found.magnitude["cores_burnt"] == pytest.approx(0.1, abs=0.005)
-    assert found.subject == Subject("db-7")
-    assert found.confidence < 0.5
-    assert found.against[0].text == "no core was saturated"
+    assert finding.magnitude["cores_burnt"] == pytest.approx(0.1, abs=0.005)
+    assert finding.subject == Subject("db-7")
+    assert finding.confidence < 0.5
+    assert finding.against[0].text == "no core was saturated"
 
 
 def test_one_that_held_the_saturated_core_says_which(home: casebook.Home) -> None:
-    (found,) = look(home, casebook.busy(AT - 6, AT, 2, "perf", WORK)).findings
-    assert found.subject.core == 2
-    assert found.confidence == pytest.approx(0.9)
-    assert not found.against
-    assert found.magnitude["share_of_core_samples"] == 1.0
+    (finding,) = look(home, casebook.busy(AT - 6, AT, 2, "perf", WORK)).findings
+    assert finding.subject.core == 2
+    assert finding.confidence == pytest.approx(0.9)
+    assert not finding.against
+    assert finding.magnitude["share_of_core_samples"] == 1.0
 
 
 def test_a_python_program_of_somebody_else_is_not_ours_and_is_mentioned(

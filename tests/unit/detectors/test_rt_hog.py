@@ -35,27 +35,27 @@ def processes(home: casebook.Home, policy: int, priority: int, keep: int = 8) ->
 def test_a_real_time_process_that_held_the_core_is_found(home: casebook.Home) -> None:
     processes(home, 1, 80).stacks(casebook.busy(AT - 6, AT, 2, "ptp", POLL, unit="ptp.service"))
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.subject == Subject("db-7", 2, "ptp.service", "ptp")
-    assert found.magnitude["rt_priority"] == 80
-    assert found.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
-    assert "FIFO" in found.summary
-    assert found.confidence == pytest.approx(0.95)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.subject == Subject("db-7", 2, "ptp.service", "ptp")
+    assert finding.magnitude["rt_priority"] == 80
+    assert finding.magnitude["cores_burnt"] == pytest.approx(1.0, abs=0.2)
+    assert "FIFO" in finding.summary
+    assert finding.confidence == pytest.approx(0.95)
 
 
 def test_without_samples_it_is_told_less_surely(home: casebook.Home) -> None:
     processes(home, 2, 5)
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.confidence == pytest.approx(0.75)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.confidence == pytest.approx(0.75)
 
 
 def test_samples_of_somebody_else_speak_against_it(home: casebook.Home) -> None:
     processes(home, 1, 80).stacks(casebook.busy(AT - 6, AT, 2, "other", POLL))
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.against
-    assert found.confidence < 0.5
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.against
+    assert finding.confidence < 0.5
 
 
 def test_an_ordinary_process_is_no_hog(home: casebook.Home) -> None:
@@ -78,9 +78,9 @@ def test_one_that_held_the_core_all_the_time_is_told_less_surely(home: casebook.
         range(AT - 700, AT + 30),
     )
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.confidence < 0.31
-    assert "1.00 in the baseline" in found.against[0].text
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.confidence < 0.31
+    assert "1.00 in the baseline" in finding.against[0].text
 
 
 def test_a_real_time_thread_of_an_ordinary_process_is_found(home: casebook.Home) -> None:
@@ -93,11 +93,11 @@ def test_a_real_time_thread_of_an_ordinary_process_is_found(home: casebook.Home)
     columns = ("utime", "stime", "core", "policy", "rt_priority")
     home.numbers("rt-threads", columns, threads, range(AT - 30, AT + 30))
     home.event(core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert found.subject == Subject("db-7", 2, "ptp.service", "ptp")
-    assert found.magnitude["rt_priority"] == 50
-    assert found.summary.startswith("poller, a real-time thread of ptp")
-    assert found.confidence == pytest.approx(0.95)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.subject == Subject("db-7", 2, "ptp.service", "ptp")
+    assert finding.magnitude["rt_priority"] == 50
+    assert finding.summary.startswith("poller, a real-time thread of ptp")
+    assert finding.confidence == pytest.approx(0.95)
 
 
 def test_where_threads_were_looked_at_none_is_said_to_be_there(home: casebook.Home) -> None:

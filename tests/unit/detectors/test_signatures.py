@@ -9,17 +9,19 @@ import pytest
 from overnight.detectors import _signatures
 
 
-@pytest.mark.parametrize("one", _signatures.signatures(), ids=lambda one: one.name)
-def test_samples_of_a_signature(one: _signatures.Signature) -> None:
-    assert one.matches
-    assert one.misses
-    known = re.compile(one.functions).fullmatch
-    assert [name for name in one.matches if not known(name)] == []
-    assert [name for name in one.misses if known(name)] == []
+@pytest.mark.parametrize(
+    "signature", _signatures.signatures(), ids=lambda signature: signature.name
+)
+def test_samples_of_a_signature(signature: _signatures.Signature) -> None:
+    assert signature.matches
+    assert signature.misses
+    known = re.compile(signature.functions).fullmatch
+    assert [name for name in signature.matches if not known(name)] == []
+    assert [name for name in signature.misses if known(name)] == []
 
 
 def test_names_are_not_given_twice() -> None:
-    names = [one.name for one in _signatures.signatures()]
+    names = [signature.name for signature in _signatures.signatures()]
     assert len(set(names)) == len(names)
 
 

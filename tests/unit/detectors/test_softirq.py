@@ -48,12 +48,17 @@ def test_a_storm_is_found_with_its_packets_and_where_they_come_from(home: casebo
     receive(home.cpu(storm), 20_000)
     home.stacks(casebook.busy(AT - 5, AT + 5, 2, "ksoftirqd/2", RECEIVE))
     home.event("net.softnet_drops", core=2)
-    (found,) = DETECTOR.look(home.case()).findings
-    assert (found.kind, found.subject.core) == ("net.softirq_storm", 2)
-    assert found.magnitude["softirq_percent"] == pytest.approx(97)
-    assert found.magnitude["packets_per_second"] > 50_000
-    assert [one.source for one in found.evidence] == ["cpu", "softirqs", "interfaces", "profiles"]
-    assert found.evidence[2].values["interface"] == "eth0"
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert (finding.kind, finding.subject.core) == ("net.softirq_storm", 2)
+    assert finding.magnitude["softirq_percent"] == pytest.approx(97)
+    assert finding.magnitude["packets_per_second"] > 50_000
+    assert [entry.source for entry in finding.evidence] == [
+        "cpu",
+        "softirqs",
+        "interfaces",
+        "profiles",
+    ]
+    assert finding.evidence[2].values["interface"] == "eth0"
 
 
 def test_ordinary_receive_work_is_clear(home: casebook.Home) -> None:

@@ -27,9 +27,9 @@ SPIN = ("do_syscall_64", "path_openat", "lockref_get", "_raw_spin_lock", "native
 
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> evidence.Home:
-    made = evidence.Home(tmp_path, SECONDS)
-    made.idle()
-    return made
+    home = evidence.Home(tmp_path, SECONDS)
+    home.idle()
+    return home
 
 
 def _case(home: evidence.Home, core: int = -1) -> case.Case:
@@ -44,15 +44,15 @@ def test_who_reads_statistics_of_zombies(home: evidence.Home) -> None:
     _zombies(home, 68_000)
     home.burn(AT - 6, 6, READ, core=3, process="kubelet", unit="kubelet.service")
     home.burn(100, 400, READ, core=1, process="kubelet", unit="kubelet.service", share=0.01)
-    (one,) = WALK.look(_case(home)).findings
-    assert one.subject == Subject(
+    (finding,) = WALK.look(_case(home)).findings
+    assert finding.subject == Subject(
         host=rings.HOST, core=3, process="kubelet", unit="kubelet.service",
         function="mem_cgroup_nr_lru_pages",
     )  # fmt: skip
-    assert one.window.seconds == 6
-    assert one.magnitude["cores_burnt"] == pytest.approx(1, abs=0.01)
-    assert one.magnitude["lift_low"] > 10
-    assert one.confidence == pytest.approx(0.95)
+    assert finding.window.seconds == 6
+    assert finding.magnitude["cores_burnt"] == pytest.approx(1, abs=0.01)
+    assert finding.magnitude["lift_low"] > 10
+    assert finding.confidence == pytest.approx(0.95)
 
 
 @pytest.mark.parametrize(("dying", "most"), [(None, 0.8), (40, 0.45)])
@@ -62,31 +62,31 @@ def test_a_walk_without_zombies_is_less_sure(
     if dying is not None:
         _zombies(home, dying)
     home.burn(AT - 6, 6, READ, core=3)
-    (one,) = WALK.look(_case(home)).findings
-    assert one.confidence <= most
-    assert any("dying" in e.values for e in one.against) == (dying is not None)
+    (finding,) = WALK.look(_case(home)).findings
+    assert finding.confidence <= most
+    assert any("dying" in e.values for e in finding.against) == (dying is not None)
 
 
 def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
     home.burn(AT - 8, 8, (*LIMIT, "shrink_lruvec", "shrink_inactive_list"), core=2, share=0.9)
     home.burn(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.06)
-    made = _case(home)
-    assert WALK.look(made).status == Status.CLEAR
-    (one,) = RECLAIM.look(made).findings
-    assert one.subject.function == "try_to_free_mem_cgroup_pages"
-    assert one.magnitude["cores_burnt"] == pytest.approx(0.96, abs=0.02)
-    assert "its cgroup was at its memory limit" in one.summary
+    opened = _case(home)
+    assert WALK.look(opened).status == Status.CLEAR
+    (finding,) = RECLAIM.look(opened).findings
+    assert finding.subject.function == "try_to_free_mem_cgroup_pages"
+    assert finding.magnitude["cores_burnt"] == pytest.approx(0.96, abs=0.02)
+    assert "its cgroup was at its memory limit" in finding.summary
 
 
 def test_reclaim_that_walks_counts_as_a_whole(home: evidence.Home) -> None:
     _zombies(home, 15_000)
     home.burn(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.5)
     home.burn(AT - 8, 8, (*LIMIT, "shrink_lruvec"), core=2, share=0.45)
-    made = _case(home)
-    (walk,) = WALK.look(made).findings
+    opened = _case(home)
+    (walk,) = WALK.look(opened).findings
     assert walk.subject.function == "mem_cgroup_iter"
     assert walk.magnitude["cores_burnt"] == pytest.approx(0.95, abs=0.02)
-    assert RECLAIM.look(made).findings[0].confidence < walk.confidence
+    assert RECLAIM.look(opened).findings[0].confidence < walk.confidence
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_what_burns_little_or_shortly_starved_nobody(
     home.burn(begin, seconds, READ, core=3, share=share)
     home.burn(begin, seconds, SPIN, core=2, share=share)
     home.burn(begin, seconds, (*LIMIT, "shrink_lruvec"), core=1, share=share)
-    made = _case(home)
-    answers = [detector.look(made) for detector in (WALK, LOCKS, RECLAIM)]
+    opened = _case(home)
+    answers = [detector.look(opened) for detector in (WALK, LOCKS, RECLAIM)]
     assert [answer.status for answer in answers] == [Status.CLEAR] * 3
     assert all(answer.why for answer in answers)
 
@@ -114,26 +114,26 @@ def test_direct_reclaim_with_its_counters(home: evidence.Home) -> None:
     home.burn(AT - 8, 8, ("__alloc_pages_slowpath", "try_to_free_pages", "shrink_node", "shrink_lruvec"))  # fmt: skip
     home.signal("vmstat", 1, lambda s: {"": (50_000 * max(0, s - AT + 8), s, 9 * max(0, s - AT + 8), 0)})  # fmt: skip
     home.signal("pressure", 1, lambda s: {"memory": (400_000 * max(0, s - AT + 8), 0)})
-    (one,) = RECLAIM.look(_case(home)).findings
-    assert one.magnitude["pages_per_second"] == pytest.approx(50_000, rel=0.15)
-    assert one.confidence == pytest.approx(0.95)
-    assert {e.source for e in one.evidence} == {"profiles", "vmstat", "pressure"}
+    (finding,) = RECLAIM.look(_case(home)).findings
+    assert finding.magnitude["pages_per_second"] == pytest.approx(50_000, rel=0.15)
+    assert finding.confidence == pytest.approx(0.95)
+    assert {e.source for e in finding.evidence} == {"profiles", "vmstat", "pressure"}
 
 
 def test_counters_alone_tell_that_but_not_who(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, SECONDS)
     home.signal("vmstat", 1, lambda s: {"": (50_000 * max(0, s - AT + 8), s, 9 * max(0, s - AT + 8), 0)})  # fmt: skip
-    (one,) = RECLAIM.look(_case(home)).findings
-    assert one.subject == Subject(host=rings.HOST)
-    assert one.confidence <= 0.7
+    (finding,) = RECLAIM.look(_case(home)).findings
+    assert finding.subject == Subject(host=rings.HOST)
+    assert finding.confidence <= 0.7
 
 
 def test_on_the_core_of_the_event_less_spinning_is_enough(home: evidence.Home) -> None:
     """A core that was in use before is filled by what is added to it."""
     home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
-    found = LOCKS.look(_case(home, core=2)).findings
-    assert [one.subject.core for one in found] == [2]
-    assert found[0].magnitude["cores_burnt"] == pytest.approx(0.4, abs=0.05)
+    findings = LOCKS.look(_case(home, core=2)).findings
+    assert [finding.subject.core for finding in findings] == [2]
+    assert findings[0].magnitude["cores_burnt"] == pytest.approx(0.4, abs=0.05)
 
 
 def test_elsewhere_so_little_spinning_is_daily_business(home: evidence.Home) -> None:
@@ -145,66 +145,66 @@ def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
     for core in (0, 1, 2):
         home.burn(AT - 10, 10, SPIN, core=core, process=f"worker-{core}", share=0.9)
     home.burn(AT - 10, 10, ("shrink_inactive_list", "folio_lruvec_lock_irq", "_raw_spin_lock_irq", "native_queued_spin_lock_slowpath"), core=3, process="db")  # fmt: skip
-    found = LOCKS.look(_case(home, core=1)).findings
-    assert [one.evidence[0].values["caller"] for one in found] == ["lockref_get", "shrink_inactive_list"]  # fmt: skip
-    assert found[0].magnitude["cores_burnt"] == pytest.approx(2.7, abs=0.05)
-    assert found[0].magnitude["waiters"] == 3
-    assert found[0].subject.process == "worker-1"  # the one on the event's core
-    assert found[0].subject.function == "native_queued_spin_lock_slowpath"
+    findings = LOCKS.look(_case(home, core=1)).findings
+    assert [finding.evidence[0].values["caller"] for finding in findings] == ["lockref_get", "shrink_inactive_list"]  # fmt: skip
+    assert findings[0].magnitude["cores_burnt"] == pytest.approx(2.7, abs=0.05)
+    assert findings[0].magnitude["waiters"] == 3
+    assert findings[0].subject.process == "worker-1"  # the one on the event's core
+    assert findings[0].subject.function == "native_queued_spin_lock_slowpath"
 
 
 def test_a_futex_storm_needs_more_than_a_core(home: evidence.Home) -> None:
     path = ("do_syscall_64", "do_futex", "futex_wake")
     home.burn(AT - 10, 10, path, core=0, process="job")
-    made = _case(home)
-    assert LOCKS.look(made).status == Status.CLEAR
+    opened = _case(home)
+    assert LOCKS.look(opened).status == Status.CLEAR
 
 
 def test_a_futex_storm(home: evidence.Home) -> None:
     for core in range(3):
         home.burn(AT - 10, 10, ("do_syscall_64", "do_futex", "futex_wake"), core=core, process="job")  # fmt: skip
-    (one,) = LOCKS.look(_case(home)).findings
-    assert one.subject.function == "futex_wake"
-    assert one.magnitude["cores_burnt"] == pytest.approx(3, abs=0.05)
+    (finding,) = LOCKS.look(_case(home)).findings
+    assert finding.subject.function == "futex_wake"
+    assert finding.magnitude["cores_burnt"] == pytest.approx(3, abs=0.05)
 
 
 def test_without_a_baseline_only_much_counts(tmp_path: pathlib.Path) -> None:
-    for share, found in ((0.4, 0), (0.95, 1)):
+    for share, count in ((0.4, 0), (0.95, 1)):
         home = evidence.Home(tmp_path / str(share), SECONDS, begin=AT - 40)
         home.idle()
         home.burn(AT - 10, 10, READ, share=share)
-        assert len(WALK.look(_case(home)).findings) == found
+        assert len(WALK.look(_case(home)).findings) == count
 
 
 def test_no_stacks_no_answer(tmp_path: pathlib.Path) -> None:
-    made = _case(evidence.Home(tmp_path, SECONDS))
+    opened = _case(evidence.Home(tmp_path, SECONDS))
     for detector in (WALK, LOCKS, RECLAIM):
-        assert detector.look(made).status == Status.NO_DATA
+        assert detector.look(opened).status == Status.NO_DATA
 
 
 def test_stacks_that_end_before_the_event_clear_nobody(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, AT - 8)
     home.idle()
     home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, 0)})
-    made = _case(home)
+    opened = _case(home)
     for detector in (WALK, LOCKS, RECLAIM):
-        answer = detector.look(made)
+        answer = detector.look(opened)
         assert answer.status == Status.NO_DATA
         assert "s around the event were sampled" in answer.why
 
 
 def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) -> None:
     home.burn(AT - 6, 6, READ, core=3)
-    made = _case(home)
+    opened = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
-    (answer,) = diagnose.run_detectors(made, (WALK,))
+    (answer,) = diagnose.run_detectors(opened, (WALK,))
     assert answer.status == Status.FAILED
     assert answer.why
 
 
 def test_kswapd_at_work_is_less_sure_a_cause(home: evidence.Home) -> None:
     home.burn(AT - 8, 8, ("kthread", "kswapd", "balance_pgdat", "shrink_node", "shrink_lruvec"), process="kswapd0", unit="")  # fmt: skip
-    (one,) = RECLAIM.look(_case(home)).findings
-    assert one.confidence < 0.7
-    assert "in the background" in one.summary
+    (finding,) = RECLAIM.look(_case(home)).findings
+    assert finding.confidence < 0.7
+    assert "in the background" in finding.summary

@@ -18,7 +18,7 @@ BUSY = (captures.kernel("do_syscall_64"),)
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "kinds"),
     [
         ({}, ["net.queue_starved"]),
         ({"cpu": 1}, []),  # another core's
@@ -29,7 +29,7 @@ BUSY = (captures.kernel("do_syscall_64"),)
     ],
 )
 def test_the_driver_s_own_word_is_enough(
-    tmp_path: pathlib.Path, changed: dict[str, int | str], found: list[str]
+    tmp_path: pathlib.Path, changed: dict[str, int | str], kinds: list[str]
 ) -> None:
     home = casebook.Home(tmp_path).cpu(
         lambda second, core: (
@@ -39,20 +39,20 @@ def test_the_driver_s_own_word_is_enough(
     home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", BUSY))
     home.event(fields={**SAID, **changed}, core=2)
     answer = DETECTOR.look(home.case())
-    starved = [one for one in answer.findings if one.kind == "net.queue_starved"]
-    assert [one.kind for one in starved] == found
-    for one in starved:
-        assert one.subject == Subject("db-7", 2, interface="ens5", queue=3)
-        assert "the driver reports" in one.evidence[0].text
+    starved = [finding for finding in answer.findings if finding.kind == "net.queue_starved"]
+    assert [finding.kind for finding in starved] == kinds
+    for finding in starved:
+        assert finding.subject == Subject("db-7", 2, interface="ens5", queue=3)
+        assert "the driver reports" in finding.evidence[0].text
 
 
-@pytest.mark.parametrize("said", [{"napi_scheduled": 0}, {"since_napi_us": 4_000}])
+@pytest.mark.parametrize("fields", [{"napi_scheduled": 0}, {"since_napi_us": 4_000}])
 def test_a_driver_that_was_not_kept_waiting_is_believed(
-    tmp_path: pathlib.Path, said: dict[str, int]
+    tmp_path: pathlib.Path, fields: dict[str, int]
 ) -> None:
     """Its queue is known to be the full core's: still, nothing starved."""
     home = casebook.Home(tmp_path).queues({3: 2})
     home.cpu(lambda second, core: (float(core == 2 and AT - 6 <= second < AT), 0.0, 0.0))
-    home.event(fields={**SAID, "interface": "eth0", **said}, core=2)
-    kinds = {one.kind for one in DETECTOR.look(home.case()).findings}
+    home.event(fields={**SAID, "interface": "eth0", **fields}, core=2)
+    kinds = {finding.kind for finding in DETECTOR.look(home.case()).findings}
     assert "net.queue_starved" not in kinds

@@ -37,7 +37,7 @@ MODULES = (
     storage_faults,
     zombie_cgroups,
 )
-DETECTORS = {one.name: one for module in MODULES for one in module.DETECTORS}
+DETECTORS = {detector.name: detector for module in MODULES for detector in module.DETECTORS}
 KINDS = {
     "memory.zombie_cgroups", "unit.crash_loop", "unit.hidden_crash_loop", "memory.cgroup_walk",
     "memory.reclaim", "kernel.lock_contention", "memory.oom", "cpu.stall", "storage.fault",
@@ -61,35 +61,35 @@ NIGHTS = (
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    made: dict[str, scenarios.Truth] = {}
+    built: dict[str, scenarios.Truth] = {}
 
     def build(name: str, seed: int, **more: object) -> scenarios.Truth:
         key = f"{name} {seed} {sorted(more.items())}"
-        if key not in made:
-            made[key] = scenarios.build(name, tmp_path_factory.mktemp("night"), seed, **more)
-        return made[key]
+        if key not in built:
+            built[key] = scenarios.build(name, tmp_path_factory.mktemp("night"), seed, **more)
+        return built[key]
 
     return build
 
 
-@pytest.fixture(params=NIGHTS, ids=lambda one: f"{one[0]}-{one[1]}", scope="session")
+@pytest.fixture(params=NIGHTS, ids=lambda night: f"{night[0]}-{night[1]}", scope="session")
 def truth(request: pytest.FixtureRequest, build: Build) -> scenarios.Truth:
     name, seed, more = request.param
     return build(name, seed, **more)
 
 
-def _look(told: scenarios.Truth) -> dict[str, Answer]:
-    assert told.event is not None
-    one = case.Case(told.home, told.event)
-    return {name: detector.look(one) for name, detector in DETECTORS.items()}
+def _look(truth: scenarios.Truth) -> dict[str, Answer]:
+    assert truth.event is not None
+    opened = case.Case(truth.home, truth.event)
+    return {name: detector.look(opened) for name, detector in DETECTORS.items()}
 
 
 def _findings(answers: dict[str, Answer]) -> list[Finding]:
-    return [one for answer in answers.values() for one in answer.findings]
+    return [finding for answer in answers.values() for finding in answer.findings]
 
 
-def _is_about(one: Finding, parts: dict[str, object]) -> bool:
-    subject = one.subject.as_json()
+def _is_about(finding: Finding, parts: dict[str, object]) -> bool:
+    subject = finding.subject.as_json()
     return all(
         subject.get(name) in right if isinstance(right, frozenset) else subject.get(name) == right
         for name, right in parts.items()
@@ -98,51 +98,55 @@ def _is_about(one: Finding, parts: dict[str, object]) -> bool:
 
 def test_what_is_true_is_found_and_nothing_else(truth: scenarios.Truth) -> None:
     answers = _look(truth)
-    assert {name for name, one in answers.items() if one.status == Status.FAILED} == set()
-    found = _findings(answers)
+    assert {name for name, answer in answers.items() if answer.status == Status.FAILED} == set()
+    findings = _findings(answers)
     for kind, parts in truth.chain:
         if kind in KINDS:
-            mine = [one for one in found if one.kind == kind]
-            assert any(_is_about(one, dict(parts)) for one in mine), (kind, parts, mine)
+            of_kind = [finding for finding in findings if finding.kind == kind]
+            assert any(_is_about(finding, dict(parts)) for finding in of_kind), (
+                kind,
+                parts,
+                of_kind,
+            )
     # A loop that does no harm is a finding, and two causes of one night are both there.
     allowed = LOOPS if truth.name in ("decoy", "two-cause") else set()
     if truth.name == "two-cause":
         allowed |= {"memory.zombie_cgroups"}
-    assert [one.kind for one in found if one.kind in truth.absent - allowed] == []
+    assert [finding.kind for finding in findings if finding.kind in truth.absent - allowed] == []
 
 
 def test_findings_can_be_written_down_and_say_what_they_rest_on(truth: scenarios.Truth) -> None:
-    found = _findings(_look(truth))
-    assert len({one.id for one in found}) == len(found)
-    for one in found:
-        json.dumps(one.as_json(), allow_nan=False)
-        assert one.evidence, one.kind
-        assert 0 < one.confidence <= 1
-        assert one.subject.host == truth.host
-        assert one.window.begin_us < truth.event.time_us + 60_000_000  # type: ignore[union-attr]
-        for evidence in one.evidence:
+    findings = _findings(_look(truth))
+    assert len({finding.id for finding in findings}) == len(findings)
+    for finding in findings:
+        json.dumps(finding.as_json(), allow_nan=False)
+        assert finding.evidence, finding.kind
+        assert 0 < finding.confidence <= 1
+        assert finding.subject.host == truth.host
+        assert finding.window.begin_us < truth.event.time_us + 60_000_000  # type: ignore[union-attr]
+        for evidence in finding.evidence:
             if evidence.source == "profiles" and "path" in evidence.values:
                 assert "lost_samples_in_the_window" in evidence.values
                 assert evidence.look.startswith("overnight flame -b ")
 
 
 def test_the_leak_is_measured_and_its_maker_named(build: Build) -> None:
-    told = build("reference", 1, cores=8)
-    (one,) = _look(told)["zombies"].findings
+    truth = build("reference", 1, cores=8)
+    (finding,) = _look(truth)["zombies"].findings
     # Nearly every birth leaves a zombie in that story.
-    births = float(str(told.facts["births_per_hour"]))
-    assert one.magnitude["growth_per_hour"] == pytest.approx(births, rel=0.2)
-    assert one.magnitude["growth_low"] <= one.magnitude["growth_per_hour"]
-    makers = [e.values for e in one.evidence if "creator" in e.values]
-    assert makers[0]["creator"] == told.facts["loop"]
+    births = float(str(truth.facts["births_per_hour"]))
+    assert finding.magnitude["growth_per_hour"] == pytest.approx(births, rel=0.2)
+    assert finding.magnitude["growth_low"] <= finding.magnitude["growth_per_hour"]
+    makers = [e.values for e in finding.evidence if "creator" in e.values]
+    assert makers[0]["creator"] == truth.facts["loop"]
     assert makers[0]["fits"] is True
-    assert one.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, abs=0.35)
+    assert finding.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, abs=0.35)
 
 
 def test_restarts_that_systemd_counts_make_zombies_too(build: Build) -> None:
-    told = build("modern", 1, **SHORT)
-    (one,) = _look(told)["zombies"].findings
-    assert next(e.values["creator"] for e in one.evidence if "creator" in e.values) == told.facts["loop"]  # fmt: skip
+    truth = build("modern", 1, **SHORT)
+    (finding,) = _look(truth)["zombies"].findings
+    assert next(e.values["creator"] for e in finding.evidence if "creator" in e.values) == truth.facts["loop"]  # fmt: skip
 
 
 def test_reclaim_that_walks_is_told_apart_from_reclaim_that_works(build: Build) -> None:
@@ -154,9 +158,9 @@ def test_reclaim_that_walks_is_told_apart_from_reclaim_that_works(build: Build) 
 
 
 def test_reclaim_of_the_whole_host_shows_in_its_counters(build: Build) -> None:
-    found = _look(build("reclaim", 2, **SHORT, host_wide=True))["reclaim"].findings
-    assert found[0].magnitude["pages_per_second"] > reclaim.PAGES_A_SECOND
-    assert any(one.source == "vmstat" for one in found[0].evidence)
+    findings = _look(build("reclaim", 2, **SHORT, host_wide=True))["reclaim"].findings
+    assert findings[0].magnitude["pages_per_second"] > reclaim.PAGES_A_SECOND
+    assert any(entry.source == "vmstat" for entry in findings[0].evidence)
 
 
 def test_without_the_stacks_nobody_says_that_no_one_walked(no_stacks: scenarios.Truth) -> None:
@@ -171,7 +175,7 @@ def test_without_the_stacks_nobody_says_that_no_one_walked(no_stacks: scenarios.
         *(("random", seed, SHORT) for seed in range(4)),
         *(("quiet", seed, {**SHORT, "unsynced": True}) for seed in range(2)),
     ],
-    ids=lambda one: f"{one[0]}-{one[1]}",
+    ids=lambda night: f"{night[0]}-{night[1]}",
 )
 def nothing(request: pytest.FixtureRequest, build: Build) -> scenarios.Truth:
     name, seed, more = request.param
@@ -190,5 +194,5 @@ def no_stacks(build: Build) -> scenarios.Truth:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_nothing_is_found_on_many_random_nights(build: Build) -> None:
-    found = {seed: _findings(_look(build("random", seed, **SHORT))) for seed in range(100, 160)}
-    assert {seed: one for seed, one in found.items() if one} == {}
+    nights = {seed: _findings(_look(build("random", seed, **SHORT))) for seed in range(100, 160)}
+    assert {seed: findings for seed, findings in nights.items() if findings} == {}

@@ -39,8 +39,8 @@ def _look(home: evidence.Home) -> Answer:
     return DETECTOR.look(home.case(home.tell(home.seconds - 60, "net.driver_reset")))
 
 
-def _texts(one: Finding) -> str:
-    return "\n".join(evidence.text for evidence in (*one.evidence, *one.against))
+def _texts(finding: Finding) -> str:
+    return "\n".join(evidence.text for evidence in (*finding.evidence, *finding.against))
 
 
 def test_a_leak_from_its_onset_to_the_watchdog(tmp_path: pathlib.Path) -> None:
@@ -53,62 +53,62 @@ def test_a_leak_from_its_onset_to_the_watchdog(tmp_path: pathlib.Path) -> None:
         "cgroup-births", 60,
         lambda s: {"/docker": (s // 14, s // 14, s // 14, s), "/user.slice": (s // 4000, s // 4000, 0, s)},
     )  # fmt: skip
-    (one,) = _look(home).findings
-    assert one.kind == "memory.zombie_cgroups"
-    assert one.subject == Subject(host=rings.HOST, cgroup="/docker")
-    assert one.magnitude["growth_per_hour"] == pytest.approx(240, rel=0.02)
-    assert one.magnitude["age_hours"] == pytest.approx(30_700 / 240, rel=0.03)
-    assert one.magnitude["creator_deaths_per_zombie"] == pytest.approx(15 / 14, rel=0.05)
-    assert "between 28000 and 30000" in _texts(one)
+    (finding,) = _look(home).findings
+    assert finding.kind == "memory.zombie_cgroups"
+    assert finding.subject == Subject(host=rings.HOST, cgroup="/docker")
+    assert finding.magnitude["growth_per_hour"] == pytest.approx(240, rel=0.02)
+    assert finding.magnitude["age_hours"] == pytest.approx(30_700 / 240, rel=0.03)
+    assert finding.magnitude["creator_deaths_per_zombie"] == pytest.approx(15 / 14, rel=0.05)
+    assert "between 28000 and 30000" in _texts(finding)
     # 70 us a zombie: 5 s at 71,428 of them, 40,700 more at 240 an hour.
-    read = next(e for e in one.evidence if "hours_to_watchdog" in e.values)
+    read = next(e for e in finding.evidence if "hours_to_watchdog" in e.values)
     assert read.values["hours_to_watchdog"] == pytest.approx(169.6, rel=0.03)
-    assert "/user.slice" not in one.summary
+    assert "/user.slice" not in finding.summary
 
 
 def test_what_was_purged_does_not_count(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 90_000 if s < 2 * HOUR else 1500 + s // 12, in_use=10)
-    (one,) = _look(home).findings
-    assert one.window.begin_us == rings.us(2 * HOUR)
-    assert one.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
-    assert "since the last reboot or purge" in _texts(one)
+    (finding,) = _look(home).findings
+    assert finding.window.begin_us == rings.us(2 * HOUR)
+    assert finding.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
+    assert "since the last reboot or purge" in _texts(finding)
 
 
 def test_an_event_early_in_the_record_is_told_from_what_came_after(tmp_path: pathlib.Path) -> None:
     """Up to the purge that followed: that one was not before the event."""
     home = _home(tmp_path, lambda s: 20_000 + s // 12 if s < 1500 else 50, hours=1)
     home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 12, s // 12, s // 12, s)})
-    (one,) = DETECTOR.look(home.case(home.tell(120, "net.driver_reset"))).findings
-    assert one.magnitude["dying"] == 20_010
-    assert one.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
-    assert one.window.end_us < rings.us(1500)
-    assert "since the last reboot or purge" not in _texts(one)
-    assert "creates them" in one.summary
+    (finding,) = DETECTOR.look(home.case(home.tell(120, "net.driver_reset"))).findings
+    assert finding.magnitude["dying"] == 20_010
+    assert finding.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
+    assert finding.window.end_us < rings.us(1500)
+    assert "since the last reboot or purge" not in _texts(finding)
+    assert "creates them" in finding.summary
 
 
 def test_a_leak_that_was_faster_before(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 50_000 + s // 36)
     home.facts["host"] = {"": {"booted_at": rings.us(0) // 10**6 - 9 * HOUR}}
-    (one,) = _look(home).findings
-    assert one.magnitude["age_hours"] == pytest.approx(12, abs=0.1)
-    assert "the growth was faster before" in _texts(one)
+    (finding,) = _look(home).findings
+    assert finding.magnitude["age_hours"] == pytest.approx(12, abs=0.1)
+    assert "the growth was faster before" in _texts(finding)
 
 
 def test_zombies_that_do_not_grow_have_no_maker(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 20_000 + s % 7)
     home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 9, s // 9, s // 9, s)})
-    (one,) = _look(home).findings
-    assert "age_hours" not in one.magnitude
-    assert "creator_births_per_hour" not in one.magnitude
-    assert any("an hour" in e.text for e in one.against)
+    (finding,) = _look(home).findings
+    assert "age_hours" not in finding.magnitude
+    assert "creator_births_per_hour" not in finding.magnitude
+    assert any("an hour" in e.text for e in finding.against)
 
 
 def test_a_maker_too_slow_for_the_leak_is_said_to_be(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 20_000 + s // 6)
     home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 400, s // 400, 0, s)})
-    (one,) = _look(home).findings
-    assert "creates them" not in one.summary
-    assert any("too few to be the source" in e.text for e in one.against)
+    (finding,) = _look(home).findings
+    assert "creates them" not in finding.summary
+    assert any("too few to be the source" in e.text for e in finding.against)
 
 
 def test_cgroups_that_were_never_removed_are_no_zombies(tmp_path: pathlib.Path) -> None:
@@ -118,8 +118,8 @@ def test_cgroups_that_were_never_removed_are_no_zombies(tmp_path: pathlib.Path) 
 
 
 def test_slow_growth_from_little_is_found_early(tmp_path: pathlib.Path) -> None:
-    (one,) = _look(_home(tmp_path, lambda s: 220 + s // 40)).findings
-    assert one.magnitude["growth_per_hour"] == pytest.approx(90, rel=0.05)
+    (finding,) = _look(_home(tmp_path, lambda s: 220 + s // 40)).findings
+    assert finding.magnitude["growth_per_hour"] == pytest.approx(90, rel=0.05)
 
 
 def test_nobody_counted(tmp_path: pathlib.Path) -> None:
@@ -144,18 +144,18 @@ def test_a_leak_and_its_maker_in_half_a_minute(tmp_path: pathlib.Path) -> None:
     home.signal("memory-cgroups", 2, lambda s: {"": (12_050 + 8 * s, 50, 12_000 + 8 * s, 900, 1)})
     cgroup = "/box/system.slice/flint.service"
     home.signal("cgroup-births", 1, lambda s: {cgroup: (8 * s, 8 * s, 8 * s, 40 * s)})
-    (one,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
-    assert one.magnitude["growth_per_hour"] == pytest.approx(8 * HOUR, rel=0.02)
-    assert one.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, rel=0.1)
-    assert "flint.service creates them" in one.summary
-    assert one.subject.cgroup == cgroup
-    assert " 0 h" not in _texts(one)
+    (finding,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    assert finding.magnitude["growth_per_hour"] == pytest.approx(8 * HOUR, rel=0.02)
+    assert finding.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, rel=0.1)
+    assert "flint.service creates them" in finding.summary
+    assert finding.subject.cgroup == cgroup
+    assert " 0 h" not in _texts(finding)
 
 
 def test_thousands_that_come_within_seconds_have_no_slope(tmp_path: pathlib.Path) -> None:
     """One purge of a build farm, say: they are many, but do not grow."""
     home = evidence.Home(tmp_path, 30)
     home.signal("memory-cgroups", 2, lambda s: {"": (0, 50, 12_000 if s > 20 else 0, 900, 1)})
-    (one,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
-    assert "creates them" not in one.summary
-    assert "an hour" not in one.summary
+    (finding,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    assert "creates them" not in finding.summary
+    assert "an hour" not in finding.summary

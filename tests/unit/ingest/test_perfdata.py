@@ -11,6 +11,7 @@ import pytest
 
 from overnight import errors
 from overnight.ingest import perfdata
+from overnight.ingest.symbols import files
 
 LAYOUT = make.Layout()
 WALL, SAMPLES = 1_700_000_000_000_000_000, 5_000
@@ -83,3 +84,15 @@ def test_frames_without_symbols_keep_their_kind(tmp_path: pathlib.Path) -> None:
     found = read(tmp_path, LAYOUT.sample(5_000, chain), features=clock())
     assert found.frames.kind[found.stacks.frame].tolist() == [0, 1]
     assert any("kernel functions have no names" in note for note in found.notes)
+
+
+def test_the_recorded_build_id_is_compared(tmp_path: pathlib.Path, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        files.LiveFiles, "find", lambda _, module, pid, build_id: asked.append((module, build_id))
+    )
+    chain = [make.IN_USER, 0x1000]
+    mapping = LAYOUT.mmap2(1, 0x1000, 0x1000, b"/srv/app", build_id=b"\x05" * 20)
+    found = read(tmp_path, mapping, LAYOUT.sample(5_000, chain), features=clock())
+    assert found.frames.module == ["/srv/app"]
+    assert asked == [("/srv/app", "05" * 20)]

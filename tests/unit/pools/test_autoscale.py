@@ -8,12 +8,13 @@ import re
 
 import numpy as np
 import pooldays
+import poolplay
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import errors
-from overnight.pools import autoscale, schedules, simulation, sizing
+from overnight.pools import autoscale, schedules, sizing
 
 NOW = pooldays.MONDAY + 12 * 3600
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs/sizing.md"
@@ -23,7 +24,7 @@ DAYS = 20
 def seen(claims: list[float], size: int, now: float = NOW) -> autoscale.Seen:
     """Claims are told as seconds ago."""
     times = sorted(now - ago for ago in claims)
-    return autoscale.count_claims(pooldays.policy(), now, size, times, NOW - 86400)
+    return pooldays.count_claims(pooldays.policy(), now, size, times, NOW - 86400)
 
 
 def every(seconds: float, over: float = 1200) -> list[float]:
@@ -79,7 +80,7 @@ def test_bounds_are_law() -> None:
     made = autoscale.decide(policy, seen(every(5), 2))
     assert (made.size, "cut to max 5" in made.reason) == (5, True)
     # Max was lowered: at once, whatever was wanted before.
-    memory = autoscale.Memory(((NOW - 1, 30),))
+    memory = ((NOW - 1, 30),)
     assert autoscale.decide(policy, seen([], 30), memory).size == 5
 
 
@@ -116,10 +117,10 @@ def test_it_keeps_its_bounds_and_does_not_flap(
     claims: list[float], least: int, most: int, size: int, cooldown: float
 ) -> None:
     policy = pooldays.policy(min_size=least, max_size=most, cooldown_s=cooldown)
-    memory, risen = autoscale.NOTHING, -math.inf
+    memory, risen = (), -math.inf
     for now in range(0, 7200, 30):
         known = [NOW + when for when in claims if when <= now]
-        looked = autoscale.count_claims(policy, NOW + now, size, known, NOW - 86400)
+        looked = pooldays.count_claims(policy, NOW + now, size, known, NOW - 86400)
         made = autoscale.decide(policy, looked, memory)
         assert max(1, least) <= made.size <= most or (made.size == size == 0)
         assert str(made.size) in made.reason
@@ -128,7 +129,7 @@ def test_it_keeps_its_bounds_and_does_not_flap(
         elif made.size < size <= most:
             assert now - risen >= cooldown
         # What is kept is what a fall looks at, and no more.
-        kept = [wanted for _, wanted in made.memory.wanted]
+        kept = [wanted for _, wanted in made.memory]
         assert kept == sorted(kept, reverse=True)
         size, memory = made.size, made.memory
 
@@ -172,7 +173,7 @@ def test_a_steady_demand_misses_no_more_than_was_wanted(per_minute: float, miss:
     count = random.poisson(per_minute * 1440 * days)
     claims = sorted(random.uniform(0, days * pooldays.DAY_S, count).tolist())
     rule = pooldays.Ruled(pooldays.policy(miss=miss))
-    played = simulation.play(
+    played = poolplay.play(
         claims, rule, warm_up_s=90, interval_s=60, woken=True, until_s=days * pooldays.DAY_S
     )
     assert played.claims == count
@@ -184,6 +185,6 @@ def test_a_steady_demand_misses_no_more_than_was_wanted(per_minute: float, miss:
 
 def test_a_young_pool_is_not_judged_by_its_first_second() -> None:
     policy = pooldays.policy()
-    looked = autoscale.count_claims(policy, NOW, 1, [NOW - 0.5], NOW - 1)
+    looked = pooldays.count_claims(policy, NOW, 1, [NOW - 0.5], NOW - 1)
     made = autoscale.decide(policy, looked)
     assert made.reason == "up to 4: 1 claim in 2m30s wants 4 for 1 % misses"

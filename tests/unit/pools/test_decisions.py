@@ -60,8 +60,8 @@ def test_only_an_active_pool_is_refilled(status: Status) -> None:
 
 
 def test_after_a_failure_it_waits_then_launches_one_at_a_time() -> None:
-    failed, opened = decisions.after_failure(pool(), "provider_quota_exceeded", NOW)
-    assert opened is None
+    failed = decisions.after_failure(pool(), "provider_quota_exceeded", NOW)
+    assert failed.breaker_opened_us is None
     assert decisions.replenish(view(failed)) is None
     later = dataclasses.replace(view(failed), now_us=NOW + 10 * S)
     assert decisions.replenish(later) == decisions.Launch(1)
@@ -72,17 +72,18 @@ def test_after_a_failure_it_waits_then_launches_one_at_a_time() -> None:
 def test_the_wait_doubles_up_to_its_cap() -> None:
     held, waits = pool(tuned={"breaker_failures": 100}), []
     for _ in range(8):
-        held, _opened = decisions.after_failure(held, "x", NOW)
+        held = decisions.after_failure(held, "x", NOW)
         waits.append((held.launch_not_before_us - NOW) // S)
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
 
 
-def test_the_breaker_opens_once_and_is_tried_one_at_a_time() -> None:
+def test_the_breaker_opens_and_is_tried_one_at_a_time() -> None:
     held, opened = pool(), []
     for _ in range(7):
-        held, said = decisions.after_failure(held, "module_pull_failed", NOW)
-        opened.append(said)
-    assert opened == [None] * 4 + [decisions.OpenBreaker("module_pull_failed")] + [None] * 2
+        held = decisions.after_failure(held, "module_pull_failed", NOW)
+        opened.append(held.breaker_opened_us)
+    assert opened == [None] * 4 + [NOW] * 3
+    assert held.last_failure == "module_pull_failed"
     assert decisions.replenish(dataclasses.replace(view(held), now_us=NOW + 1799 * S)) is None
     due = dataclasses.replace(view(held), now_us=NOW + 1800 * S)
     assert decisions.replenish(due) == decisions.Launch(1, trial=True)
@@ -97,10 +98,9 @@ def test_a_breaker_may_be_closed_by_hand_alone() -> None:
 
 def test_a_member_that_comes_up_closes_it() -> None:
     held = pool(breaker_opened_us=NOW, failures=5, last_failure="x", launch_not_before_us=NOW + 1)
-    closed, said = decisions.after_success(held)
-    assert said == decisions.CloseBreaker()
+    closed = decisions.after_success(held)
     assert closed == pool()
-    assert decisions.after_success(closed) == (closed, None)
+    assert decisions.after_success(closed) == closed
 
 
 def test_counts_are_those_of_the_contract() -> None:

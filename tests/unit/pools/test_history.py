@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import poolplay
 import pytest
 
 from overnight import errors
-from overnight.pools import bursts, history, simulation, sizing
+from overnight.pools import bursts, history, sizing
 
 DAY = 86400.0
 
@@ -18,7 +19,7 @@ def simulated_history(
 ) -> history.History:
     random = np.random.default_rng(seed)
     count = round(per_minute * 60 * 24 * 1.2)
-    times = simulation.claims(burst, per_minute / 60, count, random)
+    times = poolplay.claims(burst, per_minute / 60, count, random)
     warm_ups = random.gamma(9, 10, 200)
     return history.History(0, DAY, times[times < DAY].tolist(), warm_ups.tolist())
 
@@ -38,15 +39,22 @@ def test_bursts_are_seen_and_widen_the_interval() -> None:
     assert sum(one.low <= 4 <= one.high for one in found) >= 90
 
 
+def demand_of(measured: history.Measurement) -> sizing.Demand:
+    """What `pool size` sizes for: measured rate, mean warm-up, and bursts where significant."""
+    assert measured.warm_up is not None
+    burst = history.burst(measured)
+    return sizing.Demand(measured.claims_per_minute, measured.warm_up.mean, burst=burst)
+
+
 def test_a_history_sizes_a_pool() -> None:
     """From claims to a size that keeps what was wanted, played on other days than it was measured."""
     measured = history.measure(simulated_history(bursts.Burst(3), 1))
-    demand = history.demand(measured)
+    demand = demand_of(measured)
     size = sizing.recommend(demand)[0]
     random = np.random.default_rng(99)
-    times = simulation.claims(bursts.Burst(3), 4 / 60, 60_000, random).tolist()
-    assert simulation.play(times, size, warm_up_s=90, interval_s=60).miss < 0.012
-    runbook = simulation.play(times, demand.runbook, warm_up_s=90, interval_s=60)
+    times = poolplay.claims(bursts.Burst(3), 4 / 60, 60_000, random).tolist()
+    assert poolplay.play(times, size, warm_up_s=90, interval_s=60).miss < 0.012
+    runbook = poolplay.play(times, demand.runbook, warm_up_s=90, interval_s=60)
     assert runbook.miss > 0.15
 
 
@@ -64,15 +72,13 @@ def test_a_short_history_says_what_it_cannot_tell() -> None:
     assert not found.can_tell_bursts
     assert found.warm_up is None
     assert found.low < found.claims_per_minute == 0.3 < found.high
-    with pytest.raises(errors.CannotError, match="warm-up"):
-        history.demand(found)
 
 
 def test_no_claim_is_a_rate_of_nought_with_an_upper_end() -> None:
     found = history.measure(history.History(0, DAY, [], [90.0]))
     assert (found.claims_per_minute, found.low) == (0, 0)
     assert found.high == pytest.approx(60 * -math.log(0.025) / DAY)
-    assert sizing.recommend(history.demand(found)) == (0, 0)
+    assert sizing.recommend(demand_of(found)) == (0, 0)
 
 
 @pytest.mark.parametrize(

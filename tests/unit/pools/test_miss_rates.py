@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import poolplay
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special
 
-from overnight.pools import bursts, miss_rates, simulation
+from overnight.pools import bursts, miss_rates
 
 RATE, WARM_UP, TICK = 4 / 60, 90.0, 60.0
 FIVE = bursts.Burst(5)
@@ -62,9 +63,9 @@ def check(count: int, size: int, burst: bursts.Burst, warm_up: float, tick: floa
     rate = RATE
     played: dict[str, list[float]] = {"give_up": [], "wait": [], "woken": []}
     for _ in range(runs):
-        times = simulation.claims(burst, rate, count // runs, random).tolist()
+        times = poolplay.claims(burst, rate, count // runs, random).tolist()
         for name, rates in played.items():
-            done = simulation.play(
+            done = poolplay.play(
                 times, size, warm_up_s=warm_up, interval_s=tick,
                 waiting=name == "wait", woken=name == "woken",
             )  # fmt: skip
@@ -161,8 +162,8 @@ def test_where_simulation_saw_nothing_the_proved_bound_is_the_error() -> None:
 
 def test_idle_hosts_are_those_of_a_played_pool() -> None:
     random = np.random.default_rng(3)
-    times = simulation.claims(bursts.SINGLE, RATE, 60_000, random).tolist()
-    done = simulation.play(times, 17, warm_up_s=90, interval_s=60, waiting=True)
+    times = poolplay.claims(bursts.SINGLE, RATE, 60_000, random).tolist()
+    done = poolplay.play(times, 17, warm_up_s=90, interval_s=60, waiting=True)
     want = miss_rates.idle(17, bursts.SINGLE, RATE, 90, 60)[17]
     assert done.ready_s / times[-1] == pytest.approx(want, rel=0.01)
     assert done.warming_s / times[-1] == pytest.approx(RATE * 90, rel=0.02)

@@ -13,7 +13,7 @@ NUMBERS = [n for n in settings.NAMES if type(getattr(settings.PoolSettings(), n)
 
 
 def test_the_defaults_are_those_of_the_contract() -> None:
-    plain = settings.read({})
+    plain = settings.changed(settings.DEFAULTS, {})
     assert plain.warming_timeout_seconds == 1800
     assert plain.ready_ttl_seconds == 14400
     assert plain.claimed_ttl_seconds == 86400
@@ -29,7 +29,7 @@ def test_the_defaults_are_those_of_the_contract() -> None:
 @pytest.mark.parametrize("bad", ["abc", "300", -1, True, False, 1.5, None, 10**12, [], ""])
 def test_garbage_is_refused_by_name_and_never_becomes_zero(name: str, bad: object) -> None:
     with pytest.raises(pool_errors.BadKnobError, match=name) as caught:
-        settings.read({name: bad})
+        settings.changed(settings.DEFAULTS, {name: bad})
     assert caught.value.exit_code == errors.ExitCode.USAGE
     assert caught.value.knob == name
 
@@ -39,30 +39,33 @@ def test_garbage_is_refused_by_name_and_never_becomes_zero(name: str, bad: objec
 )
 def test_zero_would_make_everything_stale(name: str) -> None:
     with pytest.raises(pool_errors.BadKnobError):
-        settings.read({name: 0})
+        settings.changed(settings.DEFAULTS, {name: 0})
 
 
 @pytest.mark.parametrize("bad", [0, 1, "true", None])
 def test_reuse_is_true_or_false(bad: object) -> None:
     with pytest.raises(pool_errors.BadKnobError, match="reuse_without_reset"):
-        settings.read({"reuse_without_reset": bad})
+        settings.changed(settings.DEFAULTS, {"reuse_without_reset": bad})
 
 
 def test_a_choice_is_one_of_its_words() -> None:
-    assert settings.read({"claimed_ttl_action": "terminate"}).claimed_ttl_action == "terminate"
+    assert (
+        settings.changed(settings.DEFAULTS, {"claimed_ttl_action": "terminate"}).claimed_ttl_action
+        == "terminate"
+    )
     with pytest.raises(pool_errors.BadKnobError, match="claimed_ttl_action") as caught:
-        settings.read({"claimed_ttl_action": "kill"})
+        settings.changed(settings.DEFAULTS, {"claimed_ttl_action": "kill"})
     assert "flag, terminate" in caught.value.todo
 
 
 def test_an_unknown_knob_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(pool_errors.UnknownParameterError, match="warming_timout") as caught:
-        settings.read({"warming_timout_seconds": 5})
+        settings.changed(settings.DEFAULTS, {"warming_timout_seconds": 5})
     assert "warming_timeout_seconds" in caught.value.todo
 
 
 def test_one_bad_value_changes_nothing() -> None:
-    before = settings.read({"ready_ttl_seconds": 60})
+    before = settings.changed(settings.DEFAULTS, {"ready_ttl_seconds": 60})
     with pytest.raises(pool_errors.BadKnobError):
         settings.changed(before, {"claimed_ttl_seconds": 5, "ready_ttl_seconds": "abc"})
     assert before == dataclasses.replace(settings.PoolSettings(), ready_ttl_seconds=60)
@@ -71,14 +74,14 @@ def test_one_bad_value_changes_nothing() -> None:
 @pytest.mark.parametrize("text", ["ready_ttl_seconds=abc", "ready_ttl_seconds=-5", "ready_ttl_seconds=", "ready_ttl_seconds=true", "reuse_without_reset=yes", "ready_ttl_seconds=1e3", "claimed_ttl_action=kill"])  # fmt: skip
 def test_a_command_line_is_as_strict(text: str) -> None:
     with pytest.raises(pool_errors.BadKnobError, match=text.partition("=")[0]):
-        settings.read(dict([settings.parse(text)]))
+        settings.changed(settings.DEFAULTS, dict([settings.parse(text)]))
 
 
 @given(st.text())
 def test_no_text_from_a_command_line_is_anything_but_a_value_or_an_error(text: str) -> None:
     try:
         name, value = settings.parse(text)
-        settings.read({name: value})
+        settings.changed(settings.DEFAULTS, {name: value})
     except pool_errors.PoolError:
         pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import poolplay
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,15 +16,15 @@ TIMES = st.lists(st.floats(0, 3000), min_size=1, max_size=200).map(sorted)
 def test_a_pool_by_hand() -> None:
     """Two hosts, a warm-up of 90 s, a tick every 60 s."""
     # Both go at 10 and 20; ordered at 60, ready at 150: who comes at 100 misses, at 151 does not.
-    done = simulation.play([10, 20, 100, 151], 2, warm_up_s=90, interval_s=60)
+    done = poolplay.play([10, 20, 100, 151], 2, warm_up_s=90, interval_s=60)
     assert (done.claims, done.missed) == (4, 1)
     assert done.ready_s == pytest.approx(10 * 2 + 10 + 1 * 2)
     assert done.warming_s == pytest.approx(2 * 90)
     # Woken, the host taken at 10 is replaced at 100.
-    woken = simulation.play([10, 20, 100, 151], 2, warm_up_s=90, interval_s=60, woken=True)
+    woken = poolplay.play([10, 20, 100, 151], 2, warm_up_s=90, interval_s=60, woken=True)
     assert woken.missed == 0
     # Waiting, who comes at 100 gets a host at 150, and the next has to wait for another.
-    waiting = simulation.play(
+    waiting = poolplay.play(
         [10, 20, 100, 151, 152], 2, warm_up_s=90, interval_s=60, waiting=True, until_s=400
     )
     assert waiting.missed == 2
@@ -47,9 +48,9 @@ def quick(times: list[float], size: int, warm_up: float, tick: float) -> int:
 @given(TIMES, st.integers(0, 12), st.floats(1, 400))
 def test_the_quick_rule_is_the_literal_pool(times: list[float], size: int, warm: float) -> None:
     times = [when + 0.001 for when in times]  # not at the instant of a tick
-    literal = simulation.play(times, size, warm_up_s=warm, interval_s=60)
+    literal = poolplay.play(times, size, warm_up_s=warm, interval_s=60)
     assert literal.missed == quick(times, size, warm, 60)
-    awake = simulation.play(times, size, warm_up_s=warm, interval_s=1e9, woken=True)
+    awake = poolplay.play(times, size, warm_up_s=warm, interval_s=1e9, woken=True)
     assert awake.missed == quick(times, size, warm, 0)
 
 
@@ -61,7 +62,7 @@ def test_on_the_same_claims_more_hosts_never_miss_more(
     """Not on average: on every path. docs/sizing.md has the proof."""
 
     def missed(count: int, **how: bool) -> int:
-        return simulation.play(times, count, warm_up_s=warm, interval_s=60, **how).missed
+        return poolplay.play(times, count, warm_up_s=warm, interval_s=60, **how).missed
 
     assert missed(size + 1) <= missed(size)
     assert missed(size, woken=True) <= missed(size) <= missed(size, waiting=True)
@@ -80,12 +81,12 @@ def test_many_runs_tell_their_error() -> None:
 def test_the_mean_warm_up_decides_not_its_tail() -> None:
     """Warm-ups of 90 s on average, a tenth of them above 150 s: no more misses than 90 s sharp."""
     random = np.random.default_rng(5)
-    times = simulation.claims(bursts.SINGLE, 4 / 60, 80_000, random).tolist()
-    sharp = simulation.play(times, 15, warm_up_s=90, interval_s=60)
+    times = poolplay.claims(bursts.SINGLE, 4 / 60, 80_000, random).tolist()
+    sharp = poolplay.play(times, 15, warm_up_s=90, interval_s=60)
     spread = iter(random.gamma(4, 90 / 4, 200_000).tolist())
-    uneven = simulation.play(times, 15, warm_up_s=lambda: next(spread), interval_s=60)
+    uneven = poolplay.play(times, 15, warm_up_s=lambda: next(spread), interval_s=60)
     assert uneven.miss <= sharp.miss * 1.05
-    slow = simulation.play(times, 15, warm_up_s=150, interval_s=60)
+    slow = poolplay.play(times, 15, warm_up_s=150, interval_s=60)
     assert slow.miss > 5 * sharp.miss
 
 
@@ -96,7 +97,7 @@ def test_a_rule_is_asked_at_every_tick_and_shrinking_really_shrinks() -> None:
         asked.append((now, len(claims), size))
         return 3 if now < 120 else 1
 
-    done = simulation.play([130.0], rule, warm_up_s=30, interval_s=60, until_s=180)
+    done = poolplay.play([130.0], rule, warm_up_s=30, interval_s=60, until_s=180)
     assert asked == [(0, 0, 0), (60, 0, 3), (120, 0, 3), (180, 1, 1)]
     assert done.missed == 0
     assert done.ready_s == pytest.approx(3 * 90 + 1 * 10)

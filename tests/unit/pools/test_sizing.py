@@ -100,7 +100,7 @@ def test_the_curve_has_every_named_size_and_falls() -> None:
         sizes = [point.size for point in found.curve]
         assert sizes == sorted(set(sizes))
         assert set(found.named) <= set(sizes)
-        assert len(sizes) <= sizing.MOST_POINTS
+        assert len(sizes) <= sizing.MAX_POINTS
         for less, more in zip(found.curve, found.curve[1:], strict=False):
             assert less.wait >= more.wait
             assert less.give_up.miss >= more.give_up.miss - 1e-12

@@ -11,6 +11,7 @@ time) and a random moment there: a constant hazard is not changed by that.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 
@@ -90,18 +91,15 @@ class Onset:
     rate_ratio: float  # beyond by before, with half an event added to each
 
 
-def bands(line: Timeline, edges: Floats | None = None) -> tuple[Band, ...]:
+def bands(line: Timeline) -> tuple[Band, ...]:
     """Fit the Poisson regression on bands: events by watched time; bands without time are left out."""
     from scipy import special
 
-    inner = np.array(EDGES) if edges is None else edges
-    cuts = np.concatenate(([0.0], inner))
-    beyond = np.concatenate((line.above(cuts).sum(axis=0), [0.0]))
-    seconds = beyond[:-1] - beyond[1:]
-    counts = np.histogram(line.event_uptime, np.concatenate((cuts, [np.inf])))[0]
-    ends = np.concatenate((inner, [np.inf]))
+    cuts = np.array([0.0, *EDGES, np.inf])
+    seconds = -np.diff(line.above(cuts).sum(axis=0))
+    counts = np.histogram(line.event_uptime, cuts)[0]
     fitted = []
-    for low, high, count, time in zip(cuts, ends, counts, seconds, strict=True):
+    for (low, high), count, time in zip(itertools.pairwise(cuts), counts, seconds, strict=True):
         if time > 0:
             least = special.gammaincinv(count, 0.025) / time if count else 0.0
             most = special.gammaincinv(count + 1, 0.975) / time

@@ -47,7 +47,6 @@ class Reader(Protocol):
     """One format. Each module of this package is a reader."""
 
     NAME: str
-    SUFFIXES: tuple[str, ...]
 
     def sniff(self, head: bytes) -> bool:
         """Return whether a file with these first bytes, decompressed, has this format."""
@@ -76,9 +75,8 @@ class Text:
         for piece in self._pieces():
             self.offset += len(piece)
             if self.offset > self.limit:
-                raise errors.DamagedFileError(
-                    str(self.path), self.limit, f"more than {self.limit} bytes when decompressed"
-                )
+                why = f"more than {self.limit} bytes when decompressed"
+                raise errors.DamagedFileError(str(self.path), self.limit, why)
             for begin in range(0, len(piece), READ_SIZE):
                 yield piece[begin : begin + READ_SIZE]
 
@@ -86,16 +84,12 @@ class Text:
         with self.path.open("rb") as file:
             magic = file.read(4)
             file.seek(0)
-            if magic.startswith(GZIP_MAGIC):
-                step = GZIP_STEP
-            elif magic == ZSTD_MAGIC:
-                step = ZSTD_STEP
-            else:
+            if not magic.startswith(GZIP_MAGIC) and magic != ZSTD_MAGIC:
                 while piece := file.read(READ_SIZE):
                     yield piece
                 return
             at, engine, fresh = 0, _engine(magic), True
-            while data := file.read(step):
+            while data := file.read(ZSTD_STEP if magic == ZSTD_MAGIC else GZIP_STEP):
                 at += len(data)
                 # Appending and pigz create files of several members; zeros pad a block.
                 while data and not (fresh and not data.strip(b"\0")):
@@ -127,14 +121,10 @@ def _engine(magic: bytes) -> _Engine:
     return zlib.decompressobj(wbits=31)
 
 
-def open_text(path: pathlib.Path, limit: int = MAX_TEXT) -> Text:
-    return Text(path, limit)
-
-
 def read_head(path: pathlib.Path) -> bytes:
     """Read the first decompressed bytes, for `Reader.sniff`."""
     head = b""
-    for piece in open_text(path):
+    for piece in Text(path):
         head += piece
         if len(head) >= HEAD_SIZE:
             break
@@ -145,19 +135,15 @@ def is_kernel(module: str) -> bool:
     """Return whether a binary, named as perf or pprof do, is the kernel or a kernel module."""
     if module in KERNEL_NAMES:
         return True
-    name = module.rpartition("/")[2]
     if module.startswith("[") and module.endswith("]"):
         return module not in USER_NAMES and not module.startswith("[anon")
-    return name.startswith(("vmlinux", "bpf_prog_")) or name.partition(".ko")[1:] in {
-        (".ko", ""),
-        (".ko", ".gz"),
-        (".ko", ".xz"),
-        (".ko", ".zst"),
-    }
+    name = module.rpartition("/")[2]
+    suffixes = (".ko", ".ko.gz", ".ko.xz", ".ko.zst")
+    return name.startswith(("vmlinux", "bpf_prog_")) or name.endswith(suffixes)
 
 
 class Builder:
-    """Collects samples in any order, stores each frame, stack and task once, and builds the `Capture`.
+    """Collects samples in any order, numbers each frame, stack, task and event, and builds the `Capture`.
 
     `at` is the reader's position in the file, for the error when a file exceeds a limit.
     """
@@ -179,11 +165,9 @@ class Builder:
         return len(self.time)
 
     def too_much(self, what: str) -> errors.DamagedFileError:
-        """Create the error for a file that exceeds a limit."""
         return errors.DamagedFileError(str(self.path), self.at, f"more than {what}")
 
     def frame(self, name: str, module: str, kind: int) -> int:
-        """Return the number of a frame."""
         key = name or "[unknown]", module, kind
         number = self._frames.get(key)
         if number is None:
@@ -207,23 +191,16 @@ class Builder:
         return number
 
     def task(self, pid: int, tid: int, thread: str, process: str = "") -> int:
-        """Return the number of a thread with this name."""
         number = self._tasks.setdefault((pid, tid, thread, process), len(self._tasks))
         if number >= MAX_TASKS:
             raise self.too_much(f"{MAX_TASKS} threads")
         return number
 
     def event(self, name: str) -> int:
-        """Return the number of an event."""
         number = self.events.setdefault(name, len(self.events))
         if number >= MAX_EVENTS:
             raise self.too_much(f"{MAX_EVENTS} kinds of events")
         return number
-
-    def check_rows(self) -> None:
-        """Raise if there are too many rows for memory."""
-        if len(self.time) > MAX_ROWS:
-            raise self.too_much(f"{MAX_ROWS} samples in one file")
 
     def add(
         self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int
@@ -243,9 +220,6 @@ class Builder:
             (pid, tid, thread, thread if 0 <= pid == tid else names.get(pid, "")): number
             for (pid, tid, thread, _), number in self._tasks.items()
         }
-
-    def rename_event(self, name: str, new: str) -> None:
-        self.events = {new if event == name else event: n for event, n in self.events.items()}
 
     def lacks_processes(self) -> bool:
         """Return whether there are threads with an unknown process."""
@@ -293,8 +267,7 @@ class Builder:
                 unit=[""] * len(self._tasks),
             ),
             stacks=capture.Stacks(
-                offset=np.array(self._stack_offset, np.uint32),
-                frame=np.array(self._stack_frames, np.uint32),
+                np.array(self._stack_offset, np.uint32), np.array(self._stack_frames, np.uint32)
             ),
             frames=capture.Frames(
                 name=[frame[0] for frame in self._frames],

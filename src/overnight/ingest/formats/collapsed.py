@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from overnight.store import capture
 
 NAME = "collapsed"
-SUFFIXES = (".collapsed", ".folded", ".txt")
 
 LINE = re.compile(rb"(.*\S)\s+(\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?)\s*", re.DOTALL)
 MARK = re.compile(r"_\[([kjiw])\]$")
@@ -43,8 +42,8 @@ DIGITS = 6  # kept of fractions
 
 def sniff(head: bytes) -> bool:
     """Return whether nearly every line is a stack and a count; perf script texts have a few too."""
-    lines = [line for line in head.split(b"\n")[:-1] or [head] if line.strip()]
-    lines = [line for line in lines if not line.startswith(b"#")][:1000]
+    lines = head.split(b"\n")[:-1] or [head]
+    lines = [line for line in lines if line.strip() and not line.startswith(b"#")][:1000]
     good = sum(1 for line in lines if LINE.fullmatch(line) and not line.startswith(b"\t"))
     return good > 0 and good >= 0.95 * len(lines) and any(b";" in line for line in lines)
 
@@ -74,7 +73,7 @@ def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
     weights: dict[str, float] = {}
     notes: list[str] = []
     bad, first_bad, other, size = 0, 0, 0, 0
-    text = formats.open_text(path)
+    text = formats.Text(path)
     for offset, line in _lines(text):
         match = LINE.fullmatch(line)
         weight = float(match[2]) if match else math.inf
@@ -91,9 +90,8 @@ def _weights(path: pathlib.Path) -> tuple[dict[str, float], list[str]]:
             raise errors.DamagedFileError(str(path), offset, "too many distinct stacks")
         other += match is None
         if other > MAX_OTHER_LINES + 10 * len(weights):
-            raise errors.DamagedFileError(
-                str(path), first_bad, "most lines are not stacks with a count"
-            )
+            why = "most lines are not stacks with a count"
+            raise errors.DamagedFileError(str(path), first_bad, why)
     if not weights:
         raise errors.DamagedFileError(str(path), first_bad, "no stack with a count")
     if bad:
@@ -112,9 +110,8 @@ def _lines(text: formats.Text) -> Iterator[tuple[int, bytes]]:
             yield offset, line
             offset += len(line) + 1
         if len(left) > MAX_LINE:
-            raise errors.DamagedFileError(
-                str(text.path), offset, f"a line of more than {MAX_LINE} bytes"
-            )
+            why = f"a line of more than {MAX_LINE} bytes"
+            raise errors.DamagedFileError(str(text.path), offset, why)
     if left and not text.cut_short:
         yield offset, left
 
@@ -152,8 +149,6 @@ def _task(builder: formats.Builder, root: str) -> int:
 
 
 def _frame(builder: formats.Builder, name: str) -> int:
-    match = MARK.search(name)
-    if match is None:
-        return builder.frame(name, "", FrameKind.USER)
-    kind = FrameKind.KERNEL if match[1] == "k" else FrameKind.USER
-    return builder.frame(name[: match.start()], "", int(kind))
+    mark = MARK.search(name)
+    kind = FrameKind.KERNEL if mark and mark[1] == "k" else FrameKind.USER
+    return builder.frame(MARK.sub("", name), "", int(kind))

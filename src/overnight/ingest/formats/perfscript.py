@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from overnight.store import capture
 
 NAME = "perf script"
-SUFFIXES = (".perf", ".perfscript", ".script", ".txt")
 
 # perf prints the name, a space, the ids to five places: builtin-script.c, perf_sample__fprintf_start.
 REST = (
@@ -61,21 +60,19 @@ def sniff(head: bytes) -> bool:
 
 def read(path: pathlib.Path, host: str) -> capture.Capture:
     """Read every sample, in time order; see `formats.Reader`."""
-    text = formats.open_text(path)
+    text = formats.Text(path)
     parser = _Parser(path)
     left = b""
     for piece in text:
         left = parser.feed(left + piece)
-        parser.builder.check_rows()
         samples = len(parser.builder)
+        if samples > formats.MAX_ROWS:
+            raise parser.builder.too_much(f"{formats.MAX_ROWS} samples in one file")
         if not samples and parser.offset > MAX_NO_SAMPLE:
             raise parser.no_sample()
         if parser.bad_lines > MAX_BAD_LINES + 10 * samples:
-            raise errors.DamagedFileError(
-                str(path),
-                parser.first_bad,
-                f"{parser.bad_lines} lines that are not output of perf script",
-            )
+            why = f"{parser.bad_lines} lines that are not output of perf script"
+            raise errors.DamagedFileError(str(path), parser.first_bad, why)
     parser.finish(left)
     if text.cut_short:
         parser.notes.append(formats.TRUNCATED)
@@ -83,8 +80,6 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
 
 
 class _Parser:
-    """Parses the text piece by piece."""
-
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self.builder = formats.Builder(path)
@@ -109,9 +104,8 @@ class _Parser:
         if not blocks and len(left) > MAX_LINE:  # without stacks there are no empty lines
             whole, newline, left = left.rpartition(b"\n")
             if not newline:
-                raise errors.DamagedFileError(
-                    str(self.path), self.offset, f"a line of more than {MAX_LINE} bytes"
-                )
+                why = f"a line of more than {MAX_LINE} bytes"
+                raise errors.DamagedFileError(str(self.path), self.offset, why)
             self._lines_of(whole, self.offset)
             self.offset += len(whole) + 1
         self._blocks(blocks)
@@ -201,13 +195,13 @@ class _Parser:
             return
         details = EVENT.match(rest.rstrip(b"\r"))
         assert details is not None  # it matches anything
-        event, period, payload = details[2] or b"", int(details[1] or 0), details[3]
-        number = self.builder.event(PRECISION.sub("", event.decode("utf-8", "replace")))
-        period = min(period, U64_MAX)
+        event = PRECISION.sub("", (details[2] or b"").decode("utf-8", "replace"))
+        number = self.builder.event(event or "samples")
+        period, payload = min(int(details[1] or 0), U64_MAX), details[3]
         self._make_room(len(rest))
         self._rests[rest] = number, period
         time = int(seconds + fraction) * (1000 if len(fraction) == 6 else 1)
-        stack = self._stack(body) if body or not ADDRESS.match(payload) else self._stack(payload)
+        stack = self._stack(payload if not body and ADDRESS.match(payload) else body)
         self.builder.add(time, -1 if cpu is None else int(cpu), task, stack, number, 1, period)
 
     def _task(self, task_text: bytes) -> int | None:
@@ -221,11 +215,10 @@ class _Parser:
         pid, tid = (first, int(second)) if second else (0 if first == 0 else -1, first)
         if pid not in I32 or tid not in I32:
             return None
-        thread = perftext.thread_name(task_text[: ids.start()], len(ids[1])).decode(
-            "utf-8", "replace"
-        )
+        thread = perftext.thread_name(task_text[: ids.start()], len(ids[1]))
         self._make_room(len(task_text))
-        number = self._tasks[task_text] = self.builder.task(pid, tid, thread)
+        number = self.builder.task(pid, tid, thread.decode("utf-8", "replace"))
+        self._tasks[task_text] = number
         return number
 
     def _stack(self, body: bytes) -> int:
@@ -238,7 +231,6 @@ class _Parser:
         return number
 
     def _frames_of(self, lines: list[bytes]) -> list[int]:
-        """Parse the frames of lines, root first."""
         frames: list[int] = []
         outer = "", 0
         known = self._frames.get
@@ -284,30 +276,23 @@ class _Parser:
             self.first_bad = offset
 
     def no_sample(self) -> errors.DamagedFileError:
-        """Create the error for a text without samples."""
-        return errors.DamagedFileError(
-            str(self.path), max(self.first_bad, 0), "no sample of perf script with a time"
-        )
+        why = "no sample of perf script with a time"
+        return errors.DamagedFileError(str(self.path), max(self.first_bad, 0), why)
 
     def capture(self, host: str) -> capture.Capture:
-        """Build the capture, on the wall clock."""
         builder = self.builder
         if not len(builder):
             raise self.no_sample()
         header = perftext.parse_header(self.header)
         builder.name_processes()
-        builder.rename_event("", "samples")
-        notes = self.notes
-        if header.shift is not None:
-            shift = header.shift
-        else:
+        shift = header.shift
+        if shift is None:
             shift = self._approximate_shift(header.written)
         if self.bad_lines:
-            notes.append(
-                f"{self.bad_lines} unknown lines were skipped, the first at byte {self.first_bad}"
-            )
+            skipped = f"{self.bad_lines} unknown lines were skipped"
+            self.notes.append(f"{skipped}, the first at byte {self.first_bad}")
         if builder.lacks_processes():
-            notes.append(
+            self.notes.append(
                 "the text does not name each thread's process; `perf script -F +pid` adds it"
             )
         return builder.build(
@@ -316,7 +301,7 @@ class _Parser:
             frequency=self._frequency(header),
             cores=self._cores(header.cores),
             lost=self.lost,
-            notes=notes,
+            notes=self.notes,
         )
 
     def _approximate_shift(self, written: int | None) -> int:
@@ -333,16 +318,15 @@ class _Parser:
 
     def _frequency(self, header: perftext.Header) -> int:
         """Return that of the event with most samples, from the header or from a clock's period."""
-        builder = self.builder
-        counts = np.bincount(np.frombuffer(builder.event_of, np.uint8))
-        main = int(counts.argmax())
-        name = tuple(builder.events)[main]
+        event_of = np.frombuffer(self.builder.event_of, np.uint8)
+        main = int(np.bincount(event_of).argmax())
+        name = tuple(self.builder.events)[main]
         for event, frequency in header.frequencies.items():
             if PRECISION.sub("", event) == name:
                 return frequency
         if name.startswith(("cpu-clock", "task-clock")):
-            rows = np.frombuffer(builder.event_of, np.uint8) == main
-            period = float(np.median(np.frombuffer(builder.period, np.uint64)[rows]))
+            periods = np.frombuffer(self.builder.period, np.uint64)[event_of == main]
+            period = float(np.median(periods))
             return round(1e9 / period) if period >= 1 else 0
         return 0
 

@@ -7,7 +7,7 @@ samples, that is the event; otherwise each measure becomes an event. Labels `com
 
 from __future__ import annotations
 
-import dataclasses
+import collections
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from overnight.store import capture
 
 NAME = "pprof"
-SUFFIXES = (".pb.gz", ".pprof", ".prof")
 
 MAX_SIZE = 1 << 30  # of the decompressed message, which is held in memory
 # profile.proto, message Profile: the number of each field that is a message or a string.
@@ -57,7 +56,7 @@ def sniff(head: bytes) -> bool:
 
 def read(path: pathlib.Path, host: str) -> capture.Capture:
     """Read each sample as one row per measure; see `formats.Reader`."""
-    text = formats.open_text(path, MAX_SIZE)
+    text = formats.Text(path, MAX_SIZE)
     data = b"".join(text)
     if text.cut_short:
         raise errors.DamagedFileError(str(path), path.stat().st_size, "the file is truncated")
@@ -67,18 +66,7 @@ def read(path: pathlib.Path, host: str) -> capture.Capture:
         raise errors.DamagedFileError(str(path), error.offset, error.problem) from error
 
 
-@dataclasses.dataclass(frozen=True)
-class _Measure:
-    """One of the values of each sample, with its event and period."""
-
-    index: int
-    event: int
-    period: int
-
-
 class _Profile:
-    """The tables of one message."""
-
     def __init__(self, path: pathlib.Path, data: memoryview) -> None:
         self.path = path
         self.strings: list[memoryview] = []
@@ -105,29 +93,23 @@ class _Profile:
             self.strings.append(field.value)
         elif field.number == SAMPLE:
             self.samples.append(field)
-        elif field.number in {SAMPLE_TYPE, PERIOD_TYPE}:
-            numbers = protobuf.numbers(field)
-            kind = numbers.get(1, 0), numbers.get(2, 0)
-            if field.number == PERIOD_TYPE:
-                self.period_type = kind
+        elif field.number in {SAMPLE_TYPE, PERIOD_TYPE, MAPPING, FUNCTION, LOCATION}:
+            numbers = collections.defaultdict(int, protobuf.numbers(field))
+            if field.number == SAMPLE_TYPE:
+                self.types.append((numbers[1], numbers[2]))
+            elif field.number == PERIOD_TYPE:
+                self.period_type = numbers[1], numbers[2]
+            elif field.number == MAPPING:
+                self.mappings[numbers[1]] = numbers[5]
+            elif field.number == FUNCTION:
+                self.functions[numbers[1]] = numbers[2] or numbers[3]
             else:
-                self.types.append(kind)
-        elif field.number in {MAPPING, FUNCTION}:
-            numbers = protobuf.numbers(field)
-            table, name = (
-                (self.mappings, numbers.get(5, 0))
-                if field.number == MAPPING
-                else (self.functions, numbers.get(2, 0) or numbers.get(3, 0))
-            )
-            table[numbers.get(1, 0)] = name
-        elif field.number == LOCATION:
-            functions = [
-                protobuf.numbers(line).get(1, 0)
-                for line in protobuf.inside(field)
-                if line.number == 4 and not isinstance(line.value, int)
-            ]
-            numbers = protobuf.numbers(field)
-            self.locations[numbers.get(1, 0)] = numbers.get(2, 0), numbers.get(3, 0), functions
+                functions = [
+                    protobuf.numbers(line).get(1, 0)
+                    for line in protobuf.inside(field)
+                    if line.number == 4 and not isinstance(line.value, int)
+                ]
+                self.locations[numbers[1]] = numbers[2], numbers[3], functions
 
     def _string(self, index: int) -> str:
         known = self._decoded.get(index)
@@ -140,18 +122,15 @@ class _Profile:
         text = self._decoded[index] = bytes(self.strings[index]).decode("utf-8", "replace")
         return text
 
-    def _measures(self, builder: formats.Builder) -> list[_Measure]:
-        """Return the count of samples if there is one, else every measure."""
+    def _measures(self, builder: formats.Builder) -> list[tuple[int, int, int]]:
+        """Return index, event and period of the count of samples if there is one, else of every measure."""
         names = [(self._string(kind), self._string(unit)) for kind, unit in self.types]
         period = self.numbers.get(PERIOD, 0)
-        period = period if 0 < period < U64 // 2 else 0
         for index, (kind, unit) in enumerate(names):
             if unit == "count" and kind in {"samples", "sample"}:
                 event = self._string(self.period_type[0]) if any(self.period_type) else ""
-                return [_Measure(index, builder.event(event or kind), period)]
-        return [
-            _Measure(i, builder.event(kind or "samples"), 0) for i, (kind, _) in enumerate(names)
-        ]
+                return [(index, builder.event(event or kind), period if period < U64 // 2 else 0)]
+        return [(i, builder.event(kind or "samples"), 0) for i, (kind, _) in enumerate(names)]
 
     def _expand(self, builder: formats.Builder, location: int) -> list[int]:
         """Return the frames of one address, outermost first: inlined functions share it."""
@@ -208,11 +187,18 @@ class _Profile:
             builder.at = sample.offset
             stack = self._stack(builder, sample)
             values = protobuf.repeated(sample, 2)
-            cpu, task = self._core_and_task(builder, dict(self._labels(sample)))
-            for measure in measures:
-                value = protobuf.signed(values[measure.index]) if measure.index < len(values) else 0
+            labels = dict(self._labels(sample))
+            cpu = _number(_first(labels, ("cpu",)))
+            task = builder.task(
+                _number(_first(labels, PROCESS_IDS)),
+                _number(_first(labels, THREAD_IDS)),
+                _first(labels, THREAD_NAMES),
+                _first(labels, PROCESS_NAMES),
+            )
+            for index, event, period in measures:
+                value = protobuf.signed(values[index]) if index < len(values) else 0
                 if value > 0:
-                    rows.append((cpu, task, stack, measure.event, value, measure.period))
+                    rows.append((cpu, task, stack, event, value, period))
                     largest = max(largest, value)
         if not rows:
             raise protobuf.WireError("no sample with a positive value", 0)
@@ -234,23 +220,11 @@ class _Profile:
         in_ns = self.period_type[1] and self._string(self.period_type[1]) == "nanoseconds"
         return round(1e9 / period) if in_ns and 0 < period <= 1_000_000_000 else 0
 
-    def _core_and_task(
-        self, builder: formats.Builder, labels: dict[str, str | int]
-    ) -> tuple[int, int]:
-        """Return the core (-1: unknown) and the task."""
-        process = _first(labels, PROCESS_NAMES)
-        task = builder.task(
-            _number(_first(labels, PROCESS_IDS)),
-            _number(_first(labels, THREAD_IDS)),
-            _first(labels, THREAD_NAMES),
-            process,
-        )
-        return _number(_first(labels, ("cpu",))), task
-
 
 def _first(labels: dict[str, str | int], names: tuple[str, ...]) -> str:
     return next((str(labels[name]) for name in names if name in labels), "")
 
 
 def _number(text: str) -> int:
+    """Return an id or a core; -1: unknown."""
     return int(text) if text.isdecimal() and len(text) < 11 and int(text) in I31 else -1

@@ -127,34 +127,24 @@ class _Worker:
                 self._answer_batch(batch)
 
     def _answer_batch(self, names: list[str]) -> None:
-        process = self._running()
-        if process is None or process.stdin is None or process.stdout is None:
-            return
         try:
-            process.stdin.write("".join(f"{name}\n" for name in names).encode("ascii"))
-            answers = self._answer(process.stdout.fileno(), len(names))
+            answers = self._exchange(names)
         except (OSError, TimeoutError):
             # One of them is too much, and it is unknown which: from now on, one at a time.
             self._together = False
             self._end()
             return
-        for name, answer in zip(names, answers.split(b"\n"), strict=True):
-            self._expected[name] = answer.decode("utf-8", "replace") or None
+        self._expected.update(zip(names, answers, strict=True))
 
     def ask(self, mangled: str) -> str | None:
         with self._lock:
             if mangled in self._expected:
                 return self._expected.pop(mangled)
-            process = self._running()
-            if process is None or process.stdin is None or process.stdout is None:
-                return None
             try:
-                process.stdin.write(mangled.encode("ascii") + b"\n")
-                answer = self._answer(process.stdout.fileno())
+                return self._exchange([mangled])[0]
             except (OSError, TimeoutError):
                 self._end()
                 return None
-        return answer.decode("utf-8", "replace") or None
 
     def _running(self) -> subprocess.Popen[bytes] | None:
         if self._owner != os.getpid():  # a fork must not read its parent's replies
@@ -176,24 +166,28 @@ class _Worker:
                 atexit.register(self.close)
         return self._process
 
-    def _answer(self, descriptor: int, lines: int = 1) -> bytes:
-        """Read this many lines, without the last newline."""
+    def _exchange(self, names: list[str]) -> list[str | None]:
+        """Return the worker's answers; None where a name is not C++, or no worker can run."""
+        process = self._running()
+        if process is None or process.stdin is None or process.stdout is None:
+            return [None] * len(names)
+        process.stdin.write("".join(f"{name}\n" for name in names).encode("ascii"))
+        descriptor = process.stdout.fileno()
         until = time.monotonic() + PATIENCE
-        parts: list[bytes] = []
-        ends = size = 0
-        while ends < lines:
+        answers = b""
+        ends = 0
+        while ends < len(names):
             left = until - time.monotonic()
             if left <= 0 or not select.select([descriptor], [], [], left)[0]:
                 raise TimeoutError
             part = os.read(descriptor, 1 << 16)
             if not part:
                 raise BrokenPipeError
-            parts.append(part)
+            answers += part
             ends += part.count(b"\n")
-            size += len(part)
-            if size > MAX_ANSWERED:
+            if len(answers) > MAX_ANSWERED:
                 raise TimeoutError
-        return b"".join(parts)[:-1]
+        return [text or None for text in answers.decode("utf-8", "replace").split("\n")[:-1]]
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -19,7 +19,6 @@ MAX_LENGTH = 64 << 10
 
 
 def main() -> None:
-    """Answer until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     library = ctypes.CDLL("libstdc++.so.6")

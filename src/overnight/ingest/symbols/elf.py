@@ -7,6 +7,7 @@ Fedora's small symbol tables (.gnu_debugdata) are read too.
 
 from __future__ import annotations
 
+import contextlib
 import lzma
 import pathlib
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from overnight import errors
 from overnight.ingest.symbols import demangle, image, plt, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -28,16 +29,10 @@ UNDEFINED, ABSOLUTE, RESERVED = 0, 0xFFF1, 0xFF00
 IN_MEMORY = 2  # SHF_ALLOC
 MAX_UNPACKED = 256 << 20
 
-SYMBOL = np.dtype(
-    [
-        ("name", "<u4"),
-        ("info", "u1"),
-        ("other", "u1"),
-        ("section", "<u2"),
-        ("value", "<u8"),
-        ("size", "<u8"),
-    ]
-)
+SYMBOL = np.dtype([
+    ("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"),
+    ("size", "<u8"),
+])  # fmt: skip
 
 
 def read_elf_symbols(
@@ -65,36 +60,32 @@ def read_elf_symbols(
 
 def read_build_id(source: pathlib.Path | bytes) -> str | None:
     """Read the build id in hex; None where there is none, or the file is not ELF."""
-    try:
-        with image.open_image(source) as elf:
-            return elf.build_id()
-    except errors.DamagedFileError:
-        return None
+    with contextlib.suppress(errors.DamagedFileError), image.open_image(source) as elf:
+        return elf.build_id()
+    return None
 
 
 def _separate_symbols(
     elf: image.Image, debug_dirs: Sequence[str | pathlib.Path]
 ) -> list[table.Symbols]:
     """Find the symbols that were split off when the file was stripped."""
-    build_id = elf.build_id()
-    if build_id:
-        name = f".build-id/{build_id[:2]}/{build_id[2:]}.debug"
-        for folder in debug_dirs:
-            symbols = _symbols_elsewhere(elf, pathlib.Path(folder, name))
-            if symbols:
-                return [symbols]
-    packed = elf.section(b".gnu_debugdata")
-    symbols = _symbols_elsewhere(elf, _unpack(elf, packed)) if packed else None
-    return [symbols] if symbols else []
-
-
-def _symbols_elsewhere(elf: image.Image, source: pathlib.Path | bytes) -> table.Symbols | None:
-    try:
-        with image.open_image(source) as other:
+    for source in _separate_files(elf, debug_dirs):
+        # A damaged one is skipped: the main file is valid.
+        with contextlib.suppress(errors.DamagedFileError), image.open_image(source) as other:
             section = other.section(b".symtab")
-            return _symbols(other, elf, section) if section else None
-    except errors.DamagedFileError:  # the main file is valid: use its own symbols
-        return None
+            if section and len(symbols := _symbols(other, elf, section)):
+                return [symbols]
+    return []
+
+
+def _separate_files(
+    elf: image.Image, debug_dirs: Sequence[str | pathlib.Path]
+) -> Iterator[pathlib.Path | bytes]:
+    if build_id := elf.build_id():
+        name = f".build-id/{build_id[:2]}/{build_id[2:]}.debug"
+        yield from (pathlib.Path(folder, name) for folder in debug_dirs)
+    if packed := elf.section(b".gnu_debugdata"):
+        yield _unpack(elf, packed)
 
 
 def _unpack(elf: image.Image, section: image.Section) -> bytes:

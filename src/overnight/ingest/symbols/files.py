@@ -1,33 +1,37 @@
-"""Finds the file that a process has mapped, also in containers."""
+"""Finds the file that a process has mapped, also in containers, and reads the vdso."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 import stat
 
 from overnight import errors
 from overnight.ingest.symbols import elf, image
 
 MAX_PERF_MAP = 64 << 20
+MAX_VDSO = 1 << 20
+VDSO = "[vdso]"
+VDSO_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) r.*\[vdso\]$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class LiveFiles:
-    """Files of this host's processes, while they run and afterwards.
-
-    `build_ids` are those recorded in the capture, by module and pid, or pid -1 for all processes. A file
-    with another id was replaced since and is ignored: it would give wrong names.
-    """
+    """Files of this host's processes, while they run and afterwards."""
 
     root: pathlib.Path = pathlib.Path("/")
-    build_ids: dict[tuple[str, int], str] = dataclasses.field(default_factory=dict)
 
-    def find(self, module: str, pid: int) -> pathlib.Path | None:
-        """Find the file of a mapping: in the process's root, else in this host's."""
-        wanted = self.build_ids.get((module, pid)) or self.build_ids.get((module, -1))
+    def find(self, module: str, pid: int, build_id: str = "") -> pathlib.Path | None:
+        """Find the file of a mapping: in the process's root, else in this host's.
+
+        A file with another build id (hex) was replaced since and is ignored: its names would be wrong.
+        """
         for path in self._candidates(module, pid):
-            if _is_file(path) and (wanted is None or elf.read_build_id(path) == wanted):
+            # perf records at most 20 bytes of it.
+            if _is_file(path) and (
+                not build_id or (elf.read_build_id(path) or "").startswith(build_id)
+            ):
                 return path
         return None
 
@@ -67,3 +71,20 @@ def _is_file(path: pathlib.Path) -> bool:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
         return False
+
+
+def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
+    """Read the vdso, the library that the kernel maps into every process (`clock_gettime`), from memory.
+
+    All 64-bit processes of one boot share it. None where it is missing or not readable.
+    """
+    try:
+        mapping = VDSO_MAPPING.search((proc / "maps").read_bytes())
+        if mapping is None:
+            return None
+        begin, end = int(mapping[1], 16), int(mapping[2], 16)
+        with (proc / "mem").open("rb") as memory:
+            memory.seek(begin)
+            return memory.read(min(end - begin, MAX_VDSO))
+    except OSError:
+        return None

@@ -10,7 +10,7 @@ import os
 import pathlib
 import stat
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,37 +22,19 @@ if TYPE_CHECKING:
 MACHINE_X86_64, MACHINE_AARCH64 = 62, 183
 RELOCATABLE = 1
 LOAD, NOTE = 1, 4  # segments
-SYMTAB, NOTES, NOBITS, DYNSYM = 2, 7, 8, 11  # sections
+NOTES, NOBITS = 7, 8  # sections
 BUILD_ID = 3
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 NOTE_HEADER = struct.Struct("<III")
-SECTION = np.dtype(
-    [
-        ("name", "<u4"),
-        ("type", "<u4"),
-        ("flags", "<u8"),
-        ("address", "<u8"),
-        ("offset", "<u8"),
-        ("size", "<u8"),
-        ("link", "<u4"),
-        ("info", "<u4"),
-        ("align", "<u8"),
-        ("entry", "<u8"),
-    ]
-)
-SEGMENT = np.dtype(
-    [
-        ("type", "<u4"),
-        ("flags", "<u4"),
-        ("offset", "<u8"),
-        ("address", "<u8"),
-        ("physical", "<u8"),
-        ("file_size", "<u8"),
-        ("memory_size", "<u8"),
-        ("align", "<u8"),
-    ]
-)
+SECTION = np.dtype([
+    ("name", "<u4"), ("type", "<u4"), ("flags", "<u8"), ("address", "<u8"), ("offset", "<u8"),
+    ("size", "<u8"), ("link", "<u4"), ("info", "<u4"), ("align", "<u8"), ("entry", "<u8"),
+])  # fmt: skip
+SEGMENT = np.dtype([
+    ("type", "<u4"), ("flags", "<u4"), ("offset", "<u8"), ("address", "<u8"),
+    ("physical", "<u8"), ("file_size", "<u8"), ("memory_size", "<u8"), ("align", "<u8"),
+])  # fmt: skip
 
 # A sparse file may have any size. The largest real symbol tables (browsers) are a tenth of this.
 MAX_BYTES = 256 << 20
@@ -73,25 +55,23 @@ class _Pieces:
 
     def read(self, offset: int, size: int) -> bytes:
         if offset > self.size or size > self.size - offset:
-            raise errors.DamagedFileError(
-                self.name, offset, f"{size} bytes past the end of the file"
-            )
+            why = f"{size} bytes past the end of the file"
+            raise errors.DamagedFileError(self.name, offset, why)
         if size > MAX_BYTES:
             raise errors.DamagedFileError(self.name, offset, f"a part of {size} bytes is too large")
         if self._data is not None:
             return self._data[offset : offset + size]
-        parts = []
-        while size:
+        data = b""
+        while len(data) < size:
+            at = offset + len(data)
             try:
-                part = os.pread(self._descriptor, size, offset)
+                part = os.pread(self._descriptor, size - len(data), at)
             except OSError as error:
-                raise errors.DamagedFileError(self.name, offset, str(error)) from error
+                raise errors.DamagedFileError(self.name, at, str(error)) from error
             if not part:
-                raise errors.DamagedFileError(self.name, offset, "the file was truncated meanwhile")
-            parts.append(part)
-            size -= len(part)
-            offset += len(part)
-        return b"".join(parts)
+                raise errors.DamagedFileError(self.name, at, "the file was truncated meanwhile")
+            data += part
+        return data
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -99,17 +79,19 @@ class _Pieces:
             self._descriptor = -1
 
 
-class Section:
-    """One section's header, as plain numbers."""
+class Section(NamedTuple):
+    """One section's header; the fields of SECTION as plain numbers."""
 
-    def __init__(self, record: np.void, index: int) -> None:
-        self.index = index
-        self.type = int(record["type"])
-        self.address = int(record["address"])
-        self.offset = int(record["offset"])
-        self.size = int(record["size"])
-        self.link = int(record["link"])
-        self.entry = int(record["entry"])
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
 
 
 class Image:
@@ -157,7 +139,7 @@ class Image:
     def _read_section_names(self, index: int) -> list[bytes]:
         if index >= len(self.sections):
             return []
-        block = self.read(Section(self.sections[index], index))
+        block = self.read(self._section_at(index))
         names = []
         for begin in self.sections["name"].tolist():
             end = block.find(b"\0", begin, begin + MAX_SECTION_NAME)
@@ -168,18 +150,18 @@ class Image:
         """Return the first section with this name that has bytes in the file."""
         for index, candidate in enumerate(self.section_names):
             if candidate == name and int(self.sections[index]["type"]) != NOBITS:
-                return Section(self.sections[index], index)
+                return self._section_at(index)
         return None
 
+    def _section_at(self, index: int) -> Section:
+        return Section(*self.sections[index].tolist())
+
     def holds(self, section: Section) -> bool:
-        """Return whether the section is within the file."""
         return section.offset + section.size <= self._pieces.size
 
     def linked(self, section: Section) -> Section | None:
         """Return the section that another one refers to."""
-        if section.link >= len(self.sections):
-            return None
-        return Section(self.sections[section.link], section.link)
+        return self._section_at(section.link) if section.link < len(self.sections) else None
 
     def read(self, section: Section) -> bytes:
         if section.type == NOBITS:
@@ -201,13 +183,9 @@ class Image:
         return offsets, mapped
 
     def build_id(self) -> str | None:
-        notes = [
-            (int(part["offset"]), int(part["file_size"]))
-            for part in self.segments[self.segments["type"] == NOTE]
-        ] + [
-            (int(part["offset"]), int(part["size"]))
-            for part in self.sections[self.sections["type"] == NOTES][:MAX_SEGMENTS]
-        ]
+        segments = self.segments[self.segments["type"] == NOTE]
+        sections = self.sections[self.sections["type"] == NOTES][:MAX_SEGMENTS]
+        notes = segments[["offset", "file_size"]].tolist() + sections[["offset", "size"]].tolist()
         for offset, size in notes:
             if size <= MAX_NOTES:
                 build_id = _build_id_of(self._pieces.read(offset, size))

@@ -86,12 +86,11 @@ def parse_kallsyms(text: bytes) -> KernelSymbols:
     # The gap after the last symbol of the kernel or of a module has no code.
     edge = np.flatnonzero(module_of[1:] != module_of[:-1])
     end[edge] = np.minimum(end[edge], table.page_after(start[edge] + np.uint64(1)))
+    upper = UPPER[block[begins[order] + TYPE_AT]]
     symbols = table.Symbols(
         start=start,
         size=end - start,
-        binding=np.where(UPPER[block[begins[order] + TYPE_AT]], table.GLOBAL, table.LOCAL).astype(
-            np.uint8
-        ),
+        binding=np.where(upper, table.GLOBAL, table.LOCAL).astype(np.uint8),
         name_at=begins[order] + NAME_AT,
         names=text.translate(ENDS),
     )

@@ -31,21 +31,15 @@ def parse_perf_map(text: bytes) -> table.SymbolTable:
 
     Compilers reuse memory: where two functions begin at one address, the later line counts.
     """
-    start, size, name_at = [], [], []
-    for line in LINE.finditer(text):
-        start.append(int(line[1], 16))
-        size.append(int(line[2], 16))
-        name_at.append(line.start(3))
-    starts = np.array(start, np.uint64)
-    sizes = np.array(size, np.uint64)
-    at = np.array(name_at, np.int64)
+    lines = [(int(m[1], 16), int(m[2], 16), m.start(3)) for m in LINE.finditer(text)]
+    starts, sizes, at = np.array(lines, np.uint64).reshape(-1, 3).T
     latest = len(starts) - 1 - np.unique(starts[::-1], return_index=True)[1]
     latest = latest[sizes[latest] > 0]
     symbols = table.Symbols(
         start=starts[latest],
         size=sizes[latest],
         binding=np.full(len(latest), table.GLOBAL, np.uint8),
-        name_at=at[latest],
+        name_at=at[latest].astype(np.int64),
         names=text.replace(b"\n", b"\0"),
     )
     return table.make_table(symbols)

@@ -69,7 +69,7 @@ def _by_slot(
     relocations = relocations[relocations["symbol"] != 0]
     order = np.argsort(relocations["slot"], kind="stable")
     slots, symbols = relocations["slot"][order], relocations["symbol"][order]
-    starts, called = [], []
+    starts, called = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
     for at in JUMP_AT:
         if at + JUMP_SIZE > size or not len(slots):
             continue
@@ -81,8 +81,6 @@ def _by_slot(
         known = slots[place] == slot
         starts.append(which[known] * size)
         called.append(symbols[place[known]])
-    if not starts:
-        return _named(elf, np.zeros(0, np.uint64), np.zeros(0, np.uint32), size)
     start = np.uint64(section.offset) + np.concatenate(starts).astype(np.uint64)
     return _named(elf, start, np.concatenate(called), size)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight import errors
-from overnight.ingest.symbols import demangle, elf, kallsyms, perfmap, table, vdso
+from overnight.ingest.symbols import demangle, elf, files, kallsyms, perfmap, table
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
@@ -33,13 +33,9 @@ class Named:
     modules: list[str]  # the module that each name belongs to
     which: npt.NDArray[np.uint32]
 
-    def by_address(self) -> list[str]:
-        """Return the name for each address."""
-        return [self.names[i] for i in self.which.tolist()]
-
 
 class Resolver:
-    """Resolves names; caches the most recently used tables, up to `most_kept` bytes.
+    """Resolves names; caches the most recently used tables, up to MAX_KEPT bytes.
 
     `problems` lists the modules without names, and why.
     """
@@ -47,12 +43,9 @@ class Resolver:
     def __init__(
         self,
         kernel: bytes | None,
-        find_file: Callable[[str, int], pathlib.Path | None],
+        find_file: Callable[[str, int, str], pathlib.Path | None],
         vdso_image: bytes | None = None,
         perf_map: Callable[[int], bytes | None] = lambda _: None,
-        *,
-        debug_dirs: Sequence[str | pathlib.Path] = elf.DEBUG_DIRS,
-        most_kept: int = MAX_KEPT,
     ) -> None:
         self.problems: dict[str, str] = {}
         self._kallsyms = kernel
@@ -60,18 +53,19 @@ class Resolver:
         self._find_file = find_file
         self._vdso = vdso_image
         self._perf_map = perf_map
-        self._debug_dirs = debug_dirs
-        self._most_kept = most_kept
         self._kept = 0
-        self._seen: dict[tuple[str, int], tuple[_Key, pathlib.Path | None]] = {}
+        self._seen: dict[tuple[str, int, str], tuple[_Key, pathlib.Path | None]] = {}
         self._tables: collections.OrderedDict[_Key, table.SymbolTable] = collections.OrderedDict()
 
-    def resolve(self, module: str, offsets: npt.NDArray[np.uint64], pid: int = -1) -> Named:
+    def resolve(
+        self, module: str, offsets: npt.NDArray[np.uint64], pid: int = -1, build_id: str = ""
+    ) -> Named:
         """Find the functions at offsets in a module's file, as the process with this pid has it mapped.
 
-        For `/tmp/perf-PID.map` (memory without a file) the offsets are addresses.
+        For `/tmp/perf-PID.map` (memory without a file) the offsets are addresses. A file with another
+        build id than the recorded one was replaced, and has no names.
         """
-        symbols = self._table(module, pid)
+        symbols = self._table(module, pid, build_id)
         return _named(symbols, offsets, lambda _: module, module)
 
     def resolve_kernel(self, addresses: npt.NDArray[np.uint64]) -> Named:
@@ -80,9 +74,8 @@ class Resolver:
             self._kernel = kallsyms.parse_kallsyms(self._kallsyms or b"")
             self._kallsyms = None
             if not len(self._kernel.functions):
-                self.problems[kallsyms.KERNEL] = (
-                    "kallsyms is missing, or was read without permission"
-                )
+                problem = "kallsyms is missing, or was read without permission"
+                self.problems[kallsyms.KERNEL] = problem
         kernel = self._kernel
         return _named(
             kernel.functions,
@@ -91,12 +84,12 @@ class Resolver:
             kallsyms.KERNEL,
         )
 
-    def _table(self, module: str, pid: int) -> table.SymbolTable:
-        seen = self._seen.get((module, pid))
+    def _table(self, module: str, pid: int, build_id: str) -> table.SymbolTable:
+        seen = self._seen.get((module, pid, build_id))
         if seen is None:
             if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
-            seen = self._seen[module, pid] = self._identify(module, pid)
+            seen = self._seen[module, pid, build_id] = self._identify(module, pid, build_id)
         key, path = seen
         known = self._tables.get(key)
         if known is not None:
@@ -109,16 +102,16 @@ class Resolver:
             symbols = table.EMPTY
         self._tables[key] = symbols
         self._kept += symbols.nbytes + TABLE_COST
-        while self._kept > self._most_kept and len(self._tables) > 1:
+        while self._kept > MAX_KEPT and len(self._tables) > 1:
             _, dropped = self._tables.popitem(last=False)
             self._kept -= dropped.nbytes + TABLE_COST
         return symbols
 
-    def _identify(self, module: str, pid: int) -> tuple[_Key, pathlib.Path | None]:
+    def _identify(self, module: str, pid: int, build_id: str) -> tuple[_Key, pathlib.Path | None]:
         """Identify the file of a module: containers have different files under the same path."""
         if not module.startswith("/") or perfmap.perf_map_pid(module) is not None:
             return module, None
-        path = self._find_file(module, pid)
+        path = self._find_file(module, pid, build_id)
         if path is None:
             self.problems[module] = "the file was removed or replaced"
             return "", None
@@ -130,14 +123,14 @@ class Resolver:
 
     def _read(self, module: str, path: pathlib.Path | None) -> table.SymbolTable:
         if path is not None:
-            return elf.read_elf_symbols(path, debug_dirs=self._debug_dirs)
+            return elf.read_elf_symbols(path)
         compiled_for = perfmap.perf_map_pid(module)
         if compiled_for is not None:
             text = self._perf_map(compiled_for)
             if text is not None:
                 return perfmap.parse_perf_map(text)
             self.problems[module] = "the JIT compiler does not write a perf map"
-        if module == vdso.VDSO and self._vdso is not None:
+        if module == files.VDSO and self._vdso is not None:
             return elf.read_elf_symbols(self._vdso, name=module)
         return table.EMPTY
 
@@ -164,11 +157,9 @@ def _named(
     distinct: dict[tuple[str, str], int] = {}
     name_index = np.zeros(len(indices), np.uint32)
     for i, index in enumerate(indices.tolist()):
-        function = (
-            (functions.name(index) or UNKNOWN, module_of(index))
-            if index >= 0
-            else (UNKNOWN, nowhere)
-        )
+        function = UNKNOWN, nowhere
+        if index >= 0:
+            function = functions.name(index) or UNKNOWN, module_of(index)
         name_index[i] = distinct.setdefault(function, len(distinct))
     return Named(
         names=[name for name, _ in distinct],

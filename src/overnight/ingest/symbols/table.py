@@ -47,7 +47,6 @@ class Symbols:
 
 
 def join(parts: list[Symbols]) -> Symbols:
-    """Concatenate several lists."""
     if len(parts) == 1:
         return parts[0]
     base = 0
@@ -71,7 +70,6 @@ class _Names:
     readable: Callable[[str], str] | None
 
     def linked(self, i: int) -> str:
-        """Return the linker's name."""
         begin = int(self.at[i])
         end = self.block.find(b"\0", begin, begin + MAX_NAME)
         raw = self.block[begin : end if end >= 0 else begin + MAX_NAME]
@@ -151,7 +149,6 @@ class SymbolTable:
                         yield names.linked(i)
 
     def name(self, index: int) -> str:
-        """Return the function's name as perf prints it."""
         known = self._known.get(index)
         if known is None:
             known = self._names.choose(int(self._first[index]), int(self._aliases[index]))[1]
@@ -191,9 +188,8 @@ def make_table(symbols: Symbols, readable: Callable[[str], str] | None = None) -
     aliases = np.add.reduceat((rank == rank[first][group]).astype(np.int64), first)
     aliases = np.minimum(aliases, MAX_ALIASES)
     names = _Names(symbols.name_at[order], symbols.names, readable)
-    return SymbolTable(
-        start[first], _chosen_ends(end, first, aliases, names), first, aliases, names
-    )
+    ends = _chosen_ends(end, first, aliases, names)
+    return SymbolTable(start[first], ends, first, aliases, names)
 
 
 def _ends(start: Addresses, size: Addresses) -> Addresses:
@@ -236,10 +232,5 @@ def _underscores(name: str) -> int:
     return len(name) - len(name.lstrip("_"))
 
 
-def _empty() -> SymbolTable:
-    nothing = np.zeros(0, np.uint64)
-    index = np.zeros(0, np.int64)
-    return SymbolTable(nothing, nothing, index, index, _Names(index, b"", None))
-
-
-EMPTY = _empty()
+INDEX = np.zeros(0, np.int64)
+EMPTY = SymbolTable(NOWHERE[:0], NOWHERE[:0], INDEX, INDEX, _Names(INDEX, b"", None))

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from typing import Annotated
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from overnight import errors
+from overnight.app import pools
+from overnight.interfaces.cli import session
 
-__all__ = [
-    "ClaimArgument",
-    "ClassOption",
-    "DatabaseOption",
-    "LabelOption",
-    "MaxOption",
-    "MemberArgument",
-    "MinOption",
-    "PoolArgument",
-    "PreferOption",
-    "RecentOption",
-    "RegionOption",
-    "SettingOption",
-    "TargetOption",
-    "TemplateOption",
-    "TypeOption",
-    "parse_burst",
-    "parse_labels",
-    "parse_seconds",
-    "parse_settings",
-    "parse_share",
-]
-
+Pools = pools.Pools
 SHARE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,2})?)\s*(%?)", re.ASCII | re.IGNORECASE)
 
 DatabaseOption = Annotated[
@@ -68,7 +52,7 @@ RegionOption = Annotated[
 ]
 PreferOption = Annotated[
     list[str] | None,
-    typer.Option("--prefer-region", metavar="NAME", help="Next region to try (repeatable)"),
+    typer.Option("--prefer-region", metavar="NAME", help="Next region to try (repeatable)."),
 ]
 ClassOption = Annotated[
     str | None,
@@ -80,17 +64,53 @@ TypeOption = Annotated[
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=VALUE", help="Setting, such as ready_ttl_seconds=600 (repeatable)"
+        "--set", metavar="NAME=VALUE", help="Setting, such as ready_ttl_seconds=600 (repeatable)."
     ),
 ]
 LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label (repeatable)")
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label (repeatable).")
 ]
 
 
-def parse_settings(texts: list[str] | None) -> dict[str, object]:
-    from overnight.app import pools
+def takes_pools(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Replace the parameters `current` and `where` of a command by --database and --output."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[name])
+        for name, parameter in inspect.signature(command).parameters.items()
+        if name not in ("current", "where")
+    ]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter("context", kind, annotation=typer.Context),
+        *own,
+        inspect.Parameter("database", kind, default="", annotation=DatabaseOption),
+        inspect.Parameter(
+            "output", kind, default=session.Output.TEXT, annotation=session.OutputOption
+        ),
+    ]
 
+    @functools.wraps(command)
+    def run(
+        context: typer.Context, database: str, output: session.Output, **values: Any
+    ) -> int | None:
+        current: session.Session = context.obj
+        current.output = output
+        return command(current, pools.Pools(current.home, database), **values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def add_command(cli: typer.Typer, call: Callable[..., int | None], example: str) -> None:
+    """Add a command to the group `pool`, which another module has registered."""
+    for info in cli.registered_groups:
+        if info.name == "pool" and info.typer_instance is not None:
+            info.typer_instance.command(epilog=f"Example: overnight pool {example}")(call)
+
+
+def parse_settings(texts: list[str] | None) -> dict[str, object]:
     return dict(pools.parse_setting(text) for text in texts or ())
 
 
@@ -109,7 +129,6 @@ def parse_labels(texts: list[str] | None) -> dict[str, str] | None:
 
 
 def parse_seconds(text: str, option: str) -> int:
-    """Return a duration in whole seconds."""
     from overnight.model import times
 
     parsed = times.parse_duration(text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from overnight import errors
+from overnight.app import pool_documents
 from overnight.interfaces.cli import session
 from overnight.model.text import printable
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
         PoolDetails,
         PoolEvent,
     )
-
-__all__ = ["autoscale", "changed", "claims", "done", "member", "member_details", "pools", "show"]
 
 
 def _print(text: str) -> None:
@@ -54,40 +53,29 @@ def _summary(details: PoolDetails) -> str:
     )
 
 
-def pools(current: session.Session, listed: tuple[PoolDetails, ...], output: session.Output) -> int:
+def pools(current: session.Session, listed: tuple[PoolDetails, ...]) -> None:
     """Print one line for each pool."""
-    from overnight.app import pools
-
-    if output is session.Output.JSON:
-        current.print_json(pools.pools_document(listed))
-        return errors.ExitCode.DONE
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.pools_document(listed))
+        return
     for details in listed:
         _print(_summary(details))
     if not listed:
         _print("no pools; create one: overnight pool create NAME --template T --target 5")
-    return errors.ExitCode.DONE
 
 
-def changed(
-    current: session.Session, report: use_cases.PoolReport, message: str, output: session.Output
-) -> int:
-    """Print a pool after a change."""
-    from overnight.app import pools
-
-    if output is session.Output.JSON:
-        current.print_json(pools.pool_document(report))
+def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.pool_document(report))
     else:
         _print(message)
         _print(_summary(report.details))
-    return errors.ExitCode.DONE
 
 
-def show(current: session.Session, report: use_cases.PoolReport, output: session.Output) -> int:
+def show(current: session.Session, report: use_cases.PoolReport) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
-    from overnight.app import pools
-
-    if output is session.Output.JSON:
-        current.print_json(pools.pool_document(report))
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.pool_document(report))
     else:
         details = report.details
         _print(_summary(details))
@@ -165,22 +153,19 @@ def _print_policy(policy: Autoscale) -> None:
         _print("  no decision yet: overnight pool serve makes it")
 
 
-def autoscale(
-    current: session.Session, report: use_cases.AutoscaleReport, output: session.Output
-) -> int:
+def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> None:
     """Print the policy of a pool, and what it would decide now if that was asked for."""
-    from overnight.app import pools
     from overnight.model import times
 
-    if output is session.Output.JSON:
-        current.print_json(pools.autoscale_document(report))
-        return errors.ExitCode.DONE
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.autoscale_document(report))
+        return
     if report.message:
         _print(report.message)
     pool = report.details.pool
     if report.policy is None:
         _print(f"the size of pool {pool.name} is set by hand: target {pool.target_size}")
-        return errors.ExitCode.DONE
+        return
     _print(_summary(report.details))
     _print_policy(report.policy)
     if report.outlook is not None:
@@ -189,46 +174,36 @@ def autoscale(
         _print(f"  with a warm-up of {warm_up}; nothing was changed")
         for text in report.outlook.assumed:
             _print(f"  assumed: {text}")
-    return errors.ExitCode.DONE
 
 
-def claims(current: session.Session, grants: tuple[Grant, ...], output: session.Output) -> int:
-    """Print the claims that were made or renewed."""
-    from overnight.app import pools
-
-    if output is session.Output.JSON:
-        current.print_json(pools.claims_document(grants))
-        return errors.ExitCode.DONE
+def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.claims_document(grants))
+        return
     for grant in grants:
         until = _until(grant.claim).replace(",", " ", 1)
         _print(f"{grant.claim.id}  {grant.member.id}  {grant.member.address}{until}")
-    return errors.ExitCode.DONE
 
 
-def member(current: session.Session, changed: Member, output: session.Output) -> int:
-    """Print the state of a member."""
-    from overnight.app import pools
-
-    if output is session.Output.JSON:
-        current.print_json(pools.member_document(changed))
-        return errors.ExitCode.DONE
+def member(current: session.Session, changed: Member) -> None:
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.member_document(changed))
+        return
     state = "gone" if changed.gone_us is not None else str(changed.state)
     held = ", cordoned" if changed.cordoned else ""
     _print(f"{changed.id} is {state}{held}")
-    return errors.ExitCode.DONE
 
 
-def member_details(current: session.Session, details: MemberDetails, output: session.Output) -> int:
+def member_details(current: session.Session, details: MemberDetails) -> None:
     """Print everything about one member."""
-    from overnight.app import pools
     from overnight.model import times
 
     shown = details.member
-    if output is session.Output.JSON:
-        current.print_json(pools.member_document(shown, details))
-        return errors.ExitCode.DONE
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.member_document(shown, details))
+        return
     now = _now_us()
-    member(current, shown, output)
+    member(current, shown)
     region = f" in {shown.region}" if shown.region else ""
     rows = [
         ("pool", details.pool),
@@ -256,7 +231,6 @@ def member_details(current: session.Session, details: MemberDetails, output: ses
             f"  {claim.id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  {_held(claim, now)}"
         )
     _print_events(details.events)
-    return errors.ExitCode.DONE
 
 
 def _held(claim: Claim, now: int) -> str:
@@ -288,14 +262,9 @@ def done(
     operation: str,
     name: str,
     numbers: dict[str, int],
-    output: session.Output,
-) -> int:
-    """Print the counts of an operation."""
-    if output is session.Output.JSON:
-        current.print_json(
-            {"schema": "overnight.pool-done/1", "operation": operation, "pool": name, **numbers}
-        )
+) -> None:
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.operation_document(operation, name, numbers))
     else:
         counts = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
         _print(f"pool {name}: {counts}")
-    return errors.ExitCode.DONE

@@ -1,5 +1,3 @@
 """How the tables came to be, step by step (Alembic)."""
 
-__all__ = ["HEAD"]
-
 HEAD = "0002"  # the last step; a test compares

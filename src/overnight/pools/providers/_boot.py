@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overnight import pools
 
-__all__ = ["script"]
-
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 
 # After multi-user.target: a member is ready when everything that its image starts is ready.

@@ -10,8 +10,6 @@ from overnight import pools
 from overnight.model import meminfo
 from overnight.model.pool import Reason
 
-__all__ = ["require"]
-
 FREE = 256 << 20  # bytes of memory, and of disk
 # A machine's systemd takes 4 of root's inotify instances; without them it boots half-way without an error.
 # Several machines may boot at once.

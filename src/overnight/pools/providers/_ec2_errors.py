@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from overnight import pools
 from overnight.model.pool import Reason
 
-__all__ = ["INSTANCE_NOT_FOUND", "REGION_FULL", "translate", "why_gone"]
-
 QUOTA, CAPACITY = Reason.QUOTA, Reason.CAPACITY
 DENIED, THROTTLED = Reason.DENIED, Reason.THROTTLED
 TEMPLATE, PROTECTED = Reason.TEMPLATE_INVALID, Reason.TERMINATION_PROTECTED
@@ -48,7 +46,7 @@ TODO = {
 ADD_CREDENTIALS = (
     "give this host AWS credentials: an instance role, AWS_PROFILE, or AWS_ACCESS_KEY_ID"
 )
-MOST_TEXT = 300
+MAX_TEXT = 300
 
 # StateReason.Code of an instance that has ended.
 GONE: dict[str, Reason] = {
@@ -71,7 +69,7 @@ def translate(error: Exception, region: str) -> pools.ProviderError:
 
     if isinstance(error, exceptions.ClientError):
         return _translate_answer(error.response, region)
-    message = f"{region}: {type(error).__name__}: {' '.join(str(error).split())[:MOST_TEXT]}"
+    message = f"{region}: {type(error).__name__}: {' '.join(str(error).split())[:MAX_TEXT]}"
     unsigned = (
         exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.ProfileNotFound,
         exceptions.CredentialRetrievalError, exceptions.SSOError, exceptions.TokenRetrievalError,
@@ -102,7 +100,7 @@ def _translate_answer(response: Mapping[str, object], region: str) -> pools.Prov
         message = message.partition("Encoded authorization")[0].strip()
     return pools.ProviderError(
         reason,
-        f"{region}: {code}: {message[:MOST_TEXT]}",
+        f"{region}: {code}: {message[:MAX_TEXT]}",
         todo=TODO.get(reason, ""),
         code=code,
         nothing_made=certain,

@@ -8,8 +8,6 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-__all__ = ["locked"]
-
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, *, make: bool = True, wait: bool = True) -> Iterator[bool]:

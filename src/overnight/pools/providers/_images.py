@@ -13,8 +13,6 @@ from overnight.machines import container
 from overnight.model.pool import Reason
 from overnight.pools.providers import _folder_lock
 
-__all__ = ["PLAIN", "Images"]
-
 PLAIN = "plain"  # the template that adds nothing
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 AGENT_INSIDE = "/opt/overnight/member.py"

@@ -22,8 +22,6 @@ from overnight.model.pool import Reason
 from overnight.pools import pool_errors
 from overnight.pools.providers import _boot, _ec2_errors
 
-__all__ = ["NAME", "Instances", "check_endpoint", "create"]
-
 NAME = "ec2"
 OWNER, POOL, MEMBER = "overnight:owner", "overnight:pool", "overnight:member"
 # An instance that is shutting down costs nothing and does not come back: it is gone.
@@ -31,8 +29,8 @@ LIVE = ("pending", "running", "stopping", "stopped")
 LAG_SECONDS = 60.0  # eventual consistency: AWS promises no number, seconds are usual
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 4  # together within provider_timeout_seconds
 PAGE = 500
-MOST_USER_DATA = 16384
-MOST_TAG = 256
+MAX_USER_DATA = 16384
+MAX_TAG = 256
 TEMPLATE = re.compile(r"(?:(lt-[0-9a-f]{8,32})|([\w()./-]{3,128}))(?::(\d{1,9}|\$Latest|\$Default))?", re.ASCII)  # fmt: skip
 REGION = re.compile(r"[a-z]{2,8}(-[a-z]+)+-\d{1,2}")
 INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
@@ -77,9 +75,9 @@ class Instances:
             raise pool_errors.BadKnobError(
                 "instance_type", order.instance_type, "an instance type such as m7i.large"
             )
-        if len(order.pool) > MOST_TAG - 20:
+        if len(order.pool) > MAX_TAG - 20:
             raise pool_errors.BadKnobError(
-                "name", order.pool, f"at most {MOST_TAG - 20} characters long"
+                "name", order.pool, f"at most {MAX_TAG - 20} characters long"
             )
         if order.endpoint:
             check_endpoint(order.endpoint)
@@ -251,10 +249,10 @@ def _require_boto3() -> None:
 def _build_request(order: pools.Order) -> dict[str, object]:
     """Return the parameters of RunInstances."""
     data = _boot.script(order)
-    if len(data.encode()) > MOST_USER_DATA:
+    if len(data.encode()) > MAX_USER_DATA:
         raise pools.ProviderError(
             Reason.ORDER_REFUSED,
-            f"user data has {len(data.encode())} bytes, EC2 allows {MOST_USER_DATA}",
+            f"user data has {len(data.encode())} bytes, EC2 allows {MAX_USER_DATA}",
             todo="use a shorter endpoint", nothing_made=True,
         )  # fmt: skip
     identity, name, version = TEMPLATE.fullmatch(order.template).groups()  # type: ignore[union-attr]  # checked before

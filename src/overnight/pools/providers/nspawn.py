@@ -26,8 +26,6 @@ from overnight.model.pool import Reason
 from overnight.pools.providers import _capacity, _folder_lock, _images
 from overnight.undo import operations
 
-__all__ = ["NAME", "Machines", "create"]
-
 NAME = "nspawn"
 START_SECONDS = 30.0
 TAIL = 600

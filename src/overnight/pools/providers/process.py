@@ -24,8 +24,6 @@ from overnight.model import files
 from overnight.model.pool import Reason
 from overnight.pools.providers import _folder_lock
 
-__all__ = ["NAME", "Processes", "create"]
-
 NAME = "process"
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 END_SECONDS = 5.0
@@ -73,9 +71,9 @@ class Processes:
                 cwd=place,
                 env={"PATH": os.environ.get("PATH", "")},
             )
-        began = _start_time(started.pid)
-        files.write_atomically(place / "process", f"{started.pid} {began}")
-        _reap(started)
+        files.write_atomically(place / "process", f"{started.pid} {_stat(started.pid)[1]}")
+        # Wait in the background, so that a dead child does not stay a zombie.
+        threading.Thread(target=started.wait, name=f"reap {started.pid}", daemon=True).start()
         return pools.Machine(
             id=order.member_id, member_id=order.member_id, address=f"127.0.0.1#{started.pid}"
         )
@@ -101,9 +99,9 @@ class Processes:
 
     def inventory(self, owner: str) -> Sequence[pools.Machine]:
         """List the owner's running processes; the folder of a dead one is kept for a day."""
-        machines = []
         if not self._folder.is_dir():
             return []
+        machines = []
         for place in sorted(self._folder.iterdir()):
             # A launch that was killed before it wrote the owner has started nothing.
             if _read(place / "owner") not in (owner, ""):
@@ -134,11 +132,6 @@ def _delete_if_old(place: pathlib.Path) -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _reap(child: subprocess.Popen[bytes]) -> None:
-    """Wait for a child in the background, so that it does not stay a zombie."""
-    threading.Thread(target=child.wait, name=f"reap {child.pid}", daemon=True).start()
-
-
 def _read(path: pathlib.Path) -> str:
     try:
         return path.read_text()
@@ -155,15 +148,12 @@ def _process(place: pathlib.Path) -> tuple[int, int]:
     return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
 
 
-def _start_time(pid: int) -> int:
-    """Return field 22 of /proc/PID/stat, in clock ticks since boot; 0 if the process is gone."""
-    text = _read(pathlib.Path(f"/proc/{pid}/stat"))
-    fields = text.rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 else 0
+def _stat(pid: int) -> tuple[str, int]:
+    """Return state and start time (fields 3 and 22 of /proc/PID/stat); dead if the process is gone."""
+    fields = _read(pathlib.Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return (fields[0], int(fields[19])) if len(fields) > 19 else ("X", 0)
 
 
 def _is_running(pid: int, began: int) -> bool:
-    if pid <= 0 or _start_time(pid) != began:
-        return False
-    state = _read(pathlib.Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return bool(state) and state[0] not in ("Z", "X")
+    state, started = _stat(pid)
+    return pid > 0 and started == began and state not in ("Z", "X")

@@ -7,8 +7,6 @@ import sqlalchemy as sa
 from overnight.model.pool import Autoscale
 from overnight.pools.sql import _upsert, schema
 
-__all__ = ["delete", "find", "list_all", "save"]
-
 autoscales = schema.autoscales
 
 

@@ -11,20 +11,6 @@ from overnight.model.pool import Claim, Pool
 from overnight.pools import pool_errors
 from overnight.pools.sql import event_rows, schema
 
-__all__ = [
-    "end",
-    "end_of_member",
-    "find",
-    "find_pool_id",
-    "flag_stale",
-    "insert",
-    "list_of_key",
-    "list_of_member",
-    "list_open",
-    "list_recent",
-    "renew",
-]
-
 claims = schema.claims
 
 
@@ -35,12 +21,20 @@ def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Claim]:
     ]
 
 
+def _update(
+    connection: sa.Connection, claim_id: str, *where: sa.ColumnElement[bool], **values: object
+) -> bool:
+    """Change a claim; False if it does not match the conditions."""
+    statement = sa.update(claims).where(claims.c.id == claim_id, *where).values(**values)
+    return connection.execute(statement).rowcount == 1
+
+
 def find(connection: sa.Connection, claim_id: str) -> Claim:
     """Read and lock a claim, also one that has ended; raises ClaimNotFoundError."""
-    found = _read(connection, sa.select(claims).where(claims.c.id == claim_id).with_for_update())
-    if not found:
-        raise pool_errors.ClaimNotFoundError(claim_id)
-    return found[0]
+    chosen = sa.select(claims).where(claims.c.id == claim_id).with_for_update()
+    for claim in _read(connection, chosen):
+        return claim
+    raise pool_errors.ClaimNotFoundError(claim_id)
 
 
 def find_pool_id(connection: sa.Connection, claim_id: str) -> str:
@@ -69,7 +63,6 @@ def list_recent(connection: sa.Connection, pool_id: str, limit: int) -> list[Cla
 
 
 def list_of_member(connection: sa.Connection, member_id: str, limit: int) -> list[Claim]:
-    """Read the claims on a member, newest first."""
     return _read(connection, _newest(claims.c.member_id == member_id, limit))
 
 
@@ -88,33 +81,19 @@ def insert(connection: sa.Connection, batch: list[Claim]) -> None:
 
 def renew(connection: sa.Connection, claim: Claim) -> None:
     """Write the lease of a claim that is locked."""
-    connection.execute(
-        sa.update(claims)
-        .where(claims.c.id == claim.id)
-        .values(
-            lease_until_us=claim.lease_until_us, renewals=claim.renewals, stale_us=claim.stale_us
-        )
-    )
+    changed = ("lease_until_us", "renewals", "stale_us")
+    _update(connection, claim.id, **{name: getattr(claim, name) for name in changed})
 
 
 def flag_stale(connection: sa.Connection, claim_id: str, now_us: int) -> bool:
     """Flag a claim as stale; False if it was flagged before."""
-    done = connection.execute(
-        sa.update(claims)
-        .where(claims.c.id == claim_id, claims.c.stale_us.is_(None))
-        .values(stale_us=now_us)
-    )
-    return bool(done.rowcount)
+    return _update(connection, claim_id, claims.c.stale_us.is_(None), stale_us=now_us)
 
 
 def end(connection: sa.Connection, pool: Pool, claim: Claim, *, reason: str, now_us: int) -> bool:
     """End an open claim and add the event; False if it had ended. The row stays a while."""
-    done = connection.execute(
-        sa.update(claims)
-        .where(claims.c.id == claim.id, claims.c.released_us.is_(None))
-        .values(released_us=now_us, release_reason=reason)
-    )
-    if done.rowcount != 1:
+    changes = {"released_us": now_us, "release_reason": reason}
+    if not _update(connection, claim.id, claims.c.released_us.is_(None), **changes):
         return False
     event_rows.add(
         connection, "claim_ended", now_us, pool=pool, member_id=claim.member_id,

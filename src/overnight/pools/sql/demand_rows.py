@@ -9,8 +9,6 @@ import sqlalchemy as sa
 from overnight.model.pool import Past
 from overnight.pools.sql import schema
 
-__all__ = ["count_requested", "find_last_request", "list_warm_ups", "read_past"]
-
 claims, events, members, waiters = schema.claims, schema.events, schema.members, schema.waiters
 # As a literal: PostgreSQL uses the partial index on missed claims only then.
 MISSED: sa.ColumnElement[str] = sa.literal_column("'claim_missed'")

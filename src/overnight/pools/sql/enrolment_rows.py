@@ -9,8 +9,6 @@ import sqlalchemy as sa
 
 from overnight.pools.sql import schema
 
-__all__ = ["Enrolment", "find_by_token", "find_member_id", "hash_secret", "insert", "use_token"]
-
 enrolments = schema.enrolments
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 
 from overnight.model.pool import Claim, Pool, PoolEvent
 from overnight.pools.sql import schema
 
-__all__ = ["add", "add_claimed", "delete_old_records", "delete_orphaned", "list_of_member", "list_recent"]  # fmt: skip
-
 events, claims, members = schema.events, schema.claims, schema.members
-MOST_DETAIL = 2000
+MAX_DETAIL = 2000
 
 
 def add(
@@ -36,7 +32,7 @@ def add(
             member_id=member_id,
             claim_id=claim_id,
             reason=reason,
-            detail=detail[:MOST_DETAIL],
+            detail=detail[:MAX_DETAIL],
         )
     )
 
@@ -56,25 +52,15 @@ def add_claimed(connection: sa.Connection, pool: Pool, batch: list[Claim]) -> No
     )  # fmt: skip
 
 
-def _newest(limit: int, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    return sa.select(events).where(*conditions).order_by(events.c.id.desc()).limit(limit)
-
-
-def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> tuple[PoolEvent, ...]:
-    return tuple(PoolEvent(**row) for row in connection.execute(chosen).mappings())
-
-
-def list_recent(connection: sa.Connection, pool_id: str, limit: int) -> tuple[PoolEvent, ...]:
-    """Read the last events of a pool, newest first."""
-    return _read(connection, _newest(limit, events.c.pool_id == pool_id))
-
-
-def list_of_member(
-    connection: sa.Connection, pool_id: str, member_id: str, limit: int
+def list_recent(
+    connection: sa.Connection, pool_id: str, limit: int, *, member_id: str = ""
 ) -> tuple[PoolEvent, ...]:
-    """Read the last events of a member, newest first."""
-    chosen = _newest(limit, events.c.pool_id == pool_id, events.c.member_id == member_id)
-    return _read(connection, chosen)
+    """Read the last events of a pool, or of one of its members, newest first."""
+    chosen = sa.select(events).where(events.c.pool_id == pool_id)
+    if member_id:
+        chosen = chosen.where(events.c.member_id == member_id)
+    rows = connection.execute(chosen.order_by(events.c.id.desc()).limit(limit)).mappings()
+    return tuple(PoolEvent(**row) for row in rows)
 
 
 def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) -> None:

@@ -17,16 +17,6 @@ from overnight.pools import migrations, wakeups, write_queue
 if TYPE_CHECKING:
     import pathlib
 
-__all__ = [
-    "FastClaim",
-    "build_grant",
-    "claim_in_file",
-    "default_path",
-    "prepare",
-    "queue_of",
-    "take",
-]
-
 BUSY_SECONDS = 30
 # `Database` checkpoints the write-ahead log; a commit does so only where nobody has for long.
 LOG_LIMIT = "wal_autocheckpoint=16000"

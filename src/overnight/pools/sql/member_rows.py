@@ -14,23 +14,6 @@ from overnight.pools.sql import _upsert, event_rows, schema
 if TYPE_CHECKING:
     from overnight import pools
 
-__all__ = [
-    "add_machine",
-    "begin_attempt",
-    "find",
-    "insert_warming",
-    "list_claimable",
-    "list_live",
-    "list_of_provider",
-    "move",
-    "set_abandoned",
-    "set_beat",
-    "set_claimed",
-    "set_cordoned",
-    "set_gone",
-    "set_missing",
-]
-
 State = MemberState
 members, beats = schema.members, schema.beats
 LIVE = members.c.gone_us.is_(None)
@@ -55,12 +38,19 @@ def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Member]:
     return [Member.from_row(row) for row in connection.execute(chosen).mappings()]
 
 
+def _update(
+    connection: sa.Connection, member_id: str, *where: sa.ColumnElement[bool], **values: object
+) -> bool:
+    """Change a member; False if it does not match the conditions."""
+    statement = sa.update(members).where(members.c.id == member_id, *where).values(**values)
+    return connection.execute(statement).rowcount == 1
+
+
 def find(connection: sa.Connection, member_id: str) -> Member:
     """Read a member, also one that is gone; raises MemberNotFoundError."""
-    found = _read(connection, _select().where(members.c.id == member_id))
-    if not found:
-        raise pool_errors.MemberNotFoundError(member_id)
-    return found[0]
+    for member in _read(connection, _select().where(members.c.id == member_id)):
+        return member
+    raise pool_errors.MemberNotFoundError(member_id)
 
 
 def list_live(connection: sa.Connection, pool_id: str) -> list[Member]:
@@ -136,12 +126,8 @@ def move(
     stamped: dict[str, Any] = {STAMPS[to]: now_us} if to in STAMPS else {}
     if to in (State.DRAINING, State.ERRORED):
         stamped |= {"attempts": 0, "next_attempt_us": now_us}
-    done = connection.execute(
-        sa.update(members)
-        .where(members.c.id == member_id, members.c.state.in_(before), LIVE)
-        .values(state=to, reason=reason, **{**stamped, **values})
-    )
-    if done.rowcount != 1:
+    changes = {"state": to, "reason": reason, **stamped, **values}
+    if not _update(connection, member_id, members.c.state.in_(before), LIVE, **changes):
         return False
     event_rows.add(
         connection, f"member_{to}", now_us, pool=pool, member_id=member_id, reason=reason,
@@ -163,40 +149,27 @@ def set_gone(
     connection: sa.Connection, pool: Pool, member_id: str, *, reason: str, now_us: int
 ) -> bool:
     """Record that a member's machine no longer exists; False if that was known. The row stays a while."""
-    done = connection.execute(
-        sa.update(members).where(members.c.id == member_id, LIVE).values(gone_us=now_us)
-    )
-    if done.rowcount != 1:
+    if not _update(connection, member_id, LIVE, gone_us=now_us):
         return False
     event_rows.add(connection, "member_gone", now_us, pool=pool, member_id=member_id, reason=reason)
     return True
 
 
 def set_cordoned(connection: sa.Connection, member_id: str, *, cordoned: bool) -> None:
-    connection.execute(
-        sa.update(members).where(members.c.id == member_id).values(cordoned=cordoned)
-    )
+    _update(connection, member_id, cordoned=cordoned)
 
 
 def set_missing(connection: sa.Connection, member_id: str, missing_us: int | None) -> None:
     """Record since when the provider does not list the machine; None: it lists it."""
-    connection.execute(
-        sa.update(members).where(members.c.id == member_id).values(missing_us=missing_us)
-    )
+    _update(connection, member_id, missing_us=missing_us)
 
 
 def set_abandoned(connection: sa.Connection, member_id: str, now_us: int) -> bool:
     """Record that every attempt to terminate failed; False if that was recorded before."""
-    done = connection.execute(
-        sa.update(members)
-        .where(members.c.id == member_id, members.c.abandoned_us.is_(None))
-        .values(abandoned_us=now_us)
-    )
-    return bool(done.rowcount)
+    return _update(connection, member_id, members.c.abandoned_us.is_(None), abandoned_us=now_us)
 
 
 def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int) -> None:
-    """Record a heartbeat."""
     connection.execute(
         _upsert.insert(connection, beats)
         .values(member_id=member_id, at_us=now_us, phase=phase)
@@ -210,40 +183,26 @@ def begin_attempt(
     connection: sa.Connection, member: Member, *, attempts: int, next_attempt_us: int
 ) -> bool:
     """Record an attempt to terminate; False if somebody else changed the member since it was read."""
-    done = connection.execute(
-        sa.update(members)
-        .where(
-            members.c.id == member.id,
-            members.c.state == member.state,
-            members.c.attempts == member.attempts,
-            members.c.next_attempt_us == member.next_attempt_us,
-            LIVE,
-        )
-        .values(attempts=attempts, next_attempt_us=next_attempt_us)
+    unchanged = (
+        members.c.state == member.state,
+        members.c.attempts == member.attempts,
+        members.c.next_attempt_us == member.next_attempt_us,
+        LIVE,
     )
-    return done.rowcount == 1
+    changes = {"attempts": attempts, "next_attempt_us": next_attempt_us}
+    return _update(connection, member.id, *unchanged, **changes)
 
 
 def add_machine(connection: sa.Connection, pool: Pool, machine: pools.Machine, now_us: int) -> bool:
     """Give a member its machine; False if the member is gone or has another one."""
     ending = members.c.state.in_((State.DRAINING, State.ERRORED))
-    done = connection.execute(
-        sa.update(members)
-        .where(
-            members.c.id == machine.member_id,
-            LIVE,
-            sa.or_(members.c.machine_id.is_(None), members.c.machine_id == machine.id),
-        )
-        .values(
-            machine_id=machine.id,
-            address=machine.address,
-            region=machine.region,
-            launched_us=now_us,
-            # A member that is already ending can be terminated from now on.
-            next_attempt_us=sa.case((ending, now_us), else_=0),
-        )
-    )
-    if done.rowcount != 1:
+    free = sa.or_(members.c.machine_id.is_(None), members.c.machine_id == machine.id)
+    if not _update(
+        connection, machine.member_id, LIVE, free,
+        machine_id=machine.id, address=machine.address, region=machine.region, launched_us=now_us,
+        # A member that is already ending can be terminated from now on.
+        next_attempt_us=sa.case((ending, now_us), else_=0),
+    ):  # fmt: skip
         return False
     event_rows.add(
         connection, "member_launched", now_us, pool=pool, member_id=machine.member_id,

@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import sqlalchemy as sa
 
 from overnight.pools.sql import schema
-
-__all__ = ["RECENT", "RowCounts", "read_counts"]
 
 RECENT = 10_000  # a scrape must not read a week of events
 pools, events, claims, members = schema.pools, schema.events, schema.claims, schema.members
 
 
-@dataclasses.dataclass(frozen=True)
-class RowCounts:
-    events: tuple[
-        tuple[str, str, str, int], ...
-    ]  # pool, kind, reason, count in the last RECENT events
-    stale_claims: tuple[tuple[str, int], ...]  # pool, count
-    abandoned_members: tuple[tuple[str, int], ...]  # pool, count
-
-
-def read_counts(connection: sa.Connection) -> RowCounts:
+def count_events(connection: sa.Connection) -> list[tuple[str, str, str, int]]:
+    """Count the last RECENT events: pool, kind, reason, count."""
     last = int(connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0)
-    by_kind = (
-        sa.select(events.c.pool, events.c.kind, events.c.reason, sa.func.count())
-        .where(events.c.id > last - RECENT)
-        .group_by(events.c.pool, events.c.kind, events.c.reason)
+    columns = (events.c.pool, events.c.kind, events.c.reason)
+    chosen = (
+        sa.select(*columns, sa.func.count()).where(events.c.id > last - RECENT).group_by(*columns)
     )
-    return RowCounts(
-        tuple(
-            sorted((p, kind, reason, int(n)) for p, kind, reason, n in connection.execute(by_kind))
-        ),
-        _by_pool(
-            connection, claims, claims.c.released_us.is_(None), claims.c.stale_us.is_not(None)
-        ),
-        _by_pool(
-            connection, members, members.c.gone_us.is_(None), members.c.abandoned_us.is_not(None)
-        ),
-    )
+    rows = connection.execute(chosen)
+    return sorted((pool, kind, reason, int(count)) for pool, kind, reason, count in rows)
 
 
-def _by_pool(
+def count_stale_claims(connection: sa.Connection) -> list[tuple[str, int]]:
+    """Count the open claims that are flagged as stale, by pool."""
+    conditions = (claims.c.released_us.is_(None), claims.c.stale_us.is_not(None))
+    return _count_by_pool(connection, claims, *conditions)
+
+
+def count_abandoned_members(connection: sa.Connection) -> list[tuple[str, int]]:
+    """Count the members whose machines could not be terminated, by pool."""
+    conditions = (members.c.gone_us.is_(None), members.c.abandoned_us.is_not(None))
+    return _count_by_pool(connection, members, *conditions)
+
+
+def _count_by_pool(
     connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]
-) -> tuple[tuple[str, Any], ...]:
+) -> list[tuple[str, int]]:
     chosen = (
         sa.select(pools.c.name, sa.func.count(table.c.id))
         .join(table, table.c.pool_id == pools.c.id)
         .where(*where)
         .group_by(pools.c.name)
     )
-    return tuple(sorted((str(name), int(n)) for name, n in connection.execute(chosen)))
+    return sorted((str(name), int(count)) for name, count in connection.execute(chosen))

@@ -13,8 +13,6 @@ from overnight.model.times import SECOND_US
 from overnight.pools import decisions, pool_errors
 from overnight.pools.sql import claim_rows, member_rows, schema, waiter_rows
 
-__all__ = ["delete", "find", "find_of_member", "insert", "list_all", "lock", "save", "view"]
-
 pools = schema.pools
 
 
@@ -25,6 +23,10 @@ def _pool(row: sa.RowMapping) -> Pool:
     values["lifecycle_class"] = LifecycleClass(values["lifecycle_class"])
     values["preferred_regions"] = tuple(values["preferred_regions"])
     return Pool(**values)
+
+
+def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Pool]:
+    return [_pool(row) for row in connection.execute(chosen).mappings()]
 
 
 def _row(pool: Pool) -> dict[str, Any]:
@@ -39,10 +41,9 @@ def _row(pool: Pool) -> dict[str, Any]:
 def find(connection: sa.Connection, name_or_id: str) -> Pool:
     """Read a pool; raises PoolNotFoundError."""
     chosen = sa.select(pools).where(sa.or_(pools.c.name == name_or_id, pools.c.id == name_or_id))
-    row = connection.execute(chosen).mappings().first()
-    if row is None:
-        raise pool_errors.PoolNotFoundError(name_or_id)
-    return _pool(row)
+    for pool in _read(connection, chosen):
+        return pool
+    raise pool_errors.PoolNotFoundError(name_or_id)
 
 
 def lock(connection: sa.Connection, name_or_id: str) -> Pool:
@@ -53,10 +54,9 @@ def lock(connection: sa.Connection, name_or_id: str) -> Pool:
     """
     pool_id = find(connection, name_or_id).id
     chosen = sa.select(pools).where(pools.c.id == pool_id).with_for_update(key_share=True)
-    row = connection.execute(chosen).mappings().first()
-    if row is None:  # deleted while we waited for the lock
-        raise pool_errors.PoolNotFoundError(name_or_id)
-    return _pool(row)
+    for pool in _read(connection, chosen):
+        return pool
+    raise pool_errors.PoolNotFoundError(name_or_id)  # deleted while we waited for the lock
 
 
 def find_of_member(connection: sa.Connection, member_id: str) -> Pool | None:
@@ -66,14 +66,12 @@ def find_of_member(connection: sa.Connection, member_id: str) -> Pool | None:
         .join(members, members.c.pool_id == pools.c.id)
         .where(members.c.id == member_id)
     )
-    row = connection.execute(chosen).mappings().first()
-    return None if row is None else _pool(row)
+    return next(iter(_read(connection, chosen)), None)
 
 
 def list_all(connection: sa.Connection) -> list[Pool]:
     """Read every pool, ordered by name."""
-    chosen = sa.select(pools).order_by(pools.c.name)
-    return [_pool(row) for row in connection.execute(chosen).mappings()]
+    return _read(connection, sa.select(pools).order_by(pools.c.name))
 
 
 def insert(connection: sa.Connection, pool: Pool) -> None:

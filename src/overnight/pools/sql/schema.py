@@ -6,91 +6,82 @@ locked for a heartbeat, and a pool of one would look empty.
 
 from __future__ import annotations
 
-import sqlalchemy as sa
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = [
-    "METADATA",
-    "autoscales",
-    "beats",
-    "claims",
-    "control",
-    "enrolments",
-    "events",
-    "members",
-    "pools",
-    "waiters",
-]
+import sqlalchemy as sa
 
 METADATA = sa.MetaData()
 Instant = sa.BigInteger
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts INTEGER alone
 
 
-def _one_of(column: str, *words: str) -> str:
+def _required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> Iterator[sa.Column[Any]]:
+    return (sa.Column(name, kind, nullable=False) for name in names)
+
+
+def _optional(kind: type[sa.types.TypeEngine[Any]], *names: str) -> Iterator[sa.Column[Any]]:
+    return (sa.Column(name, kind) for name in names)
+
+
+def _reference(
+    name: str, target: str, constraint: str, *, ondelete: str | None = "CASCADE", key: bool = False
+) -> sa.Column[str]:
+    reference = sa.ForeignKey(target, name=constraint, ondelete=ondelete)
+    return sa.Column(name, sa.Text, reference, primary_key=key, nullable=False)
+
+
+def _one_of(constraint: str, column: str, *words: str) -> sa.CheckConstraint:
     listed = ", ".join(f"'{word}'" for word in words)
-    return f"{column} IN ({listed})"
+    return sa.CheckConstraint(f"{column} IN ({listed})", name=constraint)
+
+
+def _partial_index(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
+    condition = sa.text(where)
+    return sa.Index(
+        name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition
+    )
 
 
 pools = sa.Table(
     "pools",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("status", sa.Text, nullable=False),
-    sa.Column("template", sa.Text, nullable=False),
-    sa.Column("generation", sa.Integer, nullable=False),
-    sa.Column("target_size", sa.Integer, nullable=False),
-    sa.Column("min_size", sa.Integer, nullable=False),
-    sa.Column("max_size", sa.Integer, nullable=False),
-    sa.Column("lifecycle_class", sa.Text, nullable=False),
-    sa.Column("provider", sa.Text, nullable=False),
-    sa.Column("region", sa.Text, nullable=False),
-    sa.Column("instance_type", sa.Text, nullable=False),
-    sa.Column("preferred_regions", sa.JSON, nullable=False),
-    sa.Column("labels", sa.JSON, nullable=False),
-    sa.Column("knobs", sa.JSON, nullable=False),
-    sa.Column("created_us", Instant, nullable=False),
-    sa.Column("updated_us", Instant, nullable=False),
-    sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("last_failure", sa.Text, nullable=False),
-    sa.Column("launch_not_before_us", Instant, nullable=False),
-    sa.Column("breaker_opened_us", Instant),
+    *_required(sa.Text, "name", "status", "template"),
+    *_required(sa.Integer, "generation", "target_size", "min_size", "max_size"),
+    *_required(sa.Text, "lifecycle_class", "provider", "region", "instance_type"),
+    *_required(sa.JSON, "preferred_regions", "labels", "knobs"),
+    *_required(Instant, "created_us", "updated_us"),
+    *_required(sa.Integer, "failures"),
+    *_required(sa.Text, "last_failure"),
+    *_required(Instant, "launch_not_before_us"),
+    *_optional(Instant, "breaker_opened_us"),
     sa.UniqueConstraint("name", name="pools_name"),
     sa.CheckConstraint(
         "0 <= min_size AND min_size <= target_size AND target_size <= max_size", name="pools_sizes"
     ),
-    sa.CheckConstraint(
-        _one_of("status", "active", "paused", "draining", "archived"), name="pools_status"
-    ),
-    sa.CheckConstraint(_one_of("lifecycle_class", "ephemeral", "spot"), name="pools_lifecycle"),
+    _one_of("pools_status", "status", "active", "paused", "draining", "archived"),
+    _one_of("pools_lifecycle", "lifecycle_class", "ephemeral", "spot"),
 )
 
 members = sa.Table(
     "pool_members",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("pool_id", sa.Text, sa.ForeignKey("pools.id", name="members_pool"), nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("generation", sa.Integer, nullable=False),
-    sa.Column("provider", sa.Text, nullable=False),
-    sa.Column("machine_id", sa.Text),
-    sa.Column("address", sa.Text, nullable=False),
-    sa.Column("region", sa.Text, nullable=False),
-    sa.Column("cordoned", sa.Boolean, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("warming_started_us", Instant, nullable=False),
-    sa.Column("launched_us", Instant),
-    sa.Column("ready_us", Instant),
-    sa.Column("acquired_us", Instant),
-    sa.Column("missing_us", Instant),
-    sa.Column("ended_us", Instant),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("next_attempt_us", Instant, nullable=False),
-    sa.Column("abandoned_us", Instant),
-    sa.Column("gone_us", Instant),
-    sa.CheckConstraint(
-        _one_of("state", "warming", "ready", "claimed", "draining", "errored"), name="members_state"
-    ),
+    _reference("pool_id", "pools.id", "members_pool", ondelete=None),
+    *_required(sa.Text, "state"),
+    *_required(sa.Integer, "generation"),
+    *_required(sa.Text, "provider"),
+    *_optional(sa.Text, "machine_id"),
+    *_required(sa.Text, "address", "region"),
+    *_required(sa.Boolean, "cordoned"),
+    *_required(sa.Text, "reason"),
+    *_required(Instant, "warming_started_us"),
+    *_optional(Instant, "launched_us", "ready_us", "acquired_us", "missing_us", "ended_us"),
+    *_required(sa.Integer, "attempts"),
+    *_required(Instant, "next_attempt_us"),
+    *_optional(Instant, "abandoned_us", "gone_us"),
+    _one_of("members_state", "state", "warming", "ready", "claimed", "draining", "errored"),
     # Only what has a machine is given out.
     sa.CheckConstraint(
         "state NOT IN ('ready', 'claimed') OR machine_id IS NOT NULL", name="members_machine"
@@ -98,13 +89,10 @@ members = sa.Table(
     sa.CheckConstraint("state <> 'claimed' OR acquired_us IS NOT NULL", name="members_acquired"),
     sa.CheckConstraint("attempts >= 0", name="members_attempts"),
     # What a claim looks for: ready members of a pool, the oldest first.
-    sa.Index(
+    _partial_index(
         "members_claimable",
-        "pool_id",
-        "warming_started_us",
-        "id",
-        sqlite_where=sa.text("state = 'ready' AND gone_us IS NULL"),
-        postgresql_where=sa.text("state = 'ready' AND gone_us IS NULL"),
+        "state = 'ready' AND gone_us IS NULL",
+        *("pool_id", "warming_started_us", "id"),
     ),
     sa.Index("members_of_pool", "pool_id", "gone_us"),
 )
@@ -112,29 +100,19 @@ members = sa.Table(
 beats = sa.Table(
     "pool_beats",
     METADATA,
-    sa.Column(
-        "member_id",
-        sa.Text,
-        sa.ForeignKey("pool_members.id", name="beats_member", ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    sa.Column("at_us", Instant, nullable=False),
-    sa.Column("phase", sa.Text, nullable=False),
+    _reference("member_id", "pool_members.id", "beats_member", key=True),
+    *_required(Instant, "at_us"),
+    *_required(sa.Text, "phase"),
 )
 
 enrolments = sa.Table(
     "pool_enrolments",
     METADATA,
-    sa.Column(
-        "member_id",
-        sa.Text,
-        sa.ForeignKey("pool_members.id", name="enrolments_member", ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    sa.Column("token_hash", sa.Text, nullable=False),
-    sa.Column("expires_us", Instant, nullable=False),
-    sa.Column("used_us", Instant),
-    sa.Column("credential_hash", sa.Text),
+    _reference("member_id", "pool_members.id", "enrolments_member", key=True),
+    *_required(sa.Text, "token_hash"),
+    *_required(Instant, "expires_us"),
+    *_optional(Instant, "used_us"),
+    *_optional(sa.Text, "credential_hash"),
     sa.UniqueConstraint("token_hash", name="enrolments_token"),
     sa.UniqueConstraint("credential_hash", name="enrolments_credential"),
     # Consuming the token and issuing the credential are one.
@@ -147,42 +125,26 @@ claims = sa.Table(
     "pool_claims",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("pool_id", sa.Text, nullable=False),
-    sa.Column(
-        "member_id",
-        sa.Text,
-        sa.ForeignKey("pool_members.id", name="claims_member", ondelete="CASCADE"),
-        nullable=False,
-    ),
-    sa.Column("acquired_by", sa.Text, nullable=False),
-    sa.Column("acquired_for", sa.Text, nullable=False),
-    sa.Column("acquired_us", Instant, nullable=False),
-    sa.Column("lease_until_us", Instant),
-    sa.Column("renewals", sa.Integer, nullable=False),
-    sa.Column("batch_id", sa.Text, nullable=False),
-    sa.Column("batch_place", sa.Integer, nullable=False),
-    sa.Column("idempotency_key", sa.Text),
-    sa.Column("waited_us", Instant, nullable=False),
-    sa.Column("cold", sa.Boolean, nullable=False),
-    sa.Column("stale_us", Instant),
-    sa.Column("released_us", Instant),
-    sa.Column("release_reason", sa.Text, nullable=False),
+    *_required(sa.Text, "pool_id"),
+    _reference("member_id", "pool_members.id", "claims_member"),
+    *_required(sa.Text, "acquired_by", "acquired_for"),
+    *_required(Instant, "acquired_us"),
+    *_optional(Instant, "lease_until_us"),
+    *_required(sa.Integer, "renewals"),
+    *_required(sa.Text, "batch_id"),
+    *_required(sa.Integer, "batch_place"),
+    *_optional(sa.Text, "idempotency_key"),
+    *_required(Instant, "waited_us"),
+    *_required(sa.Boolean, "cold"),
+    *_optional(Instant, "stale_us", "released_us"),
+    *_required(sa.Text, "release_reason"),
     # The database itself refuses a second open claim on a member, and a key used twice.
-    sa.Index(
-        "claims_one_open",
-        "member_id",
-        unique=True,
-        sqlite_where=sa.text("released_us IS NULL"),
-        postgresql_where=sa.text("released_us IS NULL"),
-    ),
-    sa.Index(
+    _partial_index("claims_one_open", "released_us IS NULL", "member_id", unique=True),
+    _partial_index(
         "claims_key",
-        "pool_id",
-        "idempotency_key",
-        "batch_place",
+        "idempotency_key IS NOT NULL",
+        *("pool_id", "idempotency_key", "batch_place"),
         unique=True,
-        sqlite_where=sa.text("idempotency_key IS NOT NULL"),
-        postgresql_where=sa.text("idempotency_key IS NOT NULL"),
     ),
     sa.Index("claims_of_pool", "pool_id", "acquired_us"),
 )
@@ -191,17 +153,10 @@ waiters = sa.Table(
     "pool_waiters",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column(
-        "pool_id",
-        sa.Text,
-        sa.ForeignKey("pools.id", name="waiters_pool", ondelete="CASCADE"),
-        nullable=False,
-    ),
-    sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("wanted", sa.Integer, nullable=False),
-    sa.Column("queued_us", Instant, nullable=False),
-    sa.Column("seen_us", Instant, nullable=False),
-    sa.Column("acquired_by", sa.Text, nullable=False),
+    _reference("pool_id", "pools.id", "waiters_pool"),
+    *_required(sa.Integer, "priority", "wanted"),
+    *_required(Instant, "queued_us", "seen_us"),
+    *_required(sa.Text, "acquired_by"),
     sa.CheckConstraint("wanted > 0", name="waiters_wanted"),
     sa.Index("waiters_of_pool", "pool_id", "priority", "queued_us"),
 )
@@ -210,54 +165,33 @@ events = sa.Table(
     "pool_events",
     METADATA,
     sa.Column("id", ROW_ID, primary_key=True, autoincrement=True),
-    sa.Column("at_us", Instant, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("pool_id", sa.Text, nullable=False),
-    sa.Column("pool", sa.Text, nullable=False),
-    sa.Column("member_id", sa.Text, nullable=False),
-    sa.Column("claim_id", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    *_required(Instant, "at_us"),
+    *_required(sa.Text, "kind", "pool_id", "pool", "member_id", "claim_id", "reason", "detail"),
     sa.Index("events_of_pool", "pool_id", "id"),
-    # Claims that missed are demand, and looked at every few seconds where a size follows it.
-    sa.Index(
-        "events_missed",
-        "pool_id",
-        "at_us",
-        sqlite_where=sa.text("kind = 'claim_missed'"),
-        postgresql_where=sa.text("kind = 'claim_missed'"),
-    ),
+    # Missed claims are demand; an autoscaled pool reads them every few seconds.
+    _partial_index("events_missed", "kind = 'claim_missed'", "pool_id", "at_us"),
 )
 
-# A policy and what came of it. Whoever changes it holds the row of its pool.
+# A policy and its last decision. Changed only under the lock of the pool's row.
 autoscales = sa.Table(
     "pool_autoscales",
     METADATA,
-    sa.Column(
-        "pool_id",
-        sa.Text,
-        sa.ForeignKey("pools.id", name="autoscales_pool", ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    sa.Column("miss", sa.Double, nullable=False),
-    sa.Column("min_size", sa.Integer),
-    sa.Column("max_size", sa.Integer),
-    sa.Column("warm_up_seconds", sa.Double),
-    sa.Column("window_seconds", sa.Double, nullable=False),
-    sa.Column("cooldown_seconds", sa.Double, nullable=False),
-    sa.Column("zero_after_seconds", sa.Double),
-    sa.Column("burst_mean", sa.Double, nullable=False),
-    sa.Column("burst_spread", sa.Double, nullable=False),
-    sa.Column("openings", sa.JSON, nullable=False),
-    sa.Column("since_us", Instant, nullable=False),
-    sa.Column("memory", sa.JSON, nullable=False),
-    sa.Column("decided_us", Instant, nullable=False),
-    sa.Column("wanted_size", sa.Integer, nullable=False),
-    sa.Column("cause", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("changed_us", Instant),
-    sa.Column("measured_us", Instant, nullable=False),
-    sa.Column("measured_warm_up_seconds", sa.Double),
+    _reference("pool_id", "pools.id", "autoscales_pool", key=True),
+    *_required(sa.Double, "miss"),
+    *_optional(sa.Integer, "min_size", "max_size"),
+    *_optional(sa.Double, "warm_up_seconds"),
+    *_required(sa.Double, "window_seconds", "cooldown_seconds"),
+    *_optional(sa.Double, "zero_after_seconds"),
+    *_required(sa.Double, "burst_mean", "burst_spread"),
+    *_required(sa.JSON, "openings"),
+    *_required(Instant, "since_us"),
+    *_required(sa.JSON, "memory"),
+    *_required(Instant, "decided_us"),
+    *_required(sa.Integer, "wanted_size"),
+    *_required(sa.Text, "cause", "reason"),
+    *_optional(Instant, "changed_us"),
+    *_required(Instant, "measured_us"),
+    *_optional(sa.Double, "measured_warm_up_seconds"),
     sa.CheckConstraint(
         "min_size IS NULL OR max_size IS NULL OR min_size <= max_size", name="autoscales_sizes"
     ),
@@ -268,5 +202,5 @@ control = sa.Table(
     "pool_control",
     METADATA,
     sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
+    *_required(sa.Text, "value"),
 )

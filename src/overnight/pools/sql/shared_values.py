@@ -7,8 +7,6 @@ import sqlalchemy as sa
 from overnight.model.pool import Pool, new_id
 from overnight.pools.sql import _upsert, schema
 
-__all__ = ["add_used", "get", "list_providers", "list_regions", "owner", "put"]
-
 table = schema.control
 REGION_USED = "region_used"
 PROVIDER_USED = "provider_used "

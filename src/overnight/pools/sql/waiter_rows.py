@@ -9,8 +9,6 @@ import sqlalchemy as sa
 from overnight.model.pool import Waiter
 from overnight.pools.sql import schema
 
-__all__ = ["count_wanted", "delete", "delete_unseen", "exists", "insert", "list_queue", "touch"]
-
 waiters = schema.waiters
 
 

@@ -92,7 +92,6 @@ class Packer:
         self._members.append(member)
 
     def finish(self) -> None:
-        """Write the directory after the members."""
         check_names([member.name for member in self._members])
         directory = b"".join(member.central() for member in self._members)
         at, count = self._at, len(self._members)

@@ -77,7 +77,6 @@ def pack(
 
 
 def _files(home: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Return the files of a bundle by name, sorted."""
     return dict(
         sorted(
             (header.HOME + path.relative_to(home).as_posix(), path)

@@ -80,7 +80,6 @@ def opened(
 
 @contextlib.contextmanager
 def _explain_errors(path: pathlib.Path) -> Iterator[None]:
-    """Turn errors in a bundle into CannotError."""
     try:
         yield
     except (archive.BadArchiveError, header.NoBundleError) as error:

@@ -61,18 +61,16 @@ def pack(block: open_block.OpenBlock, *, packed: bool = True) -> Steps:
 
 def _sequence(builder: blocks.Builder, numbers: Sequence[int]) -> list[Any]:
     """Encode a sequence as its steps: planes, zigzag, place."""
-    steps = array.array("q", map(_step, numbers, itertools.chain((0,), numbers)))
-    coded = columns.code(_planes(steps))
+    return _add(builder, array.array("q", map(_step, numbers, itertools.chain((0,), numbers))))
+
+
+def _add(builder: blocks.Builder, numbers: array.array[int]) -> list[Any]:
+    coded = columns.code(columns.split(numbers.tobytes()))
     return [coded.planes, coded.zigzag, builder.add(coded.data)]
 
 
 def _step(now: int, before: int) -> int:
     return ((now - before + (1 << 63)) % (1 << 64)) - (1 << 63)
-
-
-def _planes(numbers: array.array[int]) -> list[bytes]:
-    data = numbers.tobytes()
-    return [data[plane::8] for plane in range(8)]
 
 
 def _table(
@@ -91,14 +89,15 @@ def _table(
         first = table.readings[0].values
         assert first is not None, "a table begins with a reading in full"
         entry["keys"] = table.readings[0].keys
-        entry["first"] = builder.add(columns.planes_of(first.tobytes()))
+        entry["first"] = builder.add(b"".join(columns.split(first.tobytes())))
         for column in _regular(table):
             coded.append(column)
             yield
     else:
         yield from _irregular(builder, table, entry, coded)
+    total = _put_total(table.columns, coded)
     entry["coded"] = [[column.planes, column.zigzag] for column in coded]
-    entry["total"] = _put_total(table.columns, coded, entry)
+    entry["total"] = total
     entry["chunks"] = []
     begin = 0
     while begin < len(coded):
@@ -114,31 +113,19 @@ def _table(
 
 
 def _regular(table: open_block.Table) -> Generator[columns.Coded, None, None]:
-    """Columns of a table whose keys never changed: strides through the looks laid end to end."""
+    """Yield the columns of a table whose keys never changed: strides through the joined readings."""
     keys = len(table.readings[0].keys)
     lanes = keys * len(table.columns)
     rest = table.readings[1:]
     count = max((reading.planes for reading in rest), default=1)
-    blank = bytes(lanes)
+    # A reading with fewer planes is padded with zeros.
     joined = [
-        b"".join(
-            [
-                reading.deltas[plane * lanes : (plane + 1) * lanes]
-                if plane < reading.planes
-                else blank
-                for reading in rest
-            ]
-        )
+        b"".join([r.deltas[plane * lanes : (plane + 1) * lanes].ljust(lanes, b"\0") for r in rest])
         for plane in range(count)
     ]
     for column in range(len(table.columns)):
-        begin = column * keys
-        yield columns.code(
-            [
-                b"".join([plane[lane::lanes] for lane in range(begin, begin + keys)])
-                for plane in joined
-            ]
-        )
+        own = range(column * keys, (column + 1) * keys)
+        yield columns.code([b"".join([plane[lane::lanes] for lane in own]) for plane in joined])
 
 
 def _irregular(
@@ -147,7 +134,7 @@ def _irregular(
     entry: dict[str, Any],
     coded: list[columns.Coded],
 ) -> Generator[None, None, None]:
-    """Columns of a table whose keys come and go: for each key the looks it was in, and its steps."""
+    """Encode a table whose keys come and go: for each key its readings, and the steps between them."""
     slots: dict[str, list[tuple[int, int]]] = {}
     whole: list[array.array[int]] = []
     for number, reading in enumerate(table.readings):
@@ -162,8 +149,7 @@ def _irregular(
         numbers = [number for number, _ in where]
         gaps.append(numbers[0])
         gaps.extend(now - before - 1 for before, now in itertools.pairwise(numbers))
-    packed = columns.code(_planes(array.array("q", gaps)))
-    entry["gaps"] = [packed.planes, packed.zigzag, builder.add(packed.data)]
+    entry["gaps"] = _add(builder, array.array("q", gaps))
     yield
     first = array.array("q")
     for column in range(len(table.columns)):
@@ -172,38 +158,30 @@ def _irregular(
             series = [whole[n][column * len(table.readings[n].keys) + at] for n, at in where]
             first.append(series[0])
             steps.extend(_step(now, before) for before, now in itertools.pairwise(series))
-        coded.append(columns.code(_planes(steps)))
+        coded.append(columns.code(columns.split(steps.tobytes())))
         yield
-    entry["first"] = builder.add(columns.planes_of(first.tobytes()))
+    entry["first"] = builder.add(b"".join(columns.split(first.tobytes())))
 
 
 def _applied(before: array.array[int], reading: open_block.Reading) -> array.array[int]:
-    lanes = len(before)
-    deltas = columns.decode(reading.deltas, reading.planes, False, lanes)
+    deltas = columns.decode(reading.deltas, reading.planes, False, len(before))
     return array.array("q", [_step(now, -delta) for now, delta in zip(before, deltas, strict=True)])
 
 
-def _put_total(
-    names: Sequence[str], coded: list[columns.Coded], entry: dict[str, Any]
-) -> list[int]:
-    """Store the sum of a row in place of its idle ticks, where there are such: it hardly changes.
+def _put_total(names: Sequence[str], coded: list[columns.Coded]) -> list[int]:
+    """Replace the column of idle ticks, if there is one, by the sum of the row, which hardly changes.
 
-    What is left out of the sum are columns that fall or leap. The columns summed, the idle one
-    first, or none.
+    Columns that fall or leap are not summed. Return the summed columns, the idle one first, or none.
     """
     if REST not in names:
         return []
-    rest = list(names).index(REST)
+    rest = names.index(REST)
     summed = [n for n, column in enumerate(coded) if not column.zigzag and 1 <= column.planes <= 2]
     if rest not in summed or len(summed) < 2:
         return []
     count = len(coded[rest].data) // coded[rest].planes
-    total = sum(columns.lanes(coded[n], count) for n in summed)
-    data = total.to_bytes(4 * count, "little")
-    planes = [data[plane::4] for plane in range(4)]
-    remainder = columns.code(planes)
-    if remainder.planes <= coded[rest].planes:
-        coded[rest] = remainder
-        entry["coded"][rest] = [remainder.planes, remainder.zigzag]
-        return [rest, *(n for n in summed if n != rest)]
-    return []
+    total = columns.code_lanes(sum(columns.lanes(coded[n], count) for n in summed), count)
+    if total.planes > coded[rest].planes:
+        return []
+    coded[rest] = total
+    return [rest, *(n for n in summed if n != rest)]

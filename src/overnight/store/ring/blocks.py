@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ class Head(NamedTuple):
 
 
 def read_head(data: bytes) -> Head | None:
-    """Parse the head at the begin of `data`; None: there is none, or it is incomplete."""
+    """Parse the head at the begin of `data`; None if it is missing, incomplete or damaged."""
     if len(data) < HEAD_BYTES or not data.startswith(MAGIC):
         return None
     (checksum,) = CHECKSUM.unpack_from(data, HEAD.size)
@@ -126,8 +127,6 @@ class Block:
 
 
 class Builder:
-    """Builds a block."""
-
     def __init__(self, *, packed: bool) -> None:
         self.tables: list[dict[str, Any]] = []
         self._packed = packed
@@ -151,21 +150,12 @@ class Builder:
         readings: int,
         more: dict[str, Any],
     ) -> bytes:
-        """Return the whole block."""
+        """Return the whole block; `more` goes into its directory."""
         text = json.dumps({**more, "tables": self.tables}, separators=(",", ":")).encode("ascii")
         directory = zlib.compress(text, 9 if self._packed else 1)
-        head = HEAD.pack(
-            MAGIC,
-            layout.VERSION,
-            flags,
-            len(directory),
-            zlib.crc32(directory),
-            self._bytes,
-            stamp_us,
-            *times,
-            readings,
-            boot.encode("ascii"),
-        )
+        sizes = (len(directory), zlib.crc32(directory), self._bytes)
+        what = (stamp_us, *times, readings, boot.encode("ascii"))
+        head = HEAD.pack(MAGIC, layout.VERSION, flags, *sizes, *what)
         return b"".join([head, CHECKSUM.pack(zlib.crc32(head)), directory, *self._chunks])
 
 
@@ -182,10 +172,10 @@ def blocks_of(path: pathlib.Path, descriptor: int) -> Iterator[Block | Damage]:
             yield Block(head, path, descriptor, at)
             at += head.size
             continue
-        found = _next_head(descriptor, at + 1, size)
+        end = _next_head(descriptor, at + 1, size)
         short = head is not None or size - at < HEAD_BYTES
-        yield Damage(path, at, found, cut_off=short and found == size)
-        at = found
+        yield Damage(path, at, end, cut_off=short and end == size)
+        at = end
 
 
 def _next_head(descriptor: int, begin: int, size: int) -> int:
@@ -193,11 +183,9 @@ def _next_head(descriptor: int, begin: int, size: int) -> int:
     at = begin
     while at < size:
         data = os.pread(descriptor, SEARCH_BYTES + HEAD_BYTES, at)
-        found = data.find(MAGIC)
-        while found >= 0:
-            if read_head(data[found : found + HEAD_BYTES]) is not None:
-                return at + found
-            found = data.find(MAGIC, found + 1)
+        for magic in re.finditer(re.escape(MAGIC), data):
+            if read_head(data[magic.start() : magic.start() + HEAD_BYTES]) is not None:
+                return at + magic.start()
         if not data:
             break
         at += SEARCH_BYTES

@@ -13,8 +13,6 @@ TODO = "nothing else is affected; delete {path} to silence this message"
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Something damaged, and what to do about it."""
-
     path: str
     what: str
     todo: str
@@ -30,19 +28,18 @@ class Report:
 
 def check(home: pathlib.Path) -> Report:
     """Read everything, change nothing. A record that a killed writer cut off is not damage."""
-    found = _Check()
+    ring = _Check()
     for host in layout.hosts(home):
         folder = layout.host_folder(home, host)
         for _, path in layout.files(folder, layout.OPEN):
-            found.check_open(path)
+            ring.check_open(path)
         for name, path in layout.files(folder, layout.RING):
-            found.check_ring(name, path)
+            ring.check_ring(name, path)
         for path in (*sorted(folder.glob("events-*.jsonl")), folder / "gaps.jsonl"):
-            lines = list(journal.read_lines(path))
-            for at, (number, entry) in enumerate(lines):
-                if entry is None and at + 1 < len(lines):
-                    found.add(path, f"line {number} is invalid")
-    return Report(found.blocks, found.readings, found.bytes, tuple(found.problems))
+            for number, entry in list(journal.read_lines(path))[:-1]:
+                if entry is None:
+                    ring.add(path, f"line {number} is invalid")
+    return Report(ring.blocks, ring.readings, ring.bytes, tuple(ring.problems))
 
 
 class _Check:
@@ -84,18 +81,18 @@ class _Check:
         try:
             self.bytes += os.fstat(descriptor).st_size
             last = 0
-            for found in blocks.blocks_of(path, descriptor):
-                if isinstance(found, blocks.Damage):
-                    self.add(path, f"the data at byte {found.begin} {found.what}")
+            for block in blocks.blocks_of(path, descriptor):
+                if isinstance(block, blocks.Damage):
+                    self.add(path, f"the data at byte {block.begin} {block.what}")
                     continue
                 self.blocks += 1
-                self.readings += found.head.readings
+                self.readings += block.head.readings
                 try:
-                    for what in _contradictions(name, found, last):
-                        self.add(path, f"the block at byte {found.offset} {what}")
+                    for what in _contradictions(name, block, last):
+                        self.add(path, f"the block at byte {block.offset} {what}")
                 except columns.NewerVersionError as error:
-                    self.add(path, f"the block at byte {found.offset} {error}", is_newer=True)
-                last = found.head.begin_mono_us
+                    self.add(path, f"the block at byte {block.offset} {error}", is_newer=True)
+                last = block.head.begin_mono_us
         finally:
             os.close(descriptor)
 
@@ -103,22 +100,19 @@ class _Check:
 def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[str]:
     """Return how a block contradicts its bytes, its file, or the block before."""
     head = block.head
-    found = []
+    problems = []
     earliest, latest = retention.span_us(name.stamp_us)
     if head.boot != name.boot:
-        found.append("belongs to another boot than its file")
+        problems.append("belongs to another boot than its file")
     if head.begin_mono_us < last:
-        found.append("is older than the one before it")
+        problems.append("is older than the one before it")
     if not earliest <= head.begin_us <= head.end_us <= latest:
-        found.append("belongs to another time than its file")
+        problems.append("belongs to another time than its file")
     try:
-        clocks = frames.clocks_of(block)
+        clocks = wall, mono = frames.clocks_of(block)
         times = (head.begin_us, head.end_us, head.begin_mono_us, head.end_mono_us)
-        if clocks[0] and times != (
-            *(min(clocks[0]), max(clocks[0])),
-            *(min(clocks[1]), max(clocks[1])),
-        ):
-            found.append("has readings outside of the times in its head")
+        if wall and times != (min(wall), max(wall), min(mono), max(mono)):
+            problems.append("has readings outside of the times in its head")
         signals = {str(entry["signal"]) for entry in block.directory()["tables"]}
         for signal in sorted(signals):
             frames.frames_of(block, clocks, signal, (-(1 << 63), 1 << 63))
@@ -127,7 +121,7 @@ def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[s
     except columns.NewerVersionError:
         raise
     except columns.DamagedError as error:
-        found.append(str(error))
+        problems.append(str(error))
     except (KeyError, TypeError, ValueError) as error:
-        found.append(f"is invalid ({error})")
-    return found
+        problems.append(f"is invalid ({error})")
+    return problems

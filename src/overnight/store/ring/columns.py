@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from overnight.store.ring import layout
 
-# Matches are rare in noise: the literal coder matters, with four bits of the previous byte as context. A dictionary of 256 KiB keeps the encoder at 3 MB.
+# Matches are rare in noise: the literal coder matters, with four bits of the previous byte as context. A
+# dictionary of 256 KiB keeps the encoder at 3 MB.
 FILTERS = (
     {
         "id": lzma.FILTER_LZMA1,
@@ -30,7 +31,6 @@ FILTERS = (
     },
 )
 PLAIN, LZMA = 0, 1
-SIGN = 1 << 63
 
 
 class DamagedError(Exception):
@@ -60,7 +60,7 @@ class Coded(NamedTuple):
 
 
 def pack(data: bytes) -> tuple[int, bytes]:
-    """The codec's number and the bytes to store."""
+    """Return the codec's number and the bytes to store."""
     if len(data) >= 32:
         packed = lzma.compress(data, lzma.FORMAT_RAW, filters=FILTERS)
         if len(packed) < len(data):
@@ -88,11 +88,11 @@ def expand(codec: int, stored: bytes, size: int) -> bytes:
     return data
 
 
-def inflate(stored: bytes, most: int = layout.MAX_BYTES) -> bytes:
-    """Decompress zlib data of at most `most` bytes."""
+def inflate(stored: bytes, max_bytes: int) -> bytes:
+    """Decompress zlib data to at most `max_bytes`."""
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(stored, max(1, most))
+        data = unpacker.decompress(stored, max(1, max_bytes))
     except zlib.error as error:
         raise DamagedError(f"cannot be unpacked: {error}") from error
     if not unpacker.eof:
@@ -100,9 +100,9 @@ def inflate(stored: bytes, most: int = layout.MAX_BYTES) -> bytes:
     return data
 
 
-def planes_of(data: bytes) -> bytes:
+def split(data: bytes) -> list[bytes]:
     """Return the eight byte planes of 64-bit numbers, lowest first."""
-    return b"".join(data[plane::8] for plane in range(8))
+    return [data[plane::8] for plane in range(8)]
 
 
 def code(planes: Sequence[bytes]) -> Coded:
@@ -112,8 +112,7 @@ def code(planes: Sequence[bytes]) -> Coded:
         numbers = _join(kept)
         # A Python loop, for the few columns that can fall: gauges, and iowait, which the kernel corrects.
         twisted = array.array("Q", [n << 1 if n >= 0 else ~(n << 1) for n in numbers])
-        data = twisted.tobytes()
-        return Coded(*_trimmed([data[plane::8] for plane in range(8)]), True)
+        return Coded(*_trimmed(split(twisted.tobytes())), True)
     return Coded(*_trimmed(kept), False)
 
 
@@ -123,11 +122,12 @@ def _trimmed(planes: list[bytes]) -> tuple[bytes, int]:
     return b"".join(planes), len(planes)
 
 
-def _join(planes: Sequence[bytes]) -> array.array[int]:
-    spread = bytearray(8 * len(planes[0]))
+def _join(planes: Sequence[bytes], kind: str = "q") -> array.array[int]:
+    """Join planes to numbers of an `array` type of 2, 4 or 8 bytes."""
+    numbers = array.array(kind)
+    spread = bytearray(numbers.itemsize * len(planes[0]))
     for number, plane in enumerate(planes):
-        spread[number::8] = plane
-    numbers = array.array("q")
+        spread[number :: numbers.itemsize] = plane
     numbers.frombytes(bytes(spread))
     return numbers
 
@@ -141,24 +141,9 @@ def decode(data: bytes, planes: int, zigzag: bool, count: int) -> Sequence[int]:
     if planes == 1 and not zigzag:
         return data
     parts = [data[plane * count : (plane + 1) * count] for plane in range(planes)]
-    if not zigzag and planes <= 2:
-        return widen(parts, 2)
-    numbers = _join(parts)
     if zigzag:
-        raw = array.array("Q")
-        raw.frombytes(numbers.tobytes())
-        return array.array("q", [n >> 1 if not n & 1 else ~(n >> 1) for n in raw])
-    return numbers
-
-
-def widen(planes: Sequence[bytes], width: int) -> array.array[int]:
-    """Join planes to unsigned numbers of 2 or 4 bytes."""
-    spread = bytearray(width * len(planes[0]))
-    for number, plane in enumerate(planes):
-        spread[number::width] = plane
-    numbers = array.array({2: "H", 4: "I"}[width])
-    numbers.frombytes(bytes(spread))
-    return numbers
+        return array.array("q", [n >> 1 if not n & 1 else ~(n >> 1) for n in _join(parts, "Q")])
+    return _join(parts, "H" if planes <= 2 else "q")
 
 
 def lanes(coded: Coded, count: int) -> int:
@@ -168,4 +153,10 @@ def lanes(coded: Coded, count: int) -> int:
     parts = [coded.data[plane * count : (plane + 1) * count] for plane in range(coded.planes)]
     if not parts:
         return 0
-    return int.from_bytes(widen(parts, 4).tobytes(), "little")
+    return int.from_bytes(_join(parts, "I").tobytes(), "little")
+
+
+def code_lanes(total: int, count: int) -> Coded:
+    """Encode a column from one large integer, 32 bits per number."""
+    data = total.to_bytes(4 * count, "little")
+    return code([data[plane::4] for plane in range(4)])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import array
+import bisect
 import dataclasses
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from overnight.store.ring import blocks, columns
@@ -109,13 +110,13 @@ def _frame(
     window: tuple[int, int],
     wanted: Collection[str] | None,
     names: Collection[str] | None,
-) -> list[Frame]:
+) -> Iterator[Frame]:
     count = _count(entry["looks"])
     at = _sequence(block, entry["at"], count)
     walls = array.array("q", [clocks[0][n] for n in at])
     inside = [n for n, wall in enumerate(walls) if window[0] <= wall < window[1]]
     if not inside:
-        return []
+        return
     # Contiguous: when the clock is set, a new file begins.
     low, high = inside[0], inside[-1] + 1
     monos = array.array("q", [1000 * clocks[1][n] for n in at[low:high]])
@@ -133,10 +134,9 @@ def _frame(
     kept: list[tuple[int, int, int]] = []  # key, and the range of its numbers inside the window
     for k in chosen:
         begin, end = low, high
-        if readings is not None:
-            own = readings[starts[k] : starts[k + 1]]
-            begin = sum(1 for n in own if n < low)
-            end = sum(1 for n in own if n < high)
+        if readings is not None:  # ascending within a key
+            begin = bisect.bisect_left(readings, low, starts[k], starts[k + 1]) - starts[k]
+            end = bisect.bisect_left(readings, high, starts[k], starts[k + 1]) - starts[k]
         if begin < end:
             kept.append((k, begin, end))
     cut = None
@@ -144,22 +144,20 @@ def _frame(
         cut = array.array(
             "q", [n - low for k, b, e in kept for n in readings[starts[k] + b : starts[k] + e]]
         )
-    columns_said = [str(name) for name in entry["columns"]]
-    fields = [n for n, name in enumerate(columns_said) if names is None or name in names]
+    stored = [str(name) for name in entry["columns"]]
+    fields = [n for n, name in enumerate(stored) if names is None or name in names]
     values = _values(block, entry, fields, starts, kept)
-    return [
-        Frame(
-            str(entry["signal"]),
-            str(block.directory().get("boot", "")),
-            tuple(columns_said[n] for n in fields),
-            tuple(keys[k] for k, _, _ in kept),
-            walls[low:high],
-            monos,
-            array.array("q", itertools.accumulate((e - b for _, b, e in kept), initial=0)),
-            cut,
-            {columns_said[n]: values[n] for n in fields},
-        )
-    ]
+    yield Frame(
+        signal=str(entry["signal"]),
+        boot=str(block.directory().get("boot", "")),
+        columns=tuple(stored[n] for n in fields),
+        keys=tuple(keys[k] for k, _, _ in kept),
+        wall_us=walls[low:high],
+        monotonic_ns=monos,
+        starts=array.array("q", itertools.accumulate((e - b for _, b, e in kept), initial=0)),
+        readings=cut,
+        values={stored[n]: values[n] for n in fields},
+    )
 
 
 def _readings(
@@ -168,18 +166,13 @@ def _readings(
     """Return the reading of each number of a table whose keys come and go."""
     planes, zigzag, place = entry["gaps"]
     gaps = columns.decode(block.chunk(place), int(planes), bool(zigzag), total)
-    found = array.array("q")
+    readings = array.array("q")
     for begin, end in itertools.pairwise(starts):
-        found.extend(
-            itertools.accumulate(gaps[begin + 1 : end], _next_reading, initial=gaps[begin])
-        )
-    if total and not 0 <= min(found) <= max(found) < count:
+        steps = (gap + 1 for gap in gaps[begin + 1 : end])
+        readings.extend(itertools.accumulate(steps, initial=gaps[begin]))
+    if total and not 0 <= min(readings) <= max(readings) < count:
         raise columns.DamagedError("has a number of a missing reading")
-    return found
-
-
-def _next_reading(before: int, gap: int) -> int:
-    return before + gap + 1
+    return readings
 
 
 def _values(
@@ -196,12 +189,10 @@ def _values(
     needed = set(fields)
     if summed and summed[0] in needed:
         needed.update(summed)
-    coded = _coded(block, entry, sorted(needed), steps)
+    coded = _coded(block, entry, needed, steps)
     if summed and summed[0] in needed:
         lanes = [columns.lanes(coded[n], steps) for n in summed]
-        rest = lanes[0] - sum(lanes[1:])
-        data = rest.to_bytes(4 * steps, "little")
-        coded[summed[0]] = columns.code([data[plane::4] for plane in range(4)])
+        coded[summed[0]] = columns.code_lanes(lanes[0] - sum(lanes[1:]), steps)
     values = {}
     for n in fields:
         numbers = columns.decode(*coded[n], steps)
@@ -215,23 +206,21 @@ def _values(
 
 
 def _coded(
-    block: blocks.Block, entry: dict[str, Any], needed: Sequence[int], steps: int
+    block: blocks.Block, entry: dict[str, Any], needed: Collection[int], steps: int
 ) -> dict[int, columns.Coded]:
-    """Return the wanted columns from the chunks that hold them."""
-    found: dict[int, columns.Coded] = {}
+    coded: dict[int, columns.Coded] = {}
     begin = 0
     for end, place in entry["chunks"]:
-        inside = [n for n in needed if begin <= n < end]
-        if inside:
+        if any(begin <= n < end for n in needed):
             data = block.chunk(place)
             at = 0
             for n in range(begin, end):
                 planes, zigzag = int(entry["coded"][n][0]), bool(entry["coded"][n][1])
                 if not 0 <= planes <= 8:
                     raise columns.DamagedError(f"has a column of {planes} planes")
-                if n in inside:
+                if n in needed:
                     part = data[at : at + planes * steps]
-                    found[n] = columns.Coded(part, planes, zigzag)
+                    coded[n] = columns.Coded(part, planes, zigzag)
                 at += planes * steps
         begin = end
-    return found
+    return coded

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pathlib
 import re
+import time
 from typing import NamedTuple
 
 from overnight.model.pins import Pins
+from overnight.model.times import SECOND_US
 from overnight.store import host_names
 
 VERSION = 1
@@ -38,8 +41,8 @@ def parse_name(name: str) -> Name | None:
     >>> parse_name("1794725459000000-1a2b3c4d.ring")
     Name(stamp_us=1794725459000000, boot='1a2b3c4d', suffix='.ring')
     """
-    found = NAME.fullmatch(name)
-    return Name(int(found[1]), found[2], found[3]) if found else None
+    match = NAME.fullmatch(name)
+    return Name(int(match[1]), match[2], match[3]) if match else None
 
 
 def boot_name(boot: str) -> str:
@@ -59,32 +62,26 @@ def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
 
 
 def ring_pins(home: pathlib.Path, host: str) -> Pins:
-    """Return the pinned windows of a host's ring."""
     return Pins(host_folder(home, host) / "pins")
 
 
 def hosts(home: pathlib.Path) -> tuple[str, ...]:
     """Return every host that has a ring here."""
-    found = []
+    names = []
     root = home / "signals"
     for folder in root.iterdir() if root.is_dir() else ():
-        try:
+        with contextlib.suppress(OSError, ValueError):
             host = (folder / "host").read_bytes().decode("utf-8", "surrogatepass")
-        except (OSError, ValueError):
-            continue
-        if host_folder(home, host) == folder:
-            found.append(host)
-    return tuple(sorted(found))
+            if host_folder(home, host) == folder:
+                names.append(host)
+    return tuple(sorted(names))
 
 
 def files(folder: pathlib.Path, suffix: str) -> list[tuple[Name, pathlib.Path]]:
     """Return the ring's files of one kind, oldest first."""
-    found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
-        name = parse_name(path.name)
-        if name is not None and name.suffix == suffix:
-            found.append((name, path))
-    return sorted(found)
+    paths = folder.iterdir() if folder.is_dir() else ()
+    named = ((parse_name(path.name), path) for path in paths)
+    return sorted((name, path) for name, path in named if name and name.suffix == suffix)
 
 
 def month_of(time_us: int) -> str:
@@ -93,10 +90,8 @@ def month_of(time_us: int) -> str:
     >>> month_of(1794725459000000), month_of(-1), month_of(1 << 62)
     ('202611', '000000', '999999')
     """
-    import time
-
     if time_us < 0:
         return "000000"
     if time_us >= 253_402_300_800_000_000:  # the year 10000
         return "999999"
-    return time.strftime("%Y%m", time.gmtime(time_us // 1_000_000))
+    return time.strftime("%Y%m", time.gmtime(time_us // SECOND_US))

@@ -13,6 +13,7 @@ All numbers of a reading are subtracted at once, as one large integer with a lan
 from __future__ import annotations
 
 import array
+import dataclasses
 import functools
 import itertools
 import json
@@ -24,9 +25,8 @@ from typing import NamedTuple
 from overnight.store.ring import columns, layout
 
 RECORD = struct.Struct("<IIB")
-READING = struct.Struct(
-    "<HqqBB"
-)  # table, wall and monotonic in µs, planes, whether the body is packed
+# Table, wall and monotonic clock in µs, planes, whether the body is packed.
+READING = struct.Struct("<HqqBB")
 HEAD, ROWS, DELTAS, FACTS = range(4)
 WORTH_PACKING = 200
 LANE = 1 << 64
@@ -53,36 +53,32 @@ class Changes(NamedTuple):
     mono_us: int
     signal: str
     full: bool
-    set: dict[str, dict[str, object]]
+    changed: dict[str, dict[str, object]]
     gone: list[str]
 
 
+@dataclasses.dataclass
 class Table:
     """The readings of one signal with the same columns."""
 
-    def __init__(self, signal: str, names: tuple[str, ...]) -> None:
-        self.signal = signal
-        self.columns = names
-        self.readings: list[Reading] = []
+    signal: str
+    columns: tuple[str, ...]
+    readings: list[Reading] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass
 class OpenBlock:
     """The valid content of an open block."""
 
-    def __init__(self) -> None:
-        self.version = 0
-        self.host = ""
-        self.boot = ""
-        self.stamp_us = 0
-        self.full = False
-        self.tables: list[Table] = []
-        self.facts: list[Changes] = []
-        self.left = (
-            2 * layout.MAX_BYTES
-        )  # that may still be unpacked: many small bombs count as one
-        self.good_bytes = 0
-        self.cut = 0  # bytes after the last whole record
-        self.damage = ""  # what is wrong with them, if they are not only cut off
+    version: int = 0
+    host: str = ""
+    boot: str = ""
+    stamp_us: int = 0
+    full: bool = False
+    tables: list[Table] = dataclasses.field(default_factory=list)
+    facts: list[Changes] = dataclasses.field(default_factory=list)
+    unpacked: int = 0  # bytes: many small bombs count as one
+    damage: str = ""  # what is wrong after the last whole record, if it is not only cut off
 
 
 @functools.lru_cache(maxsize=64)
@@ -111,12 +107,6 @@ def facts_record(changes: Changes) -> bytes:
 def _text(value: object) -> bytes:
     # ASCII: any string of a source, unpaired surrogates included, is read back unchanged.
     return json.dumps(value, separators=(",", ":")).encode("ascii")
-
-
-def _body(body: bytes) -> tuple[bool, bytes]:
-    if len(body) >= WORTH_PACKING:
-        return True, zlib.compress(body, 1)
-    return False, body
 
 
 class TableWriter:
@@ -153,12 +143,14 @@ class TableWriter:
             delta = ((now | sign) - self._before) ^ sign
             planes = 8 if delta & wider else 2 if delta & wide else 1
             data = delta.to_bytes(8 * count, "little")
-            packed, body = _body(b"".join([data[plane::8] for plane in range(planes)]))
-            head = READING.pack(self.number, wall_us, mono_us, planes, packed)
-            return record(DELTAS, head + body)
-        names = _text([self.signal, self.columns, keys])
-        packed, body = _body(len(names).to_bytes(4, "little") + names + columns.planes_of(numbers))
-        return record(ROWS, READING.pack(self.number, wall_us, mono_us, 8, packed) + body)
+            kind, body = DELTAS, b"".join([data[plane::8] for plane in range(planes)])
+        else:
+            names = _text([self.signal, self.columns, keys])
+            kind, planes = ROWS, 8
+            body = b"".join([len(names).to_bytes(4, "little"), names, *columns.split(numbers)])
+        packed = len(body) >= WORTH_PACKING
+        head = READING.pack(self.number, wall_us, mono_us, planes, packed)
+        return record(kind, head + (zlib.compress(body, 1) if packed else body))
 
     def commit(self) -> None:
         """Mark the last record as written."""
@@ -200,7 +192,6 @@ def parse(data: bytes) -> OpenBlock:
         if block.damage:
             raise columns.DamagedError(block.damage)
         raise columns.EmptyError("has no whole record")
-    block.good_bytes, block.cut = at, len(data) - at
     return block
 
 
@@ -230,23 +221,17 @@ def _parse_record(block: OpenBlock, tables: dict[int, Table], kind: int, payload
         table.readings.append(Reading(wall, mono, keys, None, planes, body))
     elif kind == FACTS:
         wall, mono, signal, full, changed, gone = json.loads(_inflate(block, payload))
-        block.facts.append(
-            Changes(
-                int(wall),
-                int(mono),
-                str(signal),
-                bool(full),
-                {str(key): dict(fact) for key, fact in changed.items()},
-                [str(key) for key in gone],
-            )
-        )
+        facts = {str(key): dict(fact) for key, fact in changed.items()}
+        names = [str(key) for key in gone]
+        block.facts.append(Changes(int(wall), int(mono), str(signal), bool(full), facts, names))
     else:
         raise ValueError(f"unknown kind {kind}")
 
 
 def _inflate(block: OpenBlock, stored: bytes) -> bytes:
-    data = columns.inflate(stored, min(block.left, layout.MAX_BYTES))
-    block.left -= len(data)
+    left = 2 * layout.MAX_BYTES - block.unpacked
+    data = columns.inflate(stored, min(left, layout.MAX_BYTES))
+    block.unpacked += len(data)
     return data
 
 

@@ -31,7 +31,7 @@ EVER = 1 << 62
 EVENT_FIELDS = {field.name: field for field in dataclasses.fields(Event)}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, order=True)
 class Gap:
     """Time in which nothing was recorded, and why; wall clock."""
 
@@ -52,7 +52,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """The facts at the begin of a window, and the changes within. `state` None: unknown."""
+    """The facts at the begin of a window (None: unknown), and the changes within."""
 
     state: Mapping[str, Mapping[str, object]] | None
     changes: tuple[Change, ...]
@@ -88,7 +88,6 @@ class Reader:
         self.problems: list[str] = []
 
     def hosts(self) -> tuple[str, ...]:
-        """Return every host that has a ring here."""
         return layout.hosts(self.home)
 
     def extent(self, host: str) -> tuple[int, int] | None:
@@ -123,14 +122,13 @@ class Reader:
 
     def signals(self, host: str, begin_us: int, end_us: int) -> dict[str, tuple[str, ...]]:
         """Return the signals with numbers in a window, and their columns."""
-        found: dict[str, dict[str, None]] = {}
+        signals: dict[str, dict[str, None]] = {}
         for block in self._blocks(host, begin_us, end_us):
             with self._noting(block):
                 for entry in block.directory()["tables"]:
-                    found.setdefault(str(entry["signal"]), {}).update(
-                        dict.fromkeys(map(str, entry["columns"]))
-                    )
-        return {signal: tuple(names) for signal, names in sorted(found.items())}
+                    names = dict.fromkeys(map(str, entry["columns"]))
+                    signals.setdefault(str(entry["signal"]), {}).update(names)
+        return {signal: tuple(names) for signal, names in sorted(signals.items())}
 
     def numbers(
         self,
@@ -158,8 +156,8 @@ class Reader:
         changes: list[Change] = []
         for block in self._blocks(host, self._facts_begin(host, begin_us), until):
             with self._noting(block):
-                for time_us, full, changed, gone in _facts_of(block, signal):
-                    if time_us >= until:
+                for _, time_us, _, name, full, changed, gone in _facts_of(block):
+                    if name != signal or time_us >= until:
                         continue
                     after: dict[str, Mapping[str, object]] = {} if full else dict(state or {})
                     after.update(changed)
@@ -179,15 +177,10 @@ class Reader:
     def recorded_facts(self, host: str, begin_us: int, end_us: int) -> Iterator[RecordedFacts]:
         """Yield all facts recorded in [begin, end), unchanged, to copy them."""
         for block in self._blocks(host, begin_us, end_us):
-            facts: list[RecordedFacts] = []
+            recorded: list[RecordedFacts] = []
             with self._noting(block):
-                boot = str(block.directory().get("boot", ""))
-                facts = [
-                    RecordedFacts(mono, wall, boot, signal, full, changed, gone)
-                    for wall, mono, signal, full, changed, gone in _all_facts_of(block)
-                    if begin_us <= wall < end_us
-                ]
-            yield from facts
+                recorded = [f for f in _facts_of(block) if begin_us <= f.wall_us < end_us]
+            yield from recorded
 
     def events(
         self,
@@ -197,12 +190,11 @@ class Reader:
         kinds: Collection[str] | None = None,
     ) -> tuple[Event, ...]:
         """Return the events that overlap [begin, end), by time. A kind that ends with a dot is a prefix."""
-        found: list[Event] = []
+        by_id: dict[tuple[str, str], Event] = {}
         first, last = layout.month_of(begin_us - MONTH_US), layout.month_of(end_us)
         for host in self.hosts():
             if hosts is not None and host not in hosts:
                 continue
-            by_id: dict[str, Event] = {}
             for path in sorted(layout.host_folder(self.home, host).glob("events-*.jsonl")):
                 if not first <= path.stem.removeprefix("events-") <= last:
                     continue
@@ -211,42 +203,34 @@ class Reader:
                     if event is None:
                         self._note(f"{path}: line {number} is not an event")
                     else:
-                        by_id[event.id or f"{path.name}:{number}"] = event
-            found.extend(by_id.values())
-        return tuple(
-            sorted(
-                (
-                    event
-                    for event in found
-                    if event.time_us < end_us
-                    and max(event.until_us, event.time_us) >= begin_us
-                    and _is_of(event.kind, kinds)
-                ),
-                key=lambda event: (event.time_us, event.id),
-            )
-        )
+                        by_id[host, event.id or f"{path.name}:{number}"] = event
+        events = [
+            event
+            for event in by_id.values()
+            if event.time_us < end_us
+            and max(event.until_us, event.time_us) >= begin_us
+            and _is_of(event.kind, kinds)
+        ]
+        return tuple(sorted(events, key=lambda event: (event.time_us, event.id)))
 
     def gaps(self, host: str, begin_us: int = 0, end_us: int = EVER) -> tuple[Gap, ...]:
         """Return the gaps that overlap [begin, end)."""
-        found = set()
+        gaps = set()
         path = layout.host_folder(self.home, host) / "gaps.jsonl"
         for number, entry in journal.read_lines(path):
             try:
-                document = entry or {}
-                gap = Gap(
-                    int(str(document["begin_us"])),
-                    int(str(document["end_us"])),
-                    str(document["why"]),
+                begin, end, why = (
+                    str((entry or {})[name]) for name in ("begin_us", "end_us", "why")
                 )
+                gap = Gap(int(begin), int(end), why)
             except (KeyError, ValueError):
                 self._note(f"{path}: line {number} is not a gap")
                 continue
             if gap.begin_us < end_us and max(gap.begin_us, gap.end_us) >= begin_us:
-                found.add(gap)
-        return tuple(sorted(found, key=lambda gap: (gap.begin_us, gap.end_us, gap.why)))
+                gaps.add(gap)
+        return tuple(sorted(gaps))
 
     def pins(self, host: str) -> tuple[Pin, ...]:
-        """Return the pinned windows of a host."""
         return layout.ring_pins(self.home, host).pins()
 
     def _facts_begin(self, host: str, at_us: int) -> int:
@@ -274,16 +258,15 @@ class Reader:
             with _opened(path) as descriptor:
                 if descriptor < 0:
                     continue
-                for found in blocks.blocks_of(path, descriptor):
-                    if isinstance(found, blocks.Damage):
-                        if not found.cut_off:
-                            self._note(f"{path}: the data at byte {found.begin} {found.what}")
+                for block in blocks.blocks_of(path, descriptor):
+                    if isinstance(block, blocks.Damage):
+                        if not block.cut_off:
+                            self._note(f"{path}: the data at byte {block.begin} {block.what}")
                         continue
-                    still_open.pop((found.head.stamp_us, found.head.boot), None)
-                    if found.head.begin_us < end_us and begin_us <= found.head.end_us:
-                        yield found
-        for key in sorted(still_open):
-            block = still_open[key]
+                    still_open.pop((block.head.stamp_us, block.head.boot), None)
+                    if block.head.begin_us < end_us and begin_us <= block.head.end_us:
+                        yield block
+        for _, block in sorted(still_open.items()):
             if block.head.begin_us < end_us and begin_us <= block.head.end_us:
                 yield block
 
@@ -338,32 +321,22 @@ def _opened(path: pathlib.Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _facts_of(
-    block: blocks.Block, signal: str
-) -> Iterator[tuple[int, bool, dict[str, dict[str, object]], list[str]]]:
-    for wall, _, name, full, changed, gone in _all_facts_of(block):
-        if name == signal:
-            yield wall, full, changed, gone
-
-
-def _all_facts_of(
-    block: blocks.Block,
-) -> Iterator[tuple[int, int, str, bool, dict[str, dict[str, object]], list[str]]]:
+def _facts_of(block: blocks.Block) -> Iterator[RecordedFacts]:
     directory = block.directory()
     if "facts" not in directory:
         return
+    boot = str(directory.get("boot", ""))
     walls, monos = frames.clocks_of(block)
     try:
         for at, name, full, changed, gone in json.loads(block.chunk(directory["facts"])):
-            yield walls[at], 1000 * monos[at], str(name), bool(full), dict(changed), list(gone)
+            what = (str(name), bool(full), dict(changed), list(gone))
+            yield RecordedFacts(1000 * monos[at], walls[at], boot, *what)
     except (ValueError, TypeError, IndexError, RecursionError) as error:
         raise columns.DamagedError(f"has invalid facts ({error})") from error
 
 
 def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
-    if kinds is None:
-        return True
-    return any(
+    return kinds is None or any(
         kind == wanted or (wanted.endswith(".") and kind.startswith(wanted)) for wanted in kinds
     )
 
@@ -377,6 +350,6 @@ def _event(entry: dict[str, object] | None) -> Event | None:
         wanted = {"int": int, "str": str}.get(str(EVENT_FIELDS[name].type), dict)
         if not isinstance(value, wanted):
             return None
-    if "time_us" not in known or "kind" not in known:
+    if not {"time_us", "kind"} <= known.keys():
         return None
     return Event(**known)  # type: ignore[arg-type]  # each was compared above

@@ -44,13 +44,13 @@ def choose_removals(
     surplus: int,
 ) -> tuple[Stored, ...]:
     """Choose all files that are too old, then the oldest until `surplus` bytes are free; never the newest."""
-    held = tuple(pinned)
+    pins = tuple(pinned)
     oldest_us = now_us - round(age_seconds * SECOND_US)
     chosen = []
     for file in sorted(stored)[:-1]:
         if surplus <= 0 and file.end_us >= oldest_us:
             continue
-        if any(file.begin_us < pin.end_us and pin.begin_us < file.end_us for pin in held):
+        if any(file.begin_us < pin.end_us and pin.begin_us < file.end_us for pin in pins):
             continue
         chosen.append(file)
         surplus -= file.bytes
@@ -68,14 +68,11 @@ def trim(
     """Remove files; return the bytes above the budget that pinned windows hold."""
     stored = []
     used = 0
-    for suffix in (layout.RING, layout.OPEN):
-        for name, path in layout.files(folder, suffix):
-            try:
-                size = path.stat().st_size
-            except OSError:
-                continue
+    for name, path in layout.files(folder, layout.RING) + layout.files(folder, layout.OPEN):
+        with contextlib.suppress(OSError):
+            size = path.stat().st_size
             used += size
-            if suffix == layout.RING:
+            if name.suffix == layout.RING:
                 stored.append(Stored(*span_us(name.stamp_us), size, path))
     for file in choose_removals(
         stored, pinned, now_us=now_us, age_seconds=age_seconds, surplus=used - budget_bytes
@@ -104,8 +101,8 @@ def _trim_gaps(path: pathlib.Path, oldest_us: int) -> None:
                 kept.append(json.dumps(entry, separators=(",", ":")) + "\n")
         while sum(map(len, kept)) > MAX_GAPS_BYTES // 2:
             del kept[: len(kept) // 2 + 1]
-        # Not synced: this runs in the recorder's loop, which a slow disk must not stop. After a power
-        # cut the old file, or none, is there: gaps are a hint.
+        # Not synced: this runs in the recorder's loop, which a slow disk must not stop. After a power cut
+        # the old file is back, or none: gaps are a hint.
         fresh = path.with_suffix(".new")
         fresh.write_text("".join(kept))
         fresh.replace(path)

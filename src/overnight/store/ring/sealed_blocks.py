@@ -6,11 +6,13 @@ import contextlib
 import errno
 import os
 import pathlib
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from overnight.model import files
 from overnight.model.times import SECOND_NS, SECOND_US
-from overnight.store.ring import background_sync, block_encoder, blocks, columns, layout, open_block
+from overnight.store.ring import block_encoder, blocks, columns, layout, open_block
 
 if TYPE_CHECKING:
     from overnight.model import clock
@@ -37,7 +39,7 @@ class Sealed:
         self._steps: block_encoder.Steps | None = None
         self._open_block: open_block.OpenBlock | None = None
         self._block = b""
-        self._sync: background_sync.Sync | None = None
+        self._sync: _Sync | None = None
         self._closing = False
         self._retry_ns = 0
 
@@ -49,7 +51,7 @@ class Sealed:
             self.step(now)
 
     def step(self, now: clock.Clock) -> None:
-        """Do a little of the work; nothing if there is none, or before the next retry."""
+        """Do a little of the work, if there is any and no retry is pending."""
         if not self.waiting or now.monotonic_ns < self._retry_ns:
             return
         self._retry_ns = 0
@@ -82,16 +84,14 @@ class Sealed:
             if len(data) < open_block.RECORD.size or not data.strip(b"\0"):
                 _remove(path)
             return
-        if self._open_block.damage:
-            begin = self._open_block.stamp_us
-            self._note_gap(
-                begin, begin, f"{path.name}: {self._open_block.damage}; the rest is lost"
-            )
-        if not self._open_block.tables and not self._open_block.facts:
-            self.waiting.pop(0)
-            _remove(path)
+        block = self._open_block
+        if block.damage:
+            why = f"{path.name}: {block.damage}; the rest is lost"
+            self._note_gap(block.stamp_us, block.stamp_us, why)
+        if not block.tables and not block.facts:
+            _remove(self.waiting.pop(0))
             return
-        self._steps = block_encoder.pack(self._open_block)
+        self._steps = block_encoder.pack(block)
 
     def _store(self, now: clock.Clock) -> None:
         """Append the block, sync it, and only then remove the open block it was made of."""
@@ -112,12 +112,11 @@ class Sealed:
         if failed:
             self._retry_ns = now.monotonic_ns + RETRY_NS
             return
-        _remove(self.waiting[0])
-        self.waiting.pop(0)
+        _remove(self.waiting.pop(0))
         self._block, self._open_block = b"", None
         self.stored += 1
 
-    def _append_block(self, block: open_block.OpenBlock) -> background_sync.Sync:
+    def _append_block(self, block: open_block.OpenBlock) -> _Sync:
         target = self._target(block)
         descriptor = os.open(target, APPEND, 0o600)
         try:
@@ -133,28 +132,27 @@ class Sealed:
         except OSError:
             os.close(descriptor)
             raise
-        return background_sync.Sync(descriptor, self.folder)
+        return _Sync(descriptor, self.folder)
 
     def _target(self, block: open_block.OpenBlock) -> pathlib.Path:
         """Return the file of a block: that of the facts it builds on."""
         boot = layout.boot_name(block.boot)
-        name = layout.Name(block.stamp_us, boot, layout.RING)
         if not block.full:
-            for found, path in reversed(layout.files(self.folder, layout.RING)):
-                if found.boot == boot and found.stamp_us <= block.stamp_us:
-                    if block.stamp_us - found.stamp_us <= layout.FILE_SECONDS * SECOND_US:
+            for name, path in reversed(layout.files(self.folder, layout.RING)):
+                if name.boot == boot and name.stamp_us <= block.stamp_us:
+                    if block.stamp_us - name.stamp_us <= layout.FILE_SECONDS * SECOND_US:
                         return path
                     break
-        return self.folder / str(name)
+        return self.folder / str(layout.Name(block.stamp_us, boot, layout.RING))
 
 
 def _holds(path: pathlib.Path, descriptor: int, stamp_us: int) -> bool:
     """Return whether a block is stored already; cut off what a killed writer left incomplete."""
-    for found in blocks.blocks_of(path, descriptor):
-        if isinstance(found, blocks.Damage):
-            if found.cut_off:
-                os.ftruncate(descriptor, found.begin)
-        elif found.head.stamp_us == stamp_us:
+    for block in blocks.blocks_of(path, descriptor):
+        if isinstance(block, blocks.Damage):
+            if block.cut_off:
+                os.ftruncate(descriptor, block.begin)
+        elif block.head.stamp_us == stamp_us:
             return True
     return False
 
@@ -163,3 +161,35 @@ def _remove(path: pathlib.Path) -> None:
     """Remove an open block that is stored; readers skip one that cannot be removed."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+class _Sync:
+    """Syncs a file and its folder in a thread, so that a slow disk does not stop the loop; then closes it."""
+
+    def __init__(self, descriptor: int, folder: pathlib.Path) -> None:
+        self.failed = False
+        self._descriptor = descriptor
+        self._folder = folder
+        # A daemon thread: a disk that never answers must not keep the agent from ending.
+        self._thread = threading.Thread(target=self._run, name="ring-sync", daemon=True)
+        self._started = True
+        try:
+            self._thread.start()
+        except RuntimeError:  # no more threads on this host: sync here
+            self._started = False
+            self._run()
+
+    def _run(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+            files.sync_folder(self._folder)
+        except OSError:
+            self.failed = True
+        finally:
+            os.close(self._descriptor)
+
+    def is_done(self, wait_seconds: float = 0) -> bool:
+        """Return whether the sync has ended, also by failing; wait for it at most `wait_seconds`."""
+        if self._started:
+            self._thread.join(wait_seconds)
+        return not self._thread.is_alive()

@@ -139,35 +139,32 @@ class Writer:
         known = self._facts.get(signal)
         fresh: dict[str, dict[str, object]] = {key: dict(fact) for key, fact in rows.items()}
         if known is None:
-            changes = self._changes(clock, signal, True, fresh, [])
+            stored = self._store_facts(clock, signal, True, fresh, [])
         else:
             changed = {key: fact for key, fact in fresh.items() if known.get(key) != fact}
             gone = [key for key in known if key not in fresh]
             if not changed and not gone:
                 return
-            changes = self._changes(clock, signal, False, changed, gone)
-        if self._append(open_block.facts_record(changes), clock):
+            stored = self._store_facts(clock, signal, False, changed, gone)
+        if stored:
             self._facts[signal] = fresh
 
-    @staticmethod
-    def _changes(
+    def _store_facts(
+        self,
         now: clock.Clock,
         signal: str,
         full: bool,
-        changed: Mapping[str, Mapping[str, object]],
+        facts: dict[str, dict[str, object]],
         gone: list[str],
-    ) -> open_block.Changes:
-        facts = {key: dict(fact) for key, fact in changed.items()}
-        wall, mono = now.wall_ns // 1000, now.monotonic_ns // 1000
-        return open_block.Changes(wall, mono, signal, full, facts, gone)
+    ) -> bool:
+        times = (now.wall_ns // 1000, now.monotonic_ns // 1000)
+        changes = open_block.Changes(*times, signal, full, facts, gone)
+        return self._append(open_block.facts_record(changes), now)
 
     def event(self, event: Event) -> None:
         """Store an event; one of the same id is replaced. Synced when this returns, unless the disk is full."""
-        month = layout.month_of(event.time_us)
-        events = self._events.get(month)
-        if events is None:
-            events = journal.Journal(self.folder / f"events-{month}.jsonl")
-            self._events[month] = events
+        path = self.folder / f"events-{layout.month_of(event.time_us)}.jsonl"
+        events = self._events.setdefault(path.name, journal.Journal(path))
         with contextlib.suppress(OSError):
             if events.path.stat().st_size > MAX_EVENT_BYTES:
                 self.dropped += 1
@@ -227,8 +224,7 @@ class Writer:
         if full:
             self._file_opened, self._sealed.file_bytes = now, 0
             for signal, known in tuple(self._facts.items()):
-                whole = self._changes(now, signal, True, known, [])
-                if not self._append(open_block.facts_record(whole), now):
+                if not self._store_facts(now, signal, True, known, []):
                     del self._facts[signal]  # stored in full the next time
         return True
 
@@ -247,9 +243,8 @@ class Writer:
             return False
         self._path, self._bytes = path, 0
         self._tables = {}
-        if not self._append(
-            open_block.head_record(self._host, self._boot, stamp_us, full=full), now
-        ):
+        head = open_block.head_record(self._host, self._boot, stamp_us, full=full)
+        if not self._append(head, now):
             os.close(self._descriptor)
             self._descriptor = -1
             with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ from overnight.model.finding import Finding, Status
 from overnight.queries import fleet
 
 
-def made(count: int, label, often, spread: float = 1.0) -> fleet.Fleet:
+def make_fleet(count: int, label, often, spread: float = 1.0) -> fleet.Fleet:
     """Hosts whose labels and number of events follow from their number."""
     chance = np.random.default_rng(5)
     return fleet.Fleet(
@@ -29,13 +29,13 @@ def made(count: int, label, often, spread: float = 1.0) -> fleet.Fleet:
     )
 
 
-def texts(one: Finding) -> str:
-    return "\n".join(evidence.text for evidence in one.evidence)
+def texts(finding: Finding) -> str:
+    return "\n".join(evidence.text for evidence in finding.evidence)
 
 
 def test_the_image_is_found_and_the_zone_that_goes_with_it_is_its_shadow() -> None:
     answer = cohort.look(
-        made(
+        make_fleet(
             60,
             lambda n: {"image": "b" if n < 20 else "a", "zone": "z1" if n < 15 or n > 54 else "z2"},
             lambda n: (2, 3, 1, 4)[n % 4] if n < 20 else n % 10 == 0,
@@ -43,57 +43,59 @@ def test_the_image_is_found_and_the_zone_that_goes_with_it_is_its_shadow() -> No
         fleets.KIND,
     )
     assert answer.status is Status.FOUND
-    (found,) = answer.findings
-    assert (found.kind, found.subject.cohort) == ("fleet.cohort_skew", "image b")
-    assert "explains away zone z1" in texts(found)
-    assert "within zone" in texts(found)
-    assert found.magnitude["rate_ratio"] > 10
-    assert found.magnitude["p_value"] <= 0.001
-    assert found.against == ()
-    assert answer.why == found.summary
+    (finding,) = answer.findings
+    assert (finding.kind, finding.subject.cohort) == ("fleet.cohort_skew", "image b")
+    assert "explains away zone z1" in texts(finding)
+    assert "within zone" in texts(finding)
+    assert finding.magnitude["rate_ratio"] > 10
+    assert finding.magnitude["p_value"] <= 0.001
+    assert finding.against == ()
+    assert answer.why == finding.summary
 
 
 def test_labels_that_are_the_same_hosts_are_one_finding() -> None:
     answer = cohort.look(
-        made(40, lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 10}"}, lambda n: 2 * (n < 10)),
+        make_fleet(
+            40, lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 10}"}, lambda n: 2 * (n < 10)
+        ),
         fleets.KIND,
     )
-    assert [one.subject.cohort for one in answer.findings] == ["image iTrue = kernel kTrue"]
+    assert [finding.subject.cohort for finding in answer.findings] == ["image iTrue = kernel kTrue"]
 
 
 def test_labels_that_nearly_are_cannot_be_told_apart_and_that_is_said() -> None:
     answer = cohort.look(
-        made(
+        make_fleet(
             40,
             lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 11}"},
             lambda n: 2 * (n < 10),
         ),
         fleets.KIND,
     )
-    found = answer.findings[0]
-    assert any("cannot be distinguished" in one.text for one in found.against)
-    assert found.confidence <= 0.5
+    finding = answer.findings[0]
+    assert any("cannot be distinguished" in entry.text for entry in finding.against)
+    assert finding.confidence <= 0.5
 
 
 def test_three_of_three_against_none_of_nine() -> None:
     answer = cohort.look(
-        made(12, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
+        make_fleet(12, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
     )
-    (found,) = answer.findings
-    assert found.magnitude["smallest_p"] == pytest.approx(1 / 220)
-    values = found.evidence[1].values
+    (finding,) = answer.findings
+    assert finding.magnitude["smallest_p"] == pytest.approx(1 / 220)
+    values = finding.evidence[1].values
     assert values["p_fisher"] == pytest.approx(1 / 220)
     table = [[3, 0], [0, 9]]
     assert values["p_boschloo"] == pytest.approx(
         stats.boschloo_exact(table, alternative="greater").pvalue
     )
     assert values["p_boschloo"] < values["p_fisher"]
-    assert "1/220" in texts(found)
+    assert "1/220" in texts(finding)
 
 
 def test_too_few_hosts_to_conclude_anything() -> None:
     answer = cohort.look(
-        made(6, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
+        make_fleet(6, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
     )
     assert answer.status is Status.NO_DATA
     assert "cannot conclude: 3 of 6" in answer.why
@@ -102,7 +104,8 @@ def test_too_few_hosts_to_conclude_anything() -> None:
 
 def test_two_sick_hosts_prove_nothing() -> None:
     answer = cohort.look(
-        made(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < 2)), fleets.KIND
+        make_fleet(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < 2)),
+        fleets.KIND,
     )
     assert (answer.status, "prove nothing" in answer.why) == (Status.NO_DATA, True)
 
@@ -118,7 +121,7 @@ def test_two_sick_hosts_prove_nothing() -> None:
     ],
 )  # fmt: skip
 def test_what_is_said_without_a_finding(hosts, label, often, status, why) -> None:
-    answer = cohort.look(made(hosts, label, often, spread=0.0), fleets.KIND)
+    answer = cohort.look(make_fleet(hosts, label, often, spread=0.0), fleets.KIND)
     assert answer.status is status
     assert why in answer.why
     assert answer.findings == ()
@@ -132,13 +135,13 @@ def test_watched_time_counts_and_not_hosts() -> None:
         for n in range(40)
     ]  # fmt: skip
     answer = cohort.look(fleet.Fleet(tuple(hosts)), fleets.KIND)
-    named = [one.subject.cohort for one in answer.findings]
+    named = [finding.subject.cohort for finding in answer.findings]
     assert not [name for name in named if "zone" in name]
 
 
 def test_the_same_fleet_gets_the_same_answer() -> None:
-    one = made(30, lambda n: {"zone": "a" if n < 9 else "b"}, lambda n: n % 5 == 0 or n < 6)
-    assert cohort.look(one, fleets.KIND) == cohort.look(one, fleets.KIND)
+    hosts = make_fleet(30, lambda n: {"zone": "a" if n < 9 else "b"}, lambda n: n % 5 == 0 or n < 6)
+    assert cohort.look(hosts, fleets.KIND) == cohort.look(hosts, fleets.KIND)
 
 
 def test_unknown_values_are_no_cohort() -> None:
@@ -158,7 +161,7 @@ def test_strata_are_dealt_within() -> None:
 
 def test_all_three_answer_for_an_empty_fleet() -> None:
     answers = package.look(fleet.Fleet(()), fleets.KIND)
-    assert [(one.detector, one.status) for one in answers] == [
+    assert [(answer.detector, answer.status) for answer in answers] == [
         ("fleet.cohort", Status.NO_DATA),
         ("fleet.uptime", Status.NO_DATA),
         ("fleet.drift", Status.NO_DATA),

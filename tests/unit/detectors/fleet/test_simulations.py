@@ -50,8 +50,8 @@ def share_of(runs: int, hit: Callable[[np.random.Generator], bool], seed: int = 
 def permuted(mean: float, shape: float, times: float) -> Callable[[np.random.Generator], bool]:
     def hit(chance: np.random.Generator) -> bool:
         events, time = fleets.clustered(chance, mean, shape, times)
-        found = skew.compare(events, time, GROUPS, chance, 399)
-        return bool(found) and found[0].p <= ALPHA
+        cohorts = skew.compare(events, time, GROUPS, chance, 399)
+        return bool(cohorts) and cohorts[0].p <= ALPHA
 
     return hit
 
@@ -123,8 +123,8 @@ def test_five_labels_accuse_no_more_than_one(runs: int) -> None:
             "driver": chance.integers(0, 2, 60),
         }
         groups = skew.form_groups({name: list(map(str, of)) for name, of in labels.items()})
-        found = skew.compare(events, time, groups, chance, 399)
-        return bool(found) and found[0].p <= ALPHA
+        cohorts = skew.compare(events, time, groups, chance, 399)
+        return bool(cohorts) and cohorts[0].p <= ALPHA
 
     share = share_of(runs, hit)
     tell(f"cohort, no effect, five labels: {share}")
@@ -153,8 +153,8 @@ def test_within_the_other_label_the_shadow_is_gone(runs: int) -> None:
 def rises(shape: float, early: float, burst: float = 1.0) -> Callable[[np.random.Generator], bool]:
     def hit(chance: np.random.Generator) -> bool:
         line = fleets.rebooted(chance, early=early, shape=shape, burst=burst)
-        found = hazard.find_rise(line, chance, 199)
-        return found is not None and found.p <= ALPHA and (early == 1 or found.z > 0)
+        rise = hazard.find_rise(line, chance, 199)
+        return rise is not None and rise.p <= ALPHA and (early == 1 or rise.z > 0)
 
     return hit
 
@@ -219,11 +219,11 @@ def test_the_lower_bound_ranks_the_cause_first(runs: int) -> None:
         for name, score in (("lift", odds.lift(table)), ("low", odds.bound(table)[1])):
             before, equal = (score > score[0] + 1e-12).sum(), np.isclose(score, score[0]).sum()
             ranks[name].append(1 + before + (equal - 1) / 2)
-    told = {name: (np.median(of), np.percentile(of, 90)) for name, of in ranks.items()}
-    tell(f"drift, median and p90 rank of the cause: {told}")
-    assert told["low"] == (1, 1)
-    assert told["lift"][0] >= 2
-    assert told["lift"][1] >= 4
+    places = {name: (np.median(of), np.percentile(of, 90)) for name, of in ranks.items()}
+    tell(f"drift, median and p90 rank of the cause: {places}")
+    assert places["low"] == (1, 1)
+    assert places["lift"][0] >= 2
+    assert places["lift"][1] >= 4
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
@@ -231,18 +231,18 @@ def test_drift_accuses_no_more_than_it_says(runs: int) -> None:
     runs //= 2
 
     def hit(cause: bool) -> Callable[[np.random.Generator], bool]:
-        def one(chance: np.random.Generator) -> bool:
+        def draw(chance: np.random.Generator) -> bool:
             has, sick = fleets.drifted(chance, cause=cause)
-            found, _ = odds.rank(has, np.ones_like(has), sick, chance, 199)
-            first = 0 in [item for item, _ in found[0].items] if cause else True
-            return found[0].p_max <= ALPHA and first
+            columns, _ = odds.rank(has, np.ones_like(has), sick, chance, 199)
+            first = 0 in [item for item, _ in columns[0].items] if cause else True
+            return columns[0].p_max <= ALPHA and first
 
-        return one
+        return draw
 
-    quiet, found = share_of(runs, hit(False)), share_of(runs, hit(True))
-    tell(f"drift, nothing wrong: {quiet}; the cause first and past the gate: {found}")
+    quiet, first = share_of(runs, hit(False)), share_of(runs, hit(True))
+    tell(f"drift, nothing wrong: {quiet}; the cause first and past the gate: {first}")
     assert quiet <= most(0.05, runs)
-    assert found >= 0.8
+    assert first >= 0.8
 
 
 def test_the_smallest_p_of_three_against_nine() -> None:

@@ -26,38 +26,38 @@ def lived(
         for into in chance.uniform(0, span, chance.poisson(span * max(early, late))):
             hazard_here = late if up + into >= onset else early
             if chance.random() < hazard_here / max(early, late):
-                events.append(fleets.told(f"h{number}", at + float(into), boot))
+                events.append(fleets.event(f"h{number}", at + float(into), boot))
         at, up = at + span, 0.0
     return fleet.Host(f"h{number}", {}, tuple(spells), tuple(events))
 
 
-def made(early: float, late: float, hosts: int = 50) -> fleet.Fleet:
+def make_fleet(early: float, late: float, hosts: int = 50) -> fleet.Fleet:
     chance = np.random.default_rng(7)
     return fleet.Fleet(tuple(lived(chance, n, early, late) for n in range(hosts)))
 
 
 def test_a_reboot_cures_it_for_a_week() -> None:
-    answer = uptime.look(made(0.0, 0.05), fleets.KIND)
+    answer = uptime.look(make_fleet(0.0, 0.05), fleets.KIND)
     assert answer.status is Status.FOUND
-    (found,) = answer.findings
-    assert found.kind == "fleet.uptime_hazard"
-    assert "a reboot cures it for 7" in found.summary
-    assert "a state accumulates" in found.summary
-    assert found.magnitude["accumulates"] == 1
-    assert found.magnitude["onset_hours_low"] <= 7 * 24 <= found.magnitude["onset_hours_high"]
-    assert found.magnitude["onset_hours"] == pytest.approx(7 * 24, rel=0.15)
-    assert found.against == ()
+    (finding,) = answer.findings
+    assert finding.kind == "fleet.uptime_hazard"
+    assert "a reboot cures it for 7" in finding.summary
+    assert "a state accumulates" in finding.summary
+    assert finding.magnitude["accumulates"] == 1
+    assert finding.magnitude["onset_hours_low"] <= 7 * 24 <= finding.magnitude["onset_hours_high"]
+    assert finding.magnitude["onset_hours"] == pytest.approx(7 * 24, rel=0.15)
+    assert finding.against == ()
 
 
 def test_what_comes_early_after_the_boot() -> None:
-    (found,) = uptime.look(made(0.2, 0.01), fleets.KIND).findings
-    assert "comes early after the boot" in found.summary
-    assert found.magnitude["rate_ratio"] < 1
-    assert found.magnitude["accumulates"] == 0
+    (finding,) = uptime.look(make_fleet(0.2, 0.01), fleets.KIND).findings
+    assert "comes early after the boot" in finding.summary
+    assert finding.magnitude["rate_ratio"] < 1
+    assert finding.magnitude["accumulates"] == 0
 
 
 def test_a_constant_rate_is_clear() -> None:
-    answer = uptime.look(made(0.05, 0.05), fleets.KIND)
+    answer = uptime.look(make_fleet(0.05, 0.05), fleets.KIND)
     assert answer.status is Status.CLEAR
     assert "does not change with uptime" in answer.why
 
@@ -65,10 +65,10 @@ def test_a_constant_rate_is_clear() -> None:
 def test_without_reboots_uptime_may_stand_for_something_else() -> None:
     old = [fleets.host(f"o{n}", days=1, uptime_days=40 + n, events=[0.5]) for n in range(10)]
     young = [fleets.host(f"y{n}", days=1, uptime_days=n / 10) for n in range(30)]
-    (found,) = uptime.look(fleet.Fleet((*old, *young)), fleets.KIND).findings
-    assert found.magnitude["accumulates"] == 0
-    assert any("may stand for something else" in one.text for one in found.against)
-    assert found.confidence < 0.75
+    (finding,) = uptime.look(fleet.Fleet((*old, *young)), fleets.KIND).findings
+    assert finding.magnitude["accumulates"] == 0
+    assert any("may stand for something else" in entry.text for entry in finding.against)
+    assert finding.confidence < 0.75
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_burst_is_one_piece_of_evidence() -> None:
 
 
 def test_events_in_time_that_nobody_watched_are_left_out() -> None:
-    one = fleets.host("a", days=5, events=[1.0, 9.0])
-    wrong = dataclasses.replace(fleets.told("a", 2.0), boot="0000000b")
-    one = dataclasses.replace(one, events=(*one.events, wrong))
-    assert len(uptime.build_timeline((one,), fleets.KIND).event_into) == 1
+    host = fleets.host("a", days=5, events=[1.0, 9.0])
+    wrong = dataclasses.replace(fleets.event("a", 2.0), boot="0000000b")
+    host = dataclasses.replace(host, events=(*host.events, wrong))
+    assert len(uptime.build_timeline((host,), fleets.KIND).event_into) == 1

@@ -50,7 +50,7 @@ def test_text_comes_out_as_it_went_in(tmp_path: pathlib.Path, kind: str) -> None
     data = bytes(range(256)) * 4000
     path = tmp_path / "misnamed.txt"
     path.write_bytes(pack(kind, data))
-    text = formats.open_text(path)
+    text = formats.Text(path)
     pieces = list(text)
     assert b"".join(pieces) == data
     assert max(map(len, pieces)) <= formats.READ_SIZE
@@ -62,7 +62,7 @@ def test_text_comes_out_as_it_went_in(tmp_path: pathlib.Path, kind: str) -> None
 def test_members_follow_each_other_and_zeros_pad(tmp_path: pathlib.Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"one") + pack(kind, b"two") + b"\0" * 100_000)
-    text = formats.open_text(path)
+    text = formats.Text(path)
     assert b"".join(text) == b"onetwo"
     assert not text.cut_short
 
@@ -71,7 +71,7 @@ def test_members_follow_each_other_and_zeros_pad(tmp_path: pathlib.Path, kind: s
 def test_a_truncated_file_is_marked(tmp_path: pathlib.Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"some text" * 100)[:-5])
-    text = formats.open_text(path)
+    text = formats.Text(path)
     list(text)
     assert text.cut_short
 
@@ -81,7 +81,7 @@ def test_rubbish_inside_is_an_error(tmp_path: pathlib.Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"fine") + b"rubbish, and more of it")
     with pytest.raises(errors.DamagedFileError, match="invalid compressed data"):
-        list(formats.open_text(path))
+        list(formats.Text(path))
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "zstd"])
@@ -89,14 +89,14 @@ def test_there_is_an_end_to_decompressing(tmp_path: pathlib.Path, kind: str) -> 
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"\0" * 40_000_000))
     with pytest.raises(errors.DamagedFileError, match="more than 1000000 bytes"):
-        list(formats.open_text(path, 1_000_000))
+        list(formats.Text(path, 1_000_000))
 
 
 def test_a_zstd_window_may_not_be_huge(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xff" + b"\0" * 20)  # a window of 3.75 TiB
     with pytest.raises(errors.DamagedFileError):
-        list(formats.open_text(path))
+        list(formats.Text(path))
 
 
 @pytest.mark.parametrize(

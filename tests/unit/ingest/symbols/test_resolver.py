@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from overnight.ingest.symbols import elf, files, resolver, vdso
+from overnight.ingest.symbols import elf, files, resolver
 
 AT = 0x1000
 KERNEL = b"ffffffff81000000 T do_idle\nffffffffc0201000 t nf_hook\t[nf_conntrack]\n"
@@ -16,6 +16,10 @@ KERNEL = b"ffffffff81000000 T do_idle\nffffffffc0201000 t nf_hook\t[nf_conntrack
 
 def offsets(*values: int) -> np.ndarray:
     return np.array(values, np.uint64)
+
+
+def by_address(named: resolver.Named) -> list[str]:
+    return [named.names[i] for i in named.which.tolist()]
 
 
 def make(folder: pathlib.Path, **options: object) -> resolver.Resolver:
@@ -27,7 +31,7 @@ def test_each_address_gets_a_name_and_each_function_appears_once(
 ) -> None:
     (tmp_path / "app").write_bytes(elf_maker([symbol("a", AT), symbol("b", AT + 64)]))
     named = make(tmp_path).resolve("/app", offsets(AT + 65, AT, AT + 3, 5, AT + 64))
-    assert named.by_address() == ["b", "a", "a", "[unknown]", "b"]
+    assert by_address(named) == ["b", "a", "a", "[unknown]", "b"]
     assert sorted(named.names) == ["[unknown]", "a", "b"]
     assert set(named.modules) == {"/app"}
 
@@ -44,17 +48,17 @@ def test_kernel_functions_come_with_their_modules(tmp_path) -> None:
 
 def test_a_kernel_without_symbols_is_a_problem(tmp_path) -> None:
     made = resolver.Resolver(None, files.LiveFiles(root=tmp_path).find)
-    assert made.resolve_kernel(offsets(1)).by_address() == ["[unknown]"]
+    assert by_address(made.resolve_kernel(offsets(1))) == ["[unknown]"]
     assert "[kernel]" in made.problems
 
 
 def test_jit_code_by_address(tmp_path) -> None:
     made = make(tmp_path, perf_map=lambda pid: b"1000 10 jitted" if pid == 7 else None)
-    assert made.resolve("/tmp/perf-7.map", offsets(0x1008, 0x1010)).by_address() == [
+    assert by_address(made.resolve("/tmp/perf-7.map", offsets(0x1008, 0x1010))) == [
         "jitted",
         "[unknown]",
     ]
-    assert made.resolve("/tmp/perf-8.map", offsets(0x1008)).by_address() == ["[unknown]"]
+    assert by_address(made.resolve("/tmp/perf-8.map", offsets(0x1008))) == ["[unknown]"]
     assert set(made.problems) == {"/tmp/perf-8.map"}
 
 
@@ -62,12 +66,12 @@ def test_files_that_are_missing_or_damaged_are_named_in_problems(tmp_path) -> No
     (tmp_path / "text").write_text("no program")
     made = make(tmp_path)
     for module in ("/gone", "/text", "[heap]", "", "//anon", "/nul\0", "/" + "long" * 2000):
-        assert made.resolve(module, offsets(0, 2**64 - 1)).by_address() == ["[unknown]"] * 2
+        assert by_address(made.resolve(module, offsets(0, 2**64 - 1))) == ["[unknown]"] * 2
     assert {"/gone", "/text"} <= set(made.problems)
 
 
 def test_no_addresses_no_names(tmp_path) -> None:
-    assert make(tmp_path).resolve("/gone", offsets()).by_address() == []
+    assert by_address(make(tmp_path).resolve("/gone", offsets())) == []
 
 
 def test_tables_are_read_once_and_dropped_when_they_are_too_many(
@@ -84,9 +88,10 @@ def test_tables_are_read_once_and_dropped_when_they_are_too_many(
         return real(path, **options)
 
     monkeypatch.setattr(elf, "read_elf_symbols", reading)
-    made = make(tmp_path, most_kept=2 * one)
+    monkeypatch.setattr(resolver, "MAX_KEPT", 2 * one)
+    made = make(tmp_path)
     for module in ("/a", "/b", "/a", "/c", "/a", "/b"):
-        assert made.resolve(module, offsets(AT)).by_address() == [module[1:]]
+        assert by_address(made.resolve(module, offsets(AT))) == [module[1:]]
     assert read == ["a", "b", "c", "b"]
 
 
@@ -96,10 +101,10 @@ def test_containers_have_different_files_under_the_same_path(elf_maker, symbol, 
         inside.parent.mkdir(parents=True)
         inside.write_bytes(elf_maker([symbol(f"in_{pid}", AT)]))
     made = make(tmp_path)
-    assert made.resolve("/app", offsets(AT), 41).by_address() == ["in_41"]
-    assert made.resolve("/app", offsets(AT), 42).by_address() == ["in_42"]
-    assert made.resolve("/app", offsets(AT), 41).by_address() == ["in_41"]
-    assert made.resolve("/app", offsets(AT), 43).by_address() == ["[unknown]"]
+    assert by_address(made.resolve("/app", offsets(AT), 41)) == ["in_41"]
+    assert by_address(made.resolve("/app", offsets(AT), 42)) == ["in_42"]
+    assert by_address(made.resolve("/app", offsets(AT), 41)) == ["in_41"]
+    assert by_address(made.resolve("/app", offsets(AT), 43)) == ["[unknown]"]
 
 
 def test_a_file_is_taken_from_where_the_process_sees_it(elf_maker, symbol, tmp_path) -> None:
@@ -112,10 +117,19 @@ def test_a_file_is_taken_from_where_the_process_sees_it(elf_maker, symbol, tmp_p
     live = files.LiveFiles(root=tmp_path)
     assert live.find("/srv/app", 41) == inside
     assert live.find("/srv/app", 42) == outside
-    known = files.LiveFiles(root=tmp_path, build_ids={("/srv/app", 41): "02" * 20})
-    assert known.find("/srv/app", 41) == outside
-    other = files.LiveFiles(root=tmp_path, build_ids={("/srv/app", -1): "03" * 20})
-    assert other.find("/srv/app", 41) is None
+    assert live.find("/srv/app", 41, "02" * 20) == outside
+    assert live.find("/srv/app", 41, "03" * 20) is None
+
+
+def test_a_file_that_was_replaced_since_the_recording_has_no_names(
+    elf_maker, symbol, tmp_path
+) -> None:
+    (tmp_path / "app").write_bytes(elf_maker([symbol("new", AT)], build_id=b"\x02" * 32))
+    made = make(tmp_path)
+    assert by_address(made.resolve("/app", offsets(AT), 7, "01" * 20)) == ["[unknown]"]
+    assert made.problems == {"/app": "the file was removed or replaced"}
+    for recorded in ("", "02" * 20):  # perf records at most 20 bytes
+        assert by_address(made.resolve("/app", offsets(AT), 7, recorded)) == ["new"]
 
 
 def test_a_map_is_found_under_the_pid_that_the_container_knows(tmp_path) -> None:
@@ -141,15 +155,15 @@ def test_files_of_a_living_process() -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="named otherwise elsewhere")
 def test_our_own_vdso() -> None:
-    image = vdso.read_vdso()
+    image = files.read_vdso()
     assert image is not None
     made = elf.read_elf_symbols(image, name="[vdso]")
     names = [made.name(i) for i in range(len(made))]
     assert "__vdso_clock_gettime" in names
     start = int(made.start[names.index("__vdso_clock_gettime")])
     found = resolver.Resolver(None, lambda *_: None, image).resolve("[vdso]", offsets(start + 1))
-    assert found.by_address() == ["__vdso_clock_gettime"]
+    assert by_address(found) == ["__vdso_clock_gettime"]
 
 
 def test_without_a_vdso_there_is_none(tmp_path) -> None:
-    assert vdso.read_vdso(tmp_path) is None
+    assert files.read_vdso(tmp_path) is None

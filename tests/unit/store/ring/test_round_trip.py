@@ -68,8 +68,7 @@ def test_counters_that_rise(steps: list[list[int]]) -> None:
 
 @hypothesis.given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=40))
 def test_a_column_comes_back(numbers: list[int]) -> None:
-    data = columns.planes_of(array.array("q", numbers).tobytes())
-    coded = columns.code([data[n * len(numbers) : (n + 1) * len(numbers)] for n in range(8)])
+    coded = columns.code(columns.split(array.array("q", numbers).tobytes()))
     assert list(columns.decode(*coded, len(numbers))) == numbers
 
 

@@ -51,9 +51,8 @@ def diff(
 ) -> None:  # fmt: skip
     """Compare a window with a baseline, function by function.
 
-    Large changes that are certain come first, each with its 95 % interval. Rates are cores' worth of
-    time per core, so windows of any length and hosts of any size compare. Functions that vanished
-    are listed too.
+    Ranks functions by the lower bound of their change, with its 95 % interval, also those that vanished. Rates
+    are shares of the cores' time, so that windows of any length and hosts of any size compare.
     """
     from overnight.app import diff as comparison
 

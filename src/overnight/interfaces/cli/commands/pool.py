@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import threading
+from typing import Annotated
 
 import typer
 
 from overnight import errors
+from overnight.app import pool_documents, pools
 from overnight.interfaces.cli import pool_options, pool_view, session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from overnight.app import pools
-
-__all__ = ["ORDER", "register"]
+from overnight.model import stop_signals, times
 
 ORDER = 50
-
-EXAMPLES = {
-    "create": "ci --template runner --target 5",
-    "list": "",
-    "show": "ci",
-    "update": "ci --target 8 --set ready_ttl_seconds=600",
-    "acquire": "ci --by job-17 --wait 60s",
-    "renew": "c-5f0c9a41d2b7 --lease 1h",
-    "return": "c-5f0c9a41d2b7",
-    "terminate": "m-0a1b2c3d4e5f",
-    "drain": "ci",
-    "delete": "ci",
-    "replenish": "ci",
-    "recycle": "ci",
-    "member": "m-0a1b2c3d4e5f",
-    "cordon": "m-0a1b2c3d4e5f",
-    "uncordon": "m-0a1b2c3d4e5f",
-    "serve": "--listen 127.0.0.1:8417",
-}
 
 
 def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
-    calls: dict[str, Callable[..., int]] = {
-        "create": create, "list": list_, "show": show, "update": update, "acquire": acquire,
-        "renew": renew, "return": return_, "terminate": terminate, "drain": drain,
-        "delete": delete, "replenish": replenish, "recycle": recycle,
-        "member": show_member, "cordon": cordon,
-        "uncordon": uncordon, "serve": serve,
-    }  # fmt: skip
-    for name, call in calls.items():
-        example = f"Example: overnight pool {name} {EXAMPLES[name]}".rstrip()
-        group.command(name, epilog=example)(call)
+    for name, call, example in (
+        ("create", create, "ci --template runner --target 5"),
+        ("list", list_, ""),
+        ("show", show, "ci"),
+        ("update", update, "ci --target 8 --set ready_ttl_seconds=600"),
+        ("acquire", acquire, "ci --by job-17 --wait 60s"),
+        ("renew", renew, "c-5f0c9a41d2b7 --lease 1h"),
+        ("return", return_, "c-5f0c9a41d2b7"),
+        ("terminate", terminate, "m-0a1b2c3d4e5f"),
+        ("drain", drain, "ci"),
+        ("delete", delete, "ci"),
+        ("replenish", replenish, "ci"),
+        ("recycle", recycle, "ci"),
+        ("member", show_member, "m-0a1b2c3d4e5f"),
+        ("cordon", cordon, "m-0a1b2c3d4e5f"),
+        ("uncordon", uncordon, "m-0a1b2c3d4e5f"),
+        ("serve", serve, "--listen 127.0.0.1:8417"),
+    ):
+        epilog = f"Example: overnight pool {name} {example}".rstrip()
+        group.command(name, epilog=epilog)(pool_options.takes_pools(call))
     cli.add_typer(
         group,
         name="pool",
@@ -59,15 +46,9 @@ def register(cli: typer.Typer) -> None:
     )
 
 
-def _open(context: typer.Context, url: str) -> pools.ControlPlane:
-    from overnight.app import pools
-
-    current: session.Session = context.obj
-    return pools.open_plane(current.home, url)
-
-
 def create(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     name: Annotated[str, typer.Argument(metavar="POOL", help="Name of the new pool.")],
     template: Annotated[str, typer.Option("--template", metavar="NAME", help="Template of the members.")],
     target: Annotated[int, typer.Option("--target", metavar="N", help="Members to keep ready or warming.")],
@@ -80,15 +61,11 @@ def create(
     instance_type: pool_options.TypeOption = None,
     label: pool_options.LabelOption = None,
     setting: pool_options.SettingOption = None,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Create a warm pool.
 
     `overnight pool serve` launches its members. The default of --max is the target plus 10.
     """
-    from overnight.app import pools
-
     change = pools.PoolChange(
         template=template,
         target_size=target,
@@ -101,42 +78,35 @@ def create(
         labels=pool_options.parse_labels(label),
         settings=pool_options.parse_settings(setting),
     )
-    report = pools.create(_open(context, database), name, provider, change)
-    return pool_view.changed(context.obj, report, f"created pool {name}", output)
+    report = where.create(name, provider, change)
+    pool_view.changed(current, report, f"created pool {name}")
 
 
 def list_(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     everything: Annotated[bool, typer.Option("--all", help="Include archived pools.")] = False,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """List pools with their ready, warming and claimed members."""
-    from overnight.app import pools
-
-    found = pools.list_pools(_open(context, database), archived=everything)
-    return pool_view.pools(context.obj, found, output)
+    pool_view.pools(current, where.list(archived=everything))
 
 
 def show(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     pool: pool_options.PoolArgument,
     recent: pool_options.RecentOption = 20,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
 ) -> int:  # fmt: skip
     """Show a pool: problems, members, claims, queue, events.
 
     The exit code is 1 if there is an alert.
     """
-    from overnight.app import pools
-
-    report = pools.show(_open(context, database), pool, recent=recent)
-    return pool_view.show(context.obj, report, output)
+    return pool_view.show(current, where.show(pool, recent=recent))
 
 
 def update(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     pool: pool_options.PoolArgument,
     target: pool_options.TargetOption = None,
     min_size: pool_options.MinOption = None,
@@ -152,15 +122,11 @@ def update(
     resume: Annotated[bool, typer.Option("--resume", help="Make the pool active again.")] = False,
     archive: Annotated[bool, typer.Option("--archive", help="Terminate unclaimed members and hide the pool.")] = False,
     close_breaker: Annotated[bool, typer.Option("--close-breaker", help="Launch again after failures.")] = False,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Change a pool.
 
     A smaller target terminates the longest idle members; a new template replaces all members.
     """
-    from overnight.app import pools
-
     chosen = [s for s, on in (("paused", pause), ("active", resume), ("archived", archive)) if on]
     if len(chosen) > 1:
         raise errors.UsageError(
@@ -182,12 +148,13 @@ def update(
         close_breaker=close_breaker or None,
         settings=pool_options.parse_settings(setting),
     )
-    report = pools.update(_open(context, database), pool, change)
-    return pool_view.changed(context.obj, report, f"updated pool {pool}", output)
+    report = where.update(pool, change)
+    pool_view.changed(current, report, f"updated pool {pool}")
 
 
 def acquire(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     pool: pool_options.PoolArgument,
     by: Annotated[str, typer.Option("--by", metavar="WHO", help="Caller, for people and logs.")] = "",
     for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="Purpose, for people and logs.")] = "",
@@ -197,178 +164,131 @@ def acquire(
     cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Claim a ready member; nobody else gets it."""
-    from overnight.app import pools
-    from overnight.model import times
     from overnight.model.pool import Request
 
-    current: session.Session = context.obj
     request = Request(
         count=count, acquired_by=by, acquired_for=for_, priority=priority, cold=cold,
         wait_seconds=times.parse_duration(wait), idempotency_key=key,
         lease_seconds=pool_options.parse_seconds(lease, "--lease") if lease else None,
     )  # fmt: skip
-    grants = pools.acquire(current.home, database, pool, request)
-    return pool_view.claims(current, grants, output)
+    pool_view.claims(current, where.acquire(pool, request))
 
 
 def renew(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     claim: pool_options.ClaimArgument,
     lease: Annotated[
         str, typer.Option("--lease", metavar="DURATION", help="New lease, from now.")
     ] = "1h",
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Extend the lease of a claim."""
-    from overnight.app import pools
-
     seconds = pool_options.parse_seconds(lease, "--lease")
-    grant = pools.renew(_open(context, database), claim, seconds)
-    return pool_view.claims(context.obj, (grant,), output)
+    pool_view.claims(current, (where.renew(claim, seconds),))
 
 
 def return_(
-    context: typer.Context,
-    claim: pool_options.ClaimArgument,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    current: session.Session, where: pool_options.Pools, claim: pool_options.ClaimArgument
+) -> None:
     """Return a member.
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    return pool_view.member(context.obj, _open(context, database).give_back(claim), output)
+    pool_view.member(current, where.give_back(claim))
 
 
 def terminate(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     member: pool_options.MemberArgument,
     forget: Annotated[
         bool,
         typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
     ] = False,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Terminate a member in any state, and end its claim."""
-    ended = _open(context, database).terminate(member, forget=forget)
-    return pool_view.member(context.obj, ended, output)
+    pool_view.member(current, where.terminate(member, forget=forget))
 
 
 def drain(
-    context: typer.Context,
-    pool: pool_options.PoolArgument,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+) -> None:
     """Terminate unclaimed members and stop launching."""
-    counts = _open(context, database).drain(pool)
-    return pool_view.done(context.obj, "drain", pool, counts, output)
+    pool_view.done(current, "drain", pool, where.drain(pool))
 
 
 def delete(
-    context: typer.Context,
-    pool: pool_options.PoolArgument,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+) -> None:
     """Delete a pool that has no members."""
-    _open(context, database).delete(pool)
-    return pool_view.done(context.obj, "delete", pool, {"deleted": 1}, output)
+    pool_view.done(current, "delete", pool, where.delete(pool))
 
 
 def replenish(
-    context: typer.Context,
-    pool: pool_options.PoolArgument,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+) -> None:
     """Launch missing members now, without the reaper."""
-    from overnight.app import pools
-
-    launched = pools.replenish(_open(context, database), pool)
-    return pool_view.done(context.obj, "replenish", pool, {"launched": launched}, output)
+    pool_view.done(current, "replenish", pool, where.replenish(pool))
 
 
 def recycle(
-    context: typer.Context,
-    pool: pool_options.PoolArgument,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+) -> None:
     """Terminate stale members now, and retry failed terminations."""
-    changed = _open(context, database).recycle(pool)
-    return pool_view.done(context.obj, "recycle", pool, {"changed": changed}, output)
+    pool_view.done(current, "recycle", pool, where.recycle(pool))
 
 
 def show_member(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     member: pool_options.MemberArgument,
     recent: pool_options.RecentOption = 20,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+) -> None:
     """Show a member: machine, claims, events; also when it is gone."""
-    details = _open(context, database).show_member(member, recent=recent)
-    return pool_view.member_details(context.obj, details, output)
+    pool_view.member_details(current, where.show_member(member, recent=recent))
 
 
 def cordon(
-    context: typer.Context,
-    member: pool_options.MemberArgument,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    current: session.Session, where: pool_options.Pools, member: pool_options.MemberArgument
+) -> None:
     """Hold a member for inspection.
 
     It is not claimed, not recycled and not counted until it is uncordoned.
     """
-    return pool_view.member(context.obj, _open(context, database).cordon(member), output)
+    pool_view.member(current, where.set_cordoned(member, cordoned=True))
 
 
 def uncordon(
-    context: typer.Context,
-    member: pool_options.MemberArgument,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:
+    current: session.Session, where: pool_options.Pools, member: pool_options.MemberArgument
+) -> None:
     """Release a cordoned member."""
-    return pool_view.member(context.obj, _open(context, database).uncordon(member), output)
+    pool_view.member(current, where.set_cordoned(member, cordoned=False))
 
 
 def serve(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address for members and metrics. Default: the last one.")] = "",
     endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="URL that members use, if it differs. Default: the last one.")] = "",
     interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="Tick of the reaper; claims wake it at once.")] = "60s",
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Run the reaper and answer members, until Ctrl-C.
 
     Metrics are at /metrics.
     """
-    import threading
+    from overnight.app import pool_serving
 
-    from overnight.app import pools
-    from overnight.model import stop_signals, times
-
-    current: session.Session = context.obj
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop):
-        pools.serve(
-            _open(context, database),
+        pool_serving.serve(
+            where,
             stop,
             listen=listen,
             endpoint=endpoint.rstrip("/"),
             interval=times.parse_duration(interval),
             progress=lambda text: current.notes().print(text, markup=False, soft_wrap=True),
         )
-    if output is session.Output.JSON:
-        current.print_json({"schema": "overnight.pool-done/1", "operation": "serve", "pool": ""})
-    return errors.ExitCode.DONE
+    if current.output is session.Output.JSON:
+        current.print_json(pool_documents.operation_document("serve", "", {}))

@@ -8,13 +8,12 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import pool_options, session
+from overnight.model import times
 
 if TYPE_CHECKING:
     import rich.console
 
     from overnight.app import pool_sizing
-
-__all__ = ["ORDER", "register"]
 
 # After the module that creates the group.
 ORDER = 52
@@ -23,15 +22,13 @@ MONTH_HOURS = 730
 
 
 def register(cli: typer.Typer) -> None:
-    for info in cli.registered_groups:
-        if info.name == "pool" and info.typer_instance is not None:
-            info.typer_instance.command(
-                epilog="Example: overnight pool size --claims-per-minute 4 --warmup 90s"
-            )(size)
+    pool_options.add_command(cli, size, "size --claims-per-minute 4 --warmup 90s")
 
 
+@pool_options.takes_pools
 def size(
-    context: typer.Context,
+    current: session.Session,
+    where: pool_options.Pools,
     claims_per_minute: Annotated[float | None, typer.Option("--claims-per-minute", metavar="N", help="Mean number of claims a minute.")] = None,
     warmup: Annotated[str, typer.Option("--warmup", metavar="DURATION", help="Mean time from start to ready: 90s, 5m.")] = "",
     pool: Annotated[str, typer.Option("--pool", metavar="POOL", help="Pool whose history fills in what is not given.")] = "",
@@ -41,19 +38,15 @@ def size(
     burst: Annotated[str, typer.Option("--burst", metavar="MEAN[:SPREAD]", help="Claims that arrive together, and their standard deviation: 5, 5:2. Default: 1.")] = "",
     callers: Annotated[str, typer.Option("--callers", help="What callers do when no host is ready: give-up or wait.")] = "give-up",
     cost: Annotated[float | None, typer.Option("--cost", metavar="PRICE", help="Price of a host for an hour, in any currency.")] = None,
-    database: pool_options.DatabaseOption = "",
-    output: session.OutputOption = session.Output.TEXT,
-) -> int:  # fmt: skip
+) -> None:  # fmt: skip
     """Calculate how many warm hosts a pool needs.
 
     Shows three sizes and the miss rate at each size: the runbook's rule, which covers only the mean demand;
     the size for the given miss rate with a tick; and the size when every claim wakes the pool.
     """
     from overnight.app import pool_sizing
-    from overnight.model import times
     from overnight.model.pool import Callers
 
-    current: session.Session = context.obj
     if callers not in list(Callers):
         raise errors.UsageError(
             f"invalid --callers {callers!r}",
@@ -78,20 +71,17 @@ def size(
         cost_per_host_hour=cost,
     )
     progress = current.notes().status("simulating a million claims …")
-    result = pool_sizing.size_pool(current.home, database, request, progress)
-    if output is session.Output.JSON:
+    result = pool_sizing.size_pool(where, request, progress)
+    if current.output is session.Output.JSON:
         current.print_json(result.as_json())
     else:
         if result.measured is not None:
             show_measured(result.measured, current.console())
         show(result.sizing, current.console())
-    return errors.ExitCode.DONE
 
 
 def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Console) -> None:
     """Print what was measured, over what time, how certain it is, and what is assumed."""
-    from overnight.model import times
-
     measured, length = known.measured, times.format_duration
     missed = f", {known.past.missed:,} of them missed" if known.past.missed else ""
     lines = [
@@ -120,7 +110,6 @@ def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Conso
 def show(sizing: pool_sizing.Sizing, console: rich.console.Console) -> None:
     """Print the three sizes, the curve, and the cost."""
     from overnight.interfaces.cli import miss_curve
-    from overnight.model import times
 
     def say(text: str, style: str = "") -> None:
         console.print(text, style=style or None, markup=False)

@@ -1,0 +1,120 @@
+"""Serve pools: run the reaper, answer members, and save the address at which they find it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import urllib.parse
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.pools import member_api, metrics, reaper
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from overnight.app import pools
+    from overnight.pools import control
+
+ENDPOINT = "endpoint"
+ADVERTISED = "endpoint_advertised"  # given by --endpoint, not derived from --listen
+LISTEN = "listen"
+
+
+def serve(
+    where: pools.Pools,
+    stop: threading.Event,
+    *,
+    listen: str = "",
+    endpoint: str = "",
+    interval: float = 60.0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Run the reaper and answer members until `stop` is set.
+
+    The address is saved, so that members launched before a restart find it again. `endpoint` is the URL
+    that members use, where it differs from the listen address: a name, another port, a load balancer.
+    """
+    if interval < 0.05:
+        raise errors.UsageError(
+            f"--interval must be at least 50ms (got {interval:g}s)",
+            why="claims wake the reaper anyway; the tick only catches what they missed",
+            todo="use --interval 60s",
+        )
+    if endpoint:
+        _parse_url(endpoint)
+    plane = where.plane
+    saved = plane.get(LISTEN) or plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
+    address, port = _parse_address(listen or saved)
+    chosen = bool(listen or endpoint)
+    advertised = endpoint or ("" if listen else plane.get(ADVERTISED))
+    start = functools.partial(
+        member_api.Server,
+        plane.enrolment,
+        functools.partial(metrics.render, plane),
+        address=address,
+    )
+    try:
+        server = start(port=port)
+    except errors.CannotError:
+        if chosen:
+            raise
+        server = start()
+    with contextlib.closing(server):
+        # Another reaper that answers keeps its address; the two share the work.
+        if chosen or not _is_answering(plane.endpoint):
+            plane.set(ENDPOINT, advertised or server.endpoint)
+            plane.set(ADVERTISED, advertised)
+            plane.set(LISTEN, f"{address}:{server.port}")
+        url = advertised or server.endpoint
+        progress(f"serving members at {url}, metrics at {server.endpoint}/metrics")
+        _warn_unfillable(plane, progress)
+        reaper.Reaper(plane, interval=interval).run(stop)
+
+
+def _warn_unfillable(plane: control.ControlPlane, progress: Callable[[str], None]) -> None:
+    """Report pools that cannot be filled from here at once, not after a failed launch."""
+    for details in plane.list():
+        try:
+            plane.check(details.pool.name)
+        except errors.OvernightError as error:
+            progress(f"pool {details.pool.name} cannot be filled: {error.what}; {error.todo}")
+
+
+def _parse_address(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    if not address or not port.isdigit() or int(port) > 65535:
+        raise errors.UsageError(
+            f"invalid listen address {text!r}",
+            why="it must be ADDRESS:PORT",
+            todo="write it like 127.0.0.1:8417",
+        )
+    return address, int(port)
+
+
+def _parse_url(text: str) -> tuple[str, int]:
+    """Return host and port of an endpoint."""
+    try:
+        where = urllib.parse.urlsplit(text)
+        host, port = where.hostname, where.port or (443 if where.scheme == "https" else 80)
+    except ValueError:
+        host, port = None, 0
+    if not host or where.scheme not in ("http", "https") or where.path not in ("", "/"):
+        raise errors.UsageError(
+            f"invalid endpoint {text!r}",
+            why="it must be an http or https URL without a path",
+            todo="write it like http://pools.internal:8417",
+        )
+    return host, port
+
+
+def _is_answering(endpoint: str) -> bool:
+    if not endpoint:
+        return False
+    try:
+        with socket.create_connection(_parse_url(endpoint), timeout=1):
+            return True
+    except OSError:
+        return False
