@@ -28,7 +28,7 @@ def readable(name: str) -> str:
 
 def expect(names: Iterable[str]) -> None:
     """Announce the next names for `readable`, to demangle them in one batch."""
-    plain = (name.removesuffix("@plt") for name in names if name.startswith("_Z"))
+    plain = (name.removesuffix("@plt") for name in names)
     cplusplus.expect(
         name for name in plain if len(name) <= MAX_LENGTH and not RUST_HASH.search(name)
     )
