@@ -272,7 +272,7 @@ class Units:
         base = posixpath.basename(definition.path)
         if name != base and not unitname.is_instance(definition.name):
             return "alias"
-        if definition.path.startswith(("/run/systemd/generator", "/run/systemd/generator.")):
+        if definition.path.startswith("/run/systemd/generator"):
             return "generated"
         if definition.path.startswith(("/run/systemd/transient/", "/run/systemd/system.control/", "/etc/systemd/system.control/")):  # fmt: skip
             return "transient"
