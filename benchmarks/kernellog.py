@@ -9,6 +9,7 @@ The cost of the rules alone is measured on lines in memory.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
@@ -70,7 +71,7 @@ def _cpu() -> float:
 def _flood() -> list[Result]:
     watch = kernel_events.KernelWatch(rulefiles.built_in())
     resets = 0
-    with kmsg.KernelLog.open() as log:
+    with contextlib.closing(kmsg.KernelLog.open()) as log:
         waiting = select.poll()
         waiting.register(log.fileno(), select.POLLIN)
         arguments = [str(LINES_A_SECOND), str(SECONDS), RESET, *NOISE]

@@ -94,7 +94,10 @@ def list_events(request: Request) -> Listing:
     accepts = _make_filter(request)
     ring = rings.Reader(request.home)
     hosts = resolve_hosts(request.home, request.hosts)
-    window = _window(ring, hosts, request.begin, request.end)
+    extents = [extent for host in hosts if (extent := ring.extent(host))]
+    origin = min((first for first, _ in extents), default=0)
+    everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
+    window = windows.parse_window(request.begin, request.end, everything, origin)
     stored = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
     events = tuple(filter(accepts, stored))
     if request.event_id and not events:
@@ -160,11 +163,3 @@ def resolve_hosts(home: pathlib.Path, hosts: tuple[str, ...] = ()) -> tuple[str,
                 todo="choose one of these with --host",
             )
     return hosts or known
-
-
-def _window(ring: rings.Reader, hosts: tuple[str, ...], begin: str, end: str) -> Window:
-    """Return the window between two texts; without them from the epoch to a second from now."""
-    extents = [extent for host in hosts if (extent := ring.extent(host))]
-    origin = min((first for first, _ in extents), default=0)
-    everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
-    return windows.parse_window(begin, end, everything, origin)

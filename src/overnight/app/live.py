@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import pathlib
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from overnight import sources
 from overnight.agent import kernel_log, recorder_loop, signals
 from overnight.model import cpu
 from overnight.sources import perf
 
 if TYPE_CHECKING:
-    from overnight import sources
     from overnight.model import clock
     from overnight.model.event import Event
 
@@ -197,26 +196,20 @@ class Board:
 
 
 def start_loop(
-    board: Board,
-    stop: threading.Event,
-    root: pathlib.Path = pathlib.Path("/"),
-    every: Mapping[str, float] | None = None,
+    board: Board, stop: threading.Event, every: Mapping[str, float] | None = None
 ) -> threading.Thread:
     """Run the recorder loop in a thread, writing to the board; `every` overrides poll intervals."""
-    log, no_log = kernel_log.open_kernel_log(root)
+    log, no_log = kernel_log.open_kernel_log(sources.ROOT)
     if no_log:
         board.note("kernel log", no_log)
+    shown = tuple(signal for signal in signals.discover_signals() if signal.name in SIGNALS)
     parts = recorder_loop.Parts(
         host=board.host,
-        boot=perf.read_identity(root).boot,
-        signals=signals.set_intervals(
-            tuple(signal for signal in signals.discover_signals() if signal.name in SIGNALS),
-            every or {},
-        ),
+        boot=perf.read_identity().boot,
+        signals=signals.set_intervals(shown, every or {}),
         watches=signals.discover_watches(),
         sink=board,
         log=log,
-        root=root,
     )
     run = recorder_loop.RecorderLoop(parts).run
     thread = threading.Thread(target=run, args=(stop,), daemon=True)

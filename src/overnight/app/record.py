@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.agent import profiler
+from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
 from overnight.model.recording import CoreSummary, Cost, ProcessShare, Profile, Recording
 from overnight.model.selection import Window
@@ -163,7 +164,8 @@ def _record_stacks(
 ) -> tuple[profiler.Summary, Cost, list[str]]:
     begin = time.monotonic()
     folder = spool_paths.spool_folder(options.home)
-    _make_folder(folder)
+    homes.need_writable(options.home)
+    folder.mkdir(exist_ok=True, mode=0o700)
     spool_paths.save_kallsyms(folder, perf.read_identity().boot)
 
     def report(status: profiler.Status) -> None:
@@ -226,17 +228,6 @@ def _choose(wanted: str) -> tuple[str | None, str]:
         return wanted, ""
     binary = command.find_perf()
     return ("perf" if binary and command.read_version(binary) else "native"), ""
-
-
-def _make_folder(folder: pathlib.Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise errors.MissingPermissionError(
-            f"cannot write to {folder.parent}",
-            why=str(error),
-            todo="choose a folder you may write to: overnight --home DIR record",
-        ) from error
 
 
 def _watch_cores(

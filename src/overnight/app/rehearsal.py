@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from overnight import app, errors, rehearsals
+from overnight import app, errors, load, rehearsals
 from overnight.app import home as homes
 from overnight.app import rehearsal_host, scoreboard
 from overnight.model import stop_signals, times
@@ -101,7 +101,7 @@ def rehearse(
     with (
         stop_signals.interrupt_on_signals(),
         rehearsal_host.alone(),
-        rehearsal_host.away_from(plan.core),
+        load.keep_off((plan.core,)),
     ):
         began = time.monotonic()
         before = rehearsal_host.take_inventory()
@@ -142,6 +142,7 @@ class _Run:
         self._rehearsal, self._plan, self._journal = rehearsal, plan, run_journal
         self._on_progress = on_progress
         self.home = home / "rehearsals" / f"{rehearsal.name}-{seed}-{run_journal.run}"
+        self.report = self.home / "report.html"
         self.stage = rehearsals.Stage(
             seed=seed,
             core=plan.core,
@@ -163,7 +164,7 @@ class _Run:
         self._truth: Truth | None = None
         self._diagnosis: diagnose.Diagnosis | None = None
         self._took: float | None = None
-        self._report: pathlib.Path | None = None
+
         self._problems: list[str] = []
         self._disturbances: list[str] = []
 
@@ -295,8 +296,7 @@ class _Run:
         if event is not None:
             self._took = time.time() - event.time_us / times.SECOND_US
         self._diagnosis = diagnose.add_material(verdict, case)
-        self._report = self.home / "report.html"
-        with self._report.open("wb") as file:
+        with self.report.open("wb") as file:
             self._diagnosis.write("html", file)
         with (self.home / "verdict.json").open("wb") as file:
             self._diagnosis.write("json", file)
@@ -337,7 +337,7 @@ class _Run:
             facts={
                 "core": self._plan.core,
                 "spare": self._plan.spare,
-                **self._plan.victim.as_json(),
+                **dataclasses.asdict(self._plan.victim),
                 **self.stage.facts,
             },
             victim=self._last,
@@ -345,7 +345,7 @@ class _Run:
             leftovers=left,
             others=tuple(others),
             home=self.home,
-            report=self._report,
+            report=self.report,
             material=self._diagnosis.material,
         )
 

@@ -20,6 +20,7 @@ from overnight.model import cgroups
 from overnight.rehearsals import victim
 from overnight.sources import cpu
 from overnight.sources.perf import events
+from overnight.sources.processes import table
 from overnight.undo import journal, operations
 
 MARKER = "rehearsal.json"
@@ -141,17 +142,6 @@ def alone() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def away_from(core: int) -> Iterator[None]:
-    """Keep this thread, and all processes it starts, off the victim's core."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, before - {core} or before)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 @dataclasses.dataclass(frozen=True)
 class Inventory:
     cgroups: frozenset[str]
@@ -227,15 +217,12 @@ class Crowd:
 
 
 def _ticks() -> dict[int, tuple[str, int, int]]:
+    """Return the name, the CPU ticks and the last core of each process."""
     by_pid = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError, IndexError):
-            head, _, tail = (entry / "stat").read_text().rpartition(")")
-            words = tail.split()
-            name = head.partition("(")[2]
-            by_pid[int(entry.name)] = (name, int(words[11]) + int(words[12]), int(words[36]))
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            comm, _, _, user, system, _, _, core, _, _ = table.parse_stat(path.read_bytes())
+            by_pid[int(path.parent.name)] = (table.display_name(comm), user + system, core)
     return by_pid
 
 

@@ -65,7 +65,7 @@ class Outcome:
             **{name: list(v) if isinstance(v, tuple) else v for name, v in values.items()},
             "verdict": documents.document(self.verdict) if self.verdict else None,
             "expected": self.expected.as_json(),
-            "victim": self.victim.as_json(),
+            "victim": dataclasses.asdict(self.victim),
             "home": str(self.home),
             "report": str(self.report) if self.report else None,
         }

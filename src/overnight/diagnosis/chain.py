@@ -18,9 +18,10 @@ equal support the shorter one wins.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, fleet_evidence, knowledge
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 
 UNKNOWN_FIT = 0.35  # less than even: what is not known does not speak for a cause
-LEAST_STRENGTH = 0.4  # weaker links are not followed
+MIN_STRENGTH = 0.4  # weaker links are not followed
 PARSIMONY = 0.99
 # At a lower confidence a finding cannot be distinguished from the background.
-LEAST_CONFIDENCE = 0.2
+MIN_CONFIDENCE = 0.2
 SLACK_US = 3 * SECOND_US  # a finding that begins later than this after the event did not cause it
-MOST_STEPS = 8
-MOST_CAUSES = 6  # of one kind for one effect; the strongest
-MOST_REASONS = 3
+MAX_STEPS = 8
+MAX_CAUSES = 6  # of one kind for one effect; the strongest
+MAX_REASONS = 3
 UNEXPLAINED = 0.4  # what a root explains that has no [[kind]]
 # These count only where there is something to compare with.
 SPARE = ("recurrence", "same_culprit", "waited")
@@ -65,7 +66,6 @@ class Candidates:
 def link(
     rule: knowledge.Rule, cause: Finding, effect: Finding, around: conditions.Surroundings
 ) -> Link | Refusal:
-    """Link two findings by a rule, or return why they are not linked."""
     earned = possible = 0.0
     arguments = [Argument("rule", ArgumentOutcome.AGREES, rule.why)]
     for condition in rule.conditions:
@@ -90,7 +90,7 @@ def link(
     if rule.one_of and not agreeing & set(rule.one_of):
         text = "nothing ties them together: " + "; ".join(linked.against)
         return Refusal(RuledOutReason.NOT_TIED, text, effect.kind)
-    if strength < LEAST_STRENGTH:
+    if strength < MIN_STRENGTH:
         text = f"too little agrees (strength {strength:.2f}): " + "; ".join(linked.against)
         return Refusal(RuledOutReason.WEAK, text, effect.kind)
     return linked
@@ -108,26 +108,21 @@ def build(
     for finding in every:
         if finding.window.begin_us > event.window.begin_us + SLACK_US:
             refused[finding.id] = Refusal(RuledOutReason.AFTER_EVENT, "it begins after the event")
-        elif finding.confidence < LEAST_CONFIDENCE:
+        elif finding.confidence < MIN_CONFIDENCE:
             text = f"its own confidence is only {finding.confidence:.2f}"
             refused[finding.id] = Refusal(RuledOutReason.LOW_CONFIDENCE, text)
         else:
             usable.append(finding)
     incoming: dict[str, list[tuple[Finding, Link]]] = {}
-    refusals: dict[str, list[Refusal]] = {}
+    refusals: dict[str, list[Refusal]] = collections.defaultdict(list)
     for effect in (event, *usable):
-        rules = _group_by_cause(
-            rule for rule in known.rules if rule.reaches(effect.kind, event=effect is event)
-        )
+        rules = [rule for rule in known.rules if rule.reaches(effect.kind, event=effect is event)]
         linked = []
-        for cause in usable:
-            if cause is effect or cause.kind not in rules:
-                continue
-            best = _find_best_link(rules[cause.kind], cause, effect, around)
+        for cause, best in _link_causes(usable, effect, rules, around):
             if isinstance(best, Link):
                 linked.append((cause, best))
             else:
-                refusals.setdefault(cause.id, []).append(best)
+                refusals[cause.id].append(best)
         incoming[effect.id] = _select_strongest(linked)
     lines = _walk_back(event, incoming, lambda steps, links: score_chain(steps, links, known))
     fleet_kinds = {rule.says for rule in known.fleet}
@@ -137,16 +132,8 @@ def build(
     for finding in usable:
         # Findings of the fleet are arguments, never causes.
         if finding.id not in used and finding not in of_fleet:
-            own = refusals.get(finding.id, [])
-            refused[finding.id] = _explain_unused(finding, own, event, known)
+            refused[finding.id] = _explain_unused(finding, refusals[finding.id], event, known)
     return Candidates(rank(chains), refused)
-
-
-def _group_by_cause(rules: Iterable[knowledge.Rule]) -> dict[str, list[knowledge.Rule]]:
-    grouped: dict[str, list[knowledge.Rule]] = {}
-    for rule in rules:
-        grouped.setdefault(rule.cause, []).append(rule)
-    return grouped
 
 
 def _deduplicate(findings: Iterable[Finding], event: Finding) -> tuple[Finding, ...]:
@@ -158,26 +145,28 @@ def _deduplicate(findings: Iterable[Finding], event: Finding) -> tuple[Finding, 
     return tuple(by_id.values())
 
 
-def _find_best_link(
-    rules: Sequence[knowledge.Rule],
-    cause: Finding,
+def _link_causes(
+    causes: Iterable[Finding],
     effect: Finding,
+    rules: Sequence[knowledge.Rule],
     around: conditions.Surroundings,
-) -> Link | Refusal:
-    """Return the strongest link of these rules, or why the first rule gives none."""
-    results = [link(rule, cause, effect, around) for rule in rules]
-    links = [result for result in results if isinstance(result, Link)]
-    return max(links, key=lambda each: each.strength) if links else results[0]
+) -> Iterator[tuple[Finding, Link | Refusal]]:
+    """Yield each possible cause with its strongest link, or why the first rule gives none."""
+    for cause in causes:
+        own = [rule for rule in rules if rule.cause == cause.kind and cause is not effect]
+        results = [link(rule, cause, effect, around) for rule in own]
+        if results:
+            links = [result for result in results if isinstance(result, Link)]
+            yield cause, max(links, key=lambda each: each.strength) if links else results[0]
 
 
 def _select_strongest(linked: Sequence[tuple[Finding, Link]]) -> list[tuple[Finding, Link]]:
-    kept: dict[str, int] = {}
+    ordered = sorted(linked, key=lambda pair: (-pair[1].strength * pair[0].confidence, pair[0].id))
+    kept: collections.Counter[str] = collections.Counter()
     strongest = []
-    for cause, each in sorted(
-        linked, key=lambda pair: (-pair[1].strength * pair[0].confidence, pair[0].id)
-    ):
-        kept[cause.kind] = kept.get(cause.kind, 0) + 1
-        if kept[cause.kind] <= MOST_CAUSES:
+    for cause, each in ordered:
+        kept[cause.kind] += 1
+        if kept[cause.kind] <= MAX_CAUSES:
             strongest.append((cause, each))
     return strongest
 
@@ -193,7 +182,7 @@ def _walk_back(
         steps, links = waiting.pop()
         if links:
             yield Chain(steps, links, score(steps, links))
-        if len(steps) == MOST_STEPS:
+        if len(steps) == MAX_STEPS:
             continue
         ids = {step.id for step in steps}
         kinds = {step.kind for step in steps[:-1]}
@@ -222,20 +211,14 @@ def score_chain(
 
 def rank(chains: Iterable[Chain]) -> tuple[Chain, ...]:
     """Sort the best first; of equals the shorter, then by ids, so that the order is stable."""
-    return tuple(
-        sorted(
-            chains,
-            key=lambda chain: (
-                -round(chain.score, 9),
-                len(chain.steps),
-                tuple(step.id for step in chain.steps),
-            ),
-        )
-    )
+
+    def key(chain: Chain) -> tuple[float, int, list[str]]:
+        return -round(chain.score, 9), len(chain.steps), [step.id for step in chain.steps]
+
+    return tuple(sorted(chains, key=key))
 
 
 def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str:
-    """Explain why a chain was not chosen."""
     parts = [f"it scores {loser.score:.2f} against {winner.score:.2f}"]
     root = loser.root
     actors = {
@@ -273,16 +256,9 @@ def _explain_unused(
             else f"not linked to {known.name(each.effect)}: {each.text}"
             for each in ordered
         )
-        return dataclasses.replace(first, text="; ".join(list(texts)[:MOST_REASONS]))
-    effects = sorted(
-        {
-            known.name(kind)
-            for rule in known.rules
-            if rule.cause == finding.kind
-            for kind in rule.effects
-            if "*" not in kind
-        }
-    )
+        return dataclasses.replace(first, text="; ".join(list(texts)[:MAX_REASONS]))
+    reached = (kind for rule in known.rules if rule.cause == finding.kind for kind in rule.effects)
+    effects = sorted({known.name(kind) for kind in reached if "*" not in kind})
     if not effects:
         return Refusal(RuledOutReason.NO_EFFECT_KNOWN, "it has no known effects")
     text = f"none of its known effects ({', '.join(effects)}) was found, or none leads to the event"

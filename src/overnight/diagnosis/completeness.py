@@ -1,7 +1,7 @@
 """Missing evidence, and by how much it lowers the confidence.
 
 Factors are straight lines, so that they can be argued with: half of the stacks of the incident window
-missing is 0.7, half of the baseline 0.85. They multiply, but never below `LEAST`.
+missing is 0.7, half of the baseline 0.85. They multiply, but never below `MIN_FACTOR`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from overnight.model.selection import Coverage, Window
 
 
-LEAST = 0.2
+MIN_FACTOR = 0.2
+APART = (GapKind.SHORT_BASELINE, GapKind.DISTURBED_BASELINE, GapKind.DETECTOR_NO_DATA, GapKind.LOAD)
 STACKS = (GapKind.STACKS, GapKind.LOST_SAMPLES)
 WINDOWS = {
     GapWindow.INCIDENT: "incident window",
@@ -32,7 +33,7 @@ WHOLE = 0.98  # of a window: the first and the last second of a segment are not 
 LOST_WHOLE = 0.005  # of all samples: some are always lost
 SKEW_US = SECOND_US  # below this, what is joined by the second still meets
 FAR_SKEW_US = 30 * SECOND_US  # beyond this the incident window is another one
-NO_DATA_FACTOR, FAILED_FACTOR, LEAST_OF_DETECTORS = 0.97, 0.93, 0.8
+NO_DATA_FACTOR, FAILED_FACTOR, MIN_OF_DETECTORS = 0.97, 0.93, 0.8
 KERNEL_LOG_FACTOR, PERMISSION_FACTOR = 0.9, 0.92
 # A baseline of a minute or more is representative; one of a few seconds is not.
 LONG_BASELINE_S, SHORT_BASELINE_FACTOR = 60.0, 0.85
@@ -74,16 +75,15 @@ def find_gaps(recording: Recording | None, answers: Sequence[Answer]) -> tuple[G
 
 
 def _sort(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    return tuple(
-        sorted(
-            gaps, key=lambda gap: (gap.factor, gap.kind, gap.window or "", gap.detector, gap.why)
-        )
-    )
+    def key(gap: Gap) -> tuple[object, ...]:
+        return gap.factor, gap.kind, gap.window or "", gap.detector, gap.why
+
+    return tuple(sorted(gaps, key=key))
 
 
 def multiply(gaps: Iterable[Gap]) -> float:
     """Return the factor by which a chain's score is multiplied."""
-    return max(math.prod(gap.factor for gap in gaps), LEAST)
+    return max(math.prod(gap.factor for gap in gaps), MIN_FACTOR)
 
 
 def weigh_for_chain(gaps: Iterable[Gap], chain: Chain, *, counted: bool) -> tuple[Gap, ...]:
@@ -92,23 +92,19 @@ def weigh_for_chain(gaps: Iterable[Gap], chain: Chain, *, counted: bool) -> tupl
     `counted`: the kernel counts the root itself, as it does softirqs. Stacks would still show what else ran
     there, so missing ones cost something. A late start of the recording costs a cause that was seen nothing.
     """
-    gaps = tuple(
-        dataclasses.replace(gap, factor=1.0) if gap.kind is GapKind.LATE_START else gap
-        for gap in gaps
-    )
     sources = {evidence.source for step in chain.steps[:-1] for evidence in step.evidence}
-    if not counted or "profiles" in sources:
-        return gaps
-    return _sort(
-        dataclasses.replace(
-            gap,
-            why=f"{gap.why}; the chain does not rest on stacks",
-            factor=round(math.sqrt(gap.factor), 6),
-        )
-        if gap.kind in STACKS and gap.factor < 1
-        else gap
-        for gap in gaps
-    )
+    without_stacks = counted and "profiles" not in sources
+
+    def weigh(gap: Gap) -> Gap:
+        if gap.kind is GapKind.LATE_START:
+            return dataclasses.replace(gap, factor=1.0)
+        if without_stacks and gap.kind in STACKS and gap.factor < 1:
+            why = f"{gap.why}; the chain does not rest on stacks"
+            return dataclasses.replace(gap, why=why, factor=round(math.sqrt(gap.factor), 6))
+        return gap
+
+    weighed = map(weigh, gaps)
+    return _sort(weighed) if without_stacks else tuple(weighed)
 
 
 def select_around_event(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
@@ -116,16 +112,10 @@ def select_around_event(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
 
     Not those of the baseline, and not detectors without data: they lack the same evidence.
     """
-    apart = (
-        GapKind.SHORT_BASELINE,
-        GapKind.DISTURBED_BASELINE,
-        GapKind.DETECTOR_NO_DATA,
-        GapKind.LOAD,
-    )
     return tuple(
         gap
         for gap in gaps
-        if gap.kind not in apart
+        if gap.kind not in APART
         and not (gap.kind in STACKS and gap.window is not GapWindow.INCIDENT)
     )
 
@@ -141,14 +131,9 @@ def _find_in_recording(recording: Recording) -> Iterable[Gap]:
     yield from _find_in_baseline(recording)
     if recording.signals is not None and recording.signals < WHOLE:
         share = max(recording.signals, 0.0)
-        yield Gap(
-            GapKind.SIGNALS,
-            f"signals for {_percent(1 - share)} of the incident window",
-            f"the flight recorder kept {_percent(share)} of it"
-            if share
-            else "the flight recorder kept none of it",
-            0.4 + 0.6 * share,
-        )
+        what = f"signals for {_percent(1 - share)} of the incident window"
+        why = f"the flight recorder kept {_percent(share) if share else 'none'} of it"
+        yield Gap(GapKind.SIGNALS, what, why, 0.4 + 0.6 * share)
     if recording.before_s is not None and recording.before_s < REACH_S:
         yield Gap(
             GapKind.LATE_START,
@@ -157,12 +142,8 @@ def _find_in_recording(recording: Recording) -> Iterable[Gap]:
             0.4 + 0.6 * max(recording.before_s, 0.0) / REACH_S,
         )
     if recording.kernel_log is False:
-        yield Gap(
-            GapKind.KERNEL_LOG,
-            "the kernel log",
-            "it could not be read, so events that only the kernel log reports are missing",
-            KERNEL_LOG_FACTOR,
-        )
+        why = "it could not be read, so events that only the kernel log reports are missing"
+        yield Gap(GapKind.KERNEL_LOG, "the kernel log", why, KERNEL_LOG_FACTOR)
     skew = abs(recording.skew_us)
     if skew > SKEW_US:
         yield Gap(
@@ -189,9 +170,8 @@ def _find_in_baseline(recording: Recording) -> Iterable[Gap]:
         )
     length = recording.baseline.window.seconds if recording.baseline else LONG_BASELINE_S
     if length < LONG_BASELINE_S:
-        why = "the recording began shortly before the event"
-        if recording.cut:
-            why = "earlier events of this kind cut it short"
+        began = "the recording began shortly before the event"
+        why = "earlier events of this kind cut it short" if recording.cut else began
         yield Gap(
             GapKind.SHORT_BASELINE,
             "a longer baseline",
@@ -203,30 +183,24 @@ def _find_in_baseline(recording: Recording) -> Iterable[Gap]:
 def _judge_load(load: Load, compared: Window | None) -> Gap:
     """Return what a load did to the comparison of incident window and baseline."""
     figures = f": {load.says}" if load.says else ""
-    doubt = "so the load may explain what differs between the windows"
-    what = "constant load"
+    began_late = compared is not None and load.began_us > compared.begin_us + EDGE_US
+    ended_early = compared is not None and load.ended and load.until_us < compared.end_us - EDGE_US
     if load.status == Constancy.NOT_CONSTANT:
         crossed = ": " + "; ".join(load.crossed) if load.crossed else figures
-        why = f"the load {load.workload} was not constant{crossed}, {doubt}"
-        return Gap(GapKind.LOAD, what, why, NOT_CONSTANT_FACTOR)
-    if not load.ended and not load.running:
+        why, factor = f"was not constant{crossed}", NOT_CONSTANT_FACTOR
+    elif not load.ended and not load.running:
         lasted = times.format_duration((load.until_us - load.began_us) / SECOND_US)
-        why = f"the load {load.workload} was cut off after {lasted}, {doubt}"
-        return Gap(GapKind.LOAD, what, why, CUT_OFF_FACTOR)
-    if compared and (
-        load.began_us > compared.begin_us + EDGE_US
-        or (load.ended and load.until_us < compared.end_us - EDGE_US)
-    ):
-        verb = "began" if load.began_us > compared.begin_us + EDGE_US else "ended"
-        why = f"the load {load.workload} {verb} between the baseline and the event, {doubt}"
-        return Gap(GapKind.LOAD, what, why, PART_FACTOR)
-    if load.status == Constancy.CONSTANT:
-        return Gap(GapKind.LOAD, what, f"the load {load.workload} was constant{figures}")
-    return Gap(
-        GapKind.LOAD,
-        what,
-        f"the load {load.workload} crossed no limit; not all limits can be judged yet{figures}",
-    )
+        why, factor = f"was cut off after {lasted}", CUT_OFF_FACTOR
+    elif began_late or ended_early:
+        verb = "began" if began_late else "ended"
+        why, factor = f"{verb} between the baseline and the event", PART_FACTOR
+    elif load.status == Constancy.CONSTANT:
+        why, factor = f"was constant{figures}", 1.0
+    else:
+        why, factor = f"crossed no limit; not all limits can be judged yet{figures}", 1.0
+    if factor < 1:
+        why += ", so the load may explain what differs between the windows"
+    return Gap(GapKind.LOAD, "constant load", f"the load {load.workload} {why}", factor)
 
 
 def _percent(share: float) -> str:
@@ -266,19 +240,16 @@ def _find_in_coverage(window: GapWindow, coverage: Coverage, least: float) -> It
 def _find_in_answers(answers: Sequence[Answer]) -> Iterable[Gap]:
     """Yield detectors without data and those that failed.
 
-    Together they cost no more than `LEAST_OF_DETECTORS`: the evidence they lack is a gap already.
+    Together they cost no more than `MIN_OF_DETECTORS`: the evidence they lack is a gap already.
     """
-    silent = [
-        answer
-        for answer in sorted(answers, key=lambda answer: (answer.detector, answer.why))
-        if answer.status in (Status.NO_DATA, Status.FAILED)
-    ]
     whole = 1.0
-    for answer in silent:
+    for answer in sorted(answers, key=lambda answer: (answer.detector, answer.why)):
+        if answer.status not in (Status.NO_DATA, Status.FAILED):
+            continue
         failed = answer.status is Status.FAILED
         cost = FAILED_FACTOR if failed else NO_DATA_FACTOR
         # What is left above the floor: the product of all of them never goes below it.
-        cut = max(cost, min(1.0, LEAST_OF_DETECTORS / whole))
+        cut = max(cost, min(1.0, MIN_OF_DETECTORS / whole))
         whole *= cut
         yield Gap(
             GapKind.DETECTOR_FAILED if failed else GapKind.DETECTOR_NO_DATA,
@@ -301,13 +272,9 @@ def find_rival(winner: Chain, alternatives: Sequence[Chain]) -> tuple[Gap, ...]:
         close = rival.score / winner.score if winner.score else 1.0
         if close > CLOSE:
             doubt = 0.4 * min((close - CLOSE) / (1 - CLOSE), 1.0)
-            return (
-                Gap(
-                    GapKind.RIVAL,
-                    "proof against another explanation that is nearly as good",
-                    f"{rival.root.summary or rival.root.kind} scores {rival.score:.2f} against {winner.score:.2f}",
-                    round(1 - doubt, 6),
-                ),
-            )
+            what = "proof against another explanation that is nearly as good"
+            name = rival.root.summary or rival.root.kind
+            why = f"{name} scores {rival.score:.2f} against {winner.score:.2f}"
+            return (Gap(GapKind.RIVAL, what, why, round(1 - doubt, 6)),)
         return ()
     return ()

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 RESOLUTION_S = 2.0  # signals are read once a second: two windows cannot be ordered more finely
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
 ROOT_CGROUPS = ("", "/")  # everything is below these: no evidence
-LONGEST_NAME = 200
+MAX_NAME = 200
 PID = re.compile(r"\[\d+\]$", re.ASCII)
 IN_DOUBT = 0.2
 KERNEL_PERCENT = 90.0  # of a core's time: with less, it still served its interrupts
-LEAST_WAIT_S = 1.0  # a driver waits for several seconds before it gives up on a queue
+MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives up on a queue
 LIFT_RECURRENCES = 2  # once is not a recurrence
 
 
@@ -55,8 +55,6 @@ class Surroundings:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A cause and an effect, and the condition between them."""
-
     condition: knowledge.Condition
     cause: Finding
     effect: Finding
@@ -69,9 +67,8 @@ Judge = Callable[[Pair], Judgement]
 def judge(
     condition: knowledge.Condition, cause: Finding, effect: Finding, around: Surroundings
 ) -> Judgement:
-    """Judge how well one condition holds between two findings."""
     judgement = JUDGES[condition.holds](Pair(condition, cause, effect, around))
-    return dataclasses.replace(judgement, text=plain(judgement.text, 4 * LONGEST_NAME))
+    return dataclasses.replace(judgement, text=plain(judgement.text, 4 * MAX_NAME))
 
 
 def format_number(value: float) -> str:
@@ -96,7 +93,7 @@ def format_percent(share: float | None) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
-def plain(text: str, longest: int = LONGEST_NAME) -> str:
+def plain(text: str, longest: int = MAX_NAME) -> str:
     """Return a name on one line, without control characters."""
     shown = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
     return shown if len(shown) <= longest else shown[:longest] + "…"
@@ -309,13 +306,13 @@ def _waited(pair: Pair) -> Judgement:
     if waited is None:
         return Judgement(None, "the event does not report how long it waited")
     silent, kernel = measured(pair.effect, "silent_seconds"), measured(pair.cause, "kernel_percent")
-    if (silent or 0.0) >= LEAST_WAIT_S and (kernel or 0.0) >= KERNEL_PERCENT:
+    if (silent or 0.0) >= MIN_WAIT_S and (kernel or 0.0) >= KERNEL_PERCENT:
         return Judgement(
             IN_DOUBT,
             "the event reports that no poll was scheduled: the device sent no interrupt, or the core had"
             " interrupts off, which is possible while it runs in the kernel only",
         )
-    if waited < LEAST_WAIT_S:
+    if waited < MIN_WAIT_S:
         polled = f": the queue was polled {waited:.3g} s before" if waited > 0 else ""
         return Judgement(0.0, f"the event reports that nothing waited for the core{polled}")
     return Judgement(1.0, f"the event reports a wait of {times.format_duration(waited)}")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
 COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
 UNUSUAL = 0.3  # the confidence from which a finding is reported
-MOST_ALTERNATIVES = 5
-LEAST_ALTERNATIVE = 0.1
+MAX_ALTERNATIVES = 5
+MIN_ALTERNATIVE = 0.1
 
 
 def decide(
@@ -165,11 +165,11 @@ def _select_alternatives(
     seen = {step.id for step in winner.steps}
     others = []
     for each in ranked:
-        if each.root.id in seen or each.score < LEAST_ALTERNATIVE:
+        if each.root.id in seen or each.score < MIN_ALTERNATIVE:
             continue
         seen.add(each.root.id)
         others.append(dataclasses.replace(each, why_not=chains.explain_loss(each, winner, known)))
-    return tuple(others[:MOST_ALTERNATIVES])
+    return tuple(others[:MAX_ALTERNATIVES])
 
 
 def _without_chain(base: Verdict) -> Verdict:
@@ -207,6 +207,6 @@ def _suspect(
         base,
         status=VerdictStatus.INCONCLUSIVE,
         chain=Chain(*seen, chains.score_chain(*seen, known)) if seen[1] else None,
-        alternatives=((not_claimed,) if first else ()) + others[: MOST_ALTERNATIVES - 1],
+        alternatives=((not_claimed,) if first else ()) + others[: MAX_ALTERNATIVES - 1],
         next=(*narrative.list_needs(base.gaps, leading), *remedies.experiment(leading, known)),
     )

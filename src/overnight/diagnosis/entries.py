@@ -57,7 +57,6 @@ class Entry:
                 return self.texts(field.name)
 
     def one_of(self, name: str, known: Iterable[str], default: str | None = None) -> str:
-        """Take one of the known texts."""
         value = self.text(name, default)
         if value not in known:
             raise self.invalid(f"`{name}` is {value!r}", f"use one of {', '.join(known)}")

@@ -186,14 +186,8 @@ class Knowledge:
         return any(fnmatch.fnmatchcase(unit, pattern) for pattern in patterns)
 
     def find_rule(self, cause: str, effect: str, *, event: bool) -> Rule | None:
-        """Return the first rule between two kinds."""
         fitting = (rule for rule in self.rules if rule.cause == cause)
         return next((rule for rule in fitting if rule.reaches(effect, event=event)), None)
-
-    def describe_event(self, kind: str) -> str:
-        """Return the sentence template of an event's kind, or ''."""
-        entry = self.events.get(kind)
-        return entry.says if entry else ""
 
     def is_effect(self, kind: str) -> bool:
         """Return whether findings of this kind blame nobody."""

@@ -26,33 +26,31 @@ if TYPE_CHECKING:
 
 RECORD = "overnight record --for 12h"
 CHECK = "overnight doctor"
-MOST_NEEDS = MOST_MISSING = 3
+MAX_NEEDS = MAX_MISSING = 3
 ACTOR_ONLY = 0.6  # a root that explains no more names the process, not the reason
 DETECTORS = (GapKind.DETECTOR_NO_DATA, GapKind.DETECTOR_FAILED)
-CHECKABLE = (GapKind.KERNEL_LOG, GapKind.PERMISSION, *DETECTORS)
+# What to do about a gap, and the command for it.
 NEEDS = {
-    (GapKind.STACKS, None): "Record stacks without interruption",
-    (GapKind.STACKS, GapWindow.INCIDENT): "Record stacks around the event",
-    (GapKind.STACKS, GapWindow.BASELINE): "Record stacks for ten minutes before the event",
-    (GapKind.LOST_SAMPLES, None): "Record without losing samples",
-    (GapKind.SIGNALS, None): "Keep the flight recorder running",
-    (GapKind.LATE_START, None): "Start recording well before the event",
-    (GapKind.SHORT_BASELINE, None): "Start recording ten minutes before the event",
-    (GapKind.DISTURBED_BASELINE, None): "Record a time without these events",
-    (GapKind.KERNEL_LOG, None): "Make the kernel log readable",
-    (GapKind.CLOCK, None): "Keep the wall clock steady",
-    (GapKind.LOAD, None): "Keep the load constant",
-    (GapKind.RIVAL, None): "Rule out the other explanation",
-    (GapKind.NOTE, None): "Read the note",
+    (GapKind.STACKS, None): ("Record stacks without interruption", RECORD),
+    (GapKind.STACKS, GapWindow.INCIDENT): ("Record stacks around the event", RECORD),
+    (GapKind.STACKS, GapWindow.BASELINE): (
+        "Record stacks for ten minutes before the event",
+        RECORD,
+    ),
+    (GapKind.LOST_SAMPLES, None): ("Record without losing samples", RECORD),
+    (GapKind.SIGNALS, None): ("Keep the flight recorder running", RECORD),
+    (GapKind.LATE_START, None): ("Start recording well before the event", RECORD),
+    (GapKind.SHORT_BASELINE, None): ("Start recording ten minutes before the event", RECORD),
+    (GapKind.DISTURBED_BASELINE, None): ("Record a time without these events", RECORD),
+    (GapKind.KERNEL_LOG, None): ("Make the kernel log readable", CHECK),
+    (GapKind.PERMISSION, None): ("Give the recorder {what}", CHECK),
+    (GapKind.DETECTOR_NO_DATA, None): ("Check why {what}", CHECK),
+    (GapKind.DETECTOR_FAILED, None): ("Check why {what}", CHECK),
+    (GapKind.CLOCK, None): ("Keep the wall clock steady", ""),
+    (GapKind.LOAD, None): ("Keep the load constant", ""),
+    (GapKind.RIVAL, None): ("Rule out the other explanation", ""),
+    (GapKind.NOTE, None): ("Read the note", ""),
 }
-RECORDABLE = (
-    GapKind.STACKS,
-    GapKind.LOST_SAMPLES,
-    GapKind.SIGNALS,
-    GapKind.LATE_START,
-    GapKind.SHORT_BASELINE,
-    GapKind.DISTURBED_BASELINE,
-)
 
 
 def narrate(
@@ -62,7 +60,7 @@ def narrate(
     claimed = verdict.status is VerdictStatus.CAUSE_FOUND
     chain = leading if claimed else verdict.chain
     first = _first_effect(chain, known) if chain else 0
-    fix = remedies.fix_title(leading, known) if claimed and leading else ""
+    fix = remedies.title(leading, known.fixes) if claimed and leading else ""
     todo = "" if claimed else _first_need(verdict.gaps)
     return Narrative(
         headline=_headline(verdict, leading, known),
@@ -71,19 +69,20 @@ def narrate(
         mechanism=_mechanism(leading, known) if claimed and leading else "",
         effect=" ".join(_effects(chain, first, known)) if chain else "",
         fix=_sentence(_capitalize(fix)),
-        fix_command=next((step.command for step in verdict.fix if step.command), "") if fix else "",
+        fix_command=_first_command(verdict.fix) if fix else "",
         proof=_proof(leading, known) if claimed and leading else "",
         todo=todo,
-        todo_command=next((step.command for step in verdict.next if step.command), "")
-        if todo
-        else "",
+        todo_command=_first_command(verdict.next) if todo else "",
         cleared=_cleared(verdict, known),
         missing=_missing(verdict.gaps),
     )
 
 
+def _first_command(steps: Iterable[Step]) -> str:
+    return next((step.command for step in steps if step.command), "")
+
+
 def without_event(gaps: Sequence[Gap]) -> Narrative:
-    """Narrate that there is nothing to explain."""
     return Narrative(
         headline="No cause found: no event was recorded",
         root_cause="There is no event to explain.",
@@ -134,9 +133,8 @@ def _root_cause(
     kind = known.kinds.get(leading.root.kind)
     if kind is not None and kind.explains <= ACTOR_ONLY:
         text += f" Why {leading.root.subject.process or 'it'} did so is not known."
-    if verdict.status is VerdictStatus.CAUSE_FOUND:
-        return text
-    return f"Not established. Suspected: {text}"
+    claimed = verdict.status is VerdictStatus.CAUSE_FOUND
+    return text if claimed else f"Not established. Suspected: {text}"
 
 
 def _first_effect(chain: Chain, known: knowledge.Knowledge) -> int:
@@ -159,7 +157,7 @@ def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[s
     for step in chain.steps[first:-1]:
         yield _describe(step, known)
     end = chain.steps[-1]
-    template = known.describe_event(end.kind)
+    template = known.events[end.kind].says if end.kind in known.events else ""
     yield _sentence(remedies.fill(template, remedies.values(end)) or f"Then: {end.kind}")
 
 
@@ -178,7 +176,7 @@ def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | Non
 
 
 def _proof(chain: Chain, known: knowledge.Knowledge) -> str:
-    title = remedies.experiment_title(chain, known)
+    title = remedies.title(chain, known.experiments)
     return f"{_sentence(_capitalize(title))} See the experiment below." if title else ""
 
 
@@ -212,8 +210,8 @@ def _missing(gaps: Sequence[Gap]) -> str:
     names = list(dict.fromkeys(gap.what for gap in _select_worst(gaps)))
     if not names:
         return "nothing"
-    more = len(names) - MOST_MISSING
-    return "; ".join(names[:MOST_MISSING]) + (f"; and {more} more" if more > 0 else "")
+    more = len(names) - MAX_MISSING
+    return "; ".join(names[:MAX_MISSING]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _select_worst(gaps: Iterable[Gap]) -> list[Gap]:
@@ -244,35 +242,25 @@ def list_needs(gaps: Sequence[Gap], leading: Chain | None) -> tuple[Step, ...]:
 
 def _list_needs(gaps: Iterable[Gap]) -> list[Step]:
     return [
-        Step(f"{_need(gap)}: {gap.why}", _command(gap), "it is no longer missing")
-        for gap in _select_worst(gaps)[:MOST_NEEDS]
+        Step(f"{text}: {gap.why}", command, "it is no longer missing")
+        for gap in _select_worst(gaps)[:MAX_NEEDS]
+        for text, command in [_need(gap)]
     ]
 
 
-def _need(gap: Gap) -> str:
-    if gap.kind in DETECTORS:
-        return f"Check why {gap.what}"
-    if gap.kind is GapKind.PERMISSION:
-        return f"Give the recorder {gap.what}"
-    return NEEDS.get((gap.kind, gap.window)) or NEEDS[gap.kind, None]
-
-
-def _command(gap: Gap) -> str:
-    return CHECK if gap.kind in CHECKABLE else RECORD if gap.kind in RECORDABLE else ""
+def _need(gap: Gap) -> tuple[str, str]:
+    text, command = NEEDS.get((gap.kind, gap.window)) or NEEDS[gap.kind, None]
+    return text.format(what=gap.what), command
 
 
 def keep_recording(gaps: Sequence[Gap]) -> tuple[Step, ...]:
-    """Return what to do until the next event."""
-    again = Step(
-        "Keep the recorder running until the event recurs",
-        RECORD,
-        "a second event, with stacks and signals around it",
-    )
+    what = "Keep the recorder running until the event recurs"
+    again = Step(what, RECORD, "a second event, with stacks and signals around it")
     return (*_list_needs(gaps), again)
 
 
 def _first_need(gaps: Sequence[Gap]) -> str:
     for gap in gaps:
         if gap.factor < 1 and gap.kind is not GapKind.RIVAL:
-            return f"{_need(gap)}, and wait for the next event."
+            return f"{_need(gap)[0]}, and wait for the next event."
     return "Keep the recorder running: a second event would tell more."

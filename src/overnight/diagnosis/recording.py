@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 NIGHT_US, AFTER_US = 12 * HOUR_US, HOUR_US
-MOST_NOTES = 10
+MAX_NOTES = 10
 EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))
 # What the flight recorder reports of itself; see agent/recorder_loop.py.
 PROBLEMS, KERNEL_LOG = "agent-problems", "kernel-log"
@@ -43,7 +43,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
         ),
         loads=case.loads(),
         compared=Window(case.baseline.begin_us, case.event.time_us),
-        notes=stacks.notes[:MOST_NOTES],
+        notes=stacks.notes[:MAX_NOTES],
     )
 
 

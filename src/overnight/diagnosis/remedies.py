@@ -58,7 +58,6 @@ def _is_known(template: str, known: Mapping[str, str]) -> bool:
 
 
 def fix(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
-    """Return the steps that fix the root of a chain."""
     return tuple(step for remedy in _select(chain, known.fixes) for step in _steps(remedy, chain))
 
 
@@ -74,16 +73,8 @@ def experiment(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def fix_title(chain: Chain, known: knowledge.Knowledge) -> str:
-    """Return the fix as one imperative clause, or ''."""
-    return _title(chain, known.fixes)
-
-
-def experiment_title(chain: Chain, known: knowledge.Knowledge) -> str:
-    return _title(chain, known.experiments)
-
-
-def _title(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> str:
+def title(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> str:
+    """Return the fix or the experiment as one imperative clause, or ''."""
     return next((fill(each.title, _names(chain)) for each in _select(chain, remedies)), "")
 
 
@@ -126,7 +117,7 @@ def is_safe(name: str, value: str) -> bool:
     if name in ("core", "queue"):
         return value.isascii() and value.isdigit()
     return (
-        len(value) <= conditions.LONGEST_NAME
+        len(value) <= conditions.MAX_NAME
         and PLAIN.fullmatch(value) is not None
         and not value.startswith("-")
         and (name == "cgroup" or "/" not in value or name in ("process", "function"))

@@ -6,13 +6,26 @@ its figures must stay constant. `runner` starts, measures and ends them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from overnight.load import worker
     from overnight.undo import journal
+
+
+@contextlib.contextmanager
+def keep_off(cores: tuple[int, ...]) -> Iterator[None]:
+    """Keep this thread, and all processes it starts, off these cores where others are left."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, before - set(cores) or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,13 +60,9 @@ class Meter:
     """Reads totals and returns the differences since the last reading."""
 
     def __init__(
-        self,
-        running: processes.Workers,
-        metrics: tuple[load.Metric, ...],
-        cores: tuple[int, ...],
-        root: pathlib.Path = sources.ROOT,
+        self, running: processes.Workers, metrics: tuple[load.Metric, ...], cores: tuple[int, ...]
     ) -> None:
-        self._running, self._metrics, self._cores, self._root = running, metrics, cores, root
+        self._running, self._metrics, self._cores = running, metrics, cores
         self._begin = time.monotonic()
         self._last = self._read_totals()
 
@@ -117,9 +113,9 @@ class Meter:
         }
         waiting: dict[str, int] = {}
         with contextlib.suppress(sources.NoDataError, OSError):
-            rows = pressure.open_pressure(self._root)()
+            rows = pressure.open_pressure(sources.ROOT)()
             waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
-        cores = {core.core: core for core in cpu.read_cpu(self._root) if core.core in self._cores}
+        cores = {core.core: core for core in cpu.read_cpu() if core.core in self._cores}
         return _Totals(time.monotonic(), used, waited, counters, cores, waiting)
 
 

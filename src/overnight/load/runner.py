@@ -134,7 +134,7 @@ def run(
     stop = stop or threading.Event()
     host = host or platform.node() or "host"
     metrics = workload.metrics(plan.options)
-    with _other_cores(plan.options.cores):
+    with load.keep_off(plan.options.cores):  # so that measuring does not disturb the load
         jobs = workload.prepare(plan.options, journal)
         module = type(workload).__module__.rpartition(".")[2]
         running = processes.Workers(module, jobs, journal)
@@ -298,16 +298,3 @@ def _as_options(plan: Plan) -> dict[str, Any]:
         if value not in (None, "", False) and name != "cores"
     }
     return {**given, "seconds": plan.seconds, "warm_up": plan.warm_up}
-
-
-@contextlib.contextmanager
-def _other_cores(cores: tuple[int, ...]) -> Iterator[None]:
-    """Keep this thread off the load's cores where possible, so that measuring does not disturb the load."""
-    before = os.sched_getaffinity(0)
-    spare = before - set(cores)
-    if spare:
-        os.sched_setaffinity(0, spare)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

@@ -15,7 +15,7 @@ import pathlib
 import signal
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from overnight.machines import network
 
@@ -65,22 +65,17 @@ def main() -> None:
     pathlib.Path("/proc/self/comm").write_text(order["name"][:15])
     if order["wait"]:
         time.sleep(order["wait"])
-    if order["command"]:
-        _become(order)
     link = Link(order["settings"], order["slot"], order["rank"])
+    if command := order["command"]:
+        # The program replaces this process; the death signal and the cores stay.
+        link.ready()
+        os.execvp(command[0], command)  # noqa: S606 - a fixed list, from the parent
     workload = importlib.import_module(f"overnight.load.workloads.{order['module']}").WORKLOAD
     try:
         workload.work(link)
     except (OSError, MemoryError, ImportError) as error:
         link.report({"failed": f"{type(error).__name__}: {error}"})
         raise SystemExit(FAILED) from None
-
-
-def _become(order: dict[str, Any]) -> NoReturn:
-    """Replace this process by the program; the death signal and the cores stay."""
-    Link({}, order["slot"], order["rank"]).ready()
-    command = order["command"]
-    os.execvp(command[0], command)  # noqa: S606 - a fixed list, from the parent
 
 
 if __name__ == "__main__":

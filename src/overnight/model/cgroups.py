@@ -11,7 +11,7 @@ import pathlib
 
 from overnight.model.text import printable
 
-LONGEST_KEY = 200
+MAX_KEY = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ def parse_layout(mountinfo: str) -> Layout:
         fields, kind = left.split(), right.split()
         if not dash or len(fields) < 5 or len(kind) < 3:
             continue
-        place = pathlib.PurePosixPath(_unescaped(fields[4]))
+        place = pathlib.PurePosixPath(_decode_field(fields[4]))
         if kind[0] == "cgroup2":
             unified = unified or place
         elif kind[0] == "cgroup":
@@ -89,22 +89,22 @@ def parse_membership(text: str) -> dict[str, str]:
     return {controllers: path for controllers, _, path in lines}
 
 
-def _unescaped(field: str) -> str:
-    r"""A mountinfo field; the kernel writes blanks, tabs, newlines and backslashes in octal."""
+def _decode_field(field: str) -> str:
+    r"""Decode a mountinfo field: the kernel writes blanks, tabs, newlines and backslashes in octal."""
     for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
         field = field.replace("\\" + code, character)
     return field
 
 
 def key_of(path: bytes) -> str:
-    r"""A cgroup's path as the key of a row: printable, and short however long the path is.
+    r"""Return a cgroup's path as the key of a row: printable, and short however long the path is.
 
     >>> key_of(b"/system.slice/ecs.service"), key_of(b"/a\x1b[1m\xff")
     ('/system.slice/ecs.service', '/a\\x1b[1m\\xff')
     """
     text = printable(path.decode("utf-8", "backslashreplace"))
-    if len(text) <= LONGEST_KEY:
+    if len(text) <= MAX_KEY:
         return text
     # Two long paths that begin alike stay two keys.
     digest = hashlib.blake2b(path, digest_size=4).hexdigest()
-    return f"{text[: LONGEST_KEY - 10]}…{digest}"
+    return f"{text[: MAX_KEY - 10]}…{digest}"

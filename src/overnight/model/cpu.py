@@ -28,7 +28,7 @@ class Shares:
 
 
 def tick_changes(before: Sequence[int], now: Sequence[int]) -> list[int]:
-    """Ticks by mode between two rows of /proc/stat; modes that went backwards count as 0.
+    """Return the ticks by mode between two rows of /proc/stat; modes that went backwards count as 0.
 
     The kernel corrects idle and iowait downwards now and then (proc(5)).
     """
@@ -36,7 +36,7 @@ def tick_changes(before: Sequence[int], now: Sequence[int]) -> list[int]:
 
 
 def tick_shares(ticks: Sequence[int]) -> Shares | None:
-    """The shares of a row of tick changes; None where no time passed.
+    """Return the shares of a row of tick changes; None where no time passed.
 
     >>> tick_shares([40, 0, 40, 10, 0, 0, 0, 10])
     Shares(busy=0.8, kernel=0.4, steal=0.1)

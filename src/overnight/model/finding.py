@@ -32,7 +32,6 @@ class Subject:
 
     @property
     def actor(self) -> Actor:
-        """The process and its unit."""
         return Actor(self.process, self.unit)
 
     @classmethod
@@ -118,8 +117,6 @@ def finding_id(detector: str, kind: str, subject: Subject, begin_us: int) -> str
 
 
 class Status(enum.StrEnum):
-    """How a detector answered."""
-
     FOUND = "found"
     CLEAR = "clear"  # the evidence is there, and shows nothing
     NO_DATA = "no-data"  # the evidence it needs was not recorded

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 
 class FrameKind(enum.IntEnum):
-    """Where a frame's code runs."""
-
     USER = 0
     KERNEL = 1
     PROCESS = 2  # not code: the process name at the root of its stacks
@@ -51,7 +49,6 @@ class Folded:
 
     @property
     def total(self) -> int:
-        """All samples."""
         return sum(node.own for node in self.nodes)
 
     @property

@@ -6,7 +6,7 @@ import pathlib
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Bytes by name; counts without a unit (`HugePages_Total`) stay counts.
+    """Return bytes by name; counts without a unit (`HugePages_Total`) stay counts.
 
     >>> parse_meminfo("MemTotal:       24684100 kB\\nHugePages_Total:       3\\n")
     {'MemTotal': 25276518400, 'HugePages_Total': 3}
@@ -21,5 +21,5 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def read_available(root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Bytes that can be allocated without swapping: MemAvailable."""
+    """Return the bytes that can be allocated without swapping: MemAvailable."""
     return parse_meminfo((root / "proc/meminfo").read_text())["MemAvailable"]

@@ -9,8 +9,6 @@ SUFFIXES = {"counter": "_total", "info": "_info"}
 
 
 class Page:
-    """One exposition, family after family."""
-
     def __init__(self) -> None:
         self._parts: list[str] = []
 

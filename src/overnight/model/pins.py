@@ -32,6 +32,16 @@ class Pin:
         return -(-self.end_ns // 1000)
 
 
+def _read_pin(path: pathlib.Path) -> Pin | None:
+    try:
+        entry = json.loads(path.read_text())
+        return Pin(path.stem, int(entry["begin_ns"]), int(entry["end_ns"]), str(entry["why"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return Pin(path.stem, 0, EVER_NS, "its file cannot be read, so everything is kept")
+
+
 class Pins:
     """The pins in one folder: of a host's ring, or of the profile spool."""
 
@@ -55,19 +65,7 @@ class Pins:
 
     def pins(self) -> tuple[Pin, ...]:
         """Every pin; an unreadable file pins everything, because losing evidence is worse than disk."""
-        found = []
-        for path in sorted(self.folder.glob("*.json")):
-            try:
-                entry = json.loads(path.read_text())
-                pin = Pin(
-                    path.stem, int(entry["begin_ns"]), int(entry["end_ns"]), str(entry["why"])
-                )
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                pin = Pin(path.stem, 0, EVER_NS, "its file cannot be read, so everything is kept")
-            found.append(pin)
-        return tuple(found)
+        return tuple(filter(None, map(_read_pin, sorted(self.folder.glob("*.json")))))
 
     def _path(self, pin_id: str) -> pathlib.Path:
         if not NAME.fullmatch(pin_id):

@@ -125,7 +125,6 @@ class Pool:
 
     @property
     def refills(self) -> bool:
-        """Whether members may be launched."""
         return self.status is PoolStatus.ACTIVE
 
     @property
@@ -212,8 +211,6 @@ class Waiter:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolEvent:
-    """One change, with its reason."""
-
     id: int
     at_us: int
     kind: str
@@ -265,8 +262,6 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Grant:
-    """A member and the claim on it."""
-
     member: Member
     claim: Claim
 
@@ -311,8 +306,6 @@ class Autoscale:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PoolDetails:
-    """A pool with everything that it holds."""
-
     pool: Pool
     counts: Counts
     members: tuple[Member, ...] = ()

@@ -83,7 +83,6 @@ class Truth:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Parse what `as_json` returned."""
         chain = tuple(
             (
                 str(step["kind"]),

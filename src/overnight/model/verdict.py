@@ -92,8 +92,6 @@ class Chain:
 
 
 class GapKind(enum.StrEnum):
-    """What kind of evidence is missing."""
-
     STACKS = "stacks"
     LOST_SAMPLES = "lost-samples"
     SIGNALS = "signals"
@@ -191,7 +189,6 @@ class Narrative:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What follows the headline, in order."""
         parts = (
             Part("Event", self.event),
             Part("Root cause", self.root_cause),
@@ -207,7 +204,6 @@ class Narrative:
 
     @property
     def summary(self) -> str:
-        """One paragraph."""
         event = f"Event: {' '.join(self.event.split())}." if self.event else ""
         sentences = (f"{self.headline}.", event, self.root_cause, self.mechanism, self.effect)
         todo = f"Fix: {self.fix}" if self.fix else f"Next: {self.todo}" if self.todo else ""

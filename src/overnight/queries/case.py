@@ -155,7 +155,6 @@ class Case:
         keys: Collection[str] | None = None,
         columns: Collection[str] | None = None,
     ) -> signals.Rates:
-        """Return the counters of a signal per second."""
         return signals.counter_rate(
             self.ring, self.host, signal, window, keys=keys, columns=columns
         )
@@ -179,7 +178,6 @@ class Case:
         return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
 
     def has_profile(self, window: Window) -> bool:
-        """Return whether stacks were sampled in a window."""
         return self.host in self.profiles.catalogue.hosts() and bool(
             self.profiles.touched((self.host,), window)
         )
@@ -198,7 +196,6 @@ class Case:
         kind: str = "processes",
         limit: int = 20,
     ) -> top.Top:
-        """Return the top consumers of CPU."""
         from overnight.queries import top as tops
 
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
@@ -219,7 +216,6 @@ class Case:
         return self._stacks[key]
 
     def flame(self, window: Window, chosen: Selection = Selection()) -> flame.FlameTree:
-        """Return the stacks of a window."""
         from overnight.queries import flame as flames
 
         return flames.flame(self.profiles, window, chosen, hosts=(self.host,))
@@ -227,7 +223,6 @@ class Case:
     def diff(
         self, window: Window, baseline: Window, chosen: Selection = Selection()
     ) -> diff.Difference:
-        """Compare a window with a baseline, function by function."""
         from overnight.queries import diff as diffs
 
         return diffs.diff(self.profiles, window, baseline, chosen, hosts=(self.host,))

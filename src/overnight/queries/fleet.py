@@ -74,18 +74,17 @@ class Host:
     def place(self, event: Event) -> tuple[int, float] | None:
         """Return the spell an event is in, and the seconds into it; None: not in observed time."""
         boot = layout.boot_name(event.boot) if event.boot else ""
-        best: tuple[int, int] | None = None
-        for number, spell in enumerate(self.spells):
-            if boot and spell.boot and layout.boot_name(spell.boot) != boot:
-                continue
-            away = max(spell.begin_us - event.time_us, event.time_us - spell.end_us, 0)
-            if away <= NEAR_US and (best is None or away < best[0]):
-                best = (away, number)
-        if best is None:
+        distances = [
+            (max(spell.begin_us - event.time_us, event.time_us - spell.end_us, 0), number)
+            for number, spell in enumerate(self.spells)
+            if not (boot and spell.boot) or layout.boot_name(spell.boot) == boot
+        ]
+        distance, number = min(distances, default=(NEAR_US + 1, -1))
+        if distance > NEAR_US:
             return None
-        spell = self.spells[best[1]]
+        spell = self.spells[number]
         into = min(max(event.time_us, spell.begin_us), spell.end_us) - spell.begin_us
-        return best[1], into / SECOND_US
+        return number, into / SECOND_US
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +123,7 @@ def read_fleet(
     problems: list[str] = []
     files = _snapshot_files(home) if snapshots else {}
     folders = {_folder(name): name for name in source.hosts()}
-    files = {folders.get(folder, folder): found for folder, found in files.items()}
+    files = {folders.get(folder, folder): dated for folder, dated in files.items()}
     hosts = []
     for name in sorted({*source.hosts(), *files}):
         seen = tuple(events.get(name, ()))
@@ -181,27 +180,25 @@ def _labels(source: rings.Reader, host: str) -> dict[str, str]:
         return {}
     facts = source.facts(host, "host", extent[1])
     state = facts.state or {}
-    found = {
+    labels = {
         name: str(value)
         for name, value in state.get("", {}).items()
         if name in LABELS and value not in ("", None)
     }
     drivers = sorted({str(facts.get("driver") or "") for key, facts in state.items() if key} - {""})
-    if drivers:
-        found["driver"] = " ".join(drivers)
-    return found
+    return labels | {"driver": " ".join(drivers)} if drivers else labels
 
 
 def _snapshot_files(home: pathlib.Path) -> dict[str, list[tuple[int, pathlib.Path]]]:
-    found: dict[str, list[tuple[int, pathlib.Path]]] = {}
+    by_folder: dict[str, list[tuple[int, pathlib.Path]]] = {}
     for path in sorted((home / "snapshots").glob("*/*.json")):
         try:
             taken = datetime.datetime.strptime(path.stem + "+0000", "%Y%m%dT%H%M%SZ%z")
             time_us = int(taken.timestamp()) * SECOND_US
         except ValueError:
             time_us = 0  # another name: used if there is no other snapshot
-        found.setdefault(path.parent.name, []).append((time_us, path))
-    return found
+        by_folder.setdefault(path.parent.name, []).append((time_us, path))
+    return by_folder
 
 
 def _folder(host: str) -> str:

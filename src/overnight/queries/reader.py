@@ -302,7 +302,6 @@ def _lost(metas: list[tuple[segments.Segment, segments.Meta]], window: Window) -
 def coverage_of_parts(
     hosts: tuple[str, ...], window: Window, parts: Sequence[Part | Sums], chosen: Selection
 ) -> Coverage:
-    """Return how much of the window the parts cover."""
     return coverage_of_segments(
         hosts,
         window,
@@ -322,7 +321,6 @@ def coverage_of_segments(
     samples: int,
     idle: int = 0,
 ) -> Coverage:
-    """Return how much of the window these segments cover."""
     seconds = core_seconds = capacity = 0.0
     gaps: dict[tuple[int, int, str], None] = {}
     notes: dict[str, None] = {}

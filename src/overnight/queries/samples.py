@@ -43,7 +43,6 @@ class SegmentSamples:
     count: Integers
 
     def busy(self) -> SegmentSamples:
-        """Return the rows that are not idle."""
         kept = (self.tables.flags[self.node] & tree.IDLE) == 0
         columns = (self.window, self.second, self.core, self.process, self.node, self.count)
         return SegmentSamples(self.tables, *(column[kept] for column in columns))

@@ -111,11 +111,9 @@ class Names:
 
     @property
     def frame_kind(self) -> npt.NDArray[np.uint8]:
-        """User, kernel or process."""
         return self._frames["kind"]
 
     def frames(self, rows: npt.NDArray[np.int64] | slice) -> Iterator[tuple[str, str, int]]:
-        """Return name, module and kind of some frames."""
         columns = (self._frames[column][rows].tolist() for column in ("name", "module", "kind"))
         return zip(*columns, strict=True)
 

@@ -14,9 +14,9 @@ from overnight.model import cpu
 from overnight.model.times import MINUTE_US
 
 if TYPE_CHECKING:
-    from overnight.model.event import Event
     from overnight.model.selection import Window
-    from overnight.store.ring import frames, reader
+    from overnight.store.ring import frames as ring_frames
+    from overnight.store.ring import reader
 
 
 # What counts into each share of a core's ticks.
@@ -151,17 +151,6 @@ def counter_rate(
     )
 
 
-def events(
-    source: reader.Reader,
-    window: Window,
-    *,
-    hosts: Collection[str] | None = None,
-    kinds: Collection[str] | None = None,
-) -> tuple[Event, ...]:
-    """Return the events of a window, by time."""
-    return source.events(window.begin_us, window.end_us, hosts, kinds)
-
-
 def _steps(
     source: reader.Reader,
     host: str,
@@ -172,11 +161,11 @@ def _steps(
 ) -> _Steps:
     problems = len(source.problems)
     begin_us, end_us = window.begin_us - MARGIN_US, window.end_us + MARGIN_US
-    found = list(source.numbers(host, signal, begin_us, end_us, keys, columns))
-    _refuse_mixed(signal, found)
-    names = tuple(dict.fromkeys(name for frame in found for name in frame.columns))
-    labels = tuple(sorted({key for frame in found for key in frame.keys}))
-    rows = sum(len(frame.wall_us) for frame in found)
+    frames = list(source.numbers(host, signal, begin_us, end_us, keys, columns))
+    _refuse_mixed(signal, frames)
+    names = tuple(dict.fromkeys(name for frame in frames for name in frame.columns))
+    labels = tuple(sorted({key for frame in frames for key in frame.keys}))
+    rows = sum(len(frame.wall_us) for frame in frames)
     if rows * max(1, len(labels)) * max(1, len(names)) > MAX_CELLS:
         raise errors.UsageError(
             f"the window is too long: {rows} readings of {len(labels)} keys",
@@ -189,7 +178,7 @@ def _steps(
     boots: dict[str, int] = {}
     place = {key: n for n, key in enumerate(labels)}
     at = 0
-    for frame in found:
+    for frame in frames:
         end = at + len(frame.wall_us)
         wall[at:end], mono[at:end] = frame.wall_us, frame.monotonic_ns
         boot[at:end] = boots.setdefault(frame.boot, len(boots))
@@ -200,9 +189,10 @@ def _steps(
     begin, after = wall[:-1], wall[1:]
     seconds = np.diff(mono) / 1e9
     same = (np.diff(boot) == 0) & (seconds > 0)
-    usual = float(np.median(seconds[same])) if same.any() else 0.0
-    whole = same & (seconds <= MAX_STEPS * usual)
+    median = float(np.median(seconds[same])) if same.any() else 0.0
+    whole = same & (seconds <= MAX_STEPS * median)
     kept = np.flatnonzero(whole & (after > window.begin_us) & (begin < window.end_us))
+    kept = kept[np.argsort(after[kept], kind="stable")]
     deltas = {}
     for name, numbers in values.items():
         # Nanoseconds need more than 53 bits: the difference comes first, then the rounding.
@@ -210,24 +200,16 @@ def _steps(
         delta = np.diff(numbers[order], axis=0)[kept].astype(np.float64)
         deltas[name] = np.where(both, delta, np.nan)
     begin, after, seconds = begin[kept], after[kept], seconds[kept]
-    by_time = np.argsort(after, kind="stable")
     notes = tuple(source.problems[problems:])
-    coverage = _coverage(source, host, window, begin[by_time], after[by_time], notes)
-    return _Steps(
-        labels,
-        begin[by_time],
-        after[by_time],
-        seconds[by_time],
-        {name: delta[by_time] for name, delta in deltas.items()},
-        coverage,
-    )
+    coverage = _coverage(source, host, window, begin, after, notes)
+    return _Steps(labels, begin, after, seconds, deltas, coverage)
 
 
 def _fill(
     values: dict[str, Integers],
     there: dict[str, npt.NDArray[np.bool_]],
     at: int,
-    frame: frames.Frame,
+    frame: ring_frames.Frame,
     place: dict[str, int],
 ) -> None:
     for name, numbers in frame.values.items():
@@ -241,9 +223,9 @@ def _fill(
             there[name][at + which, place[key]] = True
 
 
-def _refuse_mixed(signal: str, found: list[frames.Frame]) -> None:
+def _refuse_mixed(signal: str, frames: list[ring_frames.Frame]) -> None:
     """Refuse columns that are read at different intervals: they have no readings in common."""
-    sets = {frame.columns for frame in found}
+    sets = {frame.columns for frame in frames}
     if any(a != b and not set(a) & set(b) for a in sets for b in sets):
         raise errors.UsageError(
             f"the columns of {signal} are read at different intervals",

@@ -65,7 +65,6 @@ def top(
     kind: str = "processes",
     limit: int = 20,
 ) -> Top:
-    """Rank the consumers by samples."""
     check_kind(kind)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)

@@ -121,7 +121,6 @@ def view(
     title: str = "",
     max_rows: int = MAX_ROWS,
 ) -> View:
-    """Collect the page's data for one host."""
     if window.end_us - window.begin_us + 2 * SECOND_US > LONGEST_US:
         raise errors.UsageError(
             f"the window is too long for a page: {window.seconds / 3600:.0f} hours",

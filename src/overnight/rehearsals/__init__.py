@@ -74,3 +74,8 @@ def starved(stage: Stage, *causes: Expected) -> Truth:
         ("net.driver_reset", {"interface": stage.interface, "queue": stage.queue}),
     )
     return Truth(FOUND, chain, forbidden(chain))
+
+
+def starved_by_process(stage: Stage, kind: str) -> Truth:
+    """Return the truth where the fault's process, which `stage.facts` names, took the core."""
+    return starved(stage, (kind, {"core": stage.core, "process": str(stage.facts["process"])}))

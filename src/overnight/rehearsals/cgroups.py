@@ -125,10 +125,8 @@ def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:
 
 
 def _filesystem(path: pathlib.Path) -> str:
-    """Return the file system type of the mount that holds a path."""
-    best = ("", "")
-    for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
-        place, kind = line.split()[1:3]
-        if path.resolve().is_relative_to(place) and len(place) >= len(best[0]):
-            best = (place, kind)
-    return best[1]
+    """Return the file system type of the mount that holds a path: the longest, and of these the last."""
+    lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
+    mounts = [line.split()[1:3] for line in reversed(lines)]
+    holding = [mount for mount in mounts if path.resolve().is_relative_to(mount[0])]
+    return max(holding, key=lambda mount: len(mount[0]))[1]

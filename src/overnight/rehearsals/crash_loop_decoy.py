@@ -12,40 +12,24 @@ from overnight.rehearsals import random_names, rt_hog
 
 if TYPE_CHECKING:
     from overnight import rehearsals
-    from overnight.model.truth import Truth
 
 
-class CrashLoopDecoy:
+class CrashLoopDecoy(rt_hog.RealTimeHog):
     """The real-time hog, with a machine beside it."""
 
     name = "crash-loop-decoy"
     about = "A harmless crash loop runs beside a process that takes the victim's core."
     needs = ("root", "kmsg", "netns", "nspawn", "realtime")
-    has_event = True
-
-    def __init__(self) -> None:
-        self._culprit = rt_hog.RealTimeHog()
 
     def prepare(self, stage: rehearsals.Stage) -> None:
         """Boot a machine in which a unit restarts about twice a second."""
-        self._culprit.prepare(stage)
+        super().prepare(stage)
         (word,) = random_names.draw(stage.chance, 1)
         loop, pause_ms = f"{word}.service", stage.chance.randint(350, 600)
         stage.facts.update(loop=loop, pause_ms=pause_ms, machine=stage.journal.run)
         stage.report(f"booting a machine in which {loop} crashes twice a second")
-        service = f"Restart=always\nRestartSec={pause_ms}ms"
-        nspawn.boot(
-            stage.journal,
-            {loop: nspawn.unit("exit 3", service=service)},
-            cores=(stage.spare,),
-            name=stage.journal.run,
-        )
-
-    def strike(self, stage: rehearsals.Stage) -> None:
-        self._culprit.strike(stage)
-
-    def truth(self, stage: rehearsals.Stage) -> Truth:
-        return self._culprit.truth(stage)
+        unit = nspawn.unit("exit 3", service=f"Restart=always\nRestartSec={pause_ms}ms")
+        nspawn.boot(stage.journal, {loop: unit}, cores=(stage.spare,), name=stage.journal.run)
 
 
 REHEARSALS = (CrashLoopDecoy(),)

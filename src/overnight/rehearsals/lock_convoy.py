@@ -46,17 +46,12 @@ class LockConvoy:
             core=stage.spare,
             seconds=180,
             waiters_core=stage.core,
-            waiters=facts["waiters"],
-            held=facts["held"],
-            held_kib=facts["held_kib"],
+            **{name: facts[name] for name in ("waiters", "held", "held_kib")},
         )
         processes.end_with_fault(stage, holder)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        process = str(stage.facts["process"])
-        return rehearsals.starved(
-            stage, ("kernel.lock_contention", {"core": stage.core, "process": process})
-        )
+        return rehearsals.starved_by_process(stage, "kernel.lock_contention")
 
 
 def main() -> None:

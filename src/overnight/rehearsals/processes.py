@@ -21,13 +21,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
+from overnight.machines import network
 
 if TYPE_CHECKING:
     from overnight import rehearsals
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
-LONGEST_SECONDS = 900
-MEMORY = 2 << 30
+MAX_SECONDS = 900
+MAX_MEMORY = 2 << 30
 END_SECONDS = 5.0
 
 
@@ -37,7 +38,7 @@ def start(
     *,
     name: str,
     core: int,
-    seconds: float = LONGEST_SECONDS,
+    seconds: float = MAX_SECONDS,
     **more: object,
 ) -> subprocess.Popen[bytes]:
     """Start `python -m MODULE`, which calls `begin` first; `more` are its settings.
@@ -62,9 +63,9 @@ def start(
     return process
 
 
-def begin(arguments: list[str] | None = None) -> dict[str, Any]:
-    """Set up the started process (name, core, limits) and return its settings."""
-    settings: dict[str, Any] = json.loads((arguments or sys.argv)[1])
+def begin() -> dict[str, Any]:
+    """Set up the started process (name, core, limits, network) and return its settings."""
+    settings: dict[str, Any] = json.loads(sys.argv[1])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != settings["parent"]:
         sys.exit("the rehearsal has already ended")
@@ -73,9 +74,11 @@ def begin(arguments: list[str] | None = None) -> dict[str, Any]:
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     with contextlib.suppress(ValueError, OSError):
-        most = settings.get("addresses", MEMORY)
+        most = settings.get("addresses", MAX_MEMORY)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     set_name(settings["name"])
+    if settings.get("netns"):
+        network.enter(settings["netns"])
     return settings
 
 
@@ -98,10 +101,19 @@ def end_with_fault(stage: rehearsals.Stage, *processes: subprocess.Popen[bytes])
     stage.fault_processes += processes
     check(stage)
 
-    def wait() -> None:
-        stage.stop.wait()
+    def stop() -> None:
         stage.fault_processes.clear()
         end(*processes)
+
+    call_at_end(stage, stop)
+
+
+def call_at_end(stage: rehearsals.Stage, stop: Callable[[], None]) -> None:
+    """Call `stop` in a thread as soon as `stage.stop` is set; the run waits for it."""
+
+    def wait() -> None:
+        stage.stop.wait()
+        stop()
 
     thread = threading.Thread(target=wait, name="fault", daemon=True)
     thread.start()
@@ -112,7 +124,10 @@ def check(stage: rehearsals.Stage) -> None:
     """Raise CannotError where a process of the fault ended too early."""
     for process in tuple(stage.fault_processes):
         if process.poll() is not None and not stage.stop.is_set():
-            last = _last_line(stage.error_files.get(process.pid))
+            last = ""
+            with contextlib.suppress(OSError, IndexError, KeyError):
+                text = stage.error_files[process.pid].read_text(errors="replace")
+                last = f": {text.strip().splitlines()[-1][:200]}"
             raise errors.CannotError(
                 "a process of the fault ended unexpectedly",
                 why=f"exit code {process.returncode}{last}",
@@ -138,11 +153,3 @@ def fork(settings: dict[str, Any], work: Callable[[int], object], count: int) ->
         finally:
             sys.stderr.flush()
             os._exit(1)
-
-
-def _last_line(file: pathlib.Path | None) -> str:
-    with contextlib.suppress(OSError, IndexError):
-        if file is not None:
-            last = file.read_text(errors="replace").strip().splitlines()[-1]
-            return f": {last[:200]}"
-    return ""

@@ -16,14 +16,11 @@ class Quiet:
     needs = ("root", "kmsg", "netns")
     has_event = False
 
-    def prepare(self, stage: rehearsals.Stage) -> None:
-        """Nothing."""
+    def prepare(self, stage: rehearsals.Stage) -> None: ...
 
-    def strike(self, stage: rehearsals.Stage) -> None:
-        """Nothing."""
+    def strike(self, stage: rehearsals.Stage) -> None: ...
 
-    def truth(self, stage: rehearsals.Stage) -> Truth:
-        del stage
+    def truth(self, _stage: rehearsals.Stage) -> Truth:
         return Truth(NONE, (), CAUSES)
 
 

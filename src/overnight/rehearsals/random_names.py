@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-LONGEST = 15  # characters that the kernel keeps of a process name
+MAX_LENGTH = 15  # characters that the kernel keeps of a process name
 FIRST = ("amber", "basalt", "cedar", "delta", "ember", "flint", "garnet", "hazel", "indigo", "juniper", "kestrel", "lumen", "marble", "nimbus", "osprey", "pebble", "quartz", "raven", "saffron", "topaz")  # fmt: skip
 SECOND = ("agent", "relay", "probe", "sync", "gate", "meter", "node", "scout", "link", "shipd")
 
@@ -12,4 +12,4 @@ SECOND = ("agent", "relay", "probe", "sync", "gate", "meter", "node", "scout", "
 def draw(chance: random.Random, count: int) -> list[str]:
     """Draw different names that fit into a process name."""
     first = chance.sample(FIRST, count)
-    return [f"{word}-{chance.choice(SECOND)}"[:LONGEST] for word in first]
+    return [f"{word}-{chance.choice(SECOND)}"[:MAX_LENGTH] for word in first]

@@ -24,7 +24,6 @@ MIB = 1 << 20
 FILE_TIMES = 3  # times the limit: two of three pages are not cached when read
 MADV_POPULATE_READ = 22
 ADDRESSES = 16 << 30  # a mapping of the file is addresses, not memory
-LIMITS = {1: "memory.limit_in_bytes", 2: "memory.max"}
 
 
 class Reclaim:
@@ -39,16 +38,16 @@ class Reclaim:
         word = chance.choice(("index", "shard", "column", "thumb", "parquet", "vector"))
         stage.facts["process"] = f"{word}-{chance.choice(('scan', 'merge', 'load', 'build'))}"
         stage.facts["processes"] = chance.randrange(3, 6)
-        stage.facts["limit_mib"] = chance.randrange(24, 49, 4)
+        stage.facts["limit_mib"] = limit_mib = chance.randrange(24, 49, 4)
         stage.facts["mappings"] = chance.randrange(40, 72, 8)
-        self._limit(stage)
+        self._limit(stage, limit_mib * MIB)
         file = rehearsal_cgroups.disk_folder(stage) / f"{stage.journal.run}.index"
         with file.open("wb") as index:
-            index.truncate(FILE_TIMES * _limit_bytes(stage))
+            index.truncate(FILE_TIMES * limit_mib * MIB)
         stage.facts["file"] = str(file)
 
     @staticmethod
-    def _limit(stage: rehearsals.Stage) -> None:
+    def _limit(stage: rehearsals.Stage, size: int) -> None:
         layout = cgroups.read_layout()
         if layout.memory is None:
             raise errors.CannotError(
@@ -61,14 +60,14 @@ class Reclaim:
         place = pathlib.Path(layout.memory) / name
         stage.journal.write("cgroup", place)
         place.mkdir()
-        limit = place / LIMITS[layout.memory_version]
+        limit = place / rehearsal_cgroups.LIMIT[layout.memory_version]
         if not limit.exists():
             raise errors.CannotError(
                 "cannot set a memory limit on this host",
                 why=f"{place} has no {limit.name}",
                 todo=f"echo +memory > {layout.memory}/cgroup.subtree_control",
             )
-        limit.write_text(str(_limit_bytes(stage)))
+        limit.write_text(str(size))
         stage.facts["cgroup"] = str(place)
 
     def strike(self, stage: rehearsals.Stage) -> None:
@@ -85,16 +84,7 @@ class Reclaim:
         processes.end_with_fault(stage, first)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        process = str(stage.facts["process"])
-        return rehearsals.starved(
-            stage, ("memory.reclaim", {"core": stage.core, "process": process})
-        )
-
-
-def _limit_bytes(stage: rehearsals.Stage) -> int:
-    limit = stage.facts["limit_mib"]
-    assert isinstance(limit, int)
-    return limit * MIB
+        return rehearsals.starved_by_process(stage, "memory.reclaim")
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ PERIOD_SECONDS = 0.1
 class RealTimeHog:
     name = "rt-hog"
     about = "A real-time process (SCHED_FIFO) takes the victim's core."
-    needs = ("root", "kmsg", "netns", "realtime")
+    needs: tuple[str, ...] = ("root", "kmsg", "netns", "realtime")
     has_event = True
 
     def prepare(self, stage: rehearsals.Stage) -> None:
@@ -56,14 +56,12 @@ class RealTimeHog:
             name=str(stage.facts["process"]),
             core=stage.core,
             seconds=120,
-            priority=stage.facts["priority"],
-            duty=stage.facts["duty"],
+            **{name: stage.facts[name] for name in ("priority", "duty")},
         )
         processes.end_with_fault(stage, hog)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
-        process = str(stage.facts["process"])
-        return rehearsals.starved(stage, ("cpu.rt_hog", {"core": stage.core, "process": process}))
+        return rehearsals.starved_by_process(stage, "cpu.rt_hog")
 
 
 def main() -> None:

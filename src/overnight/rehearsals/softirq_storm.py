@@ -8,6 +8,7 @@ selects the victim's core.
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import signal
@@ -27,9 +28,9 @@ PORT = 5005
 TICK_SECONDS = 0.0005
 MEASURE_SECONDS = 0.3
 # With more at once the kernel leaves the rest to ksoftirqd, which competes with the victim on equal terms.
-MOST_AT_ONCE = 48
+MAX_AT_ONCE = 48
 DRAIN_SECONDS = 0.02
-LONGEST_SECONDS = 180
+MAX_SECONDS = 180
 TICKS = 100  # per second, in /proc/stat
 FIRST_COST = 100e-6  # CPU seconds per packet: start gently
 
@@ -42,49 +43,43 @@ class SoftirqStorm:
 
     def prepare(self, stage: rehearsals.Stage) -> None:
         """Create two namespaces with a veth pair, and steer its packets to the victim's core."""
-        chance = stage.chance
-        facts = stage.facts
+        chance, facts = stage.chance, stage.facts
         facts["process"] = chance.choice(("feed", "ticks", "beacon", "quotes")) + "-out"
         facts["subscribers"] = chance.randrange(160, 280, 10)
         facts["payload_bytes"] = chance.randrange(32, 480, 16)
         facts["softirq_share"] = round(chance.uniform(0.76, 0.86), 3)
         facts["group"] = f"239.{chance.randrange(1, 255)}.{chance.randrange(1, 255)}.7"
         link = chance.choice(("feed", "mcast", "tap")) + str(chance.randrange(10))
-        run = stage.journal.run
-        near, far = f"{run}-c", f"{run}-d"
-        facts["from"], facts["to"] = network.connect(
-            stage.journal, (near, link, FROM), (far, link, TO)
-        )
+        near, far = f"{stage.journal.run}-c", f"{stage.journal.run}-d"
+        ends = (near, link, FROM), (far, link, TO)
+        facts["from"], facts["to"] = network.connect(stage.journal, *ends)
         queue = f"/sys/class/net/{link}/queues/rx-0/rps_cpus"
         # /sys shows the devices of the namespace that mounted it: `ip netns exec` mounts one.
         network.run_ip("netns", "exec", far, "sh", "-c", f"echo {core_mask(stage.core)} > {queue}")
 
     def strike(self, stage: rehearsals.Stage) -> None:
         facts = stage.facts
-        joined = processes.start(
+        name = str(facts["process"])
+        start = functools.partial(
+            processes.start,
             stage,
             "overnight.rehearsals.softirq_storm",
-            name=str(facts["process"]).replace("-out", "-in"),
             core=stage.spare,
-            netns=facts["to"],
-            subscribers=facts["subscribers"],
-            seconds=LONGEST_SECONDS,
+            seconds=MAX_SECONDS,
             group=facts["group"],
         )
-        sends = processes.start(
-            stage,
-            "overnight.rehearsals.softirq_storm",
-            name=str(facts["process"]),
-            core=stage.spare,
+        receiver = start(
+            name=name.replace("-out", "-in"), netns=facts["to"], subscribers=facts["subscribers"]
+        )
+        sender = start(
+            name=name,
             netns=facts["from"],
             subscribers=0,
             payload=facts["payload_bytes"],
             target_core=stage.core,
             share=facts["softirq_share"],
-            seconds=LONGEST_SECONDS,
-            group=facts["group"],
         )
-        processes.end_with_fault(stage, joined, sends)
+        processes.end_with_fault(stage, receiver, sender)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         return rehearsals.starved(stage, ("net.softirq_storm", {"core": stage.core}))
@@ -122,13 +117,8 @@ class Pace:
 
 
 def main() -> None:
-    """Run as subscribers or as the sender."""
     settings = processes.begin()
-    network.enter(settings["netns"])
-    if settings["subscribers"]:
-        _join(settings)
-    else:
-        _send(settings)
+    (_join if settings["subscribers"] else _send)(settings)
 
 
 def _join(settings: dict[str, Any]) -> None:
@@ -158,7 +148,7 @@ def _send(settings: dict[str, Any]) -> None:
     before = _softirq_seconds(settings["target_core"])
     while True:
         now = time.monotonic()
-        debt = min(debt + (now - last) * pace.rate, MOST_AT_ONCE)
+        debt = min(debt + (now - last) * pace.rate, MAX_AT_ONCE)
         last = now
         try:
             while debt >= 1:

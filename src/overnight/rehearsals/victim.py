@@ -39,9 +39,6 @@ class Plan:
     name: str
     sender: str
 
-    def as_json(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
-
 
 def plan(chance: random.Random, *, brief: bool = False) -> Plan:
     """Draw a plan. In a brief rehearsal the victim needs more of its core, so it falls behind sooner."""
@@ -73,9 +70,6 @@ class Status:
     cpu_share: float = 0.0
     warm: bool = False
 
-    def as_json(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
-
 
 class Victim:
     """Worker and sender; the undo journal ends both and removes their namespaces."""
@@ -88,24 +82,22 @@ class Victim:
 
     def start(self) -> None:
         """Start both; return once the worker takes packets and is calibrated."""
-        inside, outside = self._connect()
-        plan = self.plan
+        plan, run_journal = self.plan, self._stage.journal
+        inside, outside = network.connect(
+            run_journal,
+            (f"{run_journal.run}-a", plan.interface, FIRST),
+            (f"{run_journal.run}-b", plan.interface, SECOND),
+        )
         self._processes.append(
             processes.start(
                 self._stage,
                 "overnight.rehearsals.victim_worker",
-                name=plan.name,
                 core=self._stage.core,
                 netns=inside,
                 address=FIRST,
                 status=str(self._file),
-                run=self._stage.journal.run,
-                interface=plan.interface,
-                bus=plan.bus,
-                queue=plan.queue,
-                driver=plan.driver,
-                rate=plan.rate,
-                share=plan.share,
+                run=run_journal.run,
+                **dataclasses.asdict(plan),
             )
         )
         self._wait("ready")
@@ -125,7 +117,6 @@ class Victim:
         self._wait("warm")
 
     def status(self) -> Status:
-        """Return the last reported status."""
         report = self._read()
         known = {field.name for field in dataclasses.fields(Status)}
         status = Status(**{name: value for name, value in report.items() if name in known})
@@ -150,12 +141,6 @@ class Victim:
 
     def stop(self) -> None:
         processes.end(*self._processes)
-
-    def _connect(self) -> tuple[str, str]:
-        run, interface = self._stage.journal.run, self.plan.interface
-        return network.connect(
-            self._stage.journal, (f"{run}-a", interface, FIRST), (f"{run}-b", interface, SECOND)
-        )
 
     def _wait(self, word: str) -> None:
         deadline = time.monotonic() + READY_SECONDS

@@ -6,7 +6,6 @@ import random
 import socket
 import time
 
-from overnight.machines import network
 from overnight.rehearsals import processes, victim_worker
 
 TICK_SECONDS = 0.01
@@ -14,8 +13,6 @@ TICK_SECONDS = 0.01
 
 def main() -> None:
     settings = processes.begin()
-    if settings["netns"]:
-        network.enter(settings["netns"])
     to = (settings["address"], victim_worker.PORT)
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     filling = random.Random(settings["fill"]).randbytes(settings["payload"])  # noqa: S311 - no secret

@@ -7,6 +7,7 @@ kernel log, marked as a rehearsal.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +18,6 @@ import struct
 import time
 from typing import Any
 
-from overnight.machines import network
 from overnight.rehearsals import processes
 
 HEAD = struct.Struct("!QQ")  # number, time sent
@@ -55,7 +55,7 @@ class Worker:
         self._reset_ns = 0
         self.status: dict[str, Any] = {
             "ready": True, "warm": False, "completed": 0, "dropped": 0, "lost": 0, "resets": 0,
-            "late_ms": 0.0, "late_p50_ms": 0.0, "late_max_ms": 0.0, "worst_ms": 0.0,
+            "late_ms": 0.0, "late_p50_ms": 0.0, "worst_ms": 0.0,
             "cpu_share": 0.0, "bytes_a_packet": self._bytes,
         }  # fmt: skip
 
@@ -66,10 +66,7 @@ class Worker:
             hashlib.blake2b(self._view[: 64 << 10]).digest()
             done += 64 << 10
         wanted_ns = 1e9 * self._settings["share"] / self._settings["rate"]
-        return self._bounded(done * wanted_ns / used)
-
-    def _bounded(self, size: float) -> int:
-        return max(1024, min(len(BLOCK), int(size)))
+        return _bounded(done * wanted_ns / used)
 
     def work(self, packet: bytes) -> None:
         """Checksum the packet and a block: the same work for each packet, all of it in C."""
@@ -113,7 +110,6 @@ class Worker:
         self.status |= {
             "late_ms": late[-1] / 1e6,
             "late_p50_ms": late[len(late) // 2] / 1e6,
-            "late_max_ms": late[-1] / 1e6,
             "worst_ms": max(self.status["worst_ms"], late[-1] / 1e6),
             "cpu_share": round(share, 3),
             "bytes_a_packet": self._bytes,
@@ -131,12 +127,8 @@ class Worker:
         used = used_warm = time.thread_time_ns()
         tries = 0
         while True:
-            try:
-                packet = self._queue.recv(2048)
-            except TimeoutError:
-                packet = b""
-            if packet:
-                self.work(packet)
+            with contextlib.suppress(TimeoutError):
+                self.work(self._queue.recv(2048))
             now = time.monotonic_ns()
             if self.status["completed"] < self._settings["rate"] // 4:
                 # No packets yet, or the first ones are still warming the caches.
@@ -155,13 +147,15 @@ class Worker:
     def _correct(self, share: float) -> None:
         """Adjust the work to the measured share, which includes the cost of receiving."""
         more = min(1.3, max(0.7, self._settings["share"] / max(0.01, share)))
-        self._bytes = self._bounded(self._bytes * more)
+        self._bytes = _bounded(self._bytes * more)
+
+
+def _bounded(size: float) -> int:
+    return max(1024, min(len(BLOCK), int(size)))
 
 
 def main() -> None:
     settings = processes.begin()
-    if settings["netns"]:
-        network.enter(settings["netns"])
     queue = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     queue.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, QUEUE_BYTES)
     queue.bind((settings["address"], PORT))

@@ -12,7 +12,7 @@ import os
 import pathlib
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.machines import container, nspawn
@@ -40,15 +40,6 @@ class Cast:
     workers: int
 
 
-class Agents(Protocol):
-    """`ready` exists once the agent has left its cgroups."""
-
-    ready: pathlib.Path
-
-    def collect(self, stage: rehearsals.Stage) -> None:
-        """Run the collector until `stage.stop` is set."""
-
-
 def _agent(cast: Cast, opt: str, top: str, state: str) -> list[str]:
     return [
         f"{opt}/{cast.supervisor}", "-I", "-S", f"{opt}/supervisor.py", f"{top}/{cgroups.SLICE}/{cast.unit}",
@@ -68,12 +59,12 @@ def _links(cast: Cast) -> dict[str, str]:
 
 
 class InMachine:
-    """Units of a machine booted for them."""
+    """Units of a machine booted for them. `ready` exists once the agent has left its cgroups."""
 
     def __init__(
         self, stage: rehearsals.Stage, cast: Cast, groups: cgroups.Groups, data: pathlib.Path
     ) -> None:
-        self._collector, self._groups = cast.collector_unit, groups
+        self.cast, self.groups = cast, groups
         state = "/dev/shm/state"  # noqa: S108 - the machine's own
         agent = " ".join(_agent(cast, "/opt", cgroups.INSIDE, state))
         reads = " ".join(_collector(cast, "/opt", cgroups.INSIDE, "/data"))
@@ -100,18 +91,16 @@ class InMachine:
         self.ready = self._machine.path(f"{state}/ready")
 
     def collect(self, stage: rehearsals.Stage) -> None:
-        self._machine.run("systemctl", "start", self._collector)
+        """Run the collector until `stage.stop` is set."""
+        self._machine.run("systemctl", "start", self.cast.collector_unit)
 
-        def end() -> None:
-            stage.stop.wait()
+        def stop() -> None:
             # The agent continues; the undo journal removes the machine.
             with contextlib.suppress(errors.CannotError, OSError):
-                self._groups.remove_limit()
-                self._machine.run("systemctl", "kill", "--signal=KILL", self._collector)
+                self.groups.remove_limit()
+                self._machine.run("systemctl", "kill", "--signal=KILL", self.cast.collector_unit)
 
-        thread = threading.Thread(target=end, name="fault", daemon=True)
-        thread.start()
-        stage.ending.append(thread)
+        processes.call_at_end(stage, stop)
 
 
 class OnHost:
@@ -120,9 +109,8 @@ class OnHost:
     def __init__(
         self, stage: rehearsals.Stage, cast: Cast, groups: cgroups.Groups, data: pathlib.Path
     ) -> None:
-        self._cast, self._groups = cast, groups
+        self.cast, self.groups, self._data = cast, groups, data
         self._opt = stage.folder / "opt"
-        self._data = data
         self._opt.mkdir()
         for name in PROGRAMS:
             (self._opt / name).write_text((INSIDE / name).read_text())
@@ -133,10 +121,10 @@ class OnHost:
         state.mkdir(mode=0o700)
         self.ready = state / "ready"
         agent = _agent(cast, str(self._opt), str(groups.top), str(state))
-        runs = self._run(stage, cast.supervisor, stage.spare, agent)
-        stage.fault_processes.append(runs)
+        supervisor = self._run(stage, cast.supervisor, stage.spare, agent)
+        stage.fault_processes.append(supervisor)
         # The undo journal ends it, like a machine; this thread reaps it.
-        threading.Thread(target=runs.wait, name="agent", daemon=True).start()
+        threading.Thread(target=supervisor.wait, name="agent", daemon=True).start()
 
     def _run(
         self, stage: rehearsals.Stage, name: str, core: int, words: list[str]
@@ -146,19 +134,15 @@ class OnHost:
         )
 
     def collect(self, stage: rehearsals.Stage) -> None:
-        cast = self._cast
-        words = _collector(cast, str(self._opt), str(self._groups.top), str(self._data))
-        reads = self._run(stage, cast.collector, stage.core, words)
-        processes.end_with_fault(stage, reads)
+        words = _collector(self.cast, str(self._opt), str(self.groups.top), str(self._data))
+        collector = self._run(stage, self.cast.collector, stage.core, words)
+        processes.end_with_fault(stage, collector)
 
-        def end() -> None:
-            stage.stop.wait()
+        def stop() -> None:
             with contextlib.suppress(OSError):
-                self._groups.remove_limit()
+                self.groups.remove_limit()
 
-        thread = threading.Thread(target=end, name="limit", daemon=True)
-        thread.start()
-        stage.ending.append(thread)
+        processes.call_at_end(stage, stop)
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ included. Measured on 6.18 with 12,000 zombies: 100 % of a core in the kernel, m
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 import shutil
 import time
 from typing import TYPE_CHECKING
@@ -38,14 +37,12 @@ class Zombies:
     has_event = True
 
     def __init__(self) -> None:
-        self._cast: zombie_agent.Cast | None = None
-        self._agents: zombie_agent.Agents | None = None
-        self._groups: cgroups.Groups | None = None
+        self._agents: zombie_agent.InMachine | zombie_agent.OnHost | None = None
 
     def prepare(self, stage: rehearsals.Stage) -> None:
         """Start the agent, with weeks of crashes created in seconds."""
-        cast = self._cast = _draw(stage)
-        groups = self._groups = cgroups.Groups.make(stage.journal, stage.journal.run)
+        cast = _draw(stage)
+        groups = cgroups.Groups.make(stage.journal, stage.journal.run)
         groups.require(cast.zombies)
         groups.weigh(cast.workers)
         groups.add(cast.unit, parent=True)
@@ -63,11 +60,8 @@ class Zombies:
             stage.report(f"{left}; it runs on this host, because systemd-nspawn is not installed")
             self._agents = zombie_agent.OnHost(stage, cast, groups, data)
             stage.facts["machine"] = ""
-        self._wait(stage, self._agents.ready)
-
-    def _wait(self, stage: rehearsals.Stage, ready: pathlib.Path) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        while not ready.exists():
+        while not self._agents.ready.exists():
             if time.monotonic() > deadline or stage.stop.is_set():
                 raise errors.CannotError(
                     f"the agent did not create its cgroups in {READY_SECONDS:.0f} s",
@@ -80,9 +74,7 @@ class Zombies:
     def strike(self, stage: rehearsals.Stage) -> None:
         """Set the slice's limit and start the collector."""
         assert self._agents is not None
-        assert self._groups is not None
-        assert self._cast is not None
-        self._groups.limit(_room(self._cast))
+        self._agents.groups.limit(_room(self._agents.cast))
         self._agents.collect(stage)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:

@@ -107,16 +107,6 @@ class InterfaceQuery:
         self._socket.close()
 
 
-def _same_namespace(root: pathlib.Path) -> bool:
-    """Return whether this process can query the interfaces below `root`."""
-    if root == sources.ROOT:
-        return True
-    try:
-        return (root / "proc/1/ns/net").samefile("/proc/self/ns/net")
-    except OSError:
-        return False
-
-
 class Counters:
     def __init__(self, interface: str, ask: Ask) -> None:
         self._interface = interface
@@ -196,7 +186,11 @@ def open_ethtool(
 
 
 def _query(root: pathlib.Path) -> Ask:
-    return InterfaceQuery() if _same_namespace(root) else _fail_elsewhere
+    try:
+        same = root == sources.ROOT or (root / "proc/1/ns/net").samefile("/proc/self/ns/net")
+    except OSError:
+        same = False
+    return InterfaceQuery() if same else _fail_elsewhere
 
 
 def _fail_elsewhere(_interface: str, _answer: array.array[int]) -> None:

@@ -197,10 +197,10 @@ def open_interrupts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
                 if then and columns != cores:
                     then = align_counts(then, columns, cores, now)
                 increases = count_increases(then, now)
-                most = max(increases)
+                highest = max(increases)
                 total += sum(increases)
                 before[vector.irq] = now, total
-                rows[vector.key] = vector.irq, total, int(cores[increases.index(most)]), most
+                rows[vector.key] = vector.irq, total, int(cores[increases.index(highest)]), highest
         columns = cores
         return rows
 

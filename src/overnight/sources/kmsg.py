@@ -36,7 +36,7 @@ from overnight.model.text import printable
 
 SIZE = 8192  # the longest record (CONSOLE_EXT_LOG_MAX, PRINTK_MESSAGE_MAX)
 TEXT_LIMIT = 2048  # characters; the kernel's own limit for a message since 6.4, before that 1024
-PROPERTIES = 8
+MAX_PROPERTIES = 8
 DRIFT_WINDOW_US = 300 * times.SECOND_US
 MAX_PPM = 100  # by which two clocks of one host differ; crystals are within 100
 SLACK_US = times.SECOND_US
@@ -117,7 +117,7 @@ def _message(raw: bytes) -> str:
 
 def _properties(lines: list[bytes]) -> dict[str, str]:
     properties = {}
-    for line in lines[:PROPERTIES]:
+    for line in lines[:MAX_PROPERTIES]:
         name, separator, value = line.strip().partition(b"=")
         if separator:
             properties[_message(name)[:64]] = _message(value)[:256]
@@ -205,12 +205,6 @@ class KernelLog:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def __enter__(self) -> KernelLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def read(
         self, limit: int = 1000, wanted: Callable[[bytes], object] | None = None

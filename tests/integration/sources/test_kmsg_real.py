@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import select
 import time
@@ -28,7 +29,7 @@ def write(*texts: str) -> None:
 
 @pytest.fixture
 def log() -> Iterator[kmsg.KernelLog]:
-    with kmsg.KernelLog.open() as opened:
+    with contextlib.closing(kmsg.KernelLog.open()) as opened:
         yield opened
 
 
@@ -85,13 +86,13 @@ def test_hostile_lines_are_escaped(log: kmsg.KernelLog) -> None:
 
 def test_from_the_beginning_and_not_at_the_end() -> None:
     write("before it was opened")
-    with kmsg.KernelLog.open(from_boot=True) as from_boot:
+    with contextlib.closing(kmsg.KernelLog.open(from_boot=True)) as from_boot:
         sequences = []
         while not from_boot.drained:
             sequences += [one.sequence for one in from_boot.read(100)]
     assert sequences == sorted(sequences)
     assert len(sequences) + from_boot.lost == sequences[-1] - sequences[0] + 1
-    with kmsg.KernelLog.open() as at_the_end:
+    with contextlib.closing(kmsg.KernelLog.open()) as at_the_end:
         write("after it was opened")
         texts = [one.text for one in read_until(at_the_end, "after it was opened")]
     assert not any("before it was opened" in text for text in texts)

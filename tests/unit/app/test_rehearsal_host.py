@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from overnight import errors
+from overnight import errors, load
 from overnight.app import rehearsal_host
 from overnight.sources.perf import events
 from overnight.undo import journal
@@ -150,7 +150,7 @@ def test_only_the_calling_thread_and_its_children_leave_the_core() -> None:
     before = os.sched_getaffinity(0)
     core = min(before)
     seen: list[set[int]] = []
-    with rehearsal_host.away_from(core):
+    with load.keep_off((core,)):
         thread = threading.Thread(target=lambda: seen.append(os.sched_getaffinity(0)))
         thread.start()
         thread.join()

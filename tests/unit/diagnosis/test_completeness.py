@@ -63,7 +63,7 @@ def test_detectors_without_data_cost_little_each_and_not_more_than_their_floor_t
     one = factor(None, findings.answers([], no_data=("cores",)))
     failed = factor(None, findings.answers([], failed=("cores",)))
     every = factor(None, findings.answers([], no_data=[f"d{n}" for n in range(40)]))
-    assert 1 > one > failed > every >= completeness.LEAST_OF_DETECTORS - 1e-5
+    assert 1 > one > failed > every >= completeness.MIN_OF_DETECTORS - 1e-5
     assert len(completeness.find_gaps(None, findings.answers([], no_data=("a", "b")))) == 2
 
 
@@ -80,7 +80,7 @@ def test_less_evidence_never_makes_surer(more: float, less: float, lost: float, 
 
     assert told(less, lost, skew) <= told(more, lost, skew) + 1e-3  # whole samples only
     assert told(more, lost, skew) <= told(more, 0.0, 0)
-    assert completeness.LEAST <= told(less, lost, skew) <= 1
+    assert completeness.MIN_FACTOR <= told(less, lost, skew) <= 1
 
 
 SECOND = findings.SECOND

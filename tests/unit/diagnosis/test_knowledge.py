@@ -177,8 +177,8 @@ def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
     text = DOCUMENT.read_text()
     assert [name for name in conditions.JUDGES if f"`{name}`" not in text] == []
     numbers = (
-        chain.UNKNOWN_FIT, chain.LEAST_STRENGTH, chain.PARSIMONY, decision.CLAIMED, completeness.LEAST,
-        completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.LEAST_OF_DETECTORS,
+        chain.UNKNOWN_FIT, chain.MIN_STRENGTH, chain.PARSIMONY, decision.CLAIMED, completeness.MIN_FACTOR,
+        completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.MIN_OF_DETECTORS,
         completeness.PERMISSION_FACTOR, *(
             knowledge.known().kinds[kind].explains
             for kind in ("cpu.core_saturated", "cpu.culprit", "memory.zombie_cgroups")

@@ -239,7 +239,7 @@ def test_many_findings_of_one_kind_do_not_explode() -> None:
         many.append(findings.culprit(f"p{n}", burnt=0.9 - n / 100))
     said = judged(many)
     assert said.chain is not None
-    assert len(said.alternatives) <= decision.MOST_ALTERNATIVES
+    assert len(said.alternatives) <= decision.MAX_ALTERNATIVES
 
 
 def test_windows_are_the_events_own_for_time_order() -> None:

@@ -38,12 +38,17 @@ def test_a_summary_is_a_short_imperative_phrase(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ALL)
+def test_paragraphs_have_no_line_breaks_of_the_source(path: str) -> None:
+    assert all("\n" not in paragraph for paragraph in ALL[path].help.split("\n\n"))
+
+
+@pytest.mark.parametrize("path", ALL)
 def test_repeatable_options_say_so(path: str) -> None:
     for parameter in ALL[path].params:
         text = getattr(parameter, "help", None) or ""
         assert "again for more" not in text
         if parameter.param_type_name == "option" and parameter.name != "help":
-            assert text, parameter.name
+            assert text.endswith("."), f"{path} {parameter.opts}: {text}"
             repeatable = text.rstrip(".").endswith("(repeatable)")
             assert repeatable == bool(parameter.multiple), f"{path} {parameter.opts}: {text}"
 

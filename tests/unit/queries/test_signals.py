@@ -157,5 +157,7 @@ def test_damage_is_noted_and_events_are_found(tmp_path: pathlib.Path) -> None:
     found = signals.core_series(source, rings.HOST, _window(0, 100))
     assert len(found.coverage.notes) == 1
     assert found.coverage.covered_seconds == 89
-    assert [one.core for one in signals.events(source, _window(0, 100))] == [2]
-    assert signals.events(source, _window(0, 100), kinds=["net."]) == ()
+    assert [
+        one.core for one in source.events(_window(0, 100).begin_us, _window(0, 100).end_us)
+    ] == [2]
+    assert source.events(_window(0, 100).begin_us, _window(0, 100).end_us, None, ["net."]) == ()

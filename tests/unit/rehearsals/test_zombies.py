@@ -32,7 +32,7 @@ def stage(run_journal: journal.Journal, seed: int, folder: pathlib.Path) -> rehe
 def test_names_are_a_process_s_and_no_two_alike(seed: int) -> None:
     drawn = random_names.draw(random.Random(seed), 4)
     assert len(set(drawn)) == 4
-    assert all(len(name) <= random_names.LONGEST for name in drawn)
+    assert all(len(name) <= random_names.MAX_LENGTH for name in drawn)
     assert drawn == random_names.draw(random.Random(seed), 4)
 
 
@@ -42,7 +42,7 @@ def test_the_seed_changes_who_is_who(run_journal: journal.Journal, tmp_path: pat
     assert len({one.collector for one in cast}) > 6
     assert all(len({one.supervisor, one.task, one.collector}) == 3 for one in cast)
     assert all(
-        len(name) <= random_names.LONGEST for one in cast for name in (one.supervisor, one.task)
+        len(name) <= random_names.MAX_LENGTH for one in cast for name in (one.supervisor, one.task)
     )
 
 

@@ -47,7 +47,6 @@ class Reader(Protocol):
     """One format. Each module of this package is a reader."""
 
     NAME: str
-    SUFFIXES: tuple[str, ...]
 
     def sniff(self, head: bytes) -> bool:
         """Return whether a file with these first bytes, decompressed, has this format."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from overnight.store import capture
 
 NAME = "collapsed"
-SUFFIXES = (".collapsed", ".folded", ".txt")
 
 LINE = re.compile(rb"(.*\S)\s+(\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?)\s*", re.DOTALL)
 MARK = re.compile(r"_\[([kjiw])\]$")

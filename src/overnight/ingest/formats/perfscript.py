@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from overnight.store import capture
 
 NAME = "perf script"
-SUFFIXES = (".perf", ".perfscript", ".script", ".txt")
 
 # perf prints the name, a space, the ids to five places: builtin-script.c, perf_sample__fprintf_start.
 REST = (

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from overnight.store import capture
 
 NAME = "pprof"
-SUFFIXES = (".pb.gz", ".pprof", ".prof")
 
 MAX_SIZE = 1 << 30  # of the decompressed message, which is held in memory
 # profile.proto, message Profile: the number of each field that is a message or a string.

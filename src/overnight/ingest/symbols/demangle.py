@@ -21,14 +21,13 @@ OCAML_PART = re.compile(r"__|\$([0-9a-fA-F]{2})")
 
 def readable(name: str) -> str:
     """Return the name that perf would show; the name itself where no mangling scheme matches."""
-    if name.endswith("@plt"):
-        return _plain(name[:-4]) + "@plt"
-    return _plain(name)
+    plain = name.removesuffix("@plt")
+    return _plain(plain) + name[len(plain) :]
 
 
 def expect(names: Iterable[str]) -> None:
     """Announce the next names for `readable`, to demangle them in one batch."""
-    plain = (name.removesuffix("@plt") for name in names if name.startswith("_Z"))
+    plain = (name.removesuffix("@plt") for name in names)
     cplusplus.expect(
         name for name in plain if len(name) <= MAX_LENGTH and not RUST_HASH.search(name)
     )

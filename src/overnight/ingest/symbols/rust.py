@@ -31,7 +31,7 @@ def demangle(name: str) -> str | None:
     if name.startswith("_R"):
         try:
             return _Path(name[2:].partition(".")[0]).text()
-        except (_NotRustError, IndexError):
+        except (ValueError, IndexError):
             return None
     return None
 
@@ -62,12 +62,11 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(point) if 0x20 <= point < 0xD800 or 0xE000 <= point < 0x110000 else match[0]
 
 
-class _NotRustError(ValueError):
-    """The name does not follow the v0 grammar."""
-
-
 class _Path:
-    """A reader of one v0 name; each method reads one rule of the grammar and returns its text."""
+    """A reader of one v0 name; each method reads one rule of the grammar and returns its text.
+
+    ValueError or IndexError: the name does not follow the grammar.
+    """
 
     def __init__(self, mangled: str) -> None:
         self._mangled = mangled
@@ -78,18 +77,18 @@ class _Path:
 
     def text(self) -> str:
         if not self._mangled[0].isupper():  # digits would be the version of a later scheme
-            raise _NotRustError
+            raise ValueError
         path = self._path(in_value=True)
         if self._at < len(self._mangled):
             self._path(in_value=False)  # the crate that instantiated the function
         if self._at < len(self._mangled):
-            raise _NotRustError
+            raise ValueError
         return path
 
     def _next(self) -> str:
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise _NotRustError
+            raise ValueError
         letter = self._mangled[self._at]
         self._at += 1
         return letter
@@ -106,7 +105,7 @@ class _Path:
         value = 0
         while (letter := self._next()) != "_":
             if letter not in BASE_62 or value >> 64:
-                raise _NotRustError
+                raise ValueError
             value = value * 62 + BASE_62[letter]
         return value + 1
 
@@ -119,25 +118,20 @@ class _Path:
 
     def _plain_identifier(self) -> str:
         foreign = self._takes("u")
-        size = int(self._next()) if self._mangled[self._at].isdecimal() else -1
-        if size < 0:
-            raise _NotRustError
+        size = int(self._next())
         while size and self._mangled[self._at : self._at + 1].isdecimal():
             size = size * 10 + int(self._next())
             if size > len(self._mangled):
-                raise _NotRustError
+                raise ValueError
         self._takes("_")
         name = self._mangled[self._at : self._at + size]
         self._steps += size
         if len(name) < size:
-            raise _NotRustError
+            raise ValueError
         self._at += size
         if foreign:
             head, _, tail = name.rpartition("_")
-            try:
-                return (f"{head}-{tail}" if head else tail).encode("ascii").decode("punycode")
-            except UnicodeError as error:
-                raise _NotRustError from error
+            return (f"{head}-{tail}" if head else tail).encode("ascii").decode("punycode")
         return name
 
     def _again(self, rule: Callable[[], str]) -> str:
@@ -145,7 +139,7 @@ class _Path:
         reference = self._at - 1
         target = self._number()
         if target >= reference:
-            raise _NotRustError
+            raise ValueError
         resume = self._at
         self._at = target
         text = self._deeper(rule)
@@ -155,7 +149,7 @@ class _Path:
     def _deeper(self, rule: Callable[[], str]) -> str:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _NotRustError
+            raise ValueError
         text = rule()
         self._depth -= 1
         return text
@@ -181,12 +175,12 @@ class _Path:
             return f"{path}{'::' if in_value else ''}<{', '.join(self._until_end(self._argument))}>"
         if tag == "B":
             return self._again(lambda: self._path(in_value=in_value))
-        raise _NotRustError
+        raise ValueError
 
     def _nested(self, *, in_value: bool) -> str:
         space = self._next()
         if not space.isalpha():
-            raise _NotRustError
+            raise ValueError
         path = self._path(in_value=in_value)
         name, number = self._identifier()
         if space.islower():
@@ -212,7 +206,7 @@ class _Path:
             return "'_"
         depth = self._lifetimes - number
         if depth < 0:
-            raise _NotRustError
+            raise ValueError
         return f"'{chr(ord('a') + depth)}" if depth < 26 else f"'_{depth}"
 
     def _type(self) -> str:
@@ -241,7 +235,7 @@ class _Path:
         if tag == "D":
             bounds = self._bound(lambda: " + ".join(self._until_end(self._dynamic)))
             if not self._takes("L"):
-                raise _NotRustError
+                raise ValueError
             lifetime = self._number()
             return f"dyn {bounds}" + (f" + {self._lifetime(lifetime)}" if lifetime else "")
         if tag == "B":
@@ -253,7 +247,7 @@ class _Path:
         """Read `for<'a> ...`: lifetimes that are valid within the rule."""
         count = self._optional_number("G")
         if count > 64:
-            raise _NotRustError
+            raise ValueError
         self._lifetimes += count
         names = [self._lifetime(count - i) for i in range(count)]
         text = rule()
@@ -293,7 +287,7 @@ class _Path:
         digits = ""
         while (letter := self._next()) != "_":
             if letter not in "0123456789abcdef":
-                raise _NotRustError
+                raise ValueError
             digits += letter
         value = int(digits or "0", 16)
         if tag in SIGNED or tag in UNSIGNED:
@@ -302,4 +296,4 @@ class _Path:
             return "true" if value else "false"
         if tag == "c" and value < 0x110000:
             return f"'{chr(value)}'"
-        raise _NotRustError
+        raise ValueError

@@ -7,6 +7,7 @@ Typer and small modules of ours; commands import use cases inside their function
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import pathlib
@@ -23,8 +24,7 @@ from overnight.model.text import printable
 
 HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
-Leave overnight on a few reserved hosts in the evening; in the morning read what happened on
-which core in which second, and why.
+Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
 EPILOG = "Start with: overnight doctor   ·   Every command: overnight COMMAND --help"
 
@@ -44,11 +44,16 @@ def build(command: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     cli.callback(help=HELP, epilog=EPILOG)(_global_options)
-    names = [found.name for found in pkgutil.iter_modules(commands.__path__)]
+    names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
     chosen = [name for name in names if name.partition("_")[0] == command] or names
     modules: list[Any] = [importlib.import_module(f"{commands.__name__}.{name}") for name in chosen]
     for module in sorted(modules, key=lambda module: module.ORDER):
         module.register(cli)
+    for group in (cli, *(info.typer_instance for info in cli.registered_groups)):
+        for info in group.registered_commands if group is not None else ():
+            # Rich would keep the line breaks of the source.
+            paragraphs = (inspect.getdoc(info.callback) or "").split("\n\n")
+            info.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
     return cli
 
 

@@ -52,7 +52,7 @@ RegionOption = Annotated[
 ]
 PreferOption = Annotated[
     list[str] | None,
-    typer.Option("--prefer-region", metavar="NAME", help="Next region to try (repeatable)"),
+    typer.Option("--prefer-region", metavar="NAME", help="Next region to try (repeatable)."),
 ]
 ClassOption = Annotated[
     str | None,
@@ -64,11 +64,11 @@ TypeOption = Annotated[
 SettingOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=VALUE", help="Setting, such as ready_ttl_seconds=600 (repeatable)"
+        "--set", metavar="NAME=VALUE", help="Setting, such as ready_ttl_seconds=600 (repeatable)."
     ),
 ]
 LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label (repeatable)")
+    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label (repeatable).")
 ]
 
 

@@ -35,6 +35,7 @@ ABOUT = "dying memory cgroups: removed, but kept by the kernel because of one pa
 TAKES = frozenset({"under", "limit", "rate"})
 SHM = pathlib.Path("/dev/shm")  # noqa: S108 - a random name of 32 bits, opened with O_EXCL
 END_SECONDS = 10.0
+CHILD = "z"  # the name of every zombie
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -104,7 +105,6 @@ def make(
     stop: threading.Event | None = None,
     on_progress: Callable[[int, str], None] = host_state.ignore_progress,
     share: float = host_state.SHARE,
-    name: str = "z",
 ) -> Zombies:
     """Create `count` zombies below `parent`, which is created if missing; at most `rate` per second.
 
@@ -117,12 +117,12 @@ def make(
     most = int(free * share)
     host_state.check_cost(NAME, count, parents.own_cost(os.cpu_count() or 1) + PAGE, most)
     _need_tmpfs(count)
-    _own(parent, parent / name, layout, journal)
+    _own(parent, parent / CHILD, layout, journal)
     pages = SHM / f"{journal.run}-{secrets.token_hex(4)}"
     journal.write("file", pages)
     used = "memory.usage_in_bytes" if layout.memory_version == 1 else "memory.current"
     plan = {
-        "child": str(parent / name), "leave": _home(layout), "pages": str(pages), "count": count,
+        "child": str(parent / CHILD), "leave": _home(layout), "pages": str(pages), "count": count,
         "usage": str(parent / used), "rate": rate or 0, "floor": free - most, "most": most,
     }  # fmt: skip
     began = time.monotonic()

@@ -97,7 +97,7 @@ def decide(rules: tuple[Rule, ...], name: str) -> tuple[str, Rule | None]:
     """Return `enabled`, `disabled` or `ignored`, and the deciding rule; None where no rule matches."""
     for rule in rules:
         if fits(rule, name):
-            return f"{rule.action}d".replace("eed", "ed"), rule
+            return f"{rule.action}d", rule
     return "enabled", None
 
 

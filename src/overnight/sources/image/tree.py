@@ -17,9 +17,9 @@ from typing import Literal
 
 from overnight import errors
 
-LIMIT = 1 << 20
-NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
-LINKS = 40  # like the kernel: more are a loop
+MAX_BYTES = 1 << 20
+MAX_NAMES = 50_000  # entries of one folder; /usr/bin of a full desktop has 4,000
+MAX_LINKS = 40  # like the kernel: more are a loop
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -75,7 +75,7 @@ class Tree:
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
 
-    def read(self, path: str, limit: int = LIMIT) -> bytes:
+    def read(self, path: str, limit: int = MAX_BYTES) -> bytes:
         """Read a plain file; raise OSError where there is none, or it is larger than the limit."""
         with self._walk(path) as place:
             # Do not open anything but a plain file: opening a device or a fifo can have effects.
@@ -87,7 +87,7 @@ class Tree:
         finally:
             os.close(descriptor)
 
-    def text(self, path: str, limit: int = LIMIT) -> str:
+    def text(self, path: str, limit: int = MAX_BYTES) -> str:
         """Read a plain file as text; bytes that are not UTF-8 are replaced."""
         return self.read(path, limit).decode("utf-8", "replace")
 
@@ -104,8 +104,8 @@ class Tree:
             names = []
             for entry in entries:
                 names.append(entry.name)
-                if len(names) > NAMES:
-                    raise TooLargeError(f"more than {NAMES} entries")
+                if len(names) > MAX_NAMES:
+                    raise TooLargeError(f"more than {MAX_NAMES} entries")
         return tuple(sorted(names))
 
     def entries(self, path: str) -> dict[str, Entry]:
@@ -211,7 +211,7 @@ def _descend(opened: list[tuple[int, str]], path: str, follow: bool) -> _Place:
             raise
         if stat.S_ISLNK(mode) and (follow or not last):
             links += 1
-            if links > LINKS:
+            if links > MAX_LINKS:
                 raise OSError(40, "Too many levels of symbolic links")
             todo += _follow(opened, name)
         elif last:

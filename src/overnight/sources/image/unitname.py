@@ -7,7 +7,7 @@ import string
 
 KINDS = frozenset({"service", "socket", "target", "device", "mount", "automount", "swap", "timer", "path", "slice", "scope"})  # fmt: skip
 LETTERS = frozenset(string.ascii_letters + string.digits + ":-_.\\")
-LONGEST = 255
+MAX_NAME = 255
 
 
 def kind_of(name: str) -> str:
@@ -26,7 +26,7 @@ def is_valid(name: str) -> bool:
     return (
         kind in KINDS
         and len(stem) > 0
-        and len(name) <= LONGEST
+        and len(name) <= MAX_NAME
         and stem[0] != "@"
         and all(letter in LETTERS or letter == "@" for letter in stem)
     )

@@ -32,9 +32,9 @@ FOLDERS = (
 LINK_KINDS = ("wants", "requires", "upholds")
 CONFIG = "/etc/systemd/system"
 NULL = "/dev/null"
-BUDGET = 64 << 20  # bytes of unit files in all; a full host has 1 MB
-UNITS = 20_000
-FOLLOW = 64  # UNIT_FILE_FOLLOW_SYMLINK_MAX
+MAX_BYTES = 64 << 20  # bytes of unit files in all; a full host has 1 MB
+MAX_UNITS = 20_000
+MAX_LINKS = 64  # UNIT_FILE_FOLLOW_SYMLINK_MAX
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Units:
                 if entry.kind == "link":
                     target = posixpath.basename(entry.target)
                     self._aliases.setdefault((folder, target), []).append(name)
-        self._left = BUDGET
+        self._left = MAX_BYTES
         self._parsed: dict[str, tuple[unitfile.Setting, ...] | None] = {}
 
     def names(self) -> tuple[str, ...]:
@@ -116,9 +116,9 @@ class Units:
             for name, entry in entries.items()
             if entry.kind in ("file", "link") and unitname.is_valid(name)
         }
-        if len(names) > UNITS:
-            self.gaps["units"] = f"more than {UNITS}: the rest is left out"
-        return tuple(sorted(names)[:UNITS])
+        if len(names) > MAX_UNITS:
+            self.gaps["units"] = f"more than {MAX_UNITS}: the rest is left out"
+        return tuple(sorted(names)[:MAX_UNITS])
 
     def all(self) -> tuple[Unit, ...]:
         """List all units, including instances and missing units that something pulls in."""
@@ -151,7 +151,7 @@ class Units:
     def _discover(self, name: str) -> _Definition:
         """Follow aliases and links to the file that defines a unit."""
         path, entry = self._search(name)
-        for _ in range(FOLLOW):
+        for _ in range(MAX_LINKS):
             if entry.kind == "file":
                 return _Definition(name, path, "regular" if entry.size else "masked")
             target = self._target(path, entry.target)
@@ -229,7 +229,7 @@ class Units:
         if path not in self._parsed:
             try:
                 if self._left <= 0:
-                    raise trees.TooLargeError(f"more than {BUDGET} bytes of units")
+                    raise trees.TooLargeError(f"more than {MAX_BYTES} bytes of units")
                 text = self.tree.text(path)
                 self._left -= len(text)
                 self._parsed[path] = unitfile.parse_unit(text, path)
@@ -272,7 +272,7 @@ class Units:
         base = posixpath.basename(definition.path)
         if name != base and not unitname.is_instance(definition.name):
             return "alias"
-        if definition.path.startswith(("/run/systemd/generator", "/run/systemd/generator.")):
+        if definition.path.startswith("/run/systemd/generator"):
             return "generated"
         if definition.path.startswith(("/run/systemd/transient/", "/run/systemd/system.control/", "/etc/systemd/system.control/")):  # fmt: skip
             return "transient"

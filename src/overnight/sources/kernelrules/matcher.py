@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FIELD_LIMIT = 200
 DIGITS = 18  # more do not fit into 64 bits, and the kernel does not print them
 COMMON = b" eotainrsdlcmuph01:fg.2_bvk3y4-5w678xA9/,CSETDPRINM="  # in real logs, most common first
-SHORTEST_END = 4
+MIN_END = 4
 TEMPLATE = re.compile(r"\{(\w+)\}")
 
 
@@ -103,7 +103,7 @@ def _rarity(byte: int) -> int:
 
 def _rare_begin(word: bytes) -> bytes:
     """Cut a word before its rarest letter, so that fewer positions of a line need a comparison."""
-    begins = range(max(1, len(word) - SHORTEST_END))
+    begins = range(max(1, len(word) - MIN_END))
     return word[min(begins, key=lambda begin: -_rarity(word[begin])) :]
 
 

@@ -6,7 +6,7 @@ import importlib
 import re
 from typing import Any
 
-SHORTEST = 4
+MIN_LENGTH = 4
 
 
 def raw_form(needle: str) -> bytes:
@@ -40,7 +40,7 @@ def extract(regex: str) -> tuple[str, ...]:
     if parsed.state.flags & re.IGNORECASE:
         return ()
     texts = _of_sequence(list(parsed))
-    return texts if texts and min(map(len, texts)) >= SHORTEST else ()
+    return texts if texts and min(map(len, texts)) >= MIN_LENGTH else ()
 
 
 def _of_sequence(operations: list[Any]) -> tuple[str, ...]:

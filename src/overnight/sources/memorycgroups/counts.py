@@ -49,11 +49,11 @@ def parse_cgroup_stat(text: bytes) -> dict[str, int]:
     return counts
 
 
-def count_directories(top: str, most: int = MAX_DIRECTORIES) -> int:
+def count_directories(top: str) -> int:
     """Count the cgroups in use from `top` down, itself included."""
     count = 0
     waiting = [top]
-    while waiting and count < most:
+    while waiting and count < MAX_DIRECTORIES:
         count += 1
         waiting.extend(child.path for child in sources.child_directories(waiting.pop()))
     return count

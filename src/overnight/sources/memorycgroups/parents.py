@@ -13,10 +13,10 @@ from overnight.model import cgroups
 from overnight.sources.memorycgroups import counts
 
 BUDGET_S = 0.05
-LIMIT = 20
+MAX_PARENTS = 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
 HELD = ("cache", "rss", "swap")
-DEEPEST = 100  # cgroups may be nested without limit; deeper ones count to their ancestor
+MAX_DEPTH = 100  # cgroups may be nested without limit; deeper ones count to their ancestor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,6 @@ def read_parents(
     dying: int,
     root: pathlib.Path = sources.ROOT,
     *,
-    limit: int = LIMIT,
     budget_s: float = BUDGET_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Parent, ...]:
@@ -54,7 +53,7 @@ def read_parents(
     """
     top = counts.folder_of(layout, root)
     if layout.memory_version == 2:
-        return _counted(top, limit)
+        return _counted(top)
     deadline = clock() + budget_s
     charges = _charges(top, clock, deadline)
     if not charges:
@@ -67,16 +66,16 @@ def read_parents(
             if charge is not None:
                 charge.pages = min(charge.pages, again.pages)
                 charge.kernel = min(charge.kernel, again.kernel)
-    return share_out(charges, dying, top, cost=own_cost(_cores(root)))[:limit]
+    return share_out(charges, dying, top, cost=own_cost(_cores(root)))[:MAX_PARENTS]
 
 
 def _below(path: str, depth: int) -> list[str]:
-    if depth >= DEEPEST:
+    if depth >= MAX_DEPTH:
         return []
     return [child.path for child in sources.child_directories(path)]
 
 
-def _counted(top: str, limit: int) -> tuple[Parent, ...]:
+def _counted(top: str) -> tuple[Parent, ...]:
     parents = []
 
     def visit(path: str, depth: int = 0) -> int:
@@ -94,7 +93,7 @@ def _counted(top: str, limit: int) -> tuple[Parent, ...]:
         return dying
 
     visit(top)
-    return tuple(sorted(parents, key=lambda parent: (-parent.dying, parent.path))[:limit])
+    return tuple(sorted(parents, key=lambda parent: (-parent.dying, parent.path))[:MAX_PARENTS])
 
 
 @dataclasses.dataclass
@@ -127,24 +126,20 @@ def share_out(charges: dict[str, Charge], dying: int, top: str, cost: int) -> tu
     )
     bounds = {}
     for path, charge in charges.items():
-        most = charge.pages // PAGE
+        bound = charge.pages // PAGE
         if charged and path != top:
-            most = min(most, round(charge.kernel / cost * 1.25) - charge.in_use)
-        if most > 0:
-            bounds[path] = min(most, dying)
+            bound = min(bound, round(charge.kernel / cost * 1.25) - charge.in_use)
+        if bound > 0:
+            bounds[path] = min(bound, dying)
     whole = sum(bounds.values())
     left = dying
     parents = []
-    for path, most in sorted(bounds.items(), key=lambda item: (item[1], item[0])):
-        assigned = min(most, left)
+    for path, bound in sorted(bounds.items(), key=lambda item: (item[1], item[0])):
+        assigned = min(bound, left)
         left -= assigned
-        least = max(0, dying - (whole - most)) if whole >= dying else most
-        charge = charges[path]
-        parents.append(
-            Parent(
-                _relative(path, top), assigned, min(least, assigned), most, charge.in_use, charge.pages, counted=False
-            )
-        )  # fmt: skip
+        least = min(max(0, dying - (whole - bound)) if whole >= dying else bound, assigned)
+        numbers = (assigned, least, bound, charges[path].in_use, charges[path].pages)
+        parents.append(Parent(_relative(path, top), *numbers, counted=False))
     return tuple(sorted(parents, key=lambda parent: (-parent.dying, parent.path)))
 
 

@@ -106,12 +106,12 @@ class PerfRecorder:
                 todo="install it (overnight doctor shows how), or: overnight record --recorder native",
             )
         self._spool = spool
-        # Before perf opens its events: a change meanwhile is seen at the first poll.
-        self._watch = hotplug.CoreWatch(self._online)
-        self._polled = time.monotonic()
         began = perf.read_clock()
         self._base = spool / (str(self._identity.name_segment(began)) + perf.WRITING)
         while True:
+            # Before perf opens its events: a change meanwhile is seen at the first poll.
+            self._watch = hotplug.CoreWatch(self._online)
+            self._polled = time.monotonic()
             try:
                 self._spawn(binary)
                 self._wait_for_samples()

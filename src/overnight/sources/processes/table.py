@@ -33,7 +33,7 @@ MAX_NEW = 500
 MAX_TRIED = 48
 MAX_PROCESSES = 20_000
 MAX_OPEN = 400
-LONGEST = 48
+MAX_NAME = 48
 FIRST_PID = 258  # position of PID 0 in /proc, after its other entries (fs/proc/base.c, TGID_OFFSET)
 COOLING = 0.7
 WARM = 0.5
@@ -73,7 +73,7 @@ def display_name(comm: bytes) -> str:
     """
     if comm.startswith(b"kworker/"):
         comm = comm.split(b"-")[0].split(b"+")[0]
-    return sources.clean(comm)[:LONGEST]
+    return sources.clean(comm)[:MAX_NAME]
 
 
 @dataclasses.dataclass(slots=True)

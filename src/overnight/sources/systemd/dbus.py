@@ -13,9 +13,9 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-LONGEST = 16 << 20
-DEEPEST = 16
-AT_ONCE = 64  # systemd answers one by one, and both sides' buffers are bounded
+MAX_MESSAGE = 16 << 20
+MAX_DEPTH = 16
+MAX_CALLS = 64  # systemd answers one by one, and both sides' buffers are bounded
 FIXED = {"y": "B", "b": "I", "n": "h", "q": "H", "i": "i", "u": "I", "x": "q", "t": "Q", "d": "d", "h": "I"}  # fmt: skip
 ALIGNED = {"(": 8, "{": 8, "a": 4, "s": 4, "o": 4, "g": 1, "v": 1}
 DESTINATION = "org.freedesktop.systemd1"
@@ -85,7 +85,7 @@ def decode(signature: str, data: bytes, order: str = "<") -> list[object]:
 
     def take(kind: str, depth: int) -> object:
         nonlocal at
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise DbusError("values are nested too deeply")
         first = kind[0]
         if first in FIXED:
@@ -164,8 +164,8 @@ class Connection:
         """Call and return the replies, in order; None for a call that was refused."""
         waiting = list(calls)
         answers: list[list[object] | None] = []
-        for begin in range(0, len(waiting), AT_ONCE):
-            batch = waiting[begin : begin + AT_ONCE]
+        for begin in range(0, len(waiting), MAX_CALLS):
+            batch = waiting[begin : begin + MAX_CALLS]
             first = self._serial + 1
             self._serial += len(batch)
             self._socket.sendall(b"".join(encode_call(first + i, call) for i, call in enumerate(batch)))  # fmt: skip
@@ -202,7 +202,7 @@ class Connection:
         kind = self._buffer[1]
         body, _, fields = struct.unpack_from(order + "III", self._buffer, 4)
         head = 16 + fields + -fields % 8
-        if head + body > LONGEST:
+        if head + body > MAX_MESSAGE:
             raise DbusError("a message of more than 16 MiB")
         self._need(head + body)
         data, self._buffer = self._buffer[: head + body], self._buffer[head + body :]

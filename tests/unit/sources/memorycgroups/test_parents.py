@@ -19,7 +19,9 @@ COST = parents.own_cost(2)
 PAGE = parents.PAGE
 
 
-def test_v2_is_counted_directory_by_directory(tmp_path: pathlib.Path) -> None:
+def test_v2_is_counted_directory_by_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dying = {"": 700, "a": 600, "a/b": 500, "a/c": 0, "d": 20}
     for path, number in dying.items():
         folder = tmp_path / "cg" / path
@@ -33,7 +35,8 @@ def test_v2_is_counted_directory_by_directory(tmp_path: pathlib.Path) -> None:
         ("/d", 20, 0),
     ]
     assert all(one.counted and one.at_least == one.at_most == one.dying for one in found)
-    assert len(parents.read_parents(V2, 700, tmp_path, limit=2)) == 2
+    monkeypatch.setattr(parents, "MAX_PARENTS", 2)
+    assert len(parents.read_parents(V2, 700, tmp_path)) == 2
 
 
 @contextlib.contextmanager
@@ -59,7 +62,7 @@ def test_endlessly_nested_cgroups_are_not_an_error(
         deep = deep / "x"
     with shallow_stack():
         found = parents.read_parents(layout, 5, tmp_path, budget_s=5)
-    assert [(one.path.count("/x"), one.dying) for one in found] == [(parents.DEEPEST, 5)]
+    assert [(one.path.count("/x"), one.dying) for one in found] == [(parents.MAX_DEPTH, 5)]
 
 
 def v1_folder(folder: pathlib.Path, *, own: int = 0, total: int = 0, kernel: int = 0) -> None:

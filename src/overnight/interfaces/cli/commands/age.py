@@ -44,42 +44,42 @@ def run_age(
         str,
         typer.Argument(
             metavar="STATE",
-            help="A state from --list; uptime: note the uptime; purge: undo, then drop caches",
+            help="State from --list; uptime: note the uptime; purge: undo, then drop caches.",
         ),
     ] = "",
-    number: Annotated[int, typer.Argument(metavar="N", min=0, help="How many to create")] = 0,
+    number: Annotated[int, typer.Argument(metavar="N", min=0, help="Number to create.")] = 0,
     under: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Existing cgroup below which the cgroups are created"),
+        typer.Option(metavar="PATH", help="Existing cgroup below which the cgroups are created."),
     ] = None,
     limit: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE", help="Room in the memory limit of their parent, above their own memory"
-        ),
+        typer.Option(metavar="SIZE", help="Memory limit of their parent, above their own memory."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.01, help="Maximum number created per second")
+        float | None, typer.Option(min=0.01, help="Maximum number created per second.")
     ] = None,
     positive: Annotated[
-        bool, typer.Option("--positive", help="Dentries of real, empty files")
+        bool, typer.Option("--positive", help="Dentries of real, empty files.")
     ] = False,
     folder: Annotated[
         pathlib.Path | None,
-        typer.Option(metavar="DIR", help="Folder in which the dentries are created"),
+        typer.Option(metavar="DIR", help="Folder in which the dentries are created."),
     ] = None,
     arm: Annotated[
-        ArmName | None, typer.Option(help="Experiment arm to note for this host")
+        ArmName | None, typer.Option(help="Experiment arm to note for this host.")
     ] = None,
-    note: Annotated[str, typer.Option(metavar="TEXT", help="Text to note with the arm")] = "",
-    undo: Annotated[bool, typer.Option("--undo", help="Undo everything that age did here")] = False,
-    lists: Annotated[
-        bool, typer.Option("--list", help="List states, and what age did here")
+    note: Annotated[str, typer.Option(metavar="TEXT", help="Text to note with the arm.")] = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Undo all changes of age on this host.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Purge without confirmation")] = False,
+    lists: Annotated[
+        bool, typer.Option("--list", help="List states, and the changes of age on this host.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Purge without confirmation.")] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Put the state of a long-running host on this one.
+    """Give this host the state of a long-running one.
 
     Every change is recorded first: --undo removes it completely, also after kill -9. Exits with 1 if the
     host does not count what was created, or if an undo is incomplete.

@@ -58,8 +58,7 @@ def create(
 ) -> None:
     """Write the evidence of an event to one file.
 
-    Holds signals, stacks, events, facts and snapshots around the event, with secrets masked. Another
-    machine that opens it sees the same.
+    A bundle has signals, stacks, events, facts and snapshots around the event, with secrets masked.
     """
     from overnight.app import bundles, events
     from overnight.model import times
@@ -93,8 +92,8 @@ def open_(
 ) -> None:
     """Open a bundle as a data home.
 
-    Read it with overnight --home DIR. All checksums are verified first; a damaged or hostile bundle is
-    refused and leaves nothing behind.
+    Read it with overnight --home DIR. Checksums are verified first; a damaged or hostile bundle is refused
+    and nothing is written.
     """
     from overnight.app import bundles
 

@@ -34,9 +34,8 @@ def census(
 ) -> int:
     """Count dying (zombie) memory cgroups.
 
-    Compares the memory cgroups that the kernel tracks with those in use, and shows how fast they grow,
-    below which cgroup, what creates them, and when they become critical. Exits with 1 when there are
-    too many.
+    Compares the memory cgroups that the kernel tracks with those in use. Shows their growth, their parent, the
+    unit that creates them, and when they become critical. Exits with 1 if there are too many.
     """
     from overnight.app import census as cgroup_census
     from overnight.model import times

@@ -33,7 +33,7 @@ def diagnose(
     ] = None,
     event_id: Annotated[
         str,
-        typer.Option("--event", metavar="ID", help="Event id. Default: the last serious event."),
+        typer.Option("--event", metavar="ID", help="Event id; last: the last serious event."),
     ] = "last",
     host: Annotated[
         str, typer.Option(metavar="NAME", help="Host whose last serious event to diagnose.")
@@ -49,9 +49,9 @@ def diagnose(
 ) -> None:
     """Find the cause of an event.
 
-    Every detector examines what was recorded around the event. Findings that agree in time, place and
-    size form a chain from root cause to event; the report shows the chain, its evidence, what was
-    ruled out, and what to do. Where the evidence does not support a cause, it says so.
+    Detectors examine the recording around the event. Findings that agree in time, place and size form a chain
+    from root cause to event. The report shows the fix, the chain with its evidence, the causes that were ruled
+    out, and missing evidence. If the evidence does not support a cause, the verdict claims none.
     """
     from overnight.app import diagnose as diagnosis
 

@@ -51,9 +51,8 @@ def diff(
 ) -> None:  # fmt: skip
     """Compare a window with a baseline, function by function.
 
-    Large changes that are certain come first, each with its 95 % interval. Rates are cores' worth of
-    time per core, so windows of any length and hosts of any size compare. Functions that vanished
-    are listed too.
+    Ranks functions by the lower bound of their change, with its 95 % interval, also those that vanished. Rates
+    are shares of the cores' time, so that windows of any length and hosts of any size compare.
     """
     from overnight.app import diff as comparison
 
@@ -80,7 +79,7 @@ def diff(
 
 
 def _show(result: comparison.Difference, current: session.Session) -> None:
-    table = terminal.table("function", right=("now", "before", "change", "95 % interval", ""))
+    table = terminal.table("function", right=("window", "baseline", "change", "95 % interval", ""))
     for change in result.changes:
         unknown = change.name == "[unknown]"
         module = f" [dim]{terminal.cell(change.module)}[/]" if unknown else ""

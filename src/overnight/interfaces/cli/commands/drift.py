@@ -39,7 +39,7 @@ def drift(
     limit: profile_options.LimitOption = 20,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
-    """Find what tells sick hosts from healthy ones.
+    """Find what sets sick hosts apart from healthy ones.
 
     Compares the snapshots of a data home with many hosts. Without --sick and --kind, a host with a
     critical event is sick.

@@ -24,7 +24,7 @@ def register(cli: typer.Typer) -> None:
 def events(
     context: typer.Context,
     event_id: Annotated[
-        str, typer.Argument(metavar="ID", help="One event, with all its fields.")
+        str, typer.Argument(metavar="ID", help="Event to show with all its fields.")
     ] = "",
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
@@ -44,7 +44,7 @@ def events(
 ) -> None:
     """List events: saturated cores, driver resets, crash loops.
 
-    Without -b and -e all stored events are listed. Show the profile of an event with
+    Without -b and -e, lists all stored events. To show the profile of an event:
     overnight flame -b TIME -e +5s --core CORE.
     """
     from overnight.app import events as stored

@@ -57,8 +57,8 @@ def heatmap(
 ) -> None:  # fmt: skip
     """Show every core, second by second.
 
-    A saturated core stands out even when the mean over all cores is low. The HTML page holds the
-    whole window: drag to see the flame graph of any moment, Ctrl-drag to compare two.
+    A saturated core is visible even if the mean over all cores is low. With -O html, drag to show the flame
+    graph of any window, Ctrl-drag to compare two.
     """
     from overnight.app import heatmap as maps
     from overnight.model import times

@@ -26,7 +26,7 @@ def register(cli: typer.Typer) -> None:
 
 def import_(
     context: typer.Context,
-    files: Annotated[list[pathlib.Path], typer.Argument(metavar="FILE…", help="Captures.")],
+    files: Annotated[list[pathlib.Path], typer.Argument(metavar="FILE", help="Captures.")],
     host: Annotated[str, typer.Option(metavar="NAME", help="Host of the captures.")] = "",
     kind: Annotated[
         str, typer.Option("--format", metavar="NAME", help="Format. Default: detected.")
@@ -42,7 +42,7 @@ def import_(
 ) -> None:
     """Import captures: perf.data, perf script, collapsed, pprof.
 
-    Text formats may be compressed (.gz, .zst). Importing a file again changes nothing.
+    Text formats may be compressed (.gz, .zst). Importing a file twice changes nothing.
     """
     from overnight.app import imports
 

@@ -36,8 +36,8 @@ def live(
 ) -> None:
     """Show cores, events and top processes of this host now.
 
-    Stores nothing; q or Ctrl-C ends it. Without a terminal it prints one screen after --for (default
-    3 s). With -O json it prints one line a second, each a JSON document.
+    Stores nothing; q or Ctrl-C ends it. Without a terminal it prints one screen after --for (default: 3 s). With
+    -O json it prints a JSON document a second, one per line.
     """
     import platform
 

@@ -40,67 +40,67 @@ def run_load(
     context: typer.Context,
     workload: Annotated[
         str,
-        typer.Argument(metavar="WORKLOAD", help="trials, cpu, memory, network or stress-ng"),
+        typer.Argument(
+            metavar="WORKLOAD", help="Workload: trials, cpu, memory, network or stress-ng."
+        ),
     ] = "",
     duration: Annotated[
         str,
-        typer.Option("--for", metavar="DURATION", help="Duration, such as 10m or 12h; default 10m"),
+        typer.Option("--for", metavar="DURATION", help="Duration: 10m, 12h. Default: 10m."),
     ] = "",
     cores: Annotated[
         str,
-        typer.Option(metavar="CORES", help="Cores, such as 0-3 or 1,3; default all but the first"),
+        typer.Option(metavar="CORES", help="Cores: 0-3 or 1,3. Default: all but the first."),
     ] = "",
     duty: Annotated[
         str,
-        typer.Option(
-            metavar="SHARE", help="trials, cpu, stress-ng: share of each core, such as 60%"
-        ),
+        typer.Option(metavar="SHARE", help="trials, cpu, stress-ng: share of each core: 60%."),
     ] = "",
     rate: Annotated[
         str,
         typer.Option(
-            metavar="RATE", help="memory: bytes written per second; network: packets per second"
+            metavar="RATE", help="memory: bytes written per second; network: packets per second."
         ),
     ] = "",
     size: Annotated[
         str,
         typer.Option(
-            metavar="SIZE", help="memory: resident set, all cores together; network: packet size"
+            metavar="SIZE", help="memory: resident set, all cores together; network: packet size."
         ),
     ] = "",
     trials: Annotated[
-        int | None, typer.Option(metavar="N", help="trials: number of trials")
+        int | None, typer.Option(metavar="N", help="trials: number of trials.")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(metavar="N", help="trials: steps per trial; default 20000")
+        int | None, typer.Option(metavar="N", help="trials: steps per trial. Default: 20000.")
     ] = None,
     backend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="trials: numpy, torch or cuda")
+        str | None, typer.Option(metavar="NAME", help="trials: numpy, torch or cuda.")
     ] = None,
     orchestrator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="trials: own or ray")
+        str | None, typer.Option(metavar="NAME", help="trials: own or ray.")
     ] = None,
     veth: Annotated[
-        bool, typer.Option("--veth", help="network: veth pair in private namespaces (needs root)")
+        bool, typer.Option("--veth", help="network: veth pair in private namespaces (needs root).")
     ] = False,
     stressor: Annotated[
-        str | None, typer.Option(metavar="NAME", help="stress-ng: stressor; default cpu")
+        str | None, typer.Option(metavar="NAME", help="stress-ng: stressor. Default: cpu.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of data and weights")] = 1,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the worker processes")] = "",
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of data and weights.")] = 1,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the worker processes.")] = "",
     warm_up: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time at the start that is not judged")
+        str, typer.Option(metavar="DURATION", help="Initial time that is not judged.")
     ] = "5s",
     listed: Annotated[
         bool,
-        typer.Option("--list", help="List workloads, and the loads that ran with their verdicts"),
+        typer.Option("--list", help="List workloads and past loads."),
     ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Run a load and measure whether it was constant.
 
-    The figures are shown every second and stored, so that a diagnosis of the same time can rule the load
-    in or out. Exits with 1 if the footprint was not constant. Ctrl-C ends the load cleanly.
+    Shows and stores the measurements every second, so that a diagnosis of the same time can rule the load
+    in or out. Exits with 1 if the load was not constant. Ctrl-C ends it.
     """
     from overnight.app import load
     from overnight.model import sizes, times

@@ -31,7 +31,7 @@ def autoscale(
     miss: Annotated[str | None, typer.Option("--miss", metavar="SHARE", help="Share of claims that may find no ready host. Default: 1%.")] = None,
     min_size: Annotated[int | None, typer.Option("--min", metavar="N", help="Minimum target. Default: the pool's.")] = None,
     max_size: Annotated[int | None, typer.Option("--max", metavar="N", help="Maximum target. Default: the pool's.")] = None,
-    at: Annotated[list[str] | None, typer.Option("--at", metavar="TIMES", help="Minimum target at times of the week: 'mon-fri 08:00-18:00 Europe/Berlin = 10'; none: remove all (repeatable)")] = None,
+    at: Annotated[list[str] | None, typer.Option("--at", metavar="TIMES", help="Minimum target at times of the week: 'mon-fri 08:00-18:00 Europe/Berlin = 10'; none: remove all (repeatable).")] = None,
     window: Annotated[str | None, typer.Option("--window", metavar="DURATION", help="Time over which claims are counted. Default: 20m.")] = None,
     cooldown: Annotated[str | None, typer.Option("--cooldown", metavar="DURATION", help="Time for which a size is kept after it was needed. Default: 15m.")] = None,
     zero_after: Annotated[str | None, typer.Option("--zero-after", metavar="DURATION", help="Time without a claim after which the target is 0; none: never.")] = None,

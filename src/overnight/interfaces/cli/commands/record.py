@@ -46,11 +46,11 @@ def record(
         str, typer.Option(metavar="SIZE", help="Disk budget; the oldest data is removed first.")
     ] = "20GiB",
     keep: Annotated[
-        str, typer.Option(metavar="DURATION", help="Age up to which data is never removed.")
+        str, typer.Option(metavar="DURATION", help="Minimum age of data that may be removed.")
     ] = "2h",
     kind: Annotated[
         Recorder,
-        typer.Option("--recorder", help="perf, or native (perf_event_open without perf)."),
+        typer.Option("--recorder", help="Recorder; native uses perf_event_open, without perf."),
     ] = Recorder.AUTO,
     signals_only: Annotated[
         bool, typer.Option("--signals-only", help="Record signals and events, no stacks.")
@@ -72,8 +72,8 @@ def record(
 ) -> None:
     """Record signals, events and stacks of every core.
 
-    Ctrl-C ends the recording early; what was recorded is kept and shown. However it ends, everything
-    but the last seconds can be read.
+    Ctrl-C ends the recording early and shows the result. Even after kill -9, everything but the last seconds
+    can be read.
     """
     from overnight.app import record as recorder
     from overnight.model import sizes, stop_signals, times

@@ -25,44 +25,44 @@ def register(cli: typer.Typer) -> None:
 def rehearse(
     context: typer.Context,
     scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A rehearsal from --list")
+        str, typer.Argument(metavar="SCENARIO", help="Rehearsal from --list.")
     ] = "",
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Seed of core, names, rates and timing; default random"),
+        typer.Option(min=0, help="Seed of core, names, rates and timing. Default: random."),
     ] = None,
-    brief: Annotated[bool, typer.Option("--brief", help="Short form, under a minute")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Short form, under a minute.")] = False,
     core: Annotated[
-        int | None, typer.Option(min=0, help="The victim's core; default drawn from the seed")
+        int | None, typer.Option(min=0, help="Core of the victim. Default: drawn from the seed.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Run every rehearsal")] = False,
-    score: Annotated[bool, typer.Option("--score", help="Show the scoreboard at the end")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run every rehearsal.")] = False,
+    score: Annotated[bool, typer.Option("--score", help="Show the scoreboard at the end.")] = False,
     repeat: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of runs, each with the next seed")
+        int, typer.Option(min=1, max=1000, help="Number of runs, each with the next seed.")
     ] = 1,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Diagnose a recorded run; this host is not changed")
+        bool, typer.Option("--replay", help="Diagnose a recorded run; this host is not changed.")
     ] = False,
     bundle: Annotated[
         pathlib.Path | None,
-        typer.Option(metavar="FILE", help="Save the run as a bundle, for --replay elsewhere"),
+        typer.Option(metavar="FILE", help="Save the run as a bundle, for --replay elsewhere."),
     ] = None,
     hide: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="Word to hide in the bundle (repeatable)"),
+        typer.Option(metavar="WORD", help="Word to hide in the bundle (repeatable)."),
     ] = None,
-    keep: Annotated[
-        int, typer.Option(min=1, help="Number of newest runs kept in the data home")
-    ] = 20,
-    listing: Annotated[bool, typer.Option("--list", help="List the rehearsals")] = False,
-    clean: Annotated[bool, typer.Option("--clean", help="Undo what killed runs left")] = False,
+    keep: Annotated[int, typer.Option(min=1, help="Number of runs to keep in the data home.")] = 20,
+    listing: Annotated[bool, typer.Option("--list", help="List the rehearsals.")] = False,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Undo the leftovers of killed runs.")
+    ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Cause a real incident, diagnose it, and undo it.
 
-    The fault is real, and so is its victim: a packet queue that falls 5 s behind and resets. The true cause
-    is known, and the verdict is compared with it. Needs root and two cores. Exits with 0 if the verdict is
-    right, with 1 if it is wrong.
+    The fault is real, and so is its victim: a packet queue that resets when it is 5 s behind. Compares the
+    verdict with the true cause. Needs root and two cores. Exits with 0 if the verdict is right, with 1 if it
+    is wrong.
     """
     from overnight.app import rehearsal_series as series
     from overnight.interfaces.cli import rehearsal_view

@@ -45,7 +45,7 @@ def list_rules(
     folder: FolderOption = None,
     output: session.OutputOption = session.Output.TEXT,
 ) -> None:
-    """List the rules in force, and check your own."""
+    """List the active rules, and check your own."""
     from overnight.app import rules as kernel_rules
 
     current: session.Session = context.obj
@@ -66,7 +66,8 @@ def try_rules(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE-OR-LINE", help="A log, a rule file (*.toml), - for a pipe, or one line."
+            metavar="FILE-OR-LINE",
+            help="Log, rule file (*.toml), - for standard input, or one line.",
         ),
     ],
     folder: FolderOption = None,
@@ -117,7 +118,7 @@ def import_rules(
     context: typer.Context,
     file: Annotated[
         pathlib.Path,
-        typer.Argument(metavar="FILE", help="A file such as config/kernel-monitor.json."),
+        typer.Argument(metavar="FILE", help="Rule file, such as config/kernel-monitor.json."),
     ],
     to: Annotated[
         pathlib.Path | None,

@@ -34,8 +34,8 @@ def snapshot(
 ) -> None:
     """Save the configuration of this host, or compare two.
 
-    Holds units, packages, modules, settings and versions; never secrets, environments or command lines
-    of processes.
+    A snapshot has units, packages, modules, settings and versions; never secrets, environments or command
+    lines of processes.
     """
     from overnight.app import snapshot as snapshots
 

@@ -72,9 +72,9 @@ def _show(report: store.CheckReport, clean: bool) -> None:
 
 
 def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
-    """Ingest what a killed recording left behind.
+    """Ingest the data of a killed recording.
 
-    The next `overnight record` does it too.
+    The next overnight record does it too.
     """
     from overnight.app import store
 
@@ -92,7 +92,7 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
 def pin(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the pin; without one, list all.")
+        str, typer.Argument(metavar="NAME", help="Name of the pin. Default: list all pins.")
     ] = "",
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",

@@ -25,7 +25,10 @@ def top(
     context: typer.Context,
     query: profile_options.Query,
     kind: Annotated[
-        str, typer.Argument(metavar="WHAT", help="processes, threads, units or functions.")
+        str,
+        typer.Argument(
+            metavar="WHAT", help="What to rank: processes, threads, units or functions."
+        ),
     ] = "processes",
     limit: profile_options.LimitOption = 20,
     mark: profile_options.MarkOption = None,
@@ -35,9 +38,9 @@ def top(
     ] = Format.TEXT,
     file: files.FileOption = None,
 ) -> None:
-    """Rank what used the cores.
+    """Rank processes, threads, units or functions by CPU use.
 
-    Shows shares of the samples and of all cores' time, and how many cores each used.
+    Shows the share of samples, the share of all cores' time, and the number of cores used.
     """
     from overnight.app import top as ranking
 
@@ -56,7 +59,7 @@ def top(
 
 def _show(result: ranking.Top, current: session.Session) -> None:
     functions = result.kind == "functions"
-    counts = ("samples", "itself") if functions else ("samples",)
+    counts = ("samples", "self") if functions else ("samples",)
     table = terminal.table(
         result.kind, right=(*counts, "share of samples", "share of capacity", "cores")
     )
