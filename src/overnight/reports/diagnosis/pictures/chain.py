@@ -59,7 +59,6 @@ def _describe(step: Finding, known: knowledge.Knowledge) -> str:
 def _box_lines(
     step: Finding, known: knowledge.Knowledge, *, name_host: bool
 ) -> list[tuple[str, str]]:
-    """Return the class and text of each line of a box."""
     lines = [("b", svg.fit(wording.clean(known.title(step.kind)), int((BOX - 28) / 9)))]
     lines += [("w", line) for line in _wrapped(wording.describe_subject(step.subject), MONO)]
     place = wording.format_place(step.subject, host=name_host)
