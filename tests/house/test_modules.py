@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import pathlib
 import pkgutil
@@ -26,6 +27,14 @@ def test_what_a_module_exports_is_there() -> None:
         exported = getattr(module, "__all__", [])
         assert len(set(exported)) == len(exported), name
         assert [public for public in exported if not hasattr(module, public)] == [], name
+
+
+def test_examples_of_docstrings_work() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if ">>> " in path.read_text():
+            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            module = importlib.import_module(name.removesuffix(".__init__"))
+            assert doctest.testmod(module).failed == 0, name
 
 
 def test_modules_import_modules_not_names() -> None:
