@@ -8,17 +8,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = [
-    "CannotError",
-    "DamagedFileError",
-    "ExitCode",
-    "MissingPermissionError",
-    "MissingToolError",
-    "OvernightError",
-    "RecordingError",
-    "UsageError",
-]
-
 
 class ExitCode(enum.IntEnum):
     """Exit codes of commands; docs/commands.md lists them too, and a test compares the two."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import noise
 import pytest
 from poolworld import S, State, World
 
@@ -107,7 +108,7 @@ def test_a_provider_that_hangs_holds_up_no_other_pool(world: World) -> None:
 def _until(true: object) -> None:
     import time
 
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + noise.HANG_SECONDS
     while not true():  # type: ignore[operator]
         assert time.monotonic() < deadline
         time.sleep(0.01)

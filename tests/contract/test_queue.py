@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import noise
 import pytest
 import sqlalchemy as sa
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + noise.HANG_SECONDS
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import noise
 import pytest
 
 from overnight import pools
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + noise.HANG_SECONDS
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -11,6 +11,12 @@ from _pytest.mark import expression
 pytest_plugins = ["pytester"]
 CONFTEST = (pathlib.Path(__file__).parents[1] / "conftest.py").read_text()
 MARKERS = "[pytest]\nmarkers =\n  needs_root: x\n  needs_perf: x\n  needs_nspawn: x\n  alone: x\n"
+BUSY = """
+import time
+def test_works():
+    end = time.process_time() + 0.4
+    while time.process_time() < end: pass
+"""
 MAKEFILE = (pathlib.Path(__file__).parents[2] / "Makefile").read_text()
 
 
@@ -42,13 +48,24 @@ def test_a_skip_fails_in_ci_alone(
     suite.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(**outcome)
 
 
-def test_a_unit_test_has_only_seconds(
+def test_a_unit_test_has_only_seconds_of_cpu_time(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OVERNIGHT_UNIT_SECONDS", "0.5")
-    unit = suite.mkpydir("unit")
-    (unit / "test_slow.py").write_text("import time\ndef test_slow(): time.sleep(5)\n")
-    (suite.path / "test_elsewhere.py").write_text("import time\ndef test_slow(): time.sleep(0.8)\n")
+    monkeypatch.setenv("OVERNIGHT_UNIT_SECONDS", "0.3")
+    (suite.mkpydir("unit") / "test_slow.py").write_text(BUSY)
+    (suite.path / "test_elsewhere.py").write_text(BUSY)
+    result = suite.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*used * s of CPU time; a unit test has 0.3 s*"])
+
+
+def test_a_unit_test_that_hangs_is_ended(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNIT_HANG_SECONDS", "0.5")
+    hang = "import time\ndef test_hangs(): time.sleep({})\n"
+    (suite.mkpydir("unit") / "test_slow.py").write_text(hang.format(20))
+    (suite.path / "test_elsewhere.py").write_text(hang.format(0.8))
     result = suite.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*Timeout (>0.5*"])

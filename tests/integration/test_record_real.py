@@ -153,14 +153,14 @@ def test_a_binary_that_only_its_container_sees_is_named(
     # It lives on until the segment is in the store: its root is where the binary is looked for.
     script = (
         f"mount -t tmpfs none '{inside}' && cp '{burner}' '{inside}/hidden' && "
-        f"exec '{inside}/hidden' {CORE} 30"
+        f"exec '{inside}/hidden' {CORE} 90"
     )
     home = tmp_path / "home"
     running = start(home, "--for", "10m", "--frequency", "199", "--recorder", "native")
     wait_for_samples(home)
     container = subprocess.Popen(["unshare", "--mount", "sh", "-c", script])
     try:
-        until = time.monotonic() + 25
+        until = time.monotonic() + noise.HANG_SECONDS
         schedstat = pathlib.Path(f"/proc/{container.pid}/schedstat")
         while int(schedstat.read_text().split()[0]) < 1.5e9:  # nanoseconds that it ran
             assert time.monotonic() < until

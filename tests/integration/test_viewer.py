@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import noise
 import pytest
 
 from overnight.sources import cpu
@@ -69,8 +70,9 @@ def test_a_page_of_a_real_recording(tmp_path: pathlib.Path) -> None:
         [*overnight, "record", "--for", "9s", "--segment", "4s", "--frequency", "199"],
         stdout=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.glob("spool/*.writing")) and time.monotonic() < deadline:
+    deadline = time.monotonic() + noise.HANG_SECONDS
+    while not list(tmp_path.glob("spool/*.writing")):
+        assert time.monotonic() < deadline
         time.sleep(0.1)
     time.sleep(2.5)
     begin = time.time_ns() // 1000

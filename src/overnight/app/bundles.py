@@ -55,14 +55,13 @@ class Bundle:
 
     def as_json(self) -> dict[str, object]:
         """Return the document; docs/schemas/bundle-1.json describes it."""
-        fields = dataclasses.asdict(self.header)  # masked: a plain dict
         return {
             "schema": SCHEMA,
             "file": str(self.file),
             "bytes": self.bytes,
             "home": None if self.home is None else str(self.home),
             "version": header.VERSION,
-            **fields,
+            **dataclasses.asdict(self.header),
         }
 
 

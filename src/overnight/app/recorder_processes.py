@@ -32,17 +32,8 @@ def run_ingest(
     home: pathlib.Path, budget_bytes: int, keep_seconds: float, problems: list[str]
 ) -> Iterator[IngestProcess]:
     """Ingest while the block runs, and the rest at its end."""
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "overnight.app.spool_ingest", str(home),
-            str(budget_bytes), str(keep_seconds),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C must not end it: it ingests the rest
-    )  # fmt: skip
+    arguments = map(str, (home, budget_bytes, keep_seconds))
+    process = _start("overnight.app.spool_ingest", *arguments, stdin=subprocess.PIPE)
     ingest = IngestProcess()
     try:
         yield ingest
@@ -51,16 +42,13 @@ def run_ingest(
             cost, log = process.communicate(timeout=INGEST_SECONDS)
             ingest.cpu_seconds = float(cost or 0)
             problems.extend(line for line in log.splitlines() if line)
-            if process.returncode:
-                problems.append(
-                    f"ingest failed with exit code {process.returncode}; to continue: overnight store ingest"
-                )
+            failure = f"failed with exit code {process.returncode}" if process.returncode else ""
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            problems.append(
-                f"ingest did not finish within {INGEST_SECONDS} s; to continue: overnight store ingest"
-            )
+            failure = f"did not finish within {INGEST_SECONDS} s"
+        if failure:
+            problems.append(f"ingest {failure}; to continue: overnight store ingest")
 
 
 @dataclasses.dataclass
@@ -75,14 +63,8 @@ def run_flight_recorder(
     home: pathlib.Path, problems: list[str], *more: str
 ) -> Iterator[FlightRecorder]:
     """Record signals and events while the block runs; `more` are arguments of the agent."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "overnight.agent", "--home", str(home), "--with-parent", *more],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    arguments = ("--home", str(home), "--with-parent", *more)
+    process = _start("overnight.agent", *arguments, stdin=subprocess.DEVNULL)
     recorder = FlightRecorder()
     try:
         yield recorder
@@ -98,6 +80,17 @@ def run_flight_recorder(
         except (ValueError, KeyError, IndexError, TypeError):
             why = " ".join(log.split()) or f"exit code {process.returncode}"
             problems.append(f"the flight recorder failed: {why[-300:]}")
+
+
+def _start(module: str, *arguments: str, stdin: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C must not end it: it stores the rest
+    )
 
 
 def _parse_summary(summary: dict[str, Any], problems: list[str]) -> Signals:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 
+import noise
 import pytest
 
 import overnight
@@ -98,7 +99,7 @@ def test_what_a_running_manager_says(tmp_path: pathlib.Path, cgroups: list[pathl
             said, _ = machine.communicate(timeout=90)
         except subprocess.TimeoutExpired:
             machine.terminate()
-            said, _ = machine.communicate(timeout=20)
+            said, _ = machine.communicate(timeout=noise.HANG_SECONDS)
     assert (given / "code").exists(), said
     assert (given / "code").read_text() == "1\n"
     found = {(one["unit"], one["id"]): one for one in json.loads((given / "audit.json").read_text())["findings"]}  # fmt: skip

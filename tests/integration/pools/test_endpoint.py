@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import noise
 import pytest
 
 from overnight import errors
@@ -26,7 +27,7 @@ def served(where: pools.Pools, **given: str) -> Iterator[list[str]]:
     )
     thread.start()
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + noise.HANG_SECONDS
         while not said:
             assert thread.is_alive()
             assert time.monotonic() < deadline
@@ -75,7 +76,7 @@ def test_a_pool_that_cannot_be_filled_from_here_is_told_of_at_once(
         name="far", template="runner", target_size=0, provider="ec2", region="eu-west-1"
     )
     with served(where) as said:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + noise.HANG_SECONDS
         while len(said) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.01)

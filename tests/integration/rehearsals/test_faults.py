@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import noise
 import pytest
 import rehearsed
 
@@ -59,7 +60,7 @@ def test_a_killed_one_is_undone_by_the_next(
     (left,) = journal.leftovers()
     _, wrong = journal.clean()
     assert wrong == []
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + noise.HANG_SECONDS
     while journal.processes_of(left.run) and time.monotonic() < deadline:
         time.sleep(0.05)
     (home,) = (tmp_path / "home/rehearsals").glob(f"*{left.run}")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 
 import jsonschema
+import noise
 import pytest
 import zombies
 
@@ -56,7 +57,7 @@ def of_others(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> int:
 
 def wait_until_gone(level: int, slack: int) -> None:
     """The kernel frees them behind our back, after a grace period."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + noise.HANG_SECONDS
     while counted().dying > level + slack:
         assert time.monotonic() < deadline, f"{counted()} does not fall to {level}"
         time.sleep(0.05)

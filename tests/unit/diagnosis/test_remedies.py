@@ -101,7 +101,7 @@ def test_every_command_is_shell(kind: str) -> None:
     assert steps
     for step in steps:
         assert "{" not in step.what + step.command + step.expect
-        subprocess.run(["bash", "-n", "-c", step.command], check=True, timeout=2)
+        subprocess.run(["bash", "-n", "-c", step.command], check=True, timeout=8)
 
 
 def test_text_in_brackets_is_left_out_where_it_cannot_be_said() -> None:

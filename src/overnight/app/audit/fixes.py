@@ -21,16 +21,13 @@ class Form(enum.StrEnum):
 
 def write_fix(report: Report, form: Form) -> str:
     """Return text that disables and masks units; findings to fix by hand become comments."""
-    units = report.to_turn_off
-    match form:
-        case Form.PRESET:
-            return preset_text(report, units)
-        case Form.SHELL:
-            return _shell(report, units)
-        case Form.PACKER:
-            return _packer(report, units)
-        case Form.CLOUD_INIT:
-            return _cloud_init(report, units)
+    writers = {
+        Form.PRESET: preset_text,
+        Form.SHELL: _shell,
+        Form.PACKER: _packer,
+        Form.CLOUD_INIT: _cloud_init,
+    }
+    return writers[form](report, report.to_turn_off)
 
 
 def preset_text(report: Report, units: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -81,11 +82,9 @@ def _expand(path: str, tree: trees.Tree) -> list[str]:
     folder, _, last = path.rpartition("/")
     if "*" not in last:
         return [path] if tree.exists(path) else []
-    try:
-        names = tree.names(folder)
-    except OSError:
-        return []
-    return [f"{folder}/{name}" for name in names if fnmatch.fnmatchcase(name, last)]
+    with contextlib.suppress(OSError):
+        return [f"{folder}/{name}" for name in fnmatch.filter(tree.names(folder), last)]
+    return []
 
 
 def _lines(path: str, tree: trees.Tree) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
@@ -101,9 +102,7 @@ def _disk(host: doctor.Surroundings) -> Check:
 def _existing(path: pathlib.Path) -> pathlib.Path:
     """Return the nearest existing folder: the data home may not exist yet."""
     for candidate in (path.absolute(), *path.absolute().parents):
-        try:
+        with contextlib.suppress(OSError):
             candidate.stat()
-        except OSError:
-            continue
-        return candidate
+            return candidate
     return path.absolute()

@@ -117,7 +117,7 @@ def coverage_lines(coverage: Coverage) -> list[str]:
     """Return what every answer reports of itself: samples, losses, missing time."""
     seconds = coverage.window.seconds * max(1, len(coverage.hosts))
     lines = [
-        f"{coverage.samples} samples from {coverage.segments} segments, {coverage.lost} lost; "
+        f"{coverage.samples} samples from {coverage.segments} segment{'s' * (coverage.segments != 1)}, {coverage.lost} lost; "
         f"recorded {times.format_duration(coverage.recorded_seconds) or '0s'} of {times.format_duration(seconds)}"
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]

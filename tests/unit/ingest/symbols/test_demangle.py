@@ -70,7 +70,7 @@ def test_a_name_that_stands_for_gigabytes_is_left_as_it_is(monkeypatch) -> None:
     monkeypatch.setattr(cplusplus, "WORKER", cplusplus._Worker())
     begin = time.monotonic()
     assert demangle.readable(growing(34)) == growing(34)
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 5  # without a limit it takes minutes
     assert demangle.readable("_ZN5after5thatsEv") == "after::thats"
     cplusplus.WORKER.close()
 
