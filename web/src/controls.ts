@@ -6,7 +6,7 @@ import { panned, zoomed } from "./model/plot";
 import { byId, make, radios } from "./views/elements";
 
 const MAX_SUGGESTED = 400;
-const MAX_LENGTH_SUGGESTED = 120;
+const MAX_SUGGESTED_LENGTH = 120;
 const PAUSE_MS = 140;
 
 function afterPause(act: () => void): () => void {
@@ -126,7 +126,7 @@ export function suggest(night: Night): void {
   const { strings } = night.header;
   const lists: [string, Uint32Array][] = [["processes", night.taskProcess], ["threads", night.taskThread], ["units", night.taskUnit]];
   for (const [id, ids] of lists) {
-    const names = [...new Set(ids)].map((name) => strings[name] as string).filter((name) => name !== "" && name.length <= MAX_LENGTH_SUGGESTED);
+    const names = [...new Set(ids)].map((name) => strings[name] as string).filter((name) => name !== "" && name.length <= MAX_SUGGESTED_LENGTH);
     names.sort();
     const options = names.slice(0, MAX_SUGGESTED).map((name) => {
       const option = make("option");

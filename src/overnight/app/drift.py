@@ -51,10 +51,7 @@ def _as_json(difference: drift.Difference) -> dict[str, object]:
 
 
 def compare(home: pathlib.Path, sick: Collection[str] = (), kind: str = "") -> Drift:
-    """Compare sick hosts with the others.
-
-    Sick are the hosts named, else those with an event of `kind`, else those with any critical event.
-    """
+    """Compare sick hosts (those named, else with an event of `kind`, else critical) with the others."""
     fleet = fleets.read_fleet(home, [kind] if kind else None)
     names = [host.name for host in fleet.hosts]
     if not any(host.snapshot for host in fleet.hosts):

@@ -111,10 +111,7 @@ def list_events(request: Request) -> Listing:
 
 
 def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Event | None]]:
-    """Yield each event from now on, and again when it changes with what it was before.
-
-    Returns when `stop` is set.
-    """
+    """Yield each event until `stop` is set, and again when it changes, with what it was before."""
     accepts = _make_filter(request)
     ring = rings.Reader(request.home)
     hosts = resolve_hosts(request.home, request.hosts)

@@ -54,10 +54,7 @@ def make_page(
     baseline: Window | None = None,
     **opening: Any,
 ) -> Writer:
-    """Return the viewer page of one host, opened on the window and the filters.
-
-    `opening` holds further fields of `reports.html.Opening`.
-    """
+    """Return the viewer page of one host; `opening` holds further fields of `reports.html.Opening`."""
     if len(samples.hosts) != 1:
         raise errors.UsageError(
             f"a page cannot show {len(samples.hosts)} hosts",

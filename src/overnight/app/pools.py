@@ -150,13 +150,13 @@ class Pools:
 
         details = self.plane.show(name, recent=recent)
         seen = self.plane.get(reaper.SEEN)
-        found = problems.find_problems(
+        reported = problems.find_problems(
             details,
             now_us=self.plane.context.clock(),
             reaper_us=int(seen) if seen else None,
             orphans=self.plane.orphans_left(details.pool.provider),
         )
-        return PoolReport(details, found)
+        return PoolReport(details, reported)
 
     def drain(self, name: str) -> dict[str, int]:
         """Terminate unclaimed members and stop launching; return `drained`, `claimed_remaining`."""

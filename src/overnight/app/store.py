@@ -71,10 +71,7 @@ def list_pins(home: pathlib.Path) -> Pinned:
 
 
 def pin(home: pathlib.Path, name: str, begin: str, end: str, why: str) -> Pinned:
-    """Keep a window of the profiles and of every host's ring whatever the budget; return all pins.
-
-    A pin of that name is replaced.
-    """
+    """Pin a window of the profiles and of every host's ring, in place of a pin of that name; return all."""
     window = windows.resolve_window(_recorded_window(home), begin, end)
     for pins in _pin_folders(home):
         pins.pin(Pin(name, window.begin_us * 1000, window.end_us * 1000, why))

@@ -69,9 +69,8 @@ def _records(file: perfdata.PerfData) -> Iterator[tuple[int, int, int]]:
         size, number, count = BODY.unpack_from(file.stream, at + 6)
         if size != 24 + 8 * len(tail) or (ids and number not in ids):
             continue
-        begin = at + 24
-        (time,) = struct.unpack_from("<Q", file.stream, begin + 8 * tail.index(decode.TIME))
+        (time,) = struct.unpack_from("<Q", file.stream, at + 24 + 8 * tail.index(decode.TIME))
         core = -1
         if decode.CPU in tail:
-            (core,) = struct.unpack_from("<i", file.stream, begin + 8 * tail.index(decode.CPU))
+            (core,) = struct.unpack_from("<i", file.stream, at + 24 + 8 * tail.index(decode.CPU))
         yield time, core, count

@@ -88,8 +88,8 @@ def _one_and(rest: Numbers) -> Numbers:
 
 def _poisson(mean: float) -> Numbers:
     counts = np.arange(math.ceil(mean + 12 * math.sqrt(mean) + 30))
-    found: Numbers = np.exp(special.xlogy(counts, mean) - mean - special.gammaln(counts + 1))
-    return found
+    law: Numbers = np.exp(special.xlogy(counts, mean) - mean - special.gammaln(counts + 1))
+    return law
 
 
 def _negative_binomial(mean: float, variance: float) -> Numbers:
@@ -97,11 +97,11 @@ def _negative_binomial(mean: float, variance: float) -> Numbers:
     # The tail falls by a factor of (1-p) a step, once beyond the mode.
     length = mean + 12 * math.sqrt(variance) + math.log(LEFT_OUT) / math.log1p(-p)
     counts = np.arange(math.ceil(length))
-    found: Numbers = np.exp(
+    law: Numbers = np.exp(
         special.gammaln(counts + n) - special.gammaln(n) - special.gammaln(counts + 1)
         + n * math.log(p) + counts * math.log1p(-p)
     )  # fmt: skip
-    return found
+    return law
 
 
 def ahead(burst: Burst) -> Numbers:
@@ -140,5 +140,5 @@ def arrivals(
     whole = np.exp(begin) * evenly
     if before_a_claim:
         whole *= fft.rfft(ahead(burst), size)
-    found: Numbers = fft.irfft(whole, size)
-    return np.clip(found, 0, None)
+    law: Numbers = fft.irfft(whole, size)
+    return np.clip(law, 0, None)

@@ -44,10 +44,10 @@ class Rate:
 
 def erlang_b(largest: int, load: float) -> Numbers:
     """Return the loss of 0, 1, …, `largest` servers at this load."""
-    found = np.ones(largest + 1)
+    loss = np.ones(largest + 1)
     for servers in range(1, largest + 1):
-        found[servers] = load * found[servers - 1] / (servers + load * found[servers - 1])
-    return found
+        loss[servers] = load * loss[servers - 1] / (servers + load * loss[servers - 1])
+    return loss
 
 
 def wait(

@@ -49,18 +49,18 @@ def parse(text: str) -> Opening:
     >>> parse("sat,sun 22:00-02:00 = 5").days == {5, 6}
     True
     """
-    found = TEXT.fullmatch(" ".join(text.split()))
-    if found is None:
+    match = TEXT.fullmatch(" ".join(text.split()))
+    if match is None:
         raise _refuse(text, "a schedule is DAYS BEGIN-END [ZONE] = SIZE")
-    begin, end = _minute(text, found["begin"]), _minute(text, found["end"])
+    begin, end = _minute(text, match["begin"]), _minute(text, match["end"])
     if begin in (end, DAY_MINUTES):
         raise _refuse(text, "it begins when it ends, or after the end of the day")
     try:
-        zone = zoneinfo.ZoneInfo(found["zone"] or "UTC")
+        zone = zoneinfo.ZoneInfo(match["zone"] or "UTC")
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise _refuse(text, f"{found['zone']} is not a time zone that this host knows") from None
+        raise _refuse(text, f"{match['zone']} is not a time zone that this host knows") from None
     return Opening(
-        frozenset(_days(text, found["days"].lower())), begin, end, zone, int(found["size"]), text
+        frozenset(_days(text, match["days"].lower())), begin, end, zone, int(match["size"]), text
     )
 
 

@@ -100,7 +100,7 @@ def draw_box(box: boxes.Box, base: int, tip: str, paint: str) -> str:
 
 
 def fit(label: str, room: int) -> str:
-    """Shorten a name to a number of columns; '' where too little of it would be left."""
+    """Shorten a name to a number of columns; '' if too little of it would be left."""
     used = 0
     for at, character in enumerate(label[: room + 1]):
         used += 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -43,7 +43,7 @@ MODES = ("busy", "kernel", "softirq", "idle")
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 NPY_HEADER = 128
 MAX_CORES = 0x7FFF  # limit of the column; Linux supports at most 8192
-LONG = "00000000"  # the folder of segments that last a day or more: always looked into
+LONG = "00000000"  # the folder of segments that last a day or more; every query reads it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Catalogue:
         folder = host_folder(self.home, host)
         if not folder.is_dir():
             return ()
-        # A segment lies in the folder of the day it began and lasts less than a day, or in LONG.
+        # A segment is in the folder of the day it began and lasts less than a day, or in LONG.
         first = day_of(begin_us - DAY_US) if begin_us is not None else ""
         last = day_of(end_us) if end_us is not None else "99999999"
         for day in folder.iterdir():

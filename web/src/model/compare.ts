@@ -23,7 +23,7 @@ export interface RateDifference extends Interval {
 
 /**
  * Difference of two Poisson rates with its 95 % interval, by the method of variance estimates
- * recovery from the two score intervals: unlike the plain normal interval it stays honest when
+ * recovery from the two score intervals: unlike the plain normal interval it stays valid when
  * one count is zero, which is the case that matters here (a function that appeared or vanished).
  */
 export function rateDifference(count: number, exposure: number, baseCount: number, baseExposure: number): RateDifference {

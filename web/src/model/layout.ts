@@ -4,7 +4,7 @@ import type { Tree } from "./tree";
 export const REST = -1;
 
 export interface Box {
-  /** REST stands for all the frames here that are too narrow to be drawn. */
+  /** REST: all frames here that are too narrow to draw. */
   node: number;
   /** From 0 to 1 of the graph's width. */
   x: number;

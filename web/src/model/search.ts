@@ -1,6 +1,6 @@
 /** Searches names by regular expression; a slow pattern cannot freeze the page. */
 
-const MAX_LENGTH_NAME = 4096;
+const MAX_NAME_LENGTH = 4096;
 const PATIENCE_MS = 1500;
 
 export class BadPattern extends Error {}
@@ -43,7 +43,7 @@ export class NameSearch {
     const worker = this.started();
     const found = await (worker
       ? this.ask(worker, turn, source, flags)
-      : matchNames(source, flags, this.names, MAX_LENGTH_NAME, PATIENCE_MS));
+      : matchNames(source, flags, this.names, MAX_NAME_LENGTH, PATIENCE_MS));
     if (turn !== this.latest) return null;
     if (found === null) throw new BadPattern(TOO_SLOW);
     return found;
@@ -60,7 +60,7 @@ export class NameSearch {
       const match = ${matchNames.toString()};
       onmessage = ({ data }) => {
         if (data.names) { names = data.names; return; }
-        postMessage({ turn: data.turn, found: match(data.source, data.flags, names, ${MAX_LENGTH_NAME}, ${PATIENCE_MS}) });
+        postMessage({ turn: data.turn, found: match(data.source, data.flags, names, ${MAX_NAME_LENGTH}, ${PATIENCE_MS}) });
       };`;
     try {
       const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));

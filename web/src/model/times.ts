@@ -15,7 +15,7 @@ function fraction(us: number, digits: number): string {
   return `.${String(part).padStart(digits, "0")}`;
 }
 
-/** "02:10:03", with as many digits of the second as asked. */
+/** "02:10:03", with the given number of decimals. */
 export function clock(us: number, digits = 0): string {
   const seconds = Math.floor(us / 1e6);
   const day = ((seconds % 86400) + 86400) % 86400;

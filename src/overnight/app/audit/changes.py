@@ -109,10 +109,7 @@ def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[st
 
 
 def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pathlib.Path:
-    """Carry out the steps; each is recorded before it is done, so that a crash loses none.
-
-    Returns the file that records them.
-    """
+    """Carry out the steps, each recorded before it is done; return the file that records them."""
     record = _record(root, home)
     done = list(_load(record))
     tree = trees.Tree(root)

@@ -25,10 +25,9 @@ ALPHA = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class FleetDetector:
-    """A question about all hosts in the data home of an event's case."""
+    """A question about all hosts in the data home of an event's case; `name` is that of its module."""
 
     name: str
-    module: str
     needs: tuple[Need, ...]
 
     def look(self, case: cases.Case) -> Answer:
@@ -37,19 +36,16 @@ class FleetDetector:
     def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
         """Answer for a fleet and a kind of event; a kind that ends with a dot stands for all below it."""
         # Imported when needed: numpy and scipy are slow to import.
-        answer: Answer = importlib.import_module(self.module).look(fleet, kind)
+        module = importlib.import_module(f"overnight.detectors.{self.name}")
+        answer: Answer = module.look(fleet, kind)
         return answer
 
 
 DETECTORS = (
-    FleetDetector("fleet.cohort", f"{__name__}.cohort", (Need.EVENTS, Need.HOST)),
-    FleetDetector("fleet.uptime", f"{__name__}.uptime", (Need.EVENTS,)),
-    FleetDetector("fleet.drift", f"{__name__}.drift", (Need.EVENTS, Need.SNAPSHOTS)),
+    FleetDetector("fleet.cohort", (Need.EVENTS, Need.HOST)),
+    FleetDetector("fleet.uptime", (Need.EVENTS,)),
+    FleetDetector("fleet.drift", (Need.EVENTS, Need.SNAPSHOTS)),
 )
-
-
-def look(fleet: fleets.Fleet, kind: str) -> tuple[Answer, ...]:
-    return tuple(detector.ask(fleet, kind) for detector in DETECTORS)
 
 
 # All three ask for the same fleet one after the other; a case is read once and never changes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -128,14 +129,23 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
         tuple(host.name for host in hosts if host.name in ill),
         tuple(host.name for host in hosts if host.name not in ill),
     )
-    too_few = _too_few(*sides, without)
-    if too_few:
-        return Comparison(*sides, without, (), 0, 0, 1.0, too_few)
-    least = odds.smallest_p(len(sides[0]), len(sides[1]), permutation.DRAWS)
+    sick_count, healthy_count = map(len, sides)
+    if min(sick_count, healthy_count) < MIN_SIDE:
+        why_not = (
+            f"cannot conclude: there are snapshots of {sick_count} sick and {healthy_count} healthy hosts; at "
+            f"least {MIN_SIDE} of each are needed"
+            + (
+                f"; {len(without)} hosts have none (overnight snapshot takes one)"
+                if without
+                else ""
+            )
+        )
+        return Comparison(*sides, without, (), 0, 0, 1.0, why_not)
+    least = odds.smallest_p(sick_count, healthy_count, permutation.DRAWS)
     why_not = ""
     if least > package.ALPHA:
         why_not = (
-            f"cannot conclude: {len(sides[0])} sick hosts against {len(sides[1])} healthy ones; even an item "
+            f"cannot conclude: {sick_count} sick hosts against {healthy_count} healthy ones; even an item "
             f"that tells them apart without exception has p = {permutation.fraction(least)}"
         )
     items, present, known = _table([host.snapshot for host in hosts if host.snapshot])
@@ -155,18 +165,8 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
     )
     return Comparison(
         *sides, without, differences, len(columns), draws,
-        odds.smallest_p(len(sides[0]), len(sides[1]), draws) if draws else least, why_not,
+        odds.smallest_p(sick_count, healthy_count, draws) if draws else least, why_not,
     )  # fmt: skip
-
-
-def _too_few(sick: tuple[str, ...], healthy: tuple[str, ...], without: tuple[str, ...]) -> str:
-    if len(sick) >= MIN_SIDE and len(healthy) >= MIN_SIDE:
-        return ""
-    return (
-        f"cannot conclude: there are snapshots of {len(sick)} sick and {len(healthy)} healthy hosts; at "
-        f"least {MIN_SIDE} of each are needed"
-        + (f"; {len(without)} hosts have none (overnight snapshot takes one)" if without else "")
-    )
 
 
 def parse_items(part: str, key: str, value: Value) -> tuple[Item, ...]:
@@ -199,18 +199,14 @@ def _table(
     snapshots: list[Snapshot],
 ) -> tuple[list[Item], permutation.Booleans, permutation.Booleans]:
     """Return all items that differ, which host has which, and where that is known."""
-    number: dict[Item, int] = {}
-    having: list[list[int]] = []
+    having: dict[Item, list[int]] = collections.defaultdict(list)
     for variant, rows in _variants(snapshots):
         for item in variant:
-            n = number.setdefault(item, len(number))
-            if n == len(having):
-                having.append([])
-            having[n] += rows
-    items = list(number)
+            having[item] += rows
+    items = list(having)
     present = np.zeros((len(snapshots), len(items)), np.bool_)
     known = np.ones((len(snapshots), len(items)), np.bool_)
-    for n, rows in enumerate(having):
+    for n, rows in enumerate(having.values()):
         present[rows, n] = True
     parts = np.array([item.part for item in items], dtype=object)
     of_part = {part: parts == part for part in set(parts.tolist())}
@@ -250,8 +246,6 @@ def _unread(snapshot: Snapshot, part: str) -> set[str] | None:
 
 def _is_unread(item: Item, unread: set[str]) -> bool:
     """Return whether the item or a parent of it is unread: `net.ipv6` stands for all below it."""
-    if item.key in unread:
-        return True
     words = item.key.split(".")
     return any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 

@@ -21,9 +21,8 @@ OCAML_PART = re.compile(r"__|\$([0-9a-fA-F]{2})")
 
 def readable(name: str) -> str:
     """Return the name that perf would show; the name itself where no mangling scheme matches."""
-    if name.endswith("@plt"):
-        return _plain(name[:-4]) + "@plt"
-    return _plain(name)
+    plain = name.removesuffix("@plt")
+    return _plain(plain) + name[len(plain) :]
 
 
 def expect(names: Iterable[str]) -> None:

@@ -111,12 +111,12 @@ def main(arguments: list[str] | None = None) -> int:
         typer.echo("stopped", err=True)
         return errors.ExitCode.INTERRUPTED
     except SystemExit:
-        # Typer and Rich exit this way when the reader of a pipe has gone.
+        # Typer and Rich exit this way when the reader of a pipe exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.ExitCode.READER_GONE
     except Exception as error:
         return _report(_as_bug(error), current, code=errors.ExitCode.BUG)
-    if result == errors.ExitCode.INTERRUPTED:  # what Typer makes of Ctrl-C
+    if result == errors.ExitCode.INTERRUPTED:  # how Typer reports Ctrl-C
         typer.echo("stopped", err=True)
     return result if isinstance(result, int) else errors.ExitCode.DONE
 

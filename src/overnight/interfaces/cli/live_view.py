@@ -1,4 +1,4 @@
-"""The screen of `overnight live`: a strip for every core, or a waterfall where strips do not fit.
+"""The screen of `overnight live`: a strip for every core, or a waterfall if strips do not fit.
 
 In the waterfall each line is a second and each character a core, so a saturated core is a red column
 even where 96 cores share a small terminal.
@@ -94,7 +94,7 @@ def _strip(line: rich.text.Text, core: live.CoreStrip, label: int, width: int) -
 
 
 def _waterfall(view: live.View, width: int, room: int) -> list[rich.text.Text]:
-    """Draw one character a core, newest second on top; cores share one where they do not fit."""
+    """Draw one character per core, newest second on top; cores share one if they do not fit."""
     each = -(-len(view.cores) // max(1, width - 4))
     groups = [view.cores[i : i + each] for i in range(0, len(view.cores), each)]
     lines = [_ruler(view, each, len(groups))]

@@ -1,4 +1,4 @@
-"""What all commands share: registration, the data home, the output format, consoles, confirmation."""
+"""Shared by all commands: registration, data home, output format, consoles, progress, confirmation."""
 
 from __future__ import annotations
 

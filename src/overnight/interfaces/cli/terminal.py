@@ -54,7 +54,7 @@ def percent(share: float | None) -> str:
 
 
 def strip(shares: list[float], width: int) -> str:
-    """Draw one character a step; where they do not fit, each shows its highest.
+    """Draw one character per step, or the highest of several if they do not fit.
 
     >>> strip([0.0, 0.5, 1.0], 8)
     ' ▄█'
@@ -72,7 +72,7 @@ def _level(share: float) -> int:
 def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None:
     """Print a line for each row: saturated cells in red, marks as ▼ above.
 
-    Where columns do not fit, a character shows the highest of several.
+    If columns do not fit, a character shows the highest of several.
     """
     import rich.text
 
@@ -114,10 +114,10 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
 
 
 def coverage_lines(coverage: Coverage) -> list[str]:
-    """Return what every answer reports of itself: samples, losses, missing time."""
+    """Return the coverage of an answer: samples, losses, missing time."""
     seconds = coverage.window.seconds * max(1, len(coverage.hosts))
     lines = [
-        f"{coverage.samples} samples from {coverage.segments} segments, {coverage.lost} lost; "
+        f"{coverage.samples} samples from {coverage.segments} segment{'s' * (coverage.segments != 1)}, {coverage.lost} lost; "
         f"recorded {times.format_duration(coverage.recorded_seconds) or '0s'} of {times.format_duration(seconds)}"
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]

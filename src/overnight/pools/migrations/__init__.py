@@ -1,3 +1,3 @@
-"""How the tables came to be, step by step (Alembic)."""
+"""Migrations of the tables (Alembic)."""
 
 HEAD = "0002"  # the last step; a test compares

@@ -1,4 +1,4 @@
-"""Alembic's way in. The connection comes from `database.upgrade`, which holds the lock."""
+"""Entry point of Alembic. The connection comes from `database.upgrade`, which holds the lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from overnight.pools.sql import schema
 
 
 def run() -> None:
-    """Run the steps on the connection that was handed over."""
     context.configure(
         connection=context.config.attributes["connection"],
         target_metadata=schema.METADATA,
@@ -17,5 +16,5 @@ def run() -> None:
     context.run_migrations()
 
 
-if hasattr(context, "config"):  # else somebody only imports it
+if hasattr(context, "config"):  # false for a plain import
     run()

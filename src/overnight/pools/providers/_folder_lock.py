@@ -49,7 +49,7 @@ def _make(folder: pathlib.Path) -> None:
 
 def _is_same(folder: pathlib.Path, held: int) -> bool:
     try:
-        found, ours = folder.stat(), os.fstat(held)
+        present, opened = folder.stat(), os.fstat(held)
     except FileNotFoundError:
         return False
-    return (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino)
+    return (present.st_dev, present.st_ino) == (opened.st_dev, opened.st_ino)

@@ -115,13 +115,13 @@ class Instances:
         wanted = {f"tag:{MEMBER}": [order.member_id], f"tag:{OWNER}": [order.owner]}
         for region in order.regions:
             try:
-                found = self._list_live(region, wanted)
+                machines = self._list_live(region, wanted)
             except pools.ProviderError:
                 if region == order.regions[0]:
                     raise
                 continue  # a region that is down must not block the others; the sweep ends a duplicate
-            if found:
-                return found[0]
+            if machines:
+                return machines[0]
         return None
 
     def _run(self, region: str, order: pools.Order) -> pools.Machine:
@@ -144,14 +144,14 @@ class Instances:
 
     def inventory(self, owner: str, regions: Sequence[str] = ()) -> Sequence[pools.Machine]:
         """List the owner's instances in these regions: all that its pools have ever named."""
-        found = []
+        machines = []
         for region in regions:
-            found += self._list_live(region, {f"tag:{OWNER}": [owner]})
+            machines += self._list_live(region, {f"tag:{OWNER}": [owner]})
         with self._lock:
             late = time.monotonic() - LAG_SECONDS
             self._ended = {name: at for name, at in self._ended.items() if at > late}
             # The list may be older than an accepted request to terminate.
-            return [machine for machine in found if machine.id not in self._ended]
+            return [machine for machine in machines if machine.id not in self._ended]
 
     def why_gone(self, machine_id: str) -> Reason | None:
         """Return why an instance has ended; None if EC2 does not say."""
@@ -303,7 +303,7 @@ def _machine(region: str, instance: Mapping[str, Any]) -> pools.Machine:
 
 def _parts(machine_id: str) -> tuple[str, str]:
     """Split a machine id into region and instance."""
-    found = MACHINE.fullmatch(machine_id)
-    if found is None:
+    match = MACHINE.fullmatch(machine_id)
+    if match is None:
         raise pools.ProviderError(Reason.ERROR, f"{machine_id!r} is not a machine id")
-    return found[1], found[3]
+    return match[1], match[3]

@@ -69,7 +69,6 @@ def _cell(text: str) -> str:
 
 
 def block(command: str) -> list[str]:
-    """Format a command as a fenced block."""
     if not command.strip():
         return []
     shown = wording.command(command)

@@ -1,4 +1,4 @@
-"""What all formats of a report share: subjects, numbers, times and confidence as text."""
+"""Texts of all report formats: subjects, numbers, times and confidence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DENOMINATORS = (
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
 INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
-LONGEST = 400  # characters of one text of a host; nobody reads a name of 8 kB
+LONGEST = 400  # characters of a text from a host
 
 
 def knowledge_of(material: diagnosis.Material) -> knowledge.Knowledge:
@@ -123,7 +123,7 @@ def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
         *(name for name in known.numbers if name in magnitude),
         *(name for name in magnitude if name not in known.numbers),
     )
-    # A zero says little: it comes last.
+    # Zeros come last.
     for name in sorted(named, key=lambda name: magnitude[name] == 0):
         value = magnitude[name]
         if not math.isfinite(value) or (name == "seconds" and value < INSTANT_S):
@@ -140,7 +140,7 @@ def format_numbers(finding: Finding, known: knowledge.Knowledge, most: int = 3) 
 
 
 def format_strength(strength: float) -> str:
-    """Return number and word, so that nobody has to remember the scale."""
+    """Return number and word, so that the scale need not be remembered."""
     bounds = ((0.75, "strong"), (0.5, "fair"), (0.25, "weak"))
     word = next((word for bound, word in bounds if strength >= bound), "very weak")
     return f"{strength:.2f} {word}"
@@ -158,7 +158,7 @@ def format_confidence(verdict: Verdict) -> str:
 
 
 def explain_confidence(verdict: Verdict) -> str:
-    """Explain what a reader may do with this confidence, and what it is not."""
+    """Explain how to act on this confidence, and what it does not mean."""
     factor = multiply_gaps(verdict.gaps)
     missing = f" Missing evidence multiplies it by {factor:.2f}." if factor < 0.995 else ""
     if verdict.status == VerdictStatus.NO_CAUSE:
@@ -180,7 +180,7 @@ def explain_confidence(verdict: Verdict) -> str:
 
 
 def explain_answer(answer: Answer, known: knowledge.Knowledge) -> str:
-    """Return why a detector answered as it did, or what it found."""
+    """Return the reason of a detector's answer, or the titles of its findings."""
     titles = dict.fromkeys(known.title(finding.kind) for finding in answer.findings)
     return clean(answer.why or "; ".join(titles), 300)
 

@@ -96,7 +96,13 @@ def _opening(compared: Compared, height: int, head: list[str]) -> str:
 
 def _key(y: int) -> Iterator[str]:
     x = float(MARGIN)
-    for level, text in ((0, "gone"), (4, "less"), (MIDDLE, "the same"), (12, "more"), (16, "new")):
+    for level, text in (
+        (0, "vanished"),
+        (4, "less"),
+        (MIDDLE, "the same"),
+        (12, "more"),
+        (16, "new"),
+    ):
         edge = "b o" if level == 0 else "b"
         yield f'<rect class="{edge} f{level}" x="{x + 0.5:.1f}" y="{y + 5}" width="12" height="12"/>'
         yield f'<text class="s" x="{x + 17:.1f}" y="{y + 15}">{text}</text>'

@@ -210,7 +210,7 @@ def _legend(result: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> 
 
 
 def _gaps(result: heatmap.Heatmap, plot: layout.Plot) -> Iterator[str]:
-    """Draw gaps behind the cells; with several hosts it is unknown whose gap it is."""
+    """Draw gaps behind the cells, but not with several hosts: a gap does not name its host."""
     if len(result.coverage.hosts) != 1:
         return
     right = plot.left + plot.width

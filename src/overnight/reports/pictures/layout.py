@@ -1,4 +1,4 @@
-"""What pictures over time share: the place of cells, the time axis, event symbols and lanes."""
+"""Parts of pictures over time: the place of cells, the time axis, event symbols and lanes."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_strata_are_dealt_within() -> None:
 
 
 def test_all_three_answer_for_an_empty_fleet() -> None:
-    answers = package.look(fleet.Fleet(()), fleets.KIND)
+    answers = [detector.ask(fleet.Fleet(()), fleets.KIND) for detector in package.DETECTORS]
     assert [(answer.detector, answer.status) for answer in answers] == [
         ("fleet.cohort", Status.NO_DATA),
         ("fleet.uptime", Status.NO_DATA),

@@ -58,8 +58,8 @@ def drift(
         current.print_json(result.as_json(limit))
     else:
         _show(result, limit, current.console())
-    found = check and result.comparison.standing
-    return errors.ExitCode.FOUND if found else errors.ExitCode.DONE
+    failed = check and result.comparison.standing
+    return errors.ExitCode.FOUND if failed else errors.ExitCode.DONE
 
 
 def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) -> None:
@@ -98,7 +98,7 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         )
     else:
         show(
-            f"no difference stands out: chance explains each of the {comparison.columns} "
+            f"no significant difference: chance explains each of the {comparison.columns} "
             f"(smallest attainable p: {comparison.smallest_p:.2g})",
             "bold",
         )

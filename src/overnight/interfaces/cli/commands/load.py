@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from overnight.model.load import Load
 
 ORDER = 16
-# What the gate stores, and what people read.
+# Stored state: label and colour.
 STATES = {"kept": ("ok", "green"), "crossed": ("exceeded", "red"), "cannot tell": ("undecided", "yellow")}  # fmt: skip
 STATUS = {Constancy.CONSTANT: "green", Constancy.NOT_CONSTANT: "red", Constancy.UNKNOWN: "yellow"}
 

@@ -152,7 +152,7 @@ def _show(recording: Recording, console: rich.console.Console) -> None:
     cores = terminal.table(right=("core", "busy mean", "busy peak", "kernel peak"))
     cores.add_column("last seconds", no_wrap=True)
     width = max(10, console.width - 52)
-    # The busiest first: nobody reads all of 96 cores.
+    # The busiest cores first; 96 rows are too many to read.
     for core in sorted(recording.cores, key=lambda c: -c.busy_peak)[:16]:
         colour = "red" if core.busy_peak >= 95 else "default"
         cores.add_row(

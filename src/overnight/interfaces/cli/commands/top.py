@@ -59,7 +59,7 @@ def top(
 
 def _show(result: ranking.Top, current: session.Session) -> None:
     functions = result.kind == "functions"
-    counts = ("samples", "itself") if functions else ("samples",)
+    counts = ("samples", "self") if functions else ("samples",)
     table = terminal.table(
         result.kind, right=(*counts, "share of samples", "share of capacity", "cores")
     )

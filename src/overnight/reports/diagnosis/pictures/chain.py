@@ -112,7 +112,7 @@ def _draw_arrow(link: Link | None, y: int) -> tuple[list[str], int]:
     if link:
         lead = wording.format_strength(strength)
         room = BOX - 64
-        # The lead comes before the first line: as many characters keep its place while wrapping.
+        # Placeholders reserve room for the lead in the first line while wrapping.
         first = _wrapped(
             f"{'_' * (len(lead) + 2)} {wording.clean('; '.join(link.reasons))}", SANS, room
         )

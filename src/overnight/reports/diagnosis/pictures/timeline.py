@@ -1,4 +1,4 @@
-"""What each core did around the event, second by second: a few cores large, all as a band."""
+"""The cores around an event, second by second: a few cores large, all cores as a band."""
 
 from __future__ import annotations
 
