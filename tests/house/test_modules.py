@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import pathlib
 
 import overnight
@@ -10,6 +12,14 @@ from overnight.app import doctor
 from overnight.interfaces.cli import commands
 
 PACKAGE = pathlib.Path(overnight.__file__).parent
+
+
+def test_examples_of_docstrings_work() -> None:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if ">>> " in path.read_text():
+            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            module = importlib.import_module(name.removesuffix(".__init__"))
+            assert doctest.testmod(module).failed == 0, name
 
 
 def test_modules_import_modules_not_names() -> None:

@@ -7,6 +7,7 @@ any case.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import warnings
 from collections.abc import Sequence
@@ -14,9 +15,10 @@ from collections.abc import Sequence
 import noise
 
 from overnight import errors
-from overnight.app import rehearsal, scoreboard
+from overnight.app import rehearsal, rehearsal_host, scoreboard
 from overnight.model import cpu as cpushares
 from overnight.sources import cpu
+from overnight.undo import journal
 
 __all__ = ["rehearse"]
 
@@ -34,11 +36,16 @@ class _Baseline:
         self._core = str(core)
         self._read = cpu.open_ticks()
         self._ticks: list[Sequence[int]] = []
+        self._crowd: rehearsal_host.Crowd | None = None
+        self.others: list[str] = []
 
     def on_progress(self, progress: rehearsal.Progress) -> None:
         inside = progress.phase == "baseline"
         if progress.phase and inside == (not self._ticks) and len(self._ticks) < 2:
             self._ticks.append(self._read()[self._core])
+            if self._crowd is not None:
+                self.others = self._crowd.describe()[:3]
+            self._crowd = rehearsal_host.Crowd(os.environ[journal.MARK])
 
     @property
     def busy(self) -> float:
@@ -86,7 +93,10 @@ def rehearse(
             assert len(wrong) < MAX_WRONG, "\n".join(wrong)
         else:
             assert not _claimed(outcome) & outcome.expected.absent, text
-            disturbed.append(f"core {core} was {baseline.busy:.0%} busy before the fault; {text}")
+            others = ", ".join(baseline.others) or "many short ones"
+            disturbed.append(
+                f"core {core} was {baseline.busy:.0%} busy before the fault; other processes: {others}; {text}"
+            )
             if len(disturbed) >= MAX_DISTURBED:
                 noisy = "noisy host, the verdict is not checked:\n" + "\n".join(disturbed)
                 assert not need_verdict, noisy

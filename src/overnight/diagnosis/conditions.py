@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model import times
@@ -44,11 +45,10 @@ class Surroundings:
     numbers: Mapping[str, knowledge.Number] = dataclasses.field(default_factory=dict)  # formats
 
     @classmethod
-    def of(cls, findings: Iterable[Finding], known: knowledge.Knowledge) -> Surroundings:
-        every = tuple(findings)
+    def of(cls, findings: Sequence[Finding], known: knowledge.Knowledge) -> Surroundings:
         return cls(
-            tuple(finding for finding in every if finding.kind == "cpu.culprit"),
-            tuple(finding for finding in every if finding.kind == "stack.lift"),
+            tuple(finding for finding in findings if finding.kind == "cpu.culprit"),
+            tuple(finding for finding in findings if finding.kind == "stack.lift"),
             known.numbers,
         )
 
@@ -119,14 +119,11 @@ def _time_order(pair: Pair) -> Judgement:
     if late > max(pair.condition.slack_seconds, RESOLUTION_S):
         return Judgement(0.0, f"time: it begins {times.format_duration(late)} after its effect")
     if over > pair.condition.gap_seconds:
-        return Judgement(
-            0.0, f"time: it ended {times.format_duration(over)} before its effect began"
-        )
+        ended = times.format_duration(over)
+        return Judgement(0.0, f"time: it ended {ended} before its effect began")
     if late > RESOLUTION_S:
-        return Judgement(
-            LATE_FIT,
-            f"time: it is first seen {times.format_duration(late)} after its effect, within the resolution of its signal",
-        )
+        seen = f"time: it is first seen {times.format_duration(late)} after its effect"
+        return Judgement(LATE_FIT, f"{seen}, within the resolution of its signal")
     if late > -1:
         return Judgement(1.0, "time: both begin within two seconds of each other")
     return Judgement(1.0, f"time: it begins {times.format_duration(-late)} before its effect")
@@ -182,11 +179,8 @@ def _parent_of(pair: Pair) -> Judgement:
 
 def _magnitude(pair: Pair) -> Judgement:
     """Compare the first pair of numbers that is measured on both sides."""
-    pairs = [
-        (name, pair.condition.effect[n] if pair.condition.effect else "")
-        for n, name in enumerate(pair.condition.cause)
-    ]
     missing = ""
+    pairs = itertools.zip_longest(pair.condition.cause, pair.condition.effect, fillvalue="")
     for cause_name, effect_name in pairs:
         value = measured(pair.cause, cause_name)
         other = measured(pair.effect, effect_name) if effect_name else 1.0
@@ -263,13 +257,11 @@ def _same_culprit(pair: Pair) -> Judgement:
     if blamed in names:
         first, own = _taken(consumers[0]), _taken(consumers[names.index(blamed)])
         share = min(own / first, 1.0) if first > 0 else 0.5
-        return Judgement(
-            share * 0.8 + 0.1,
-            f"{blamed} ran on core {core}, but {names[0]} used more of it ({format_number(first)} cores against {format_number(own)})",
-        )
-    return Judgement(
-        0.0, f"core {core} was saturated by {names[0] or 'another process'}, not by {blamed}"
-    )
+        compared = f"{format_number(first)} cores against {format_number(own)}"
+        text = f"{blamed} ran on core {core}, but {names[0]} used more of it ({compared})"
+        return Judgement(share * 0.8 + 0.1, text)
+    other = names[0] or "another process"
+    return Judgement(0.0, f"core {core} was saturated by {other}, not by {blamed}")
 
 
 def _recurrence(pair: Pair) -> Judgement:

@@ -114,10 +114,6 @@ class Rule:
             fnmatch.fnmatchcase(effect, pattern) for pattern in self.effects
         )
 
-    @property
-    def label(self) -> str:
-        return f"{self.cause} -> {', '.join(self.effects)}"
-
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
@@ -327,7 +323,7 @@ def parse_knowledge(
 def _check_kinds(knowledge: Knowledge, source: str) -> None:
     """Refuse entries about kinds that no [[kind]] defines."""
     named = [
-        (f"link {rule.label}", kind)
+        (f"link {rule.cause} -> {', '.join(rule.effects)}", kind)
         for rule in knowledge.rules
         for kind in ((rule.cause,) if rule.to_event else (rule.cause, *rule.effects))
     ]

@@ -25,6 +25,7 @@ PROBLEMS, KERNEL_LOG = "agent-problems", "kernel-log"
 def read_recording(case: cases.Case) -> completeness.Recording:
     """Read what store and ring hold of the incident window, the baseline and the night."""
     stacks = _stacks(case, case.window, counted=True)
+    before_us = case.event.time_us - case.window.begin_us
     problems = case.ring.facts(case.host, PROBLEMS, case.event.time_us).state or {}
     return completeness.Recording(
         stacks=stacks,
@@ -34,7 +35,8 @@ def read_recording(case: cases.Case) -> completeness.Recording:
         kernel_log=False if KERNEL_LOG in problems else None,
         cut=case.compared.cut,
         disturbed=case.compared.disturbed,
-        before_s=_before(case),
+        # A note at the begin of a recording is not an incident.
+        before_s=None if case.event.severity == Severity.INFO else before_us / SECOND_US,
         skew_us=case.event.skew_us,
         denied=tuple(
             f"signal {name}"
@@ -59,13 +61,6 @@ def _stacks(case: cases.Case, window: Window, *, counted: bool) -> Coverage:
         return dataclasses.replace(case.profiles.coverage(hosts, window), lost=0)
     except errors.OvernightError as error:
         return dataclasses.replace(nothing, gaps=((window.begin_us, window.end_us, error.what),))
-
-
-def _before(case: cases.Case) -> float | None:
-    """Return the seconds before the event; a note at the begin of a recording is not an incident."""
-    if case.event.severity == Severity.INFO:
-        return None
-    return (case.event.time_us - case.window.begin_us) / SECOND_US
 
 
 def _night(case: cases.Case) -> Coverage | None:

@@ -43,10 +43,9 @@ class Machine:
     leader: int
     cgroup: str
     tree: pathlib.Path
-    folders: tuple[pathlib.Path, ...]
     nspawn: subprocess.Popen[bytes] = dataclasses.field(repr=False, compare=False)
 
-    def run(self, *command: str, check: bool = True) -> str:
+    def run(self, *command: str) -> str:
         """Run a command inside and return its output; raises CannotError."""
         done = subprocess.run(
             ["nsenter", "--target", str(self.leader), "--all", "--", *command],
@@ -55,7 +54,7 @@ class Machine:
             timeout=COMMAND_SECONDS,
             check=False,
         )
-        if check and done.returncode:
+        if done.returncode:
             raise errors.CannotError(
                 f"{' '.join(command)} failed in machine {self.name}",
                 why=done.stderr.strip() or f"exit code {done.returncode}",
@@ -72,11 +71,11 @@ class Machine:
         _stop(self.nspawn, self.leader)
 
 
-def unit(run: str, *, service: str = "", wanted: bool = True, about: str = "") -> str:
+def unit(run: str, *, service: str = "", wanted: bool = True) -> str:
     """Return a service unit that runs a shell command, without a start limit."""
     text = f"""\
         [Unit]
-        Description={about or "Service of an overnight machine"}
+        Description=Service of an overnight machine
         StartLimitIntervalSec=0
         [Service]
         ExecStart=/bin/sh -c '{run}'
@@ -161,7 +160,7 @@ def _boot(
         finally:
             if not leader:
                 _stop(nspawn, 0)
-    return Machine(name, leader, f"/{name}", tree, folders, nspawn)
+    return Machine(name, leader, f"/{name}", tree, nspawn)
 
 
 def _leader(notify: socket.socket, nspawn: subprocess.Popen[bytes], log: BinaryIO) -> int:

@@ -32,5 +32,4 @@ class Load:
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/loads-1.json."""
-        lists = {"cores": list(self.cores), "crossed": list(self.crossed)}
-        return dataclasses.asdict(self) | lists
+        return dataclasses.asdict(self)

@@ -18,14 +18,14 @@ def parse_size(text: str) -> int:
     >>> parse_size("20GiB"), parse_size("1.5 MB"), parse_size("512")
     (21474836480, 1500000, 512)
     """
-    found = SIZE.fullmatch(text.strip())
-    if found is None:
+    match = SIZE.fullmatch(text.strip())
+    if match is None:
         raise errors.UsageError(
             f"{text!r} is not a size",
             why="a size is a number with a unit: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
             todo="write it as 20GiB",
         )
-    return round(fractions.Fraction(found[1]) * UNITS[(found[2] or "").lower()])
+    return round(fractions.Fraction(match[1]) * UNITS[(match[2] or "").lower()])
 
 
 def format_size(size: float) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-ROUNDS = 4
 ODD = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
@@ -16,25 +15,25 @@ def find(wanted: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]) -> npt.ND
     (33,000 among as many: 1 ms; sorting and searching took 6 ms). What is left after the last table is
     sorted: a store built to collide costs no more than that.
     """
-    found = np.full(len(wanted), -1, np.int64)
+    positions = np.full(len(wanted), -1, np.int64)
     rest, left = np.arange(len(wanted)), np.arange(len(keys))
-    for odd in ODD[:ROUNDS]:
+    for odd in ODD:
         if not len(left) or not len(rest):
-            return found
+            return positions
         shift = np.uint64(61 - max(7, len(left).bit_length()))
         place = keys[left] * np.uint64(odd) >> shift
         table = np.zeros(1 << (64 - int(shift)), np.int32)
         table[place] = left
-        met = table[wanted[rest] * np.uint64(odd) >> shift]
-        hit = keys[met] == wanted[rest]
-        found[rest[hit]] = met[hit]
+        candidates = table[wanted[rest] * np.uint64(odd) >> shift]
+        hit = keys[candidates] == wanted[rest]
+        positions[rest[hit]] = candidates[hit]
         rest, left = rest[~hit], left[table[place] != left]
     if len(left) and len(rest):
         order = left[np.argsort(keys[left], kind="stable")]
         at = np.minimum(np.searchsorted(keys[order], wanted[rest]), len(order) - 1)
         hit = keys[order[at]] == wanted[rest]
-        found[rest[hit]] = order[at[hit]]
-    return found
+        positions[rest[hit]] = order[at[hit]]
+    return positions
 
 
 def by_parent(parent: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.int64]
 
 TICK_US = 100  # the page counts time in these, in 32 bits: 119 hours
 NO_CORE = 0xFFFF
-LONGEST_US = TICK_US << 32
+MAX_WINDOW_US = TICK_US << 32
 MAX_ROWS = 2_000_000
 MAX_HEAT_CELLS = 4_500_000
 TASK = ("pid", "tid", "thread", "process", "unit")
@@ -121,10 +121,10 @@ def view(
     title: str = "",
     max_rows: int = MAX_ROWS,
 ) -> View:
-    if window.end_us - window.begin_us + 2 * SECOND_US > LONGEST_US:
+    if window.end_us - window.begin_us + 2 * SECOND_US > MAX_WINDOW_US:
         raise errors.UsageError(
             f"the window is too long for a page: {window.seconds / 3600:.0f} hours",
-            why=f"a page holds at most {LONGEST_US / 3.6e9:.0f} hours",
+            why=f"a page holds at most {MAX_WINDOW_US / 3.6e9:.0f} hours",
             todo="choose a shorter window: -b TIME -e TIME",
         )
     source.hosts((host,))

@@ -43,10 +43,9 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start `python -m MODULE`, which calls `begin` first; `more` are its settings.
 
-    `addresses` raises the address-space limit, for a process that maps far more than it uses.
-
-    It shares this session on purpose: with autogroup the kernel shares a core among sessions first, and the
-    victim must be starved as neighbours on a real host would starve it.
+    `addresses` raises the address-space limit, for a process that maps far more than it uses. The process shares
+    this session on purpose: with autogroup the kernel shares a core among sessions first, and the victim must be
+    starved as neighbours on a real host would starve it.
     """
     settings = {"name": name, "core": core, "seconds": seconds, "parent": os.getpid(), **more}
     errors_file = stage.folder / f"{name.replace('/', '-')}.err"

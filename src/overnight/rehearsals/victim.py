@@ -105,21 +105,18 @@ class Victim:
             processes.start(
                 self._stage,
                 "overnight.rehearsals.victim_sender",
-                name=plan.sender,
                 core=self._stage.spare,
                 netns=outside,
                 address=FIRST,
-                rate=plan.rate,
-                payload=plan.payload,
                 fill=self._stage.seed,
+                **{**dataclasses.asdict(plan), "name": plan.sender},
             )
         )
         self._wait("warm")
 
     def status(self) -> Status:
         report = self._read()
-        known = {field.name for field in dataclasses.fields(Status)}
-        status = Status(**{name: value for name, value in report.items() if name in known})
+        status = Status(**{name: report[name] for name in Status.__annotations__ if name in report})
         silent_ms = (time.monotonic_ns() - report.get("monotonic_ns", time.monotonic_ns())) / 1e6
         if silent_ms > 1000:
             status = dataclasses.replace(status, late_ms=status.late_ms + silent_ms)
