@@ -42,13 +42,13 @@ def kinds_of(text: str, detected: list) -> list[list[str]]:
 
 
 def test_causes_of_each_other_make_no_cycle() -> None:
-    detected = [findings.found(kind, core=n) for kind in "ab" for n in range(3)]
+    detected = [findings.make_finding(kind, core=n) for kind in "ab" for n in range(3)]
     paths = kinds_of(TEXT, detected)
     assert {tuple(path[:-1]) for path in paths} == {("a",), ("b",), ("a", "b"), ("b", "a")}
 
 
 def test_with_equal_support_the_shorter_chain_wins() -> None:
-    paths = kinds_of(TEXT, [findings.found("a"), findings.found("b")])
+    paths = kinds_of(TEXT, [findings.make_finding("a"), findings.make_finding("b")])
     assert [len(path) for path in paths] == [2, 2, 3, 3]
 
 
@@ -56,7 +56,7 @@ def test_a_root_that_explains_more_wins_with_a_longer_chain_if_its_link_is_stron
     deeper = TEXT.replace(
         "explains = 0.9", "explains = 0.7", 1
     )  # a explains less, so b -> a is better
-    detected = [findings.found("a"), findings.found("b")]
+    detected = [findings.make_finding("a"), findings.make_finding("b")]
     assert kinds_of(deeper, [detected[0]])[0] == ["a", "net.driver_reset"]
     only = deeper.replace('cause = ["a", "b"]', 'cause = "a"')
     assert kinds_of(only, detected)[0] == ["b", "a", "net.driver_reset"]

@@ -111,7 +111,7 @@ def test_the_culprit_is_the_top_process_on_that_core_in_that_window() -> None:
     saturated = findings.saturated()
 
     def fit(process: str) -> float | None:
-        blamed = findings.found("memory.reclaim", process=process)
+        blamed = findings.make_finding("memory.reclaim", process=process)
         return judge("same_culprit", blamed, saturated, around).fit
 
     assert fit("first") == 1.0
@@ -119,19 +119,25 @@ def test_the_culprit_is_the_top_process_on_that_core_in_that_window() -> None:
     assert fit("third") == fit("fourth") == 0.0
     assert fit("") is None
     assert (
-        judge("same_culprit", findings.found("memory.reclaim", process="x"), saturated).fit is None
+        judge("same_culprit", findings.make_finding("memory.reclaim", process="x"), saturated).fit
+        is None
     )
 
 
 def test_names_from_the_evidence_stay_on_one_line() -> None:
-    finding = findings.found("memory.reclaim", process="a\n\x1b[31mb")
+    finding = findings.make_finding("memory.reclaim", process="a\n\x1b[31mb")
     assert judge("same_process", finding, finding).text.isprintable()
 
 
 def test_a_process_name_with_its_pid_is_the_same_process() -> None:
-    numbered, plain = (findings.found("cpu.stall", process=name) for name in ("app[12]", "app"))
+    numbered, plain = (
+        findings.make_finding("cpu.stall", process=name) for name in ("app[12]", "app")
+    )
     assert judge("same_process", numbered, plain).fit == 1.0
-    assert judge("same_process", numbered, findings.found("cpu.stall", process="app2")).fit == 0.0
+    assert (
+        judge("same_process", numbered, findings.make_finding("cpu.stall", process="app2")).fit
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,10 +154,10 @@ def test_a_process_that_adds_enough_load_saturates_the_core(
         if candidate.cause == "cpu.culprit" and "cpu.core_saturated" in candidate.effects
     )
     (size,) = (condition for condition in rule.conditions if condition.holds == "magnitude")
-    cause = findings.found(
+    cause = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": taken, "cores_added": taken}, core=2
     )
-    effect = findings.found(
+    effect = findings.make_finding(
         "cpu.core_saturated", magnitude={"cores_burnt": 1.0, "cores_added": 1 - before}, core=2
     )
     judgement = conditions.judge(size, cause, effect, conditions.Surroundings())
@@ -163,20 +169,20 @@ def test_without_a_baseline_shares_of_the_core_are_compared() -> None:
     condition = knowledge.Condition(
         "magnitude", cause=("cores_added", "cores_burnt"), effect=("cores_added", "cores_burnt")
     )
-    cause = findings.found("cpu.culprit", magnitude={"cores_burnt": 0.9, "cores_added": 0.9})
-    effect = findings.found("cpu.core_saturated", magnitude={"cores_burnt": 1.0})
+    cause = findings.make_finding("cpu.culprit", magnitude={"cores_burnt": 0.9, "cores_added": 0.9})
+    effect = findings.make_finding("cpu.core_saturated", magnitude={"cores_burnt": 1.0})
     judgement = conditions.judge(condition, cause, effect, conditions.Surroundings())
     assert judgement.text == "magnitude agrees: 0.9 cores burnt against 1 cores burnt"
 
 
 def test_the_culprit_is_the_process_that_added_most_not_the_largest() -> None:
-    worker = findings.found(
+    worker = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": 0.55, "cores_added": 0.2}, core=2, process="worker"
     )
-    hog = findings.found(
+    hog = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": 0.45, "cores_added": 0.45}, core=2, process="hog"
     )
-    effect = findings.found("cpu.core_saturated", core=2)
+    effect = findings.make_finding("cpu.core_saturated", core=2)
     around = conditions.Surroundings((worker, hog))
     judgement = conditions.judge(knowledge.Condition("same_culprit"), hog, effect, around)
     assert judgement.fit == 1

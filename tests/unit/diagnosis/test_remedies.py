@@ -71,7 +71,9 @@ NAMES = st.one_of(st.text(max_size=30), st.text("ab-/.:@ ;$'\\()", min_size=1, m
 def test_any_name_is_quoted_or_left_out(name: str) -> None:
     detected = [findings.reset(), findings.starved(), findings.saturated()]
     magnitude = {"cores_burnt": 0.99}
-    detected.append(findings.found("cpu.rt_hog", -6, 1, 0.9, magnitude, core=39, process=name))
+    detected.append(
+        findings.make_finding("cpu.rt_hog", -6, 1, 0.9, magnitude, core=39, process=name)
+    )
     verdict = decide(detected)
     assert verdict.chain.steps[0].kind == "cpu.rt_hog"
     template = next(
@@ -95,7 +97,7 @@ def test_every_command_is_valid_shell(kind: str) -> None:
         "core": 39,
         "interface": "eth0",
     }
-    root = findings.found(kind, **subject)
+    root = findings.make_finding(kind, **subject)
     event = findings.reset()
     link = Link(root.id, event.id, 1.0, ())
     chain = Chain((root, event), (link,), 1.0)

@@ -276,7 +276,7 @@ def test_a_lift_over_recurrences_supports_the_culprit_and_its_absence_does_not()
             "recurrences": 6.0,
             "cores_more": 0.9,
         }
-        return findings.found(
+        return findings.make_finding(
             "stack.lift", magnitude=magnitude, process="postgres", function="crc32c"
         )
 
@@ -312,7 +312,7 @@ def test_a_missing_magnitude_lowers_the_strength_and_is_reported() -> None:
 def test_events_of_other_kinds(kind: str, cause: str) -> None:
     subject = {"process": "app", "unit": "app.service", "core": 39}
     event = dataclasses.replace(findings.RESET, kind=kind, process="app", fields={})
-    detected = [findings.found(cause, -20, 1, 0.9, {"cores_burnt": 0.97}, **subject)]
+    detected = [findings.make_finding(cause, -20, 1, 0.9, {"cores_burnt": 0.97}, **subject)]
     if kind == "cpu.core_pinned":
         detected.append(findings.saturated())
     verdict = decide(detected, event=event)

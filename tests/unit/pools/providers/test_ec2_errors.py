@@ -63,8 +63,8 @@ NO = [
 def test_every_no_has_its_reason(
     code: str, reason: str, status: int, certain: bool, played: Played
 ) -> None:
-    played.none_there()
-    played.refuses(code, status=status)
+    played.answer_no_instances()
+    played.answer_error(code, status=status)
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.launch(order())
     said = caught.value
@@ -75,8 +75,8 @@ def test_every_no_has_its_reason(
 
 def test_a_no_after_an_answer_that_was_lost_is_not_certain(played: Played) -> None:
     """An earlier try may have made it; its tag tells, later."""
-    played.none_there()
-    played.refuses("UnauthorizedOperation", RetryAttempts=2)
+    played.answer_no_instances()
+    played.answer_error("UnauthorizedOperation", RetryAttempts=2)
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.launch(order())
     assert not caught.value.nothing_made
@@ -84,8 +84,8 @@ def test_a_no_after_an_answer_that_was_lost_is_not_certain(played: Played) -> No
 
 def test_no_room_is_certain_however_often_it_was_asked(played: Played) -> None:
     """The same ClientToken: one that had been made would have been the answer."""
-    played.none_there()
-    played.refuses("InsufficientInstanceCapacity", status=500, RetryAttempts=3)
+    played.answer_no_instances()
+    played.answer_error("InsufficientInstanceCapacity", status=500, RetryAttempts=3)
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.launch(order())
     assert caught.value.nothing_made
