@@ -218,7 +218,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def test_no_secret_is_in_a_bundle(secret: Pair) -> None:
-    told = nights.told_of(secret.opened)
+    told = nights.read_texts(secret.opened)
     for needle in ("Hunter2", "ghp_", "A1b2C3d4"):
         assert needle not in told
         assert needle.encode() not in secret.file.read_bytes()
@@ -227,7 +227,7 @@ def test_no_secret_is_in_a_bundle(secret: Pair) -> None:
 
 def test_the_secrets_are_where_a_bundle_looks(secret: Pair) -> None:
     """The test above fails without the scrubber: it is not for want of secrets that it passes."""
-    told = nights.told_of(secret.home)
+    told = nights.read_texts(secret.home)
     for value in dataclasses.astuple(PLANTED):
         assert value in told, value
 

@@ -42,19 +42,19 @@ def kinds_of(told: str, many: list) -> list[list[str]]:
 
 
 def test_what_causes_each_other_makes_no_circle() -> None:
-    many = [findings.found(kind, core=n) for kind in "ab" for n in range(3)]
+    many = [findings.make_finding(kind, core=n) for kind in "ab" for n in range(3)]
     found = kinds_of(TEXT, many)
     assert {tuple(one[:-1]) for one in found} == {("a",), ("b",), ("a", "b"), ("b", "a")}
 
 
 def test_with_equal_support_the_shorter_chain_wins() -> None:
-    found = kinds_of(TEXT, [findings.found("a"), findings.found("b")])
+    found = kinds_of(TEXT, [findings.make_finding("a"), findings.make_finding("b")])
     assert [len(one) for one in found] == [2, 2, 3, 3]
 
 
 def test_a_root_that_explains_more_is_worth_a_longer_chain_if_its_link_holds() -> None:
     deeper = TEXT.replace("explains = 0.9", "explains = 0.7", 1)  # a says less, so b -> a is better
-    many = [findings.found("a"), findings.found("b")]
+    many = [findings.make_finding("a"), findings.make_finding("b")]
     assert kinds_of(deeper, [many[0]])[0] == ["a", "net.driver_reset"]
     only = deeper.replace('cause = ["a", "b"]', 'cause = "a"')
     assert kinds_of(only, many)[0] == ["b", "a", "net.driver_reset"]

@@ -117,25 +117,28 @@ def test_the_culprit_is_whom_was_seen_most_on_that_core_in_those_seconds() -> No
     full = findings.saturated()
 
     def fit(process: str) -> float | None:
-        blamed = findings.found("memory.reclaim", process=process)
+        blamed = findings.make_finding("memory.reclaim", process=process)
         return judge("same_culprit", blamed, full, around).fit
 
     assert fit("first") == 1.0
     assert 0 < fit("second") < 0.6
     assert fit("third") == fit("fourth") == 0.0
     assert fit("") is None
-    assert judge("same_culprit", findings.found("memory.reclaim", process="x"), full).fit is None
+    assert (
+        judge("same_culprit", findings.make_finding("memory.reclaim", process="x"), full).fit
+        is None
+    )
 
 
 def test_names_of_the_evidence_stay_on_their_line() -> None:
-    one = findings.found("memory.reclaim", process="a\n\x1b[31mb")
+    one = findings.make_finding("memory.reclaim", process="a\n\x1b[31mb")
     assert judge("same_process", one, one).text.isprintable()
 
 
 def test_a_process_with_its_number_is_the_same_process() -> None:
-    one, other = (findings.found("cpu.stall", process=name) for name in ("app[12]", "app"))
+    one, other = (findings.make_finding("cpu.stall", process=name) for name in ("app[12]", "app"))
     assert judge("same_process", one, other).fit == 1.0
-    assert judge("same_process", one, findings.found("cpu.stall", process="app2")).fit == 0.0
+    assert judge("same_process", one, findings.make_finding("cpu.stall", process="app2")).fit == 0.0
 
 
 @pytest.mark.parametrize(
@@ -152,10 +155,10 @@ def test_what_was_added_to_what_was_there_fills_the_core(
         if one.cause == "cpu.culprit" and "cpu.core_saturated" in one.effects
     )
     (size,) = (one for one in rule.conditions if one.holds == "magnitude")
-    cause = findings.found(
+    cause = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": taken, "cores_added": taken}, core=2
     )
-    effect = findings.found(
+    effect = findings.make_finding(
         "cpu.core_saturated", magnitude={"cores_burnt": 1.0, "cores_added": 1 - before}, core=2
     )
     told = conditions.judge(size, cause, effect, conditions.Surroundings())
@@ -167,20 +170,20 @@ def test_without_a_baseline_shares_of_the_core_are_compared() -> None:
     condition = knowledge.Condition(
         "magnitude", cause=("cores_added", "cores_burnt"), effect=("cores_added", "cores_burnt")
     )
-    cause = findings.found("cpu.culprit", magnitude={"cores_burnt": 0.9, "cores_added": 0.9})
-    effect = findings.found("cpu.core_saturated", magnitude={"cores_burnt": 1.0})
+    cause = findings.make_finding("cpu.culprit", magnitude={"cores_burnt": 0.9, "cores_added": 0.9})
+    effect = findings.make_finding("cpu.core_saturated", magnitude={"cores_burnt": 1.0})
     told = conditions.judge(condition, cause, effect, conditions.Surroundings())
     assert told.text == "magnitude agrees: 0.9 cores burnt against 1 cores burnt"
 
 
 def test_who_took_more_of_a_core_is_compared_not_who_has_more() -> None:
-    worker = findings.found(
+    worker = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": 0.55, "cores_added": 0.2}, core=2, process="worker"
     )
-    hog = findings.found(
+    hog = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": 0.45, "cores_added": 0.45}, core=2, process="hog"
     )
-    effect = findings.found("cpu.core_saturated", core=2)
+    effect = findings.make_finding("cpu.core_saturated", core=2)
     around = conditions.Surroundings((worker, hog))
     told = conditions.judge(knowledge.Condition("same_culprit"), hog, effect, around)
     assert told.fit == 1

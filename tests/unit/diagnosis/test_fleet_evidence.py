@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def uptime(rate_ratio: float) -> Finding:
     magnitude = {"rate_ratio": rate_ratio}
-    return findings.found("fleet.uptime_hazard", -3600, 0, 0.9, magnitude, host="")
+    return findings.make_finding("fleet.uptime_hazard", -3600, 0, 0.9, magnitude, host="")
 
 
 def drift(unit: str) -> Finding:
-    return findings.found("fleet.drift", -3600, 0, 0.9, host="", unit=unit)
+    return findings.make_finding("fleet.drift", -3600, 0, 0.9, host="", unit=unit)
 
 
 def judged(*more: Finding, story=findings.reference):

@@ -67,7 +67,7 @@ def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
         'when = [{ holds = "same_core", weight = 2, need = "holds" }]\n'
         '[[fix]]\nroot = "gpu.poll"\ntitle = "let {process} sleep"\nsteps = [{ what = "w", command = "kill -s {process}" }]\n'
     )
-    polls = findings.found("gpu.poll", -6, 1, 0.9, process="poller", core=39)
+    polls = findings.make_finding("gpu.poll", -6, 1, 0.9, process="poller", core=39)
     answers = findings.answers([*findings.unknown(), polls])
     assert decision.decide(findings.RESET, answers).chain.steps[0].kind == "cpu.culprit"
     said = decision.decide(findings.RESET, answers, known=knowledge.read_knowledge([mine]))

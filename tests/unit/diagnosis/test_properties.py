@@ -45,7 +45,7 @@ def any_subject(chance: random.Random) -> dict[str, str | int]:
 def any_finding(chance: random.Random) -> Finding:
     begin = chance.choice([-7200, -3600, -60, -30, -7, -6, -1, 0, 2, 30])
     names = chance.sample(MAGNITUDES, chance.randrange(5))
-    return findings.found(
+    return findings.make_finding(
         chance.choice(KINDS),
         begin,
         begin + chance.choice([1, 7, 40, 7300]),
@@ -217,7 +217,9 @@ def unrelated(chance: random.Random, near: bool) -> list[Finding]:
         }
         if kind == "net.queue_starved":
             who |= {"interface": "eth0", "queue": chance.randrange(32)}
-        made.append(findings.found(kind, begin, begin + lasts, chance.uniform(0.5, 1), size, **who))
+        made.append(
+            findings.make_finding(kind, begin, begin + lasts, chance.uniform(0.5, 1), size, **who)
+        )
     return made
 
 

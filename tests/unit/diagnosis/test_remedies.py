@@ -67,7 +67,7 @@ NAMES = st.one_of(st.text(max_size=30), st.text("ab-/.:@ ;$'\\()", min_size=1, m
 def test_whatever_the_name_it_is_quoted_or_left_out(name: str) -> None:
     many = [findings.reset(), findings.starved(), findings.saturated()]
     told = {"cores_burnt": 0.99}
-    many.append(findings.found("cpu.rt_hog", -6, 1, 0.9, told, core=39, process=name))
+    many.append(findings.make_finding("cpu.rt_hog", -6, 1, 0.9, told, core=39, process=name))
     said = judged(many)
     assert said.chain.steps[0].kind == "cpu.rt_hog"
     template = next(
@@ -92,7 +92,7 @@ def test_every_command_is_shell(kind: str) -> None:
         "core": 39,
         "interface": "eth0",
     }
-    root = findings.found(kind, **who)
+    root = findings.make_finding(kind, **who)
     event = findings.reset()
     link = Link(root.id, event.id, 1.0, ())
     chain = Chain((root, event), (link,), 1.0)

@@ -254,7 +254,9 @@ def test_the_event_is_made_from_what_was_told_where_its_detector_failed() -> Non
 def test_a_lift_over_recurrences_speaks_for_the_culprit_and_its_absence_against() -> None:
     def lift(low: float) -> object:
         told = {"lift": 9.0, "low": low, "q_value": 0.01, "recurrences": 6.0, "cores_more": 0.9}
-        return findings.found("stack.lift", magnitude=told, process="postgres", function="crc32c")
+        return findings.make_finding(
+            "stack.lift", magnitude=told, process="postgres", function="crc32c"
+        )
 
     def strength(*more: object) -> float:
         return judged([*findings.unknown(), *more]).chain.links[0].strength
@@ -285,7 +287,7 @@ def test_a_missing_magnitude_lowers_the_strength_and_is_said() -> None:
 def test_events_of_other_kinds(kind: str, cause: str) -> None:
     who = {"process": "app", "unit": "app.service", "core": 39}
     told = dataclasses.replace(findings.RESET, kind=kind, process="app", fields={})
-    many = [findings.found(cause, -20, 1, 0.9, {"cores_burnt": 0.97}, **who)]
+    many = [findings.make_finding(cause, -20, 1, 0.9, {"cores_burnt": 0.97}, **who)]
     if kind == "cpu.core_pinned":
         many.append(findings.saturated())
     said = judged(many, told=told)

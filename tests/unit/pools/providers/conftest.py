@@ -31,4 +31,4 @@ def clients() -> ec2played.Played:
 def played(clients: ec2played.Played) -> Iterator[ec2played.Played]:
     clients.provider._ended.clear()
     yield clients
-    clients.done()
+    clients.check_all_used()

@@ -147,21 +147,21 @@ def expected_request(lifecycle: str, **changes: object) -> dict[str, object]:
 
 
 def test_an_instance_on_demand(played: Played) -> None:
-    played.none_there()
-    played.makes(asked=expected_request("ephemeral"))
+    played.answer_no_instances()
+    played.answer_launch(expected=expected_request("ephemeral"))
     assert played.provider.launch(order()) == pools.Machine(
         id=f"{HERE}/i-0123456789abcdef0", member_id="m-1", address="10.0.0.9", region=HERE
     )
 
 
 def test_a_spot_instance_of_a_template_with_a_version_and_another_type(played: Played) -> None:
-    played.none_there()
+    played.answer_no_instances()
     wanted = expected_request(
         "spot", InstanceType="c7i.large", InstanceMarketOptions=ec2.SPOT,
         LaunchTemplate={"LaunchTemplateId": "lt-0123456789abcdef0", "Version": "7"},
         UserData=_boot.script(order(template="lt-0123456789abcdef0:7")),
     )  # fmt: skip
-    played.makes(asked=wanted)
+    played.answer_launch(expected=wanted)
     played.provider.launch(
         order(
             template="lt-0123456789abcdef0:7", lifecycle_class="spot", instance_type="c7i.large"
@@ -171,7 +171,7 @@ def test_a_spot_instance_of_a_template_with_a_version_and_another_type(played: P
 
 
 def test_user_data_that_is_too_long_is_not_sent(played: Played) -> None:
-    played.none_there()
+    played.answer_no_instances()
     with pytest.raises(pools.ProviderError, match="EC2 allows 16384") as caught:
         played.provider.launch(order(endpoint=f"http://{'n' * 20000}:8417"))
     assert caught.value.nothing_made
@@ -198,51 +198,51 @@ def test_an_inventory_has_every_page(played: Played) -> None:
 
 
 def test_an_inventory_that_fails_is_not_an_empty_one(played: Played) -> None:
-    played.none_there()
-    played.refuses("InternalError", THERE, "describe_instances", status=500)
+    played.answer_no_instances()
+    played.answer_error("InternalError", THERE, "describe_instances", status=500)
     with pytest.raises(pools.ProviderError):
         played.provider.inventory("me", [HERE, THERE])
 
 
 def test_without_capacity_the_next_region_is_tried(played: Played) -> None:
-    played.none_there(HERE)
-    played.none_there(THERE)
-    played.refuses("InsufficientInstanceCapacity", HERE, status=500)
-    played.makes(THERE)
+    played.answer_no_instances(HERE)
+    played.answer_no_instances(THERE)
+    played.answer_error("InsufficientInstanceCapacity", HERE, status=500)
+    played.answer_launch(THERE)
     assert played.provider.launch(order(regions=(HERE, THERE))).region == THERE
 
 
 def test_without_capacity_anywhere_the_error_names_each_region(played: Played) -> None:
-    played.none_there(HERE)
-    played.none_there(THERE)
-    played.refuses("InsufficientInstanceCapacity", HERE, status=500)
-    played.refuses("VcpuLimitExceeded", THERE)
+    played.answer_no_instances(HERE)
+    played.answer_no_instances(THERE)
+    played.answer_error("InsufficientInstanceCapacity", HERE, status=500)
+    played.answer_error("VcpuLimitExceeded", THERE)
     with pytest.raises(pools.ProviderError, match=f"{HERE}: Insuff.*{THERE}: Vcpu") as caught:
         played.provider.launch(order(regions=(HERE, THERE)))
     assert (caught.value.reason, caught.value.nothing_made) == ("provider_quota_exceeded", True)
 
 
 def test_after_an_uncertain_error_no_other_region_is_tried(played: Played) -> None:
-    played.none_there(HERE)
-    played.none_there(THERE)
-    played.refuses("InternalError", HERE, status=500)
+    played.answer_no_instances(HERE)
+    played.answer_no_instances(THERE)
+    played.answer_error("InternalError", HERE, status=500)
     with pytest.raises(pools.ProviderError, match="InternalError"):
         played.provider.launch(order(regions=(HERE, THERE)))
 
 
 def test_a_region_that_is_down_does_not_stop_another(played: Played) -> None:
-    played.none_there(HERE)
-    played.refuses("InternalError", THERE, "describe_instances", status=500)
-    played.makes(HERE)
+    played.answer_no_instances(HERE)
+    played.answer_error("InternalError", THERE, "describe_instances", status=500)
+    played.answer_launch(HERE)
     assert played.provider.launch(order(regions=(HERE, THERE))).region == HERE
-    played.refuses("InternalError", HERE, "describe_instances", status=500)
+    played.answer_error("InternalError", HERE, "describe_instances", status=500)
     with pytest.raises(pools.ProviderError, match="InternalError"):
         played.provider.launch(order(regions=(HERE, THERE)))
 
 
 def test_an_instance_in_the_second_region_is_not_launched_again(played: Played) -> None:
     """The launch is retried, and the first region has capacity by then."""
-    played.none_there(HERE)
+    played.answer_no_instances(HERE)
     tags = [{"Key": "overnight:member", "Value": "m-1"}]
     reservations = [{"Instances": [{"InstanceId": "i-00000009", "Tags": tags}]}]
     played.stubs[THERE].add_response("describe_instances", {"Reservations": reservations})
@@ -254,7 +254,7 @@ def test_an_instance_in_the_second_region_is_not_launched_again(played: Played) 
 
 
 def test_terminating_a_missing_instance_succeeds(played: Played) -> None:
-    played.refuses("InvalidInstanceID.NotFound", call="terminate_instances")
+    played.answer_error("InvalidInstanceID.NotFound", call="terminate_instances")
     played.provider.terminate(f"{HERE}/i-0123456789abcdef0")
 
 
@@ -267,7 +267,7 @@ def test_terminating_a_missing_instance_succeeds(played: Played) -> None:
     ],
 )
 def test_a_refused_termination_is_an_error(code: str, reason: str, played: Played) -> None:
-    played.refuses(code, call="terminate_instances")
+    played.answer_error(code, call="terminate_instances")
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.terminate(f"{HERE}/i-0123456789abcdef0")
     assert caught.value.reason == reason
@@ -313,7 +313,7 @@ def test_why_an_instance_is_gone(state: str, code: str, word: str | None, played
 
 
 def test_the_reason_is_unknown_once_ec2_has_forgotten_the_instance(played: Played) -> None:
-    played.refuses("InvalidInstanceID.NotFound", call="describe_instances")
+    played.answer_error("InvalidInstanceID.NotFound", call="describe_instances")
     played.stubs[HERE].add_response("describe_instances", {"Reservations": []})
     assert played.provider.why_gone(f"{HERE}/i-01234567") is None
     assert played.provider.why_gone(f"{HERE}/i-01234567") is None

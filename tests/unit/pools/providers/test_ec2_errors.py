@@ -65,8 +65,8 @@ REFUSALS = [
 def test_every_refusal_has_its_reason(
     code: str, reason: str, status: int, certain: bool, played: Played
 ) -> None:
-    played.none_there()
-    played.refuses(code, status=status)
+    played.answer_no_instances()
+    played.answer_error(code, status=status)
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.launch(order())
     error = caught.value
@@ -77,8 +77,8 @@ def test_every_refusal_has_its_reason(
 
 def test_a_refusal_after_a_lost_answer_is_not_certain(played: Played) -> None:
     """An earlier attempt may have made the instance; its tag shows that later."""
-    played.none_there()
-    played.refuses("UnauthorizedOperation", RetryAttempts=2)
+    played.answer_no_instances()
+    played.answer_error("UnauthorizedOperation", RetryAttempts=2)
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.launch(order())
     assert not caught.value.nothing_made
@@ -86,8 +86,8 @@ def test_a_refusal_after_a_lost_answer_is_not_certain(played: Played) -> None:
 
 def test_no_capacity_is_certain_even_after_retries(played: Played) -> None:
     """With the same ClientToken, EC2 would have returned an instance already made."""
-    played.none_there()
-    played.refuses("InsufficientInstanceCapacity", status=500, RetryAttempts=3)
+    played.answer_no_instances()
+    played.answer_error("InsufficientInstanceCapacity", status=500, RetryAttempts=3)
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.launch(order())
     assert caught.value.nothing_made
