@@ -220,7 +220,7 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 def test_no_secret_is_in_a_bundle(secret: Pair) -> None:
-    text = nights.told_of(secret.opened)
+    text = nights.read_texts(secret.opened)
     for needle in ("Hunter2", "ghp_", "A1b2C3d4"):
         assert needle not in text
         assert needle.encode() not in secret.file.read_bytes()
@@ -229,7 +229,7 @@ def test_no_secret_is_in_a_bundle(secret: Pair) -> None:
 
 def test_every_planted_secret_is_in_the_home(secret: Pair) -> None:
     """Without the scrubber, the test above fails: the home has every planted secret."""
-    text = nights.told_of(secret.home)
+    text = nights.read_texts(secret.home)
     for value in dataclasses.astuple(PLANTED):
         assert value in text, value
 

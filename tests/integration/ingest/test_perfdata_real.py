@@ -146,12 +146,12 @@ def test_what_a_full_disk_and_a_killed_recorder_leave_is_read(
 ) -> None:
     """Perf itself refuses both, so what it says of the whole file is what ours must be part of."""
     path = record(tmp_path)
-    whole = perfparity.theirs(path)
+    whole = perfparity.read_perf_script(path)
     data = path.read_bytes()
     cut = data[: len(data) * 2 // 3]
     for name, left in (("full", cut), ("killed", cut[:48] + struct.pack("<Q", 0) + cut[56:])):
         (tmp_path / name).write_bytes(left)
-        found = perfparity.ours(tmp_path / name, symbols)
+        found = perfparity.read_samples(tmp_path / name, symbols)
         assert found.total() < whole.total()
         assert found.total() == count_samples(cut)
         # Names and mappings that another core told of may be in the part that is gone.

@@ -58,9 +58,9 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_written(tmp_path: pathlib.P
         begin = last + 50
     source = reader.Reader(tmp_path)
     found = rings.everything(source)
-    written: rings.Told = {}
+    written: rings.Numbers = {}
     for seconds in kept:
-        written.update(rings.told(seconds, cores=8))
+        written.update(rings.expected_numbers(seconds, cores=8))
     assert {at: found[at] for at in written} == written
     # What is there besides: the second in which it was killed, before it was told.
     assert {at for at, _, _ in found} - {at for at, _, _ in written} <= {
@@ -85,7 +85,7 @@ def test_others_read_everything_that_was_told_while_it_is_written(tmp_path: path
         found = rings.everything(
             source, begin_us=rings.us(second - 60), end_us=rings.us(second + 1)
         )
-        assert found == rings.told(range(max(0, second - 60), second + 1), cores=8)
+        assert found == rings.expected_numbers(range(max(0, second - 60), second + 1), cores=8)
         reads += 1
     child.stdout.close()
     assert child.wait() == 0
@@ -134,7 +134,7 @@ def test_a_full_disk_drops_counts_and_goes_on(small_disk: pathlib.Path) -> None:
     rings.record(made, range(300, 400), cores=8)
     made.close()
     found = rings.everything(source)
-    true = rings.told(range(400), cores=8)
+    true = rings.expected_numbers(range(400), cores=8)
     assert all(true[at] == value for at, value in found.items())
     seconds = {at for at, _, _ in found}
     assert seconds >= {rings.us(n) for n in (*range(100), *range(301, 400))}
@@ -156,8 +156,12 @@ def test_a_disk_that_is_full_when_a_block_is_packed(small_disk: pathlib.Path) ->
     filler = _fill(small_disk)
     made.close()
     assert len(rings.open_files(small_disk)) == 1
-    assert rings.everything(reader.Reader(small_disk)) == rings.told(range(200), cores=8)
+    assert rings.everything(reader.Reader(small_disk)) == rings.expected_numbers(
+        range(200), cores=8
+    )
     filler.unlink()
     rings.open_writer(small_disk).close()
     assert rings.open_files(small_disk) == []
-    assert rings.everything(reader.Reader(small_disk)) == rings.told(range(200), cores=8)
+    assert rings.everything(reader.Reader(small_disk)) == rings.expected_numbers(
+        range(200), cores=8
+    )

@@ -301,7 +301,9 @@ name = "polls_per_second"
 format = "{value:,.0f} polls/s"
 """
     known = knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
-    polls = verdicts.found("polls", "gpu.poll", "it polls", magnitude={"polls_per_second": 4e6})
+    polls = verdicts.make_finding(
+        "polls", "gpu.poll", "it polls", magnitude={"polls_per_second": 4e6}
+    )
     verdict = dataclasses.replace(verdicts.reference()[0], findings=(polls,))
     page = Page(render(verdict, dataclasses.replace(diagnosis.EMPTY, known=known))).text
     assert "Polling GPU driver. it polls" in page

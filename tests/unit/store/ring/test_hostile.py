@@ -37,7 +37,7 @@ def _blocks(path: pathlib.Path) -> list[blocks.Block | blocks.Damage]:
 def _found_seconds(home: pathlib.Path) -> list[int]:
     source = reader.Reader(home)
     found = rings.everything(source)
-    true = rings.told(range(400))
+    true = rings.expected_numbers(range(400))
     assert all(true[at] == value for at, value in found.items())
     return sorted({(at - rings.us(0)) // 1_000_000 for at, _, _ in found})
 
@@ -207,7 +207,7 @@ def test_a_directory_that_lies_gives_nothing_and_is_told(
 def test_the_untouched_block_is_read(tmp_path: pathlib.Path) -> None:
     """Else the test above would pass whatever the reader does."""
     _lay(tmp_path, _block({}))
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(20))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(20))
     assert check.check(tmp_path).problems == ()
 
 

@@ -93,7 +93,7 @@ def test_pins_that_hold_more_than_the_budget_are_told(tmp_path: pathlib.Path) ->
     rings.record(made, range(3000))
     made.tick(rings.at(3100))
     assert made.surplus > 0
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(3000))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(3000))
     made.close()
 
 

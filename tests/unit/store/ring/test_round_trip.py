@@ -87,7 +87,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: pathlib.Path) -> None:
         with pytest.raises(ValueError, match=r"numbers instead of|shorter"):
             made.numbers("cpu", rings.COLUMNS, rings.at(0), rows)
     rings.record(made, range(2))
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(2))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(2))
     made.close()
 
 
@@ -96,7 +96,7 @@ def test_only_what_is_asked_for(tmp_path: pathlib.Path) -> None:
     rings.record(made, range(50), cores=5)
     made.close()
     source = reader.Reader(tmp_path)
-    everything = rings.told(range(50), cores=5)
+    everything = rings.expected_numbers(range(50), cores=5)
     assert rings.everything(source, begin_us=rings.us(10), end_us=rings.us(20)) == {
         at: value for at, value in everything.items() if rings.us(10) <= at[0] < rings.us(20)
     }
@@ -120,9 +120,9 @@ def test_columns_kept_less_often(tmp_path: pathlib.Path) -> None:
     slow = sorted({at for at, _, column in found if column == "system"})
     assert slow == [rings.us(second) for second in (0, 10, 20, 30)]
     assert {at: v for at, v in found.items() if at[2] != "system"} == {
-        at: v for at, v in rings.told(range(40)).items() if at[2] != "system"
+        at: v for at, v in rings.expected_numbers(range(40)).items() if at[2] != "system"
     }
-    assert all(rings.told(range(40))[at] == v for at, v in found.items())
+    assert all(rings.expected_numbers(range(40))[at] == v for at, v in found.items())
 
 
 def test_a_zero_look_and_keys_that_come_and_go(tmp_path: pathlib.Path) -> None:
