@@ -146,12 +146,12 @@ def test_files_left_by_a_full_disk_or_a_killed_recorder_are_read(
 ) -> None:
     """Our samples are a subset of those in the whole file; perf refuses both damaged files."""
     path = record(tmp_path)
-    whole = perfparity.theirs(path)
+    whole = perfparity.read_perf_script(path)
     data = path.read_bytes()
     cut = data[: len(data) * 2 // 3]
     for name, left in (("full", cut), ("killed", cut[:48] + struct.pack("<Q", 0) + cut[56:])):
         (tmp_path / name).write_bytes(left)
-        samples = perfparity.ours(tmp_path / name, symbols)
+        samples = perfparity.read_samples(tmp_path / name, symbols)
         assert samples.total() < whole.total()
         assert samples.total() == count_samples(cut)
         # Names and mappings recorded on another core may be in the missing part.

@@ -58,9 +58,9 @@ def test_kill_9_at_any_time_loses_nothing_that_was_written(tmp_path: pathlib.Pat
         begin = last + 50
     source = reader.Reader(tmp_path)
     numbers = rings.everything(source)
-    written: rings.Told = {}
+    written: rings.Numbers = {}
     for seconds in kept:
-        written.update(rings.told(seconds, cores=8))
+        written.update(rings.expected_numbers(seconds, cores=8))
     assert {at: numbers[at] for at in written} == written
     # The only other second is the one in which it was killed, before it was printed.
     assert {at for at, _, _ in numbers} - {at for at, _, _ in written} <= {
@@ -87,7 +87,7 @@ def test_readers_see_everything_that_was_printed_while_it_is_written(
         numbers = rings.everything(
             source, begin_us=rings.us(second - 60), end_us=rings.us(second + 1)
         )
-        assert numbers == rings.told(range(max(0, second - 60), second + 1), cores=8)
+        assert numbers == rings.expected_numbers(range(max(0, second - 60), second + 1), cores=8)
         reads += 1
     child.stdout.close()
     assert child.wait() == 0
@@ -136,7 +136,7 @@ def test_a_full_disk_drops_readings_notes_gaps_and_continues(small_disk: pathlib
     rings.record(writer, range(300, 400), cores=8)
     writer.close()
     numbers = rings.everything(source)
-    expected = rings.told(range(400), cores=8)
+    expected = rings.expected_numbers(range(400), cores=8)
     assert all(expected[at] == value for at, value in numbers.items())
     seconds = {at for at, _, _ in numbers}
     assert seconds >= {rings.us(n) for n in (*range(100), *range(301, 400))}
@@ -158,8 +158,12 @@ def test_a_block_that_a_full_disk_cannot_store_is_packed_later(small_disk: pathl
     filler = _fill(small_disk)
     writer.close()
     assert len(rings.open_files(small_disk)) == 1
-    assert rings.everything(reader.Reader(small_disk)) == rings.told(range(200), cores=8)
+    assert rings.everything(reader.Reader(small_disk)) == rings.expected_numbers(
+        range(200), cores=8
+    )
     filler.unlink()
     rings.open_writer(small_disk).close()
     assert rings.open_files(small_disk) == []
-    assert rings.everything(reader.Reader(small_disk)) == rings.told(range(200), cores=8)
+    assert rings.everything(reader.Reader(small_disk)) == rings.expected_numbers(
+        range(200), cores=8
+    )

@@ -37,7 +37,7 @@ def _blocks(path: pathlib.Path) -> list[blocks.Block | blocks.Damage]:
 def _read_seconds(home: pathlib.Path) -> list[int]:
     source = reader.Reader(home)
     numbers = rings.everything(source)
-    expected = rings.told(range(400))
+    expected = rings.expected_numbers(range(400))
     assert all(expected[at] == value for at, value in numbers.items())
     return sorted({(at - rings.us(0)) // 1_000_000 for at, _, _ in numbers})
 
@@ -207,7 +207,7 @@ def test_an_invalid_directory_gives_nothing_and_is_reported(
 def test_the_unchanged_block_is_read(tmp_path: pathlib.Path) -> None:
     """The reader refuses the changes above, not the block itself."""
     _write_ring_file(tmp_path, _block({}))
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(20))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(20))
     assert check.check(tmp_path).problems == ()
 
 

@@ -93,7 +93,7 @@ def test_pins_that_hold_more_than_the_budget_count_as_surplus(tmp_path: pathlib.
     rings.record(writer, range(3000))
     writer.tick(rings.at(3100))
     assert writer.surplus > 0
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(3000))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(3000))
     writer.close()
 
 

@@ -89,7 +89,7 @@ def test_rows_of_the_wrong_length_are_refused(tmp_path: pathlib.Path) -> None:
         with pytest.raises(ValueError, match=r"numbers instead of|shorter"):
             writer.numbers("cpu", rings.COLUMNS, rings.at(0), rows)
     rings.record(writer, range(2))
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(2))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(2))
     writer.close()
 
 
@@ -98,7 +98,7 @@ def test_only_the_requested_times_keys_and_columns_are_read(tmp_path: pathlib.Pa
     rings.record(writer, range(50), cores=5)
     writer.close()
     source = reader.Reader(tmp_path)
-    everything = rings.told(range(50), cores=5)
+    everything = rings.expected_numbers(range(50), cores=5)
     assert rings.everything(source, begin_us=rings.us(10), end_us=rings.us(20)) == {
         at: value for at, value in everything.items() if rings.us(10) <= at[0] < rings.us(20)
     }
@@ -122,9 +122,9 @@ def test_columns_may_be_stored_less_often(tmp_path: pathlib.Path) -> None:
     slow = sorted({at for at, _, column in numbers if column == "system"})
     assert slow == [rings.us(second) for second in (0, 10, 20, 30)]
     assert {at: v for at, v in numbers.items() if at[2] != "system"} == {
-        at: v for at, v in rings.told(range(40)).items() if at[2] != "system"
+        at: v for at, v in rings.expected_numbers(range(40)).items() if at[2] != "system"
     }
-    assert all(rings.told(range(40))[at] == v for at, v in numbers.items())
+    assert all(rings.expected_numbers(range(40))[at] == v for at, v in numbers.items())
 
 
 def test_empty_readings_and_keys_that_come_and_go(tmp_path: pathlib.Path) -> None:

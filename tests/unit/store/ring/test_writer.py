@@ -30,7 +30,7 @@ def test_blocks_and_files_begin_when_they_are_due(tmp_path: pathlib.Path) -> Non
     assert lengths == [[590.0] * 6, [590.0] * 6, [590.0, 190.0]]
     assert rings.everything(reader.Reader(tmp_path)) == {
         at: v
-        for at, v in rings.told(range(8000)).items()
+        for at, v in rings.expected_numbers(range(8000)).items()
         if (at[0] - rings.us(0)) % 10_000_000 == 0
     }
 
@@ -58,7 +58,7 @@ def test_a_reader_sees_every_reading_while_the_ring_is_written(tmp_path: pathlib
     source = reader.Reader(tmp_path)
     for second in range(40):
         rings.record(writer, range(second, second + 1))
-        assert rings.everything(source) == rings.told(range(second + 1))
+        assert rings.everything(source) == rings.expected_numbers(range(second + 1))
     writer.close()
     assert source.problems == []
 
@@ -77,10 +77,10 @@ def test_the_next_writer_packs_the_open_block(tmp_path: pathlib.Path) -> None:
     first._lock = _forget(first._lock)  # as if it had been killed
     second = rings.open_writer(tmp_path)
     rings.record(second, range(30, 60))
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(60))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(60))
     second.close()
     assert rings.open_files(tmp_path) == []
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(60))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(60))
     assert check.check(tmp_path).problems == ()
 
 
@@ -98,10 +98,10 @@ def test_a_packed_block_whose_open_block_still_exists_is_read_once(
     open_block = path.read_bytes()
     writer.close()
     path.write_bytes(open_block)
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(30))
     rings.open_writer(tmp_path).close()
     assert rings.open_files(tmp_path) == []
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(30))
 
 
 def test_a_partial_block_is_cut_off_and_packed_again(tmp_path: pathlib.Path) -> None:
@@ -115,7 +115,7 @@ def test_a_partial_block_is_cut_off_and_packed_again(tmp_path: pathlib.Path) -> 
         whole = ring.read_bytes()
         ring.write_bytes(whole[:kept])
         path.write_bytes(open_block)
-        assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+        assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(30))
         rings.open_writer(tmp_path).close()
         assert ring.read_bytes() == whole
     assert check.check(tmp_path).problems == ()
@@ -230,10 +230,10 @@ def test_an_open_block_is_deleted_only_after_its_packed_block_is_synced(
         patch.setattr(os, "fsync", fails)
         writer.close()
     assert len(rings.open_files(tmp_path)) == len(rings.ring_files(tmp_path)) == 1
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(30))
     rings.open_writer(tmp_path).close()
     assert rings.open_files(tmp_path) == []
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(30))
 
 
 def test_blocks_are_packed_when_no_thread_can_be_started(
@@ -247,4 +247,4 @@ def test_blocks_are_packed_when_no_thread_can_be_started(
     rings.record(writer, range(30))
     writer.close()
     assert rings.open_files(tmp_path) == []
-    assert rings.everything(reader.Reader(tmp_path)) == rings.told(range(30))
+    assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(30))
