@@ -42,12 +42,12 @@ SWAP = (
 def measure() -> list[benchmarks.Result]:
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        ours = _run(f"sqlite:///{folder}/pools.db", poolcrowd.ours, CLAIMS)
+        ours = _run(f"sqlite:///{folder}/pools.db", poolcrowd.claim_from_pool, CLAIMS)
         results += _told("SQLite", ours, 3000, 10, worst=250)
         results += _processes(pathlib.Path(folder))
     with pooldatabases.server() as running:
         url = running.get_uri()
-        ours = _run(url, poolcrowd.ours, CLAIMS)
+        ours = _run(url, poolcrowd.claim_from_pool, CLAIMS)
         peers = {}
         for peer, way in PEERS.items():
             pooldatabases.emptied(url)
@@ -90,8 +90,8 @@ def many(count: int, kinds: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, pooldatabases.server() as running:
         urls = {"sqlite": f"sqlite:///{folder}/pools.db", "postgresql": running.get_uri()}
         for url in [urls[kind] for kind in kinds]:
-            got = _run(url, poolcrowd.ours, count)
-            books = poolcrowd.books(url)
+            got = _run(url, poolcrowd.claim_from_pool, count)
+            books = poolcrowd.read_totals(url)
             assert books.ready == 0, "a claim was lost"
             assert books.open_claims == books.members_claimed == books.events == count
             print(

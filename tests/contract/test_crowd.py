@@ -11,9 +11,9 @@ CLIENTS = 16
 def crowd(url: str, each: int) -> None:
     count = CLIENTS * each
     poolcrowd.members(url, count)
-    got = poolcrowd.claims(url, CLIENTS, each, poolcrowd.ours)
+    got = poolcrowd.claims(url, CLIENTS, each, poolcrowd.claim_from_pool)
     assert len(set(got.names)) == len(got.names) == count
-    books = poolcrowd.books(url)
+    books = poolcrowd.read_totals(url)
     assert books.ready == 0
     assert books.open_claims == books.members_claimed == books.events == count
     # On a server those who come at the same moment pass by what another one holds.

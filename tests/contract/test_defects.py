@@ -17,7 +17,7 @@ def test_01_one_failed_launch_keeps_the_rows_of_the_others(world: World) -> None
     world.pool(target=4)
 
     def third_fails(order: pools.Order) -> None:
-        if world.provider.made == 2:
+        if world.provider.launched == 2:
             raise pools.ProviderError("provider_quota_exceeded", "2 of 2", nothing_made=True)
 
     world.provider.on_launch = third_fails

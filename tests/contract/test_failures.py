@@ -263,7 +263,7 @@ def test_a_machine_whose_launcher_was_killed_is_taken_over(world: World) -> None
     assert world.plane.sweep("scripted").adopted == 1
     world.boot(intent.id)
     assert [(m.machine_id, m.state) for m in world.members()] == [(machine, State.READY)]
-    assert world.provider.made == 1
+    assert world.provider.launched == 1
 
 
 def test_what_a_deleted_pool_left_is_still_found(world: World) -> None:

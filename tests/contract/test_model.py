@@ -165,10 +165,10 @@ class Machine(stateful.RuleBasedStateMachine):
 
     @stateful.rule()
     def replenish(self) -> None:
-        shown, made = self.world.plane.show("ci"), self.world.provider.made
+        shown, made = self.world.plane.show("ci"), self.world.provider.launched
         self.world.plane.replenish("ci")
         if not shown.pool.refills:
-            assert self.world.provider.made == made, "launched into a pool that is not refilled"
+            assert self.world.provider.launched == made, "launched into a pool that is not refilled"
 
     @stateful.rule()
     def recycle(self) -> None:

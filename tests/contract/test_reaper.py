@@ -55,7 +55,7 @@ def test_a_pool_that_is_always_claimed_from_is_left_in_time(mostly: World) -> No
         for member in world.members("ci"):
             if member.machine_id is not None:
                 world.plane.terminate(member.id)
-        if world.provider.made > 5:
+        if world.provider.launched > 5:
             raise pools.ProviderError("provider_error", "enough")
 
     world.provider.on_launch = taken_at_once

@@ -22,12 +22,12 @@ NOWHERE = {
 }
 
 
-def order(**given: Any) -> pools.Order:
+def order(**fields: Any) -> pools.Order:
     plain = {
         "owner": "overnight-1", "member_id": "m-1", "pool": "ci", "template": "runner",
         "regions": (HERE,), "endpoint": "http://pools.internal:8417", "token": "5" * 64,
     }  # fmt: skip
-    return pools.Order(**{**plain, **given})
+    return pools.Order(**{**plain, **fields})
 
 
 class Played:
@@ -42,10 +42,10 @@ class Played:
             self.stubs[region] = botocore.stub.Stubber(client)
             self.stubs[region].activate()
 
-    def none_there(self, region: str = HERE) -> None:
+    def answer_no_instances(self, region: str = HERE) -> None:
         self.stubs[region].add_response("describe_instances", {"Reservations": []})
 
-    def refuses(
+    def answer_error(
         self, code: str, region: str = HERE, call: str = "run_instances", **meta: int
     ) -> None:
         status = meta.pop("status", 400)
@@ -53,10 +53,10 @@ class Played:
             call, code, f"because {code}", status, response_meta={"RetryAttempts": 0, **meta}
         )
 
-    def makes(self, region: str = HERE, asked: dict[str, object] | None = None) -> None:
-        made = {"InstanceId": "i-0123456789abcdef0", "PrivateIpAddress": "10.0.0.9"}
-        self.stubs[region].add_response("run_instances", {"Instances": [made]}, asked)
+    def answer_launch(self, region: str = HERE, expected: dict[str, object] | None = None) -> None:
+        instance = {"InstanceId": "i-0123456789abcdef0", "PrivateIpAddress": "10.0.0.9"}
+        self.stubs[region].add_response("run_instances", {"Instances": [instance]}, expected)
 
-    def done(self) -> None:
+    def check_all_used(self) -> None:
         for stub in self.stubs.values():
             stub.assert_no_pending_responses()

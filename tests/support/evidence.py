@@ -49,7 +49,7 @@ class Home:
         """A signal that shows `look(second)` every so many seconds."""
         self.readings[name] = (every, look)
 
-    def tell(self, second: float, kind: str, **more: object) -> Event:
+    def add_event(self, second: float, kind: str, **more: object) -> Event:
         """An event; its id is its place among all."""
         made = Event(
             rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **more  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ class Home:
         self.events.append(made)
         return made
 
-    def burn(
+    def add_samples(
         self,
         begin: int,
         seconds: int,

@@ -19,7 +19,7 @@ RESET = Event(
 )  # fmt: skip
 
 
-def found(
+def make_finding(
     kind: str,
     begin: float = -30,
     end: float = 10,
@@ -47,17 +47,17 @@ def found(
 
 def reset(**subject: str | int) -> Finding:
     where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
-    return found("net.driver_reset", 0, 0.001, 1.0, detector="event", **where)
+    return make_finding("net.driver_reset", 0, 0.001, 1.0, detector="event", **where)
 
 
 def saturated(core: int | None = CORE, begin: float = -6, end: float = 1, **numbers: float):
     told = {"seconds": 6.0, "busy_percent": 100.0, "kernel_percent": 98.0, "cores_burnt": 1.0}
-    return found("cpu.core_saturated", begin, end, 0.95, told | numbers, core=core)
+    return make_finding("cpu.core_saturated", begin, end, 0.95, told | numbers, core=core)
 
 
 def starved(**subject: str | int) -> Finding:
     where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
-    return found("net.queue_starved", -6, 1, 0.9, {"seconds": 6.0}, **where)
+    return make_finding("net.queue_starved", -6, 1, 0.9, {"seconds": 6.0}, **where)
 
 
 def culprit(
@@ -69,7 +69,7 @@ def culprit(
     **who: str,
 ) -> Finding:
     told = {"cores_burnt": burnt, "share_of_core_samples": burnt, "samples": burnt * 580}
-    return found(
+    return make_finding(
         "cpu.culprit", begin, begin + 7, 0.9, told, core=core, process=process, unit=unit, **who
     )
 
@@ -78,20 +78,22 @@ def zombies(dying: float = 68440, growth: float | None = 327, cgroup: str = "/do
     told = {"tracked": dying + 240, "in_use": 240.0, "dying": dying, "age_hours": 160.0}
     if growth is not None:
         told["growth_per_hour"] = growth
-    return found("memory.zombie_cgroups", -6 * 3600, 0, 0.95, told, cgroup=cgroup)
+    return make_finding("memory.zombie_cgroups", -6 * 3600, 0, 0.95, told, cgroup=cgroup)
 
 
 def hidden_loop(unit: str = "ecs.service", births: float | None = 330, cgroup: str = "/docker"):
     told = {} if births is None else {"births_per_hour": births, "deaths_per_hour": births}
-    return found("unit.hidden_crash_loop", -6 * 3600, 0, 0.9, told, unit=unit, cgroup=cgroup)
+    return make_finding("unit.hidden_crash_loop", -6 * 3600, 0, 0.9, told, unit=unit, cgroup=cgroup)
 
 
 def crash_loop(unit: str = "flaky.service", restarts: float = 12):
-    return found("unit.crash_loop", -3 * 3600, 0, 0.9, {"restarts_per_hour": restarts}, unit=unit)
+    return make_finding(
+        "unit.crash_loop", -3 * 3600, 0, 0.9, {"restarts_per_hour": restarts}, unit=unit
+    )
 
 
 def walk(process: str, unit: str, function: str, burnt: float = 0.93, core: int = CORE, begin=-6.0):
-    return found(
+    return make_finding(
         "memory.cgroup_walk", begin, begin + 7, 0.9, {"cores_burnt": burnt},
         core=core, process=process, unit=unit, function=function,
     )  # fmt: skip
@@ -115,7 +117,7 @@ def modern() -> list[Finding]:
     return [
         reset(), saturated(), starved(), culprit(*job, function="mem_cgroup_iter"),
         walk(*job, "mem_cgroup_iter"), zombies(15000, 900, "/kubepods"),
-        found("memory.reclaim", -6, 1, 0.8, {"cores_burnt": 0.9, "pages_per_second": 5e4},
+        make_finding("memory.reclaim", -6, 1, 0.8, {"cores_burnt": 0.9, "pages_per_second": 5e4},
               process=job[0], unit=job[1], cgroup="/kubepods/pod7"),
         hidden_loop("containerd.service", 880, "/kubepods/besteffort"),
     ]  # fmt: skip
@@ -126,14 +128,14 @@ def rt_hog() -> list[Finding]:
     told = {"cores_burnt": 0.99, "rt_priority": 80.0}
     return [
         reset(), saturated(kernel_percent=3), starved(), culprit("audiod", "audiod.service", 0.99),
-        found("cpu.rt_hog", -6, 1, 0.95, told, core=CORE, **who),
+        make_finding("cpu.rt_hog", -6, 1, 0.95, told, core=CORE, **who),
     ]  # fmt: skip
 
 
 def softirq_storm() -> list[Finding]:
     return [
         reset(), saturated(), starved(), culprit("ksoftirqd/39", burnt=0.9),
-        found("net.softirq_storm", -7, 1, 0.9, {"softirq_percent": 96.0, "packets_per_second": 9e5}, core=CORE),
+        make_finding("net.softirq_storm", -7, 1, 0.9, {"softirq_percent": 96.0, "packets_per_second": 9e5}, core=CORE),
     ]  # fmt: skip
 
 
@@ -142,7 +144,7 @@ def reclaim() -> list[Finding]:
     told = {"cores_burnt": 0.97, "pages_per_second": 2e5}
     return [
         reset(), saturated(), starved(), culprit("loader", "batch.service"),
-        found("memory.reclaim", -8, 1, 0.9, told, **who),
+        make_finding("memory.reclaim", -8, 1, 0.9, told, **who),
     ]  # fmt: skip
 
 
@@ -150,7 +152,7 @@ def lock_convoy() -> list[Finding]:
     who = {"process": "java", "unit": "app.service", "function": "native_queued_spin_lock_slowpath"}
     return [
         reset(), saturated(), starved(), culprit("java", "app.service"),
-        found("kernel.lock_contention", -8, 1, 0.9, {"cores_burnt": 2.4}, **who),
+        make_finding("kernel.lock_contention", -8, 1, 0.9, {"cores_burnt": 2.4}, **who),
     ]  # fmt: skip
 
 
@@ -161,7 +163,7 @@ def decoy() -> list[Finding]:
 
 def two_causes() -> list[Finding]:
     """The reference, and an hour before it a hog on another core; both were found."""
-    hog = found(
+    hog = make_finding(
         "cpu.rt_hog", -3606, -3599, 0.95, {"cores_burnt": 0.99}, core=12, process="audiod", unit="audiod.service"
     )  # fmt: skip
     earlier = saturated(12, -3606, -3599)

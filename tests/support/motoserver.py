@@ -66,7 +66,7 @@ def running() -> Iterator[str]:
         started.wait(20)
 
 
-def forget(url: str) -> None:
+def reset(url: str) -> None:
     """Everything that was made there."""
     request = urllib.request.Request(f"{url}/moto-api/reset", method="POST")
     with urllib.request.urlopen(request, timeout=20) as answer:

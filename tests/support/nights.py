@@ -161,7 +161,7 @@ def plain(value: object) -> object:
     return "nan" if value != value else value  # only NaN differs from itself
 
 
-def told_of(home: pathlib.Path) -> str:
+def read_texts(home: pathlib.Path) -> str:
     """Every text of a home as it can be read: of all rings, of all tables, of all other files."""
     import json
 

@@ -27,7 +27,7 @@ IN_VDSO = "[unknown] in [vdso]"
 FORK = 7  # PERF_RECORD_FORK: pid, ppid, tid, ptid, time
 
 
-def theirs(path: pathlib.Path) -> collections.Counter[Sample]:
+def read_perf_script(path: pathlib.Path) -> collections.Counter[Sample]:
     """What perf script says, from standard input: so it reads pipes and files alike."""
     fields = "comm,tid,cpu,time,ip,sym,dso"
     with path.open("rb") as file:
@@ -58,7 +58,7 @@ def _name(name: str, module: str | None) -> str:
     return IN_VDSO if name == UNKNOWN and module == "[vdso]" else name
 
 
-def ours(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sample]:
+def read_samples(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sample]:
     """What we read, its times set back to the clock of the samples."""
     found = ingest.read(path, symbols)
     with perfdata.open_perfdata(path, ingest._zstd) as file:
@@ -148,7 +148,7 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comp
     odd, moving = odd_chains(path), compiling(path)
     we, they = (
         collections.Counter({sample: n for sample, n in some.items() if sample[2] not in moving})
-        for some in (ours(path, symbols), theirs(path))
+        for some in (read_samples(path, symbols), read_perf_script(path))
     )
     both = we & they
     tids = descendants(path, root) if root >= 0 else set()

@@ -37,7 +37,7 @@ class Claims:
 
 
 @dataclasses.dataclass(frozen=True)
-class Books:
+class Totals:
     """What the tables say after that many claims."""
 
     ready: int
@@ -102,20 +102,20 @@ def _client(url: str, way: Callable[[str], Any], each: int, together: Any, answe
     answers.put((names, waits))
 
 
-def ours(url: str) -> Callable[[], str]:
+def claim_from_pool(url: str) -> Callable[[], str]:
     """A claim as everybody makes it."""
     plane = control.ControlPlane(database.Database(url), {"none": Nothing()})
     return lambda: plane.acquire(POOL)[0].member.id
 
 
-def books(url: str) -> Books:
+def read_totals(url: str) -> Totals:
     """What is written down."""
     where, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
     count = sa.func.count
     told = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
     with where.read() as connection:
         ages = connection.execute(told.order_by(e.c.id)).scalars().all()
-        found = Books(
+        found = Totals(
             ready=connection.scalar(sa.select(count()).where(m.c.state == "ready")) or 0,
             open_claims=connection.scalar(sa.select(count()).where(c.c.released_us.is_(None))) or 0,
             members_claimed=connection.scalar(sa.select(count(c.c.member_id.distinct()))) or 0,

@@ -21,7 +21,7 @@ class Scripted:
         self.machines: dict[str, pools.Machine] = {}
         self.owners: dict[str, str] = {}
         self.tokens: dict[str, str] = {}
-        self.made = 0
+        self.launched = 0
         self.calls: list[str] = []
         self.lock = threading.Lock()
         # Each is asked before the call does its work; it may raise, wait, or return an answer instead.
@@ -38,10 +38,10 @@ class Scripted:
             for machine in self.machines.values():
                 if machine.member_id == order.member_id:
                     return machine
-            self.made += 1
-            name = f"i-{self.made:04}"
+            self.launched += 1
+            name = f"i-{self.launched:04}"
             machine = pools.Machine(
-                id=name, member_id=order.member_id, address=f"10.0.0.{self.made % 250}"
+                id=name, member_id=order.member_id, address=f"10.0.0.{self.launched % 250}"
             )
             self.machines[name] = machine
             self.owners[name] = order.owner

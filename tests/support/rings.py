@@ -13,7 +13,7 @@ BOOT = "1a2b3c4d-0000-4000-8000-000000000000"
 COLUMNS = ("user", "system", "idle")
 EVER = 1 << 62
 
-Told = dict[tuple[int, str, str], int]
+Numbers = dict[tuple[int, str, str], int]
 
 
 def at(second: float, *, step: float = 0.0) -> clock.Clock:
@@ -41,7 +41,7 @@ def record(made: writer.Writer, seconds: range, cores: int = 2) -> None:
         made.tick(at(second))
 
 
-def told(seconds: range, cores: int = 2) -> Told:
+def expected_numbers(seconds: range, cores: int = 2) -> Numbers:
     return {
         (us(second), key, name): number
         for second in seconds
@@ -57,9 +57,9 @@ def everything(
     end_us: int = EVER,
     keys: tuple[str, ...] | None = None,
     columns: tuple[str, ...] | None = None,
-) -> Told:
+) -> Numbers:
     """Each number by its time, key and column; a number that is there twice is a fault."""
-    found: Told = {}
+    found: Numbers = {}
     for frame in source.numbers(HOST, signal, begin_us, end_us, keys, columns):
         assert frame.readings is not None or len(frame.wall_us) == len(frame.monotonic_ns)
         for key in frame.keys:

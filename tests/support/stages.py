@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from overnight import rehearsals
 from overnight.undo import journal
 
-__all__ = ["made"]
+__all__ = ["make_stage"]
 
 
 @contextlib.contextmanager
-def made(
+def make_stage(
     folder: pathlib.Path, seed: int = 1, core: int = 0, spare: int = 1
 ) -> Iterator[rehearsals.Stage]:
     """A stage whose changes are undone, and whose fault is ended, at the end of the block."""

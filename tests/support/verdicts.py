@@ -67,7 +67,7 @@ def reset(host: str = HOST, **more: object) -> Event:
     return Event(**{**said, **more})  # type: ignore[arg-type]
 
 
-def found(
+def make_finding(
     detector: str,
     kind: str,
     summary: str,
@@ -126,7 +126,7 @@ def narrated(verdict: Verdict) -> Verdict:
 def incident_steps() -> dict[str, Finding]:
     flame_look = f"overnight flame --host {HOST} -b 2026-11-15T03:14:00 -e +7s --core 39"
     return {
-        "loop": found(
+        "loop": make_finding(
             "hidden-loops", "unit.hidden_crash_loop",
             "ecs.service is crash-looping 277 times an hour under its own supervisor, so systemd's restart counter stays at 0.",
             0.95, NIGHT,
@@ -139,7 +139,7 @@ def incident_steps() -> dict[str, Finding]:
             (), {"births_per_hour": 277, "deaths_per_hour": 277},
             unit="ecs.service", cgroup="/system.slice/ecs.service",
         ),
-        "zombies": found(
+        "zombies": make_finding(
             "zombies", "memory.zombie_cgroups",
             "The kernel tracks 68,680 memory cgroups, and 240 have a directory.",
             0.98, NIGHT,
@@ -149,7 +149,7 @@ def incident_steps() -> dict[str, Finding]:
             {"dying": 68440, "in_use": 240, "tracked": 68680, "growth_per_hour": 275, "age_hours": 249},
             cgroup="/system.slice/ecs.service",
         ),
-        "walk": found(
+        "walk": make_finding(
             "cgroup-walk", "memory.cgroup_walk",
             "kubelet read memory.numa_stat, which walks every memory cgroup, zombies too.",
             0.94, HOT,
@@ -158,7 +158,7 @@ def incident_steps() -> dict[str, Finding]:
             (), {"cores_burnt": 0.96, "share_of_core_samples": 0.979, "samples": 648},
             core=39, process="kubelet", unit="kubelet.service", function="mem_cgroup_nr_lru_pages",
         ),
-        "core": found(
+        "core": make_finding(
             "cores", "cpu.core_saturated",
             "Core 39 was 100 % busy in the kernel for 7 s; the other 95 cores were 19 % busy.",
             0.99, HOT,
@@ -167,7 +167,7 @@ def incident_steps() -> dict[str, Finding]:
             (), {"seconds": 7, "busy_percent": 100, "kernel_percent": 99.7, "others_percent": 19, "cores_burnt": 1.0},
             core=39,
         ),
-        "queue": found(
+        "queue": make_finding(
             "queues", "net.queue_starved",
             "The interrupt of eth0 queue 5 is bound to core 39; its NAPI was not run for 6.6 s.",
             0.9, HOT,
@@ -175,7 +175,7 @@ def incident_steps() -> dict[str, Finding]:
                   "grep eth0-Tx-Rx-5 /proc/interrupts", irq=121),),
             (), {"seconds": 6.6}, core=39, interface="eth0", queue=5,
         ),
-        "event": found(
+        "event": make_finding(
             "event", "net.driver_reset", "The ena driver reset eth0 as queue 5 was paused for more than 5 s.",
             1.0, Window(EVENT_US, EVENT_US + SECOND),
             (fact("ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000).", "kernel log",
@@ -248,7 +248,7 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
 
 
 def lift_finding() -> Finding:
-    return found(
+    return make_finding(
         "lift", "stack.lift", "kubelet ran 41 times as much in the 30 s before 9 resets as at other times.",
         0.97, HOT, (fact("In 9 of 9 recurrences.", "profiles of 9 events", "overnight diff --host gpu-96-07", recurrences=9),),
         (), {"lift": 41.0, "low": 2.9, "q_value": 2e-7, "recurrences": 9, "cores_more": 0.93},
@@ -257,7 +257,7 @@ def lift_finding() -> Finding:
 
 
 def storm_chain() -> Chain:
-    storm = found(
+    storm = make_finding(
         "softirq", "net.softirq_storm", "Core 39 handled 212,000 packets/s a minute before.", 0.4,
         Window(EVENT_US - 70 * SECOND, EVENT_US - 60 * SECOND),
         (fact("4 % of the core's ticks in soft interrupts.", "signal cpu", "overnight heatmap --mode softirq"),),
@@ -275,7 +275,7 @@ def storm_chain() -> Chain:
 def generic() -> tuple[Verdict, diagnosis.Material]:
     """Nothing is known of the cause's kind: who, which core, what starved, event."""
     steps = incident_steps()
-    culprit = found(
+    culprit = make_finding(
         "culprit", "cpu.culprit", "backup-agent ran on core 39 in every one of these seconds.", 0.8, HOT,
         (fact("610 of 662 samples of core 39; 12 lost.", "profile, 97 Hz", "overnight top --core 39", samples=610),),
         (), {"cores_burnt": 0.9, "share_of_core_samples": 0.92, "samples": 610, "kernel_share": 0.99},
@@ -330,7 +330,7 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
     """Every text that a host can choose is meant to break the page."""
     nasty = HOSTILE
     steps = tuple(
-        found(
+        make_finding(
             name, f"kind.{name}", name, 0.5, HOT,
             (Evidence(name, name, {name: name, "share": 0.5, "nan": math.nan, "yes": True}, HOT, f"echo {name}"),),
             (fact(name, name),), {name: 1.0, "odd": math.inf},
@@ -418,10 +418,10 @@ def material(count: int = 96) -> diagnosis.Material:
         ),
         census=tuple(diagnosis.Census(EVENT_US - n * 600 * SECOND, 68680 - 46 * n, 240, 68440 - 46 * n) for n in range(66, -1, -1)),
         fleet=(
-            found("cohort", "fleet.cohort_skew", "10 of 11 hosts with resets run image dlami-2025-03; 18 of 49 without do.", 0.9, NIGHT,
+            make_finding("cohort", "fleet.cohort_skew", "10 of 11 hosts with resets run image dlami-2025-03; 18 of 49 without do.", 0.9, NIGHT,
                   (fact("Permutation over hosts, weighted by exposure, stratified by uptime: p = 0.004; the smallest attainable is 0.0001.",
                         "events of 60 hosts", "overnight fleet --label image", hosts=60, p=0.004),), host="", magnitude={"p_value": 0.004}),
-            found("uptime", "fleet.uptime_hazard", "The hazard rises with uptime, from the 6th day on: state accumulates, and a reboot clears it.", 0.8, NIGHT,
+            make_finding("uptime", "fleet.uptime_hazard", "The hazard rises with uptime, from the 6th day on: state accumulates, and a reboot clears it.", 0.8, NIGHT,
                   (fact("23 events in 412 host-days.", "events and boots of 60 hosts", "overnight fleet --uptime"),), host=""),
         ),
         labels={"zone": "us-east-1a", "kernel": "5.4.0-1103-aws", "image": "dlami-2025-03", "uptime": "10 d 9 h"},

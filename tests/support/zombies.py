@@ -23,7 +23,7 @@ class Zombies:
     def __init__(self, parent: pathlib.Path, files: pathlib.Path) -> None:
         self.parent = parent
         self.files = files
-        self.made = 0
+        self.count = 0
 
     @property
     def key(self) -> str:
@@ -42,7 +42,7 @@ class Zombies:
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-        self.made += number
+        self.count += number
 
     def _make(self, number: int, place: pathlib.Path) -> None:
         # Back to where it came from: a page of this process itself must not stay in the parent.
@@ -56,7 +56,7 @@ class Zombies:
             one = place / f"z{i}"
             one.mkdir()
             (one / "cgroup.procs").write_text("0")
-            (self.files / f"{place.name}-{self.made + i}").write_text("x")
+            (self.files / f"{place.name}-{self.count + i}").write_text("x")
             leave.write_text("0")
             one.rmdir()
 
@@ -94,14 +94,14 @@ def zombies() -> Iterator[Zombies]:
     parent = MEMORY / f"overnight-zombies-{os.getpid()}"
     before = tracked()
     parent.mkdir()
-    made = Zombies(parent, files)
+    leak = Zombies(parent, files)
     try:
-        yield made
+        yield leak
     finally:
         shutil.rmtree(files)
         remove_tree(parent)
         # The kernel frees them after a grace period; the next test counts from there. Others may
         # have made a few meanwhile.
         deadline = time.monotonic() + 10
-        while tracked() > before + made.made // 50 and time.monotonic() < deadline:
+        while tracked() > before + leak.count // 50 and time.monotonic() < deadline:
             time.sleep(0.05)

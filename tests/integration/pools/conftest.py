@@ -20,7 +20,7 @@ def moto_server() -> Iterator[str]:
 @pytest.fixture
 def moto(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of an account without anything in it, to which every AWS tool of the test goes."""
-    motoserver.forget(moto_server)
+    motoserver.reset(moto_server)
     for name, value in motoserver.environment(moto_server).items():
         monkeypatch.setenv(name, value)
     return moto_server

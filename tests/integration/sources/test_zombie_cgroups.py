@@ -96,13 +96,13 @@ def test_the_growth_is_that_which_was_made(leak: zombies.Zombies) -> None:
     def sleep(seconds: float) -> None:
         leak.make(600)  # many, so that the last of other tests that go meanwhile do not matter
         time.sleep(seconds)
-        made.append((time.monotonic(), 0, 0, leak.made))
+        made.append((time.monotonic(), 0, 0, leak.count))
 
     found = census.take(seconds=3, sleep=sleep)
     assert found.growth_per_hour == pytest.approx(census.growth_per_hour(made), rel=0.05)
     assert found.creators[0].cgroup == leak.key
     assert found.creators[0].explains == pytest.approx(1, abs=0.05)
-    assert found.creators[0].short_lived == leak.made
+    assert found.creators[0].short_lived == leak.count
 
 
 def test_a_watched_cgroup_is_not_kept_by_its_watch(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> None:  # fmt: skip

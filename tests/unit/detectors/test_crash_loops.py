@@ -21,7 +21,7 @@ def _look(
     home: evidence.Home,
     detector: crash_loops.CrashLoops | crash_loops.UncountedCrashLoops = VISIBLE,
 ) -> Answer:
-    return detector.look(home.case(home.tell(home.seconds - 30, "net.driver_reset")))
+    return detector.look(home.case(home.add_event(home.seconds - 30, "net.driver_reset")))
 
 
 def test_a_unit_that_systemd_restarts_for_hours(tmp_path: pathlib.Path) -> None:
@@ -53,7 +53,7 @@ def test_what_begins_after_the_event_did_not_cause_it(
     """Two minutes into the record: what goes on after counts if it went on before."""
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("unit-restarts", 10, lambda s: {"ecs.service": (max(0, s - begins) // 15, 0)})
-    opened = home.case(home.tell(120, "net.driver_reset"))
+    opened = home.case(home.add_event(120, "net.driver_reset"))
     assert len(VISIBLE.look(opened).findings) == count
 
 
@@ -66,7 +66,7 @@ def test_a_counter_that_begins_high_is_no_loop(tmp_path: pathlib.Path) -> None:
 
 def test_what_the_watch_told_is_enough_where_nothing_was_counted(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
-    home.tell(
+    home.add_event(
         5000, "unit.crash_loop", unit="ecs.service", until_us=rings.us(7000), fields={"restarts": 9}
     )
     (finding,) = _look(home).findings
@@ -77,7 +77,7 @@ def test_what_the_watch_told_is_enough_where_nothing_was_counted(tmp_path: pathl
 def test_nothing_was_counted(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("load", 60, lambda s: {"": (1,)})
-    opened = home.case(home.tell(7000, "net.driver_reset"))
+    opened = home.case(home.add_event(7000, "net.driver_reset"))
     assert {detector.look(opened).status for detector in crash_loops.DETECTORS} == {Status.NO_DATA}
 
 
@@ -87,7 +87,9 @@ def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
     home.signal("cgroup-births", 60, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
     home.signal("unit-restarts", 60, lambda s: {"ecs.service": (0, 0)})
     home.idle()
-    home.burn(6500, 60, ("do_syscall_64",), unit="ecs.service", process="ecs-agent", share=0.05)
+    home.add_samples(
+        6500, 60, ("do_syscall_64",), unit="ecs.service", process="ecs-agent", share=0.05
+    )
     (finding,) = _look(home, HIDDEN).findings
     assert finding.subject == Subject(host=rings.HOST, unit="ecs.service", cgroup=cgroup)
     assert finding.magnitude["births_per_hour"] == pytest.approx(240, rel=0.03)
@@ -136,7 +138,7 @@ def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
             sum(t <= s for t in births), sum(t <= s for t in births), sum(t <= s for t in short), 99 * s
         )},
     )  # fmt: skip
-    opened = home.case(home.tell(7000, "net.driver_reset"))
+    opened = home.case(home.add_event(7000, "net.driver_reset"))
     assert [detector.look(opened).findings for detector in crash_loops.DETECTORS] == [(), ()]
 
 
@@ -145,7 +147,7 @@ MACHINE = "/box/system.slice/flint.service"
 
 
 def _short(home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.UncountedCrashLoops) -> Answer:  # fmt: skip
-    return detector.look(home.case(home.tell(home.seconds - 3, "net.driver_reset")))
+    return detector.look(home.case(home.add_event(home.seconds - 3, "net.driver_reset")))
 
 
 def test_a_loop_that_goes_on_all_the_time_is_found_in_half_a_minute(tmp_path: pathlib.Path) -> None:

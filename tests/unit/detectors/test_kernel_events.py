@@ -30,11 +30,11 @@ def home(tmp_path: pathlib.Path) -> evidence.Home:
 
 
 def _reset(home: evidence.Home) -> case.Case:
-    return home.case(home.tell(AT, "net.driver_reset"))
+    return home.case(home.add_event(AT, "net.driver_reset"))
 
 
 def test_a_soft_lockup_before_the_event(home: evidence.Home) -> None:
-    home.tell(
+    home.add_event(
         AT - 20, "cpu.soft_lockup", core=5, process="kubelet", text="BUG: soft lockup - CPU#5",
         fields={"s": 23, "cpu": 5},
     )  # fmt: skip
@@ -46,7 +46,7 @@ def test_a_soft_lockup_before_the_event(home: evidence.Home) -> None:
 
 
 def test_what_comes_after_is_less_likely_the_cause(home: evidence.Home) -> None:
-    home.tell(AT + 5, "rcu.stall", text="rcu: INFO: rcu_sched self-detected stall on CPU")
+    home.add_event(AT + 5, "rcu.stall", text="rcu: INFO: rcu_sched self-detected stall on CPU")
     (finding,) = LOCKUPS.look(_reset(home)).findings
     assert finding.confidence < lockups.CONFIDENCE["rcu.stall"]
 
@@ -54,18 +54,18 @@ def test_what_comes_after_is_less_likely_the_cause(home: evidence.Home) -> None:
 def test_the_event_does_not_explain_itself(home: evidence.Home) -> None:
     kinds = ["cpu.soft_lockup", "memory.oom_kill", "storage.timeout"]
     for kind, detector in zip(kinds, (LOCKUPS, OOM, STORAGE), strict=True):
-        event = home.tell(AT, kind, text="it")
+        event = home.add_event(AT, kind, text="it")
         other = evidence.Home(home.path / kind, SECONDS, readings=home.readings, events=[event])
         assert detector.look(other.case(event)).status == Status.CLEAR
 
 
 def test_a_kill_is_named_once(home: evidence.Home) -> None:
     """The log names the process, the counter and its watch do not."""
-    home.tell(
+    home.add_event(
         AT - 9, "memory.oom_kill", process="python3", unit="job.service", text="Killed process 42",
         fields={"pid": 42, "comm": "python3"},
     )  # fmt: skip
-    home.tell(AT - 8, "memory.oom_kill", text="the kernel killed 1 processes for memory")
+    home.add_event(AT - 8, "memory.oom_kill", text="the kernel killed 1 processes for memory")
     home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, int(s >= AT - 9))})
     (finding,) = OOM.look(_reset(home)).findings
     assert (finding.subject.process, finding.subject.unit) == ("python3", "job.service")
@@ -81,10 +81,10 @@ def test_a_kill_that_only_the_counter_saw(home: evidence.Home) -> None:
 
 
 def test_a_disk_that_does_not_answer(home: evidence.Home) -> None:
-    home.tell(
+    home.add_event(
         AT - 40, "storage.timeout", text="nvme nvme1: I/O 7 timeout", fields={"device": "nvme1"}
     )
-    home.tell(
+    home.add_event(
         AT - 30, "storage.io_error", text="I/O error, dev nvme1", fields={"device": "nvme1"}, count=4
     )  # fmt: skip
     home.signal("pressure", 1, lambda s: {"io": (900_000 * max(0, s - AT + 25), 0)})
@@ -108,8 +108,8 @@ def test_a_disk_that_does_not_answer(home: evidence.Home) -> None:
 def test_another_disk_is_no_explanation(
     home: evidence.Home, kind: str, more: dict[str, object], count: int
 ) -> None:
-    home.tell(AT - 40, "storage.timeout", text="I/O 7 timeout", fields={"device": "nvme1"})
-    answer = STORAGE.look(home.case(home.tell(AT, kind, **more)))
+    home.add_event(AT - 40, "storage.timeout", text="I/O 7 timeout", fields={"device": "nvme1"})
+    answer = STORAGE.look(home.case(home.add_event(AT, kind, **more)))
     assert len(answer.findings) == count
     assert ("the errors are of nvme1" in answer.why) == (not count)
 
@@ -136,7 +136,7 @@ def test_a_table_that_is_nearly_full(home: evidence.Home, used: int, confidence:
 
 def test_another_table_is_not_what_the_event_is_of(home: evidence.Home) -> None:
     home.signal("limits", 10, lambda _: {"pids": (800, 1000), "files": (990, 1000)})
-    event = home.tell(AT, "limit.near", text="pids: 800 of 1000 used (80 %)")
+    event = home.add_event(AT, "limit.near", text="pids: 800 of 1000 used (80 %)")
     (finding,) = LIMITS.look(home.case(event)).findings
     assert finding.subject.function == "pids"
 
@@ -155,7 +155,7 @@ def test_a_healthy_host_has_nothing(home: evidence.Home, seed: int) -> None:
     home.signal("pressure", 1, lambda s: {"io": (waits[s], 0)})
     home.signal("vmstat", 1, lambda s: {"": (s, s, 0, 3)})
     home.signal("limits", 10, lambda s: {"pids": (chance.randrange(600), 1000)})
-    home.tell(AT - 300, "cpu.soft_lockup", core=1, text="long ago")
-    home.tell(AT - 5, "workqueue.hog", text="workqueue: x hogged CPU for >10000us 4 times")
+    home.add_event(AT - 300, "cpu.soft_lockup", core=1, text="long ago")
+    home.add_event(AT - 5, "workqueue.hog", text="workqueue: x hogged CPU for >10000us 4 times")
     opened = _reset(home)
     assert [detector.look(opened).findings for detector in DETECTORS] == [()] * 4

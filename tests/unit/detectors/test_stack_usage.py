@@ -33,7 +33,7 @@ def home(tmp_path: pathlib.Path) -> evidence.Home:
 
 
 def _case(home: evidence.Home, core: int = -1) -> case.Case:
-    return home.case(home.tell(AT, "net.driver_reset", core=core))
+    return home.case(home.add_event(AT, "net.driver_reset", core=core))
 
 
 def _zombies(home: evidence.Home, dying: int) -> None:
@@ -42,8 +42,8 @@ def _zombies(home: evidence.Home, dying: int) -> None:
 
 def test_who_reads_statistics_of_zombies(home: evidence.Home) -> None:
     _zombies(home, 68_000)
-    home.burn(AT - 6, 6, READ, core=3, process="kubelet", unit="kubelet.service")
-    home.burn(100, 400, READ, core=1, process="kubelet", unit="kubelet.service", share=0.01)
+    home.add_samples(AT - 6, 6, READ, core=3, process="kubelet", unit="kubelet.service")
+    home.add_samples(100, 400, READ, core=1, process="kubelet", unit="kubelet.service", share=0.01)
     (finding,) = WALK.look(_case(home)).findings
     assert finding.subject == Subject(
         host=rings.HOST, core=3, process="kubelet", unit="kubelet.service",
@@ -61,15 +61,17 @@ def test_a_walk_without_zombies_is_less_sure(
 ) -> None:
     if dying is not None:
         _zombies(home, dying)
-    home.burn(AT - 6, 6, READ, core=3)
+    home.add_samples(AT - 6, 6, READ, core=3)
     (finding,) = WALK.look(_case(home)).findings
     assert finding.confidence <= most
     assert any("dying" in e.values for e in finding.against) == (dying is not None)
 
 
 def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
-    home.burn(AT - 8, 8, (*LIMIT, "shrink_lruvec", "shrink_inactive_list"), core=2, share=0.9)
-    home.burn(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.06)
+    home.add_samples(
+        AT - 8, 8, (*LIMIT, "shrink_lruvec", "shrink_inactive_list"), core=2, share=0.9
+    )
+    home.add_samples(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.06)
     opened = _case(home)
     assert WALK.look(opened).status == Status.CLEAR
     (finding,) = RECLAIM.look(opened).findings
@@ -80,8 +82,8 @@ def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
 
 def test_reclaim_that_walks_counts_as_a_whole(home: evidence.Home) -> None:
     _zombies(home, 15_000)
-    home.burn(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.5)
-    home.burn(AT - 8, 8, (*LIMIT, "shrink_lruvec"), core=2, share=0.45)
+    home.add_samples(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.5)
+    home.add_samples(AT - 8, 8, (*LIMIT, "shrink_lruvec"), core=2, share=0.45)
     opened = _case(home)
     (walk,) = WALK.look(opened).findings
     assert walk.subject.function == "mem_cgroup_iter"
@@ -95,9 +97,9 @@ def test_reclaim_that_walks_counts_as_a_whole(home: evidence.Home) -> None:
 def test_what_burns_little_or_shortly_starved_nobody(
     home: evidence.Home, begin: int, seconds: int, share: float
 ) -> None:
-    home.burn(begin, seconds, READ, core=3, share=share)
-    home.burn(begin, seconds, SPIN, core=2, share=share)
-    home.burn(begin, seconds, (*LIMIT, "shrink_lruvec"), core=1, share=share)
+    home.add_samples(begin, seconds, READ, core=3, share=share)
+    home.add_samples(begin, seconds, SPIN, core=2, share=share)
+    home.add_samples(begin, seconds, (*LIMIT, "shrink_lruvec"), core=1, share=share)
     opened = _case(home)
     answers = [detector.look(opened) for detector in (WALK, LOCKS, RECLAIM)]
     assert [answer.status for answer in answers] == [Status.CLEAR] * 3
@@ -106,12 +108,12 @@ def test_what_burns_little_or_shortly_starved_nobody(
 
 def test_what_goes_on_all_night_is_not_what_happened(home: evidence.Home) -> None:
     """Half a core of it in the ten minutes before, too."""
-    home.burn(0, SECONDS, READ, core=3, share=0.5)
+    home.add_samples(0, SECONDS, READ, core=3, share=0.5)
     assert WALK.look(_case(home)).status == Status.CLEAR
 
 
 def test_direct_reclaim_with_its_counters(home: evidence.Home) -> None:
-    home.burn(AT - 8, 8, ("__alloc_pages_slowpath", "try_to_free_pages", "shrink_node", "shrink_lruvec"))  # fmt: skip
+    home.add_samples(AT - 8, 8, ("__alloc_pages_slowpath", "try_to_free_pages", "shrink_node", "shrink_lruvec"))  # fmt: skip
     home.signal("vmstat", 1, lambda s: {"": (50_000 * max(0, s - AT + 8), s, 9 * max(0, s - AT + 8), 0)})  # fmt: skip
     home.signal("pressure", 1, lambda s: {"memory": (400_000 * max(0, s - AT + 8), 0)})
     (finding,) = RECLAIM.look(_case(home)).findings
@@ -130,21 +132,21 @@ def test_counters_alone_tell_that_but_not_who(tmp_path: pathlib.Path) -> None:
 
 def test_on_the_core_of_the_event_less_spinning_is_enough(home: evidence.Home) -> None:
     """A core that was in use before is filled by what is added to it."""
-    home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
+    home.add_samples(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
     findings = LOCKS.look(_case(home, core=2)).findings
     assert [finding.subject.core for finding in findings] == [2]
     assert findings[0].magnitude["cores_burnt"] == pytest.approx(0.4, abs=0.05)
 
 
 def test_elsewhere_so_little_spinning_is_daily_business(home: evidence.Home) -> None:
-    home.burn(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
+    home.add_samples(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
     assert LOCKS.look(_case(home, core=1)).status == Status.CLEAR
 
 
 def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
     for core in (0, 1, 2):
-        home.burn(AT - 10, 10, SPIN, core=core, process=f"worker-{core}", share=0.9)
-    home.burn(AT - 10, 10, ("shrink_inactive_list", "folio_lruvec_lock_irq", "_raw_spin_lock_irq", "native_queued_spin_lock_slowpath"), core=3, process="db")  # fmt: skip
+        home.add_samples(AT - 10, 10, SPIN, core=core, process=f"worker-{core}", share=0.9)
+    home.add_samples(AT - 10, 10, ("shrink_inactive_list", "folio_lruvec_lock_irq", "_raw_spin_lock_irq", "native_queued_spin_lock_slowpath"), core=3, process="db")  # fmt: skip
     findings = LOCKS.look(_case(home, core=1)).findings
     assert [finding.evidence[0].values["caller"] for finding in findings] == ["lockref_get", "shrink_inactive_list"]  # fmt: skip
     assert findings[0].magnitude["cores_burnt"] == pytest.approx(2.7, abs=0.05)
@@ -155,14 +157,14 @@ def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
 
 def test_a_futex_storm_needs_more_than_a_core(home: evidence.Home) -> None:
     path = ("do_syscall_64", "do_futex", "futex_wake")
-    home.burn(AT - 10, 10, path, core=0, process="job")
+    home.add_samples(AT - 10, 10, path, core=0, process="job")
     opened = _case(home)
     assert LOCKS.look(opened).status == Status.CLEAR
 
 
 def test_a_futex_storm(home: evidence.Home) -> None:
     for core in range(3):
-        home.burn(AT - 10, 10, ("do_syscall_64", "do_futex", "futex_wake"), core=core, process="job")  # fmt: skip
+        home.add_samples(AT - 10, 10, ("do_syscall_64", "do_futex", "futex_wake"), core=core, process="job")  # fmt: skip
     (finding,) = LOCKS.look(_case(home)).findings
     assert finding.subject.function == "futex_wake"
     assert finding.magnitude["cores_burnt"] == pytest.approx(3, abs=0.05)
@@ -172,7 +174,7 @@ def test_without_a_baseline_only_much_counts(tmp_path: pathlib.Path) -> None:
     for share, count in ((0.4, 0), (0.95, 1)):
         home = evidence.Home(tmp_path / str(share), SECONDS, begin=AT - 40)
         home.idle()
-        home.burn(AT - 10, 10, READ, share=share)
+        home.add_samples(AT - 10, 10, READ, share=share)
         assert len(WALK.look(_case(home)).findings) == count
 
 
@@ -194,7 +196,7 @@ def test_stacks_that_end_before_the_event_clear_nobody(tmp_path: pathlib.Path) -
 
 
 def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) -> None:
-    home.burn(AT - 6, 6, READ, core=3)
+    home.add_samples(AT - 6, 6, READ, core=3)
     opened = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
@@ -204,7 +206,7 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
 
 
 def test_kswapd_at_work_is_less_sure_a_cause(home: evidence.Home) -> None:
-    home.burn(AT - 8, 8, ("kthread", "kswapd", "balance_pgdat", "shrink_node", "shrink_lruvec"), process="kswapd0", unit="")  # fmt: skip
+    home.add_samples(AT - 8, 8, ("kthread", "kswapd", "balance_pgdat", "shrink_node", "shrink_lruvec"), process="kswapd0", unit="")  # fmt: skip
     (finding,) = RECLAIM.look(_case(home)).findings
     assert finding.confidence < 0.7
     assert "in the background" in finding.summary

@@ -36,7 +36,7 @@ def _home(
 
 
 def _look(home: evidence.Home) -> Answer:
-    return DETECTOR.look(home.case(home.tell(home.seconds - 60, "net.driver_reset")))
+    return DETECTOR.look(home.case(home.add_event(home.seconds - 60, "net.driver_reset")))
 
 
 def _texts(finding: Finding) -> str:
@@ -78,7 +78,7 @@ def test_an_event_early_in_the_record_is_told_from_what_came_after(tmp_path: pat
     """Up to the purge that followed: that one was not before the event."""
     home = _home(tmp_path, lambda s: 20_000 + s // 12 if s < 1500 else 50, hours=1)
     home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 12, s // 12, s // 12, s)})
-    (finding,) = DETECTOR.look(home.case(home.tell(120, "net.driver_reset"))).findings
+    (finding,) = DETECTOR.look(home.case(home.add_event(120, "net.driver_reset"))).findings
     assert finding.magnitude["dying"] == 20_010
     assert finding.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
     assert finding.window.end_us < rings.us(1500)
@@ -144,7 +144,7 @@ def test_a_leak_and_its_maker_in_half_a_minute(tmp_path: pathlib.Path) -> None:
     home.signal("memory-cgroups", 2, lambda s: {"": (12_050 + 8 * s, 50, 12_000 + 8 * s, 900, 1)})
     cgroup = "/box/system.slice/flint.service"
     home.signal("cgroup-births", 1, lambda s: {cgroup: (8 * s, 8 * s, 8 * s, 40 * s)})
-    (finding,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    (finding,) = DETECTOR.look(home.case(home.add_event(27, "net.driver_reset"))).findings
     assert finding.magnitude["growth_per_hour"] == pytest.approx(8 * HOUR, rel=0.02)
     assert finding.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, rel=0.1)
     assert "flint.service creates them" in finding.summary
@@ -156,6 +156,6 @@ def test_thousands_that_come_within_seconds_have_no_slope(tmp_path: pathlib.Path
     """One purge of a build farm, say: they are many, but do not grow."""
     home = evidence.Home(tmp_path, 30)
     home.signal("memory-cgroups", 2, lambda s: {"": (0, 50, 12_000 if s > 20 else 0, 900, 1)})
-    (finding,) = DETECTOR.look(home.case(home.tell(27, "net.driver_reset"))).findings
+    (finding,) = DETECTOR.look(home.case(home.add_event(27, "net.driver_reset"))).findings
     assert "creates them" not in finding.summary
     assert "an hour" not in finding.summary

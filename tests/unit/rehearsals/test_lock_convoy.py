@@ -17,7 +17,7 @@ FAULT = lock_convoy.LockConvoy()
 def test_equal_seeds_draw_equal_names_and_other_seeds_other_names(tmp_path: pathlib.Path) -> None:
     drawn = []
     for seed in (1, 1, 2, 3, 4, 5):
-        with stages.made(tmp_path, seed) as stage:
+        with stages.make_stage(tmp_path, seed) as stage:
             FAULT.prepare(stage)
             drawn.append(stage.facts)
     assert drawn[0] == drawn[1]
@@ -26,7 +26,7 @@ def test_equal_seeds_draw_equal_names_and_other_seeds_other_names(tmp_path: path
 
 
 def test_the_truth_names_the_process_and_forbids_other_causes(tmp_path: pathlib.Path) -> None:
-    with stages.made(tmp_path, core=1, spare=0) as stage:
+    with stages.make_stage(tmp_path, core=1, spare=0) as stage:
         FAULT.prepare(stage)
         truth = FAULT.truth(stage)
     kinds = [kind for kind, _ in truth.chain]
@@ -38,7 +38,7 @@ def test_the_truth_names_the_process_and_forbids_other_causes(tmp_path: pathlib.
 
 def test_it_strikes_twice_and_ends_each_time(tmp_path: pathlib.Path) -> None:
     core = min(os.sched_getaffinity(0))
-    with stages.made(tmp_path, core=core, spare=core) as stage:
+    with stages.make_stage(tmp_path, core=core, spare=core) as stage:
         FAULT.prepare(stage)
         stage.facts["waiters"] = 2
         for _ in range(2):

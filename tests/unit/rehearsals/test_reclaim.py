@@ -51,7 +51,7 @@ class FakeJournal:
 def test_the_limit_and_the_file_are_journaled_before_they_are_created(
     tmp_path: pathlib.Path, hierarchy: pathlib.Path
 ) -> None:
-    with stages.made(tmp_path) as stage:
+    with stages.make_stage(tmp_path) as stage:
         kept, stage.journal = stage.journal, FakeJournal()  # type: ignore[assignment]
         FAULT.prepare(stage)
         run_journal, stage.journal = stage.journal, kept
@@ -72,7 +72,7 @@ def test_a_memory_file_system_is_refused(
     tmp_path: pathlib.Path, hierarchy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rehearsal_cgroups, "_filesystem", lambda _: "tmpfs")
-    with stages.made(tmp_path) as stage:
+    with stages.make_stage(tmp_path) as stage:
         stage.journal = FakeJournal()  # type: ignore[assignment]
         with pytest.raises(errors.CannotError, match="no folder on a disk"):
             FAULT.prepare(stage)
@@ -83,7 +83,7 @@ def test_a_host_without_memory_cgroups_is_refused(
 ) -> None:
     monkeypatch.setattr(layouts, "read_layout", lambda: layouts.Layout("none", None, None))
     with (
-        stages.made(tmp_path) as stage,
+        stages.make_stage(tmp_path) as stage,
         pytest.raises(errors.CannotError, match="cannot set a memory limit"),
     ):
         FAULT.prepare(stage)

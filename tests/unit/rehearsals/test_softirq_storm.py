@@ -21,7 +21,7 @@ def test_the_namespaces_are_journaled_before_they_are_created(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(network, "run_ip", lambda *words: done.append(" ".join(words)))
-    with stages.made(tmp_path, core=1, spare=0) as stage:
+    with stages.make_stage(tmp_path, core=1, spare=0) as stage:
         monkeypatch.setattr(
             stage.journal, "write", lambda kind, target: done.append(f"{kind} {target}")
         )
