@@ -37,11 +37,11 @@ def _warm_up(home: pathlib.Path, provider: str, count: int) -> list[float]:
     """Return the seconds from the first intent until each member was ready."""
     from overnight.app import pool_serving, pools
 
-    where = pools.Pools(home)
-    plane = where.plane
+    home_pools = pools.Pools(home)
+    plane = home_pools.plane
     stop = threading.Event()
     reaper = threading.Thread(
-        target=pool_serving.serve, args=(where, stop), kwargs={"interval": 1.0}
+        target=pool_serving.serve, args=(home_pools, stop), kwargs={"interval": 1.0}
     )
     plane.create(name="p", template="plain", target_size=count, provider=provider)
     reaper.start()

@@ -54,20 +54,20 @@ def _write(
     home: pathlib.Path, cores: int, seconds: int, every: Mapping[str, Sequence[float]]
 ) -> tuple[float, float]:
     """Return milliseconds of CPU per second and megabytes per day."""
-    made = writer.Writer(home, "bench", "1a2b3c4d", budget_bytes=1 << 40, age_seconds=DAY * 365)
+    ring = writer.Writer(home, "bench", "1a2b3c4d", budget_bytes=1 << 40, age_seconds=DAY * 365)
     spent = 0.0
     for second in hostload.host_seconds(cores, seconds):
         at = second.number * 1_000_000_000 + hash(second.number) % 97_000
         now = clock.Clock(BEGIN_NS + at, 10**12 + at)
         begin = time.process_time()
         for signal, rows in second.rows.items():
-            made.numbers(signal, hostload.COLUMNS[signal], now, rows, every=every.get(signal, ()))
-        made.tick(now)
+            ring.numbers(signal, hostload.COLUMNS[signal], now, rows, every=every.get(signal, ()))
+        ring.tick(now)
         spent += time.process_time() - begin
     begin = time.process_time()
-    made.close()
+    ring.close()
     spent += time.process_time() - begin
-    size = sum(path.stat().st_size for path in made.folder.glob("*.ring"))
+    size = sum(path.stat().st_size for path in ring.folder.glob("*.ring"))
     return spent / seconds * 1e3, size / seconds * DAY / 1e6
 
 

@@ -169,14 +169,16 @@ class _Processes:
         used = random.poisson(self.appetite)
         kernel = random.binomial(used, 0.2)
         self.late = 0.9 * self.late + 0.1 * used
-        moved = random.integers(-50, 50, 60) * (random.random(60) < 0.1)
+        rss_changes = random.integers(-50, 50, 60) * (random.random(60) < 0.1)
         switches = random.poisson(2 + self.appetite)
-        self.values += np.stack([used - kernel, kernel, moved, random.poisson(used), switches], 1)
+        self.values += np.stack(
+            [used - kernel, kernel, rss_changes, random.poisson(used), switches], 1
+        )
         if random.random() < 0.1:
-            place = int(random.integers(15, 60))
-            self.names[place] = f"{random.integers(300, 65000)} short-{place}"
-            self.values[place] = random.integers(0, 300, 5)
-            self.late[place] = 20
+            index = int(random.integers(15, 60))
+            self.names[index] = f"{random.integers(300, 65000)} short-{index}"
+            self.values[index] = random.integers(0, 300, 5)
+            self.late[index] = 20
         rows = self.values.tolist()
         chosen = np.argsort(-self.late)[:20].tolist()
         return {self.names[n]: tuple(rows[n]) for n in chosen}

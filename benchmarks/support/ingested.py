@@ -34,13 +34,13 @@ class Ingested:
 
 def ingest(path: pathlib.Path, folder: pathlib.Path) -> Ingested:
     """Bring a file in twice, into stores under `folder`."""
-    made = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "benchmarks.support.ingested", str(path), str(folder)],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return Ingested(**json.loads(made.stdout))
+    return Ingested(**json.loads(result.stdout))
 
 
 def _cpu() -> float:
@@ -61,18 +61,20 @@ def main(path: pathlib.Path, folder: pathlib.Path) -> None:
 
     start = _cpu()
     symbols = perfdata.live_symbols()
-    made = perfdata.read(path, symbols)
-    stored = writer.write_capture(folder / "cold", made, segment_seconds=86400)
+    cold_capture = perfdata.read(path, symbols)
+    stored = writer.write_capture(folder / "cold", cold_capture, segment_seconds=86400)
     cplusplus.WORKER.close()  # its time counts when it has ended
     cold, rss = _cpu(), _rss()
-    samples, stacks = len(made.time), len(made.stacks.offset) - 1
-    del made
+    samples, stacks = len(cold_capture.time), len(cold_capture.stacks.offset) - 1
+    del cold_capture
     begin = _cpu()
-    again = perfdata.read(path, symbols)
+    warm_capture = perfdata.read(path, symbols)
     read = _cpu()
-    writer.write_capture(folder / "warm", again, segment_seconds=86400)
+    writer.write_capture(folder / "warm", warm_capture, segment_seconds=86400)
     write = _cpu()
-    sizes = {file.name: file.stat().st_size for one in stored for file in one.path.iterdir()}
+    sizes = {
+        file.name: file.stat().st_size for segment in stored for file in segment.path.iterdir()
+    }
     print(
         json.dumps(
             dataclasses.asdict(

@@ -76,19 +76,19 @@ def _difference(ours: Sample, theirs: Sample) -> str:
 
 
 def _ours(path: pathlib.Path) -> Iterator[Sample]:
-    made = perfdata.read(path, perfdata.live_symbols())
+    profile = perfdata.read(path, perfdata.live_symbols())
     with raw.open_perfdata(path) as file:
         clock = file.clock
     assert clock is not None
-    offset, frame, name = made.stacks.offset.tolist(), made.stacks.frame, made.frames.name
+    offset, frame, name = profile.stacks.offset.tolist(), profile.stacks.frame, profile.frames.name
     stacks = [
         tuple(name[f] for f in frame[a:b][::-1].tolist()) for a, b in itertools.pairwise(offset)
     ]
-    time = ((made.time - (clock.wall - clock.samples)) // 1000).tolist()
+    time = ((profile.time - (clock.wall - clock.samples)) // 1000).tolist()
     for when, core, task, stack in zip(
-        time, made.cpu.tolist(), made.task.tolist(), made.stack.tolist(), strict=True
+        time, profile.cpu.tolist(), profile.task.tolist(), profile.stack.tolist(), strict=True
     ):
-        yield when, core, int(made.tasks.tid[task]), made.tasks.thread[task], stacks[stack]
+        yield when, core, int(profile.tasks.tid[task]), profile.tasks.thread[task], stacks[stack]
 
 
 def _theirs(path: pathlib.Path) -> Iterator[Sample]:

@@ -19,7 +19,7 @@ from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, flame, heatmap, reader, top
 from overnight.store import segments
 
-__all__ = ["Asked", "Question", "ask"]
+__all__ = ["Timing", "Question", "ask"]
 
 WARM = 5
 
@@ -37,7 +37,7 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class Timing:
     """Milliseconds, and how much the answer was made from."""
 
     cold_ms: float
@@ -45,16 +45,16 @@ class Asked:
     samples: int
 
 
-def ask(question: Question) -> Asked:
+def ask(question: Question) -> Timing:
     """The answer's times, from a process of its own."""
-    made = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "benchmarks.support.questions"],
         input=json.dumps(dataclasses.asdict(question)),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return Asked(**json.loads(made.stdout))
+    return Timing(**json.loads(result.stdout))
 
 
 def drop_cached(folders: tuple[str, ...]) -> None:
@@ -82,9 +82,9 @@ def _answer(question: Question) -> Callable[[reader.Reader], Coverage]:
 
 
 def main() -> None:
-    said = json.load(sys.stdin)
+    document = json.load(sys.stdin)
     question = Question(
-        **{**said, "drop": tuple(said["drop"]), "baseline": tuple(said["baseline"])}
+        **{**document, "drop": tuple(document["drop"]), "baseline": tuple(document["baseline"])}
     )
     answer = _answer(question)
     drop_cached(question.drop)
@@ -96,7 +96,7 @@ def main() -> None:
         samples = answer(source).samples
         took.append((time.perf_counter() - begin) * 1000)
     warm = sorted(took[1:])[WARM // 2]
-    print(json.dumps(dataclasses.asdict(Asked(took[0], warm, samples))))
+    print(json.dumps(dataclasses.asdict(Timing(took[0], warm, samples))))
 
 
 if __name__ == "__main__":

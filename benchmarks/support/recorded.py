@@ -40,19 +40,21 @@ class Recorded:
 
 def record(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) -> Recorded:
     """Record and measure, in two segments."""
-    made = subprocess.run(
+    result = subprocess.run(
         [
             sys.executable, "-m", "benchmarks.support.recorded",
             recorder, str(frequency), str(seconds), str(folder),
         ],
         stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
-    return Recorded(**json.loads(made.stdout))
+    return Recorded(**json.loads(result.stdout))
 
 
 def _cpu() -> float:
-    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in found)
+    usages = [
+        resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _gap(before: capture.Capture, after: capture.Capture) -> float:
@@ -70,7 +72,7 @@ def _gap(before: capture.Capture, after: capture.Capture) -> float:
 def main(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) -> None:
     spool = folder / "spool"
     spool.mkdir(parents=True)
-    made = profiler.run(
+    recording = profiler.run(
         profiler.ProfilerOptions(
             spool=spool,
             recorder="native" if recorder == "native" else "perf",
@@ -86,25 +88,25 @@ def main(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) ->
 
     symbols = perfdata.live_symbols()
     captures, costs = [], []
-    for path in made.segments:
+    for path in recording.segments:
         begin = _cpu()
         captures.append(perfdata.read(path, symbols))
         writer.write_capture(folder / "store", captures[-1], segment_seconds=86400)
         costs.append(_cpu() - begin)
-    lengths = [(one.end - one.begin) / 1e9 for one in captures]
+    lengths = [(each.end - each.begin) / 1e9 for each in captures]
     # The second: the first filled the symbol tables, and a third may be a moment long.
     print(
         json.dumps(
             dataclasses.asdict(
                 Recorded(
-                    seconds=made.seconds,
-                    samples=sum(len(one.time) for one in captures),
-                    lost=made.lost,
+                    seconds=recording.seconds,
+                    samples=sum(len(each.time) for each in captures),
+                    lost=recording.lost,
                     segments=len(captures),
-                    recorder_percent=100 * made.cpu_seconds / made.seconds,
+                    recorder_percent=100 * recording.cpu_seconds / recording.seconds,
                     ingest_percent=100 * costs[1] / lengths[1],
                     once_cpu=costs[0] - costs[1],
-                    rss_bytes=made.rss_peak_bytes,
+                    rss_bytes=recording.rss_peak_bytes,
                     gap_periods=_gap(captures[0], captures[1]),
                 )
             )

@@ -66,7 +66,7 @@ class Night:
         return round(self.window.seconds) * CORES * FREQUENCY
 
 
-def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
+def make_night(report: Callable[[str], None] = lambda _: None) -> Night:
     """The night in OVERNIGHT_BENCH_HOME or out/night; what is there already stays.
 
     OVERNIGHT_BENCH_HOURS makes it shorter, and so does a disk with less than 8 GB free.
@@ -79,8 +79,8 @@ def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
     notes = ()
     if not hours:
         hours = FULL_HOURS
-        there = sum(f.stat().st_size for f in home.rglob("*") if f.is_file())
-        free = shutil.disk_usage(home).free + there
+        used_bytes = sum(f.stat().st_size for f in home.rglob("*") if f.is_file())
+        free = shutil.disk_usage(home).free + used_bytes
         if free < FREE_BYTES:
             hours = max(0.2, FULL_HOURS * free / FREE_BYTES / 2)
             notes = (f"only {free / 1e9:.1f} GB free: {hours:.1f} h instead of {FULL_HOURS:g}",)
@@ -101,41 +101,41 @@ def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
         ),
         notes,
     )
-    _fill(night, count, say)
+    _fill(night, count, report)
     return night
 
 
-def _fill(night: Night, count: int, say: Callable[[str], None]) -> None:
+def _fill(night: Night, count: int, report: Callable[[str], None]) -> None:
     _forget_other(night.home)
-    there = {segment.begin_us for segment in segments.Catalogue(night.home).segments(HOST)}
+    stored = {segment.begin_us for segment in segments.Catalogue(night.home).segments(HOST)}
     begins = [night.window.begin_us + i * SEGMENT_SECONDS * 1_000_000 for i in range(count)]
-    missing = [begin for begin in begins if begin not in there]
+    missing = [begin for begin in begins if begin not in stored]
     if not missing:
         for segment in segments.Catalogue(night.home).segments(HOST):
             hours.write_past(segment)
         return
-    maker = Maker(night.incident.time_us * 1000)
+    generator = Generator(night.incident.time_us * 1000)
     began, cpu = time.monotonic(), time.process_time()
     for i, begin in enumerate(missing):
-        writer.write_capture(night.home, maker.make(begin * 1000), source="synthetic")
+        writer.write_capture(night.home, generator.make(begin * 1000), source="synthetic")
         if i % 20 == 19:
             each = (time.process_time() - cpu) / (i + 1)
             left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1)
-            say(
+            report(
                 f"night: {i + 1} of {len(missing)} segments, {each:.1f} CPU s each, {left:.0f} s left"
             )
 
 
 def _forget_other(home: pathlib.Path) -> None:
     """Segments of another version of the generator."""
-    mark = home / "generator.json"
-    said = {"version": VERSION, "seed": SEED}
-    if not mark.is_file() or json.loads(mark.read_text()) != said:
+    marker = home / "generator.json"
+    version = {"version": VERSION, "seed": SEED}
+    if not marker.is_file() or json.loads(marker.read_text()) != version:
         shutil.rmtree(segments.host_folder(home, HOST), ignore_errors=True)
-        mark.write_text(json.dumps(said))
+        marker.write_text(json.dumps(version))
 
 
-class Maker:
+class Generator:
     """Makes segments, each from its own number: any of them alone is as it is in the whole night."""
 
     def __init__(self, incident_ns: int) -> None:
@@ -166,8 +166,8 @@ class Maker:
         number = begin_ns // (SEGMENT_SECONDS * SECOND_NS)
         rng = np.random.default_rng([SEED, number])
         time_ns = self._times(rng, begin_ns)
-        task = self._who(rng)
-        stack = self._where(rng, task, number)
+        task = self._choose_tasks(rng)
+        stack = self._choose_stacks(rng, task, number)
         hit = (
             (time_ns >= self.incident_ns)
             & (time_ns < self.incident_ns + INCIDENT_SECONDS * SECOND_NS)
@@ -204,7 +204,7 @@ class Maker:
         times: npt.NDArray[np.int64] = begin_ns + (ticks + late).astype(np.int64)
         return times
 
-    def _who(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    def _choose_tasks(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
         """Runs of one task on a core, 40 ticks long on average."""
         change = rng.random((TICKS, CORES)) < 1 / 40
         change[0] = True
@@ -219,7 +219,7 @@ class Maker:
         task = np.where(kind < 0.72, own, np.where(kind < 0.88, self.idle_task, floating))
         return task[run].reshape(CORES, TICKS).T.copy()
 
-    def _where(
+    def _choose_stacks(
         self, rng: np.random.Generator, task: npt.NDArray[np.int64], number: int
     ) -> npt.NDArray[np.int64]:
         """Stacks by Zipf's law; the hot ones all night, of the rare ones a third at a time."""
@@ -236,5 +236,5 @@ class Maker:
         # A resting core is at rest most of the time; else an interrupt came in.
         rests = (task == self.idle_task) & (rng.random(task.shape) < 0.97)
         stack[rests] = self.pool.halted
-        found: npt.NDArray[np.int64] = stack
-        return found
+        result: npt.NDArray[np.int64] = stack
+        return result

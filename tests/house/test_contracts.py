@@ -122,13 +122,13 @@ def test_a_seeded_violation_is_caught(copy: pathlib.Path, seed: str) -> None:
         if "between" in text:
             add(copy, "undo/local.py", "")
         add(copy, name, text)
-    done = lint(copy, contract)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert named in done.stdout
+    result = lint(copy, contract)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert named in result.stdout
 
 
 @pytest.mark.parametrize("contract", [contract["id"] for contract in CONFIG["contracts"]])
 def test_every_contract_has_a_seed_and_is_kept(copy: pathlib.Path, contract: str) -> None:
     assert contract in {seed[0] for seed in SEEDS.values()}
-    done = lint(copy, contract)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = lint(copy, contract)
+    assert result.returncode == 0, result.stdout + result.stderr

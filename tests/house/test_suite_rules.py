@@ -100,5 +100,5 @@ def test_every_test_is_in_one_phase_of_make_test_or_long(alone: bool, long: bool
     has = {"alone": alone, "long": long}
     phases = re.findall(r'^(?:TOGETHER|ALONE) := .*-m "([^"]+)"', MAKEFILE, re.MULTILINE)
     assert len(phases) == 2
-    chosen = [one for one in phases if expression.Expression.compile(one).evaluate(lambda name, **_: has[name])]  # fmt: skip
+    chosen = [phase for phase in phases if expression.Expression.compile(phase).evaluate(lambda name, **_: has[name])]  # fmt: skip
     assert len(chosen) == (0 if long else 1)

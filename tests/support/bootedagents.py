@@ -24,9 +24,9 @@ class Booted:
         tools.mkdir(parents=True)
         (tools / "systemctl").write_text(SYSTEMCTL)
         (tools / "systemctl").chmod(0o755)
-        kept = root / "var/lib/cloud/instance"
-        kept.mkdir(parents=True)
-        (kept / "user-data.txt").write_text(user_data)
+        instance_folder = root / "var/lib/cloud/instance"
+        instance_folder.mkdir(parents=True)
+        (instance_folder / "user-data.txt").write_text(user_data)
         self.script = root / "user-data"
         self.script.write_text(user_data)
         self.environment = {
@@ -44,10 +44,10 @@ class Booted:
         return (self.root / "etc/systemd/system/overnight-member.service").read_text()
 
     def run_script(self) -> None:
-        ran = subprocess.run(
+        result = subprocess.run(
             ["sh", str(self.script)], env=self.environment, check=True, capture_output=True
         )
-        assert (ran.stdout, ran.stderr) == (b"", b"")
+        assert (result.stdout, result.stderr) == (b"", b"")
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
         """What systemd does with the unit."""

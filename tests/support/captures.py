@@ -76,7 +76,7 @@ def build(
     cores: tuple[int, ...] = (0, 1),
     frequency: int = 100,
     events: tuple[str, ...] = ("cpu-clock",),
-    **more: object,
+    **fields: object,
 ) -> capture.Capture:
     """A capture of these samples, put in time order."""
     rows = sorted(samples, key=lambda sample: sample.time)
@@ -85,8 +85,8 @@ def build(
     stacks: dict[tuple[int, ...], int] = {}
     task, stack = [], []
     for row in rows:
-        who = (row.pid, row.tid, row.thread, row.process, row.unit)
-        task.append(tasks.setdefault(who, len(tasks)))
+        key = (row.pid, row.tid, row.thread, row.process, row.unit)
+        task.append(tasks.setdefault(key, len(tasks)))
         path = tuple(frames.setdefault(frame, len(frames)) for frame in row.path)
         stack.append(stacks.setdefault(path, len(stacks)))
     first = rows[0].time if rows else NIGHT
@@ -106,11 +106,11 @@ def build(
         count=np.array([row.count for row in rows], np.uint32),
         period=np.array([row.period for row in rows], np.uint64),
         tasks=capture.Tasks(
-            pid=np.array([who[0] for who in tasks], np.int32),
-            tid=np.array([who[1] for who in tasks], np.int32),
-            thread=[who[2] for who in tasks],
-            process=[who[3] for who in tasks],
-            unit=[who[4] for who in tasks],
+            pid=np.array([key[0] for key in tasks], np.int32),
+            tid=np.array([key[1] for key in tasks], np.int32),
+            thread=[key[2] for key in tasks],
+            process=[key[3] for key in tasks],
+            unit=[key[4] for key in tasks],
         ),
         stacks=capture.Stacks(
             offset=np.cumsum([0, *map(len, stacks)]).astype(np.uint32),
@@ -121,7 +121,7 @@ def build(
             module=[frame[1] for frame in frames],
             kind=np.array([frame[2] for frame in frames], np.uint8),
         ),
-        **more,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
 
 
@@ -143,17 +143,17 @@ def random_samples(
 ) -> list[Sample]:
     """Work, idle and interrupts on top of idle, at random moments."""
     chance = random.Random(seed)
-    made = []
+    samples = []
     for _ in range(count):
-        what = chance.random()
+        draw = chance.random()
         process, thread, pid, tid, unit = chance.choice(PEOPLE)
         path = tuple(chance.choice(CODE) for _ in range(chance.randrange(6)))
-        if what < 0.3:
+        if draw < 0.3:
             process, thread, pid, tid, unit = "swapper", "swapper", 0, 0, ""
-            path = IDLE[: chance.randint(1, 2)] if what < 0.25 else IRQ_ON_IDLE
-        elif what < 0.35:
+            path = IDLE[: chance.randint(1, 2)] if draw < 0.25 else IRQ_ON_IDLE
+        elif draw < 0.35:
             path = (user("main"), IDLE[0])  # another task in a function of that name works
-        made.append(
+        samples.append(
             Sample(
                 chance.randrange(begin, end),
                 path,
@@ -168,15 +168,15 @@ def random_samples(
                 chance.randrange(9),
             )
         )
-    return made
+    return samples
 
 
 def store(
     home: pathlib.Path, *captures: capture.Capture, segment_seconds: int = 120
 ) -> reader.Reader:
     """A reader of a store with these."""
-    for made in captures:
-        writer.write_capture(home, made, segment_seconds=segment_seconds)
+    for recording in captures:
+        writer.write_capture(home, recording, segment_seconds=segment_seconds)
     return reader.Reader(segments.Catalogue(home))
 
 
@@ -230,13 +230,13 @@ class Night:
         """The whole night, parts of segments, whole segments, the moment of one sample."""
         chance = random.Random(seed)
         two = 120 * SECOND
-        one = self.of()[seed].time_us
-        made = [
+        sample_us = self.of()[seed].time_us
+        windows = [
             window(BEGIN - SECOND, END + SECOND),
             window(NIGHT + two, NIGHT + 2 * two),
-            Window(one, one + 1),
+            Window(sample_us, sample_us + 1),
         ]
         for _ in range(count):
             begin = chance.randrange(BEGIN, END)
-            made.append(window(begin, begin + chance.randrange(10**6, two)))
-        return made
+            windows.append(window(begin, begin + chance.randrange(10**6, two)))
+        return windows

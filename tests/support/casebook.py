@@ -30,7 +30,7 @@ class Home:
     def __init__(self, folder: pathlib.Path, *, cores: int = 4, seconds: int = 960) -> None:
         self.folder, self.cores, self.seconds = folder, cores, seconds
         self.writer = rings.open_writer(folder)
-        self._told: list[Event] = []
+        self._events: list[Event] = []
 
     def cpu(self, shares: Shares = quiet, first: int = 0) -> Home:
         ticks = {core: [0] * len(CPU) for core in range(self.cores)}
@@ -38,7 +38,7 @@ class Home:
             rows = {str(core): tuple(row) for core, row in ticks.items()}
             self.writer.numbers("cpu", CPU, rings.at(second), rows)
             for core, row in ticks.items():
-                user, system, softirq = (round(100 * one) for one in shares(second, core))
+                user, system, softirq = (round(100 * share) for share in shares(second, core))
                 row[0] += user
                 row[2] += system
                 row[6] += softirq
@@ -56,10 +56,16 @@ class Home:
             self.writer.numbers(signal, columns, rings.at(second), rows(second))
         return self
 
-    def queues(self, cores: Mapping[int, int], second: float = 1.0, **more: object) -> Home:
+    def queues(self, cores: Mapping[int, int], second: float = 1.0, **fields: object) -> Home:
         """Which core serves each queue of eth0, from that second on."""
         facts = {
-            f"eth0 q{queue}": {"interface": "eth0", "queue": queue, "way": "", "core": core, **more}
+            f"eth0 q{queue}": {
+                "interface": "eth0",
+                "queue": queue,
+                "way": "",
+                "core": core,
+                **fields,
+            }
             for queue, core in cores.items()
         }
         self.writer.facts("nic-queues", rings.at(second), facts)  # type: ignore[arg-type]
@@ -67,28 +73,28 @@ class Home:
 
     def stacks(self, samples: list[captures.Sample], *, end: int | None = None) -> Home:
         """Sampled at 100 Hz; times are from `moment`."""
-        made = captures.build(
+        recording = captures.build(
             samples,
             host=rings.HOST,
             begin=moment(0),
             end=moment(end or self.seconds),
             cores=tuple(range(self.cores)),
         )
-        captures.store(self.folder, made)
+        captures.store(self.folder, recording)
         return self
 
-    def event(self, kind: str = "net.driver_reset", second: float = EVENT_SECOND, **said: object) -> Event:  # fmt: skip
-        told = Event(
-            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{second}", **said  # type: ignore[arg-type]
+    def event(self, kind: str = "net.driver_reset", second: float = EVENT_SECOND, **fields: object) -> Event:  # fmt: skip
+        event = Event(
+            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{second}", **fields  # type: ignore[arg-type]
         )  # fmt: skip
-        self.writer.event(told)
-        self._told.append(told)
-        return told
+        self.writer.event(event)
+        self._events.append(event)
+        return event
 
     def case(self) -> case.Case:
         """The case of the event that was told last."""
         self.writer.close()
-        return case.Case(self.folder, self._told[-1])
+        return case.Case(self.folder, self._events[-1])
 
 
 def moment(second: float) -> int:

@@ -45,17 +45,17 @@ class Home:
     events: list[Event] = dataclasses.field(default_factory=list)
     samples: list[captures.Sample] = dataclasses.field(default_factory=list)
 
-    def signal(self, name: str, every: int, look: Callable[[int], Rows]) -> None:
+    def signal(self, name: str, every: int, read: Callable[[int], Rows]) -> None:
         """A signal that shows `look(second)` every so many seconds."""
-        self.readings[name] = (every, look)
+        self.readings[name] = (every, read)
 
-    def add_event(self, second: float, kind: str, **more: object) -> Event:
+    def add_event(self, second: float, kind: str, **fields: object) -> Event:
         """An event; its id is its place among all."""
-        made = Event(
-            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **more  # type: ignore[arg-type]
+        event = Event(
+            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **fields  # type: ignore[arg-type]
         )  # fmt: skip
-        self.events.append(made)
-        return made
+        self.events.append(event)
+        return event
 
     def add_samples(
         self,
@@ -89,11 +89,11 @@ class Home:
                     )
                 )
 
-    def case(self, told: Event) -> case.Case:
+    def case(self, event: Event) -> case.Case:
         """Everything written, one event opened."""
-        made = rings.open_writer(self.path)
-        _record(made, self)
-        made.close()
+        ring = rings.open_writer(self.path)
+        _record(ring, self)
+        ring.close()
         if self.samples:
             built = captures.build(
                 self.samples,
@@ -105,18 +105,18 @@ class Home:
             )
             # Few segments: each is synced to the disk.
             segments.write_capture(self.path, built, segment_seconds=3600)
-        return case.Case(self.path, told)
+        return case.Case(self.path, event)
 
 
-def _record(made: writer.Writer, home: Home) -> None:
+def _record(ring: writer.Writer, home: Home) -> None:
     for name, rows in home.facts.items():
-        made.facts(name, rings.at(home.begin), rows)
+        ring.facts(name, rings.at(home.begin), rows)
     paces = [every for every, _ in home.readings.values()]
     step = int(min(paces, default=60))
     for second in range(home.begin, home.seconds, step):
-        for name, (every, look) in home.readings.items():
+        for name, (every, read) in home.readings.items():
             if (second - home.begin) % every == 0:
-                made.numbers(name, COLUMNS[name], rings.at(second), look(second))
-        made.tick(rings.at(second))
-    for one in home.events:
-        made.event(one)
+                ring.numbers(name, COLUMNS[name], rings.at(second), read(second))
+        ring.tick(rings.at(second))
+    for event in home.events:
+        ring.event(event)

@@ -198,11 +198,11 @@ class FakeHost:
     def advance(self, seconds: float = 1.0) -> None:
         """Let time go on: one core of all is full in the kernel, the others do a little of everything."""
         draw = self.random.randrange
-        whole = round(100 * seconds)
+        interval = round(100 * seconds)
         full = self.online[draw(len(self.online))]
         for core in self.online:
-            used = [0, 0, whole] if core == full else [draw(20), 0, draw(9)]
-            for mode, ticks in enumerate([*used, whole - sum(used)]):
+            used = [0, 0, interval] if core == full else [draw(20), 0, draw(9)]
+            for mode, ticks in enumerate([*used, interval - sum(used)]):
                 self.ticks[core][mode] += ticks
             for kind in self.softirqs:
                 kind[core] += draw(300)

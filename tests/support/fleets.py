@@ -82,11 +82,11 @@ def rebooted(
             uptime.append(up)
             length.append(span)
             at, up = at + span, 0.0
-    own, up_at, spans = np.array(owner), np.array(uptime), np.array(length)
+    owners, up_at, spans = np.array(owner), np.array(uptime), np.array(length)
     frailty = chance.gamma(shape, 1 / shape, hosts) if shape else np.ones(hosts)
-    late = np.maximum(0, up_at + spans - np.maximum(up_at, onset_days))
-    rate = events / burst / (frailty[own] * (late + early * (spans - late))).sum()
-    spell = np.repeat(np.arange(len(own)), chance.poisson(rate * frailty[own] * spans))
+    after_onset = np.maximum(0, up_at + spans - np.maximum(up_at, onset_days))
+    rate = events / burst / (frailty[owners] * (after_onset + early * (spans - after_onset))).sum()
+    spell = np.repeat(np.arange(len(owners)), chance.poisson(rate * frailty[owners] * spans))
     into = chance.random(len(spell)) * spans[spell]
     kept = (up_at[spell] + into >= onset_days) | (chance.random(len(spell)) < early)
     spell, into = spell[kept], into[kept]
@@ -96,7 +96,7 @@ def rebooted(
     spell = np.concatenate((spell, spell[after][inside]))
     into = np.concatenate((into, later[inside]))
     day = hazard.DAY
-    return hazard.Timeline(own, up_at * day, spans * day, spell, into * day)
+    return hazard.Timeline(owners, up_at * day, spans * day, spell, into * day)
 
 
 # --- drift: 40 hosts, 12 of them sick, 200 items of which the first is the cause

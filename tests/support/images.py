@@ -73,9 +73,9 @@ class Image:
         return self.file(path, "#!/bin/sh\nexit 0\n", 0o755)
 
     def link(self, path: str, target: str) -> Image:
-        place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(target)
+        link = self.root / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
         return self
 
     def unit(self, name: str, text: str, *, enabled: bool = False) -> Image:

@@ -20,10 +20,10 @@ def machine(
     run_journal = journal.Journal("a machine of a test")
     try:
         with run_journal:
-            one = nspawn.boot(run_journal, units, files)
+            booted = nspawn.boot(run_journal, units, files)
             try:
-                yield one
+                yield booted
             finally:
-                one.stop()
+                booted.stop()
     finally:
         assert run_journal.problems == []

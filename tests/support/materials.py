@@ -66,9 +66,9 @@ def stacks() -> tuple[Folded, Folded]:
         (path("swapper", "handle_softirqs", "net_rx_action"), 400),
     )
 
-    def folded(window: Window, those: tuple[tuple[tuple[Frame, ...], int], ...]) -> Folded:  # fmt: skip
+    def folded(window: Window, counted: tuple[tuple[tuple[Frame, ...], int], ...]) -> Folded:  # fmt: skip
         return folding.fold(
-            those, title=f"{HOST} core 39", host=HOST, begin_ns=window.begin_us * 1000,
+            counted, title=f"{HOST} core 39", host=HOST, begin_ns=window.begin_us * 1000,
             end_ns=window.end_us * 1000, frequency=97, cores=(39,), event="cpu-clock",
         )  # fmt: skip
 

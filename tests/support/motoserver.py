@@ -57,8 +57,8 @@ def running() -> Iterator[str]:
     )
     try:
         assert started.stdout is not None
-        with started.stdout as said:
-            port = said.readline().strip()
+        with started.stdout as output:
+            port = output.readline().strip()
         assert port, "moto did not start"
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -84,11 +84,11 @@ def client(url: str, region: str = REGION) -> Any:
 def template(ec2: Any, name: str = "runner", **data: object) -> str:
     """A launch template with an image; its id."""
     image = ec2.register_image(Name=f"image of {name}", RootDeviceName="/dev/xvda")["ImageId"]
-    made = ec2.create_launch_template(
+    created = ec2.create_launch_template(
         LaunchTemplateName=name,
         LaunchTemplateData={"ImageId": image, "InstanceType": "t3.micro", **data},
     )
-    return str(made["LaunchTemplate"]["LaunchTemplateId"])
+    return str(created["LaunchTemplate"]["LaunchTemplateId"])
 
 
 def write_configuration(folder: pathlib.Path, url: str) -> dict[str, str]:
@@ -111,13 +111,13 @@ class Account:
     def instances(self, *states: str) -> dict[str, dict[str, Any]]:
         pages = self.ec2.get_paginator("describe_instances").paginate()
         return {
-            one["InstanceId"]: one
+            instance["InstanceId"]: instance
             for page in pages
             for reservation in page["Reservations"]
-            for one in reservation["Instances"]
-            if one["State"]["Name"] in (states or ("pending", "running"))
+            for instance in reservation["Instances"]
+            if instance["State"]["Name"] in (states or ("pending", "running"))
         }
 
     def user_data(self, instance: str) -> str:
-        asked = self.ec2.describe_instance_attribute(InstanceId=instance, Attribute="userData")
-        return base64.b64decode(asked["UserData"]["Value"]).decode()
+        attribute = self.ec2.describe_instance_attribute(InstanceId=instance, Attribute="userData")
+        return base64.b64decode(attribute["UserData"]["Value"]).decode()

@@ -48,8 +48,8 @@ def _is_pipe(path: pathlib.Path) -> bool:
 def _printed(text: str) -> Iterator[Sample]:
     for block in text.split("\n\n"):
         head, *frames = block.strip("\n").split("\n")
-        if found := HEAD.match(head):
-            comm, tid, cpu, seconds, fraction = found.groups()
+        if match := HEAD.match(head):
+            comm, tid, cpu, seconds, fraction = match.groups()
             names = tuple(_name(*FRAME.match(frame).group("name", "module")) for frame in frames)  # type: ignore[union-attr]  # else the format changed
             yield int(seconds) * 1_000_000 + int(fraction), int(cpu), int(tid), comm, names
 
@@ -60,19 +60,28 @@ def _name(name: str, module: str | None) -> str:
 
 def read_samples(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sample]:
     """What we read, its times set back to the clock of the samples."""
-    found = ingest.read(path, symbols)
+    recording = ingest.read(path, symbols)
     with perfdata.open_perfdata(path, ingest._zstd) as file:
-        time = struct.unpack(f"<{len(found.time)}Q", file.decode()[0][0])
-    offset, frame = found.stacks.offset.tolist(), found.stacks.frame.tolist()
+        time = struct.unpack(f"<{len(recording.time)}Q", file.decode()[0][0])
+    offset, frame = recording.stacks.offset.tolist(), recording.stacks.frame.tolist()
     stacks = [
         tuple(
-            _name(found.frames.name[f], found.frames.module[f]) for f in reversed(frame[begin:end])
+            _name(recording.frames.name[f], recording.frames.module[f])
+            for f in reversed(frame[begin:end])
         )
         for begin, end in itertools.pairwise(offset)
     ]
-    rows = zip(time, found.cpu.tolist(), found.task.tolist(), found.stack.tolist(), strict=True)
+    rows = zip(
+        time, recording.cpu.tolist(), recording.task.tolist(), recording.stack.tolist(), strict=True
+    )
     return collections.Counter(
-        (at // 1000, cpu, int(found.tasks.tid[task]), found.tasks.thread[task], stacks[stack])
+        (
+            at // 1000,
+            cpu,
+            int(recording.tasks.tid[task]),
+            recording.tasks.thread[task],
+            stacks[stack],
+        )
         for at, cpu, task, stack in rows
     )
 
@@ -89,7 +98,7 @@ class Comparison:
 
 def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
     """(time in us, tid) of samples with a word that is neither an address nor a context."""
-    found = set()
+    odd = set()
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         event, stream, offset = file.events[0], file.stream, 0
         layout = decode._Layout(event.sample_type, event.read_format, event.sample_id_all)
@@ -103,8 +112,8 @@ def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
                 words = struct.unpack_from(f"<{depth}Q", record, at)
                 if any(word >= decode.CONTEXT_LIMIT and word not in CONTEXTS for word in words):
                     tid = layout.field(record, decode.TID) >> 32
-                    found.add((layout.field(record, decode.TIME) // 1000, tid))
-    return found
+                    odd.add((layout.field(record, decode.TIME) // 1000, tid))
+    return odd
 
 
 def descendants(path: pathlib.Path, root: int) -> set[int]:
@@ -152,12 +161,12 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comp
     )
     both = we & they
     tids = descendants(path, root) if root >= 0 else set()
-    left = collections.defaultdict(list)
+    unmatched = collections.defaultdict(list)
     for sample in (they - we).elements():
-        left[sample[:4]].append(sample)
+        unmatched[sample[:4]].append(sample)
     explained, unexplained = 0, []
     for sample in (we - they).elements():
-        near = left[sample[:4]]
+        near = unmatched[sample[:4]]
         dropped = (sample[0], sample[2]) in odd
         other = next(
             (o for o in near if (dropped and not o[4]) or _we_name_more(sample[4], o[4])), None
@@ -167,7 +176,7 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comp
             explained += 1
         else:
             unexplained.append((sample, near.pop() if near else None))
-    unexplained += [(None, sample) for some in left.values() for sample in some]
+    unexplained += [(None, sample) for some in unmatched.values() for sample in some]
     return Comparison(
         total=they.total(),
         identical=both.total(),

@@ -49,8 +49,8 @@ class Totals:
 
 def members(url: str, count: int) -> None:
     """A pool with that many ready members, no two of the same age."""
-    where = database.Database(url)
-    plane = control.ControlPlane(where, {"none": Nothing()})
+    db = database.Database(url)
+    plane = control.ControlPlane(db, {"none": Nothing()})
     pool = plane.create(name=POOL, template="t", target_size=0, max_size=10_000, provider="none")
     now = plane.context.clock()
     for begin in range(0, count, 2000):
@@ -63,9 +63,9 @@ def members(url: str, count: int) -> None:
             }
             for n in range(begin, min(begin + 2000, count))
         ]  # fmt: skip
-        with where.write("members") as connection:
+        with db.write("members") as connection:
             connection.execute(schema.members.insert(), rows)
-    where.close()
+    db.close()
 
 
 def claims(url: str, clients: int, each: int, way: Callable[[str], Any]) -> Claims:
@@ -80,13 +80,13 @@ def claims(url: str, clients: int, each: int, way: Callable[[str], Any]) -> Clai
         process.start()
     together.wait(120)
     begin = time.perf_counter()
-    got = [answers.get() for _ in processes]
+    results = [answers.get() for _ in processes]
     took = time.perf_counter() - begin
     for process in processes:
         process.join()
     return Claims(
-        names=[name for names, _ in got for name in names],
-        waits=sorted(wait for _, waits in got for wait in waits),
+        names=[name for names, _ in results for name in names],
+        waits=sorted(wait for _, waits in results for wait in waits),
         seconds=took,
     )
 
@@ -110,20 +110,20 @@ def claim_from_pool(url: str) -> Callable[[], str]:
 
 def read_totals(url: str) -> Totals:
     """What is written down."""
-    where, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
+    db, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
     count = sa.func.count
-    told = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
-    with where.read() as connection:
-        ages = connection.execute(told.order_by(e.c.id)).scalars().all()
-        found = Totals(
+    query = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
+    with db.read() as connection:
+        ages = connection.execute(query.order_by(e.c.id)).scalars().all()
+        totals = Totals(
             ready=connection.scalar(sa.select(count()).where(m.c.state == "ready")) or 0,
             open_claims=connection.scalar(sa.select(count()).where(c.c.released_us.is_(None))) or 0,
             members_claimed=connection.scalar(sa.select(count(c.c.member_id.distinct()))) or 0,
             events=len(ages),
             in_order=list(ages) == sorted(ages),
         )
-    where.close()
-    return found
+    db.close()
+    return totals
 
 
 class Nothing:

@@ -38,9 +38,9 @@ def server() -> Iterator[object]:
 
 def emptied(url: str) -> str:
     """The same database, with its tables there and nothing in them."""
-    where = database.Database(url)
-    with where.write("empty") as connection:
+    db = database.Database(url)
+    with db.write("empty") as connection:
         names = ", ".join(f'"{table.name}"' for table in schema.METADATA.sorted_tables)
         connection.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
-    where.close()
+    db.close()
     return url

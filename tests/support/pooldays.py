@@ -46,22 +46,22 @@ class Ruled:
 
     def __call__(self, now: float, claims: list[float], size: int) -> int:
         since = len(claims) - 500 if len(claims) > 500 else 0
-        seen = count_claims(
+        counts = count_claims(
             self.policy, MONDAY + now, size, [MONDAY + w for w in claims[since:]], MONDAY - DAY_S
         )
-        made = autoscale.decide(self.policy, seen, self.memory)
-        self.memory = made.memory
-        self.decisions.append((now, made))
-        return made.size
+        decision = autoscale.decide(self.policy, counts, self.memory)
+        self.memory = decision.memory
+        self.decisions.append((now, decision))
+        return decision.size
 
 
 def claims(seed: int) -> list[float]:
     random = np.random.default_rng(seed)
-    found: list[float] = []
+    times: list[float] = []
     for begin, end, rate in (*RATES, BURST):
         count = random.poisson((end - begin) * 60 * rate)
-        found += (3600 * random.uniform(begin, end, count)).tolist()
-    return sorted(found)
+        times += (3600 * random.uniform(begin, end, count)).tolist()
+    return sorted(times)
 
 
 def policy(**changes: object) -> autoscale.Policy:

@@ -47,18 +47,18 @@ class World:
 
     def another(self, steps: Callable[[str], None] | None = None) -> control.ControlPlane:
         """A further control plane on the same database and provider."""
-        where = database.Database(self.url, steps=steps or (lambda _: None))
-        self._open.append(where)
-        return control.ControlPlane(where, {"scripted": self.provider}, clock=self.clock)
+        db = database.Database(self.url, steps=steps or (lambda _: None))
+        self._open.append(db)
+        return control.ControlPlane(db, {"scripted": self.provider}, clock=self.clock)
 
     def close(self) -> None:
-        for one in self._open:
-            one.close()
+        for db in self._open:
+            db.close()
 
-    def pool(self, name: str = "ci", target: int = 3, **given: object) -> Pool:
+    def pool(self, name: str = "ci", target: int = 3, **fields: object) -> Pool:
         plain: dict[str, object] = {"launch_parallel": 1}
         return self.plane.create(
-            name=name, template="runner", target_size=target, provider="scripted", **plain | given
+            name=name, template="runner", target_size=target, provider="scripted", **plain | fields
         )
 
     def boot(self, member_id: str, phase: str = "ready", reason: str = "") -> None:

@@ -46,8 +46,8 @@ class Shell:
             start_new_session=True,
         )
         try:
-            said, _ = running.communicate(timeout=seconds)
+            output, _ = running.communicate(timeout=seconds)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
-        return running.returncode, said
+        return running.returncode, output

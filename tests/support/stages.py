@@ -20,14 +20,14 @@ def make_stage(
 ) -> Iterator[rehearsals.Stage]:
     """A stage whose changes are undone, and whose fault is ended, at the end of the block."""
     with journal.Journal("a test", folder / "undo") as run_journal:
-        place = folder / f"stage-{seed}"
-        place.mkdir(exist_ok=True)
+        stage_folder = folder / f"stage-{seed}"
+        stage_folder.mkdir(exist_ok=True)
         stage = rehearsals.Stage(
             seed=seed,
             core=core,
             spare=spare,
             home=folder,
-            folder=place,
+            folder=stage_folder,
             journal=run_journal,
             chance=random.Random(seed),
             stop=threading.Event(),

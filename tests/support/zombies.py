@@ -31,20 +31,20 @@ class Zombies:
 
     def make(self, number: int, below: str = "") -> None:
         """In a process of its own: what enters and leaves cgroups must not be the test."""
-        place = self.parent / below
-        place.mkdir(exist_ok=True)
+        folder = self.parent / below
+        folder.mkdir(exist_ok=True)
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                self._make(number, place)
+                self._make(number, folder)
                 code = 0
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         self.count += number
 
-    def _make(self, number: int, place: pathlib.Path) -> None:
+    def _make(self, number: int, folder: pathlib.Path) -> None:
         # Back to where it came from: a page of this process itself must not stay in the parent.
         home = next(
             line.split(":", 2)[2]
@@ -53,12 +53,12 @@ class Zombies:
         )
         leave = MEMORY / home.lstrip("/") / "cgroup.procs"
         for i in range(number):
-            one = place / f"z{i}"
-            one.mkdir()
-            (one / "cgroup.procs").write_text("0")
-            (self.files / f"{place.name}-{self.count + i}").write_text("x")
+            cgroup = folder / f"z{i}"
+            cgroup.mkdir()
+            (cgroup / "cgroup.procs").write_text("0")
+            (self.files / f"{folder.name}-{self.count + i}").write_text("x")
             leave.write_text("0")
-            one.rmdir()
+            cgroup.rmdir()
 
     def purge(self) -> None:
         for path in self.files.iterdir():

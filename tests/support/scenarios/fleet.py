@@ -37,8 +37,8 @@ class Plan:
         """Events a day at that uptime, in seconds."""
         if uptime < self.onset * DAY:
             return 0.0
-        sick = not self.label or getattr(host, self.label) == self.value
-        return self.a_day if sick else self.a_day / self.ratio
+        in_cohort = not self.label or getattr(host, self.label) == self.value
+        return self.a_day if in_cohort else self.a_day / self.ratio
 
 
 def build_fleet(
@@ -63,26 +63,26 @@ def build_fleet(
     plan = Plan(label, value, events_per_day, ratio, onset_days)
     unit = chance.choice(("ecs.service", f"{chance.choice(host_setup.WORDS)}-agent.service"))
     begin_us = host_setup.NIGHT_US - round(days * DAY * 1e6)
-    told: dict[str, int] = {}
+    event_counts: dict[str, int] = {}
     last = (0, "")
     for number in range(hosts):
         host = _host(chance, number)
-        sick = bool(label) and getattr(host, label) == value
-        happened = []
+        in_cohort = bool(label) and getattr(host, label) == value
+        times_us = []
         for boot in _boots(chance, host, begin_us, days):
-            happened += _record(chance, home, boot, plan, leaks=sick or not label)
-        told[host.name] = len(happened)
-        last = max([last, *((when, host.name) for when in happened)])
+            times_us += _record(chance, home, boot, plan, leaks=in_cohort or not label)
+        event_counts[host.name] = len(times_us)
+        last = max([last, *((when, host.name) for when in times_us)])
         if snapshots:
-            _snapshot(chance, home, host, unit if sick else "")
-    found = truth.find_event(home, last[1], "net.driver_reset", last[0]) if last[1] else None
+            _snapshot(chance, home, host, unit if in_cohort else "")
+    event = truth.find_event(home, last[1], "net.driver_reset", last[0]) if last[1] else None
     facts = {
         "label": label, "value": value, "ratio": ratio, "onset_days": onset_days,
-        "accumulating": onset_days > 0, "unit": unit if label else "", "events": told,
+        "accumulating": onset_days > 0, "unit": unit if label else "", "events": event_counts,
     }  # fmt: skip
-    chain: tuple[truth.Expected, ...] = (("net.driver_reset", {}),) if found else ()
-    status = truth.OPEN if found else truth.NONE
-    return truth.Truth("fleet", home, last[1], found, chain, frozenset(), status, facts=facts)
+    chain: tuple[truth.Expected, ...] = (("net.driver_reset", {}),) if event else ()
+    status = truth.OPEN if event else truth.NONE
+    return truth.Truth("fleet", home, last[1], event, chain, frozenset(), status, facts=facts)
 
 
 def _host(chance: random.Random, number: int) -> nights.Host:
@@ -132,36 +132,36 @@ def _record(
 ) -> list[int]:
     """Write one boot; when its events were, in microseconds."""
     host = boot.host
-    most = max(plan.a_day, 1e-9)
+    max_rate = max(plan.a_day, 1e-9)
     moments, at = [], 0.0
-    while (at := at + chance.expovariate(most) * DAY) < boot.seconds - 60:
-        if chance.random() < plan.rate(host, boot.uptime + at) / most:
+    while (at := at + chance.expovariate(max_rate) * DAY) < boot.seconds - 60:
+        if chance.random() < plan.rate(host, boot.uptime + at) / max_rate:
             moments.append(at)
-    keep = writer.Writer(home, host.name, host.boot, budget_bytes=1 << 28, age_seconds=1e9)
-    book = event_tracker.EventTracker(host.name, host.boot, boot.clock_at(0))
+    ring = writer.Writer(home, host.name, host.boot, budget_bytes=1 << 28, age_seconds=1e9)
+    tracker = event_tracker.EventTracker(host.name, host.boot, boot.clock_at(0))
     births = chance.uniform(200, 300) if leaks else 0.5
-    happened = []
+    times_us = []
     # The first look of a boot and its last say how long the host was watched.
     for second in (0.0, boot.seconds):
         now = boot.clock_at(second)
         dying = int((boot.uptime + second) / 3600 * births)
-        keep.numbers("memory-cgroups", CENSUS, now, {"": (240 + dying, 240, dying, 200, 1)})
-        keep.facts("host", now, _labels(boot))
+        ring.numbers("memory-cgroups", CENSUS, now, {"": (240 + dying, 240, dying, 200, 1)})
+        ring.facts("host", now, _labels(boot))
     for second in moments:
         now = boot.clock_at(second)
         queue = chance.randrange(len(host.queue_cores))
-        for one in book.track([_sighting(boot, now, queue)], now, "ena-tx-paused"):
-            keep.event(one)
-        happened.append(now.wall_ns // 1000)
-    for one in book.close():
-        keep.event(one)
-    keep.close()
-    return happened
+        for event in tracker.track([_sighting(boot, now, queue)], now, "ena-tx-paused"):
+            ring.event(event)
+        times_us.append(now.wall_ns // 1000)
+    for event in tracker.close():
+        ring.event(event)
+    ring.close()
+    return times_us
 
 
 def _labels(boot: _Boot) -> dict[str, dict[str, str | int]]:
     host = boot.host
-    said: dict[str, str | int] = {
+    labels: dict[str, str | int] = {
         "boot": host.boot,
         "booted_at": boot.begin_us // 1_000_000 - int(boot.uptime),
         "kernel": host.kernel,
@@ -171,7 +171,7 @@ def _labels(boot: _Boot) -> dict[str, dict[str, str | int]]:
         "name": host.name,
         "cores": host.cores,
     }
-    return {"": said, host.interface: {"driver": "ena", "speed_mbit": -1}}
+    return {"": labels, host.interface: {"driver": "ena", "speed_mbit": -1}}
 
 
 def _sighting(boot: _Boot, now: clock.Clock, queue: int) -> watches.Sighting:

@@ -39,7 +39,7 @@ class HostSetup:
 
     def word(self) -> str:
         """A word that names nothing else this night."""
-        word = self.chance.choice([one for one in WORDS if one not in self.taken])
+        word = self.chance.choice([candidate for candidate in WORDS if candidate not in self.taken])
         self.taken.add(word)
         return word
 
@@ -48,9 +48,9 @@ class HostSetup:
         self.pids += self.chance.randint(1, 400)
         return self.pids
 
-    def who(self, process: str, unit: str = "", rt: int = 0) -> work.Who:
+    def new_task(self, process: str, unit: str = "", rt: int = 0) -> work.Task:
         """A process of that name; comm has 15 characters."""
-        return work.Who(process[:15], self.pid(), unit, rt=rt)
+        return work.Task(process[:15], self.pid(), unit, rt=rt)
 
     def node(self) -> nights.Night:
         """The night with what was put into it so far."""
@@ -85,14 +85,14 @@ class HostSetup:
         last = self.seconds - self.chance.uniform(70.0, 160.0)
         if self.close:
             return [last - n * self.close for n in reversed(range(count))]
-        found = [last]
+        moments = [last]
         for _ in range(200):
-            if len(found) >= count or last - apart < 60.0:
+            if len(moments) >= count or last - apart < 60.0:
                 break
             moment = self.chance.uniform(60.0, last - apart)
-            if all(abs(moment - one) >= apart for one in found):
-                found.append(moment)
-        return sorted(found)
+            if all(abs(moment - other) >= apart for other in moments):
+                moments.append(moment)
+        return sorted(moments)
 
 
 def make(
@@ -118,7 +118,7 @@ def make(
     """
     chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "name": f"{chance.choice(('node', 'gpu', 'worker', 'ip-10-0'))}-{chance.randrange(1, 999)}",
         "cores": cores,
         "uptime_seconds": chance.uniform(6, 14) * 86400,
@@ -131,7 +131,7 @@ def make(
         "boot": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
         **fixed,
     }
-    host = nights.Host(**said)  # type: ignore[arg-type]  # parts of a Host
+    host = nights.Host(**fields)  # type: ignore[arg-type]  # parts of a Host
     # Kept to whole microseconds: a recording begins at any moment, not on the minute.
     begin_us = NIGHT_US + chance.randrange(0, 3600 * 8) * 1_000_000 + chance.randrange(1_000_000)
     setup = HostSetup(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
@@ -155,18 +155,18 @@ def _fill(setup: HostSetup, busy: float) -> None:
         ("sshd", "ssh.service", 0.01, ("main_loop", "aes_encrypt"), 0.50),
         (f"{setup.word()}-sync", "sync.service", 0.03, ("compress", "hash_block"), 0.25),
     ]
-    for process, unit, share, names, inside in parts:
+    for process, unit, share, names, kernel_share in parts:
         module = f"/opt/{process}/bin/{process}"
-        known = setup.who(process, unit)
-        paths = stacks.program(module, names, inside)
-        setup.background.append(work.Work(known, paths, busy * cores * share))
+        task = setup.new_task(process, unit)
+        paths = stacks.program(module, names, kernel_share)
+        setup.background.append(work.Work(task, paths, busy * cores * share))
         if unit.endswith(".service"):
             setup.units[unit] = {}
     setup.background.append(
-        work.Work(work.Who("swapper", 0), stacks.receive_on_idle(), busy * cores * 0.04)
+        work.Work(work.Task("swapper", 0), stacks.receive_on_idle(), busy * cores * 0.04)
     )
     nightly = setup.background[7]
-    recorder = setup.who("perf", "overnight.service")
+    recorder = setup.new_task("perf", "overnight.service")
     setup.units[recorder.unit] = {}
     setup.background.insert(8, work.Work(recorder, stacks.recorder(), 0.02))
     # An hour's job fills a core for a second or two now and then: that is no incident.

@@ -91,7 +91,9 @@ class Night:
     def starved(self, core: int) -> list[Span]:
         """When somebody holds a core so that nothing else runs there."""
         return [
-            (one.begin, one.end)
-            for one in self.load.episodes
-            if one.core == core and one.share > 0.9 and not one.work.who.process.startswith("ksoft")
+            (episode.begin, episode.end)
+            for episode in self.load.episodes
+            if episode.core == core
+            and episode.share > 0.9
+            and not episode.work.task.process.startswith("ksoft")
         ]

@@ -24,7 +24,7 @@ ON_IDLE = kernel("asm_common_interrupt", "irq_exit_rcu", "__do_softirq")
 
 def program(module: str, names: tuple[str, ...], kernel_share: float) -> work.Stacks:
     """Everyday work: mostly its own code, some system calls."""
-    own = user("_start", "main", module=module)
+    entry = user("_start", "main", module=module)
     calls = (
         kernel("ksys_read", "vfs_read", "ext4_file_read_iter", "copy_page_to_iter"),
         kernel("ksys_write", "vfs_write", "sock_write_iter", "tcp_sendmsg", "tcp_sendmsg_locked"),
@@ -32,10 +32,10 @@ def program(module: str, names: tuple[str, ...], kernel_share: float) -> work.St
         kernel("__x64_sys_epoll_wait", "do_epoll_wait", "ep_poll"),
     )
     paths = [
-        ((1 - kernel_share) / len(names), (*own, *user(name, module=module))) for name in names
+        ((1 - kernel_share) / len(names), (*entry, *user(name, module=module))) for name in names
     ]
     paths += [
-        (kernel_share / len(calls), (*own, *user(names[0], module=module), *SYSCALL, *call))
+        (kernel_share / len(calls), (*entry, *user(names[0], module=module), *SYSCALL, *call))
         for call in calls
     ]
     return tuple(paths)
@@ -64,9 +64,9 @@ def numa_stat(module: str) -> work.Stacks:
     )
 
 
-def zombie_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
+def zombie_reclaim(module: str, functions: tuple[str, ...]) -> work.Stacks:
     """Newer kernels: reclaim below a limit visits every memory cgroup, dead ones too."""
-    top = (*_reclaim(module, own), *kernel("shrink_node", "shrink_node_memcgs"))
+    top = (*_reclaim(module, functions), *kernel("shrink_node", "shrink_node_memcgs"))
     return (
         (0.38, (*top, *kernel("mem_cgroup_iter"))),
         (0.22, (*top, *kernel("mem_cgroup_iter", "css_next_descendant_pre"))),
@@ -76,9 +76,12 @@ def zombie_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
     )
 
 
-def limit_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
+def limit_reclaim(module: str, functions: tuple[str, ...]) -> work.Stacks:
     """A cgroup at its limit frees its own pages: real work on pages, no walk."""
-    top = (*_reclaim(module, own), *kernel("shrink_node", "shrink_node_memcgs", "shrink_lruvec"))
+    top = (
+        *_reclaim(module, functions),
+        *kernel("shrink_node", "shrink_node_memcgs", "shrink_lruvec"),
+    )
     inactive = (*top, *kernel("evict_folios", "shrink_folio_list"))
     return (
         (0.30, inactive),
@@ -89,9 +92,9 @@ def limit_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
     )
 
 
-def _reclaim(module: str, own: tuple[str, ...]) -> Path:
+def _reclaim(module: str, functions: tuple[str, ...]) -> Path:
     return (
-        *user("_start", "main", *own, module=module),
+        *user("_start", "main", *functions, module=module),
         *FAULT,
         *kernel(
             "__handle_mm_fault",
@@ -106,8 +109,8 @@ def _reclaim(module: str, own: tuple[str, ...]) -> Path:
 
 def realtime(module: str, names: tuple[str, ...]) -> work.Stacks:
     """A real-time thread that polls: its own code, and the real-time class in the timer's ticks."""
-    own = user("_start", "main", module=module)
-    loop = (*own, *user(names[0], module=module))
+    entry = user("_start", "main", module=module)
+    loop = (*entry, *user(names[0], module=module))
     tick = kernel("asm_sysvec_apic_timer_interrupt", "update_process_times", "scheduler_tick")
     return (
         (0.62, loop),

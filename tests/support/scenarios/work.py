@@ -26,7 +26,7 @@ MODES = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Who:
+class Task:
     """A thread, as the profiles name it; `rt` is its real-time priority, 0 for none."""
 
     process: str
@@ -45,16 +45,16 @@ class Who:
 class Work:
     """What somebody does, and how many cores' worth of it in the background."""
 
-    who: Who
+    task: Task
     stacks: Stacks
     cores: float = 0.0
 
     def modes(self) -> Floats:
         """Shares of user, system and softirq time."""
-        found = np.zeros(MODES)
+        shares = np.zeros(MODES)
         for weight, path in self.stacks:
-            found[_mode(path)] += weight
-        return found / found.sum()
+            shares[_mode(path)] += weight
+        return shares / shares.sum()
 
 
 def _mode(path: Path) -> int:
@@ -103,7 +103,7 @@ class Load:
 
     def __post_init__(self) -> None:
         self.works: list[Work] = list(
-            dict.fromkeys([*self.background, *(one.work for one in self.episodes)])
+            dict.fromkeys([*self.background, *(episode.work for episode in self.episodes)])
         )
         self._modes = np.array([work.modes() for work in self.works])
         counts = [len(work.stacks) for work in self.works]
@@ -137,15 +137,19 @@ class Load:
     def _chunk(self, begin: int, end: int) -> Chunk:
         chance = np.random.default_rng((self.seed, 2, begin))
         quiet = self._background(begin, end, chance)
-        mine = [one for one in self.episodes if one.begin < end and one.end > begin]
+        episodes = [
+            episode for episode in self.episodes if episode.begin < end and episode.end > begin
+        ]
         load = quiet.copy()
-        for one in mine:
-            n = self.works.index(one.work)
-            for second in range(max(begin, int(one.begin)), min(end, int(np.ceil(one.end)))):
-                covered = min(one.end, second + 1) - max(one.begin, second)
-                taken = covered * one.share
-                load[second - begin, one.core] *= 1 - taken
-                load[second - begin, one.core, n] += taken
+        for episode in episodes:
+            n = self.works.index(episode.work)
+            for second in range(
+                max(begin, int(episode.begin)), min(end, int(np.ceil(episode.end)))
+            ):
+                covered = min(episode.end, second + 1) - max(episode.begin, second)
+                taken = covered * episode.share
+                load[second - begin, episode.core] *= 1 - taken
+                load[second - begin, episode.core, n] += taken
         ticks = self._ticks(load)
         by_work = self._ticks_by_work(load)
         last = load.argmax(axis=1)
@@ -155,13 +159,13 @@ class Load:
             return Chunk(
                 begin, end, ticks, by_work, last, none, none.astype(np.int32), empty, empty
             )
-        time, core, work = self._samples(begin, end, quiet, mine, chance)
+        time, core, work = self._samples(begin, end, quiet, episodes, chance)
         stack = np.zeros(len(work), np.uint32)
-        for n, one_work in enumerate(self.works):
-            here = np.flatnonzero(work == n)
-            weights = np.array([weight for weight, _ in one_work.stacks])
-            chosen = chance.choice(len(weights), len(here), p=weights / weights.sum())
-            stack[here] = self.first_stack[n] + chosen
+        for n, part in enumerate(self.works):
+            rows = np.flatnonzero(work == n)
+            weights = np.array([weight for weight, _ in part.stacks])
+            chosen = chance.choice(len(weights), len(rows), p=weights / weights.sum())
+            stack[rows] = self.first_stack[n] + chosen
         return Chunk(begin, end, ticks, by_work, last, time, core, work, stack)
 
     def _ticks(self, load: Floats) -> Integers:
@@ -178,7 +182,7 @@ class Load:
         # What a softirq does on top of a process is charged to no process but ksoftirqd.
         spent = np.stack([used * self._modes[:, USER], used * self._modes[:, SYSTEM]], axis=2)
         for n, work in enumerate(self.works):
-            if work.who.process.startswith("ksoftirqd/"):
+            if work.task.process.startswith("ksoftirqd/"):
                 spent[:, n, 1] += used[:, n] * self._modes[n, SOFTIRQ]
         grown = np.cumsum(spent, axis=0) + self._owed_work
         whole = np.floor(grown)
@@ -207,11 +211,11 @@ class Load:
         time = begin + row / FREQUENCY + phase[core]
         # Who holds a core takes it from everybody else, from those who held it before, too.
         holder = np.full((count, self.cores), -1, np.int16)
-        for one in episodes:
-            grid = begin + np.arange(count) / FREQUENCY + phase[one.core]
-            inside = (grid >= one.begin) & (grid < one.end)
-            taken = inside & (chance.random(count) < one.share)
-            holder[taken, one.core] = self.works.index(one.work)
+        for episode in episodes:
+            grid = begin + np.arange(count) / FREQUENCY + phase[episode.core]
+            inside = (grid >= episode.begin) & (grid < episode.end)
+            taken = inside & (chance.random(count) < episode.share)
+            holder[taken, episode.core] = self.works.index(episode.work)
         kept = holder[row, core] < 0
         held, where = np.nonzero(holder >= 0)
         times = np.concatenate([time[kept], begin + held / FREQUENCY + phase[where]])
