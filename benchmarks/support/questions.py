@@ -19,7 +19,7 @@ from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, flame, heatmap, reader, top
 from overnight.store import segments
 
-__all__ = ["Timing", "Question", "ask"]
+__all__ = ["Question", "Timing", "ask"]
 
 WARM = 5
 
