@@ -1,4 +1,4 @@
-"""A mixed real load, recorded on the spot by perf: what ingest is measured with."""
+"""A mixed real load, recorded by perf, for benchmarks of ingest."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _commands(folder: pathlib.Path) -> list[list[str]]:
 
 @contextlib.contextmanager
 def running(commands: list[list[str]], folder: pathlib.Path) -> Iterator[None]:
-    """The commands, each with all it starts, for as long as the block runs."""
-    # What their shells leave behind becomes ours to wait for: not every first process does it.
+    """Run the commands during the block, then kill them with all their children."""
+    # Orphans of the shells become our children: not every init process reaps them.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     started = [
         subprocess.Popen(
@@ -95,7 +95,7 @@ def running(commands: list[list[str]], folder: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def busy_cores(count: int) -> Iterator[None]:
-    """So many processes that never rest, with stacks that change."""
+    """Run `count` processes that never sleep and whose stacks change."""
     with running([[sys.executable, "-c", PYTHON]] * count, pathlib.Path("/")):
         yield
 
@@ -132,7 +132,7 @@ def _record(path: pathlib.Path, rate: int, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _resting() -> Iterator[None]:
-    """All that this process started, halted: measuring is to have the cores."""
+    """Stop all descendants of this process, so that the measurement has the cores."""
     ours = _descendants(os.getpid())
     for pid in ours:
         with contextlib.suppress(ProcessLookupError):

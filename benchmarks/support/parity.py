@@ -1,4 +1,4 @@
-"""Our reading of a perf.data file against `perf script --no-inline`, sample by sample."""
+"""Compare our reader with `perf script --no-inline` on a perf.data file, sample by sample."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sample = tuple[int, int, int, str, tuple[str, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """How many samples are identical; `explained` are those that differ as we know and mean to."""
+    """Numbers of identical samples and of the known differences."""
 
     samples: int
     identical: int
@@ -34,12 +34,12 @@ class Parity:
 
     @property
     def strictly(self) -> float:
-        """Percent that is the same in every respect."""
+        """Percent of identical samples."""
         return 100 * self.identical / max(1, self.samples)
 
     @property
     def explained(self) -> float:
-        """Percent that is the same, or differs in one of the two explained ways."""
+        """Percent of samples that are identical or have one of the two known differences."""
         return 100 * (self.identical + self.plt + self.emptied) / max(1, self.samples)
 
 

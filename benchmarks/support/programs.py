@@ -19,7 +19,7 @@ HOT = 200  # the most frequent stacks of a program: the same all night
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A binary: how many functions and stacks it has in the whole night, and which frames begin."""
+    """A binary: the numbers of its functions and stacks in the whole night, and its first frames."""
 
     name: str
     module: str
@@ -72,11 +72,11 @@ class Pool:
     stacks: capture.Stacks
     first: npt.NDArray[np.int64]
     incident: int  # kubelet in mem_cgroup_iter
-    halted: int  # a core that rests
+    halted: int  # an idle core
 
 
 def make_pool(seed: int) -> Pool:
-    """The same pool for the same seed."""
+    """Build the pool; the same seed gives the same pool."""
     rng = np.random.default_rng(seed)
     numbers: dict[tuple[str, str, int], int] = {}
 
@@ -136,7 +136,7 @@ def _grow(
     kernel: list[int],
     entry: list[int],
 ) -> list[list[int]]:
-    """Each new stack leaves an older one near its end, and goes on with callees of its last frame."""
+    """Branch each new stack from an older one near its end, and add callees of its last frame."""
     n = program.stacks
     older, cut, more = rng.random(n), rng.geometric(0.35, n), rng.geometric(0.3, n)
     into, which = rng.random(n), rng.geometric(0.4, (n, DEEPEST))

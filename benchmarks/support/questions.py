@@ -1,4 +1,4 @@
-"""One question asked in a fresh process: `python -m benchmarks.support.questions`, JSON in and out.
+"""One query in a fresh process: `python -m benchmarks.support.questions`, JSON in and out.
 
 Cold is the first answer of this process, with the files it reads dropped from the page cache; warm
 the same question again. Imports are not counted, opening DuckDB is.
@@ -26,7 +26,7 @@ WARM = 5
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked; `drop` are folders whose files are to be read from the disk again."""
+    """A query; `drop` are folders whose files are dropped from the page cache first."""
 
     home: str
     kind: str
@@ -38,7 +38,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """Milliseconds, and how much the answer was made from."""
+    """Milliseconds, and the number of samples of the answer."""
 
     cold_ms: float
     warm_ms: float
@@ -46,7 +46,7 @@ class Timing:
 
 
 def ask(question: Question) -> Timing:
-    """The answer's times, from a process of its own."""
+    """Run the query in its own process and return its timing."""
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks.support.questions"],
         input=json.dumps(dataclasses.asdict(question)),
@@ -58,7 +58,7 @@ def ask(question: Question) -> Timing:
 
 
 def drop_cached(folders: tuple[str, ...]) -> None:
-    """Out of the page cache with these folders' files and the hours beside them, and no others."""
+    """Drop the files of these folders and their hour files from the page cache, and no others."""
     paths = [path for folder in folders for path in pathlib.Path(folder).iterdir()]
     for day in {pathlib.Path(folder).parent for folder in folders}:
         paths += day.glob("*.hour")

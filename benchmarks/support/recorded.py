@@ -1,7 +1,7 @@
-"""One recording by the agent in a process of its own, and the ingest of its last segment.
+"""One recording by the agent in its own process, and the ingest of its last segment.
 
 `python -m benchmarks.support.recorded RECORDER FREQUENCY SECONDS FOLDER`, JSON out. Start-up and
-the first segment, which fills the symbol tables, happen once a night and are told apart.
+the first segment, which fills the symbol tables, happen once a night and are reported separately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Recorded", "record"]
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """Percent are of one core."""
+    """Percentages are of one core."""
 
     seconds: float
     samples: int
@@ -33,9 +33,9 @@ class Recorded:
     segments: int
     recorder_percent: float
     ingest_percent: float
-    once_cpu: float  # the first segment's ingest beyond what the second cost
+    once_cpu: float  # ingest of the first segment minus that of the second
     rss_bytes: int
-    gap_periods: float  # samples that were left out at a switch, on the core that lost most
+    gap_periods: float  # samples missing at a switch, on the core that lost most
 
 
 def record(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) -> Recorded:
@@ -58,7 +58,7 @@ def _cpu() -> float:
 
 
 def _gap(before: capture.Capture, after: capture.Capture) -> float:
-    """Periods between a core's last sample and its first of the next segment, beyond the one due."""
+    """Return the missing periods between the last sample of a segment and the first of the next, worst core."""
     period = 1e9 / before.frequency
     missing = []
     for core in before.cores:
@@ -82,7 +82,7 @@ def main(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) ->
         ),
         threading.Event(),
     )
-    # Not before: the recorder's memory is measured without them.
+    # Imported late: the recorder's memory is measured without them.
     from overnight.ingest import perfdata
     from overnight.store import writer
 

@@ -1,4 +1,4 @@
-"""Captures built in code, and what every question about them must answer: the slow, obvious way."""
+"""Captures built in code, and the expected answer to every query, computed in the slow, obvious way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IRQ_ON_IDLE = (*IDLE, kernel("asm_common_interrupt"), kernel("handle_softirqs"),
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One row of a capture, spelled out."""
+    """One row of a capture, with names instead of indexes."""
 
     time: int  # ns
     path: tuple[Function, ...] = (user("main"),)
@@ -78,7 +78,7 @@ def build(
     events: tuple[str, ...] = ("cpu-clock",),
     **fields: object,
 ) -> capture.Capture:
-    """A capture of these samples, put in time order."""
+    """Build a capture of these samples, sorted by time."""
     rows = sorted(samples, key=lambda sample: sample.time)
     tasks: dict[tuple[int, int, str, str, str], int] = {}
     frames: dict[Function, int] = {}
@@ -130,7 +130,7 @@ CODE = (
     user("malloc"), kernel("do_syscall_64"), kernel("tcp_sendmsg"), user("[unknown]", "/lib/a.so"),
     kernel("handle_softirqs"), kernel("list_lru_count_one"),
 )  # fmt: skip
-PEOPLE = (
+TASKS = (
     ("nginx", "worker 1", 10, 11, "nginx.service"),
     ("nginx", "worker 2", 10, 12, "nginx.service"),
     ("cc1plus", "cc1plus", 20, 20, "build.slice"),
@@ -141,12 +141,12 @@ PEOPLE = (
 def random_samples(
     seed: int, count: int, *, begin: int, end: int, cores: Sequence[int] = (0, 1), events: int = 1
 ) -> list[Sample]:
-    """Work, idle and interrupts on top of idle, at random moments."""
+    """Return random samples: work, idle, and interrupts on top of idle."""
     chance = random.Random(seed)
     samples = []
     for _ in range(count):
         draw = chance.random()
-        process, thread, pid, tid, unit = chance.choice(PEOPLE)
+        process, thread, pid, tid, unit = chance.choice(TASKS)
         path = tuple(chance.choice(CODE) for _ in range(chance.randrange(6)))
         if draw < 0.3:
             process, thread, pid, tid, unit = "swapper", "swapper", 0, 0, ""
@@ -174,19 +174,19 @@ def random_samples(
 def store(
     home: pathlib.Path, *captures: capture.Capture, segment_seconds: int = 120
 ) -> reader.Reader:
-    """A reader of a store with these."""
+    """Write the captures to a store and return its reader."""
     for recording in captures:
         writer.write_capture(home, recording, segment_seconds=segment_seconds)
     return reader.Reader(segments.Catalogue(home))
 
 
 def window(begin: int, end: int) -> Window:
-    """From ns to ns."""
+    """Return the window between two times in ns."""
     return Window(begin // US, end // US)
 
 
 def passes(sample: Sample, within: Window, chosen: Selection) -> bool:
-    """Whether a question is about this sample, idle ones left to the caller."""
+    """Return whether a sample matches; the caller handles idle samples."""
     return (
         within.begin_us <= sample.time_us < within.end_us
         and sample.event == (0 if chosen.event == "cpu-clock" else chosen.event)
@@ -200,12 +200,12 @@ def passes(sample: Sample, within: Window, chosen: Selection) -> bool:
 
 
 def chosen_samples(samples: Iterable[Sample], within: Window, chosen: Selection) -> list[Sample]:
-    """What a question is about."""
+    """Return the samples that match."""
     return [s for s in samples if passes(s, within, chosen) and (chosen.idle or not s.idle)]
 
 
 def paths(samples: Iterable[Sample]) -> collections.Counter[tuple[Function, ...]]:
-    """Samples by stack, the process first."""
+    """Count samples by stack; the process is the first frame."""
     counted: collections.Counter[tuple[Function, ...]] = collections.Counter()
     for sample in samples:
         counted[((sample.process or sample.thread, "", 2), *sample.path)] += sample.count

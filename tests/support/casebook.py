@@ -25,7 +25,7 @@ def quiet(_second: int, _core: int) -> tuple[float, float, float]:
 
 
 class Home:
-    """What is recorded of one host, until `case` is asked for."""
+    """A recording of one host that `case` ends."""
 
     def __init__(self, folder: pathlib.Path, *, cores: int = 4, seconds: int = 960) -> None:
         self.folder, self.cores, self.seconds = folder, cores, seconds
@@ -57,7 +57,7 @@ class Home:
         return self
 
     def queues(self, cores: Mapping[int, int], second: float = 1.0, **fields: object) -> Home:
-        """Which core serves each queue of eth0, from that second on."""
+        """Record which core serves each queue of eth0, from that second on."""
         facts = {
             f"eth0 q{queue}": {
                 "interface": "eth0",
@@ -72,7 +72,7 @@ class Home:
         return self
 
     def stacks(self, samples: list[captures.Sample], *, end: int | None = None) -> Home:
-        """Sampled at 100 Hz; times are from `moment`."""
+        """Record samples at 100 Hz; times are from `moment`."""
         recording = captures.build(
             samples,
             host=rings.HOST,
@@ -92,13 +92,13 @@ class Home:
         return event
 
     def case(self) -> case.Case:
-        """The case of the event that was told last."""
+        """Close the ring and return the case of the last event."""
         self.writer.close()
         return case.Case(self.folder, self._events[-1])
 
 
 def moment(second: float) -> int:
-    """Nanoseconds since the epoch, so many seconds after the beginning."""
+    """Convert seconds since the beginning to nanoseconds since the epoch."""
     return rings.BEGIN_US * 1000 + round(second * 1e9)
 
 
@@ -112,7 +112,7 @@ def busy(
     unit: str = "",
     hertz: int = 100,
 ) -> list[captures.Sample]:
-    """A process that fills a core, or a share of it."""
+    """Return samples of a process that uses a core, or a share of it."""
     return [
         captures.Sample(moment(begin + n / hertz), path, core, process, process, unit=unit)
         for n in range(round((end - begin) * hertz))

@@ -33,7 +33,7 @@ COLUMNS = {
 
 @dataclasses.dataclass
 class Home:
-    """What is told of a night that begins at second 0; `case` closes it and opens an event in it."""
+    """Signals, events and samples of a night that begins at second 0; `case` writes them and opens an event."""
 
     path: pathlib.Path
     seconds: int
@@ -46,11 +46,11 @@ class Home:
     samples: list[captures.Sample] = dataclasses.field(default_factory=list)
 
     def signal(self, name: str, every: int, read: Callable[[int], Rows]) -> None:
-        """A signal that shows `look(second)` every so many seconds."""
+        """Add a signal that is polled every `every` seconds and returns `read(second)`."""
         self.readings[name] = (every, read)
 
     def add_event(self, second: float, kind: str, **fields: object) -> Event:
-        """An event; its id is its place among all."""
+        """Add an event; its id ends with its number."""
         event = Event(
             rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **fields  # type: ignore[arg-type]
         )  # fmt: skip
@@ -68,7 +68,7 @@ class Home:
         unit: str = "app.service",
         share: float = 1.0,
     ) -> None:
-        """Somebody is in these kernel functions, outermost first, for a share of a core's samples."""
+        """Add samples in these kernel functions, outermost first, for a share of a core's samples."""
         path = (captures.user("main"), *map(captures.kernel, functions))
         first = (rings.us(begin)) * 1000
         for n in range(HERTZ * seconds):
@@ -80,7 +80,7 @@ class Home:
                 )
 
     def idle(self, cores: int = 4) -> None:
-        """Every core is sampled at rest, one sample in a while standing for many."""
+        """Add idle samples of every core, one every 5 s."""
         for second in range(self.begin, self.seconds, 5):
             for core in range(cores):
                 self.samples.append(
@@ -90,7 +90,7 @@ class Home:
                 )
 
     def case(self, event: Event) -> case.Case:
-        """Everything written, one event opened."""
+        """Write everything and open the case of one event."""
         ring = rings.open_writer(self.path)
         _record(ring, self)
         ring.close()

@@ -175,12 +175,12 @@ def lock_convoy() -> list[Finding]:
 
 
 def decoy() -> list[Finding]:
-    """A real-time hog did it; beside it a crash loop and some zombies that did nothing."""
+    """A real-time hog is the cause; a crash loop and some zombies are harmless."""
     return [*rt_hog(), crash_loop(), zombies(2600, 300, "/system.slice")]
 
 
 def two_causes() -> list[Finding]:
-    """The reference, and an hour before it a hog on another core; both were found."""
+    """The reference incident, and a hog on another core an hour before; both have findings."""
     hog = make_finding(
         "cpu.rt_hog", -3606, -3599, 0.95, {"cores_burnt": 0.99}, core=12, process="audiod", unit="audiod.service"
     )  # fmt: skip
@@ -211,7 +211,7 @@ def answers(
     no_data: Iterable[str] = (),
     failed: Iterable[str] = (),
 ) -> tuple[Answer, ...]:
-    """As detectors give them: one that found something, the others clear."""
+    """Return answers as detectors give them: one per finding's detector, the others clear."""
     by: dict[str, list[Finding]] = {}
     for finding in findings:
         by.setdefault(finding.detector, []).append(finding)
@@ -227,7 +227,7 @@ def answers(
 
 
 def covered(share: float = 1.0, lost: float = 0.0, seconds: float = 40) -> Coverage:
-    """So much of a window was recorded, so much of its samples lost."""
+    """Return the coverage of a window with these shares recorded and lost."""
     samples = int(97 * 96 * seconds * share)
     lost_samples = int(samples * lost)
     return Coverage(
@@ -238,6 +238,6 @@ def covered(share: float = 1.0, lost: float = 0.0, seconds: float = 40) -> Cover
 
 
 def without(finding: Finding, *names: str) -> Finding:
-    """The same finding with less measured."""
+    """Return the finding without some of its magnitudes."""
     magnitude = {name: value for name, value in finding.magnitude.items() if name not in names}
     return dataclasses.replace(finding, magnitude=magnitude)

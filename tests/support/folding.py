@@ -11,7 +11,7 @@ Stack = tuple[tuple[Frame, ...], int]
 
 
 def fold(stacks: Iterable[Stack], **fields: Any) -> Folded:
-    """Fold in the order given; a stack without frames, and without samples, is none."""
+    """Fold stacks in this order; stacks without frames are left out."""
     frames: dict[Frame, int] = {}
     node_of: dict[tuple[int, Frame], int] = {}
     nodes: list[Node] = []

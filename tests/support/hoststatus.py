@@ -1,4 +1,4 @@
-"""How a host stands, made up for the outlets' tests."""
+"""Host statuses for tests of outlets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WALL = 1_700_000_000 * 1_000_000_000
 
 
 def make_event(kind: str = "net.driver_reset", **changes: object) -> Event:
-    """An event on core 39."""
+    """Return an event on core 39."""
     event = Event(
         time_us=WALL // 1000,
         kind=kind,
@@ -30,7 +30,7 @@ def make_event(kind: str = "net.driver_reset", **changes: object) -> Event:
 
 
 def make_status(**changes: object) -> outlets.HostStatus:
-    """The reference incident's host."""
+    """Return the status of the reference incident's host."""
     status = outlets.HostStatus(
         host="db-7",
         clock=clock.Clock(WALL, 5),

@@ -1,4 +1,4 @@
-"""A real machine for the length of a test; what it is, `overnight.machines.nspawn` says."""
+"""A real machine for one test (`overnight.machines.nspawn`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ unit = nspawn.unit
 def machine(
     units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
 ) -> Iterator[Machine]:
-    """Boots a machine with these units (all enabled that are wanted), until the block is left."""
+    """Boot a machine with these units and stop it at the end; units with an [Install] section are enabled."""
     run_journal = journal.Journal("a machine of a test")
     try:
         with run_journal:

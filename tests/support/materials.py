@@ -1,4 +1,4 @@
-"""Pictures and tables beside a verdict: cores, stacks and differences of one made-up night."""
+"""Charts and tables of a report: cores, stacks and differences of one made-up night."""
 
 from __future__ import annotations
 

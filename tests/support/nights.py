@@ -1,4 +1,4 @@
-"""A small night with something of everything, for bundles: two hosts, two boots, a reset at its end."""
+"""A small recording for tests of bundles: all kinds of data, two hosts, two boots, a reset at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVER = 1 << 62
 
 @dataclasses.dataclass(frozen=True)
 class Secrets:
-    """What is planted; as plain words where nothing is."""
+    """Secrets to plant; the defaults are harmless words."""
 
     process: str = "kubelet"
     thread: str = "worker 1"
@@ -44,7 +44,7 @@ class Secrets:
 
 
 def at(second: float) -> clock.Clock:
-    """Both clocks; the second boot's monotonic clock begins anew."""
+    """Return both clocks; the monotonic clock starts again with the second boot."""
     booted = REBOOT_S if second >= REBOOT_S else 0
     return clock.Clock(BEGIN_US * 1000 + round(second * 1e9), round((50 + second - booted) * 1e9))
 
@@ -63,7 +63,7 @@ def reset(second: float, host: str = HOST, planted: Secrets | None = None) -> Ev
 
 
 def build(home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int = 4500) -> Event:
-    """Make the home; the event at its end. Every second is looked at from `cpu_from` on, as for one reset."""
+    """Write the home and return the event at its end. `cpu` is polled each second from `cpu_from` on."""
     secrets = planted or Secrets()
     _record(home, HOST, secrets, cpu_from)
     _record(home, OTHER, secrets, END_S)
@@ -151,7 +151,7 @@ def _snapshot(home: pathlib.Path, name: str, second: float, secrets: Secrets) ->
 
 
 def plain(value: object) -> object:
-    """Any answer as lists and words, to be compared; what is not a number equals itself."""
+    """Convert any answer to lists and strings that can be compared; NaN equals NaN."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, np.ndarray):
@@ -164,7 +164,7 @@ def plain(value: object) -> object:
 
 
 def read_texts(home: pathlib.Path) -> str:
-    """Every text of a home as it can be read: of all rings, of all tables, of all other files."""
+    """Return all readable text of a home: of all rings, tables and other files."""
     import json
 
     from overnight.store import parquet, segments

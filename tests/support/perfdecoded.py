@@ -1,4 +1,4 @@
-"""What a decoder makes of a record stream, as values that a test can state."""
+"""The result of a decoder as values that a test can compare."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Row:
 def outcome(
     decoder, stream: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
 ) -> tuple[str, object]:
-    """("result", tables) or ("refused", (problem, offset)); anything else is raised."""
+    """Return ("result", tables) or ("refused", (problem, offset)); raise anything else."""
     numbers, events = struct.pack(f"<{len(ids)}Q", *(i for i, _ in ids)), bytes(e for _, e in ids)
     try:
         tables = decoder(
@@ -43,7 +43,7 @@ def outcome(
 def same_of_both(
     stream: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
 ) -> tuple[str, object]:
-    """The outcome, which C and Python must agree on; ids sorted, as the container reader has them."""
+    """Return the outcome, which must be equal in C and Python; ids must be sorted."""
     native = outcome(_perfdata.decode, stream, layout, ids)
     python = outcome(decode.decode, stream, layout, ids)
     assert native == python

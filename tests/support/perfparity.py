@@ -1,4 +1,4 @@
-"""Samples as `perf script` prints them beside samples as we read them."""
+"""Samples from `perf script` compared with samples from our reader."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from overnight.sources.perf import decode, perfdata
 
 # time in us, core, tid, name, functions leaf first
 Sample: TypeAlias = tuple[int, int, int, str, tuple[str, ...]]
-# PERF_CONTEXT_HV, _KERNEL, _USER: those that perf itself knows what to do with.
+# PERF_CONTEXT_HV, _KERNEL, _USER: those that perf itself handles.
 CONTEXTS = {2**64 - 32, decode.CONTEXT_KERNEL, decode.CONTEXT_USER}
 HEAD = re.compile(r"^\s*(.*?)\s+(-?\d+) \[(\d+)\]\s+(\d+)\.(\d{6}):\s*$")
-# "7ffc8d1f2a31 [unknown] ([vdso])"; where perf puts an address is its own word, from its own maps.
+# "7ffc8d1f2a31 [unknown] ([vdso])"; perf derives the module from its own maps.
 FRAME = re.compile(r"^\s*[0-9a-f]+ (?P<name>.*?)(?: \((?P<module>[/\[].*)\))?$")
 UNKNOWN = "[unknown]"
 IN_VDSO = "[unknown] in [vdso]"
@@ -28,7 +28,7 @@ FORK = 7  # PERF_RECORD_FORK: pid, ppid, tid, ptid, time
 
 
 def read_perf_script(path: pathlib.Path) -> collections.Counter[Sample]:
-    """What perf script says, from standard input: so it reads pipes and files alike."""
+    """Read samples with perf script, through standard input: so it reads both pipes and files."""
     fields = "comm,tid,cpu,time,ip,sym,dso"
     with path.open("rb") as file:
         text = subprocess.run(
@@ -59,7 +59,7 @@ def _name(name: str, module: str | None) -> str:
 
 
 def read_samples(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sample]:
-    """What we read, its times set back to the clock of the samples."""
+    """Read samples with our reader, with times on the clock of the samples."""
     recording = ingest.read(path, symbols)
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         time = struct.unpack(f"<{len(recording.time)}Q", file.decode()[0][0])
@@ -92,12 +92,12 @@ class Comparison:
     identical: int
     explained: int
     unexplained: list[tuple[Sample | None, Sample | None]]  # ours, theirs
-    own: int = 0  # those of the processes that were asked for
+    own: int = 0  # samples of `root` and its descendants
     own_identical: int = 0
 
 
 def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
-    """(time in us, tid) of samples with a word that is neither an address nor a context."""
+    """Return (time in us, tid) of samples with a word that is neither an address nor a context."""
     odd = set()
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         event, stream, offset = file.events[0], file.stream, 0
@@ -117,7 +117,7 @@ def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
 
 
 def descendants(path: pathlib.Path, root: int) -> set[int]:
-    """Threads of a process and of all that it and they started, as the kernel told of it."""
+    """Return the threads of a process and of its descendants, from fork records."""
     pids, tids = {root}, {root}
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         stream, offset, forks = file.stream, 0, []
@@ -127,7 +127,7 @@ def descendants(path: pathlib.Path, root: int) -> set[int]:
                 pid, parent, tid, _, time = struct.unpack_from("<4iQ", stream, offset + 8)
                 forks.append((time, pid, parent, tid))
             offset += max(8, size)
-    for _, pid, parent, tid in sorted(forks):  # each core tells of its own, in its own order
+    for _, pid, parent, tid in sorted(forks):  # each core has its own order
         if parent in pids:
             pids.add(pid)
             tids.add(tid)
@@ -135,7 +135,7 @@ def descendants(path: pathlib.Path, root: int) -> set[int]:
 
 
 def compiling(path: pathlib.Path) -> set[int]:
-    """Threads of processes that make code: their maps grow between perf's look and ours."""
+    """Return the threads of processes that generate code: their maps grow between the two reads."""
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         _, tasks, _, _, strings, modules, _ = file.decode()
     pids = {pid for name, pid, _ in modules if strings[name].startswith(b"/tmp/perf-")}
@@ -146,13 +146,13 @@ def compiling(path: pathlib.Path) -> set[int]:
 
 
 def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comparison:
-    """Sample by sample. Two differences are known, and perf's own.
+    """Compare sample by sample; two differences are known limits of perf.
 
-    It has no name for some calls through the PLT, which we call `x@plt`, and none for the vdso where
-    it could not copy it into /tmp; and it drops all of a stack that holds a word which is neither
-    address nor context, where we keep the frames.
+    perf does not name some calls through the PLT, which we call `x@plt`, and not the vdso where it could not
+    copy it into /tmp. It drops a whole stack with a word that is neither address nor context; we keep the
+    frames.
 
-    `own` counts the samples of the process `root` and its descendants by themselves.
+    `own` counts the samples of the process `root` and its descendants separately.
     """
     odd, moving = odd_chains(path), compiling(path)
     we, they = (

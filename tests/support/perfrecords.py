@@ -1,4 +1,4 @@
-"""perf.data records and whole files, byte by byte, for tests of what reads them."""
+"""perf.data records and whole files, byte by byte, for tests of readers."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ HOSTNAME, NRCPUS, EVENT_DESC, CLOCK_DATA = 3, 7, 12, 29
 
 
 def record(kind: int, body: bytes = b"", misc: int = 0, size: int | None = None) -> bytes:
-    """One record; `size` is what it claims to be where that is not the truth."""
+    """Build one record; `size` overrides the size in its header."""
     return struct.pack("<IHH", kind, misc, len(body) + 8 if size is None else size) + body
 
 
 def text(name: bytes) -> bytes:
-    """A name as the kernel writes it: with a zero, filled up to eight bytes."""
+    """Format a name as the kernel does: zero-terminated, padded to eight bytes."""
     return name + bytes(8 - len(name) % 8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the records of one file carry; makes them."""
+    """The sample type of a file; builds its records."""
 
     type: int = IP | TID | TIME | CALLCHAIN | CPU | PERIOD
     read_format: int = 0
     id_all: bool = True
 
     def tail(self, time: int, pid: int = 0, tid: int = 0, cpu: int = 0, event: int = 0) -> bytes:
-        """The identity that records other than samples end with."""
+        """Return the sample id at the end of records that are not samples."""
         fields = (
             (TID, struct.pack("<ii", pid, tid)),
             (TIME, struct.pack("<Q", time)),
@@ -151,7 +151,7 @@ def packed(piece: bytes) -> bytes:
 
 
 def packed2(piece: bytes) -> bytes:
-    """As since perf 6.16: the true length, and zeros up to eight bytes."""
+    """Build the record of perf 6.16 and later: the true length, and zeros up to eight bytes."""
     return record(
         COMPRESSED2, struct.pack("<Q", len(piece)) + piece.ljust(-(-len(piece) // 8) * 8, b"\0")
     )

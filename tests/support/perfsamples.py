@@ -1,4 +1,4 @@
-"""The samples of a perf.data file, for tests that look at recordings rather than at decoding."""
+"""The samples of a perf.data file, for tests of recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crowd of processes that claim from one pool at the same time, and what the database says afterwards."""
+"""Many processes that claim from one pool at the same time, and the totals of the database afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POOL = "crowd"
 
 @dataclasses.dataclass(frozen=True)
 class Claims:
-    """What a crowd got: `waits` in seconds, the shortest first."""
+    """Claimed members; `waits` in seconds, the shortest first."""
 
     names: list[str]
     waits: list[float]
@@ -32,23 +32,23 @@ class Claims:
         return len(self.names) / self.seconds
 
     def wait(self, share: float) -> float:
-        """What that share of claims did not exceed, in ms."""
+        """Return a percentile of the waits, in ms."""
         return self.waits[min(len(self.waits) - 1, int(len(self.waits) * share))] * 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What the tables say after that many claims."""
+    """Totals of the tables after all claims."""
 
     ready: int
     open_claims: int
     members_claimed: int
     events: int
-    in_order: bool  # each member was given out before all that are younger
+    in_order: bool  # the oldest member was always claimed first
 
 
 def members(url: str, count: int) -> None:
-    """A pool with that many ready members, no two of the same age."""
+    """Create a pool with that many ready members, no two of the same age."""
     db = database.Database(url)
     plane = control.ControlPlane(db, {"none": Nothing()})
     pool = plane.create(name=POOL, template="t", target_size=0, max_size=10_000, provider="none")
@@ -69,7 +69,7 @@ def members(url: str, count: int) -> None:
 
 
 def claims(url: str, clients: int, each: int, way: Callable[[str], Any]) -> Claims:
-    """Processes that claim so many each, all from the same moment on."""
+    """Start processes that make `each` claims, all from the same moment on."""
     spawn = multiprocessing.get_context("spawn")
     together, answers = spawn.Barrier(clients + 1), spawn.Queue()
     processes = [
@@ -103,13 +103,13 @@ def _client(url: str, way: Callable[[str], Any], each: int, together: Any, answe
 
 
 def claim_from_pool(url: str) -> Callable[[], str]:
-    """A claim as everybody makes it."""
+    """Return a function that claims as any caller does."""
     plane = control.ControlPlane(database.Database(url), {"none": Nothing()})
     return lambda: plane.acquire(POOL)[0].member.id
 
 
 def read_totals(url: str) -> Totals:
-    """What is written down."""
+    """Read the totals from the database."""
     db, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
     count = sa.func.count
     query = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
@@ -127,7 +127,7 @@ def read_totals(url: str) -> Totals:
 
 
 class Nothing:
-    """A provider that is never asked."""
+    """A provider that is never called."""
 
     name = "none"
     inventory_lag_seconds = 0.0

@@ -1,4 +1,4 @@
-"""Pools that are made up: what one holds at a moment, without a database."""
+"""Pools, members and claims for tests, without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of real machines in pools share."""
+"""Shared helpers for tests of pools with real machines."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
 
 
 def left_of(member: str) -> list[str]:
-    """Every cgroup, process and mount of a member, in whatever namespace."""
+    """Return all remaining cgroups, processes and mounts of a member, in any namespace."""
     leftovers = [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/*{member}*")]
     leftovers += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*{member}*")]
     leftovers += [str(path) for path in pathlib.Path("/run/systemd/nspawn").glob(f"*/*{member}*")]
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "cgroup", "mountinfo"):
-            # A zombie has no command line and no mounts, and its cgroup is told as deleted.
+            # A zombie has no command line and no mounts, and its cgroup is shown as deleted.
             with contextlib.suppress(OSError):
                 text = (process / name).read_text(errors="replace")
                 leftovers += [
@@ -57,7 +57,7 @@ def inside(address: str, *command: str) -> str:
 
 
 def order(member: str, **fields: str) -> pools.Order:
-    # Nobody answers at port 9: the agent asks again and again.
+    # Nothing listens on port 9: the agent retries forever.
     defaults = {"owner": "me", "pool": "ci", "template": "plain", **fields}
     return pools.Order(
         member_id=member, endpoint="http://127.0.0.1:9", token="5" * 64, **defaults

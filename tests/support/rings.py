@@ -1,4 +1,4 @@
-"""Rings for tests: a clock that obeys, a writer's home, everything that can be read back."""
+"""Rings for tests: a manual clock, a writer, and everything read back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = dict[tuple[int, str, str], int]
 
 
 def at(second: float, *, step: float = 0.0) -> clock.Clock:
-    """The clock, so many seconds after the beginning; `step`: the wall clock was set by so many."""
+    """Return the clock at a second; `step` is the shift of the wall clock in seconds."""
     mono = round((100 + second) * 1e9)
     return clock.Clock(BEGIN_US * 1000 + round((second + step) * 1e9), mono)
 
@@ -58,7 +58,7 @@ def everything(
     keys: tuple[str, ...] | None = None,
     columns: tuple[str, ...] | None = None,
 ) -> Numbers:
-    """Each number by its time, key and column; a number that is there twice is a fault."""
+    """Read each number by its time, key and column; no number may appear twice."""
     numbers: Numbers = {}
     for frame in source.numbers(HOST, signal, begin_us, end_us, keys, columns):
         assert frame.readings is not None or len(frame.wall_us) == len(frame.monotonic_ns)

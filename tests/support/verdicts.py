@@ -1,4 +1,4 @@
-"""Verdicts made by hand, with the material of a report: what an incident looks like in the morning."""
+"""Handwritten verdicts with the material of a report."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def link_of(cause: Finding, effect: Finding, strength: float, why: str, against:
 
 
 def narrated(verdict: Verdict) -> Verdict:
-    """The verdict with the narrative that the built-in knowledge gives it."""
+    """Return the verdict with the narrative of the built-in knowledge."""
     rules = knowledge.known()
     end = decision.find_end(verdict.event, verdict.findings)
     if end is None:
@@ -273,7 +273,7 @@ def storm_chain() -> Chain:
 
 
 def generic() -> tuple[Verdict, diagnosis.Material]:
-    """Nothing is known of the cause's kind: who, which core, what starved, event."""
+    """The kind of the cause is unknown: process, saturated core, starved queue, event."""
     steps = incident_steps()
     culprit = make_finding(
         "culprit", "cpu.culprit", "backup-agent ran on core 39 in every one of these seconds.", 0.8, HOT,
@@ -295,7 +295,7 @@ def generic() -> tuple[Verdict, diagnosis.Material]:
 
 
 def inconclusive() -> tuple[Verdict, diagnosis.Material]:
-    """Half of it was not recorded."""
+    """Half of the evidence is missing."""
     step = incident_steps()["event"]
     gaps = (
         Gap(GapKind.STACKS, "stacks for 100 % of the incident window", "segments from 03:10:00 to 03:16:00 are missing", 0.4, GapWindow.INCIDENT),
@@ -327,7 +327,7 @@ def two_alternatives() -> tuple[Verdict, diagnosis.Material]:
 
 
 def hostile() -> tuple[Verdict, diagnosis.Material]:
-    """Every text that a host can choose is meant to break the page."""
+    """Every text that comes from the host tries to break the page."""
     nasty = HOSTILE
     steps = tuple(
         make_finding(

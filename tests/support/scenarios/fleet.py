@@ -25,7 +25,7 @@ VALUES = {
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How events come: so many a day on a host of the cohort, once it has been up for `onset` days."""
+    """Event rate: `a_day` events a day on a host of the cohort, once it has been up for `onset` days."""
 
     label: str
     value: str
@@ -34,7 +34,7 @@ class Plan:
     onset: float
 
     def rate(self, host: nights.Host, uptime: float) -> float:
-        """Events a day at that uptime, in seconds."""
+        """Return the events a day at an uptime in seconds."""
         if uptime < self.onset * DAY:
             return 0.0
         in_cohort = not self.label or getattr(host, self.label) == self.value
@@ -53,9 +53,9 @@ def build_fleet(
     events_per_day: float = 0.6,
     snapshots: bool = True,
 ) -> truth.Truth:
-    """Resets skewed to one cohort, and to hosts that have been up for long: a reboot cures them.
+    """Write resets that are skewed to one cohort and to hosts with a long uptime, so that a reboot cures them.
 
-    `label` "" is a fleet without a skew, `onset_days` 0 one whose hazard does not depend on uptime.
+    With `label` "" there is no skew; with `onset_days` 0 the hazard does not depend on uptime.
     `facts` has label, value, ratio, onset_days, unit (on the cohort's hosts alone), events by host.
     """
     chance = random.Random(f"fleet {seed}")
@@ -98,7 +98,7 @@ def _host(chance: random.Random, number: int) -> nights.Host:
 
 @dataclasses.dataclass(frozen=True)
 class _Boot:
-    """One stretch in which a host ran and was watched."""
+    """One boot of a host, recorded from begin to end."""
 
     host: nights.Host
     begin_us: int
@@ -116,7 +116,7 @@ class _Boot:
 
 
 def _boots(chance: random.Random, host: nights.Host, begin_us: int, days: float) -> Iterator[_Boot]:
-    """The watched time of a host, cut by reboots; at its beginning it may have been up for days."""
+    """Yield the boots of a host; the first may begin days before the recording."""
     at, end = chance.uniform(0, days / 4) * DAY, days * DAY
     uptime = chance.uniform(0.1, 10.0) * DAY
     while at < end - 3600:
@@ -130,7 +130,7 @@ def _boots(chance: random.Random, host: nights.Host, begin_us: int, days: float)
 def _record(
     chance: random.Random, home: pathlib.Path, boot: _Boot, plan: Plan, *, leaks: bool
 ) -> list[int]:
-    """Write one boot; when its events were, in microseconds."""
+    """Write one boot and return the times of its events, in microseconds."""
     host = boot.host
     max_rate = max(plan.a_day, 1e-9)
     moments, at = [], 0.0
@@ -141,7 +141,7 @@ def _record(
     tracker = event_tracker.EventTracker(host.name, host.boot, boot.clock_at(0))
     births = chance.uniform(200, 300) if leaks else 0.5
     times_us = []
-    # The first look of a boot and its last say how long the host was watched.
+    # The first and the last poll of a boot show how long the host was recorded.
     for second in (0.0, boot.seconds):
         now = boot.clock_at(second)
         dying = int((boot.uptime + second) / 3600 * births)
@@ -187,7 +187,7 @@ def _sighting(boot: _Boot, now: clock.Clock, queue: int) -> watches.Sighting:
 
 
 def _snapshot(chance: random.Random, home: pathlib.Path, host: nights.Host, unit: str) -> None:
-    """What it is made of: mostly the same everywhere, some of it by chance, one thing that matters."""
+    """Write a snapshot: mostly the same on all hosts, some random differences, and one unit that matters."""
     units: dict[str, dict[str, str]] = {"kubelet.service": {}, "containerd.service": {}}
     if unit:
         units[unit] = {"preset": "disabled", "restart": "always"}

@@ -18,7 +18,7 @@ WORDS = (
 
 @dataclasses.dataclass
 class HostSetup:
-    """A night before any incident: scenarios add to it, then `night` is recorded."""
+    """A night before any incident: scenarios add to it, then `node` builds the night to record."""
 
     chance: random.Random
     seed: int
@@ -33,27 +33,27 @@ class HostSetup:
     profiles: bool = True
     missing: frozenset[str] = frozenset()  # signals that this host does not have
     lost: float = 0.0
-    bystander: bool = False  # somebody else fills another core when it happens
-    close: float = 0.0  # it happens again after so many seconds
+    bystander: bool = False  # another process saturates another core at the same time
+    close: float = 0.0  # seconds between recurrences, 0 for random times
     pids: int = 1000
 
     def word(self) -> str:
-        """A word that names nothing else this night."""
+        """Return a word that names nothing else in this night."""
         word = self.chance.choice([candidate for candidate in WORDS if candidate not in self.taken])
         self.taken.add(word)
         return word
 
     def pid(self) -> int:
-        """The next process."""
+        """Return the next process id."""
         self.pids += self.chance.randint(1, 400)
         return self.pids
 
     def new_task(self, process: str, unit: str = "", rt: int = 0) -> work.Task:
-        """A process of that name; comm has 15 characters."""
+        """Create a task; comm is cut to 15 characters."""
         return work.Task(process[:15], self.pid(), unit, rt=rt)
 
     def node(self) -> nights.Night:
-        """The night with what was put into it so far."""
+        """Build the night from everything added so far."""
         load = work.Load(
             self.seconds,
             self.host.cores,
@@ -74,14 +74,14 @@ class HostSetup:
         )
 
     def queue(self) -> tuple[int, int]:
-        """A queue and the core that serves it; not core 0, which does everything, and none twice."""
+        """Choose a queue and its core: never core 0, which does everything, and no core twice."""
         free = [n for n, core in enumerate(self.host.queue_cores) if core and core not in self.used]
         queue = self.chance.choice(free)
         self.used.add(self.host.queue_cores[queue])
         return queue, self.host.queue_cores[queue]
 
     def moments(self, count: int, apart: float = 150.0) -> list[float]:
-        """When it happens: the last moment near the end of the night, others before it."""
+        """Choose the times of an incident: the last one near the end of the night, the others before it."""
         last = self.seconds - self.chance.uniform(70.0, 160.0)
         if self.close:
             return [last - n * self.close for n in reversed(range(count))]
@@ -109,12 +109,11 @@ def make(
     close: float = 0.0,
     **fixed: object,
 ) -> HostSetup:
-    """A host on an ordinary night.
+    """Set up a host with an ordinary load.
 
-    `busy` is the mean share of its cores, `missing` are signals that it does not have, `lost` is the
-    share of samples that the kernel dropped, `bystander` has somebody fill a core that serves no queue
-    while it happens, `close` has it happen again after so many seconds, `fixed` are parts of the
-    `nights.Host`.
+    `busy` is the mean load of its cores, `missing` are signals that it does not have, `lost` is the share of
+    samples that the kernel dropped. With `bystander`, another process saturates a core without a queue during
+    the incident. `close` is the number of seconds between recurrences. `fixed` are fields of `nights.Host`.
     """
     chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
@@ -142,7 +141,7 @@ def make(
 
 
 def _fill(setup: HostSetup, busy: float) -> None:
-    """Everyday programs; one of them is the job for which the host is there."""
+    """Add ordinary programs; one of them is the main job of the host."""
     chance, cores = setup.chance, setup.host.cores
     job = setup.word()
     parts = [
@@ -169,7 +168,7 @@ def _fill(setup: HostSetup, busy: float) -> None:
     recorder = setup.new_task("perf", "overnight.service")
     setup.units[recorder.unit] = {}
     setup.background.insert(8, work.Work(recorder, stacks.recorder(), 0.02))
-    # An hour's job fills a core for a second or two now and then: that is no incident.
+    # A periodic job sometimes uses a core for a second or two: that is not an incident.
     for _ in range(setup.seconds // 400):
         begin = chance.uniform(5, setup.seconds - 10)
         setup.episodes.append(

@@ -134,7 +134,7 @@ def walk_of_zombies(setup: host_setup.HostSetup, moments: list[float]) -> Incide
         ("memory.zombie_cgroups", {}),
         ("memory.cgroup_walk", {"process": task.process, "function": WALKERS}),
     )  # fmt: skip
-    # The same read on a core that serves no queue harms nobody, and is part of such a night.
+    # The same read on a core that serves no queue is harmless; such a night has it, too.
     free = [core for core in range(setup.host.cores) if core not in setup.host.queue_cores]
     begin = setup.chance.uniform(30, setup.seconds - 300)
     if free and all(abs(begin - moment) > 60 for moment in moments):
@@ -193,7 +193,7 @@ def walk_in_reclaim(setup: host_setup.HostSetup, moments: list[float]) -> Incide
 
 
 def rt_hog(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """A real-time thread polls on the core of a queue whose driver polls in a thread, too."""
+    """A real-time thread polls on the core of a queue whose driver also polls in a thread."""
     process = f"{setup.word()}-{setup.chance.choice(('ptp', 'dpdk', 'audio', 'fieldbus'))}"
     task = setup.new_task(process, f"{process}.service", rt=setup.chance.choice((50, 80, 99)))
     setup.units[task.unit] = {}
@@ -206,7 +206,7 @@ def rt_hog(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
 
 
 def storm(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """More packets than a core can take in: ksoftirqd fills it, and its backlog drops."""
+    """More packets than a core can process: ksoftirqd saturates it, and its backlog drops packets."""
     _, core = setup.queue()
     paths = stacks.storm()
     task = work.Task(f"ksoftirqd/{core}", 10 + 6 * core)
@@ -239,10 +239,10 @@ def storm(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
 def reclaim(
     setup: host_setup.HostSetup, moments: list[float], *, host_wide: bool = False
 ) -> Incident:
-    """A process at its cgroup's limit frees its own pages, and fills a core with it; no zombies.
+    """A process at its cgroup's limit reclaims its own pages and saturates a core; no zombies.
 
-    The host's vmstat counts no scans of such a reclaim (the kernel leaves a cgroup's out), only the
-    pages that are read back; with `host_wide` the whole host is short, and it does.
+    vmstat does not count the scans of such a reclaim (the kernel leaves out those of a cgroup), only the
+    refaults. With `host_wide` the whole host is short of memory, and vmstat counts the scans.
     """
     process = f"{setup.word()}-{setup.chance.choice(('db', 'build', 'parse'))}"
     task = setup.new_task(process, f"{process}.service")
@@ -276,7 +276,7 @@ def reclaim(
 
 
 def convoy(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """Many processes want one lock of the kernel's, until a core is said to be stuck."""
+    """Many processes wait for one kernel lock, until the watchdog reports a stuck core."""
     core, lines = 0, []
     culprits = []
     for _ in range(setup.chance.randint(6, 10)):
@@ -317,7 +317,7 @@ def convoy(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
 
 
 def decoy_loop(setup: host_setup.HostSetup, *, hidden: bool, zombies: int = 0) -> Incident:
-    """A crash loop that harms nobody: its cgroups are freed, and what zombies there are stay few."""
+    """A harmless crash loop: its cgroups are freed, and only a few zombies exist."""
     unit, births = hidden_loop(setup) if hidden else visible_loop(setup)
 
     def put(night: nights.Night) -> None:
@@ -328,7 +328,7 @@ def decoy_loop(setup: host_setup.HostSetup, *, hidden: bool, zombies: int = 0) -
 
 
 def chance_event(setup: host_setup.HostSetup) -> Incident:
-    """An event at some moment, with nothing unusual around it: the device's fault, or a cable's."""
+    """An event at a random time with nothing unusual around it: a fault of the device or of a cable."""
     when = setup.chance.uniform(min(720.0, setup.seconds * 0.85), setup.seconds - 45.0)
     host = setup.host
     queue, _ = setup.queue()
@@ -352,7 +352,7 @@ def chance_event(setup: host_setup.HostSetup) -> Incident:
 
 
 def polled(setup: host_setup.HostSetup) -> Incident:
-    """The core of a queue is full when its driver resets, and it was polled all the same, as that says."""
+    """The core of a queue is saturated when the driver resets, but the log line shows that the queue was polled."""
     queue, core = setup.queue()
     when = setup.seconds - setup.chance.uniform(70.0, 160.0)
     process = f"{setup.word()}-batch"
@@ -378,7 +378,7 @@ def polled(setup: host_setup.HostSetup) -> Incident:
 
 
 def bystander(setup: host_setup.HostSetup, when: float) -> dict[str, object]:
-    """Somebody computes on a core that serves no queue, before, while and after it happens."""
+    """Saturate a core that serves no queue before, during and after the incident."""
     process = f"{setup.word()}-batch"
     task = setup.new_task(process, f"{process}.service")
     setup.units[task.unit] = {}
@@ -392,7 +392,7 @@ def bystander(setup: host_setup.HostSetup, when: float) -> dict[str, object]:
 
 
 def bursts(setup: host_setup.HostSetup) -> None:
-    """Random load: whoever, wherever, for as long as an incident is not."""
+    """Add random load: any program, on any core, each time shorter than an incident."""
     for _ in range(setup.seconds // 20):
         begin = setup.chance.uniform(2, setup.seconds - 5)
         setup.episodes.append(

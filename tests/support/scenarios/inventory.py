@@ -23,7 +23,7 @@ def write(
     packages: Mapping[str, str] | None = None,
     sysctl: Mapping[str, str] | None = None,
 ) -> pathlib.Path:
-    """Take it at that time; `units` as `nights.Night` has them, `packages` with their versions."""
+    """Write the snapshot of that time; `units` as in `nights.Night`, `packages` by version."""
     taken_at = datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC)
     mount = "/sys/fs/cgroup" if host.cgroups == "v2" else "/sys/fs/cgroup/memory"
     parts: dict[str, Part] = {

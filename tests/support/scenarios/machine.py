@@ -21,7 +21,7 @@ def _tuples(values: np.ndarray) -> list[list[tuple[int, ...]]]:
 
 
 class Machine:
-    """The looks at a night. `take` gives the next minutes; `second` is where the night stands."""
+    """The signals of a night. `take` loads the next minutes; `second` is the current second."""
 
     def __init__(self, night: nights.Night) -> None:
         self.night = night
@@ -57,7 +57,7 @@ class Machine:
         self._resources = ["cpu", "memory", "io"] + (["irq"] if host.kernel[0] == "6" else [])
 
     def signals(self) -> tuple[sources.Signal | sources.FactSignal, ...]:
-        """The real signals, with looks at this host."""
+        """Return the real signals, with polls that read this host."""
         polls: dict[str, Callable[[], object]] = {
             "cpu": lambda: self._row("cpu"),
             "softirqs": lambda: self._row("softirqs"),
@@ -95,10 +95,10 @@ class Machine:
             if name not in self.night.absent
         )
 
-    # What is counted each second
+    # Counters, each second
 
     def take(self, chunk: work.Chunk) -> None:
-        """The counters of the next minutes."""
+        """Compute the counters of the next minutes."""
         self._begin = chunk.begin
         chance = np.random.default_rng((self.night.seed, 4, chunk.begin))
         count = chunk.end - chunk.begin
@@ -117,7 +117,7 @@ class Machine:
         self._add_rates(grown, chunk, chance)
         for name, growth in grown.items():
             after = self._sums[name] + np.cumsum(growth, axis=0)
-            # A look at the beginning of a second has seen what came before it.
+            # A poll at the beginning of a second sees what happened before it.
             before = np.concatenate([self._sums[name][None], after[:-1]])
             self._sums[name] = after[-1]
             self._series[name] = _tuples(before)
@@ -207,7 +207,7 @@ class Machine:
             for episode in self.night.load.episodes
         )
 
-    # What is looked at seldom
+    # Signals that are polled less often
 
     def _since(self, signal: str, key: str, column: str) -> int:
         return sum(n for when, n in self.night.steps[signal, key, column] if when <= self.second)

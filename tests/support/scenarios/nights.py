@@ -18,7 +18,7 @@ Span = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """What is constant during a night."""
+    """The properties of a host that stay constant during a night."""
 
     name: str = "node-1"
     cores: int = 16
@@ -38,7 +38,7 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Births:
-    """Cgroups born and dead again below `parent`, every so often; `unit`: systemd restarts it."""
+    """Short-lived cgroups below `parent`, one every `every` seconds; systemd restarts `unit`, if any."""
 
     parent: str
     every: float
@@ -49,7 +49,7 @@ class Births:
 
 @dataclasses.dataclass
 class Night:
-    """One host's night: everything that is recorded of it follows from this and the seed."""
+    """One night of a host: everything recorded follows from these fields and the seed."""
 
     host: Host
     begin_us: int
@@ -78,18 +78,17 @@ class Night:
     receive: float = 1500.0  # soft interrupts a second of a core that serves a queue
 
     def clock_at(self, second: float) -> clock.Clock:
-        """Both clocks, so many seconds into the night."""
+        """Return both clocks at a second of the night."""
         return clock.Clock(
             self.begin_us * 1000 + round(second * 1e9),
             round((self.host.uptime_seconds + second) * 1e9),
         )
 
     def time_us(self, second: float) -> int:
-        """The wall clock."""
         return self.begin_us + round(second * 1e6)
 
     def starved(self, core: int) -> list[Span]:
-        """When somebody holds a core so that nothing else runs there."""
+        """Return the spans in which one task holds a core so that nothing else runs there."""
         return [
             (episode.begin, episode.end)
             for episode in self.load.episodes

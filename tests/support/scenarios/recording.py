@@ -24,7 +24,7 @@ SEGMENT = 120
 
 
 class Log:
-    """The kernel log of a night, as the flight recorder takes it."""
+    """The kernel log of a night, with the interface that the flight recorder uses."""
 
     def __init__(self, night: nights.Night) -> None:
         self._lines = sorted(night.log)
@@ -33,7 +33,7 @@ class Log:
         self._watch = kernel_events.KernelWatch(rulefiles.load())
 
     def due(self, second: float) -> Iterator[float]:
-        """When the lines before that second were written."""
+        """Yield the times of the lines written before that second."""
         while self._read < len(self._lines) and self._lines[self._read][0] < second:
             yield self._lines[self._read][0]
 
@@ -188,7 +188,7 @@ def _write_profiles(
 
 
 def _present(begin: int, end: int, gaps: list[tuple[int, int, str]]) -> Iterator[tuple[int, int]]:
-    """What is left of a stretch, in segments as the recorder makes them."""
+    """Yield the segments of a time span that are not in a gap, cut as the recorder cuts them."""
     at = begin
     for first, last, _ in sorted(gaps):
         if first < end and last > at:

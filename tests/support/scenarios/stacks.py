@@ -23,7 +23,7 @@ ON_IDLE = kernel("asm_common_interrupt", "irq_exit_rcu", "__do_softirq")
 
 
 def program(module: str, names: tuple[str, ...], kernel_share: float) -> work.Stacks:
-    """Everyday work: mostly its own code, some system calls."""
+    """Ordinary work: mostly its own code, some system calls."""
     entry = user("_start", "main", module=module)
     calls = (
         kernel("ksys_read", "vfs_read", "ext4_file_read_iter", "copy_page_to_iter"),
@@ -124,7 +124,7 @@ def realtime(module: str, names: tuple[str, ...]) -> work.Stacks:
 
 
 def storm() -> work.Stacks:
-    """Receive work without end, in ksoftirqd."""
+    """Endless receive work in ksoftirqd."""
     top = kernel(
         "ret_from_fork", "kthread", "smpboot_thread_fn", "run_ksoftirqd", "__do_softirq",
         "net_rx_action",
@@ -140,20 +140,20 @@ def storm() -> work.Stacks:
 
 
 def receive_on_idle() -> work.Stacks:
-    """Everyday receive work, on top of the idle task."""
+    """Ordinary receive work, on top of the idle task."""
     top = (*kernel("secondary_startup_64", "cpu_startup_entry", "do_idle"), *ON_IDLE)
     return ((0.7, (*top, *RECEIVE)), (0.3, (*top, *kernel("net_rx_action", "napi_poll"))))
 
 
 def recorder() -> work.Stacks:
-    """What the recording itself costs."""
+    """The recorder's own work."""
     top = user("main", "cmd_record", "record__mmap_read_all", module="/usr/bin/perf")
     write = (*SYSCALL, *kernel("ksys_write", "vfs_write", "ext4_file_write_iter"))
     return ((0.5, top), (0.5, (*top, *write)))
 
 
 def convoy(module: str, names: tuple[str, ...]) -> work.Stacks:
-    """Everybody wants the same lock."""
+    """Processes that wait for the same lock."""
     top = (
         *user("_start", "main", names[0], module=module),
         *SYSCALL,

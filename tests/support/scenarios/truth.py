@@ -47,11 +47,11 @@ class Truth:
     facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def problems(self, verdict: Verdict) -> list[str]:
-        """Where a verdict differs from the truth, in words; none when it is right."""
+        """Return the differences between a verdict and the truth; empty when it is right."""
         return truth.Truth(self.status, self.chain, self.absent).problems(verdict)
 
 
 def find_event(home: pathlib.Path, host: str, kind: str, near_us: int) -> Event:
-    """The event of a kind that the agent wrote down nearest to a time."""
+    """Return the recorded event of a kind that is nearest to a time."""
     events = reader.Reader(home).events(0, EVER, (host,), [kind])
     return min(events, key=lambda event: abs(event.time_us - near_us))

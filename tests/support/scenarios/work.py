@@ -37,20 +37,20 @@ class Task:
 
     @property
     def key(self) -> str:
-        """As the `processes` signal has it."""
+        """The key of the `processes` signal."""
         return f"{self.pid} {self.process}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What somebody does, and how many cores' worth of it in the background."""
+    """The stacks of a task, and how many cores it uses in the background."""
 
     task: Task
     stacks: Stacks
     cores: float = 0.0
 
     def modes(self) -> Floats:
-        """Shares of user, system and softirq time."""
+        """Return the shares of user, system and softirq time."""
         shares = np.zeros(MODES)
         for weight, path in self.stacks:
             shares[_mode(path)] += weight
@@ -65,7 +65,7 @@ def _mode(path: Path) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """Somebody takes a share of one core from `begin` to `end`, in seconds of the night."""
+    """A task uses a share of one core from `begin` to `end`, in seconds of the night."""
 
     work: Work
     core: int
@@ -113,11 +113,11 @@ class Load:
         chance = np.random.default_rng((self.seed, 1))
         self._periods = chance.uniform(300, 2400, len(self.works))
         self._phases = chance.uniform(0, 6.28, len(self.works))
-        # Some cores are liked more than others, by everybody.
-        self._liking = chance.uniform(0.6, 1.4, self.cores)
+        # Some cores get more of every task's work than others.
+        self._weight_of_core = chance.uniform(0.6, 1.4, self.cores)
 
     def chunks(self, length: int = 600) -> Iterator[Chunk]:
-        """The night, part by part, in order."""
+        """Yield the parts of the night in order."""
         for begin in range(0, self.seconds, length):
             yield self._chunk(begin, min(begin + length, self.seconds))
 
@@ -130,7 +130,7 @@ class Load:
             mean = work.cores / self.cores
             wave = 1 + 0.3 * np.sin(when * (6.28 / self._periods[n]) + self._phases[n])
             noise = chance.gamma(2.0, 0.5, (count, self.cores))
-            load[:, :, n] = mean * wave * noise * self._liking
+            load[:, :, n] = mean * wave * noise * self._weight_of_core
         total = load.sum(axis=2, keepdims=True)
         return load * np.minimum(1.0, self.busiest / np.maximum(total, 1e-9))
 
@@ -179,7 +179,7 @@ class Load:
 
     def _ticks_by_work(self, load: Floats) -> Integers:
         used = load.sum(axis=1) * HZ
-        # What a softirq does on top of a process is charged to no process but ksoftirqd.
+        # Softirq time on top of a process is charged to no process, except to ksoftirqd.
         spent = np.stack([used * self._modes[:, USER], used * self._modes[:, SYSTEM]], axis=2)
         for n, work in enumerate(self.works):
             if work.task.process.startswith("ksoftirqd/"):
@@ -206,10 +206,10 @@ class Load:
         cumulated = np.cumsum(quiet, axis=2)[second[row], core]
         work = (draw[row, core][:, None] >= cumulated).sum(axis=1)
         work = np.minimum(work, len(self.works) - 1).astype(np.uint32)
-        # Each core's timer ticks at an instant of its own.
+        # Each core's timer has its own phase.
         phase = chance.random(self.cores) / FREQUENCY
         time = begin + row / FREQUENCY + phase[core]
-        # Who holds a core takes it from everybody else, from those who held it before, too.
+        # The task that holds a core takes it from all others, also from an earlier holder.
         holder = np.full((count, self.cores), -1, np.int16)
         for episode in episodes:
             grid = begin + np.arange(count) / FREQUENCY + phase[episode.core]
