@@ -105,8 +105,8 @@ def _flames(night: synthetic.Night) -> list[Result]:
     ]
 
 
-def _at_most(what: str, value: float, goal: float) -> Result:
-    return Result(what, value, "ms", f"<= {goal:g}", value <= goal)
+def _at_most(name: str, value: float, goal: float) -> Result:
+    return Result(name, value, "ms", f"<= {goal:g}", value <= goal)
 
 
 def _others(night: synthetic.Night) -> list[Result]:

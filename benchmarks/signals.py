@@ -76,14 +76,16 @@ def costs() -> list[tuple[sources.Signal | sources.FactSignal, Cost | None, Cost
 def measure() -> list[Result]:
     measured = costs()
     results = []
-    for at, where, goal in ((1, "this host", 0.1), (2, "192 cores", 0.3)):
+    for at, host_name, goal in ((1, "this host", 0.1), (2, "192 cores", 0.3)):
         present = [row[at] for row in measured if row[at] is not None]
         for every in sorted({cost.signal.every for cost in present}):
             percent = sum(cost.percent for cost in present if cost.signal.every == every)
-            results.append(Result(f"signals of every {every:g} s, {where}", percent, "% of a core"))
+            results.append(
+                Result(f"signals of every {every:g} s, {host_name}", percent, "% of a core")
+            )
         whole = sum(cost.percent for cost in present)
         results.append(
-            Result(f"all signals, {where}", whole, "% of a core", f"<= {goal}", whole <= goal)
+            Result(f"all signals, {host_name}", whole, "% of a core", f"<= {goal}", whole <= goal)
         )
     return results
 

@@ -133,8 +133,8 @@ def _record(path: pathlib.Path, rate: int, seconds: float) -> None:
 @contextlib.contextmanager
 def _resting() -> Iterator[None]:
     """Stop all descendants of this process, so that the measurement has the cores."""
-    ours = _descendants(os.getpid())
-    for pid in ours:
+    pids = _descendants(os.getpid())
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
     yield

@@ -54,8 +54,8 @@ def compare(path: pathlib.Path) -> Parity:
         partner[sample[:3]].append(sample)
     kinds: collections.Counter[str] = collections.Counter()
     for sample in only_ours.elements():
-        there = partner[sample[:3]]
-        kinds[_difference(sample, there.pop()) if there else "no such sample"] += 1
+        candidates = partner[sample[:3]]
+        kinds[_difference(sample, candidates.pop()) if candidates else "no such sample"] += 1
     return Parity(
         sum(theirs.values()), same, kinds.pop("plt", 0), kinds.pop("emptied", 0),
         tuple(f"{n} x {kind}" for kind, n in kinds.most_common(5)),

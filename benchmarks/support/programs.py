@@ -95,11 +95,11 @@ def make_pool(seed: int) -> Pool:
         first.append(len(paths))
         stem = program.name.replace("-", "_")
         begins = [frame(name, program.module) for name in program.begins]
-        own = [
+        functions = [
             frame(f"{stem}::{THINGS[i % 16]}::{VERBS[i % 15]}_{ENDS[i % 14]}_{i}", program.module)
             for i in range(program.functions)
         ]
-        grown = _grow(rng, program, begins, own, kernel, entry)
+        grown = _grow(rng, program, begins, functions, kernel, entry)
         if program.name == "swapper":
             halted = len(paths)
             grown[0] = begins + halt
@@ -107,7 +107,7 @@ def make_pool(seed: int) -> Pool:
             incident = len(paths) + 1
             names = ("__x64_sys_read", "vfs_read", "seq_read_iter", "memcg_stat_show")
             tail = (*names, "memory_stat_format", "mem_cgroup_flush_stats", "mem_cgroup_iter")
-            grown[1] = begins + own[:12] + entry + [frame(name, KERNEL) for name in tail]
+            grown[1] = begins + functions[:12] + entry + [frame(name, KERNEL) for name in tail]
         paths += grown
     first.append(len(paths))
     ends = np.cumsum([len(path) for path in paths])
@@ -132,7 +132,7 @@ def _grow(
     rng: np.random.Generator,
     program: Program,
     begins: list[int],
-    own: list[int],
+    functions: list[int],
     kernel: list[int],
     entry: list[int],
 ) -> list[list[int]]:
@@ -149,11 +149,11 @@ def _grow(
         else:
             base = paths[int(older[i] ** 2 * i)]
             path, want = base[: max(len(begins), len(base) - int(cut[i]))], int(more[i])
-        inside = not own or path[-1] in is_kernel
+        inside = not functions or path[-1] in is_kernel
         if not inside and into[i] < program.kernel_share and len(path) < DEEPEST - 4:
             path += entry
             inside = True
-        among = kernel if inside else own
+        among = kernel if inside else functions
         for k in range(max(5 - len(path), min(want, DEEPEST - len(path)))):
             path.append(among[(path[-1] * 31 + int(which[i, k])) % len(among)])
         paths.append(path)

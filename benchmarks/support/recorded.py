@@ -52,7 +52,7 @@ def record(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) 
 
 def _cpu() -> float:
     usages = [
-        resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     ]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

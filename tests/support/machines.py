@@ -16,7 +16,7 @@ unit = nspawn.unit
 def machine(
     units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
 ) -> Iterator[Machine]:
-    """Boot a machine with these units and stop it at the end; units with an [Install] section are enabled."""
+    """Boot a machine with these units, enabled where another unit wants them; stop it at the end."""
     run_journal = journal.Journal("a machine of a test")
     try:
         with run_journal:

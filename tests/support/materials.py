@@ -52,13 +52,13 @@ def stacks() -> tuple[Folded, Folded]:
 
     call = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read")
     walk = (*call, "seq_read", "cgroup_seqfile_show", "memcg_numa_stat_show")
-    hot = (
+    incident = (
         (path("kubelet", *walk, "mem_cgroup_nr_lru_pages"), 505),
         (path("kubelet", *walk, "mem_cgroup_iter", "css_next_descendant_pre"), 143),
         (path("python3", *call, "sock_read_iter"), 9),
         (path("swapper", "handle_softirqs", "net_rx_action"), 5),
     )
-    usual = (
+    baseline = (
         (path("python3", *call, "sock_read_iter"), 9100),
         (path("python3"), 1400),
         (path("kubelet", *walk, "mem_cgroup_nr_lru_pages"), 61),
@@ -72,7 +72,7 @@ def stacks() -> tuple[Folded, Folded]:
             end_ns=window.end_us * 1000, frequency=97, cores=(39,), event="cpu-clock",
         )  # fmt: skip
 
-    return folded(HOT, hot), folded(BEFORE, usual)
+    return folded(HOT, incident), folded(BEFORE, baseline)
 
 
 def coverage(window: Window, samples: int, lost: int = 0) -> Coverage:

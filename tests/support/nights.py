@@ -88,12 +88,12 @@ def _record(home: pathlib.Path, host: str, secrets: Secrets, cpu_from: int) -> N
         for second in range(begin, end):
             now = at(second)
             if second >= cpu_from:
-                hot = 100 if RESET_S - 6 <= second < RESET_S else 3
+                system_ticks = 100 if RESET_S - 6 <= second < RESET_S else 3
                 rows = {
                     str(core): (
                         7 * second,
                         0,
-                        second * (hot if core else 2),
+                        second * (system_ticks if core else 2),
                         90 * second,
                         1,
                         2,
@@ -124,19 +124,19 @@ def _profile(home: pathlib.Path, secrets: Secrets) -> None:
     rows = []
     for n in range(3000):
         second = 5400 + n * 0.6
-        hot = RESET_S - 6 <= second < RESET_S or n % 9 == 0
+        in_incident = RESET_S - 6 <= second < RESET_S or n % 9 == 0
         rows.append(
             captures.Sample(
                 captures.NIGHT + round(second * 1e9),
                 (captures.user("main"), captures.kernel(secrets.function))
-                if hot
+                if in_incident
                 else captures.IDLE,
                 n % 2,
-                secrets.process if hot else "swapper",
-                secrets.thread if hot else "swapper",
-                100 if hot else 0,
-                101 if hot else 0,
-                secrets.unit if hot else "",
+                secrets.process if in_incident else "swapper",
+                secrets.thread if in_incident else "swapper",
+                100 if in_incident else 0,
+                101 if in_incident else 0,
+                secrets.unit if in_incident else "",
             )
         )
     profile = captures.build(rows, host=HOST, notes=(secrets.note,))

@@ -155,17 +155,17 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comp
     `own` counts the samples of the process `root` and its descendants separately.
     """
     odd, moving = odd_chains(path), compiling(path)
-    we, they = (
+    ours, theirs = (
         collections.Counter({sample: n for sample, n in some.items() if sample[2] not in moving})
         for some in (read_samples(path, symbols), read_perf_script(path))
     )
-    both = we & they
+    both = ours & theirs
     tids = descendants(path, root) if root >= 0 else set()
     unmatched = collections.defaultdict(list)
-    for sample in (they - we).elements():
+    for sample in (theirs - ours).elements():
         unmatched[sample[:4]].append(sample)
     explained, unexplained = 0, []
-    for sample in (we - they).elements():
+    for sample in (ours - theirs).elements():
         near = unmatched[sample[:4]]
         dropped = (sample[0], sample[2]) in odd
         other = next(
@@ -178,19 +178,19 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comp
             unexplained.append((sample, near.pop() if near else None))
     unexplained += [(None, sample) for some in unmatched.values() for sample in some]
     return Comparison(
-        total=they.total(),
+        total=theirs.total(),
         identical=both.total(),
         explained=explained,
         unexplained=unexplained,
-        own=sum(n for sample, n in they.items() if sample[2] in tids),
+        own=sum(n for sample, n in theirs.items() if sample[2] in tids),
         own_identical=sum(n for sample, n in both.items() if sample[2] in tids),
     )
 
 
-def _we_name_more(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
-    return len(we) == len(they) and all(
+def _we_name_more(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
+    return len(ours) == len(theirs) and all(
         a == b
         or (b == UNKNOWN and a.endswith("@plt"))
         or (b == IN_VDSO and a.startswith("__vdso_"))
-        for a, b in zip(we, they, strict=True)
+        for a, b in zip(ours, theirs, strict=True)
     )

@@ -55,15 +55,15 @@ class Life:
         heapq.heapify(events)
         coming: set[str] = set()
         while events:
-            when, what = heapq.heappop(events)
+            when, action = heapq.heappop(events)
             self.world.clock.now_us = START + round(when * S)
-            if what == "tick":
+            if action == "tick":
                 assert a_reaper.tick() == {}
-            elif what == "claim":
+            elif action == "claim":
                 self._claim()
                 a_reaper._maintain(pool_id, full=False)
             else:
-                self._boot(what)
+                self._boot(action)
             shown = plane.show("ci", recent=1)
             for member in shown.members:
                 if member.state is State.WARMING and member.id not in coming:

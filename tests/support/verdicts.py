@@ -389,7 +389,7 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
 
 
 def material(count: int = 96) -> diagnosis.Material:
-    hot, usual = stacks()
+    incident, baseline = stacks()
     rows = (("kubelet", 648), ("python3", 9), ("swapper", 5))
     return diagnosis.Material(
         core=39 % count,
@@ -402,8 +402,8 @@ def material(count: int = 96) -> diagnosis.Material:
             Event(EVENT_US + 4 * SECOND, "net.link_up", "eth0", HOST, -1, "info", "u"),
         ),
         processes=top.Top("processes", tuple(top.Row(n, k, k, k / 662, k / 679, k / 679) for n, k in rows), 0, coverage(HOT, 662)),
-        flame=hot,
-        compared=difference.Compared(hot, usual, 679, 58200),
+        flame=incident,
+        compared=difference.Compared(incident, baseline, 679, 58200),
         difference=diff.Difference(
             (
                 change("mem_cgroup_nr_lru_pages", 505, 61),

@@ -217,9 +217,9 @@ class Load:
             taken = inside & (chance.random(count) < episode.share)
             holder[taken, episode.core] = self.works.index(episode.work)
         kept = holder[row, core] < 0
-        held, where = np.nonzero(holder >= 0)
-        times = np.concatenate([time[kept], begin + held / FREQUENCY + phase[where]])
-        cores = np.concatenate([core[kept], where])
-        works = np.concatenate([work[kept], holder[held, where]])
+        held, held_core = np.nonzero(holder >= 0)
+        times = np.concatenate([time[kept], begin + held / FREQUENCY + phase[held_core]])
+        cores = np.concatenate([core[kept], held_core])
+        works = np.concatenate([work[kept], holder[held, held_core]])
         order = np.argsort(times, kind="stable")
         return times[order], cores[order].astype(np.int32), works[order].astype(np.uint32)
