@@ -1,4 +1,4 @@
-"""From a whole night to its verdict: the right chain, no other, and no cause where there is none."""
+"""Diagnose whole scenarios: the true chain, no other chain, and no invented cause."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from overnight.interfaces import cli
 from overnight.queries import case
 
 SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/diagnosis-1.json"
-SHORT = {"minutes": 16.0, "cores": 8}  # what an hour of more cores shows, in a third of the time
+SHORT = {"minutes": 16.0, "cores": 8}  # the same as an hour with more cores, in a third of the time
 CAUSES = [name for name in scenarios.NAMES if name not in ("quiet", "random", "fleet")]
 
 
-def diagnosed(truth: scenarios.Truth) -> list[str]:
-    said, _ = diagnose.diagnose_event(truth.home, truth.event)
-    failed = [f"{a.detector} failed: {a.why}" for a in said.answers if a.status == "failed"]
-    return truth.problems(said) + failed
+def problems_of(truth: scenarios.Truth) -> list[str]:
+    verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
+    failed = [f"{a.detector} failed: {a.why}" for a in verdict.answers if a.status == "failed"]
+    return truth.problems(verdict) + failed
 
 
 @pytest.mark.parametrize("name", scenarios.NAMES)
-def test_each_night_has_its_own_chain_and_no_other(tmp_path: pathlib.Path, name: str) -> None:
+def test_each_scenario_has_its_true_chain_and_no_other(tmp_path: pathlib.Path, name: str) -> None:
     truth = scenarios.build(name, tmp_path, seed=11, **({} if name == "fleet" else SHORT))
-    for one in (truth, *truth.others):
-        assert diagnosed(one) == []
-        verdict, _ = diagnose.diagnose_event(one.home, one.event)
+    for incident in (truth, *truth.others):
+        assert problems_of(incident) == []
+        verdict, _ = diagnose.diagnose_event(incident.home, incident.event)
         with blanked.blanked():
-            without_prose, _ = diagnose.diagnose_event(one.home, one.event)
+            without_prose, _ = diagnose.diagnose_event(incident.home, incident.event)
         assert blanked.decisions(without_prose) == blanked.decisions(verdict)
 
 
@@ -43,38 +43,40 @@ def test_names_cores_and_rates_do_not_matter(tmp_path: pathlib.Path, name: str) 
     wrong = {}
     for seed in range(100, 108):
         truth = scenarios.build(name, tmp_path / str(seed), seed=seed, cores=(8, 16, 32)[seed % 3])
-        for number, one in enumerate((truth, *truth.others)):
-            if problems := diagnosed(one):
+        for number, incident in enumerate((truth, *truth.others)):
+            if problems := problems_of(incident):
                 wrong[seed, number] = problems
     assert wrong == {}
 
 
-# What repeats soon has itself in the minutes before: neither the baseline nor the seconds that are told may
-# be those of the event before it.
-AGAIN = [("reference", 25.0), ("reclaim", 25.0), ("modern", 75.0)]
+# An event that recurs soon has its predecessor in the minutes before: neither the baseline nor the incident
+# window may include the earlier event.
+RECURRING = [("reference", 25.0), ("reclaim", 25.0), ("modern", 75.0)]
 REPEATED = ("reference", "modern", "rt-hog", "softirq-storm", "reclaim", "lock-convoy")
 
 
-@pytest.mark.parametrize(("name", "close"), AGAIN)
-def test_the_same_again_within_a_minute_or_two(
+@pytest.mark.parametrize(("name", "close"), RECURRING)
+def test_an_event_that_recurs_within_two_minutes_has_its_true_chain(
     tmp_path: pathlib.Path, name: str, close: float
 ) -> None:
     seed = 1 if name == "reference" else 0
     truth = scenarios.build(name, tmp_path, seed=seed, close=close, recurrences=2, **SHORT)
-    assert diagnosed(truth) == []
+    assert problems_of(truth) == []
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", REPEATED)
-def test_the_same_again_after_any_time(tmp_path: pathlib.Path, name: str) -> None:
+def test_an_event_that_recurs_after_any_time_has_its_true_chain(
+    tmp_path: pathlib.Path, name: str
+) -> None:
     wrong = {}
     for seed in range(12):
         close = (15.0, 25.0, 40.0, 75.0, 120.0, 150.0)[seed % 6]
         truth = scenarios.build(
             name, tmp_path / str(seed), seed=seed, close=close, recurrences=2, **SHORT
         )
-        if problems := diagnosed(truth):
+        if problems := problems_of(truth):
             wrong[seed, close] = problems
     assert wrong == {}
 
@@ -83,23 +85,23 @@ def test_the_same_again_after_any_time(tmp_path: pathlib.Path, name: str) -> Non
     ("name", "status"),
     [("softirq-storm", "cause-found"), ("rt-hog", "cause-found"), ("reference", "inconclusive")],
 )
-def test_without_stacks_what_the_kernel_counts_itself_is_still_a_cause(
+def test_without_stacks_kernel_counters_still_show_a_cause(
     tmp_path: pathlib.Path, name: str, status: str
 ) -> None:
-    """Soft interrupts and real-time priority are in /proc; that somebody walks over cgroups is not."""
+    """Soft interrupts and real-time priority are in /proc; a walk over cgroups is not."""
     truth = scenarios.build(name, tmp_path, seed=3, profiles=False, **SHORT)
-    said, _ = diagnose.diagnose_event(truth.home, truth.event)
-    assert said.status == status
-    assert said.confidence < 0.55
+    verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
+    assert verdict.status == status
+    assert verdict.confidence < 0.55
     if status == "cause-found":
-        assert truth.problems(said) == []
+        assert truth.problems(verdict) == []
 
 
-def test_the_device_s_own_fault_is_told_from_a_starved_queue(tmp_path: pathlib.Path) -> None:
+def test_a_device_fault_is_distinguished_from_a_starved_queue(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("polled", tmp_path, seed=4, **SHORT)
-    said, _ = diagnose.diagnose_event(truth.home, truth.event)
-    assert said.status == "no-cause"
-    assert "the event reports that nothing waited for the core" in said.summary
+    verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
+    assert verdict.status == "no-cause"
+    assert "the event reports that nothing waited for the core" in verdict.summary
 
 
 def test_no_cause_is_invented(tmp_path: pathlib.Path) -> None:
@@ -108,67 +110,67 @@ def test_no_cause_is_invented(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_no_cause_is_invented_in_two_hundred_nights(tmp_path: pathlib.Path) -> None:
+def test_no_cause_is_invented_in_two_hundred_scenarios(tmp_path: pathlib.Path) -> None:
     assert len(_invented(tmp_path, range(1000, 1200))) <= 1
 
 
 def _invented(folder: pathlib.Path, seeds: range) -> list[int]:
-    found = []
+    wrong_seeds = []
     for seed in seeds:
         truth = scenarios.build("random", folder / str(seed), seed=seed, minutes=14, cores=8)
-        said, _ = diagnose.diagnose_event(truth.home, truth.event)
-        if said.status == "cause-found":
-            found.append(seed)
-    return found
+        verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
+        if verdict.status == "cause-found":
+            wrong_seeds.append(seed)
+    return wrong_seeds
 
 
 def test_a_bundle_gives_the_same_verdict_elsewhere(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("reference", tmp_path / "home", seed=5, **SHORT)
     assert truth.event is not None
-    here, _ = diagnose.diagnose_event(truth.home, truth.event)
+    original, _ = diagnose.diagnose_event(truth.home, truth.event)
     file = tmp_path / "incident.overnight"
     bundles.create(truth.home, truth.event, file)
-    with bundles.open_temporarily(file) as made:
-        assert made.home is not None
-        told = diagnose.choose_event(made.home, truth.event.id)
-        there, _ = diagnose.diagnose_event(made.home, told)
-    assert truth.problems(there) == []
-    assert (there.status, there.summary) == (here.status, here.summary)
-    assert there.chain is not None
-    assert here.chain is not None
-    assert [one.id for one in there.chain.steps] == [one.id for one in here.chain.steps]
+    with bundles.open_temporarily(file) as opened:
+        assert opened.home is not None
+        event = diagnose.choose_event(opened.home, truth.event.id)
+        verdict, _ = diagnose.diagnose_event(opened.home, event)
+    assert truth.problems(verdict) == []
+    assert (verdict.status, verdict.summary) == (original.status, original.summary)
+    assert verdict.chain is not None
+    assert original.chain is not None
+    assert [step.id for step in verdict.chain.steps] == [step.id for step in original.chain.steps]
 
 
-def test_a_bundle_has_the_quiet_time_before_a_row_of_events(tmp_path: pathlib.Path) -> None:
+def test_a_bundle_contains_the_quiet_time_before_a_series_of_events(tmp_path: pathlib.Path) -> None:
     """Seven resets, two minutes apart: the last is compared with the time before the first."""
     truth = scenarios.build(
         "modern", tmp_path / "home", seed=2, minutes=22.0, cores=8, close=110.0, recurrences=6
     )
     assert truth.event is not None
-    here = case.Case(truth.home, truth.event)
-    assert here.baseline.begin_us < truth.event.time_us - round(bundles.BEFORE_S * 1e6)
+    original = case.Case(truth.home, truth.event)
+    assert original.baseline.begin_us < truth.event.time_us - round(bundles.BEFORE_S * 1e6)
     file = tmp_path / "incident.overnight"
     bundles.create(truth.home, truth.event, file)
-    with bundles.open_temporarily(file) as made:
-        assert made.home is not None
-        there = case.Case(made.home, truth.event)
-        assert there.baseline == here.baseline
-        assert there.top(there.baseline) == here.top(here.baseline)
-        said, _ = diagnose.diagnose_event(made.home, truth.event)
-    assert truth.problems(said) == []
+    with bundles.open_temporarily(file) as opened:
+        assert opened.home is not None
+        bundled = case.Case(opened.home, truth.event)
+        assert bundled.baseline == original.baseline
+        assert bundled.top(bundled.baseline) == original.top(original.baseline)
+        verdict, _ = diagnose.diagnose_event(opened.home, truth.event)
+    assert truth.problems(verdict) == []
 
 
-def test_the_command_in_every_form(
+def test_the_command_in_every_output_format(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     truth = scenarios.build("reference", tmp_path, seed=6, **SHORT)
     home = ["--home", str(tmp_path)]
     assert cli.main([*home, "diagnose", "-O", "json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, json.loads(SCHEMA.read_text()))
-    assert said["verdict"]["status"] == "cause-found"
-    assert said["event"]["kind"] == "net.driver_reset"
-    root = said["verdict"]["chain"][0]
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert document["verdict"]["status"] == "cause-found"
+    assert document["event"]["kind"] == "net.driver_reset"
+    root = document["verdict"]["chain"][0]
     assert root["kind"] == truth.chain[0][0]
     assert cli.main([*home, "diagnose"]) == 0
     assert "Cause found: " in capsys.readouterr().out
@@ -179,7 +181,7 @@ def test_the_command_in_every_form(
     assert "<svg" in page.read_text()
 
 
-def test_a_night_without_events_says_so(
+def test_a_recording_without_events_reports_no_cause(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scenarios.build("quiet", tmp_path, seed=1, **SHORT)
@@ -187,7 +189,7 @@ def test_a_night_without_events_says_so(
     assert "No cause found" in capsys.readouterr().out
 
 
-def test_without_a_recording_it_says_what_to_do(
+def test_without_a_recording_the_error_names_the_command_to_run(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(tmp_path), "diagnose"]) == 3

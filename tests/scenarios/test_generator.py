@@ -1,4 +1,4 @@
-"""The made-up nights themselves: whole, the same for the same seed, and true to what they claim."""
+"""Generated scenarios: undamaged, reproducible by seed, and consistent with their stated truth."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CAUSED = ("reference", "modern", "rt-hog", "softirq-storm", "reclaim", "lock-con
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, scenarios.Truth]:
-    """Built when first asked for."""
+    """Build each scenario on first use."""
 
     class Built(dict[str, scenarios.Truth]):
         def __missing__(self, name: str) -> scenarios.Truth:
@@ -40,12 +40,12 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, scenarios.Trut
     return Built()
 
 
-def told(home: pathlib.Path) -> list[tuple[str, str, int, int]]:
+def events_of(home: pathlib.Path) -> list[tuple[str, str, int, int]]:
     return [(e.id, e.kind, e.time_us, e.core) for e in reader.Reader(home).events(0, EVER)]
 
 
 @pytest.mark.parametrize("name", scenarios.NAMES)
-def test_a_night_is_whole_and_its_event_is_there(
+def test_a_scenario_is_undamaged_and_contains_its_event(
     nights: dict[str, scenarios.Truth], name: str
 ) -> None:
     night = nights[name]
@@ -56,47 +56,47 @@ def test_a_night_is_whole_and_its_event_is_there(
     assert (night.event is None) == (name == "quiet")
     if night.event is not None:
         assert night.event.kind == night.chain[-1][0]
-        assert night.event.id in [one[0] for one in told(night.home)]
+        assert night.event.id in [row[0] for row in events_of(night.home)]
     assert not night.absent & {kind for kind, _ in night.chain}
 
 
 @pytest.mark.parametrize("name", CAUSED)
-def test_the_agents_own_eyes_see_the_core_that_the_truth_names(
+def test_the_agent_detects_the_core_that_the_truth_names(
     nights: dict[str, scenarios.Truth], name: str
 ) -> None:
     night = nights[name]
     assert night.event is not None
     assert night.event.core == night.facts["core"]
     if name == "lock-convoy":
-        return  # the other cores are busy with the same lock
+        return  # the other cores spin on the same lock
     pinned = [
-        one
-        for one in reader.Reader(night.home).events(0, EVER, None, ["cpu.core_pinned"])
-        if one.time_us - 5 * SECOND <= night.event.time_us <= one.until_us + 5 * SECOND
+        event
+        for event in reader.Reader(night.home).events(0, EVER, None, ["cpu.core_pinned"])
+        if event.time_us - 5 * SECOND <= night.event.time_us <= event.until_us + 5 * SECOND
     ]
-    assert [one.core for one in pinned] == [night.facts["core"]]
+    assert [event.core for event in pinned] == [night.facts["core"]]
 
 
 @pytest.mark.parametrize("name", CAUSED)
-def test_signals_and_stacks_agree_on_the_hot_seconds(
+def test_signals_and_stacks_agree_on_the_incident_window(
     nights: dict[str, scenarios.Truth], name: str
 ) -> None:
     night = nights[name]
     assert night.event is not None
     core = int(str(night.facts["core"]))
-    seen = case.Case(night.home, night.event)
-    cores = seen.cores(seen.window)
+    opened = case.Case(night.home, night.event)
+    cores = opened.cores(opened.window)
     busy = cores.values["busy"][:, cores.cores.index(core)]
     assert np.nanmax(busy) > 95
     longest = max(len(run) for run in "".join("x" if b > 90 else " " for b in busy).split())
     assert longest >= 4
     chosen = Selection(cores=frozenset((core,)))
     named = night.facts.get("process", night.facts.get("processes"))
-    first = seen.top(seen.window, chosen, limit=1).rows[0]
+    first = opened.top(opened.window, chosen, limit=1).rows[0]
     assert first.name.partition("[")[0].strip() in ([named] if isinstance(named, str) else named)
 
 
-def test_ticks_and_samples_are_of_the_same_work(nights: dict[str, scenarios.Truth]) -> None:
+def test_ticks_and_samples_agree(nights: dict[str, scenarios.Truth]) -> None:
     night = nights["quiet"]
     source = reader.Reader(night.home)
     begin, end = source.extent(night.host) or (0, 0)
@@ -106,45 +106,44 @@ def test_ticks_and_samples_are_of_the_same_work(nights: dict[str, scenarios.Trut
 
     cores = signals.core_series(source, night.host, window)
     spent = float(np.nansum(cores.values["busy"])) / 100
-    found = top.top(
+    consumers = top.top(
         stacks.Reader(segments.Catalogue(night.home)), window, hosts=(night.host,), limit=50
     )
-    sampled = sum(row.samples for row in found.rows) / 97
+    sampled = sum(row.samples for row in consumers.rows) / 97
     assert sampled == pytest.approx(spent, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["softirq-storm"])
-def test_a_seed_makes_the_same_night_and_another_seed_another(
-    tmp_path: pathlib.Path, name: str
-) -> None:
-    made = [
+def test_a_seed_determines_the_scenario(tmp_path: pathlib.Path, name: str) -> None:
+    built = [
         scenarios.build(name, tmp_path / str(n), seed=seed, minutes=13.0)
         for n, seed in enumerate((4, 4, 5))
     ]
-    assert told(made[0].home) == told(made[1].home)
-    assert made[0].facts == made[1].facts
+    assert events_of(built[0].home) == events_of(built[1].home)
+    assert built[0].facts == built[1].facts
     samples = [
-        profiles.check(segments.Catalogue(one.home)).samples for one in (made[0], made[1], made[2])
+        profiles.check(segments.Catalogue(truth.home)).samples
+        for truth in (built[0], built[1], built[2])
     ]
     assert samples[0] == samples[1] != samples[2]
-    assert made[0].facts != made[2].facts
-    assert made[0].event != made[2].event
+    assert built[0].facts != built[2].facts
+    assert built[0].event != built[2].event
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", ["quiet", "random"])
-def test_nothing_is_seen_where_nothing_happens(
+def test_no_events_are_detected_in_quiet_and_random_scenarios(
     tmp_path: pathlib.Path, name: str, seed: int
 ) -> None:
     night = scenarios.build(name, tmp_path, seed=seed, minutes=14.0, profiles=False)
-    kinds = [kind for _, kind, _, _ in told(tmp_path)]
+    kinds = [kind for _, kind, _, _ in events_of(tmp_path)]
     assert kinds == ([night.event.kind] if night.event else [])
     assert night.status == "no-cause"
 
 
-def test_a_clock_that_nobody_holds_is_all_there_is(tmp_path: pathlib.Path) -> None:
+def test_an_unsynchronised_clock_is_the_only_event(tmp_path: pathlib.Path) -> None:
     night = scenarios.build("quiet", tmp_path, unsynced=True, minutes=5.0, profiles=False)
-    assert [kind for _, kind, _, _ in told(tmp_path)] == ["clock.unsynchronised"]
+    assert [kind for _, kind, _, _ in events_of(tmp_path)] == ["clock.unsynchronised"]
     assert night.event is not None
 
 
@@ -158,17 +157,17 @@ def test_two_causes_are_two_events_on_two_cores(nights: dict[str, scenarios.Trut
     assert "net.softirq_storm" in first.absent
 
 
-def test_a_decoy_loops_and_leaves_nothing_behind(tmp_path: pathlib.Path) -> None:
+def test_a_decoy_loops_without_leaving_zombies(tmp_path: pathlib.Path) -> None:
     for hidden, kind in ((True, "unit.hidden_crash_loop"), (False, "unit.crash_loop")):
         home = tmp_path / kind
         night = scenarios.build("decoy", home, seed=2, hidden=hidden, profiles=False, **SHORT)
-        kinds = [one[1] for one in told(home)]
+        kinds = [row[1] for row in events_of(home)]
         assert kind in kinds
         assert "memory.zombie_cgroups" not in kinds
         assert kind in night.absent
 
 
-def test_zombies_grow_as_fast_as_cgroups_are_born(nights: dict[str, scenarios.Truth]) -> None:
+def test_zombies_grow_as_fast_as_cgroups_are_created(nights: dict[str, scenarios.Truth]) -> None:
     night = nights["reference"]
     source = reader.Reader(night.home)
     begin, end = source.extent(night.host) or (0, 0)
@@ -183,36 +182,36 @@ def test_zombies_grow_as_fast_as_cgroups_are_born(nights: dict[str, scenarios.Tr
 
 
 @pytest.mark.parametrize("keep_event", [True, False])
-def test_half_of_a_night_is_missing_and_that_is_noted(
+def test_half_of_the_recording_is_missing_and_the_gaps_are_noted(
     tmp_path: pathlib.Path, keep_event: bool
 ) -> None:
     night = scenarios.build("half-missing", tmp_path, seed=3, cores=8, keep_event=keep_event)
     assert night.event is not None
-    seen = case.Case(tmp_path, night.event)
-    hot = Window(night.event.time_us - 5 * SECOND, night.event.time_us)
-    assert seen.has_profile(hot) is keep_event
-    assert len(seen.profiles.catalogue.segments(night.host)) <= 8  # of 15
-    assert seen.ring.gaps(night.host)
-    begin, end = seen.ring.extent(night.host) or (0, 0)
-    assert "processes" not in seen.ring.signals(night.host, begin, end)
+    opened = case.Case(tmp_path, night.event)
+    incident = Window(night.event.time_us - 5 * SECOND, night.event.time_us)
+    assert opened.has_profile(incident) is keep_event
+    assert len(opened.profiles.catalogue.segments(night.host)) <= 8  # of 15
+    assert opened.ring.gaps(night.host)
+    begin, end = opened.ring.extent(night.host) or (0, 0)
+    assert "processes" not in opened.ring.signals(night.host, begin, end)
 
 
-def test_a_fleet_is_skewed_as_it_says(nights: dict[str, scenarios.Truth]) -> None:
+def test_a_fleet_has_its_stated_skew(nights: dict[str, scenarios.Truth]) -> None:
     night = nights["fleet"]
     source = reader.Reader(night.home)
     hosts = source.hosts()
     assert len(hosts) == 30
     assert len(list((night.home / "snapshots").glob("*/*.json"))) == 30
     rate = collections.Counter[bool]()
-    sick = {}
+    affected = {}
     for host in hosts:
         _, end = source.extent(host) or (0, 0)
         labels = (source.facts(host, "host", end).state or {})[""]
-        sick[host] = labels[str(night.facts["label"])] == night.facts["value"]
-    for one in source.events(0, EVER):
-        rate[sick[one.host]] += 1
-        assert one.monotonic_ns / 86400e9 >= float(str(night.facts["onset_days"]))
-    count = collections.Counter(sick.values())
+        affected[host] = labels[str(night.facts["label"])] == night.facts["value"]
+    for event in source.events(0, EVER):
+        rate[affected[event.host]] += 1
+        assert event.monotonic_ns / 86400e9 >= float(str(night.facts["onset_days"]))
+    count = collections.Counter(affected.values())
     assert rate[True] / count[True] > 3 * rate[False] / count[False]
 
 
@@ -221,7 +220,9 @@ def _verdict(night: scenarios.Truth, status: str, *steps: Finding) -> Verdict:
     return Verdict(night.event, VerdictStatus(status), 0.9, chain)
 
 
-def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenarios.Truth]) -> None:
+def test_a_truth_distinguishes_right_verdicts_from_wrong_ones(
+    nights: dict[str, scenarios.Truth],
+) -> None:
     night = nights["rt-hog"]
     window = Window(0, 1)
     right = [
@@ -240,43 +241,45 @@ def test_a_truth_knows_a_right_verdict_from_a_wrong_one(nights: dict[str, scenar
     assert night.problems(_verdict(night, "cause-found", invented, *right))
 
 
-def test_a_bystander_is_busy_elsewhere_and_harms_nobody(tmp_path: pathlib.Path) -> None:
+def test_a_bystander_is_busy_on_another_core(tmp_path: pathlib.Path) -> None:
     night = scenarios.build("rt-hog", tmp_path, seed=7, bystander=True, **SHORT)
     assert night.event is not None
-    seen = case.Case(tmp_path, night.event)
+    opened = case.Case(tmp_path, night.event)
     core = int(str(night.facts["bystander_core"]))
     assert core != night.event.core
-    cores = seen.cores(seen.window)
+    cores = opened.cores(opened.window)
     assert np.nanmedian(cores.values["busy"][:, cores.cores.index(core)]) > 90
 
 
-def test_what_is_lost_or_not_there_is_told(tmp_path: pathlib.Path) -> None:
+def test_lost_samples_and_missing_signals_are_reported(tmp_path: pathlib.Path) -> None:
     night = scenarios.build(
         "reference", tmp_path, seed=6, lost=0.2, missing=["cgroup-births"], **SHORT
     )
     assert night.event is not None
-    seen = case.Case(tmp_path, night.event)
-    assert seen.flame(seen.window).coverage.lost > 0
-    begin, end = seen.ring.extent(night.host) or (0, 0)
-    kept = seen.ring.signals(night.host, begin, end)
+    opened = case.Case(tmp_path, night.event)
+    assert opened.flame(opened.window).coverage.lost > 0
+    begin, end = opened.ring.extent(night.host) or (0, 0)
+    kept = opened.ring.signals(night.host, begin, end)
     assert "cpu" in kept
     assert "cgroup-births" not in kept
 
 
-def test_a_light_night_has_the_samples_of_its_recording(tmp_path: pathlib.Path) -> None:
+def test_an_unrecorded_case_has_the_samples_of_its_recording(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("random", tmp_path, seed=4, minutes=4.0, cores=4)
     assert truth.event is not None
     recorded = case.Case(truth.home, truth.event)
-    made, act = catalogue.random_night(4, minutes=4.0, cores=4)
+    host, act = catalogue.random_night(4, minutes=4.0, cores=4)
     windows = [
-        Window(made.begin_us + n * 10 * SECOND, made.begin_us + (n + 1) * 10 * SECOND)
+        Window(host.begin_us + n * 10 * SECOND, host.begin_us + (n + 1) * 10 * SECOND)
         for n in range(23)
     ]
-    there, here = (
-        one.tally(windows) for one in (recorded, unrecorded.build_case(made, act, [act.when]))
+    from_recording, from_memory = (
+        source.tally(windows) for source in (recorded, unrecorded.build_case(host, act, [act.when]))
     )
-    found = dict(zip(there.items, there.counts.tolist(), strict=True))
+    counts = dict(zip(from_recording.items, from_recording.counts.tolist(), strict=True))
     assert {
-        item: row for item, row in zip(here.items, here.counts.tolist(), strict=True) if any(row)
-    } == {item: row for item, row in found.items() if any(row)}
-    assert there.seconds == pytest.approx(here.seconds)
+        item: row
+        for item, row in zip(from_memory.items, from_memory.counts.tolist(), strict=True)
+        if any(row)
+    } == {item: row for item, row in counts.items() if any(row)}
+    assert from_recording.seconds == pytest.approx(from_memory.seconds)

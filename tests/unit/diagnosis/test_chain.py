@@ -1,4 +1,4 @@
-"""How links and chains are weighed, on knowledge made for it."""
+"""Weights of links and chains, on a small knowledge file of these tests."""
 
 from __future__ import annotations
 
@@ -35,50 +35,54 @@ to_event = true
 """
 
 
-def kinds_of(told: str, many: list) -> list[list[str]]:
-    known = knowledge.parse_knowledge(told)
-    built = chain.build(many, findings.reset(), known)
-    return [[step.kind for step in one.steps] for one in built.chains]
+def kinds_of(text: str, detected: list) -> list[list[str]]:
+    known = knowledge.parse_knowledge(text)
+    built = chain.build(detected, findings.reset(), known)
+    return [[step.kind for step in path.steps] for path in built.chains]
 
 
-def test_what_causes_each_other_makes_no_circle() -> None:
-    many = [findings.make_finding(kind, core=n) for kind in "ab" for n in range(3)]
-    found = kinds_of(TEXT, many)
-    assert {tuple(one[:-1]) for one in found} == {("a",), ("b",), ("a", "b"), ("b", "a")}
+def test_causes_of_each_other_make_no_cycle() -> None:
+    detected = [findings.make_finding(kind, core=n) for kind in "ab" for n in range(3)]
+    paths = kinds_of(TEXT, detected)
+    assert {tuple(path[:-1]) for path in paths} == {("a",), ("b",), ("a", "b"), ("b", "a")}
 
 
 def test_with_equal_support_the_shorter_chain_wins() -> None:
-    found = kinds_of(TEXT, [findings.make_finding("a"), findings.make_finding("b")])
-    assert [len(one) for one in found] == [2, 2, 3, 3]
+    paths = kinds_of(TEXT, [findings.make_finding("a"), findings.make_finding("b")])
+    assert [len(path) for path in paths] == [2, 2, 3, 3]
 
 
-def test_a_root_that_explains_more_is_worth_a_longer_chain_if_its_link_holds() -> None:
-    deeper = TEXT.replace("explains = 0.9", "explains = 0.7", 1)  # a says less, so b -> a is better
-    many = [findings.make_finding("a"), findings.make_finding("b")]
-    assert kinds_of(deeper, [many[0]])[0] == ["a", "net.driver_reset"]
+def test_a_root_that_explains_more_wins_with_a_longer_chain_if_its_link_is_strong() -> None:
+    deeper = TEXT.replace(
+        "explains = 0.9", "explains = 0.7", 1
+    )  # a explains less, so b -> a is better
+    detected = [findings.make_finding("a"), findings.make_finding("b")]
+    assert kinds_of(deeper, [detected[0]])[0] == ["a", "net.driver_reset"]
     only = deeper.replace('cause = ["a", "b"]', 'cause = "a"')
-    assert kinds_of(only, many)[0] == ["b", "a", "net.driver_reset"]
+    assert kinds_of(only, detected)[0] == ["b", "a", "net.driver_reset"]
     weak = only.replace('why = "b makes a"\nbase = 0.9', 'why = "b makes a"\nbase = 0.45')
-    assert kinds_of(weak, many)[0] == ["a", "net.driver_reset"]
+    assert kinds_of(weak, detected)[0] == ["a", "net.driver_reset"]
 
 
-def test_a_link_of_which_too_little_is_known_is_none() -> None:
+def test_a_link_with_too_little_evidence_is_refused() -> None:
     rule = next(
-        one
-        for one in knowledge.known().rules
-        if one.cause == "cpu.core_saturated" and "net.tx_timeout" in one.effects
+        candidate
+        for candidate in knowledge.known().rules
+        if candidate.cause == "cpu.core_saturated" and "net.tx_timeout" in candidate.effects
     )
-    full = findings.without(findings.saturated(core=None), "seconds")
-    told = chain.link(rule, full, findings.reset(core=None), conditions.Surroundings())
-    assert isinstance(told, chain.Refusal)
-    assert told.reason is RuledOutReason.WEAK
+    saturated = findings.without(findings.saturated(core=None), "seconds")
+    refusal = chain.link(rule, saturated, findings.reset(core=None), conditions.Surroundings())
+    assert isinstance(refusal, chain.Refusal)
+    assert refusal.reason is RuledOutReason.WEAK
 
 
-def test_who_reclaims_is_not_blamed_where_nobody_saw_who_ran_on_the_core() -> None:
-    many = [one for one in findings.reclaim() if one.kind != "cpu.culprit"]
-    built = chain.build(many, findings.reset())
-    assert all(one.steps[0].kind != "memory.reclaim" for one in built.chains)
-    (refusal,) = [one for name, one in built.refused.items() if name.startswith("memory.reclaim")]
+def test_reclaim_is_not_a_cause_when_the_processes_on_the_core_are_unknown() -> None:
+    detected = [finding for finding in findings.reclaim() if finding.kind != "cpu.culprit"]
+    built = chain.build(detected, findings.reset())
+    assert all(path.steps[0].kind != "memory.reclaim" for path in built.chains)
+    (refusal,) = [
+        refused for name, refused in built.refused.items() if name.startswith("memory.reclaim")
+    ]
     assert refusal.reason is RuledOutReason.NOT_TIED
     assert refusal.effect == "cpu.core_saturated"
 

@@ -21,8 +21,10 @@ def factor(recording: Recording | None, answers=()) -> float:
 
 
 def test_complete_evidence_has_no_gap() -> None:
-    usual = findings.covered(seconds=600)
-    whole = Recording(findings.covered(), usual, findings.covered(), signals=1.0, kernel_log=True)
+    baseline = findings.covered(seconds=600)
+    whole = Recording(
+        findings.covered(), baseline, findings.covered(), signals=1.0, kernel_log=True
+    )
     assert completeness.find_gaps(whole, findings.answers([])) == ()
     assert factor(whole) == 1.0
 
@@ -48,22 +50,22 @@ def test_each_gap_is_reported_and_costs(recording: Recording, kind: GapKind, say
     assert 0 < gap.factor < 1
 
 
-def test_what_always_happens_is_no_gap() -> None:
+def test_usual_losses_are_not_a_gap() -> None:
     assert (
         factor(Recording(findings.covered(0.99, lost=0.001), signals=0.99, skew_us=900_000)) == 1.0
     )
 
 
-def test_a_note_is_said_and_costs_nothing() -> None:
+def test_a_note_is_reported_and_costs_nothing() -> None:
     (gap,) = completeness.find_gaps(Recording(notes=("perf was restarted",)), ())
     assert gap.factor == 1.0
 
 
-def test_detectors_without_data_cost_little_each_and_not_more_than_their_floor_together() -> None:
-    one = factor(None, findings.answers([], no_data=("cores",)))
+def test_detectors_without_data_cost_little_and_never_fall_below_the_floor() -> None:
+    single = factor(None, findings.answers([], no_data=("cores",)))
     failed = factor(None, findings.answers([], failed=("cores",)))
     every = factor(None, findings.answers([], no_data=[f"d{n}" for n in range(40)]))
-    assert 1 > one > failed > every >= completeness.MIN_OF_DETECTORS - 1e-5
+    assert 1 > single > failed > every >= completeness.MIN_OF_DETECTORS - 1e-5
     assert len(completeness.find_gaps(None, findings.answers([], no_data=("a", "b")))) == 2
 
 
@@ -71,16 +73,18 @@ shares = st.floats(0, 1)
 
 
 @given(shares, shares, shares, st.integers(0, 60_000_000))
-def test_less_evidence_never_makes_surer(more: float, less: float, lost: float, skew: int) -> None:
+def test_less_evidence_never_raises_confidence(
+    more: float, less: float, lost: float, skew: int
+) -> None:
     less, more = sorted((less, more))
 
-    def told(share: float, lost: float, skew: int) -> float:
+    def factor_of(share: float, lost: float, skew: int) -> float:
         covered = findings.covered(share, lost)
         return factor(Recording(covered, covered, covered, signals=share, skew_us=skew))
 
-    assert told(less, lost, skew) <= told(more, lost, skew) + 1e-3  # whole samples only
-    assert told(more, lost, skew) <= told(more, 0.0, 0)
-    assert completeness.MIN_FACTOR <= told(less, lost, skew) <= 1
+    assert factor_of(less, lost, skew) <= factor_of(more, lost, skew) + 1e-3  # whole samples only
+    assert factor_of(more, lost, skew) <= factor_of(more, 0.0, 0)
+    assert completeness.MIN_FACTOR <= factor_of(less, lost, skew) <= 1
 
 
 SECOND = findings.SECOND
@@ -88,14 +92,14 @@ COMPARED = Window(findings.T - 690 * SECOND, findings.T)
 
 
 def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recording:
-    """A load that was constant, or what `more` says."""
-    told = {
+    """Return a recording with one load: constant, unless `more` overrides it."""
+    fields = {
         "ended": True, "running": False, "status": Constancy.CONSTANT,
         "says": "cpu CV 0.3 %; steal 0 %", "crossed": (),
     } | more  # fmt: skip
     begin, until = (findings.T + round(s * SECOND) for s in (begin_s, until_s))
-    one = Load("1a", findings.HOST, "trials", (1,), begin, until, **told)
-    return Recording(loads=(one,), compared=COMPARED)
+    load = Load("1a", findings.HOST, "trials", (1,), begin, until, **fields)
+    return Recording(loads=(load,), compared=COMPARED)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,7 @@ def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recording:
         (ran(until_s=-20), "ended between the baseline and the event"),
     ],
 )  # fmt: skip
-def test_a_load_that_changed_is_said_and_costs(recording: Recording, says: str) -> None:
+def test_a_load_that_changed_is_reported_and_costs(recording: Recording, says: str) -> None:
     (gap,) = completeness.find_gaps(recording, ())
     assert gap.kind is GapKind.LOAD
     assert says in gap.why
@@ -124,7 +128,7 @@ def test_a_load_that_changed_is_said_and_costs(recording: Recording, says: str) 
         (ran(begin_s=-688), "was constant"),
     ],
 )
-def test_a_load_that_did_not_change_is_told_and_costs_nothing(
+def test_a_load_that_did_not_change_is_reported_and_costs_nothing(
     recording: Recording, says: str
 ) -> None:
     (gap,) = completeness.find_gaps(recording, ())
@@ -132,7 +136,7 @@ def test_a_load_that_did_not_change_is_told_and_costs_nothing(
     assert gap.factor == 1.0
 
 
-def test_what_the_event_is_compared_with_is_said() -> None:
+def test_a_disturbed_or_short_baseline_is_reported() -> None:
     (gap,) = completeness.find_gaps(Recording(disturbed=True), ())
     assert gap.kind is GapKind.DISTURBED_BASELINE
     assert gap.factor == 0.7
@@ -141,8 +145,8 @@ def test_what_the_event_is_compared_with_is_said() -> None:
     window = Window(short.window.begin_us, short.window.begin_us + 25 * SECOND)
     covered = dataclasses.replace(short, window=window)
     for cut, why in ((False, "the recording began shortly"), (True, "earlier events")):
-        told = completeness.find_gaps(Recording(baseline=covered, cut=cut), ())
-        (gap,) = [one for one in told if one.kind is GapKind.SHORT_BASELINE]
+        gaps = completeness.find_gaps(Recording(baseline=covered, cut=cut), ())
+        (gap,) = [gap for gap in gaps if gap.kind is GapKind.SHORT_BASELINE]
         assert why in gap.why
         assert "the baseline is only 25s long" in gap.why
 
@@ -161,7 +165,7 @@ def test_stacks_that_a_chain_does_not_rest_on_cost_it_less(
     counted = completeness.weigh_for_chain(
         gaps, Chain((step, findings.reset()), (), 1.0), counted=counted
     )
-    by_kind = {one.kind: one.factor for one in counted}
+    by_kind = {gap.kind: gap.factor for gap in counted}
     assert by_kind[GapKind.STACKS] == pytest.approx(cost, abs=1e-6)
     assert by_kind[GapKind.SIGNALS] == pytest.approx(0.7)
-    assert by_kind[GapKind.LATE_START] == 1.0  # what was seen was seen
+    assert by_kind[GapKind.LATE_START] == 1.0  # the chain does not need the time before

@@ -18,7 +18,7 @@ def judge(holds, before, after, around=AROUND, /, **more):
     ("begin", "end", "fit"),
     [
         (-6, 1, 1.0),
-        (1, 5, 1.0),  # within what a second's look can tell
+        (1, 5, 1.0),  # within the resolution of one second
         (8, 9, 0.6),  # seen later, within the slack
         (12, 14, 0.0),  # after it
         (-30, -9, 1.0),
@@ -34,17 +34,15 @@ def test_time_order(begin: float, end: float, fit: float) -> None:
     ("ratio", "fit"),
     [(1, 1), (0.5, 1), (2, 1), (0.2, 0), (5, 0), (0.01, 0), (3.1623, 0.5), (0.31623, 0.5), (0, 0), (-4, 0)],
 )  # fmt: skip
-def test_magnitude_agrees_in_part_between_what_fits_and_what_is_possible(
-    ratio: float, fit: float
-) -> None:
+def test_magnitude_agrees_in_part_between_fitting_and_possible(ratio: float, fit: float) -> None:
     cause, effect = findings.hidden_loop(births=300 * ratio), findings.zombies(growth=300)
-    told = judge(
+    judgement = judge(
         "magnitude", cause, effect, cause=("births_per_hour",), effect=("growth_per_hour",)
     )
-    assert told.fit == pytest.approx(fit, abs=0.01)
+    assert judgement.fit == pytest.approx(fit, abs=0.01)
 
 
-def test_a_leak_that_does_not_grow_is_made_by_nobody() -> None:
+def test_a_leak_that_does_not_grow_has_no_cause() -> None:
     cause, effect = findings.hidden_loop(), findings.zombies(growth=0)
     assert (
         judge(
@@ -57,32 +55,28 @@ def test_a_leak_that_does_not_grow_is_made_by_nobody() -> None:
 @pytest.mark.parametrize(
     ("waited", "fit"), [(None, None), (0.0, 0.0), (0.004, 0.0), (0.99, 0.0), (5.1, 1.0)]
 )
-def test_a_driver_that_was_polled_a_moment_ago_did_not_starve(
-    waited: float | None, fit: float | None
-) -> None:
-    said = {} if waited is None else {"waited_seconds": waited}
-    effect = dataclasses.replace(findings.reset(), magnitude=said)
+def test_a_recently_polled_driver_did_not_starve(waited: float | None, fit: float | None) -> None:
+    magnitude = {} if waited is None else {"waited_seconds": waited}
+    effect = dataclasses.replace(findings.reset(), magnitude=magnitude)
     assert judge("waited", findings.saturated(), effect).fit == fit
 
 
 @pytest.mark.parametrize(("kernel", "fit"), [(100.0, 0.2), (40.0, 0.0)])
-def test_a_core_that_is_in_the_kernel_may_have_had_its_interrupts_off(
-    kernel: float, fit: float
-) -> None:
-    said = {"waited_seconds": 0.0, "silent_seconds": 6.1}
+def test_a_core_busy_in_the_kernel_may_have_had_interrupts_off(kernel: float, fit: float) -> None:
+    magnitude = {"waited_seconds": 0.0, "silent_seconds": 6.1}
     cause = findings.saturated()
     cause = dataclasses.replace(cause, magnitude={**cause.magnitude, "kernel_percent": kernel})
-    effect = dataclasses.replace(findings.reset(), magnitude=said)
+    effect = dataclasses.replace(findings.reset(), magnitude=magnitude)
     assert judge("waited", cause, effect).fit == fit
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
-def test_what_was_not_measured_is_not_known(value: float | None) -> None:
+def test_a_missing_measurement_is_unknown(value: float | None) -> None:
     cause, effect = findings.hidden_loop(births=value), findings.zombies()
-    told = judge(
+    judgement = judge(
         "magnitude", cause, effect, cause=("births_per_hour",), effect=("growth_per_hour",)
     )
-    assert (told.fit, told.text) == (None, "births per hour was not measured")
+    assert (judgement.fit, judgement.text) == (None, "births per hour was not measured")
 
 
 @pytest.mark.parametrize(
@@ -91,13 +85,13 @@ def test_what_was_not_measured_is_not_known(value: float | None) -> None:
         ("a.service", "/docker", "/docker", 1.0),
         ("a.service", "/docker/x", "/docker", 1.0),
         ("a.service", "/docker", "/docker/x", 1.0),
-        ("a.service", "/dock", "/docker", 0.0),  # no directory of it
+        ("a.service", "/dock", "/docker", 0.0),  # not a parent directory
         ("a.service", "", "/system.slice/a.service", 1.0),
         ("a.service", "", "/system.slice/b.service", None),
         ("a.service", "/docker", "/", None),
     ],
 )
-def test_cgroups_are_the_same_when_one_holds_the_other(unit, cgroup, other, fit) -> None:
+def test_cgroups_match_when_one_contains_the_other(unit, cgroup, other, fit) -> None:
     cause, effect = findings.hidden_loop(unit, 1, cgroup), findings.zombies(cgroup=other)
     assert judge("same_cgroup", cause, effect).fit == fit
 
@@ -109,61 +103,66 @@ def test_parent_of_is_one_way() -> None:
     assert judge("parent_of", findings.zombies(cgroup="/"), lower).fit is None
 
 
-def test_the_culprit_is_whom_was_seen_most_on_that_core_in_those_seconds() -> None:
+def test_the_culprit_is_the_top_process_on_that_core_in_that_window() -> None:
     first, second = findings.culprit("first", burnt=0.6), findings.culprit("second", burnt=0.3)
     elsewhere = findings.culprit("third", core=2)
     long_ago = findings.culprit("fourth", begin=-600)
     around = conditions.Surroundings.of([second, first, elsewhere, long_ago], knowledge.known())
-    full = findings.saturated()
+    saturated = findings.saturated()
 
     def fit(process: str) -> float | None:
         blamed = findings.make_finding("memory.reclaim", process=process)
-        return judge("same_culprit", blamed, full, around).fit
+        return judge("same_culprit", blamed, saturated, around).fit
 
     assert fit("first") == 1.0
     assert 0 < fit("second") < 0.6
     assert fit("third") == fit("fourth") == 0.0
     assert fit("") is None
     assert (
-        judge("same_culprit", findings.make_finding("memory.reclaim", process="x"), full).fit
+        judge("same_culprit", findings.make_finding("memory.reclaim", process="x"), saturated).fit
         is None
     )
 
 
-def test_names_of_the_evidence_stay_on_their_line() -> None:
-    one = findings.make_finding("memory.reclaim", process="a\n\x1b[31mb")
-    assert judge("same_process", one, one).text.isprintable()
+def test_names_from_the_evidence_stay_on_one_line() -> None:
+    finding = findings.make_finding("memory.reclaim", process="a\n\x1b[31mb")
+    assert judge("same_process", finding, finding).text.isprintable()
 
 
-def test_a_process_with_its_number_is_the_same_process() -> None:
-    one, other = (findings.make_finding("cpu.stall", process=name) for name in ("app[12]", "app"))
-    assert judge("same_process", one, other).fit == 1.0
-    assert judge("same_process", one, findings.make_finding("cpu.stall", process="app2")).fit == 0.0
+def test_a_process_name_with_its_pid_is_the_same_process() -> None:
+    numbered, plain = (
+        findings.make_finding("cpu.stall", process=name) for name in ("app[12]", "app")
+    )
+    assert judge("same_process", numbered, plain).fit == 1.0
+    assert (
+        judge("same_process", numbered, findings.make_finding("cpu.stall", process="app2")).fit
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize(
     ("taken", "before", "fits"),
     [(1.0, 0.1, True), (0.5, 0.7, True), (0.45, 0.2, True), (0.25, 0.9, True), (0.2, 0.2, False)],
 )
-def test_what_was_added_to_what_was_there_fills_the_core(
+def test_a_process_that_adds_enough_load_saturates_the_core(
     taken: float, before: float, fits: bool
 ) -> None:
-    """The core is full; who was there has the rest of it."""
+    """The core is saturated; the earlier processes use the rest of it."""
     rule = next(
-        one
-        for one in knowledge.known().rules
-        if one.cause == "cpu.culprit" and "cpu.core_saturated" in one.effects
+        candidate
+        for candidate in knowledge.known().rules
+        if candidate.cause == "cpu.culprit" and "cpu.core_saturated" in candidate.effects
     )
-    (size,) = (one for one in rule.conditions if one.holds == "magnitude")
+    (size,) = (condition for condition in rule.conditions if condition.holds == "magnitude")
     cause = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": taken, "cores_added": taken}, core=2
     )
     effect = findings.make_finding(
         "cpu.core_saturated", magnitude={"cores_burnt": 1.0, "cores_added": 1 - before}, core=2
     )
-    told = conditions.judge(size, cause, effect, conditions.Surroundings())
-    assert (told.fit == 1) is fits, told.text
-    assert "cores added" in told.text
+    judgement = conditions.judge(size, cause, effect, conditions.Surroundings())
+    assert (judgement.fit == 1) is fits, judgement.text
+    assert "cores added" in judgement.text
 
 
 def test_without_a_baseline_shares_of_the_core_are_compared() -> None:
@@ -172,11 +171,11 @@ def test_without_a_baseline_shares_of_the_core_are_compared() -> None:
     )
     cause = findings.make_finding("cpu.culprit", magnitude={"cores_burnt": 0.9, "cores_added": 0.9})
     effect = findings.make_finding("cpu.core_saturated", magnitude={"cores_burnt": 1.0})
-    told = conditions.judge(condition, cause, effect, conditions.Surroundings())
-    assert told.text == "magnitude agrees: 0.9 cores burnt against 1 cores burnt"
+    judgement = conditions.judge(condition, cause, effect, conditions.Surroundings())
+    assert judgement.text == "magnitude agrees: 0.9 cores burnt against 1 cores burnt"
 
 
-def test_who_took_more_of_a_core_is_compared_not_who_has_more() -> None:
+def test_the_culprit_is_the_process_that_added_most_not_the_largest() -> None:
     worker = findings.make_finding(
         "cpu.culprit", magnitude={"cores_burnt": 0.55, "cores_added": 0.2}, core=2, process="worker"
     )
@@ -185,5 +184,5 @@ def test_who_took_more_of_a_core_is_compared_not_who_has_more() -> None:
     )
     effect = findings.make_finding("cpu.core_saturated", core=2)
     around = conditions.Surroundings((worker, hog))
-    told = conditions.judge(knowledge.Condition("same_culprit"), hog, effect, around)
-    assert told.fit == 1
+    judgement = conditions.judge(knowledge.Condition("same_culprit"), hog, effect, around)
+    assert judgement.fit == 1

@@ -59,9 +59,9 @@ def test_an_entry_is_named_by_its_number_and_kinds() -> None:
 
 
 def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
-    """A kind, a link and a fix of one's own: nothing in the code knows of it."""
-    mine = tmp_path / "mine.toml"
-    mine.write_text(
+    """A user's kind, link and fix need no change in the code."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
         '[[kind]]\nkind = "gpu.poll"\nname = "a polling driver"\nexplains = 0.95\nsays = "{process} polls"\n'
         '[[link]]\ncause = "gpu.poll"\neffect = "cpu.core_saturated"\nwhy = "it polls"\nbase = 0.95\n'
         'when = [{ holds = "same_core", weight = 2, need = "holds" }]\n'
@@ -70,14 +70,14 @@ def test_a_users_file_adds_a_cause(tmp_path: pathlib.Path) -> None:
     polls = findings.make_finding("gpu.poll", -6, 1, 0.9, process="poller", core=39)
     answers = findings.answers([*findings.unknown(), polls])
     assert decision.decide(findings.RESET, answers).chain.steps[0].kind == "cpu.culprit"
-    said = decision.decide(findings.RESET, answers, known=knowledge.read_knowledge([mine]))
-    assert said.chain.steps[0].kind == "gpu.poll"
-    assert said.narrative.fix == "Let poller sleep."
-    assert said.fix[0].command == "kill -s poller"
+    verdict = decision.decide(findings.RESET, answers, known=knowledge.read_knowledge([file]))
+    assert verdict.chain.steps[0].kind == "gpu.poll"
+    assert verdict.narrative.fix == "Let poller sleep."
+    assert verdict.fix[0].command == "kill -s poller"
 
 
 def test_files_are_merged_with_the_built_in_knowledge_once(tmp_path: pathlib.Path) -> None:
-    """`diagnose --knowledge FILE` doubled the 38 rules and the 2 of the fleet."""
+    """`diagnose --knowledge FILE` used to double the 38 rules and the 2 fleet rules."""
     known, files = knowledge.known(), [tmp_path / "a.toml", tmp_path / "b.toml"]
     files[0].write_text(KIND + LINK)
     files[1].write_text('[[fleet]]\nsays = "fleet.drift"\nof = "my.kind"\nwhy = "so"\n')
@@ -88,7 +88,7 @@ def test_files_are_merged_with_the_built_in_knowledge_once(tmp_path: pathlib.Pat
 
 
 def test_every_detector_is_registered_with_its_kind() -> None:
-    """Title, headline, sentence and what it clears are in one place; numbers of findings have a format."""
+    """The title, headline and sentence of each kind are in the knowledge file."""
     registered = {kind.detector for kind in knowledge.known().kinds.values()}
     detectors = {detector.name for detector in diagnose.discover_detectors()}
     assert detectors - registered == {"event"}
@@ -104,68 +104,68 @@ def test_a_number_format_that_cannot_be_used_is_refused() -> None:
             knowledge.parse_knowledge(f'[[number]]\nname = "x"\nformat = "{form}"\n')
 
 
-def test_the_event_closest_to_what_users_felt_has_the_highest_damage() -> None:
+def test_events_closest_to_the_users_have_the_highest_damage() -> None:
     damage = knowledge.known().damage
     kinds = ["net.driver_reset", "gpu.xid", "task.hung", "net.driver_starved", "net.link_down", "cpu.core_pinned", "unit.restart"]  # fmt: skip
     assert [damage(kind) for kind in kinds] == sorted(map(damage, kinds), reverse=True)
     assert damage("net.driver_reset") > damage("net.tx_timeout") > damage("gpu.xid")
 
 
-def test_a_users_fix_replaces_the_one_that_comes_with_it() -> None:
+def test_a_users_fix_replaces_the_built_in_fix() -> None:
     text = '[[fix]]\nroot = "cpu.rt_hog"\ntitle = "call us"\nsteps = [{ what = "call" }]\n'
     known = knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
-    said = decision.decide(findings.RESET, findings.answers(findings.rt_hog()), known=known)
-    assert [step.what for step in said.fix] == ["call"]
+    verdict = decision.decide(findings.RESET, findings.answers(findings.rt_hog()), known=known)
+    assert [step.what for step in verdict.fix] == ["call"]
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path: pathlib.Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match=r"none\.toml"):
         knowledge.read_knowledge([tmp_path / "none.toml"])
 
 
-def test_every_cause_that_can_be_a_root_of_its_own_has_a_fix_and_most_an_experiment() -> None:
+def test_every_possible_root_has_a_fix_and_most_have_an_experiment() -> None:
     known = knowledge.known()
-    roots = {kind for kind, one in known.kinds.items() if one.explains >= 0.6}
-    assert roots - {one.root for one in known.fixes} == set()
-    assert {one.root for one in known.experiments} >= {
+    roots = {kind for kind, entry in known.kinds.items() if entry.explains >= 0.6}
+    assert roots - {fix.root for fix in known.fixes} == set()
+    assert {experiment.root for experiment in known.experiments} >= {
         kind for kind in roots if kind not in ("memory.oom", "storage.fault", "limit.near")
     }
 
 
-def test_what_is_spoken_of_in_texts_can_be_known() -> None:
+def test_texts_use_only_known_placeholders() -> None:
     known = knowledge.known()
-    for one in (*known.fixes, *known.experiments):
+    for remedy in (*known.fixes, *known.experiments):
         for text in (
-            one.title,
-            one.confirm,
-            one.refute,
-            *(f"{s.what} {s.expect}" for s in one.steps),
+            remedy.title,
+            remedy.confirm,
+            remedy.refute,
+            *(f"{s.what} {s.expect}" for s in remedy.steps),
         ):
             assert set(knowledge.PLACEHOLDER.findall(text)) <= set(knowledge.SUBJECTS), text
 
 
-def test_commands_of_our_own_exist() -> None:
-    """`overnight top functions` and the like: the first word is a command of this version."""
-    there = {module.__name__.rpartition(".")[2] for module in app.discover(commands)}
+def test_overnight_commands_in_steps_exist() -> None:
+    """The word after `overnight` is a command of this version."""
+    existing = {module.__name__.rpartition(".")[2] for module in app.discover(commands)}
     known = knowledge.known()
-    said = {
-        found
-        for one in (*known.fixes, *known.experiments)
-        for step in one.steps
-        for found in re.findall(r"overnight (\w+)", f"{step.command} {step.expect}")
+    mentioned = {
+        command
+        for remedy in (*known.fixes, *known.experiments)
+        for step in remedy.steps
+        for command in re.findall(r"overnight (\w+)", f"{step.command} {step.expect}")
     }
-    assert said
-    assert said <= there
+    assert mentioned
+    assert mentioned <= existing
 
 
-def test_a_generic_chain_may_never_claim_more_than_who() -> None:
+def test_a_generic_chain_explains_at_most_the_culprit() -> None:
     assert knowledge.known().kinds["cpu.culprit"].explains <= 0.6
 
 
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "diagnosis.md"
 
 
-def test_the_example_of_the_document_works() -> None:
+def test_the_example_in_the_document_works() -> None:
     text = DOCUMENT.read_text().partition("```toml\n")[2].partition("```")[0]
     known = knowledge.parse_knowledge(text, "docs/diagnosis.md", knowledge.known())
     assert "gpu.poll" in known.kinds

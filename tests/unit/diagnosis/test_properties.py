@@ -1,4 +1,4 @@
-"""What holds for any findings at all: no invented line, no circle, no order of arrival."""
+"""Properties for any findings: known links only, no cycles, independent of their order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MAGNITUDES = sorted(
     {
         name
         for rule in knowledge.known().rules
-        for one in rule.conditions
-        for name in (*one.cause, *one.effect)
+        for condition in rule.conditions
+        for name in (*condition.cause, *condition.effect)
     }
 )
 SUBJECTS = {
@@ -57,42 +57,44 @@ def any_finding(chance: random.Random) -> Finding:
 
 
 def changed_night(seed: int) -> list[Finding]:
-    """A true night with parts of it moved, resized, elsewhere, unsure or gone, and others added."""
+    """Return a scenario with findings moved, resized, removed, weakened or added."""
     chance = random.Random(seed)
-    made = [any_finding(chance) for _ in range(chance.randrange(10))]
+    changed = [any_finding(chance) for _ in range(chance.randrange(10))]
     for true in findings.SCENARIOS[chance.choice(sorted(findings.SCENARIOS))]():
-        one = true
+        finding = true
         match chance.randrange(10):
             case 0:
                 continue
             case 1:
                 moved = chance.choice([-3600, -30, -3, 3, 30]) * findings.SECOND
-                window = Window(one.window.begin_us + moved, one.window.end_us + moved)
-                one = dataclasses.replace(one, window=window)
+                window = Window(finding.window.begin_us + moved, finding.window.end_us + moved)
+                finding = dataclasses.replace(finding, window=window)
             case 2:
-                size = {name: chance.choice(NUMBERS) for name in one.magnitude}
-                one = dataclasses.replace(one, magnitude=size)
+                size = {name: chance.choice(NUMBERS) for name in finding.magnitude}
+                finding = dataclasses.replace(finding, magnitude=size)
             case 3:
-                who = {**dataclasses.asdict(one.subject), **any_subject(chance)}
-                one = dataclasses.replace(one, subject=Subject(**who))
+                subject = {**dataclasses.asdict(finding.subject), **any_subject(chance)}
+                finding = dataclasses.replace(finding, subject=Subject(**subject))
             case 4:
-                one = dataclasses.replace(one, confidence=chance.choice([0.0, 0.3, 0.6, 1.0]))
-        made.append(one)
-    return made
+                finding = dataclasses.replace(
+                    finding, confidence=chance.choice([0.0, 0.3, 0.6, 1.0])
+                )
+        changed.append(finding)
+    return changed
 
 
-# Made from one number: drawing every part by itself costs more than the verdicts.
+# Built from one number: drawing every part separately costs more than the verdicts.
 nights = st.integers(0, 2**32).map(changed_night)
 scenario = st.sampled_from(sorted(findings.SCENARIOS)).map(lambda name: findings.SCENARIOS[name]())
 quick = hypothesis.settings(max_examples=40)
 
 
-def judged(many):
-    return decision.decide(findings.RESET, findings.answers(many))
+def decide(detected):
+    return decision.decide(findings.RESET, findings.answers(detected))
 
 
-def shown(said):
-    return [*([said.chain] if said.chain else []), *said.alternatives]
+def chains_of(verdict):
+    return [*([verdict.chain] if verdict.chain else []), *verdict.alternatives]
 
 
 def rule_of(link, by_id, event):
@@ -108,38 +110,38 @@ def rule_of(link, by_id, event):
 
 @quick
 @hypothesis.given(nights)
-def test_every_chain_is_an_unbroken_line_of_known_links_to_the_event(many) -> None:
-    for one in shown(judged(many)):
-        event = one.steps[-1]
+def test_every_chain_is_unbroken_and_has_only_known_links(detected) -> None:
+    for path in chains_of(decide(detected)):
+        event = path.steps[-1]
         assert event.kind == "net.driver_reset"
-        assert len(one.links) == len(one.steps) - 1 > 0
-        by_id = {step.id: step for step in one.steps}
+        assert len(path.links) == len(path.steps) - 1 > 0
+        by_id = {step.id: step for step in path.steps}
         for link, (cause, effect) in zip(
-            one.links, zip(one.steps, one.steps[1:], strict=False), strict=True
+            path.links, zip(path.steps, path.steps[1:], strict=False), strict=True
         ):
             assert (link.cause, link.effect) == (cause.id, effect.id)
             assert 0 < link.strength <= 1
             assert link.reasons
             assert rule_of(link, by_id, event)
-        assert 0 <= one.score <= 1
+        assert 0 <= path.score <= 1
 
 
 @quick
 @hypothesis.given(nights)
-def test_no_chain_goes_in_a_circle(many) -> None:
-    for one in shown(judged(many)):
-        assert len({step.id for step in one.steps}) == len(one.steps)
-        kinds = [step.kind for step in one.steps[:-1]]
+def test_no_chain_has_a_cycle(detected) -> None:
+    for path in chains_of(decide(detected)):
+        assert len({step.id for step in path.steps}) == len(path.steps)
+        kinds = [step.kind for step in path.steps[:-1]]
         assert len(set(kinds)) == len(kinds)
 
 
 @quick
 @hypothesis.given(nights)
-def test_a_cause_is_never_later_than_its_rule_allows_and_never_after_the_event(many) -> None:
-    for one in shown(judged(many)):
-        by_id = {step.id: step for step in one.steps}
-        event = one.steps[-1]
-        for link in one.links:
+def test_a_cause_is_never_later_than_its_rule_allows_and_never_after_the_event(detected) -> None:
+    for path in chains_of(decide(detected)):
+        by_id = {step.id: step for step in path.steps}
+        event = path.steps[-1]
+        for link in path.links:
             slack = max(
                 condition.slack_seconds
                 for rule in rule_of(link, by_id, event)
@@ -149,14 +151,14 @@ def test_a_cause_is_never_later_than_its_rule_allows_and_never_after_the_event(m
             late = by_id[link.cause].window.begin_us - by_id[link.effect].window.begin_us
             assert late <= slack * 1e6
         assert all(
-            step.window.begin_us <= event.window.begin_us + chain.SLACK_US for step in one.steps
+            step.window.begin_us <= event.window.begin_us + chain.SLACK_US for step in path.steps
         )
 
 
 @quick
 @hypothesis.given(nights, st.randoms(use_true_random=False))
-def test_the_order_in_which_findings_come_does_not_matter(many, chance) -> None:
-    answers = [Answer(one.detector, Status.FOUND, (one,)) for one in many]
+def test_the_order_of_findings_does_not_matter(detected, chance) -> None:
+    answers = [Answer(finding.detector, Status.FOUND, (finding,)) for finding in detected]
     first = decision.decide(findings.RESET, answers)
     chance.shuffle(answers)
     assert repr(decision.decide(findings.RESET, answers).as_json()) == repr(first.as_json())
@@ -164,63 +166,65 @@ def test_the_order_in_which_findings_come_does_not_matter(many, chance) -> None:
 
 @quick
 @hypothesis.given(scenario, st.integers(0, 20), st.floats(0.2, 1.0))
-def test_a_surer_finding_never_makes_its_chain_less_sure(many, place, confidence) -> None:
-    before = judged(many)
+def test_a_surer_finding_never_makes_its_chain_less_sure(detected, place, confidence) -> None:
+    before = decide(detected)
     hypothesis.assume(before.chain)
     step = before.chain.steps[place % (len(before.chain.steps) - 1)]
     surer = [
-        dataclasses.replace(one, confidence=max(one.confidence, confidence))
-        if one.id == step.id
-        else one
-        for one in many
+        dataclasses.replace(finding, confidence=max(finding.confidence, confidence))
+        if finding.id == step.id
+        else finding
+        for finding in detected
     ]
-    assert judged(surer).chain.score >= before.chain.score - 1e-9
+    assert decide(surer).chain.score >= before.chain.score - 1e-9
 
 
 @quick
 @hypothesis.given(scenario, st.sets(st.sampled_from(MAGNITUDES)))
-def test_what_is_not_measured_never_makes_the_true_chain_surer(many, names) -> None:
-    less = [findings.without(one, *names) for one in many]
-    before = judged(many).chain
+def test_a_missing_measurement_never_raises_the_true_chains_score(detected, names) -> None:
+    less = [findings.without(finding, *names) for finding in detected]
+    before = decide(detected).chain
     hypothesis.assume(before)
-    after = chain.build(less, judged(less).findings and decision.find_end(findings.RESET, less))
+    after = chain.build(less, decide(less).findings and decision.find_end(findings.RESET, less))
     same = [
-        one
-        for one in after.chains
-        if [step.id for step in one.steps] == [step.id for step in before.steps]
+        path
+        for path in after.chains
+        if [step.id for step in path.steps] == [step.id for step in before.steps]
     ]
-    assert all(one.score <= before.score + 1e-9 for one in same)
+    assert all(path.score <= before.score + 1e-9 for path in same)
 
 
 SIZES = {
     kind: sorted(
-        {name for rule in knowledge.known().rules if rule.cause == kind for one in rule.conditions for name in one.cause}
-        | {name for rule in knowledge.known().rules if kind in rule.effects for one in rule.conditions for name in one.effect}
+        {name for rule in knowledge.known().rules if rule.cause == kind for condition in rule.conditions for name in condition.cause}
+        | {name for rule in knowledge.known().rules if kind in rule.effects for condition in rule.conditions for name in condition.effect}
     )
     for kind in KINDS
 }  # fmt: skip
 
 
 def unrelated(chance: random.Random, near: bool) -> list[Finding]:
-    """Findings of every kind with places, times and sizes of their own, as chance has them."""
-    made = []
+    """Return findings of random kinds with random subjects, times and sizes."""
+    drawn = []
     for _ in range(chance.randrange(3, 25)):
         kind = chance.choice(KINDS)
         begin = chance.uniform(-30, 5) if near else chance.uniform(-12 * 3600, 60)
         lasts = chance.choice([1, 5, 30, 600])
         size = {name: 10 ** chance.uniform(-2, 4) for name in SIZES[kind]}
-        who = {
+        subject = {
             "core": chance.randrange(96),
             "unit": f"u{chance.randrange(40)}.service",
             "process": f"p{chance.randrange(60)}",
             "cgroup": f"/c{chance.randrange(40)}",
         }
         if kind == "net.queue_starved":
-            who |= {"interface": "eth0", "queue": chance.randrange(32)}
-        made.append(
-            findings.make_finding(kind, begin, begin + lasts, chance.uniform(0.5, 1), size, **who)
+            subject |= {"interface": "eth0", "queue": chance.randrange(32)}
+        drawn.append(
+            findings.make_finding(
+                kind, begin, begin + lasts, chance.uniform(0.5, 1), size, **subject
+            )
         )
-    return made
+    return drawn
 
 
 @pytest.mark.parametrize("near", [True, False], ids=["around the event", "over the night"])
@@ -228,28 +232,28 @@ def test_unrelated_findings_make_at_most_one_false_cause_in_200_runs(near: bool)
     chance = random.Random(20261115)
     false = 0
     for _ in range(200):
-        said = judged([findings.reset(), *unrelated(chance, near)])
-        false += said.status == "cause-found"
+        verdict = decide([findings.reset(), *unrelated(chance, near)])
+        false += verdict.status == "cause-found"
     assert false <= 1
 
 
-def test_many_findings_of_one_kind_do_not_explode() -> None:
-    many = findings.reference()
+def test_many_findings_of_one_kind_do_not_multiply_alternatives() -> None:
+    detected = findings.reference()
     for n in range(60):
-        many.append(findings.hidden_loop(f"u{n}.service", 300 + n))
-        many.append(findings.walk(f"p{n}", f"p{n}.service", "mem_cgroup_iter"))
-        many.append(findings.culprit(f"p{n}", burnt=0.9 - n / 100))
-    said = judged(many)
-    assert said.chain is not None
-    assert len(said.alternatives) <= decision.MAX_ALTERNATIVES
+        detected.append(findings.hidden_loop(f"u{n}.service", 300 + n))
+        detected.append(findings.walk(f"p{n}", f"p{n}.service", "mem_cgroup_iter"))
+        detected.append(findings.culprit(f"p{n}", burnt=0.9 - n / 100))
+    verdict = decide(detected)
+    assert verdict.chain is not None
+    assert len(verdict.alternatives) <= decision.MAX_ALTERNATIVES
 
 
-def test_windows_are_the_events_own_for_time_order() -> None:
-    """A detector that looked at 40 s around it does not make the event begin before its cause."""
+def test_time_order_uses_the_events_own_window() -> None:
+    """A detector's wide window around the event does not move the event before its cause."""
     wide = dataclasses.replace(
         findings.reset(),
         window=Window(findings.T - 30 * findings.SECOND, findings.T + findings.SECOND),
     )
-    said = judged([wide, *findings.reference()[1:]])
-    assert said.chain.steps[-1].window.begin_us == findings.T
-    assert said.confidence > 0.8
+    verdict = decide([wide, *findings.reference()[1:]])
+    assert verdict.chain.steps[-1].window.begin_us == findings.T
+    assert verdict.confidence > 0.8

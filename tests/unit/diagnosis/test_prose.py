@@ -23,8 +23,8 @@ RECORDINGS = {
 
 
 def judge(name: str, recording: completeness.Recording | None, **states):
-    many = findings.SCENARIOS[name]() if name in findings.SCENARIOS else [findings.reset()]
-    return decision.decide(findings.RESET, findings.answers(many, **states), recording)
+    detected = findings.SCENARIOS[name]() if name in findings.SCENARIOS else [findings.reset()]
+    return decision.decide(findings.RESET, findings.answers(detected, **states), recording)
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)

@@ -15,48 +15,48 @@ from overnight.queries import case
 from overnight.store import loads
 
 
-def test_a_home_with_nothing_in_it_is_all_gaps(tmp_path: pathlib.Path) -> None:
-    told = dataclasses.replace(findings.RESET, skew_us=40_000_000)
-    found = recording.read_recording(case.Case(tmp_path, told))
-    assert (found.signals, found.night, found.stacks.recorded_seconds) == (0.0, None, 0.0)
-    gaps = completeness.find_gaps(found, ())
+def test_an_empty_home_has_all_gaps(tmp_path: pathlib.Path) -> None:
+    event = dataclasses.replace(findings.RESET, skew_us=40_000_000)
+    recorded = recording.read_recording(case.Case(tmp_path, event))
+    assert (recorded.signals, recorded.night, recorded.stacks.recorded_seconds) == (0.0, None, 0.0)
+    gaps = completeness.find_gaps(recorded, ())
     assert {(gap.kind, gap.window) for gap in gaps} == {
         (GapKind.STACKS, GapWindow.INCIDENT), (GapKind.STACKS, GapWindow.BASELINE), (GapKind.SIGNALS, None), (GapKind.CLOCK, None),
     }  # fmt: skip
-    said = decision.decide(told, findings.answers([findings.reset()]), found)
-    assert said.status == "inconclusive"
+    verdict = decision.decide(event, findings.answers([findings.reset()]), recorded)
+    assert verdict.status == "inconclusive"
 
 
-def test_a_stored_load_of_the_same_time_is_a_gap(tmp_path: pathlib.Path) -> None:
+def test_a_stored_load_at_the_same_time_is_a_gap(tmp_path: pathlib.Path) -> None:
     begin = findings.T - 1000 * findings.SECOND
     for host in (findings.HOST, "another"):
-        book = loads.LoadWriter(tmp_path, host, "cpu", (1,), begin, {})
-        said = {"status": "not constant", "says": "", "crossed": ["cpu CV 12 %"]}
-        book.verdict(findings.T + findings.SECOND, said, ended=True)
-        book.close()
+        writer = loads.LoadWriter(tmp_path, host, "cpu", (1,), begin, {})
+        status = {"status": "not constant", "says": "", "crossed": ["cpu CV 12 %"]}
+        writer.verdict(findings.T + findings.SECOND, status, ended=True)
+        writer.close()
     later = loads.LoadWriter(
         tmp_path, findings.HOST, "memory", (1,), findings.T + 3600 * findings.SECOND, {}
     )
     later.close()
-    found = recording.read_recording(case.Case(tmp_path, findings.RESET))
-    assert [one.workload for one in found.loads] == ["cpu"]
-    (gap,) = [one for one in completeness.find_gaps(found, ()) if one.kind is GapKind.LOAD]
+    recorded = recording.read_recording(case.Case(tmp_path, findings.RESET))
+    assert [load.workload for load in recorded.loads] == ["cpu"]
+    (gap,) = [gap for gap in completeness.find_gaps(recorded, ()) if gap.kind is GapKind.LOAD]
     assert "the load cpu was not constant: cpu CV 12 %" in gap.why
 
 
 @pytest.mark.parametrize(("second", "status"), [(1, "inconclusive"), (900, "no-cause")])
-def test_nobody_can_say_that_nothing_was_there_who_began_a_second_before(
+def test_a_recording_that_began_a_second_before_cannot_exclude_causes(
     tmp_path: pathlib.Path, second: int, status: str
 ) -> None:
     home = casebook.Home(tmp_path).cpu()
     home.stacks(casebook.busy(0, 950, 1, "trainer", (captures.user("forward"),), hertz=10))
-    told = home.event("net.link_down", second=second, severity="critical")
-    said = decision.decide(told, findings.answers([]), recording.read_recording(home.case()))
-    assert said.status == status
+    event = home.event("net.link_down", second=second, severity="critical")
+    verdict = decision.decide(event, findings.answers([]), recording.read_recording(home.case()))
+    assert verdict.status == status
 
 
 @pytest.mark.parametrize(("kept", "share"), [((), 0.0), (("pressure",), 1.0)])
-def test_one_signal_that_is_missing_is_not_all_of_them(
+def test_the_share_of_signals_counts_only_recorded_signals(
     tmp_path: pathlib.Path, kept: tuple[str, ...], share: float
 ) -> None:
     home = casebook.Home(tmp_path)
@@ -66,7 +66,7 @@ def test_one_signal_that_is_missing_is_not_all_of_them(
     assert recording.read_recording(home.case()).signals == pytest.approx(share, abs=0.03)
 
 
-def test_what_the_recorder_could_not_read_is_missing_evidence(tmp_path: pathlib.Path) -> None:
+def test_sources_the_recorder_could_not_read_are_missing_evidence(tmp_path: pathlib.Path) -> None:
     home = casebook.Home(tmp_path).cpu()
     home.writer.facts(
         "agent-problems",
@@ -78,16 +78,16 @@ def test_what_the_recorder_could_not_read_is_missing_evidence(tmp_path: pathlib.
         },
     )
     home.event()
-    found = recording.read_recording(home.case())
-    assert (found.kernel_log, found.denied) == (False, ("signal interrupts",))
-    kinds = {gap.kind: gap for gap in completeness.find_gaps(found, ())}
+    recorded = recording.read_recording(home.case())
+    assert (recorded.kernel_log, recorded.denied) == (False, ("signal interrupts",))
+    kinds = {gap.kind: gap for gap in completeness.find_gaps(recorded, ())}
     assert kinds[GapKind.KERNEL_LOG].factor == 0.9
     assert kinds[GapKind.PERMISSION].what == "permission to read signal interrupts"
 
 
-def test_a_recorder_without_problems_lacks_no_kernel_log(tmp_path: pathlib.Path) -> None:
+def test_a_recorder_without_problems_reports_no_kernel_log_gap(tmp_path: pathlib.Path) -> None:
     home = casebook.Home(tmp_path).cpu()
     home.writer.facts("agent-problems", rings.at(60), {})
     home.event()
-    found = recording.read_recording(home.case())
-    assert (found.kernel_log, found.denied) == (None, ())
+    recorded = recording.read_recording(home.case())
+    assert (recorded.kernel_log, recorded.denied) == (None, ())

@@ -32,26 +32,26 @@ def test_layouts(mounts: str, version: str, memory: str | None, interface: int) 
     assert layout.whole
 
 
-def test_a_v1_host_without_the_memory_controller_has_none_to_count_in() -> None:
+def test_a_v1_host_without_the_memory_controller_has_no_memory_hierarchy() -> None:
     assert cgroups.parse_layout(V1.replace("memory", "blkio")).memory is None
 
 
-def test_systemds_own_hierarchy_is_known() -> None:
+def test_the_systemd_hierarchy_is_found() -> None:
     assert str(cgroups.parse_layout(V1).systemd) == "/sys/fs/cgroup/systemd"
     assert cgroups.parse_layout(V2).systemd is None
 
 
-def test_a_container_that_sees_a_part_is_not_taken_for_the_whole() -> None:
+def test_a_partial_hierarchy_in_a_container_is_not_whole() -> None:
     part = V1.replace("0:28 / ", "0:28 /docker/7f ")
     assert not cgroups.parse_layout(part).whole
 
 
-def test_a_mount_with_blanks_in_its_path() -> None:
+def test_a_mount_path_with_spaces_is_decoded() -> None:
     odd = V2.replace("/sys/fs/cgroup", r"/mnt/a\040b\134c")
     assert str(cgroups.parse_layout(odd).memory) == r"/mnt/a b\c"
 
 
-def test_keys_are_printable_short_and_stay_apart() -> None:
+def test_keys_are_printable_short_and_distinct() -> None:
     long = [cgroups.key_of(b"/" + b"x" * 8000 + tail) for tail in (b"a", b"b")]
     assert long[0] != long[1]
     assert max(map(len, long)) <= cgroups.MAX_KEY
@@ -59,5 +59,5 @@ def test_keys_are_printable_short_and_stay_apart() -> None:
     assert cgroups.key_of("/größe".encode()) == "/größe"
 
 
-def test_this_very_host() -> None:
+def test_the_layout_of_this_host_is_read() -> None:
     assert cgroups.read_layout().version in ("v1", "v2", "hybrid", "none")

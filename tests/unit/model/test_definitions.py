@@ -21,7 +21,7 @@ def test_steal_is_not_busy() -> None:
     assert shares == cpu.Shares(busy=0.0, kernel=0.0, steal=1.0)
 
 
-def test_modes_that_went_backwards_count_as_nothing() -> None:
+def test_ticks_that_went_backwards_count_as_zero() -> None:
     assert cpu.tick_changes([5] * 10, [9, 5, 5, 4, 1, 5, 5, 5, 5, 5]) == [4, 0, 0, 0, 0, 0, 0, 0]
 
 
@@ -65,7 +65,7 @@ def test_a_pin_that_cannot_be_read_pins_everything(tmp_path: pathlib.Path) -> No
     assert not kept.unpin("good")
 
 
-def test_signals_set_the_event_and_the_old_handlers_come_back() -> None:
+def test_signals_set_the_event_and_the_old_handlers_are_restored() -> None:
     stop = threading.Event()
     before = signal.getsignal(signal.SIGTERM)
     with stop_signals.stop_on_signals(stop):

@@ -29,5 +29,5 @@ def test_every_stack_with_samples_is_listed() -> None:
         ("", 100, 0),
     ],
 )
-def test_only_samples_of_a_clock_stand_for_time(event: str, frequency: int, each: int) -> None:
+def test_only_samples_of_a_clock_have_a_duration(event: str, frequency: int, each: int) -> None:
     assert folded(event, frequency).nanoseconds == each

@@ -9,7 +9,7 @@ from overnight.model import secrets
     "name",
     ["password", "DB_PASSWD", "net.ipv4.tcp_fastopen_key", "stable_secret", "api-key", "ACCESS_TOKEN", "auth", "rd.luks.key", "netdev_rss_key", "wpa_psk", "credentials"],
 )  # fmt: skip
-def test_names_that_tell(name: str) -> None:
+def test_secret_names_are_recognised(name: str) -> None:
     assert secrets.named_secret(name)
     assert secrets.scrub(name, "hunter2") == secrets.MASK
 
@@ -18,7 +18,7 @@ def test_names_that_tell(name: str) -> None:
     "name",
     ["vm.swappiness", "kernel.keyboard", "author", "monkey", "mitigation spec_store_bypass", "net.core.somaxconn", "compass"],
 )  # fmt: skip
-def test_names_that_do_not(name: str) -> None:
+def test_ordinary_names_are_not_secret(name: str) -> None:
     assert not secrets.named_secret(name)
 
 
@@ -35,7 +35,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_values_that_tell(secret: str) -> None:
+def test_secret_values_are_masked(secret: str) -> None:
     for text in (
         secret,
         f"ro {secret} quiet",
@@ -59,7 +59,7 @@ def test_values_that_tell(secret: str) -> None:
         "Mitigation: Enhanced / Automatic IBRS; IBPB: conditional; RSB filling; PBRSB-eIBRS: SW sequence",
     ],
 )
-def test_ordinary_values_stay(text: str) -> None:
+def test_ordinary_values_are_kept(text: str) -> None:
     assert secrets.scrub("value", text) == text
 
 
@@ -68,5 +68,5 @@ def test_a_url_loses_its_user() -> None:
 
 
 @pytest.mark.parametrize("text", ["a password=hunter2 b", "token: hunter2", "x.secret='hunter2 and more'", "|/x --password hunter2 %p", "user=u,password=hunter2,vers=3", "audit: key=hunter2", 'op=login: msg="token=hunter2"'])  # fmt: skip
-def test_pairs_in_a_text(text: str) -> None:
+def test_secret_pairs_in_a_text_are_masked(text: str) -> None:
     assert "hunter2" not in secrets.scrub("value", text)

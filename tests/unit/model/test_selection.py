@@ -35,7 +35,7 @@ def test_a_side_is_kernel_or_user() -> None:
         Selection(side="left")
 
 
-def test_what_a_selection_depends_on() -> None:
+def test_a_selection_knows_whether_it_depends_on_tasks_or_stacks() -> None:
     plain = Selection(cores=(1,), idle=True, event=2)
     assert (plain.by_task, plain.by_node) == (False, False)
     for name in ("process", "thread", "unit"):
@@ -46,22 +46,24 @@ def test_what_a_selection_depends_on() -> None:
 
 
 def test_coverage_is_json() -> None:
-    there = Coverage(("a",), Window(1, 2), 1.0, 2.0, 3.0, 4, 5, 6, 7, ((1, 2, "why"),), ("note",))
-    plain = json.loads(json.dumps(there.as_json()))
-    assert plain["window"] == {"begin_us": 1, "end_us": 2}
-    assert plain["gaps"] == [[1, 2, "why"]]
-    assert (plain["samples"], plain["idle"], plain["lost"]) == (4, 5, 6)
+    coverage = Coverage(
+        ("a",), Window(1, 2), 1.0, 2.0, 3.0, 4, 5, 6, 7, ((1, 2, "why"),), ("note",)
+    )
+    document = json.loads(json.dumps(coverage.as_json()))
+    assert document["window"] == {"begin_us": 1, "end_us": 2}
+    assert document["gaps"] == [[1, 2, "why"]]
+    assert (document["samples"], document["idle"], document["lost"]) == (4, 5, 6)
 
 
 EVENTS = ("cpu-clock", "cycles", "cycles:u", "page-faults")
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("wanted", "expected"),
     [("cpu-clock", "cpu-clock"), ("cpu", "cpu-clock"), ("cycles", "cycles"), ("p", "page-faults")],
 )
-def test_an_event_is_found_by_its_name_or_the_only_beginning(wanted: str, found: str) -> None:
-    assert match_event(wanted, EVENTS) == found
+def test_an_event_is_found_by_its_name_or_a_unique_prefix(wanted: str, expected: str) -> None:
+    assert match_event(wanted, EVENTS) == expected
 
 
 @pytest.mark.parametrize(
@@ -72,10 +74,10 @@ def test_an_event_is_found_by_its_name_or_the_only_beginning(wanted: str, found:
         ("", "no event ''", "cpu-clock, cycles, cycles:u, page-faults"),
     ],
 )
-def test_what_names_no_event_is_told_the_names(wanted: str, what: str, why: str) -> None:
-    with pytest.raises(errors.UsageError, match=what) as told:
+def test_an_unknown_event_is_refused_with_the_known_names(wanted: str, what: str, why: str) -> None:
+    with pytest.raises(errors.UsageError, match=what) as refused:
         match_event(wanted, EVENTS * 2)
-    assert why in told.value.why
+    assert why in refused.value.why
 
 
 def test_an_event_is_a_number_or_a_name() -> None:

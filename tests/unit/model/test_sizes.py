@@ -11,7 +11,7 @@ from overnight import errors
 from overnight.model import sizes
 
 
-def test_the_examples_are_true() -> None:
+def test_the_doctests_pass() -> None:
     assert doctest.testmod(sizes).failed == 0
 
 
@@ -20,14 +20,14 @@ def test_the_examples_are_true() -> None:
     [("0", 0), ("512", 512), ("512B", 512), ("1kB", 1000), ("1KiB", 1024), ("20 GiB", 20 << 30), ("1.5m", 1_500_000),
      ("2T", 2 * 10**12), ("9007199254740993", 9007199254740993), ("0.1ti", 109951162778)],
 )  # fmt: skip
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_are_parsed(text: str, size: int) -> None:
     assert sizes.parse_size(text) == size
 
 
 @pytest.mark.parametrize(
     "text", ["", "B", "-1", "1e3", "1.5.2", "3x", "1kk", "٣", "9" * 400, "inf", "1 0"]
 )
-def test_what_is_no_size(text: str) -> None:
+def test_other_texts_are_not_sizes(text: str) -> None:
     with pytest.raises(errors.UsageError, match="is not a size"):
         sizes.parse_size(text)
 
@@ -37,7 +37,7 @@ def test_what_is_no_size(text: str) -> None:
     [(0, "0 B"), (999, "999 B"), (999.6, "1 kB"), (1000, "1 kB"), (999_499, "999 kB"), (999_500, "1 MB"),
      (1_234_567, "1.23 MB"), (10**15, "1000 TB"), (999_600_000_000, "1 TB")],
 )  # fmt: skip
-def test_sizes_as_they_are_written(size: float, text: str) -> None:
+def test_sizes_are_formatted(size: float, text: str) -> None:
     assert sizes.format_size(size) == text
 
 
@@ -47,6 +47,6 @@ def test_a_size_written_and_read_is_the_same_to_three_digits(size: int) -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_a_size_or_an_error_of_ours(text: str) -> None:
+def test_any_text_is_a_size_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(errors.UsageError):
         assert sizes.parse_size(text) >= 0

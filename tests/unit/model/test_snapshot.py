@@ -17,21 +17,21 @@ parts = st.dictionaries(
 
 
 @hypothesis.given(parts)
-def test_what_is_written_is_read_again_and_equals_itself(found: dict[str, Part]) -> None:
-    one = Snapshot({"host": "a"}, found, (Gap("os", "x", "y"),))
-    again = Snapshot.from_json(json.loads(json.dumps(one.as_json())))
-    assert compare(one, again).changes == ()
-    assert again.as_json() == one.as_json()
+def test_a_snapshot_survives_json(content: dict[str, Part]) -> None:
+    snapshot = Snapshot({"host": "a"}, content, (Gap("os", "x", "y"),))
+    restored = Snapshot.from_json(json.loads(json.dumps(snapshot.as_json())))
+    assert compare(snapshot, restored).changes == ()
+    assert restored.as_json() == snapshot.as_json()
 
 
 @hypothesis.given(parts, parts)
-def test_a_difference_is_told_from_both_sides(a: dict[str, Part], b: dict[str, Part]) -> None:
-    one, other = Snapshot({}, a, ()), Snapshot({}, b, ())
-    there, back = compare(one, other), compare(other, one)
-    assert [(c.part, c.key, c.property, c.after, c.before) for c in back.changes] == [
-        (c.part, c.key, c.property, c.before, c.after) for c in there.changes
+def test_a_difference_is_symmetric(a: dict[str, Part], b: dict[str, Part]) -> None:
+    first, second = Snapshot({}, a, ()), Snapshot({}, b, ())
+    forward, backward = compare(first, second), compare(second, first)
+    assert [(c.part, c.key, c.property, c.after, c.before) for c in backward.changes] == [
+        (c.part, c.key, c.property, c.before, c.after) for c in forward.changes
     ]
-    assert there.unknown == back.unknown
+    assert forward.unknown == backward.unknown
 
 
 def test_added_removed_changed_and_unknown() -> None:
@@ -44,17 +44,17 @@ def test_added_removed_changed_and_unknown() -> None:
         (Gap("sysctl", "y", "permission denied"),),
     )
     after = Snapshot({}, {"packages": {"a": {"version": "2"}, "c": {"version": "1"}}, "sysctl": {"x": "1"}, "os": {}}, ())  # fmt: skip
-    found = compare(before, after)
-    assert [(one.key, one.before, one.after) for one in found.changes] == [
+    comparison = compare(before, after)
+    assert [(change.key, change.before, change.after) for change in comparison.changes] == [
         ("a", "1", "2"),
         ("b", "1", None),
         ("c", None, "1"),
     ]
-    assert found.unknown == ("os",)
+    assert comparison.unknown == ("os",)
 
 
-def test_what_one_could_not_read_is_not_removed() -> None:
-    """As root and as nobody: no difference of the host."""
+def test_unreadable_values_are_not_reported_as_removed() -> None:
+    """A snapshot by root and one by nobody show no difference of the host."""
     everything = {
         "modules": {"a": {"version": "1", "parameters.x": "1", "parameters.y": "1"}},
         "sysctl": {"net.a.b": "1", "net.c": "1", "vm.x": "1"},
@@ -70,12 +70,12 @@ def test_what_one_could_not_read_is_not_removed() -> None:
         Gap("sysctl", "net.a", "permission denied"),
         Gap("cpu", "/proc/cpuinfo", "permission denied"),
     )
-    found = compare(Snapshot({}, everything, ()), Snapshot({}, partly, gaps))
-    assert [(one.key, one.property, one.after) for one in found.changes] == [
+    comparison = compare(Snapshot({}, everything, ()), Snapshot({}, partly, gaps))
+    assert [(change.key, change.property, change.after) for change in comparison.changes] == [
         ("online", "", "0-3"),
         ("a", "parameters.y", "2"),
     ]
-    assert found.unknown == ("cpu",)
+    assert comparison.unknown == ("cpu",)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def instant(text: str) -> int:
     return times.parse_instant(text, now_us=NOW, origin_us=ORIGIN)
 
 
-def test_the_examples_are_true() -> None:
+def test_the_doctests_pass() -> None:
     assert doctest.testmod(times).failed == 0
 
 
@@ -27,20 +27,20 @@ def test_the_examples_are_true() -> None:
     [("30s", 30), ("10m20s", 620), ("1.5h", 5400), ("2d 3h", 183_600), ("250ms", 0.25), ("90", 90), ("0", 0),
      ("1H", 3600), (" 5 m ", 300), ("1m500ms", 60.5), ("0.5", 0.5)],
 )  # fmt: skip
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert times.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", " ", "s", "5s!", "10:20", "5x", "-5s", "1..5s", "5s6", "1e5", "٣s", "inf", "nan", "9" * 400, "9" * 400 + "d", "5 y"]
 )  # fmt: skip
-def test_what_is_no_duration(text: str) -> None:
+def test_other_texts_are_not_durations(text: str) -> None:
     with pytest.raises(errors.UsageError, match="is not a duration"):
         times.parse_duration(text)
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_a_duration_or_an_error_of_ours(text: str) -> None:
+def test_any_text_is_a_duration_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(errors.UsageError):
         assert times.parse_duration(text) >= 0
 
@@ -55,7 +55,7 @@ def test_a_duration_written_and_read_is_the_same_to_its_second_unit(seconds: int
     ("seconds", "text"),
     [(0, "0ms"), (0.25, "250ms"), (0.9994, "999ms"), (0.9996, "1s"), (59.7, "1m"), (3605, "1h5s"), (90_061, "1d1h")],
 )  # fmt: skip
-def test_durations_as_they_are_written(seconds: float, text: str) -> None:
+def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert times.format_duration(seconds) == text
 
 
@@ -77,20 +77,20 @@ def test_durations_as_they_are_written(seconds: float, text: str) -> None:
         ("1794712447.000001", 1_794_712_447_000_001),
     ],
 )
-def test_instants(text: str, us: int) -> None:
+def test_instants_are_parsed(text: str, us: int) -> None:
     assert instant(text) == us
 
 
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "ago", "-3m ago", "2026-13-01", "1e9", "9" * 400, "9" * 400 + " ago", "25:00", "\0"]
 )  # fmt: skip
-def test_what_is_no_instant(text: str) -> None:
+def test_other_texts_are_not_instants(text: str) -> None:
     with pytest.raises(errors.UsageError):
         instant(text)
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_an_instant_or_an_error_of_ours(text: str) -> None:
+def test_any_text_is_an_instant_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(errors.UsageError):
         assert isinstance(instant(text), int)
 
@@ -105,6 +105,6 @@ def test_an_instant_reads_back_to_the_microsecond(when: datetime.datetime) -> No
     assert instant(times.format_instant(us)) == us - us % 1000
 
 
-def test_instants_that_nobody_lives_in_are_still_written() -> None:
+def test_instants_out_of_range_are_still_formatted() -> None:
     assert times.format_instant(-1_000_000) == "1969-12-31T23:59:59.000Z"
     assert times.format_instant(10**18).endswith("after 1970")

@@ -1,5 +1,3 @@
-"""A truth survives being written down."""
-
 from __future__ import annotations
 
 import json
@@ -12,5 +10,5 @@ def test_a_truth_is_the_same_after_json() -> None:
         ("cpu.rt_hog", {"core": 3, "process": frozenset({"a", "b"})}),
         ("net.driver_reset", {}),
     )
-    made = Truth(FOUND, chain, forbidden(chain))
-    assert Truth.from_json(json.loads(json.dumps(made.as_json()))) == made
+    truth = Truth(FOUND, chain, forbidden(chain))
+    assert Truth.from_json(json.loads(json.dumps(truth.as_json()))) == truth

@@ -1,4 +1,4 @@
-"""The policy: bounds, reasons, no flapping; and whole days played against fixed sizes."""
+"""The autoscale policy: bounds, reasons, no flapping, and simulated days against fixed sizes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DOCUMENT = pathlib.Path(__file__).parents[3] / "docs/sizing.md"
 DAYS = 20
 
 
-def seen(claims: list[float], size: int, now: float = NOW) -> autoscale.Seen:
-    """Claims are told as seconds ago."""
+def demand(claims: list[float], size: int, now: float = NOW) -> autoscale.Seen:
+    """Return the demand of claims given as seconds ago."""
     times = sorted(now - ago for ago in claims)
     return pooldays.count_claims(pooldays.policy(), now, size, times, NOW - 86400)
 
@@ -31,57 +31,57 @@ def every(seconds: float, over: float = 1200) -> list[float]:
     return [seconds * number for number in range(math.floor(over / seconds))]
 
 
-def test_demand_makes_it_grow_and_says_why() -> None:
-    made = autoscale.decide(pooldays.policy(), seen(every(15), 2))
-    assert made.size == 13  # 4 a minute, 90 s, woken: as `overnight pool size` says
-    assert made.reason == "up to 13: 80 claims in 20m want 13 for 1 % misses"
+def test_demand_grows_the_pool_with_a_reason() -> None:
+    decision = autoscale.decide(pooldays.policy(), demand(every(15), 2))
+    assert decision.size == 13  # 4 a minute, 90 s, woken: the same as `overnight pool size`
+    assert decision.reason == "up to 13: 80 claims in 20m want 13 for 1 % misses"
 
 
 def test_a_jump_is_seen_in_the_last_minutes() -> None:
-    made = autoscale.decide(pooldays.policy(), seen(every(3, 120), 3))
-    assert made.reason == "up to 28: 40 claims in the last 2m30s want 28 for 1 % misses"
+    decision = autoscale.decide(pooldays.policy(), demand(every(3, 120), 3))
+    assert decision.reason == "up to 28: 40 claims in the last 2m30s want 28 for 1 % misses"
 
 
 def test_the_schedule_begins_early_enough_to_be_warm() -> None:
     policy = pooldays.policy(openings=(schedules.parse("mon 12:02-13:00 = 20"),))
-    assert autoscale.decide(policy, seen([], 1, NOW - 60)).size == 1
-    soon = autoscale.decide(policy, seen([], 1))
+    assert autoscale.decide(policy, demand([], 1, NOW - 60)).size == 1
+    soon = autoscale.decide(policy, demand([], 1))
     assert (soon.size, soon.reason) == (20, "up to 20: schedule 'mon 12:02-13:00 = 20' begins soon")
-    assert autoscale.decide(policy, seen([], 20, NOW + 1800)).size == 20
+    assert autoscale.decide(policy, demand([], 20, NOW + 1800)).size == 20
 
 
 def test_it_shrinks_when_the_cooldown_is_over_and_not_before() -> None:
     policy = pooldays.policy()
-    made = autoscale.decide(policy, seen(every(5), 2))
-    high = made.size
+    decision = autoscale.decide(policy, demand(every(5), 2))
+    high = decision.size
     sizes = []
     for minute in range(1, 60):
         now = NOW + 60 * minute
         past = [ago + 60 * minute for ago in every(5)]
-        made = autoscale.decide(policy, seen(past, made.size, now), made.memory)
-        sizes.append(made.size)
+        decision = autoscale.decide(policy, demand(past, decision.size, now), decision.memory)
+        sizes.append(decision.size)
     assert sizes[:14] == [high] * 14
     assert sizes[-1] < high / 3
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_down_to_zero_only_when_told_and_up_again_by_the_first_claim() -> None:
+def test_zero_only_with_zero_after_and_the_first_claim_ends_it() -> None:
     policy = pooldays.policy(zero_after_s=1800)
-    assert autoscale.decide(pooldays.policy(), seen([7200], 1)).size == 1
-    made = autoscale.decide(policy, seen([1801], 1))
-    assert (made.size, made.reason) == (0, "down to 0: no claim for 30m1s")
-    assert autoscale.decide(policy, seen([1799], 1)).size == 1
-    assert autoscale.decide(policy, seen([5], 0)).size >= 1
+    assert autoscale.decide(pooldays.policy(), demand([7200], 1)).size == 1
+    decision = autoscale.decide(policy, demand([1801], 1))
+    assert (decision.size, decision.reason) == (0, "down to 0: no claim for 30m1s")
+    assert autoscale.decide(policy, demand([1799], 1)).size == 1
+    assert autoscale.decide(policy, demand([5], 0)).size >= 1
 
 
-def test_bounds_are_law() -> None:
+def test_the_size_stays_within_the_bounds() -> None:
     policy = pooldays.policy(min_size=2, max_size=5)
-    assert autoscale.decide(policy, seen([], 0)).size == 2
-    made = autoscale.decide(policy, seen(every(5), 2))
-    assert (made.size, "cut to max 5" in made.reason) == (5, True)
-    # Max was lowered: at once, whatever was wanted before.
+    assert autoscale.decide(policy, demand([], 0)).size == 2
+    decision = autoscale.decide(policy, demand(every(5), 2))
+    assert (decision.size, "cut to max 5" in decision.reason) == (5, True)
+    # A lowered maximum applies at once, whatever was wanted before.
     memory = ((NOW - 1, 30),)
-    assert autoscale.decide(policy, seen([], 30), memory).size == 5
+    assert autoscale.decide(policy, demand([], 30), memory).size == 5
 
 
 @pytest.mark.parametrize(
@@ -120,18 +120,18 @@ def test_it_keeps_its_bounds_and_does_not_flap(
     memory, risen = (), -math.inf
     for now in range(0, 7200, 30):
         known = [NOW + when for when in claims if when <= now]
-        looked = pooldays.count_claims(policy, NOW + now, size, known, NOW - 86400)
-        made = autoscale.decide(policy, looked, memory)
-        assert max(1, least) <= made.size <= most or (made.size == size == 0)
-        assert str(made.size) in made.reason
-        if made.size > size:
+        demand_seen = pooldays.count_claims(policy, NOW + now, size, known, NOW - 86400)
+        decision = autoscale.decide(policy, demand_seen, memory)
+        assert max(1, least) <= decision.size <= most or (decision.size == size == 0)
+        assert str(decision.size) in decision.reason
+        if decision.size > size:
             risen = now
-        elif made.size < size <= most:
+        elif decision.size < size <= most:
             assert now - risen >= cooldown
-        # What is kept is what a fall looks at, and no more.
-        kept = [wanted for _, wanted in made.memory]
-        assert kept == sorted(kept, reverse=True)
-        size, memory = made.size, made.memory
+        # The memory keeps only what a decrease needs.
+        sizes_kept = [wanted for _, wanted in decision.memory]
+        assert sizes_kept == sorted(sizes_kept, reverse=True)
+        size, memory = decision.size, decision.memory
 
 
 def test_a_day_with_a_peak_and_a_burst() -> None:
@@ -142,7 +142,7 @@ def test_a_day_with_a_peak_and_a_burst() -> None:
         for which in ("1 % at the peak", "the runbook's for the mean of the day")
     )
     plain, scheduled = played["by demand"], played["by demand and schedule"]
-    hours = {name: one.ready_s + one.warming_s for name, one in played.items()}
+    hours = {name: day.ready_s + day.warming_s for name, day in played.items()}
     assert scheduled.missed < plain.missed < mean.missed / 5
     assert hours["by demand and schedule"] < 0.35 * hours["fixed, 1 % at the peak"]
     assert fixed.miss < 0.01
@@ -153,7 +153,7 @@ def test_a_day_with_a_peak_and_a_burst() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_the_days_of_the_document() -> None:
-    """The table is what twenty played days give, digit by digit."""
+    """The table has the results of twenty simulated days, digit by digit."""
     rows = dict(re.findall(r"^\| ([^|]+?) \| \d* \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE))
     for name in pooldays.rules():
         claims = missed = 0
@@ -166,8 +166,8 @@ def test_the_days_of_the_document() -> None:
 
 
 @pytest.mark.parametrize(("per_minute", "miss"), [(4, 0.01), (1, 0.05), (0.3, 0.02)])
-def test_a_steady_demand_misses_no_more_than_was_wanted(per_minute: float, miss: float) -> None:
-    """Played for days from one host, with its start left out; and not by standing ready for anything."""
+def test_a_steady_demand_stays_within_the_wanted_miss_rate(per_minute: float, miss: float) -> None:
+    """Simulated for days, starting with one host; and not by keeping far too many hosts ready."""
     random = np.random.default_rng(5)
     days = 2 if per_minute > 1 else 4
     count = random.poisson(per_minute * 1440 * days)
@@ -179,12 +179,12 @@ def test_a_steady_demand_misses_no_more_than_was_wanted(per_minute: float, miss:
     assert played.claims == count
     assert played.miss <= miss
     enough = sizing.size_for_waiting(sizing.Demand(per_minute, 90, miss=miss), 0)
-    sizes = [made.size for _, made in rule.decisions]
+    sizes = [decision.size for _, decision in rule.decisions]
     assert np.mean(sizes) <= 1.6 * enough + 1
 
 
 def test_a_young_pool_is_not_judged_by_its_first_second() -> None:
     policy = pooldays.policy()
-    looked = pooldays.count_claims(policy, NOW, 1, [NOW - 0.5], NOW - 1)
-    made = autoscale.decide(policy, looked)
-    assert made.reason == "up to 4: 1 claim in 2m30s wants 4 for 1 % misses"
+    demand_seen = pooldays.count_claims(policy, NOW, 1, [NOW - 0.5], NOW - 1)
+    decision = autoscale.decide(policy, demand_seen)
+    assert decision.reason == "up to 4: 1 claim in 2m30s wants 4 for 1 % misses"

@@ -1,4 +1,4 @@
-"""Claims that come together: the law has the mean and spread asked for, and counts add up exactly."""
+"""Claims in bursts: the distribution has the given mean and spread, and the counts are exact."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from overnight.pools import bursts
 
 
 @given(st.floats(1.01, 50), st.floats(0, 3))
-def test_a_law_has_the_mean_and_spread_asked_for(mean: float, relative: float) -> None:
+def test_the_distribution_has_the_given_mean_and_spread(mean: float, relative: float) -> None:
     burst = bursts.Burst(mean, relative * mean)
     sizes = np.arange(len(burst.law))
     assert burst.law.sum() == pytest.approx(1)
@@ -26,7 +26,7 @@ def test_a_law_has_the_mean_and_spread_asked_for(mean: float, relative: float) -
     assert burst.law @ sizes**2 - mean**2 == pytest.approx(variance, rel=1e-5, abs=1e-6)
 
 
-def test_five_at_once_are_always_five() -> None:
+def test_a_burst_of_five_without_spread_is_always_five() -> None:
     assert bursts.Burst(5).law[5] == 1
     assert bursts.Burst(5).dispersion == 5
     assert bursts.SINGLE.dispersion == 1
@@ -34,18 +34,18 @@ def test_five_at_once_are_always_five() -> None:
 
 
 @given(st.floats(1, 100))
-def test_a_measured_dispersion_becomes_a_burst_that_has_it(dispersion: float) -> None:
+def test_a_burst_has_the_dispersion_it_was_made_from(dispersion: float) -> None:
     assert bursts.Burst.of_dispersion(dispersion).dispersion == pytest.approx(dispersion, rel=1e-6)
 
 
 def panjer(law: np.ndarray, mean: float, length: int) -> np.ndarray:
-    """Panjer's recursion for a compound Poisson count: another way to the same numbers."""
-    found = np.zeros(length)
-    found[0] = math.exp(-mean)
+    """Return compound Poisson probabilities by Panjer's recursion, an independent method."""
+    probabilities = np.zeros(length)
+    probabilities[0] = math.exp(-mean)
     for total in range(1, length):
         part = np.arange(1, min(total, len(law) - 1) + 1)
-        found[total] = mean / total * (part * law[part] * found[total - part]).sum()
-    return found
+        probabilities[total] = mean / total * (part * law[part] * probabilities[total - part]).sum()
+    return probabilities
 
 
 @pytest.mark.parametrize("burst", [bursts.SINGLE, bursts.Burst(5), bursts.Burst(2.5, 3)], ids=str)
@@ -56,7 +56,7 @@ def test_counts_are_those_of_panjer(burst: bursts.Burst) -> None:
     assert counts.sum() == pytest.approx(1)
 
 
-def test_the_length_of_a_stretch_is_averaged() -> None:
+def test_the_length_of_the_interval_is_averaged() -> None:
     counts = bursts.arrivals(bursts.SINGLE, 4 / 60, 90, 150)
     lengths = (np.arange(4000) + 0.5) / 4000 * 60 + 90
     want = [stats.poisson.pmf(k, lengths * 4 / 60).mean() for k in range(30)]
@@ -67,6 +67,6 @@ def test_the_length_of_a_stretch_is_averaged() -> None:
     ("mean", "spread"),
     [(0.5, 0), (math.nan, 0), (math.inf, 0), (1001, 0), (5, -1), (5, math.nan), (5, 26), (1, 0.1)],
 )
-def test_what_is_no_burst_is_refused(mean: float, spread: float) -> None:
+def test_an_invalid_burst_is_refused(mean: float, spread: float) -> None:
     with pytest.raises(errors.UsageError):
         bursts.Burst(mean, spread)

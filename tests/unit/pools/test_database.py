@@ -1,4 +1,4 @@
-"""One file, several connections to it, in several processes."""
+"""Several connections to one database file, in several processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ where.close()
 
 @contextlib.contextmanager
 def another_process(url: str, word: str) -> Iterator[None]:
-    """It writes a word, stays for a while, and ends."""
+    """Run a process that writes a word, then stays until the block ends."""
     with subprocess.Popen(
         [sys.executable, "-c", WRITER, url, word],
         stdin=subprocess.PIPE,
@@ -45,25 +45,27 @@ def word(where: database.Database) -> str:
         return shared_values.get(connection, "word")
 
 
-def test_a_second_database_in_a_process_does_not_cut_the_first_off(tmp_path: pathlib.Path) -> None:
+def test_a_second_database_in_a_process_does_not_disconnect_the_first(
+    tmp_path: pathlib.Path,
+) -> None:
     url = f"sqlite:///{tmp_path / 'pools.db'}"
     with another_process(url, "first"):
-        mine = database.Database(url)
-        assert word(mine) == "first"
-        second = database.Database(url)  # looks how the file is kept
-    # That process ended: it must not have taken itself for the last one.
+        first = database.Database(url)
+        assert word(first) == "first"
+        second = database.Database(url)  # checks the journal mode
+    # The process ended: it must not have treated itself as the last connection.
     with another_process(url, "second"):
-        assert word(mine) == "second"
+        assert word(first) == "second"
         assert word(database.Database(url)) == "second"
         with second.write("told") as connection:
             shared_values.put(connection, "word", "third")
-    for one in (mine, second):
-        assert word(one) == "third"
-        one.close()
+    for connected in (first, second):
+        assert word(connected) == "third"
+        connected.close()
     assert word(database.Database(url)) == "third"
 
 
-def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_are_told(
+def test_a_file_that_is_not_a_database_and_an_impossible_folder_are_errors(
     tmp_path: pathlib.Path,
 ) -> None:
     other = tmp_path / "notes.txt"

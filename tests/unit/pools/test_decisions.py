@@ -1,4 +1,4 @@
-"""Every rule of a pool, on pools that are made up: no clock, no database, no provider."""
+"""Every rule of a pool, on synthetic pools: no clock, no database, no provider."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ def test_only_ready_and_warming_are_capacity() -> None:
     assert decisions.replenish(view(pool(), *members)) == decisions.Launch(2)
 
 
-def test_a_row_without_a_machine_is_no_capacity() -> None:
+def test_a_row_without_a_machine_is_not_capacity() -> None:
     members = some(State.READY, 5, missing_us=NOW - S)
     assert decisions.replenish(view(pool(), *members)) == decisions.Launch(5)
     assert decisions.counts(view(pool(), *members)).deficit == 5
 
 
 def test_a_cordoned_member_is_replaced_and_left_alone() -> None:
-    held = member("m", State.READY, age=10**6, cordoned=True, beat_us=0)
-    assert decisions.replenish(view(pool(target=1), held)) == decisions.Launch(1)
-    assert decisions.recycle(view(pool(target=1), held)) == ()
+    cordoned = member("m", State.READY, age=10**6, cordoned=True, beat_us=0)
+    assert decisions.replenish(view(pool(target=1), cordoned)) == decisions.Launch(1)
+    assert decisions.recycle(view(pool(target=1), cordoned)) == ()
     stuck = member("w", State.WARMING, age=10**6, cordoned=True)
     assert decisions.recycle(view(pool(target=1), stuck)) == ()
 
 
-def test_nothing_exceeds_the_ceiling_whatever_it_is() -> None:
+def test_members_in_any_state_count_towards_the_maximum() -> None:
     for state in State:
         members = some(state, 13, cordoned=True)
         assert decisions.replenish(view(pool(), *members)) == decisions.Launch(2)
     assert decisions.replenish(view(pool(), *some(State.ERRORED, 15))) is None
 
 
-def test_those_who_wait_count_as_demand() -> None:
+def test_waiting_callers_count_as_demand() -> None:
     assert decisions.replenish(view(pool(), *some(State.WARMING, 5), waiting=3)) == (
         decisions.Launch(3)
     )
@@ -70,35 +70,37 @@ def test_after_a_failure_it_waits_then_launches_one_at_a_time() -> None:
 
 
 def test_the_wait_doubles_up_to_its_cap() -> None:
-    held, waits = pool(tuned={"breaker_failures": 100}), []
+    failing, waits = pool(tuned={"breaker_failures": 100}), []
     for _ in range(8):
-        held = decisions.after_failure(held, "x", NOW)
-        waits.append((held.launch_not_before_us - NOW) // S)
+        failing = decisions.after_failure(failing, "x", NOW)
+        waits.append((failing.launch_not_before_us - NOW) // S)
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
 
 
 def test_the_breaker_opens_and_is_tried_one_at_a_time() -> None:
-    held, opened = pool(), []
+    failing, opened = pool(), []
     for _ in range(7):
-        held = decisions.after_failure(held, "module_pull_failed", NOW)
-        opened.append(held.breaker_opened_us)
+        failing = decisions.after_failure(failing, "module_pull_failed", NOW)
+        opened.append(failing.breaker_opened_us)
     assert opened == [None] * 4 + [NOW] * 3
-    assert held.last_failure == "module_pull_failed"
-    assert decisions.replenish(dataclasses.replace(view(held), now_us=NOW + 1799 * S)) is None
-    due = dataclasses.replace(view(held), now_us=NOW + 1800 * S)
+    assert failing.last_failure == "module_pull_failed"
+    assert decisions.replenish(dataclasses.replace(view(failing), now_us=NOW + 1799 * S)) is None
+    due = dataclasses.replace(view(failing), now_us=NOW + 1800 * S)
     assert decisions.replenish(due) == decisions.Launch(1, trial=True)
     trying = dataclasses.replace(due, members=some(State.WARMING, 1))
     assert decisions.replenish(trying) is None
 
 
-def test_a_breaker_may_be_closed_by_hand_alone() -> None:
-    held = pool(tuned={"breaker_retry_seconds": 0}, breaker_opened_us=1, failures=9)
-    assert decisions.replenish(view(held)) is None
+def test_without_a_retry_time_only_an_operator_closes_the_breaker() -> None:
+    tripped = pool(tuned={"breaker_retry_seconds": 0}, breaker_opened_us=1, failures=9)
+    assert decisions.replenish(view(tripped)) is None
 
 
-def test_a_member_that_comes_up_closes_it() -> None:
-    held = pool(breaker_opened_us=NOW, failures=5, last_failure="x", launch_not_before_us=NOW + 1)
-    closed = decisions.after_success(held)
+def test_a_member_that_comes_up_closes_the_breaker() -> None:
+    tripped = pool(
+        breaker_opened_us=NOW, failures=5, last_failure="x", launch_not_before_us=NOW + 1
+    )
+    closed = decisions.after_success(tripped)
     assert closed == pool()
     assert decisions.after_success(closed) == closed
 
@@ -106,15 +108,15 @@ def test_a_member_that_comes_up_closes_it() -> None:
 def test_counts_are_those_of_the_contract() -> None:
     members = [*some(State.READY, 1), *some(State.WARMING, 2), *some(State.CLAIMED, 3)]
     members += [*some(State.ERRORED, 4), *some(State.DRAINING, 1)]
-    found = decisions.counts(view(pool(), *members, waiting=7))
-    assert (found.ready, found.warming, found.claimed, found.errored) == (1, 2, 3, 4)
-    assert (found.deficit, found.waiting, found.members) == (2, 7, 11)
+    counts = decisions.counts(view(pool(), *members, waiting=7))
+    assert (counts.ready, counts.warming, counts.claimed, counts.errored) == (1, 2, 3, 4)
+    assert (counts.deficit, counts.waiting, counts.members) == (2, 7, 11)
 
 
-def test_what_is_held_back_is_not_counted_as_ready() -> None:
-    held = [*some(State.READY, 2, cordoned=True), *some(State.WARMING, 1, missing_us=NOW)]
-    found = decisions.counts(view(pool(), *some(State.READY, 1), *held))
-    assert (found.ready, found.warming, found.held_back, found.members) == (1, 0, 3, 4)
+def test_held_back_members_are_not_counted_as_ready() -> None:
+    held_back = [*some(State.READY, 2, cordoned=True), *some(State.WARMING, 1, missing_us=NOW)]
+    counts = decisions.counts(view(pool(), *some(State.READY, 1), *held_back))
+    assert (counts.ready, counts.warming, counts.held_back, counts.members) == (1, 0, 3, 4)
 
 
 def test_a_clock_that_is_set_back_does_not_stop_a_pool() -> None:
@@ -125,7 +127,7 @@ def test_a_clock_that_is_set_back_does_not_stop_a_pool() -> None:
     assert decisions.replenish(view(tripped)) == decisions.Launch(1, trial=True)
     ending = member("m", State.DRAINING, next_attempt_us=NOW + ahead)
     assert list(decisions.endings(view(pool(), ending))) == [decisions.Terminate("m")]
-    # Two control planes whose clocks differ by a little keep to what the other one wrote.
+    # Control planes whose clocks differ slightly respect each other's times.
     most = failed.settings.launch_backoff_max_seconds
     assert (
         decisions.replenish(view(pool(failures=9, launch_not_before_us=NOW + (most + 30) * S)))
@@ -182,83 +184,94 @@ VIEWS = st.builds(
 
 
 @given(VIEWS)
-def test_a_launch_never_breaks_a_rule(seen: decisions.View) -> None:
-    launch = decisions.replenish(seen)
+def test_a_launch_never_breaks_a_rule(pool_view: decisions.View) -> None:
+    launch = decisions.replenish(pool_view)
     if launch is None:
         return
     assert launch.count > 0
-    assert len(seen.members) + launch.count <= seen.pool.max_size
-    assert seen.pool.status is Status.ACTIVE
-    assert seen.now_us >= seen.pool.launch_not_before_us
-    assert launch.trial is (seen.pool.breaker_opened_us is not None)
-    if launch.trial or seen.pool.failures:
+    assert len(pool_view.members) + launch.count <= pool_view.pool.max_size
+    assert pool_view.pool.status is Status.ACTIVE
+    assert pool_view.now_us >= pool_view.pool.launch_not_before_us
+    assert launch.trial is (pool_view.pool.breaker_opened_us is not None)
+    if launch.trial or pool_view.pool.failures:
         assert launch.count == 1
 
 
 @given(VIEWS)
 def test_recycling_never_touches_a_claimed_member_and_acts_on_each_once(
-    seen: decisions.View,
+    pool_view: decisions.View,
 ) -> None:
-    said = decisions.recycle(seen)
-    state = {m.id: m.state for m in seen.members}
-    acted = [one.member_id for one in said if hasattr(one, "member_id")]
+    actions = decisions.recycle(pool_view)
+    state = {m.id: m.state for m in pool_view.members}
+    acted = [action.member_id for action in actions if hasattr(action, "member_id")]
     assert len(set(acted)) == len(acted)
     assert all(state[name] is not State.CLAIMED for name in acted)
-    for one in said:
-        match one:
+    for action in actions:
+        match action:
             case decisions.Retire():
-                assert state[one.member_id] in CAPACITY
+                assert state[action.member_id] in CAPACITY
             case decisions.Fail():
-                assert state[one.member_id] is State.WARMING
+                assert state[action.member_id] is State.WARMING
             case decisions.Terminate() | decisions.Abandon():
-                assert state[one.member_id] in (State.DRAINING, State.ERRORED)
+                assert state[action.member_id] in (State.DRAINING, State.ERRORED)
 
 
-def _carried_out(seen: decisions.View) -> decisions.View:
-    """The view after everything was done and every machine on its way out is gone."""
-    gone = {one.member_id for one in decisions.recycle(seen) if hasattr(one, "member_id")}
-    kept = [m for m in seen.members if m.id not in gone]
-    launch = decisions.replenish(dataclasses.replace(seen, members=kept))
+def _carry_out(pool_view: decisions.View) -> decisions.View:
+    """Return the view after all actions are done and all ending machines are gone."""
+    gone = {
+        action.member_id for action in decisions.recycle(pool_view) if hasattr(action, "member_id")
+    }
+    kept = [m for m in pool_view.members if m.id not in gone]
+    launch = decisions.replenish(dataclasses.replace(pool_view, members=kept))
     new = [
-        member(f"new-{len(kept)}-{n}-{seen.now_us}", State.READY, generation=seen.pool.generation,
-               warming_started_us=seen.now_us, ready_us=seen.now_us, beat_us=seen.now_us)
+        member(f"new-{len(kept)}-{n}-{pool_view.now_us}", State.READY, generation=pool_view.pool.generation,
+               warming_started_us=pool_view.now_us, ready_us=pool_view.now_us, beat_us=pool_view.now_us)
         for n in range(launch.count if launch else 0)
     ]  # fmt: skip
-    return dataclasses.replace(seen, members=[*kept, *new])
+    return dataclasses.replace(pool_view, members=[*kept, *new])
 
 
 @given(VIEWS)
-def test_a_healthy_active_pool_comes_to_its_target_and_rests(seen: decisions.View) -> None:
+def test_a_healthy_active_pool_reaches_its_target_and_stays(pool_view: decisions.View) -> None:
     healthy = dataclasses.replace(
-        seen.pool, status=Status.ACTIVE, failures=0, launch_not_before_us=0, breaker_opened_us=None
+        pool_view.pool,
+        status=Status.ACTIVE,
+        failures=0,
+        launch_not_before_us=0,
+        breaker_opened_us=None,
     )
     members = [
-        m for m in seen.members
+        m for m in pool_view.members
         if not m.cordoned and m.abandoned_us is None and m.missing_us is None
         and m.next_attempt_us <= NOW and m.state is not State.CLAIMED
     ]  # fmt: skip
-    seen = dataclasses.replace(seen, pool=healthy, members=members, waiting=0)
+    pool_view = dataclasses.replace(pool_view, pool=healthy, members=members, waiting=0)
     for _ in range(40):
         # Members that warm come up.
-        seen = dataclasses.replace(
-            seen,
+        pool_view = dataclasses.replace(
+            pool_view,
             members=[
                 dataclasses.replace(m, state=State.READY, ready_us=NOW, beat_us=NOW)
                 if m.state is State.WARMING and m.machine_id
                 and NOW - m.warming_started_us < 1800 * S else m
-                for m in _carried_out(seen).members
+                for m in _carry_out(pool_view).members
             ],
         )  # fmt: skip
-    assert decisions.recycle(seen) == ()
-    assert decisions.replenish(seen) is None
-    assert decisions.counts(seen).ready + decisions.counts(seen).warming == healthy.target_size
-    assert all(m.generation >= healthy.generation for m in seen.members)
+    assert decisions.recycle(pool_view) == ()
+    assert decisions.replenish(pool_view) is None
+    assert (
+        decisions.counts(pool_view).ready + decisions.counts(pool_view).warming
+        == healthy.target_size
+    )
+    assert all(m.generation >= healthy.generation for m in pool_view.members)
 
 
 @given(VIEWS, st.sampled_from([Status.DRAINING, Status.ARCHIVED]))
-def test_a_draining_pool_keeps_the_claimed_and_the_abandoned_alone(
-    seen: decisions.View, status: Status
+def test_a_draining_pool_keeps_only_claimed_and_abandoned_members(
+    pool_view: decisions.View, status: Status
 ) -> None:
-    seen = dataclasses.replace(seen, pool=dataclasses.replace(seen.pool, status=status))
-    left = _carried_out(dataclasses.replace(seen, now_us=NOW + 5000 * S)).members
+    pool_view = dataclasses.replace(
+        pool_view, pool=dataclasses.replace(pool_view.pool, status=status)
+    )
+    left = _carry_out(dataclasses.replace(pool_view, now_us=NOW + 5000 * S)).members
     assert all(m.state is State.CLAIMED or m.abandoned_us is not None for m in left)

@@ -1,4 +1,4 @@
-"""What is ended, flagged or tried again, on pools that are made up."""
+"""Which members and claims are ended, flagged or retried, on synthetic pools."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from overnight.pools import decisions
 # recycle: members
 
 
-def test_a_pool_that_is_well_is_left_alone() -> None:
+def test_a_healthy_pool_is_left_alone() -> None:
     members = [*some(State.READY, 4), *some(State.WARMING, 1), *some(State.CLAIMED, 3)]
     assert decisions.recycle(view(pool(), *members)) == ()
 
 
 @pytest.mark.parametrize(
-    ("given", "reason", "counts"),
+    ("changes", "reason", "counts"),
     [
         ({"age": 1800}, "never_enrolled", True),
         ({"age": 1800, "beat_us": NOW}, "warming_timeout", True),
@@ -27,9 +27,9 @@ def test_a_pool_that_is_well_is_left_alone() -> None:
     ],
 )
 def test_a_member_that_does_not_come_up_fails(
-    given: dict[str, Any], reason: str, counts: bool
+    changes: dict[str, Any], reason: str, counts: bool
 ) -> None:
-    stale = member("m", State.WARMING, **given)
+    stale = member("m", State.WARMING, **changes)
     assert decisions.recycle(view(pool(), stale)) == (decisions.Fail("m", reason, counts),)
 
 
@@ -54,7 +54,7 @@ def test_an_old_idle_member_is_replaced_in_a_paused_pool_too(status: Status) -> 
 
 
 @pytest.mark.parametrize("status", [Status.ACTIVE, Status.PAUSED])
-def test_a_paused_pool_fails_what_does_not_come_up(status: Status) -> None:
+def test_a_paused_pool_fails_members_that_do_not_come_up(status: Status) -> None:
     stale = member("m", State.WARMING, age=1800)
     assert decisions.recycle(view(pool(status=status), stale)) == (
         decisions.Fail("m", "never_enrolled"),
@@ -67,7 +67,7 @@ def test_the_floor_is_kept_while_replacements_come() -> None:
     assert decisions.recycle(view(pool(target=3, min_size=3), *old)) == ()
 
 
-def test_without_room_one_at_a_time_goes_below_the_floor() -> None:
+def test_at_the_maximum_one_member_at_a_time_goes_below_the_floor() -> None:
     tight = pool(target=3, min_size=3, max_size=3)
     old = some(State.READY, 3, ready_us=1)
     assert decisions.recycle(view(tight, *old)) == (decisions.Retire("ready-0", "ready_ttl"),)
@@ -78,17 +78,19 @@ def test_without_room_one_at_a_time_goes_below_the_floor() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.DRAINING, Status.ARCHIVED])
-def test_draining_ends_ready_and_warming_and_spares_the_claimed(status: Status) -> None:
+def test_draining_ends_ready_and_warming_but_not_claimed_members(status: Status) -> None:
     members = [*some(State.READY, 2), *some(State.WARMING, 2), *some(State.CLAIMED, 2)]
     members += [
         member("held", State.READY, cordoned=True),
         member("intent", State.WARMING, machine_id=None),
     ]
-    said = decisions.recycle(view(pool(status=status, min_size=2), *members))
-    assert {one.member_id for one in said if isinstance(one, decisions.Retire)} == {
+    actions = decisions.recycle(view(pool(status=status, min_size=2), *members))
+    assert {action.member_id for action in actions if isinstance(action, decisions.Retire)} == {
         "ready-0", "ready-1", "warming-0", "warming-1", "held", "intent",
     }  # fmt: skip
-    assert {one.reason for one in said if isinstance(one, decisions.Retire)} == {"pool_draining"}
+    assert {action.reason for action in actions if isinstance(action, decisions.Retire)} == {
+        "pool_draining"
+    }
 
 
 # recycle: shrinking and templates
@@ -96,16 +98,16 @@ def test_draining_ends_ready_and_warming_and_spares_the_claimed(status: Status) 
 
 def test_a_smaller_target_shrinks_oldest_idle_first_then_warming() -> None:
     members = [*some(State.READY, 3), *some(State.WARMING, 2)]
-    said = decisions.recycle(view(pool(target=3), *reversed(members)))
-    assert said == (
+    actions = decisions.recycle(view(pool(target=3), *reversed(members)))
+    assert actions == (
         decisions.Retire("ready-0", "pool_shrunk"),
         decisions.Retire("ready-1", "pool_shrunk"),
     )
     everything = decisions.recycle(view(pool(target=0), *members))
-    assert [one.member_id for one in everything] == [m.id for m in members]
+    assert [action.member_id for action in everything] == [m.id for m in members]
 
 
-def test_those_who_wait_are_not_robbed_by_shrinking() -> None:
+def test_shrinking_keeps_hosts_for_waiting_callers() -> None:
     assert decisions.recycle(view(pool(target=1), *some(State.READY, 3), waiting=2)) == ()
 
 
@@ -129,7 +131,7 @@ def test_a_new_template_ends_warming_members_of_the_old() -> None:
     assert decisions.recycle(view(pool(generation=2, status=Status.PAUSED), warming)) == ()
 
 
-def test_a_new_template_without_room_replaces_one_at_a_time() -> None:
+def test_a_new_template_at_the_maximum_replaces_one_at_a_time() -> None:
     changed = pool(target=3, max_size=3, generation=2)
     old = some(State.READY, 3)
     assert decisions.recycle(view(changed, *old)) == (
@@ -141,15 +143,15 @@ def test_a_new_template_without_room_replaces_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("state", [State.DRAINING, State.ERRORED])
-def test_every_ending_is_tried_again_then_abandoned_once(state: State) -> None:
+def test_every_termination_is_retried_then_abandoned_once(state: State) -> None:
     going = member("m", state, attempts=4, next_attempt_us=NOW)
     assert decisions.recycle(view(pool(), going)) == (decisions.Terminate("m"),)
     later = dataclasses.replace(going, next_attempt_us=NOW + 1)
     assert decisions.recycle(view(pool(), later)) == ()
     spent = dataclasses.replace(going, attempts=5)
     assert decisions.recycle(view(pool(), spent)) == (decisions.Abandon("m"),)
-    told = dataclasses.replace(spent, abandoned_us=NOW)
-    assert decisions.recycle(view(pool(), told)) == ()
+    abandoned = dataclasses.replace(spent, abandoned_us=NOW)
+    assert decisions.recycle(view(pool(), abandoned)) == ()
 
 
 def test_the_wait_between_attempts_doubles_to_an_hour() -> None:
@@ -162,28 +164,28 @@ def test_the_wait_between_attempts_doubles_to_an_hour() -> None:
 
 
 def test_an_old_claim_is_flagged_once_and_never_ended_by_default() -> None:
-    mine = member("m", State.CLAIMED, age=10**6)
+    claimed = member("m", State.CLAIMED, age=10**6)
     old = claim(acquired_us=NOW - 86400 * S)
-    assert decisions.recycle(view(pool(), mine, claims=[old])) == (
+    assert decisions.recycle(view(pool(), claimed, claims=[old])) == (
         decisions.FlagClaim("c-1", "claimed_ttl"),
     )
     flagged = dataclasses.replace(old, stale_us=NOW - S)
-    assert decisions.recycle(view(pool(), mine, claims=[flagged])) == ()
+    assert decisions.recycle(view(pool(), claimed, claims=[flagged])) == ()
 
 
-def test_an_old_claim_is_ended_where_the_pool_says_so() -> None:
+def test_an_old_claim_is_ended_if_the_pool_is_set_to_terminate() -> None:
     tuned = {"claimed_ttl_action": "terminate"}
     old = claim(acquired_us=NOW - 86400 * S)
-    said = decisions.recycle(view(pool(tuned=tuned), member("m", State.CLAIMED), claims=[old]))
-    assert said == (decisions.EndClaim("c-1", "m", "claimed_ttl"),)
+    actions = decisions.recycle(view(pool(tuned=tuned), member("m", State.CLAIMED), claims=[old]))
+    assert actions == (decisions.EndClaim("c-1", "m", "claimed_ttl"),)
 
 
 @pytest.mark.parametrize("status", list(Status))
-def test_a_lease_that_ran_out_ends_the_claim(status: Status) -> None:
-    mine = member("m", State.CLAIMED)
+def test_an_expired_lease_ends_the_claim(status: Status) -> None:
+    claimed = member("m", State.CLAIMED)
     over = claim(acquired_us=NOW - 60 * S, lease_until_us=NOW)
-    assert decisions.recycle(view(pool(status=status), mine, claims=[over])) == (
+    assert decisions.recycle(view(pool(status=status), claimed, claims=[over])) == (
         decisions.EndClaim("c-1", "m", "lease_expired"),
     )
     running = dataclasses.replace(over, lease_until_us=NOW + 1, acquired_us=0)
-    assert decisions.recycle(view(pool(status=status), mine, claims=[running])) == ()
+    assert decisions.recycle(view(pool(status=status), claimed, claims=[running])) == ()

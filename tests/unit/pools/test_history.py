@@ -1,4 +1,4 @@
-"""A history becomes a rate with its interval, bursts that are no chance, and a warm-up."""
+"""A history gives a claim rate with its interval, significant bursts, and a warm-up time."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ def simulated_history(
     return history.History(0, DAY, times[times < DAY].tolist(), warm_ups.tolist())
 
 
-def test_single_claims_are_seen_as_such() -> None:
-    found = [history.measure(simulated_history(bursts.SINGLE, seed)) for seed in range(100)]
-    assert sum(one.low <= 4 <= one.high for one in found) >= 90
+def test_single_claims_are_not_bursty() -> None:
+    measurements = [history.measure(simulated_history(bursts.SINGLE, seed)) for seed in range(100)]
+    assert sum(measured.low <= 4 <= measured.high for measured in measurements) >= 90
     # One day in twenty looks bursty by chance.
-    assert sum(one.bursty for one in found) <= 13
-    assert 0.9 < np.mean([one.dispersion for one in found]) < 1.15
+    assert sum(measured.bursty for measured in measurements) <= 13
+    assert 0.9 < np.mean([measured.dispersion for measured in measurements]) < 1.15
 
 
-def test_bursts_are_seen_and_widen_the_interval() -> None:
-    found = [history.measure(simulated_history(bursts.Burst(5), seed)) for seed in range(100)]
-    assert all(one.bursty for one in found)
-    assert np.mean([one.dispersion for one in found]) == pytest.approx(5, rel=0.1)
-    assert sum(one.low <= 4 <= one.high for one in found) >= 90
+def test_bursts_are_detected_and_widen_the_interval() -> None:
+    measurements = [
+        history.measure(simulated_history(bursts.Burst(5), seed)) for seed in range(100)
+    ]
+    assert all(measured.bursty for measured in measurements)
+    assert np.mean([measured.dispersion for measured in measurements]) == pytest.approx(5, rel=0.1)
+    assert sum(measured.low <= 4 <= measured.high for measured in measurements) >= 90
 
 
 def demand_of(measured: history.Measurement) -> sizing.Demand:
-    """What `pool size` sizes for: measured rate, mean warm-up, and bursts where significant."""
+    """Return the demand `pool size` uses: measured rate, mean warm-up, significant bursts."""
     assert measured.warm_up is not None
     burst = history.burst(measured)
     return sizing.Demand(measured.claims_per_minute, measured.warm_up.mean, burst=burst)
 
 
-def test_a_history_sizes_a_pool() -> None:
-    """From claims to a size that keeps what was wanted, played on other days than it was measured."""
+def test_a_size_from_a_history_keeps_the_miss_rate() -> None:
+    """The size is tested on other days than those it was measured on."""
     measured = history.measure(simulated_history(bursts.Burst(3), 1))
     demand = demand_of(measured)
     size = sizing.recommend(demand)[0]
@@ -59,26 +61,26 @@ def test_a_history_sizes_a_pool() -> None:
 
 
 def test_warm_ups_have_quantiles() -> None:
-    found = history.measure(history.History(0, 100, [], list(range(1, 101)))).warm_up
-    assert found is not None
-    assert (found.count, found.mean, found.p50) == (100, 50.5, 50.5)
-    assert found.p90 == pytest.approx(90.1)
-    assert found.p99 == pytest.approx(99.01)
+    warm_up = history.measure(history.History(0, 100, [], list(range(1, 101)))).warm_up
+    assert warm_up is not None
+    assert (warm_up.count, warm_up.mean, warm_up.p50) == (100, 50.5, 50.5)
+    assert warm_up.p90 == pytest.approx(90.1)
+    assert warm_up.p99 == pytest.approx(99.01)
 
 
-def test_a_short_history_says_what_it_cannot_tell() -> None:
-    found = history.measure(history.History(0, 600, [1, 2, 3], []))
-    assert (found.dispersion, found.bursty) == (1, False)
-    assert not found.can_tell_bursts
-    assert found.warm_up is None
-    assert found.low < found.claims_per_minute == 0.3 < found.high
+def test_a_short_history_cannot_tell_bursts() -> None:
+    measured = history.measure(history.History(0, 600, [1, 2, 3], []))
+    assert (measured.dispersion, measured.bursty) == (1, False)
+    assert not measured.can_tell_bursts
+    assert measured.warm_up is None
+    assert measured.low < measured.claims_per_minute == 0.3 < measured.high
 
 
-def test_no_claim_is_a_rate_of_nought_with_an_upper_end() -> None:
-    found = history.measure(history.History(0, DAY, [], [90.0]))
-    assert (found.claims_per_minute, found.low) == (0, 0)
-    assert found.high == pytest.approx(60 * -math.log(0.025) / DAY)
-    assert sizing.recommend(demand_of(found)) == (0, 0)
+def test_no_claims_give_rate_zero_with_an_upper_bound() -> None:
+    measured = history.measure(history.History(0, DAY, [], [90.0]))
+    assert (measured.claims_per_minute, measured.low) == (0, 0)
+    assert measured.high == pytest.approx(60 * -math.log(0.025) / DAY)
+    assert sizing.recommend(demand_of(measured)) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,6 @@ def test_no_claim_is_a_rate_of_nought_with_an_upper_end() -> None:
         history.History(0, 10, [1], [math.inf]),
     ],
 )
-def test_a_history_that_cannot_be_is_refused(wrong: history.History) -> None:
+def test_an_impossible_history_is_refused(wrong: history.History) -> None:
     with pytest.raises(errors.CannotError):
         history.measure(wrong)

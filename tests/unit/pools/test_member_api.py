@@ -1,4 +1,4 @@
-"""What a member's agent may ask, and what it is told."""
+"""The requests a member's agent may send, and the answers."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from overnight import errors
 from overnight.pools import member_api, pool_errors
 
 
-class Fake:
+class FakeMembers:
     def __init__(self) -> None:
         self.refusal: errors.OvernightError | None = None
-        self.asked: list[tuple[Any, ...]] = []
+        self.requests: list[tuple[Any, ...]] = []
 
-    def _ask(self, *asked: Any) -> None:
-        self.asked.append(asked)
+    def _record(self, *request: Any) -> None:
+        self.requests.append(request)
         if self.refusal:
             raise self.refusal
 
     def enrol(self, token: str, credential: str) -> str:
-        self._ask("enrol", token, credential)
+        self._record("enrol", token, credential)
         return "m-1"
 
     def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
-        self._ask("phase", credential, phase, reason)
+        self._record("phase", credential, phase, reason)
         return {"state": "ready"}
 
     def beat(self, credential: str) -> dict[str, Any]:
-        self._ask("beat", credential)
+        self._record("beat", credential)
         return {"gone": False}
 
 
-def test_each_question_reaches_the_door() -> None:
-    door = Fake()
-    assert member_api.answer(door, "/v1/enrol", "", {"token": "t", "credential": "c"}) == (
+def test_each_request_reaches_its_method() -> None:
+    members = FakeMembers()
+    assert member_api.answer(members, "/v1/enrol", "", {"token": "t", "credential": "c"}) == (
         200, {"member_id": "m-1"},
     )  # fmt: skip
     body = {"phase": "failed", "reason": "module_pull_failed"}
-    assert member_api.answer(door, "/v1/phase", "c", body)[0] == 200
-    assert member_api.answer(door, "/v1/beat", "c", {})[0] == 200
-    assert door.asked == [
+    assert member_api.answer(members, "/v1/phase", "c", body)[0] == 200
+    assert member_api.answer(members, "/v1/beat", "c", {})[0] == 200
+    assert members.requests == [
         ("enrol", "t", "c"),
         ("phase", "c", "failed", "module_pull_failed"),
         ("beat", "c"),
@@ -62,10 +62,10 @@ def test_each_question_reaches_the_door() -> None:
         ("/v1/pools", {}, 404),
     ],
 )
-def test_what_nobody_declared_is_refused(path: str, body: object, status: int) -> None:
-    door = Fake()
-    assert member_api.answer(door, path, "c", body)[0] == status
-    assert door.asked == []
+def test_undeclared_paths_and_fields_are_refused(path: str, body: object, status: int) -> None:
+    members = FakeMembers()
+    assert member_api.answer(members, path, "c", body)[0] == status
+    assert members.requests == []
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_what_nobody_declared_is_refused(path: str, body: object, status: int) -
 def test_a_refusal_has_its_status_and_its_reason(
     refusal: errors.OvernightError, status: int
 ) -> None:
-    door = Fake()
-    door.refusal = refusal
-    code, document = member_api.answer(door, "/v1/beat", "c", {})
+    members = FakeMembers()
+    members.refusal = refusal
+    code, document = member_api.answer(members, "/v1/beat", "c", {})
     assert code == status
     assert document["error"]["why"] == refusal.why
 
 
 @pytest.fixture
 def server() -> Any:
-    door = Fake()
-    made = member_api.Server(door, lambda: "# EOF\n")
-    made.door = door  # type: ignore[attr-defined]
-    yield made
-    made.close()
+    members = FakeMembers()
+    server = member_api.Server(members, lambda: "# EOF\n")
+    server.members = members  # type: ignore[attr-defined]
+    yield server
+    server.close()
 
 
 def ask(
@@ -111,21 +111,21 @@ def ask(
 def test_over_the_wire(server: Any) -> None:
     status, text = ask(server, "POST", "/v1/beat", b"{}", Authorization="Bearer abc")
     assert (status, text) == (200, b'{"gone": false}')
-    assert server.door.asked == [("beat", "abc")]
+    assert server.members.requests == [("beat", "abc")]
     assert ask(server, "GET", "/metrics") == (200, b"# EOF\n")
     assert ask(server, "GET", "/")[0] == 404
     assert ask(server, "POST", "/v1/beat", b"not json")[0] == 400
     assert ask(server, "POST", "/v1/beat", b"x" * 70_000)[0] == 413
-    odd = {"Content-Length": "\u00b2"}  # a digit, and no number
+    odd = {"Content-Length": "\u00b2"}  # a digit, but not a number
     assert ask(server, "POST", "/v1/beat", b"", **odd)[0] == 413
 
 
-def test_a_bug_of_ours_is_not_the_agents(server: Any) -> None:
-    server.door.beat = None
+def test_a_bug_of_the_server_is_a_500(server: Any) -> None:
+    server.members.beat = None
     assert ask(server, "POST", "/v1/beat", b"{}")[0] == 500
 
 
-def test_a_taken_port_says_what_to_do(server: Any) -> None:
+def test_a_port_in_use_is_an_error_with_a_hint(server: Any) -> None:
     with pytest.raises(errors.CannotError, match=str(server.port)) as caught:
-        member_api.Server(Fake(), lambda: "", port=server.port)
+        member_api.Server(FakeMembers(), lambda: "", port=server.port)
     assert "--listen" in caught.value.todo

@@ -1,4 +1,4 @@
-"""The figures of the sizing theory, each by formula and by a played pool."""
+"""The figures of the sizing theory, by formula and by simulated pools."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from overnight.pools import bursts, miss_rates
 RATE, WARM_UP, TICK = 4 / 60, 90.0, 60.0
 FIVE = bursts.Burst(5)
 
-# size -> miss rate: (tick, give up), (tick, wait), (woken, give up); None where nobody measured it
+# size -> miss rate: (tick, give up), (tick, wait), (woken, give up); None where not measured
 FACTS = {
     10: (0.154, 0.293, 0.043),
     15: (0.0183, 0.0257, 0.0009),
     17: (0.0054, 0.0069, 0.0001),
     20: (0.0006, 0.00069, None),
 }
-# Half of the last digit told, and three standard errors of two million claims that miss in clusters.
-TOLD = {0.154: 1.5e-3, 0.293: 1.5e-3, 0.043: 6e-4, 0.0183: 3e-4, 0.0257: 5e-4, 0.0009: 5e-5,
+# Half of the last published digit, plus three standard errors of two million clustered claims.
+TOLERANCE = {0.154: 1.5e-3, 0.293: 1.5e-3, 0.043: 6e-4, 0.0183: 3e-4, 0.0257: 5e-4, 0.0009: 5e-5,
         0.0054: 2e-4, 0.0069: 2e-4, 0.0001: 5e-5, 0.0006: 6e-5, 0.00069: 5e-5}  # fmt: skip
 
 
 @pytest.mark.parametrize("size", FACTS)
 def test_the_formulas_give_the_known_figures(size: int) -> None:
     give_up, wait, woken = FACTS[size]
-    found = miss_rates.give_up([size], bursts.SINGLE, RATE, WARM_UP, TICK)[0]
-    assert (found.method, found.error) == ("chain", 0)
-    assert found.miss == pytest.approx(give_up, abs=TOLD[give_up])
+    rate = miss_rates.give_up([size], bursts.SINGLE, RATE, WARM_UP, TICK)[0]
+    assert (rate.method, rate.error) == ("chain", 0)
+    assert rate.miss == pytest.approx(give_up, abs=TOLERANCE[give_up])
     waiting = miss_rates.wait(size, bursts.SINGLE, RATE, WARM_UP, TICK)[size]
-    assert waiting == pytest.approx(wait, abs=TOLD[wait])
+    assert waiting == pytest.approx(wait, abs=TOLERANCE[wait])
     if woken is not None:
         awake = miss_rates.woken([size], bursts.SINGLE, RATE, WARM_UP)[0]
-        assert awake.miss == pytest.approx(woken, abs=TOLD[woken])
+        assert awake.miss == pytest.approx(woken, abs=TOLERANCE[woken])
 
 
 @pytest.mark.parametrize("size", [1, 10, 15, 17, 20, 40])
@@ -46,18 +46,18 @@ def test_waiting_is_the_integral_of_the_theory(size: int) -> None:
     whole, _ = integrate.quad(
         lambda x: special.gammainc(size, RATE * x), WARM_UP, WARM_UP + TICK, epsabs=1e-14
     )
-    found = miss_rates.wait(size, bursts.SINGLE, RATE, WARM_UP, TICK)[size]
-    assert found == pytest.approx(whole / TICK, rel=1e-6, abs=1e-11)
+    miss = miss_rates.wait(size, bursts.SINGLE, RATE, WARM_UP, TICK)[size]
+    assert miss == pytest.approx(whole / TICK, rel=1e-6, abs=1e-11)
 
 
-def test_bursts_of_five_miss_as_was_measured() -> None:
-    found = miss_rates.wait(30, FIVE, RATE, WARM_UP, TICK)
-    assert found[17] == pytest.approx(0.16, abs=0.005)
-    assert found[30] == pytest.approx(0.007, abs=0.0005)
+def test_bursts_of_five_have_the_measured_miss_rates() -> None:
+    rates = miss_rates.wait(30, FIVE, RATE, WARM_UP, TICK)
+    assert rates[17] == pytest.approx(0.16, abs=0.005)
+    assert rates[30] == pytest.approx(0.007, abs=0.0005)
 
 
 def check(count: int, size: int, burst: bursts.Burst, warm_up: float, tick: float) -> None:
-    """The played pool agrees with the formulas, within five standard errors of the play."""
+    """Compare a simulated pool with the formulas, within five standard errors."""
     runs = 20
     random = np.random.default_rng(7)
     rate = RATE
@@ -79,13 +79,13 @@ def check(count: int, size: int, burst: bursts.Burst, warm_up: float, tick: floa
     }
     for name, rates in played.items():
         error = float(np.std(rates, ddof=1)) / math.sqrt(runs)
-        # A rate of a few misses has no spread to go by: one miss more or less is then the error.
+        # A few misses give no usable spread: the error is then one miss more or less.
         error = max(math.hypot(error, formula[name].error), 2 / count)
         assert abs(np.mean(rates) - formula[name].miss) < 5 * error, (name, formula[name])
 
 
 @pytest.mark.parametrize("size", FACTS)
-def test_a_played_pool_agrees(size: int) -> None:
+def test_a_simulated_pool_agrees(size: int) -> None:
     check(60_000, size, bursts.SINGLE, WARM_UP, TICK)
 
 
@@ -96,7 +96,7 @@ def test_a_played_pool_agrees(size: int) -> None:
         (30, FIVE, 90, 60),
         (12, bursts.Burst(3, 4), 90, 60),
         (5, bursts.SINGLE, 45, 60),  # a warm-up shorter than the tick
-        (10, bursts.SINGLE, 60, 60),  # as long
+        (10, bursts.SINGLE, 60, 60),  # a warm-up as long as the tick
         (14, bursts.SINGLE, 120, 60),
         (26, bursts.SINGLE, 290, 60),  # too many orders in transit for the chain
         (3, bursts.SINGLE, 90, 60),  # far too small
@@ -129,38 +129,38 @@ POOLS = {
 
 @settings(max_examples=30)
 @given(**POOLS)
-def test_more_hosts_miss_less_and_the_three_are_ordered(
+def test_more_hosts_miss_less_and_the_three_rates_are_ordered(
     burst: bursts.Burst, rate: float, warm_up: float
 ) -> None:
     sizes = list(range(0, 30, 3))
     wait = miss_rates.wait(30, burst, rate, warm_up, TICK)
-    give_up = [one.miss for one in miss_rates.give_up(sizes, burst, rate, warm_up, TICK)]
+    give_up = [rate_at.miss for rate_at in miss_rates.give_up(sizes, burst, rate, warm_up, TICK)]
     assert (np.diff(wait) <= 1e-12).all()
     assert (np.diff(give_up) <= 1e-9).all()
     assert give_up[0] == wait[0] == 1
-    for size, one in zip(sizes, give_up, strict=True):
-        assert one <= wait[size] + 1e-9
+    for size, miss in zip(sizes, give_up, strict=True):
+        assert miss <= wait[size] + 1e-9
     if burst.mean == 1:
         awake = miss_rates.woken(sizes, burst, rate, warm_up)
-        for one, ticked in zip(awake, give_up, strict=True):
-            assert one.miss <= ticked + 1e-9
+        for woken, ticked in zip(awake, give_up, strict=True):
+            assert woken.miss <= ticked + 1e-9
 
 
-def test_a_pool_too_large_to_play_is_told_by_its_bound() -> None:
-    found = miss_rates.give_up([2400], bursts.SINGLE, 400 / 60, 300, 60)[0]
-    assert found.method == "bound"
-    assert found.miss == miss_rates.wait(2400, bursts.SINGLE, 400 / 60, 300, 60)[2400]
+def test_a_pool_too_large_to_simulate_gives_its_bound() -> None:
+    rate = miss_rates.give_up([2400], bursts.SINGLE, 400 / 60, 300, 60)[0]
+    assert rate.method == "bound"
+    assert rate.miss == miss_rates.wait(2400, bursts.SINGLE, 400 / 60, 300, 60)[2400]
 
 
 def test_where_simulation_saw_nothing_the_proved_bound_is_the_error() -> None:
-    found = miss_rates.give_up([60], bursts.SINGLE, RATE, 300, 60)[0]
-    assert found.method == "simulation"
+    rate = miss_rates.give_up([60], bursts.SINGLE, RATE, 300, 60)[0]
+    assert rate.method == "simulation"
     assert (
-        found.miss <= found.at_most <= miss_rates.wait(60, bursts.SINGLE, RATE, 300, 60)[60] * 1.001
+        rate.miss <= rate.at_most <= miss_rates.wait(60, bursts.SINGLE, RATE, 300, 60)[60] * 1.001
     )
 
 
-def test_idle_hosts_are_those_of_a_played_pool() -> None:
+def test_idle_hosts_agree_with_a_simulated_pool() -> None:
     random = np.random.default_rng(3)
     times = poolplay.claims(bursts.SINGLE, RATE, 60_000, random).tolist()
     done = poolplay.play(times, 17, warm_up_s=90, interval_s=60, waiting=True)

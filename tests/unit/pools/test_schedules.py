@@ -1,4 +1,4 @@
-"""Times of the week, by the clock on the wall of those who claim."""
+"""Weekly schedules, in the time zone of the callers."""
 
 from __future__ import annotations
 
@@ -34,12 +34,16 @@ def at(text: str) -> datetime.datetime:
             "* 02:15-02:45 Europe/Berlin = 3",
             "2026-03-29T01:30",
             False,
-        ),  # 02:30 is left out that day
-        ("* 02:15-02:45 Europe/Berlin = 3", "2026-10-25T00:30", True),  # and twice there that one
+        ),  # 02:30 does not exist that day
+        (
+            "* 02:15-02:45 Europe/Berlin = 3",
+            "2026-10-25T00:30",
+            True,
+        ),  # 02:30 occurs twice that day
         ("* 02:15-02:45 Europe/Berlin = 3", "2026-10-25T01:30", True),
     ],
 )
-def test_when_it_holds(text: str, when: str, holds: bool) -> None:
+def test_a_schedule_holds_at_its_times(text: str, when: str, holds: bool) -> None:
     assert schedules.parse(text).holds(at(when)) is holds
 
 
@@ -53,6 +57,6 @@ def test_when_it_holds(text: str, when: str, holds: bool) -> None:
         "mon 08:00-10:00 UTC = 3 or so",
     ],
 )  # fmt: skip
-def test_what_is_no_schedule_is_refused(text: str) -> None:
+def test_an_invalid_schedule_is_refused(text: str) -> None:
     with pytest.raises(errors.UsageError, match="invalid schedule"):
         schedules.parse(text)

@@ -37,7 +37,7 @@ def test_garbage_is_refused_by_name_and_never_becomes_zero(name: str, bad: objec
 @pytest.mark.parametrize(
     "name", [n for n in NUMBERS if n.endswith(("ttl_seconds", "timeout_seconds"))]
 )
-def test_zero_would_make_everything_stale(name: str) -> None:
+def test_zero_is_refused_where_it_would_make_everything_stale(name: str) -> None:
     with pytest.raises(pool_errors.BadKnobError):
         settings.changed(settings.DEFAULTS, {name: 0})
 
@@ -58,7 +58,7 @@ def test_a_choice_is_one_of_its_words() -> None:
     assert "flag, terminate" in caught.value.todo
 
 
-def test_an_unknown_knob_is_an_error_that_lists_the_known() -> None:
+def test_an_unknown_setting_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(pool_errors.UnknownParameterError, match="warming_timout") as caught:
         settings.changed(settings.DEFAULTS, {"warming_timout_seconds": 5})
     assert "warming_timeout_seconds" in caught.value.todo
@@ -72,13 +72,13 @@ def test_one_bad_value_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["ready_ttl_seconds=abc", "ready_ttl_seconds=-5", "ready_ttl_seconds=", "ready_ttl_seconds=true", "reuse_without_reset=yes", "ready_ttl_seconds=1e3", "claimed_ttl_action=kill"])  # fmt: skip
-def test_a_command_line_is_as_strict(text: str) -> None:
+def test_values_from_the_command_line_are_checked_as_strictly(text: str) -> None:
     with pytest.raises(pool_errors.BadKnobError, match=text.partition("=")[0]):
         settings.changed(settings.DEFAULTS, dict([settings.parse(text)]))
 
 
 @given(st.text())
-def test_no_text_from_a_command_line_is_anything_but_a_value_or_an_error(text: str) -> None:
+def test_any_text_from_the_command_line_is_a_value_or_a_pool_error(text: str) -> None:
     try:
         name, value = settings.parse(text)
         settings.changed(settings.DEFAULTS, {name: value})
@@ -86,7 +86,7 @@ def test_no_text_from_a_command_line_is_anything_but_a_value_or_an_error(text: s
         pass
 
 
-def test_a_knob_without_a_value_is_told_how_it_is_written() -> None:
+def test_a_setting_without_a_value_is_an_error_with_the_syntax() -> None:
     with pytest.raises(pool_errors.BadKnobError, match="ready_ttl_seconds") as caught:
         settings.parse("ready_ttl_seconds")
     assert "NAME=VALUE" in caught.value.todo

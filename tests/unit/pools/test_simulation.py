@@ -1,4 +1,4 @@
-"""The two simulators are one: the literal pool, and the quick one for many runs."""
+"""The two simulators agree: the literal pool, and the quick one for many runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMES = st.lists(st.floats(0, 3000), min_size=1, max_size=200).map(sorted)
 
 def test_a_pool_by_hand() -> None:
     """Two hosts, a warm-up of 90 s, a tick every 60 s."""
-    # Both go at 10 and 20; ordered at 60, ready at 150: who comes at 100 misses, at 151 does not.
+    # Hosts go at 10 and 20; ordered at 60, ready at 150: a claim at 100 misses, at 151 not.
     done = poolplay.play([10, 20, 100, 151], 2, warm_up_s=90, interval_s=60)
     assert (done.claims, done.missed) == (4, 1)
     assert done.ready_s == pytest.approx(10 * 2 + 10 + 1 * 2)
@@ -23,7 +23,7 @@ def test_a_pool_by_hand() -> None:
     # Woken, the host taken at 10 is replaced at 100.
     woken = poolplay.play([10, 20, 100, 151], 2, warm_up_s=90, interval_s=60, woken=True)
     assert woken.missed == 0
-    # Waiting, who comes at 100 gets a host at 150, and the next has to wait for another.
+    # Waiting: the claim at 100 gets a host at 150, and the next one waits for another.
     waiting = poolplay.play(
         [10, 20, 100, 151, 152], 2, warm_up_s=90, interval_s=60, waiting=True, until_s=400
     )
@@ -32,7 +32,7 @@ def test_a_pool_by_hand() -> None:
 
 
 def quick(times: list[float], size: int, warm_up: float, tick: float) -> int:
-    """The rule of `simulation.give_up`, for one run: a ring of when hosts come back."""
+    """Apply the rule of `simulation.give_up` to one run: a ring of the times hosts return."""
     back = [-1.0] * size
     missed = served = 0
     for now in times:
@@ -59,7 +59,7 @@ def test_the_quick_rule_is_the_literal_pool(times: list[float], size: int, warm:
 def test_on_the_same_claims_more_hosts_never_miss_more(
     times: list[float], size: int, warm: float
 ) -> None:
-    """Not on average: on every path. docs/sizing.md has the proof."""
+    """True on every path, not only on average. docs/sizing.md has the proof."""
 
     def missed(count: int, **how: bool) -> int:
         return poolplay.play(times, count, warm_up_s=warm, interval_s=60, **how).missed
@@ -68,7 +68,7 @@ def test_on_the_same_claims_more_hosts_never_miss_more(
     assert missed(size, woken=True) <= missed(size) <= missed(size, waiting=True)
 
 
-def test_many_runs_tell_their_error() -> None:
+def test_more_runs_have_a_smaller_error() -> None:
     few = simulation.give_up([10], bursts.SINGLE, 4 / 60, 90, 60, count=40_000, seed=2)[0]
     many = simulation.give_up([10], bursts.SINGLE, 4 / 60, 90, 60, count=640_000, seed=3)[0]
     assert few.error / many.error == pytest.approx(4, rel=0.4)
@@ -90,14 +90,14 @@ def test_the_mean_warm_up_decides_not_its_tail() -> None:
     assert slow.miss > 5 * sharp.miss
 
 
-def test_a_rule_is_asked_at_every_tick_and_shrinking_really_shrinks() -> None:
-    asked: list[tuple[float, int, int]] = []
+def test_a_rule_is_called_at_every_tick_and_can_shrink_the_pool() -> None:
+    calls: list[tuple[float, int, int]] = []
 
     def rule(now: float, claims: list[float], size: int) -> int:
-        asked.append((now, len(claims), size))
+        calls.append((now, len(claims), size))
         return 3 if now < 120 else 1
 
     done = poolplay.play([130.0], rule, warm_up_s=30, interval_s=60, until_s=180)
-    assert asked == [(0, 0, 0), (60, 0, 3), (120, 0, 3), (180, 1, 1)]
+    assert calls == [(0, 0, 0), (60, 0, 3), (120, 0, 3), (180, 1, 1)]
     assert done.missed == 0
     assert done.ready_s == pytest.approx(3 * 90 + 1 * 10)

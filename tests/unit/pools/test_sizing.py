@@ -1,4 +1,4 @@
-"""The three numbers: what they are, that they are the smallest, and what is refused."""
+"""The three sizes: their values, that they are the smallest that suffice, and bad input."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from overnight.pools import bursts, miss_rates, sizing
     ("miss", "named"), [(0.01, (10, 17, 13)), (0.001, (10, 20, 15))], ids=["1 %", "0.1 %"]
 )
 def test_the_example_of_the_runbook(miss: float, named: tuple[int, int, int]) -> None:
-    found = sizing.size(sizing.Demand(4, 90, miss=miss))
-    assert found.named == named
-    told = found.as_json()
-    assert told["miss_at_runbook"] == pytest.approx(0.1535, abs=1e-4)
-    assert told["miss_at_runbook_waiting"] == pytest.approx(0.2934, abs=1e-4)
+    result = sizing.size(sizing.Demand(4, 90, miss=miss))
+    assert result.named == named
+    document = result.as_json()
+    assert document["miss_at_runbook"] == pytest.approx(0.1535, abs=1e-4)
+    assert document["miss_at_runbook_waiting"] == pytest.approx(0.2934, abs=1e-4)
 
 
-def test_who_waits_needs_as_many_or_more() -> None:
+def test_waiting_callers_need_as_many_hosts_or_more() -> None:
     waiting = sizing.Demand(4, 90, miss=0.001, callers=sizing.Callers.WAIT)
     assert sizing.recommend(waiting) == (20, 16)
 
 
 def test_bursts_need_far_more() -> None:
-    found = sizing.size(sizing.Demand(4, 90, burst=bursts.Burst(5)))
-    assert found.named == (10, 29, 25)
-    assert found.at(29).give_up.miss < 0.01 < found.at(28).give_up.miss
+    result = sizing.size(sizing.Demand(4, 90, burst=bursts.Burst(5)))
+    assert result.named == (10, 29, 25)
+    assert result.at(29).give_up.miss < 0.01 < result.at(28).give_up.miss
 
 
 def test_the_quick_approximation_is_near() -> None:
@@ -50,7 +50,7 @@ def test_the_quick_approximation_is_near() -> None:
     st.sampled_from([0.001, 0.01, 0.1, 0.5]),
     st.sampled_from(list(sizing.Callers)),
 )
-def test_what_is_recommended_is_enough_and_one_less_is_not(
+def test_the_recommended_size_is_the_smallest_that_suffices(
     claims: float, warm_up: float, miss: float, callers: sizing.Callers
 ) -> None:
     demand = sizing.Demand(claims, warm_up, miss=miss, callers=callers)
@@ -61,15 +61,15 @@ def test_what_is_recommended_is_enough_and_one_less_is_not(
         if callers is sizing.Callers.WAIT:
             rates = miss_rates.wait(size, demand.burst, demand.claims_per_s, warm_up, 60)
             return bool(rates[size] <= miss)
-        found = miss_rates.give_up([size], demand.burst, demand.claims_per_s, warm_up, 60)[0]
-        return found.at_most <= miss
+        rate = miss_rates.give_up([size], demand.burst, demand.claims_per_s, warm_up, 60)[0]
+        return rate.at_most <= miss
 
     assert enough(ticked)
     assert not enough(ticked - 1)
 
 
 @given(st.floats(0.01, 50), st.floats(1, 600), st.floats(1.01, 3))
-def test_more_demand_never_needs_fewer(claims: float, warm_up: float, more: float) -> None:
+def test_more_demand_never_needs_fewer_hosts(claims: float, warm_up: float, more: float) -> None:
     def needs(rate: float, seconds: float, miss: float = 0.01) -> int:
         return sizing.size_for_waiting(sizing.Demand(rate, seconds, miss=miss), 60)
 
@@ -78,30 +78,30 @@ def test_more_demand_never_needs_fewer(claims: float, warm_up: float, more: floa
     assert needs(claims, warm_up) <= needs(claims, warm_up, 0.01 / more)
 
 
-def test_nobody_claims_nobody_waits() -> None:
-    found = sizing.size(sizing.Demand(0, 90, cost_per_host_hour=1))
-    assert found.named == (0, 0, 0)
-    told = found.as_json()
-    assert told["miss_at_runbook"] == 0
-    assert told["idle_cost_per_month"] == 0
+def test_no_claims_need_no_hosts() -> None:
+    result = sizing.size(sizing.Demand(0, 90, cost_per_host_hour=1))
+    assert result.named == (0, 0, 0)
+    document = result.as_json()
+    assert document["miss_at_runbook"] == 0
+    assert document["idle_cost_per_month"] == 0
 
 
-def test_what_stands_idle_costs() -> None:
-    told = sizing.size(sizing.Demand(4, 90, cost_per_host_hour=0.4)).as_json()
-    # 17 less the mean of the claims in 90 to 150 seconds, 8; a little more, for nobody is owed a host.
-    assert told["idle_at_recommended"] == pytest.approx(9, abs=0.05)
-    assert told["idle_cost_per_month"] == pytest.approx(9 * 0.4 * 730, rel=0.01)
-    assert told["warming"] == pytest.approx(6)
+def test_idle_hosts_have_a_cost() -> None:
+    document = sizing.size(sizing.Demand(4, 90, cost_per_host_hour=0.4)).as_json()
+    # 17 minus 8, the mean number of claims in 90 to 150 s; slightly more, since no caller waits.
+    assert document["idle_at_recommended"] == pytest.approx(9, abs=0.05)
+    assert document["idle_cost_per_month"] == pytest.approx(9 * 0.4 * 730, rel=0.01)
+    assert document["warming"] == pytest.approx(6)
 
 
 def test_the_curve_has_every_named_size_and_falls() -> None:
     for demand in (sizing.Demand(4, 90), sizing.Demand(400, 280), sizing.Demand(0.001, 10)):
-        found = sizing.size(demand)
-        sizes = [point.size for point in found.curve]
+        result = sizing.size(demand)
+        sizes = [point.size for point in result.curve]
         assert sizes == sorted(set(sizes))
-        assert set(found.named) <= set(sizes)
+        assert set(result.named) <= set(sizes)
         assert len(sizes) <= sizing.MAX_POINTS
-        for less, more in zip(found.curve, found.curve[1:], strict=False):
+        for less, more in zip(result.curve, result.curve[1:], strict=False):
             assert less.wait >= more.wait
             assert less.give_up.miss >= more.give_up.miss - 1e-12
             assert less.idle <= more.idle
@@ -129,7 +129,7 @@ def test_the_curve_has_every_named_size_and_falls() -> None:
         ({"cost_per_host_hour": math.nan}, "--cost"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_the_door(change: dict[str, float], word: str) -> None:
+def test_an_invalid_demand_is_refused(change: dict[str, float], word: str) -> None:
     with pytest.raises(errors.UsageError) as caught:
         sizing.Demand(**{"claims_per_minute": 4, "warm_up_s": 90, **change})
     assert word in caught.value.what + caught.value.why
@@ -145,7 +145,7 @@ def test_what_makes_no_sense_is_refused_at_the_door(change: dict[str, float], wo
     st.floats(0, 5),
 )
 @example(1, 1, 1, 0.5, 1 + 2**-52, 1)
-def test_whatever_is_let_in_has_an_answer(
+def test_every_valid_demand_has_a_size(
     claims: float, warm_up: float, interval: float, miss: float, burst: float, spread: float
 ) -> None:
     try:

@@ -25,67 +25,67 @@ def until(true: Callable[[], object], seconds: float = 8) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeups, "LINGER_SECONDS", 0.05)
 
 
 @pytest.fixture
-def heard() -> list[float]:
+def sent() -> list[float]:
     return []
 
 
 @pytest.fixture
-def throttle(heard: list[float]) -> wakeups._Throttle:
-    return wakeups._Throttle(lambda: heard.append(time.monotonic()))
+def throttle(sent: list[float]) -> wakeups._Throttle:
+    return wakeups._Throttle(lambda: sent.append(time.monotonic()))
 
 
-def test_the_first_is_heard_before_it_returns(
-    throttle: wakeups._Throttle, heard: list[float]
+def test_the_first_notification_is_sent_before_notify_returns(
+    throttle: wakeups._Throttle, sent: list[float]
 ) -> None:
     throttle.notify()
-    assert len(heard) == 1
+    assert len(sent) == 1
     assert not throttle._has_sender
 
 
-def test_many_are_few_and_the_last_is_heard(
-    throttle: wakeups._Throttle, heard: list[float]
+def test_many_notifications_are_throttled_and_the_last_is_sent(
+    throttle: wakeups._Throttle, sent: list[float]
 ) -> None:
     begin = time.monotonic()
-    rings = 0
+    notifications = 0
     while time.monotonic() < begin + 0.3:
         throttle.notify()
-        rings += 1
+        notifications += 1
     last = time.monotonic()
-    until(lambda: heard[-1] > last - wakeups.NOTIFY_SECONDS)
-    assert len(heard) < rings
-    assert len(heard) <= 1 + (heard[-1] - begin) / wakeups.NOTIFY_SECONDS
+    until(lambda: sent[-1] > last - wakeups.NOTIFY_SECONDS)
+    assert len(sent) < notifications
+    assert len(sent) <= 1 + (sent[-1] - begin) / wakeups.NOTIFY_SECONDS
 
 
-def test_every_notify_is_followed_by_a_send(
-    throttle: wakeups._Throttle, heard: list[float]
-) -> None:
+def test_every_notify_is_followed_by_a_send(throttle: wakeups._Throttle, sent: list[float]) -> None:
     for _ in range(40):
         now = time.monotonic()
         throttle.notify(urgent=False)
         throttle.notify()
-        until(lambda now=now: heard[-1] >= now)
+        until(lambda now=now: sent[-1] >= now)
 
 
 def test_a_claim_is_not_urgent_and_others_overtake_it(
-    throttle: wakeups._Throttle, heard: list[float]
+    throttle: wakeups._Throttle, sent: list[float]
 ) -> None:
     begin = time.monotonic()
     throttle.notify(urgent=False)
     throttle.notify(urgent=False)
     throttle.notify()
-    until(lambda: len(heard) == 2)
-    assert heard[1] >= begin + wakeups.NOTIFY_SECONDS
+    until(lambda: len(sent) == 2)
+    assert sent[1] >= begin + wakeups.NOTIFY_SECONDS
     throttle.notify(urgent=False)
-    until(lambda: len(heard) == 3)
-    assert heard[2] >= begin + wakeups.NOTIFY_SECONDS + wakeups.CLAIM_NOTIFY_SECONDS
+    until(lambda: len(sent) == 3)
+    assert sent[2] >= begin + wakeups.NOTIFY_SECONDS + wakeups.CLAIM_NOTIFY_SECONDS
 
 
-def test_one_thread_that_ends(throttle: wakeups._Throttle, heard: list[float]) -> None:
+def test_at_most_one_sender_thread_and_it_ends(
+    throttle: wakeups._Throttle, sent: list[float]
+) -> None:
     before = set(threading.enumerate())
 
     def senders() -> set[threading.Thread]:
@@ -94,12 +94,12 @@ def test_one_thread_that_ends(throttle: wakeups._Throttle, heard: list[float]) -
     for _ in range(100):
         throttle.notify()
         assert len(senders()) <= 1
-    until(lambda: len(heard) >= 2)
+    until(lambda: len(sent) >= 2)
     until(lambda: not senders())
-    known = len(heard)
+    known = len(sent)
     throttle.notify()
     throttle.notify()
-    until(lambda: len(heard) == known + 2)
+    until(lambda: len(sent) == known + 2)
 
 
 def test_a_process_sends_what_is_pending_before_it_exits(tmp_path: pathlib.Path) -> None:

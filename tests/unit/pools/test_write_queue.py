@@ -1,4 +1,4 @@
-"""Writers come in the order in which they asked, also when one of them is killed."""
+"""Writers get their turn in order of arrival, even when one of them is killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pathlib
 
 
-def test_everybody_gets_a_turn_alone(tmp_path: pathlib.Path) -> None:
+def test_only_one_writer_has_the_turn(tmp_path: pathlib.Path) -> None:
     queue = write_queue.WriteQueue(tmp_path / "q")
     inside: list[int] = []
     most: list[int] = []
@@ -35,7 +35,7 @@ def test_everybody_gets_a_turn_alone(tmp_path: pathlib.Path) -> None:
     assert max(most) == 1
 
 
-def test_in_the_order_in_which_they_came(tmp_path: pathlib.Path) -> None:
+def test_turns_are_in_order_of_arrival(tmp_path: pathlib.Path) -> None:
     queue = write_queue.WriteQueue(tmp_path / "q")
     order: list[int] = []
 
@@ -49,13 +49,13 @@ def test_in_the_order_in_which_they_came(tmp_path: pathlib.Path) -> None:
             thread = threading.Thread(target=work, args=(number,))
             thread.start()
             threads.append(thread)
-            _until(lambda n=number: _drawn(tmp_path / "q") == n + 2)
+            _until(lambda n=number: _tickets(tmp_path / "q") == n + 2)
     for thread in threads:
         thread.join()
     assert order == list(range(8))
 
 
-def _drawn(path: pathlib.Path) -> int:
+def _tickets(path: pathlib.Path) -> int:
     return int.from_bytes(path.read_bytes()[:8], "little")
 
 
@@ -66,7 +66,7 @@ def _until(true: object) -> None:
         time.sleep(0.001)
 
 
-def test_between_processes_and_a_killed_one_holds_nobody_up(tmp_path: pathlib.Path) -> None:
+def test_a_killed_process_gives_up_its_turn(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "q"
     read, write = os.pipe()
     holder = os.fork()
@@ -84,7 +84,7 @@ def test_between_processes_and_a_killed_one_holds_nobody_up(tmp_path: pathlib.Pa
 
     thread = threading.Thread(target=work)
     thread.start()
-    _until(lambda: _drawn(path) == 2)
+    _until(lambda: _tickets(path) == 2)
     assert not got.is_set()
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
@@ -99,21 +99,21 @@ def _write(where: database.Database) -> None:
         pass
 
 
-def test_the_database_uses_it_and_writes_ahead(tmp_path: pathlib.Path) -> None:
+def test_the_database_uses_the_queue_and_a_write_ahead_log(tmp_path: pathlib.Path) -> None:
     where = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
     with where.write("one") as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
-        before = _drawn(tmp_path / "pools.db-writers")
-        beside = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
-        with beside.read():  # whoever only looks does not stand in the queue
-            assert _drawn(tmp_path / "pools.db-writers") == before
-        waiting = threading.Thread(target=_write, args=(beside,))
+        before = _tickets(tmp_path / "pools.db-writers")
+        second = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
+        with second.read():  # readers do not queue
+            assert _tickets(tmp_path / "pools.db-writers") == before
+        waiting = threading.Thread(target=_write, args=(second,))
         waiting.start()
-        _until(lambda: _drawn(tmp_path / "pools.db-writers") == before + 1)
+        _until(lambda: _tickets(tmp_path / "pools.db-writers") == before + 1)
     waiting.join()
-    beside.close()
+    second.close()
     where.close()
     full = database.Database(f"sqlite:///{tmp_path / 'pools.db'}?synchronous=full")
     with full.read() as connection:

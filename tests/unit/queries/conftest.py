@@ -1,4 +1,4 @@
-"""Two hosts of different size over several segments, and the samples they were made from."""
+"""Fixtures: two hosts of different size over several segments, and their samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> captures.Night:
         ),
     }
     cores = {"alpha": (0, 1, 2, 3), "beta": (0, 1)}
-    made = [
+    built = [
         captures.build(
             samples[host],
             host=host,
@@ -30,7 +30,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> captures.Night:
         )
         for host in samples
     ]
-    source = captures.store(tmp_path_factory.mktemp("night"), *made)
+    source = captures.store(tmp_path_factory.mktemp("night"), *built)
     return captures.Night(source, samples, {"alpha": 4, "beta": 2}, 100)
 
 

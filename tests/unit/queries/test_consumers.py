@@ -1,4 +1,4 @@
-"""Who ran, against the slow and obvious way."""
+"""Top processes and functions, compared with counting sample by sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def samples() -> list[captures.Sample]:
 
 
 def windows() -> list[Window]:
-    """Within a segment, over the edge of two, and one in which nothing was recorded."""
+    """Return windows inside a segment, across two segments, and with nothing recorded."""
     return [
         captures.window(captures.NIGHT + a * SECOND, captures.NIGHT + b * SECOND)
         for a, b in ((10, 30), (100, 140), (40, 50), (1000, 1010))
@@ -38,7 +38,7 @@ def test_every_function_on_a_stack_counts_once(
     tmp_path: pathlib.Path, samples: list[captures.Sample], cores: tuple[int, ...]
 ) -> None:
     source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
-    told = consumers.count_functions(source, "alpha", windows(), Selection(cores=cores))
+    tally = consumers.count_functions(source, "alpha", windows(), Selection(cores=cores))
     whole: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
     own: collections.Counter[tuple[consumers.Item, int]] = collections.Counter()
     for number, window in enumerate(windows()):
@@ -56,37 +56,39 @@ def test_every_function_on_a_stack_counts_once(
                 own[
                     consumers.Item(Actor(s.process, s.unit), labels[-1] if labels else ""), number
                 ] += s.count
-    for counted, table in ((whole, told.counts), (own, told.own)):
-        made = {
+    for counted, table in ((whole, tally.counts), (own, tally.own)):
+        nonzero = {
             (item, number): int(table[place, number])
-            for place, item in enumerate(told.items)
+            for place, item in enumerate(tally.items)
             for number in range(len(windows()))
             if table[place, number]
         }
-        assert made == dict(counted)
-    assert told.seconds.tolist() == [20, 40, 10, 0]
-    assert told.frequency == 100
+        assert nonzero == dict(counted)
+    assert tally.seconds.tolist() == [20, 40, 10, 0]
+    assert tally.frequency == 100
 
 
-def test_soft_interrupts_are_not_their_victims(
+def test_soft_interrupts_are_not_counted_for_the_interrupted_process(
     tmp_path: pathlib.Path, samples: list[captures.Sample]
 ) -> None:
     source = captures.store(tmp_path, captures.build(samples, begin=BEGIN, end=END))
     chosen = windows()
-    ran, idle = consumers.rank_processes(source, "alpha", chosen)
-    mine = [s for s in samples if any(within(s, one) for one in chosen)]
-    assert idle == sum(s.count for s in mine if s.idle)
-    for one in ran:
-        his = [s for s in mine if (s.process, s.unit) == one.actor and not s.idle]
-        plain = [s for s in his if not s.softirq]
-        assert one.samples == sum(s.count for s in plain)
-        assert one.softirq == sum(s.count for s in his) - one.samples
-        assert one.kernel == sum(s.count for s in plain if s.in_kernel)
-        assert sum(one.functions.values()) == one.samples
-    assert [one.samples for one in ran] == sorted((one.samples for one in ran), reverse=True)
+    ranked, idle = consumers.rank_processes(source, "alpha", chosen)
+    inside = [s for s in samples if any(within(s, window) for window in chosen)]
+    assert idle == sum(s.count for s in inside if s.idle)
+    for consumer in ranked:
+        own = [s for s in inside if (s.process, s.unit) == consumer.actor and not s.idle]
+        plain = [s for s in own if not s.softirq]
+        assert consumer.samples == sum(s.count for s in plain)
+        assert consumer.softirq == sum(s.count for s in own) - consumer.samples
+        assert consumer.kernel == sum(s.count for s in plain if s.in_kernel)
+        assert sum(consumer.functions.values()) == consumer.samples
+    assert [consumer.samples for consumer in ranked] == sorted(
+        (consumer.samples for consumer in ranked), reverse=True
+    )
 
 
-def test_a_host_without_profiles_has_nobody(tmp_path: pathlib.Path) -> None:
+def test_a_host_without_profiles_has_no_consumers(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path)
     assert consumers.rank_processes(source, "alpha", windows()) == ((), 0)
     assert consumers.count_functions(source, "alpha", windows()).items == ()

@@ -1,4 +1,4 @@
-"""What changed, against samples counted one by one, and the interval against simulated truth."""
+"""Differences compared with counting sample by sample, and their interval with simulations."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def counts(samples: list[captures.Sample]) -> dict[captures.Function, tuple[int,
     for sample in samples:
         for frame in set(sample.path):
             own, whole = sums.get(frame, (0, 0))
-            mine = sample.count if frame == sample.path[-1] else 0
-            sums[frame] = (own + mine, whole + sample.count)
+            own_count = sample.count if frame == sample.path[-1] else 0
+            sums[frame] = (own + own_count, whole + sample.count)
     return sums
 
 
@@ -29,13 +29,15 @@ def test_every_function_of_either_window_with_its_rates(
     night: captures.Night, chosen: Selection
 ) -> None:
     first, second = night.windows(13)[-2:]
-    found = diff.diff(night.source, first, second, chosen, limit=1000)
+    difference = diff.diff(night.source, first, second, chosen, limit=1000)
     now = counts(captures.chosen_samples(night.of(), first, chosen))
     before = counts(captures.chosen_samples(night.of(), second, chosen))
-    assert {(c.name, c.module, int(c.kernel)) for c in found.changes} == now.keys() | before.keys()
-    assert found.others == 0
-    capacity, base = found.coverage.capacity, found.baseline.capacity
-    for change in found.changes:
+    assert {
+        (c.name, c.module, int(c.kernel)) for c in difference.changes
+    } == now.keys() | before.keys()
+    assert difference.others == 0
+    capacity, base = difference.coverage.capacity, difference.baseline.capacity
+    for change in difference.changes:
         frame = (change.name, change.module, int(change.kernel))
         own, whole = now.get(frame, (0, 0))
         base_own, base_whole = before.get(frame, (0, 0))
@@ -49,15 +51,17 @@ def test_every_function_of_either_window_with_its_rates(
 
 def test_the_surest_large_changes_come_first(night: captures.Night) -> None:
     first, second = night.windows(14)[-2:]
-    found = diff.diff(night.source, first, second, limit=1000).changes
+    changes = diff.diff(night.source, first, second, limit=1000).changes
 
-    def surely(change: diff.Change) -> float:
+    def certain_change(change: diff.Change) -> float:
         inside = change.low <= 0 <= change.high
         return 0.0 if inside else min(abs(change.low), abs(change.high))
 
-    assert [surely(c) for c in found] == sorted(map(surely, found), reverse=True)
+    assert [certain_change(c) for c in changes] == sorted(
+        map(certain_change, changes), reverse=True
+    )
     some = diff.diff(night.source, first, second, limit=2)
-    assert (some.changes, some.others) == (found[:2], len(found) - 2)
+    assert (some.changes, some.others) == (changes[:2], len(changes) - 2)
 
 
 def stored(
@@ -69,9 +73,9 @@ def stored(
     cores: int = 1,
     frequency: int = 100,
 ) -> diff.Difference:
-    """`first` functions in 10 s of one core against `second` in others."""
+    """Compare functions of 10 s on one core with those of the given seconds and cores."""
 
-    def capture(names: dict[str, int], host: str, length: int, many: int):
+    def capture(names: dict[str, int], host: str, length: int, core_count: int):
         samples = [
             captures.Sample(NIGHT + i, (captures.user(name),), count=count)
             for i, (name, count) in enumerate(names.items())
@@ -81,7 +85,7 @@ def stored(
             host=host,
             begin=NIGHT,
             end=NIGHT + length * SECOND,
-            cores=tuple(range(many)),
+            cores=tuple(range(core_count)),
             frequency=frequency,
         )
 
@@ -93,41 +97,41 @@ def stored(
 
 
 def test_new_vanished_more_less_and_unclear(tmp_path: pathlib.Path) -> None:
-    found = stored(
+    difference = stored(
         tmp_path,
         {"new": 500, "more": 500, "less": 100, "same": 300, "once": 1},
         {"vanished": 400, "more": 100, "less": 500, "same": 310},
     )
-    status = {change.name: change.status for change in found.changes}
+    status = {change.name: change.status for change in difference.changes}
     assert status == {
         "new": "new", "vanished": "vanished", "more": "more", "less": "less", "same": "unclear", "once": "unclear",
     }  # fmt: skip
-    assert [c.name for c in found.changes][-2:] == ["same", "once"]
+    assert [c.name for c in difference.changes][-2:] == ["same", "once"]
 
 
 @pytest.mark.parametrize(("seconds", "cores"), [(60, 1), (10, 8), (60, 8)])
 def test_rates_are_by_time_and_by_cores(tmp_path: pathlib.Path, seconds: int, cores: int) -> None:
     times = seconds * cores // 10
-    found = stored(tmp_path, {"f": 50}, {"f": 50 * times}, seconds=seconds, cores=cores)
-    (change,) = found.changes
+    difference = stored(tmp_path, {"f": 50}, {"f": 50 * times}, seconds=seconds, cores=cores)
+    (change,) = difference.changes
     assert change.rate == pytest.approx(0.05)
     assert change.difference == pytest.approx(0)
     assert change.status == "unclear"
 
 
 def test_without_a_rate_shares_of_samples_are_compared(tmp_path: pathlib.Path) -> None:
-    found = stored(tmp_path, {"f": 900, "g": 100}, {"f": 50, "g": 50}, frequency=0)
-    by_name = {change.name: change for change in found.changes}
+    difference = stored(tmp_path, {"f": 900, "g": 100}, {"f": 50, "g": 50}, frequency=0)
+    by_name = {change.name: change for change in difference.changes}
     assert by_name["f"].rate == 0.9
     assert by_name["f"].difference == pytest.approx(0.4)
     assert by_name["g"].difference == pytest.approx(-0.4)
 
 
-def test_a_window_with_nothing_in_it(night: captures.Night) -> None:
+def test_a_window_without_samples(night: captures.Night) -> None:
     nothing = Window(0, 1_000_000)
-    found = diff.diff(night.source, night.source.extent(), nothing, limit=1000)
-    assert found.baseline.samples == 0
-    assert {change.baseline_samples for change in found.changes} == {0}
+    difference = diff.diff(night.source, night.source.extent(), nothing, limit=1000)
+    assert difference.baseline.samples == 0
+    assert {change.baseline_samples for change in difference.changes} == {0}
     assert diff.diff(night.source, nothing, nothing).changes == ()
 
 
@@ -150,7 +154,7 @@ def test_bounds_of_a_count(count: int) -> None:
     assert high == pytest.approx(exact_high, rel=0.01)
 
 
-def test_bounds_of_large_counts_are_those_of_a_normal() -> None:
+def test_bounds_of_large_counts_match_the_normal_distribution() -> None:
     for count in (10**6, 10**9):
         low, high = diff.poisson_bounds(count)
         assert count - low == pytest.approx(1.96 * math.sqrt(count), rel=0.01)
@@ -161,7 +165,7 @@ def test_bounds_of_large_counts_are_those_of_a_normal() -> None:
     ("mean", "base_mean", "ratio"),
     [(3, 8, 1), (10, 10, 1), (40, 400, 10), (5, 600, 100), (200, 150, 1)],
 )
-def test_the_interval_holds_the_truth_in_95_of_100_windows(
+def test_the_interval_contains_the_truth_in_95_of_100_windows(
     mean: float, base_mean: float, ratio: int
 ) -> None:
     chance = np.random.default_rng(7)

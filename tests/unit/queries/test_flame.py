@@ -1,4 +1,4 @@
-"""Flame graphs against stacks counted one by one."""
+"""Flame graphs, compared with counting stack by stack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND, NIGHT = captures.SECOND, captures.NIGHT
 
 
 def counted(tree: flame.FlameTree) -> tuple[dict[Path, int], dict[Path, int]]:
-    """Own and whole samples of every path; the tree's own rules are checked on the way."""
+    """Return own and total samples of every path; also check the tree's invariants."""
     paths: list[Path] = []
     for node, (parent, frame) in enumerate(
         zip(tree.parent.tolist(), tree.frame.tolist(), strict=True)
@@ -67,44 +67,46 @@ def test_every_path_has_its_samples(
         assert whole == naive_whole(expected)
 
 
-def test_coverage_says_what_there_is(night: captures.Night, chosen: Selection) -> None:
+def test_coverage_counts_samples_and_recorded_time(
+    night: captures.Night, chosen: Selection
+) -> None:
     for window in night.windows(9):
         tree = flame.flame(night.source, window, chosen)
-        there = tree.coverage
+        coverage = tree.coverage
         rows = [s for s in night.of() if captures.passes(s, window, chosen)]
         in_time = [
             s for s in night.of() if captures.passes(s, window, _without_stacks(chosen)) and s.idle
         ]
-        assert there.samples == sum(s.count for s in rows if chosen.idle or not s.idle)
-        assert there.idle == sum(s.count for s in in_time)
+        assert coverage.samples == sum(s.count for s in rows if chosen.idle or not s.idle)
+        assert coverage.idle == sum(s.count for s in in_time)
         begin, end = min(night.of(), key=lambda s: s.time), max(night.of(), key=lambda s: s.time)
         assert begin.time < end.time
         extent = night.source.extent()
         both = max(0, min(window.end_us, extent.end_us) - max(window.begin_us, extent.begin_us))
-        assert there.recorded_seconds == pytest.approx(2 * both / 1e6, abs=2e-6)
+        assert coverage.recorded_seconds == pytest.approx(2 * both / 1e6, abs=2e-6)
         cores = [
             len(set(range(n)) & set(chosen.cores)) if chosen.cores else n
             for n in night.cores.values()
         ]
-        assert there.core_seconds == pytest.approx(sum(cores) * both / 1e6, abs=1e-5)
-        assert there.capacity == pytest.approx(there.core_seconds * night.frequency)
+        assert coverage.core_seconds == pytest.approx(sum(cores) * both / 1e6, abs=1e-5)
+        assert coverage.capacity == pytest.approx(coverage.core_seconds * night.frequency)
 
 
 def _without_stacks(chosen: Selection) -> Selection:
     return dataclasses.replace(chosen, function="", side="")
 
 
-def test_a_window_has_its_begin_and_not_its_end(night: captures.Night) -> None:
+def test_a_window_includes_its_begin_and_not_its_end(night: captures.Night) -> None:
     everything = Selection(idle=True)
     sample = next(s for s in night.samples["beta"])
     for begin, expected in ((0, True), (1, False), (-1, False)):
         window = Window(sample.time_us + begin, sample.time_us + begin + 1)
-        found = flame.flame(night.source, window, everything, hosts=("beta",)).coverage.samples
-        assert found == sum(s.count for s in night.samples["beta"] if s.time_us == window.begin_us)
-        assert (found > 0) == expected
+        count = flame.flame(night.source, window, everything, hosts=("beta",)).coverage.samples
+        assert count == sum(s.count for s in night.samples["beta"] if s.time_us == window.begin_us)
+        assert (count > 0) == expected
 
 
-def test_a_window_outside_is_empty_and_says_so(night: captures.Night) -> None:
+def test_a_window_outside_the_recording_is_empty(night: captures.Night) -> None:
     outside = Window(0, 1_000_000)
     for reverse in (False, True):
         tree = flame.flame(night.source, outside, reverse=reverse)
@@ -128,28 +130,28 @@ def test_an_empty_store_is_an_error(tmp_path: pathlib.Path) -> None:
         source.extent()
 
 
-def test_gaps_and_losses_are_told_once_and_gaps_are_no_recorded_time(
+def test_gaps_and_losses_are_reported_once_and_gaps_are_not_recorded_time(
     tmp_path: pathlib.Path,
 ) -> None:
     gap = capture.Gap(NIGHT + 100 * SECOND, NIGHT + 150 * SECOND, "perf died")
     inside = capture.Gap(NIGHT + 110 * SECOND, NIGHT + 115 * SECOND, "and again")
     samples = [captures.Sample(NIGHT + i * SECOND) for i in range(0, 240, 10)]
-    made = captures.build(
+    recorded = captures.build(
         samples, begin=NIGHT, end=NIGHT + 240 * SECOND, gaps=(gap, inside), lost=7, notes=("n",)
     )
-    source = captures.store(tmp_path, made)
-    there = flame.flame(source, source.extent()).coverage
-    assert (there.lost, there.notes, there.segments) == (7, ("n",), 2)
-    assert sorted(there.gaps) == [(g.begin // 1000, g.end // 1000, g.why) for g in (gap, inside)]
-    assert there.recorded_seconds == 190
-    assert there.core_seconds == 380
+    source = captures.store(tmp_path, recorded)
+    coverage = flame.flame(source, source.extent()).coverage
+    assert (coverage.lost, coverage.notes, coverage.segments) == (7, ("n",), 2)
+    assert sorted(coverage.gaps) == [(g.begin // 1000, g.end // 1000, g.why) for g in (gap, inside)]
+    assert coverage.recorded_seconds == 190
+    assert coverage.core_seconds == 380
     early = flame.flame(source, captures.window(NIGHT, NIGHT + 105 * SECOND)).coverage
     assert (early.recorded_seconds, [g[2] for g in early.gaps]) == (100, ["perf died"])
     late = flame.flame(source, captures.window(NIGHT + 150 * SECOND, NIGHT + 160 * SECOND)).coverage
     assert (late.recorded_seconds, late.gaps) == (10, ())
 
 
-def test_events_of_other_segments_are_not_mixed_in_silence(tmp_path: pathlib.Path) -> None:
+def test_mixed_events_of_segments_are_noted(tmp_path: pathlib.Path) -> None:
     source = captures.store(
         tmp_path,
         captures.build([captures.Sample(NIGHT)], events=("cycles",)),
@@ -169,7 +171,7 @@ def test_a_deep_stack(tmp_path: pathlib.Path) -> None:
         assert tree.parent.tolist() == list(range(-1, 1000))
 
 
-def test_numbers_are_of_one_kind(night: captures.Night) -> None:
+def test_all_columns_are_int64(night: captures.Night) -> None:
     tree = flame.flame(night.source, night.source.extent())
     for column in (tree.frame, tree.parent, tree.size, tree.own, tree.whole):
         assert column.dtype == np.int64

@@ -1,4 +1,4 @@
-"""What FlameScope gets wrong, and the store and its queries do not."""
+"""Known errors of FlameScope that the store and its queries avoid."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_the_idle_functions_of_another_task_are_work(tmp_path: pathlib.Path) -> 
     source = captures.store(
         tmp_path, captures.build([Sample(NIGHT, captures.IDLE, process="vcpu")])
     )
-    there = flame.flame(source, source.extent()).coverage
-    assert (there.samples, there.idle) == (1, 0)
+    coverage = flame.flame(source, source.extent()).coverage
+    assert (coverage.samples, coverage.idle) == (1, 0)
 
 
-def test_the_idle_task_with_its_cores_number_idles_too(tmp_path: pathlib.Path) -> None:
+def test_the_idle_task_with_a_core_number_is_idle_too(tmp_path: pathlib.Path) -> None:
     samples = [
         Sample(NIGHT, captures.IDLE, process="swapper/12"),
         Sample(NIGHT + 1, captures.IDLE, process="", thread="swapper"),
@@ -53,8 +53,8 @@ def test_the_idle_task_with_its_cores_number_idles_too(tmp_path: pathlib.Path) -
 
 def test_events_are_not_mixed_and_periods_are_kept(tmp_path: pathlib.Path) -> None:
     samples = [Sample(NIGHT + i, event=i % 3, period=1000 + i) for i in range(9)]
-    made = captures.build(samples, events=("cycles", "instructions", "page-faults"))
-    source = captures.store(tmp_path, made)
+    recorded = captures.build(samples, events=("cycles", "instructions", "page-faults"))
+    source = captures.store(tmp_path, recorded)
     for event in range(3):
         chosen = Selection(event=event)
         assert flame.flame(source, source.extent(), chosen).coverage.samples == 3
@@ -65,16 +65,16 @@ def test_events_are_not_mixed_and_periods_are_kept(tmp_path: pathlib.Path) -> No
     assert kept == [sample.period for sample in samples]
 
 
-def test_there_is_an_axis_of_cores(tmp_path: pathlib.Path) -> None:
+def test_heatmaps_have_an_axis_of_cores(tmp_path: pathlib.Path) -> None:
     pinned = [Sample(NIGHT + i * SECOND // 100, cpu=2) for i in range(100)]
-    made = captures.build(pinned, begin=NIGHT, end=NIGHT + SECOND, cores=tuple(range(4)))
-    source = captures.store(tmp_path, made)
-    found = heatmap.by_core(source, source.extent())
-    assert found.values.tolist() == [[0, 0, 100, 0]]
-    assert found.full == 100
+    recorded = captures.build(pinned, begin=NIGHT, end=NIGHT + SECOND, cores=tuple(range(4)))
+    source = captures.store(tmp_path, recorded)
+    cores = heatmap.by_core(source, source.extent())
+    assert cores.values.tolist() == [[0, 0, 100, 0]]
+    assert cores.full == 100
 
 
-def test_a_difference_keeps_what_vanished(tmp_path: pathlib.Path) -> None:
+def test_a_difference_keeps_vanished_functions(tmp_path: pathlib.Path) -> None:
     gone = [Sample(NIGHT + i, (captures.user("gone"),)) for i in range(50)]
     left = [Sample(NIGHT + 10 * SECOND + i, (captures.user("left"),)) for i in range(50)]
     source = captures.store(tmp_path, captures.build(gone + left, end=NIGHT + 20 * SECOND))

@@ -24,15 +24,15 @@ def at(second: float, uptime: float) -> clock.Clock:
 def record(
     home: pathlib.Path, host: str, boot: str, seconds: range, uptime: float, zone: str = "z1"
 ) -> writer.Writer:
-    """Looks of one boot, which is `uptime` seconds old at the first of them."""
-    made = writer.Writer(home, host, boot, budget_bytes=1 << 30, age_seconds=30 * 86400)
+    """Record ticks of one boot that is `uptime` seconds old at the first tick."""
+    ring_writer = writer.Writer(home, host, boot, budget_bytes=1 << 30, age_seconds=30 * 86400)
     first = at(seconds[0], uptime)
-    made.facts("host", first, {"": {"zone": zone, "kernel": "6.1", "cores": 96, "name": host}, "eth0": {"driver": "ena"}})  # fmt: skip
+    ring_writer.facts("host", first, {"": {"zone": zone, "kernel": "6.1", "cores": 96, "name": host}, "eth0": {"driver": "ena"}})  # fmt: skip
     for second in seconds:
         now = at(second, uptime + second - seconds[0])
-        made.numbers("cpu", ("user",), now, {"0": (second,)})
-        made.tick(now)
-    return made
+        ring_writer.numbers("cpu", ("user",), now, {"0": (second,)})
+        ring_writer.tick(now)
+    return ring_writer
 
 
 def save(home: pathlib.Path, host: str, stamp: str, value: str) -> None:
@@ -44,21 +44,21 @@ def save(home: pathlib.Path, host: str, stamp: str, value: str) -> None:
 
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> pathlib.Path:
-    one = record(tmp_path, "db-7", BOOTS[0], range(100), 5000)
-    one.event(Event(rings.us(50), "net.driver_reset", host="db-7", boot=BOOTS[0], id="a"))
-    one.note_gap(rings.us(20), rings.us(30), "the disk was full")
-    one.close()
-    two = record(tmp_path, "db-7", BOOTS[1], range(200, 260), 30)
-    two.event(Event(rings.us(210), "cpu.core_pinned", host="db-7", boot=BOOTS[1], id="b"))
-    two.close()
+    first = record(tmp_path, "db-7", BOOTS[0], range(100), 5000)
+    first.event(Event(rings.us(50), "net.driver_reset", host="db-7", boot=BOOTS[0], id="a"))
+    first.note_gap(rings.us(20), rings.us(30), "the disk was full")
+    first.close()
+    second = record(tmp_path, "db-7", BOOTS[1], range(200, 260), 30)
+    second.event(Event(rings.us(210), "cpu.core_pinned", host="db-7", boot=BOOTS[1], id="b"))
+    second.close()
     record(tmp_path, "db-8", BOOTS[0], range(50), 10, zone="z2").close()
     return tmp_path
 
 
 def test_labels_watched_time_and_events(home: pathlib.Path) -> None:
-    found = fleet.read_fleet(home)
-    assert [host.name for host in found.hosts] == ["db-7", "db-8"]
-    seven, eight = found.hosts
+    hosts_read = fleet.read_fleet(home)
+    assert [host.name for host in hosts_read.hosts] == ["db-7", "db-8"]
+    seven, eight = hosts_read.hosts
     assert seven.labels == {"zone": "z1", "kernel": "6.1", "driver": "ena"}
     assert eight.labels["zone"] == "z2"
     assert [(spell.begin_us, spell.end_us, spell.uptime) for spell in seven.spells] == [
@@ -67,23 +67,23 @@ def test_labels_watched_time_and_events(home: pathlib.Path) -> None:
         (rings.us(200), rings.us(259), 30),
     ]
     assert seven.seconds == 20 + 69 + 59
-    assert [one.kind for one in seven.events] == ["net.driver_reset", "cpu.core_pinned"]
-    assert [seven.place(one) for one in seven.events] == [(1, 20.0), (2, 10.0)]
-    assert [one.id for one in seven.of_kind("net.")] == ["a"]
-    assert found.window_us == (rings.us(0), rings.us(259))
-    assert found.problems == ()
+    assert [event.kind for event in seven.events] == ["net.driver_reset", "cpu.core_pinned"]
+    assert [seven.place(event) for event in seven.events] == [(1, 20.0), (2, 10.0)]
+    assert [event.id for event in seven.of_kind("net.")] == ["a"]
+    assert hosts_read.window_us == (rings.us(0), rings.us(259))
+    assert hosts_read.problems == ()
 
 
-def test_an_event_of_another_boot_or_of_time_nobody_watched_has_no_place(home) -> None:
+def test_an_event_of_another_boot_or_of_unwatched_time_has_no_place(home) -> None:
     seven = fleet.read_fleet(home).hosts[0]
     assert seven.place(Event(rings.us(210), "x", boot="ffffffff-0")) is None
     assert seven.place(Event(rings.us(5000), "x")) is None
-    # Told with the look after the last that was kept.
+    # Reported with the tick after the last recorded one.
     assert seven.place(Event(rings.us(261), "x", boot=BOOTS[1])) == (2, 59.0)
 
 
-def test_what_is_trimmed_was_watched_all_the_same() -> None:
-    """A pinned window stays when what is around it is trimmed: it is not all that was watched."""
+def test_trimmed_time_counts_as_watched() -> None:
+    """A pinned window stays when the time around it is trimmed; that time was watched too."""
     stretches = [
         reader.Stretch("a", rings.us(0), rings.us(10), 7_000_000),
         reader.Stretch("a", rings.us(500), rings.us(600), 507_000_000),
@@ -91,27 +91,31 @@ def test_what_is_trimmed_was_watched_all_the_same() -> None:
     assert [spell.seconds for spell in fleet.fold_spells(stretches)] == [600]
 
 
-def test_a_sick_hosts_snapshot_is_the_one_nearest_to_its_event(home: pathlib.Path) -> None:
-    save(home, "db-7", "20261115T065000Z", "10")  # the looks begin at 06:50:59
+def test_the_snapshot_of_an_affected_host_is_the_nearest_to_its_event(home: pathlib.Path) -> None:
+    save(home, "db-7", "20261115T065000Z", "10")  # the ticks begin at 06:50:59
     save(home, "db-7", "20261220T000000Z", "60")
     save(home, "db-8", "20261115T065000Z", "10")
     save(home, "db-8", "20261220T000000Z", "60")
     save(home, "db-9", "20261220T000000Z", "60")
-    found = fleet.read_fleet(home, ["net.driver_reset"])
-    values = {host.name: host.snapshot.parts["sysctl"]["vm.swappiness"] for host in found.hosts}
+    hosts_read = fleet.read_fleet(home, ["net.driver_reset"])
+    values = {
+        host.name: host.snapshot.parts["sysctl"]["vm.swappiness"] for host in hosts_read.hosts
+    }
     assert values == {"db-7": "10", "db-8": "60", "db-9": "60"}
-    assert [host.name for host in found.watched] == ["db-7", "db-8"]
+    assert [host.name for host in hosts_read.watched] == ["db-7", "db-8"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "other"}', "[" * 100_000])
-def test_a_damaged_snapshot_is_told_and_an_older_one_used(home: pathlib.Path, text: str) -> None:
+def test_a_damaged_snapshot_is_reported_and_an_older_one_used(
+    home: pathlib.Path, text: str
+) -> None:
     save(home, "db-8", "20261115T065000Z", "10")
     (home / "snapshots/db-8/20261220T000000Z.json").write_text(text)
-    found = fleet.read_fleet(home)
-    assert found.hosts[1].snapshot.parts["sysctl"]["vm.swappiness"] == "10"
-    assert "20261220T000000Z.json" in found.problems[0]
+    hosts_read = fleet.read_fleet(home)
+    assert hosts_read.hosts[1].snapshot.parts["sysctl"]["vm.swappiness"] == "10"
+    assert "20261220T000000Z.json" in hosts_read.problems[0]
 
 
 def test_an_empty_home_is_an_empty_fleet(tmp_path: pathlib.Path) -> None:
-    found = fleet.read_fleet(tmp_path)
-    assert (found.hosts, found.window_us) == ((), (0, 0))
+    hosts_read = fleet.read_fleet(tmp_path)
+    assert (hosts_read.hosts, hosts_read.window_us) == ((), (0, 0))

@@ -1,4 +1,4 @@
-"""Heatmaps against samples put into cells one by one; sums and rows agree."""
+"""Heatmaps, compared with counting sample by sample; sums and rows agree."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def in_mode(sample: captures.Sample, mode: str) -> bool:
     )
 
 
-def cells(found: heatmap.Heatmap) -> dict[tuple[int, str], int]:
+def cells(heat: heatmap.Heatmap) -> dict[tuple[int, str], int]:
     return {
-        (int(x), found.rows[y]): int(found.values[x, y])
-        for x, y in zip(*np.nonzero(found.values), strict=True)
+        (int(x), heat.rows[y]): int(heat.values[x, y])
+        for x, y in zip(*np.nonzero(heat.values), strict=True)
     }
 
 
@@ -66,14 +66,14 @@ def test_steps_of_seconds_come_from_the_sums(
     night: captures.Night, mode: str, step_us: int
 ) -> None:
     for window in night.windows(3):
-        found = heatmap.by_core(night.source, window, step_us=step_us, mode=mode)
+        heat = heatmap.by_core(night.source, window, step_us=step_us, mode=mode)
         whole = whole_seconds(window)
-        assert found.begin_us == whole.begin_us
-        assert len(found.values) == -(-(whole.end_us - whole.begin_us) // step_us)
+        assert heat.begin_us == whole.begin_us
+        assert len(heat.values) == -(-(whole.end_us - whole.begin_us) // step_us)
         expected = naive(night, whole, Selection(), mode, whole.begin_us, step_us)
-        assert cells(found) == expected
-        assert found.coverage.samples == sum(expected.values())
-        assert found.full == night.frequency * step_us / SECOND_US
+        assert cells(heat) == expected
+        assert heat.coverage.samples == sum(expected.values())
+        assert heat.full == night.frequency * step_us / SECOND_US
 
 
 @pytest.mark.parametrize("step_us", [100_000, 1_500_000])
@@ -82,17 +82,17 @@ def test_finer_steps_and_filters_come_from_the_rows(
 ) -> None:
     for window in night.windows(4, 2):
         for mode in ("busy", "idle"):
-            found = heatmap.by_core(night.source, window, chosen, step_us=step_us, mode=mode)
-            assert found.begin_us == window.begin_us
-            assert cells(found) == naive(night, window, chosen, mode, window.begin_us, step_us)
+            heat = heatmap.by_core(night.source, window, chosen, step_us=step_us, mode=mode)
+            assert heat.begin_us == window.begin_us
+            assert cells(heat) == naive(night, window, chosen, mode, window.begin_us, step_us)
 
 
-def test_a_filter_of_seconds_equals_the_naive_one(night: captures.Night, chosen: Selection) -> None:
+def test_filtered_seconds_equal_the_naive_count(night: captures.Night, chosen: Selection) -> None:
     for window in night.windows(5, 2):
-        found = heatmap.by_core(night.source, window, chosen)
+        heat = heatmap.by_core(night.source, window, chosen)
         summed = not (chosen.by_task or chosen.by_node) and chosen.event in (0, "cpu-clock")
         inside = whole_seconds(window) if summed else window
-        assert cells(found) == naive(night, inside, chosen, "busy", inside.begin_us, SECOND_US)
+        assert cells(heat) == naive(night, inside, chosen, "busy", inside.begin_us, SECOND_US)
 
 
 @pytest.mark.parametrize("mode", segments.MODES)
@@ -105,12 +105,12 @@ def test_fine_cells_add_up_to_the_coarse_ones(night: captures.Night, mode: str) 
     assert added.tolist() == coarse.values.tolist()
 
 
-def test_rows_are_all_cores_also_the_idle_ones(night: captures.Night) -> None:
+def test_rows_include_idle_cores(night: captures.Night) -> None:
     nothing = Window(night.windows(0)[1].begin_us, night.windows(0)[1].begin_us + 1)
     both = heatmap.by_core(night.source, nothing)
     assert both.rows == ("alpha 0", "alpha 1", "alpha 2", "alpha 3", "beta 0", "beta 1")
-    one = heatmap.by_core(night.source, nothing, hosts=("beta",))
-    assert one.rows == ("0", "1")
+    single = heatmap.by_core(night.source, nothing, hosts=("beta",))
+    assert single.rows == ("0", "1")
     some = heatmap.by_core(night.source, nothing, Selection(cores=(1, 3)))
     assert some.rows == ("alpha 1", "alpha 3", "beta 1")
 
@@ -118,39 +118,39 @@ def test_rows_are_all_cores_also_the_idle_ones(night: captures.Night) -> None:
 @pytest.mark.parametrize("rows", [1, 3, 50, 700, 1000])
 def test_offsets_within_a_second(night: captures.Night, rows: int) -> None:
     for window in night.windows(7, 2):
-        found = heatmap.by_offset(night.source, window, rows=rows)
+        heat = heatmap.by_offset(night.source, window, rows=rows)
         begin = window.begin_us // SECOND_US * SECOND_US
         counted: collections.Counter[tuple[int, int]] = collections.Counter()
         for s in captures.chosen_samples(night.of(), window, Selection()):
             row = s.time_us % SECOND_US * rows // SECOND_US
             counted[(s.time_us - begin) // SECOND_US, row] += s.count
-        expected = np.zeros_like(found.values)
+        expected = np.zeros_like(heat.values)
         for cell, count in counted.items():
             expected[cell] = count
-        assert found.values.tolist() == expected.tolist()
-        assert found.rows[0] == "0 ms"
-        assert len(found.rows) == rows
-        if found.coverage.segments == 6:
-            assert found.full == pytest.approx((4 + 2) * night.frequency / rows)
+        assert heat.values.tolist() == expected.tolist()
+        assert heat.rows[0] == "0 ms"
+        assert len(heat.rows) == rows
+        if heat.coverage.segments == 6:
+            assert heat.full == pytest.approx((4 + 2) * night.frequency / rows)
 
 
 def test_offsets_with_filters(night: captures.Night, chosen: Selection) -> None:
     window = night.windows(8)[-1]
-    found = heatmap.by_offset(night.source, window, chosen)
+    heat = heatmap.by_offset(night.source, window, chosen)
     busy = dataclasses.replace(chosen, idle=False)
     expected = sum(s.count for s in captures.chosen_samples(night.of(), window, busy))
-    assert int(found.values.sum()) == found.coverage.samples == expected
+    assert int(heat.values.sum()) == heat.coverage.samples == expected
 
 
 def test_coverage_counts_each_hosts_cores(night: captures.Night) -> None:
     window = captures.window(captures.NIGHT + 150 * 10**9, captures.NIGHT + 160 * 10**9)
-    there = heatmap.by_core(night.source, window).coverage
-    assert (there.recorded_seconds, there.core_seconds, there.capacity) == (20, 60, 6000)
-    there = heatmap.by_core(night.source, window, Selection(cores=(3,))).coverage
-    assert there.core_seconds == 10  # beta has no core 3
+    coverage = heatmap.by_core(night.source, window).coverage
+    assert (coverage.recorded_seconds, coverage.core_seconds, coverage.capacity) == (20, 60, 6000)
+    coverage = heatmap.by_core(night.source, window, Selection(cores=(3,))).coverage
+    assert coverage.core_seconds == 10  # beta has no core 3
 
 
-def test_what_nobody_can_look_at_is_refused(night: captures.Night) -> None:
+def test_invalid_steps_modes_and_sizes_are_refused(night: captures.Night) -> None:
     window = night.source.extent()
     with pytest.raises(errors.UsageError, match="got 999"):
         heatmap.by_core(night.source, window, step_us=999)
@@ -159,21 +159,21 @@ def test_what_nobody_can_look_at_is_refused(night: captures.Night) -> None:
     with pytest.raises(errors.UsageError, match="rows"):
         heatmap.by_offset(night.source, window, rows=0)
     ages = Window(0, 10**17)
-    for ask in (
+    for query in (
         lambda: heatmap.by_core(night.source, ages, step_us=1000),
         lambda: heatmap.by_offset(night.source, ages),
     ):
         with pytest.raises(errors.UsageError, match="cells"):
-            ask()
+            query()
 
 
-def test_an_empty_window_has_cells_of_zero(night: captures.Night) -> None:
+def test_an_empty_window_has_only_zero_cells(night: captures.Night) -> None:
     outside = Window(0, 5 * SECOND_US)
     assert heatmap.by_core(night.source, outside).values.shape == (5, 0)
     assert heatmap.by_offset(night.source, outside).values.sum() == 0
 
 
-def test_a_second_that_two_segments_share_is_whole(tmp_path: pathlib.Path) -> None:
+def test_a_second_shared_by_two_segments_is_complete(tmp_path: pathlib.Path) -> None:
     half = captures.NIGHT + 500_000_000
     source = captures.store(
         tmp_path,

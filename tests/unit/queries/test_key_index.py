@@ -1,4 +1,4 @@
-"""Keys are found where they stand, also those made to share a place; orders are numpy's own."""
+"""Key lookup, also with colliding keys, and tree order, compared with numpy."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from overnight.queries import key_index
 
 
-def slowly(wanted: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]) -> list[int]:
-    place = {key: i for i, key in enumerate(keys.tolist())}
-    return [place.get(key, -1) for key in wanted.tolist()]
+def naive_find(wanted: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]) -> list[int]:
+    index = {key: i for i, key in enumerate(keys.tolist())}
+    return [index.get(key, -1) for key in wanted.tolist()]
 
 
 def random_keys(seed: int, count: int) -> npt.NDArray[np.uint64]:
@@ -22,20 +22,20 @@ def random_keys(seed: int, count: int) -> npt.NDArray[np.uint64]:
 
 @pytest.mark.parametrize(("most", "others"), [(0, 0), (0, 5), (1, 0), (1, 1), (300, 77), (40_000, 30_000)])  # fmt: skip
 def test_keys_are_found(most: int, others: int) -> None:
-    keys, strangers = random_keys(1, most), random_keys(2, others)
-    wanted = np.concatenate([keys[::3], strangers])
-    assert key_index.find(wanted, keys).tolist() == slowly(wanted, keys)
+    keys, absent = random_keys(1, most), random_keys(2, others)
+    wanted = np.concatenate([keys[::3], absent])
+    assert key_index.find(wanted, keys).tolist() == naive_find(wanted, keys)
 
 
-def test_keys_that_share_every_place_are_found() -> None:
-    """Small numbers times an odd one have the same high bits only where it is undone."""
-    undone = [pow(odd, -1, 2**64) for odd in key_index.ODD]
+def test_colliding_keys_are_found() -> None:
+    """Multiples of the inverse of each hash factor all hash to the same slots."""
+    inverses = [pow(odd, -1, 2**64) for odd in key_index.ODD]
     keys = np.array(
-        [i * inverse % 2**64 for inverse in undone for i in range(2000)] + [7], np.uint64
+        [i * inverse % 2**64 for inverse in inverses for i in range(2000)] + [7], np.uint64
     )
     keys = np.unique(keys)
     wanted = np.concatenate([keys[::-1], keys + np.uint64(1)])
-    assert key_index.find(wanted, keys).tolist() == slowly(wanted, keys)
+    assert key_index.find(wanted, keys).tolist() == naive_find(wanted, keys)
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Every answer says the samples lost in its window: to the second, or at most."""
+"""Every query reports the samples lost in its window: exactly, or an upper limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NIGHT, SECOND = captures.NIGHT, captures.SECOND
 
 
 def source_of(home: pathlib.Path, *losses: tuple[float, float, int]) -> reader.Reader:
-    made = captures.build(
+    recorded = captures.build(
         [captures.Sample(NIGHT + i * SECOND) for i in range(100)],
         end=NIGHT + 100 * SECOND,
         lost=9,
@@ -25,11 +25,11 @@ def source_of(home: pathlib.Path, *losses: tuple[float, float, int]) -> reader.R
             for begin, end, count in losses
         ),
     )
-    return captures.store(home, made)
+    return captures.store(home, recorded)
 
 
 def lost(source: reader.Reader, begin: float, end: float) -> tuple[int, bool]:
-    """As all questions say it, and whether it is the most there can be."""
+    """Return the lost samples that all queries report, and whether this is an upper limit."""
     window = captures.window(NIGHT + round(begin * SECOND), NIGHT + round(end * SECOND))
     answers = [
         flame.flame(source, window).coverage,
@@ -37,8 +37,8 @@ def lost(source: reader.Reader, begin: float, end: float) -> tuple[int, bool]:
         diff.diff(source, window, window).coverage,
         heatmap.by_offset(source, window).coverage,
     ]
-    (said,) = {(one.lost, one.notes) for one in answers}
-    count, notes = said
+    (reported,) = {(coverage.lost, coverage.notes) for coverage in answers}
+    count, notes = reported
     return count, any(note.startswith(f"at most {count} samples were lost") for note in notes)
 
 
@@ -56,20 +56,20 @@ TIMED = ((10.2, 10.9, 2), (50, 52, 3), (99, 99.5, 4))
         (52, 100, (4, False)),
     ],
 )
-def test_losses_are_told_by_when_they_happened(
+def test_losses_are_reported_by_their_time(
     tmp_path: pathlib.Path, begin: float, end: float, expected: tuple[int, bool]
 ) -> None:
     assert lost(source_of(tmp_path, *TIMED), begin, end) == expected
 
 
-def test_a_store_that_does_not_say_when_says_at_most(tmp_path: pathlib.Path) -> None:
+def test_a_store_without_loss_times_reports_an_upper_limit(tmp_path: pathlib.Path) -> None:
     source = source_of(tmp_path)
     (segment,) = source.touched(("alpha",), Window(0, 2**60))
     described = segment.path / "segment.json"
-    said = json.loads(described.read_text())
-    assert said.pop("losses") == []
-    said["digest"] = segments.description_digest(said)  # as it was written before there were any
-    described.write_text(json.dumps(said))
+    document = json.loads(described.read_text())
+    assert document.pop("losses") == []
+    document["digest"] = segments.description_digest(document)  # as written before losses had times
+    described.write_text(json.dumps(document))
     source = reader.Reader(source.catalogue)
     assert lost(source, 20, 25) == (9, True)
     assert lost(source, 0, 100) == (9, False)

@@ -1,4 +1,4 @@
-"""Who used the cores, against samples counted one by one."""
+"""Top consumers, compared with counting sample by sample."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def own(samples: list[captures.Sample]) -> collections.Counter[str]:
 @pytest.mark.parametrize("kind", top.KINDS)
 def test_rows_shares_and_cores(night: captures.Night, chosen: Selection, kind: str) -> None:
     for window in night.windows(11, 2):
-        found = top.top(night.source, window, chosen, kind=kind, limit=1000)
+        answer = top.top(night.source, window, chosen, kind=kind, limit=1000)
         samples = captures.chosen_samples(night.of(), window, chosen)
         expected = counted(samples, kind)
-        assert {row.name: row.samples for row in found.rows} == dict(expected)
-        assert [row.samples for row in found.rows] == sorted(expected.values(), reverse=True)
-        assert found.others == 0
+        assert {row.name: row.samples for row in answer.rows} == dict(expected)
+        assert [row.samples for row in answer.rows] == sorted(expected.values(), reverse=True)
+        assert answer.others == 0
         total = sum(s.count for s in samples)
-        assert found.coverage.samples == total
+        assert answer.coverage.samples == total
         ends = own(samples) if kind == "functions" else expected
-        for row in found.rows:
+        for row in answer.rows:
             assert row.own == ends[row.name]
             assert row.share_of_samples == pytest.approx(row.samples / total)
             assert row.share_of_samples <= 1
-            assert row.share_of_capacity == pytest.approx(row.samples / found.coverage.capacity)
-            seconds = found.coverage.recorded_seconds
+            assert row.share_of_capacity == pytest.approx(row.samples / answer.coverage.capacity)
+            seconds = answer.coverage.recorded_seconds
             assert row.cores == pytest.approx(row.samples / night.frequency / seconds)
 
 
-def test_the_limit_says_what_it_left_out(night: captures.Night) -> None:
+def test_the_limit_counts_the_omitted_rows(night: captures.Night) -> None:
     window = night.source.extent()
     everything = top.top(night.source, window, kind="functions", limit=1000)
     some = top.top(night.source, window, kind="functions", limit=3)
@@ -82,7 +82,7 @@ def test_recursion_counts_once(tmp_path: pathlib.Path) -> None:
     assert [(row.name, row.samples, row.own) for row in rows] == [("f", 1, 1), ("g", 1, 0)]
 
 
-def test_what_is_not_known_is_not_made_up(tmp_path: pathlib.Path) -> None:
+def test_unknown_names_and_rates_are_not_guessed(tmp_path: pathlib.Path) -> None:
     samples = [
         captures.Sample(NIGHT, (captures.user("[unknown]", ""),), process="", thread="", pid=7)
     ]
@@ -93,13 +93,13 @@ def test_what_is_not_known_is_not_made_up(tmp_path: pathlib.Path) -> None:
     assert row.name == "[unknown]"
 
 
-def test_a_filter_on_one_process_keeps_the_time_in_which_it_did_not_run(
+def test_a_process_filter_keeps_the_time_without_the_process(
     tmp_path: pathlib.Path,
 ) -> None:
     samples = [captures.Sample(NIGHT + i * 120 * SECOND) for i in range(5)]
     samples += [captures.Sample(NIGHT + 1, process="rare", pid=2, tid=2) for _ in range(100)]
-    made = captures.build(samples, begin=NIGHT, end=NIGHT + 600 * SECOND, cores=(0,))
-    source = captures.store(tmp_path, made)
+    recorded = captures.build(samples, begin=NIGHT, end=NIGHT + 600 * SECOND, cores=(0,))
+    source = captures.store(tmp_path, recorded)
     chosen = Selection(process="rare")
     for kind in top.KINDS:
         answer = top.top(source, source.extent(), chosen, kind=kind)
@@ -107,11 +107,11 @@ def test_a_filter_on_one_process_keeps_the_time_in_which_it_did_not_run(
         assert answer.rows[0].share_of_capacity == pytest.approx(100 / 60_000)
 
 
-def test_no_such_kind(night: captures.Night) -> None:
+def test_an_unknown_kind_is_refused(night: captures.Night) -> None:
     with pytest.raises(errors.UsageError, match="is not a kind"):
         top.top(night.source, night.source.extent(), kind="wombats")
 
 
-def test_nothing_there_is_no_rows(night: captures.Night) -> None:
-    found = top.top(night.source, Window(0, 1))
-    assert (found.rows, found.others) == ((), 0)
+def test_an_empty_window_has_no_rows(night: captures.Night) -> None:
+    answer = top.top(night.source, Window(0, 1))
+    assert (answer.rows, answer.others) == ((), 0)

@@ -1,4 +1,4 @@
-"""The viewer's data: every sample where they fit, sums with the same totals where they do not."""
+"""The viewer's data: every sample if they fit, otherwise sums with the same totals."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check_indices(shown: view.View) -> None:
     assert shown.strings[0] == ""
 
 
-def test_every_sample_where_they_fit(night: captures.Night) -> None:
+def test_every_sample_is_shown_if_they_fit(night: captures.Night) -> None:
     for window in night.windows(21):
         shown = view.view(night.source, window, "alpha")
         check_indices(shown)
@@ -103,7 +103,9 @@ def coarse(night: captures.Night, max_rows: int) -> view.View:
     return shown
 
 
-def test_coarse_keeps_all_samples_around_events_and_totals_elsewhere(night: captures.Night) -> None:
+def test_a_coarse_view_keeps_samples_around_events_and_totals_elsewhere(
+    night: captures.Night,
+) -> None:
     shown = coarse(night, 900)
     near = captures.window(NIGHT + 140 * SECOND, NIGHT + 230 * SECOND)
     fine = [d for d in shown.detail if not d.step_us]
@@ -112,22 +114,22 @@ def test_coarse_keeps_all_samples_around_events_and_totals_elsewhere(night: capt
     ]
     extent = night.source.extent(("alpha",))
     at = extent.begin_us
-    found = rows(shown)
+    counted = rows(shown)
     for detail in sorted(shown.detail, key=lambda d: d.begin_us):
-        assert detail.begin_us == at  # every moment is told about
+        assert detail.begin_us == at  # no time is left out
         at = detail.end_us
         samples = inside(night, Window(detail.begin_us, detail.end_us))
         first = (detail.begin_us - shown.window.begin_us) // view.TICK_US
         last = (detail.end_us - 1 - shown.window.begin_us) // view.TICK_US
-        mine = collections.Counter({r: n for r, n in found.items() if first <= r[0] <= last})
+        in_detail = collections.Counter({r: n for r, n in counted.items() if first <= r[0] <= last})
         if detail.step_us:
             assert detail.step_us == detail.end_us - detail.begin_us
             assert not detail.per_core
-            assert {r[1] for r in mine} <= {view.NO_CORE}
+            assert {r[1] for r in in_detail} <= {view.NO_CORE}
         else:
-            assert mine == expected(samples, shown)
+            assert in_detail == expected(samples, shown)
         for idle in (False, True):
-            total = sum(n for r, n in mine.items() if r[4] == idle)
+            total = sum(n for r, n in in_detail.items() if r[4] == idle)
             assert total == sum(s.count for s in samples if s.idle == idle)
     assert at == extent.end_us
     assert any("summed" in note for note in shown.notes)
@@ -142,9 +144,9 @@ def test_the_rarest_stacks_count_for_their_process(night: captures.Night, max_ro
     samples = inside(night, night.source.extent(("alpha",)))
     for process in {s.process for s in samples}:
         for idle in (False, True):
-            found = sum(n for r, n in rows(shown).items() if (r[2], r[4]) == (process, idle))
+            count = sum(n for r, n in rows(shown).items() if (r[2], r[4]) == (process, idle))
             wanted = [s.count for s in samples if (s.process, s.idle) == (process, idle)]
-            assert found == sum(wanted)
+            assert count == sum(wanted)
     few = max_rows // (2 * len(shown.detail)) + len(captures.TASKS) + 1 + 2
     assert len(shown.arrays["row_time"]) <= len(shown.detail) * (few + 1)
 
@@ -156,7 +158,7 @@ def test_a_part_of_a_segment_is_summed_as_a_part(night: captures.Night) -> None:
     assert sum(shown.arrays["row_count"].tolist()) == sum(s.count for s in samples)
 
 
-def test_samples_of_no_known_core_are_shown_without_one(tmp_path: pathlib.Path) -> None:
+def test_samples_of_an_unknown_core_are_shown_without_a_core(tmp_path: pathlib.Path) -> None:
     samples = [captures.Sample(NIGHT, cpu=-1), captures.Sample(NIGHT, cpu=1)]
     source = captures.store(tmp_path, captures.build(samples, cores=(0, 1)))
     shown = view.view(source, source.extent(), "alpha")
@@ -167,27 +169,27 @@ def test_samples_of_no_known_core_are_shown_without_one(tmp_path: pathlib.Path) 
 
 
 def test_a_profile_without_cores_has_rows_and_no_heat(tmp_path: pathlib.Path) -> None:
-    made = captures.build([captures.Sample(NIGHT, cpu=-1, count=9)], cores=(), timed=False)
-    source = captures.store(tmp_path, made)
+    recorded = captures.build([captures.Sample(NIGHT, cpu=-1, count=9)], cores=(), timed=False)
+    source = captures.store(tmp_path, recorded)
     shown = view.view(source, source.extent(), "alpha")
     check_indices(shown)
     assert (shown.cores, shown.arrays["row_count"].tolist()) == ((), [9])
 
 
-def test_nothing_there(night: captures.Night) -> None:
+def test_an_empty_window_has_no_rows(night: captures.Night) -> None:
     shown = view.view(night.source, Window(0, 10**6), "alpha")
     check_indices(shown)
     assert (shown.detail, len(shown.arrays["row_time"])) == ((), 0)
 
 
-def test_what_cannot_be_shown_is_refused(night: captures.Night) -> None:
+def test_an_unknown_host_or_too_long_window_is_refused(night: captures.Night) -> None:
     with pytest.raises(errors.CannotError, match="gamma"):
         view.view(night.source, night.source.extent(), "gamma")
     with pytest.raises(errors.UsageError, match="hours"):
         view.view(night.source, Window(0, 120 * 3600 * 10**6), "alpha")
 
 
-def test_a_long_night_has_broader_columns_and_says_so(
+def test_a_long_window_has_wider_columns_and_a_note(
     night: captures.Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(view, "MAX_HEAT_CELLS", 300)

@@ -1,4 +1,4 @@
-"""What tests of providers share."""
+"""Fixtures for the tests of providers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """AWS tools find an account, and nobody at its address."""
+    """Give AWS tools an account at an address where nothing listens."""
     for name, value in ec2played.NOWHERE.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")
 def clients() -> ec2played.Played:
-    """The model of EC2 takes a moment to load."""
+    """Shared, since loading botocore's model of EC2 is slow."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ec2played.NOWHERE.items():
             patch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The decisions of the EC2 provider again, with the prose of its errors blanked."""
+"""The EC2 provider decides the same with the prose of its errors blanked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pytest
 
 # Which region is tried next, what counts as terminated, and what is raised.
 _TESTS = blankprose.tests_of(pathlib.Path(__file__).with_name("test_ec2.py"))
-test_no_room_here_is_asked_for_there = _TESTS["test_no_room_here_is_asked_for_there"]
-test_one_that_was_made_there_is_not_made_here = _TESTS["test_one_that_was_made_there_is_not_made_here"]  # fmt: skip
-test_one_that_is_not_there_has_ended = _TESTS["test_one_that_is_not_there_has_ended"]
-test_one_that_may_not_be_ended_is_told_of = _TESTS["test_one_that_may_not_be_ended_is_told_of"]
-test_why_one_is_gone = _TESTS["test_why_one_is_gone"]
+test_without_capacity_the_next_region_is_tried = _TESTS[
+    "test_without_capacity_the_next_region_is_tried"
+]
+test_an_instance_in_the_second_region_is_not_launched_again = _TESTS["test_an_instance_in_the_second_region_is_not_launched_again"]  # fmt: skip
+test_terminating_a_missing_instance_succeeds = _TESTS[
+    "test_terminating_a_missing_instance_succeeds"
+]
+test_a_refused_termination_is_an_error = _TESTS["test_a_refused_termination_is_an_error"]
+test_why_an_instance_is_gone = _TESTS["test_why_an_instance_is_gone"]
 
 
 @pytest.fixture(autouse=True)

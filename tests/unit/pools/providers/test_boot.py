@@ -1,4 +1,4 @@
-"""The script that starts a member's agent: small enough, self-contained, and it leaves no token about."""
+"""The script that starts a member's agent: small, self-contained, and it leaves no token behind."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 TOKEN = "5" * 64
 
 
-def order(**given: str) -> pools.Order:
+def order(**changes: str) -> pools.Order:
     plain = {"owner": "me", "member_id": "m-1", "pool": "ci", "template": "runner", "token": TOKEN}
-    return pools.Order(**{**plain, "endpoint": "http://127.0.0.1:9", **given})  # type: ignore[arg-type]
+    return pools.Order(**{**plain, "endpoint": "http://127.0.0.1:9", **changes})  # type: ignore[arg-type]
 
 
 def until(true: Callable[[], object]) -> None:
@@ -44,12 +44,12 @@ def until(true: Callable[[], object]) -> None:
 
 @pytest.fixture
 def booted(tmp_path: pathlib.Path) -> Iterator[bootedagents.Booted]:
-    made = bootedagents.Booted(tmp_path / "machine", _boot.script(order()))
-    yield made
-    made.switch_off()
+    machine = bootedagents.Booted(tmp_path / "machine", _boot.script(order()))
+    yield machine
+    machine.switch_off()
 
 
-def test_it_is_far_below_what_ec2_takes() -> None:
+def test_the_script_is_far_below_the_limit_of_ec2() -> None:
     longest = order(
         pool="ü" * 236,
         template="t" * 128,
@@ -60,75 +60,75 @@ def test_it_is_far_below_what_ec2_takes() -> None:
     assert len(_boot.script(longest).encode()) < 16384 / 2
 
 
-def test_the_same_order_is_the_same_text() -> None:
-    """Or a launch that is made again would be another one, and EC2 would refuse it."""
+def test_the_same_order_gives_the_same_script() -> None:
+    """Otherwise EC2 would refuse a retried launch, as its parameters differ."""
     assert _boot.script(order()) == _boot.script(order())
 
 
-def test_what_it_writes(booted: bootedagents.Booted) -> None:
+def test_the_script_writes_the_agent_the_order_and_the_unit(booted: bootedagents.Booted) -> None:
     booted.run_script()
     assert (booted.place / "agent.py").read_bytes() == _boot.AGENT.read_bytes()
-    asked = json.loads((booted.place / "order.json").read_text())
-    assert (asked["token"], asked["endpoint"]) == (TOKEN, "http://127.0.0.1:9")
+    written = json.loads((booted.place / "order.json").read_text())
+    assert (written["token"], written["endpoint"]) == (TOKEN, "http://127.0.0.1:9")
     assert booted.place.stat().st_mode & 0o777 == 0o700
     assert (booted.place / "order.json").stat().st_mode & 0o777 == 0o600
-    said = (booted.root / "systemctl").read_text().splitlines()
-    assert said == [
+    calls = (booted.root / "systemctl").read_text().splitlines()
+    assert calls == [
         "daemon-reload",
         "enable overnight-member.service",
         "start --no-block overnight-member.service",
     ]
-    # The copy that cloud-init keeps has the token too.
+    # The copy of cloud-init contains the token too.
     assert list((booted.root / "var/lib/cloud/instance").iterdir()) == []
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this host")
-def test_systemd_takes_the_unit(booted: bootedagents.Booted, tmp_path: pathlib.Path) -> None:
+def test_systemd_accepts_the_unit(booted: bootedagents.Booted, tmp_path: pathlib.Path) -> None:
     booted.run_script()
     assert "Restart=on-failure" in booted.unit
     unit = tmp_path / "overnight-member.service"
     unit.write_text(booted.unit)
-    said = subprocess.run(
+    result = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "overnight-member" not in said.stderr, said.stderr
+    assert "overnight-member" not in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize(
     "pool", ["ci'; touch /tmp/x; '", "ORDER\nfalse\nAGENT\nUNIT", "$(id)", "%s {x}"]
 )
-def test_no_name_gets_out_of_its_place(pool: str, tmp_path: pathlib.Path) -> None:
-    """Names are checked before; here they would do no harm either."""
+def test_no_pool_name_escapes_its_quoting(pool: str, tmp_path: pathlib.Path) -> None:
+    """Names are checked earlier; the script is safe with any name."""
     text = _boot.script(order(pool=pool, member_id="m-1"))
-    [line] = [one for one in text.splitlines() if one.startswith("{")]
+    [line] = [candidate for candidate in text.splitlines() if candidate.startswith("{")]
     assert json.loads(line)["pool"] == pool
     machine = bootedagents.Booted(tmp_path / "machine", text)
     machine.run_script()
     assert json.loads((machine.place / "order.json").read_text())["pool"] == pool
 
 
-def test_an_image_without_python_says_so(booted: bootedagents.Booted) -> None:
+def test_an_image_without_python_is_an_error(booted: bootedagents.Booted) -> None:
     tools = booted.root / "tools"
     for name in ("sh", "mkdir", "cat", "chmod", "rm"):
         (tools / name).symlink_to(str(shutil.which(name)))
-    said = subprocess.run(
+    result = subprocess.run(
         ["/bin/sh", str(booted.script)], env={"PATH": str(tools), "OVERNIGHT_ROOT": str(booted.root)},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert said.returncode == 1
-    assert "no python3" in said.stderr
+    assert result.returncode == 1
+    assert "no python3" in result.stderr
     assert not booted.place.exists()
 
 
-class Door(http.server.BaseHTTPRequestHandler):
-    """Says yes, and writes down what it was asked."""
+class Endpoint(http.server.BaseHTTPRequestHandler):
+    """Answers 200 to everything and records the requests."""
 
-    asked: list[tuple[str, dict[str, str], str]]
+    requests: list[tuple[str, dict[str, str], str]]
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append((self.path, body, self.headers.get("Authorization", "")))
+        self.requests.append((self.path, body, self.headers.get("Authorization", "")))
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"{}")
@@ -138,8 +138,8 @@ class Door(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def door() -> Iterator[http.server.ThreadingHTTPServer]:
-    kind = type("Kind", (Door,), {"asked": []})
+def endpoint() -> Iterator[http.server.ThreadingHTTPServer]:
+    kind = type("Kind", (Endpoint,), {"requests": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -149,65 +149,65 @@ def door() -> Iterator[http.server.ThreadingHTTPServer]:
     thread.join()
 
 
-def test_an_agent_that_is_started_again_is_the_same_member(
-    tmp_path: pathlib.Path, door: http.server.ThreadingHTTPServer
+def test_a_restarted_agent_is_the_same_member(
+    tmp_path: pathlib.Path, endpoint: http.server.ThreadingHTTPServer
 ) -> None:
-    """After a reboot the token is used up; the credential is kept, where only root can read it."""
-    text = _boot.script(order(endpoint=f"http://127.0.0.1:{door.server_address[1]}"))
+    """After a reboot the token is used; the credential is in a file only root can read."""
+    text = _boot.script(order(endpoint=f"http://127.0.0.1:{endpoint.server_address[1]}"))
     machine = bootedagents.Booted(tmp_path / "machine", text).boot()
-    asked = door.RequestHandlerClass.asked
+    requests = endpoint.RequestHandlerClass.requests
     try:
-        until(lambda: [path for path, *_ in asked] == ["/v1/enrol", "/v1/phase"])
-        credential = asked[0][1]["credential"]
-        assert asked[0][1]["token"] == TOKEN
-        assert asked[1][2] == f"Bearer {credential}"
+        until(lambda: [path for path, *_ in requests] == ["/v1/enrol", "/v1/phase"])
+        credential = requests[0][1]["credential"]
+        assert requests[0][1]["token"] == TOKEN
+        assert requests[1][2] == f"Bearer {credential}"
         assert TOKEN not in (machine.place / "order.json").read_text()
         assert (machine.place / "credential").stat().st_mode & 0o777 == 0o600
         machine.switch_off()
         machine.start()
-        until(lambda: len(asked) == 3)
-        assert asked[2] == ("/v1/phase", {"phase": "ready"}, f"Bearer {credential}")
+        until(lambda: len(requests) == 3)
+        assert requests[2] == ("/v1/phase", {"phase": "ready"}, f"Bearer {credential}")
     finally:
         machine.switch_off()
 
 
-def certified(path: pathlib.Path) -> pathlib.Path:
-    """A key and a certificate for 127.0.0.1 that nobody signed but itself."""
+def write_certificate(path: pathlib.Path) -> pathlib.Path:
+    """Write a key and a self-signed certificate for 127.0.0.1."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "door")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "endpoint")])
     now = datetime.datetime.now(datetime.UTC)
-    here = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), 1)
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([here]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
     plain = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(key.private_bytes(pem, *plain) + made.public_bytes(pem))
+    path.write_bytes(key.private_bytes(pem, *plain) + certificate.public_bytes(pem))
     return path
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_an_endpoint_with_tls_is_held_to_its_certificate(
-    trusted: bool, tmp_path: pathlib.Path, door: http.server.ThreadingHTTPServer
+def test_the_certificate_of_a_tls_endpoint_is_verified(
+    trusted: bool, tmp_path: pathlib.Path, endpoint: http.server.ThreadingHTTPServer
 ) -> None:
-    certificate = certified(tmp_path / "door.pem")
+    certificate = write_certificate(tmp_path / "endpoint.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    door.socket = context.wrap_socket(door.socket, server_side=True)
-    text = _boot.script(order(endpoint=f"https://127.0.0.1:{door.server_address[1]}"))
+    endpoint.socket = context.wrap_socket(endpoint.socket, server_side=True)
+    text = _boot.script(order(endpoint=f"https://127.0.0.1:{endpoint.server_address[1]}"))
     machine = bootedagents.Booted(tmp_path / "machine", text)
     machine.run_script()
     machine.start(**({"SSL_CERT_FILE": str(certificate)} if trusted else {}))
-    asked = door.RequestHandlerClass.asked
+    requests = endpoint.RequestHandlerClass.requests
     try:
         if trusted:
-            until(lambda: len(asked) == 2)
+            until(lambda: len(requests) == 2)
         else:
             until(lambda: "CERTIFICATE_VERIFY_FAILED" in (machine.root / "log").read_text())
-            assert asked == []
+            assert requests == []
     finally:
         machine.switch_off()

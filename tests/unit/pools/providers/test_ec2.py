@@ -1,6 +1,6 @@
-"""EC2 without AWS: what is refused at the door, what is asked for, and every way in which AWS says no.
+"""EC2 without AWS: refused orders, the requests sent, and the errors of AWS.
 
-What moto cannot say, botocore's Stubber says here; tests/integration/pools/test_ec2.py has the rest.
+botocore's Stubber gives the answers that moto cannot; tests/integration/pools/test_ec2.py has the rest.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.usefixtures("no_aws")
 FILTER = [{"Name": "instance-state-name", "Values": list(ec2.LIVE)}]
 
 
-# the door
+# checks before a launch
 
 
 @pytest.mark.parametrize(
-    ("given", "knob"),
+    ("changes", "knob"),
     [
         ({"template": "no"}, "template"),
         ({"template": "a template"}, "template"),
@@ -42,18 +42,18 @@ FILTER = [{"Name": "instance-state-name", "Values": list(ec2.LIVE)}]
         ({"pool": "x" * 300}, "name"),
     ],
 )
-def test_what_could_never_be_launched_is_refused(given: dict[str, Any], knob: str) -> None:
+def test_an_order_that_can_never_be_launched_is_refused(changes: dict[str, Any], knob: str) -> None:
     provider = ec2.create(pathlib.Path("/nonexistent"))
     with pytest.raises(pool_errors.BadKnobError) as caught:
-        provider.check(order(**given))
+        provider.check(order(**changes))
     assert caught.value.knob == knob
     with pytest.raises(pools.ProviderError) as failed:
-        provider.launch(order(**given))
+        provider.launch(order(**changes))
     assert (failed.value.reason, failed.value.nothing_made) == ("order_refused", True)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "changes",
     [
         {"template": "lt-0123456789abcdef0"},
         {"template": "runner:7"},
@@ -65,8 +65,8 @@ def test_what_could_never_be_launched_is_refused(given: dict[str, Any], knob: st
         {"endpoint": ""},  # not known before `serve`
     ],
 )
-def test_what_can_be_launched_is_not(given: dict[str, Any]) -> None:
-    ec2.create(pathlib.Path("/nonexistent")).check(order(**given))
+def test_a_valid_order_is_accepted(changes: dict[str, Any]) -> None:
+    ec2.create(pathlib.Path("/nonexistent")).check(order(**changes))
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,18 @@ def test_an_endpoint_that_instances_cannot_reach_is_refused(endpoint: str) -> No
 @pytest.mark.parametrize(
     "endpoint", ["http://10.0.0.5:8417", "https://pools.example.com", "http://[fd00::1]:8417"]
 )
-def test_an_endpoint_in_the_network_is_taken(endpoint: str) -> None:
+def test_an_endpoint_in_the_network_is_accepted(endpoint: str) -> None:
     ec2.check_endpoint(endpoint)
 
 
-def test_without_boto3_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boto3_the_error_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "boto3" else real(name)
     )
-    provider = ec2.create(pathlib.Path("/nonexistent"))  # which is no reason to fail yet
+    provider = ec2.create(pathlib.Path("/nonexistent"))  # does not need boto3 yet
     for call in (
         lambda: provider.check(order()),
         lambda: provider.inventory("me", [HERE]),
@@ -114,15 +116,15 @@ def test_without_boto3_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "name", ["i-0123456789abcdef0", "m-1", "", "eu-west-1/../x", "/i-01234567"]
 )
-def test_only_machines_of_ours_are_ended(name: str) -> None:
+def test_only_our_machine_ids_are_terminated(name: str) -> None:
     with pytest.raises(pools.ProviderError, match="is not a machine id"):
         ec2.create(pathlib.Path("/nonexistent")).terminate(name)
 
 
-# what is asked for
+# requests to AWS
 
 
-def asked(lifecycle: str, **given: object) -> dict[str, object]:
+def expected_request(lifecycle: str, **changes: object) -> dict[str, object]:
     tags = [
         {"Key": "Name", "Value": "ci m-1"},
         {"Key": "overnight:owner", "Value": "overnight-1"},
@@ -140,13 +142,13 @@ def asked(lifecycle: str, **given: object) -> dict[str, object]:
         "MetadataOptions": {"HttpTokens": "required", "HttpEndpoint": "enabled"},
         "InstanceInitiatedShutdownBehavior": "terminate",
         **({} if lifecycle == "spot" else {"DisableApiTermination": False}),
-        **given,
+        **changes,
     }
 
 
 def test_an_instance_on_demand(played: Played) -> None:
     played.answer_no_instances()
-    played.answer_launch(expected=asked("ephemeral"))
+    played.answer_launch(expected=expected_request("ephemeral"))
     assert played.provider.launch(order()) == pools.Machine(
         id=f"{HERE}/i-0123456789abcdef0", member_id="m-1", address="10.0.0.9", region=HERE
     )
@@ -154,7 +156,7 @@ def test_an_instance_on_demand(played: Played) -> None:
 
 def test_a_spot_instance_of_a_template_with_a_version_and_another_type(played: Played) -> None:
     played.answer_no_instances()
-    wanted = asked(
+    wanted = expected_request(
         "spot", InstanceType="c7i.large", InstanceMarketOptions=ec2.SPOT,
         LaunchTemplate={"LaunchTemplateId": "lt-0123456789abcdef0", "Version": "7"},
         UserData=_boot.script(order(template="lt-0123456789abcdef0:7")),
@@ -189,20 +191,20 @@ def test_an_inventory_has_every_page(played: Played) -> None:
     stub.add_response("describe_instances", {"Reservations": page(1), "NextToken": "more"}, wanted)
     stub.add_response("describe_instances", {"Reservations": page(2)}, {**wanted, "NextToken": "more"})  # fmt: skip
     played.stubs[THERE].add_response("describe_instances", {"Reservations": page(3)}, wanted)
-    found = played.provider.inventory("me", [HERE, THERE])
-    assert [(m.id, m.member_id) for m in found] == [
+    machines = played.provider.inventory("me", [HERE, THERE])
+    assert [(m.id, m.member_id) for m in machines] == [
         (f"{HERE}/i-00000001", "m-1"), (f"{HERE}/i-00000002", "m-2"), (f"{THERE}/i-00000003", "m-3"),
     ]  # fmt: skip
 
 
-def test_an_inventory_that_cannot_be_had_is_not_an_empty_one(played: Played) -> None:
+def test_an_inventory_that_fails_is_not_an_empty_one(played: Played) -> None:
     played.answer_no_instances()
     played.answer_error("InternalError", THERE, "describe_instances", status=500)
     with pytest.raises(pools.ProviderError):
         played.provider.inventory("me", [HERE, THERE])
 
 
-def test_no_room_here_is_asked_for_there(played: Played) -> None:
+def test_without_capacity_the_next_region_is_tried(played: Played) -> None:
     played.answer_no_instances(HERE)
     played.answer_no_instances(THERE)
     played.answer_error("InsufficientInstanceCapacity", HERE, status=500)
@@ -210,7 +212,7 @@ def test_no_room_here_is_asked_for_there(played: Played) -> None:
     assert played.provider.launch(order(regions=(HERE, THERE))).region == THERE
 
 
-def test_no_room_anywhere_says_it_of_each(played: Played) -> None:
+def test_without_capacity_anywhere_the_error_names_each_region(played: Played) -> None:
     played.answer_no_instances(HERE)
     played.answer_no_instances(THERE)
     played.answer_error("InsufficientInstanceCapacity", HERE, status=500)
@@ -220,7 +222,7 @@ def test_no_room_anywhere_says_it_of_each(played: Played) -> None:
     assert (caught.value.reason, caught.value.nothing_made) == ("provider_quota_exceeded", True)
 
 
-def test_what_may_have_been_made_here_is_not_made_there_too(played: Played) -> None:
+def test_after_an_uncertain_error_no_other_region_is_tried(played: Played) -> None:
     played.answer_no_instances(HERE)
     played.answer_no_instances(THERE)
     played.answer_error("InternalError", HERE, status=500)
@@ -228,7 +230,7 @@ def test_what_may_have_been_made_here_is_not_made_there_too(played: Played) -> N
         played.provider.launch(order(regions=(HERE, THERE)))
 
 
-def test_a_region_that_is_down_keeps_none_from_another(played: Played) -> None:
+def test_a_region_that_is_down_does_not_stop_another(played: Played) -> None:
     played.answer_no_instances(HERE)
     played.answer_error("InternalError", THERE, "describe_instances", status=500)
     played.answer_launch(HERE)
@@ -238,20 +240,20 @@ def test_a_region_that_is_down_keeps_none_from_another(played: Played) -> None:
         played.provider.launch(order(regions=(HERE, THERE)))
 
 
-def test_one_that_was_made_there_is_not_made_here(played: Played) -> None:
-    """A launch that is made again, when the first region has room meanwhile."""
+def test_an_instance_in_the_second_region_is_not_launched_again(played: Played) -> None:
+    """The launch is retried, and the first region has capacity by then."""
     played.answer_no_instances(HERE)
     tags = [{"Key": "overnight:member", "Value": "m-1"}]
-    there = [{"Instances": [{"InstanceId": "i-00000009", "Tags": tags}]}]
-    played.stubs[THERE].add_response("describe_instances", {"Reservations": there})
-    made = played.provider.launch(order(regions=(HERE, THERE)))
-    assert made.id == f"{THERE}/i-00000009"
+    reservations = [{"Instances": [{"InstanceId": "i-00000009", "Tags": tags}]}]
+    played.stubs[THERE].add_response("describe_instances", {"Reservations": reservations})
+    machine = played.provider.launch(order(regions=(HERE, THERE)))
+    assert machine.id == f"{THERE}/i-00000009"
 
 
-# the end
+# termination
 
 
-def test_one_that_is_not_there_has_ended(played: Played) -> None:
+def test_terminating_a_missing_instance_succeeds(played: Played) -> None:
     played.answer_error("InvalidInstanceID.NotFound", call="terminate_instances")
     played.provider.terminate(f"{HERE}/i-0123456789abcdef0")
 
@@ -264,7 +266,7 @@ def test_one_that_is_not_there_has_ended(played: Played) -> None:
         ("InvalidInstanceID.Malformed", "provider_error"),
     ],
 )
-def test_one_that_may_not_be_ended_is_told_of(code: str, reason: str, played: Played) -> None:
+def test_a_refused_termination_is_an_error(code: str, reason: str, played: Played) -> None:
     played.answer_error(code, call="terminate_instances")
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.terminate(f"{HERE}/i-0123456789abcdef0")
@@ -272,7 +274,7 @@ def test_one_that_may_not_be_ended_is_told_of(code: str, reason: str, played: Pl
     assert f"{HERE}/i-0123456789abcdef0" not in played.provider._ended
 
 
-def test_a_list_that_is_older_than_an_end_brings_nothing_back(
+def test_a_list_older_than_the_termination_brings_no_instance_back(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
@@ -285,7 +287,7 @@ def test_a_list_that_is_older_than_an_end_brings_nothing_back(
     stub.add_response("describe_instances", listed)
     played.provider.terminate(f"{HERE}/{name}")
     assert played.provider.inventory("me", [HERE]) == []
-    clock[0] += ec2.LAG_SECONDS + 1  # it does not end: the sweep has to know
+    clock[0] += ec2.LAG_SECONDS + 1  # it is still running: the sweep must see it
     assert [m.id for m in played.provider.inventory("me", [HERE])] == [f"{HERE}/{name}"]
 
 
@@ -302,13 +304,15 @@ def test_a_list_that_is_older_than_an_end_brings_nothing_back(
         ("running", "", None),
     ],
 )
-def test_why_one_is_gone(state: str, code: str, word: str | None, played: Played) -> None:
-    one = {"InstanceId": "i-01234567", "State": {"Name": state}, "StateReason": {"Code": code}}
-    played.stubs[HERE].add_response("describe_instances", {"Reservations": [{"Instances": [one]}]})
+def test_why_an_instance_is_gone(state: str, code: str, word: str | None, played: Played) -> None:
+    instance = {"InstanceId": "i-01234567", "State": {"Name": state}, "StateReason": {"Code": code}}
+    played.stubs[HERE].add_response(
+        "describe_instances", {"Reservations": [{"Instances": [instance]}]}
+    )
     assert played.provider.why_gone(f"{HERE}/i-01234567") == word
 
 
-def test_nobody_knows_any_more_why_it_is_gone(played: Played) -> None:
+def test_the_reason_is_unknown_once_ec2_has_forgotten_the_instance(played: Played) -> None:
     played.answer_error("InvalidInstanceID.NotFound", call="describe_instances")
     played.stubs[HERE].add_response("describe_instances", {"Reservations": []})
     assert played.provider.why_gone(f"{HERE}/i-01234567") is None

@@ -1,4 +1,4 @@
-"""Every way in which AWS says no, by Stubber and on the wire; each is one reason, and says what to do."""
+"""Every error of AWS, by Stubber and over HTTP, has one reason and a hint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("no_aws")
 
 
-NO = [
+REFUSALS = [
     ("InsufficientInstanceCapacity", "provider_capacity_exhausted", 500, True),
     ("SpotMaxPriceTooLow", "provider_capacity_exhausted", 400, True),
     ("InstanceLimitExceeded", "provider_quota_exceeded", 400, True),
@@ -59,22 +59,24 @@ NO = [
 ]
 
 
-@pytest.mark.parametrize(("code", "reason", "status", "certain"), NO, ids=[one[0] for one in NO])
-def test_every_no_has_its_reason(
+@pytest.mark.parametrize(
+    ("code", "reason", "status", "certain"), REFUSALS, ids=[refusal[0] for refusal in REFUSALS]
+)
+def test_every_refusal_has_its_reason(
     code: str, reason: str, status: int, certain: bool, played: Played
 ) -> None:
     played.answer_no_instances()
     played.answer_error(code, status=status)
     with pytest.raises(pools.ProviderError) as caught:
         played.provider.launch(order())
-    said = caught.value
-    assert (said.reason, said.nothing_made) == (reason, certain)
-    assert f"{HERE}: {code}: because {code}" in said.what
-    assert said.todo
+    error = caught.value
+    assert (error.reason, error.nothing_made) == (reason, certain)
+    assert f"{HERE}: {code}: because {code}" in error.what
+    assert error.todo
 
 
-def test_a_no_after_an_answer_that_was_lost_is_not_certain(played: Played) -> None:
-    """An earlier try may have made it; its tag tells, later."""
+def test_a_refusal_after_a_lost_answer_is_not_certain(played: Played) -> None:
+    """An earlier attempt may have made the instance; its tag shows that later."""
     played.answer_no_instances()
     played.answer_error("UnauthorizedOperation", RetryAttempts=2)
     with pytest.raises(pools.ProviderError) as caught:
@@ -82,8 +84,8 @@ def test_a_no_after_an_answer_that_was_lost_is_not_certain(played: Played) -> No
     assert not caught.value.nothing_made
 
 
-def test_no_room_is_certain_however_often_it_was_asked(played: Played) -> None:
-    """The same ClientToken: one that had been made would have been the answer."""
+def test_no_capacity_is_certain_even_after_retries(played: Played) -> None:
+    """With the same ClientToken, EC2 would have returned an instance already made."""
     played.answer_no_instances()
     played.answer_error("InsufficientInstanceCapacity", status=500, RetryAttempts=3)
     with pytest.raises(pools.ProviderError) as caught:
@@ -91,13 +93,13 @@ def test_no_room_is_certain_however_often_it_was_asked(played: Played) -> None:
     assert caught.value.nothing_made
 
 
-def test_what_only_root_may_decode_is_left_out() -> None:
+def test_an_encoded_authorization_message_is_left_out() -> None:
     message = "You are not authorized. Encoded authorization failure message: " + "x" * 900
     response = {"Error": {"Code": "UnauthorizedOperation", "Message": message}}
     error = botocore.exceptions.ClientError(response, "RunInstances")
-    said = _ec2_errors.translate(error, HERE)
-    assert said.what.endswith("You are not authorized.")
-    assert "docs/pools.md" in said.todo
+    translated = _ec2_errors.translate(error, HERE)
+    assert translated.what.endswith("You are not authorized.")
+    assert "docs/pools.md" in translated.todo
 
 
 @pytest.mark.parametrize(
@@ -120,25 +122,27 @@ def test_what_only_root_may_decode_is_left_out() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )  # fmt: skip
-def test_what_never_reached_aws(error: Exception, reason: str, certain: bool) -> None:
-    said = _ec2_errors.translate(error, HERE)
-    assert (said.reason, said.nothing_made) == (reason, certain)
-    assert said.todo
-    assert "\n" not in said.what
+def test_errors_of_requests_that_never_reached_aws(
+    error: Exception, reason: str, certain: bool
+) -> None:
+    translated = _ec2_errors.translate(error, HERE)
+    assert (translated.reason, translated.nothing_made) == (reason, certain)
+    assert translated.todo
+    assert "\n" not in translated.what
 
 
-# the wire
+# over HTTP
 
 
 @contextlib.contextmanager
 def answering(*answers: tuple[int, str]) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives these answers, one after the other; the last one again and again."""
-    heard: list[bytes] = []
+    """Run a server that gives these answers in order, then repeats the last one."""
+    bodies: list[bytes] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            heard.append(self.rfile.read(int(self.headers["Content-Length"])))
-            status, text = answers[min(len(heard), len(answers)) - 1]
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            status, text = answers[min(len(bodies), len(answers)) - 1]
             if not status:
                 self.close_connection = True
                 return  # no answer: the connection is just closed
@@ -154,7 +158,7 @@ def answering(*answers: tuple[int, str]) -> Iterator[tuple[str, list[bytes]]]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", heard
+        yield f"http://127.0.0.1:{server.server_address[1]}", bodies
     finally:
         server.shutdown()
         server.server_close()
@@ -173,48 +177,52 @@ NOTHING = (200, "<DescribeInstancesResponse><reservationSet/></DescribeInstances
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long botocore would have waited between tries."""
+    """Record how long botocore would have waited between attempts."""
     waits: list[float] = []
     monkeypatch.setattr("botocore.endpoint.time", types.SimpleNamespace(sleep=waits.append))
     return waits
 
 
-def test_what_is_throttled_is_asked_again_later_each_time(
+def test_a_throttled_request_is_retried(
     monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
-    with answering(THROTTLED, THROTTLED, NOTHING) as (url, heard):
+    with answering(THROTTLED, THROTTLED, NOTHING) as (url, bodies):
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         assert ec2.create(pathlib.Path("/nonexistent")).inventory("me", [HERE]) == []
-    assert len(heard) == 3
+    assert len(bodies) == 3
     assert len(slept) == 2
 
 
-def test_what_stays_throttled_is_told(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
-    with answering(THROTTLED) as (url, heard):
+def test_a_request_that_stays_throttled_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
+    with answering(THROTTLED) as (url, bodies):
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         with pytest.raises(pools.ProviderError) as caught:
             ec2.create(pathlib.Path("/nonexistent")).inventory("me", [HERE])
     assert caught.value.reason == "provider_throttled"
-    assert len(heard) == ec2.ATTEMPTS
+    assert len(bodies) == ec2.ATTEMPTS
 
 
-def test_a_launch_whose_answer_is_lost_is_asked_for_again_with_the_same_token(
+def test_a_launch_with_a_lost_answer_is_retried_with_the_same_token(
     monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
-    made = (
+    answer = (
         "<RunInstancesResponse><instancesSet><item><instanceId>i-01234567</instanceId></item>"
         "</instancesSet></RunInstancesResponse>"
     )
-    with answering(NOTHING, (0, ""), (200, made)) as (url, heard):
+    with answering(NOTHING, (0, ""), (200, answer)) as (url, bodies):
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         machine = ec2.create(pathlib.Path("/nonexistent")).launch(order())
     assert machine.id == f"{HERE}/i-01234567"
-    assert len(heard) == 3
-    assert heard[1] == heard[2]
-    assert b"ClientToken=m-1" in heard[2]
+    assert len(bodies) == 3
+    assert bodies[1] == bodies[2]
+    assert b"ClientToken=m-1" in bodies[2]
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+def test_an_unreachable_endpoint_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
     with pytest.raises(pools.ProviderError) as caught:
         ec2.create(pathlib.Path("/nonexistent")).inventory("me", [HERE])
     assert caught.value.reason == "provider_unreachable"
@@ -230,8 +238,8 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "AWS_PROFILE" in caught.value.todo
 
 
-def test_time_limits_are_within_that_of_a_pool() -> None:
-    """Four tries of the longest kind, with the waits between them, end before the pool gives up."""
+def test_time_limits_are_below_the_limit_of_a_pool() -> None:
+    """Four attempts of maximum length, with the waits between them, end before the pool gives up."""
     waits = sum(min(2**n, 20) for n in range(ec2.ATTEMPTS - 1))
     longest = ec2.ATTEMPTS * (ec2.CONNECT_SECONDS + ec2.READ_SECONDS) + waits
     assert longest < 120

@@ -1,4 +1,4 @@
-"""What the provider of machines refuses and why, its locks and its trees; machines are in tests/integration."""
+"""Refusals of the nspawn provider, its locks and its trees; tests/integration boots machines."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from overnight.pools import control, database
 from overnight.pools.providers import _capacity, _folder_lock, _images, nspawn
 
 
-def order(**given: str) -> pools.Order:
-    asked = {"owner": "me", "member_id": "m-1", "pool": "ci", "template": "plain", **given}
-    return pools.Order(endpoint="http://127.0.0.1:9", token="5" * 64, **asked)
+def order(**changes: str) -> pools.Order:
+    fields = {"owner": "me", "member_id": "m-1", "pool": "ci", "template": "plain", **changes}
+    return pools.Order(endpoint="http://127.0.0.1:9", token="5" * 64, **fields)
 
 
 @pytest.fixture
 def able(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that could boot machines, as far as anybody looks."""
+    """Pretend that this host can boot machines."""
     monkeypatch.setattr(nspawn.container, "require", lambda: None)
 
 
-def refused(folder: pathlib.Path, asked: pools.Order) -> pools.ProviderError:
+def refused(folder: pathlib.Path, refused_order: pools.Order) -> pools.ProviderError:
     with pytest.raises(pools.ProviderError) as caught:
-        nspawn.create(folder).launch(asked)
+        nspawn.create(folder).launch(refused_order)
     return caught.value
 
 
 @pytest.mark.parametrize("lacks", ["root", "nspawn", "cgroups"])
-def test_a_host_that_cannot_boot_machines_is_told_what_to_do(
+def test_a_host_that_cannot_boot_machines_is_an_error_with_a_hint(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
     container = nspawn.container
     monkeypatch.setattr(container.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
-    found = None if lacks == "nspawn" else "/usr/bin/systemd-nspawn"
-    monkeypatch.setattr(container.shutil, "which", lambda _: found)
+    path = None if lacks == "nspawn" else "/usr/bin/systemd-nspawn"
+    monkeypatch.setattr(container.shutil, "which", lambda _: path)
     if lacks == "cgroups":
         monkeypatch.setattr(container, "tops", lambda **_: ())
     error = refused(tmp_path, order())
@@ -51,7 +51,7 @@ def test_a_host_that_cannot_boot_machines_is_told_what_to_do(
 
 @pytest.mark.usefixtures("able")
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("changes", "reason"),
     [
         ({"template": "runner"}, "template_not_found"),
         ({"template": "../../etc"}, "template_not_found"),
@@ -64,14 +64,14 @@ def test_a_host_that_cannot_boot_machines_is_told_what_to_do(
         ({"owner": "a/b"}, "provider_error"),
     ],
 )
-def test_an_order_that_makes_no_sense_makes_nothing(
-    tmp_path: pathlib.Path, given: dict[str, str], reason: str
+def test_an_invalid_order_creates_nothing(
+    tmp_path: pathlib.Path, changes: dict[str, str], reason: str
 ) -> None:
-    assert refused(tmp_path, order(**given)).reason == reason
+    assert refused(tmp_path, order(**changes)).reason == reason
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_instance_type_is_its_memory() -> None:
+def test_an_instance_type_is_a_memory_limit() -> None:
     assert nspawn._parse_limit("") == 0
     assert nspawn._parse_limit("512M") == 512 * 1024**2
     assert nspawn._parse_limit("2G") == 2 * 1024**3
@@ -92,41 +92,41 @@ def no_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("able")
 @pytest.mark.parametrize(
-    ("make", "said", "todo"),
+    ("fill", "what", "todo"),
     [
         (full_disk, "0 MiB of disk", "free some disk"),
         (full_memory, "5 MiB of memory", "free some memory"),
         (no_watchers, "inotify", "sysctl fs.inotify.max_user_instances"),
     ],
 )
-def test_no_room_has_its_reason_and_makes_nothing(
+def test_no_capacity_has_its_reason_and_creates_nothing(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[pytest.MonkeyPatch], None],
-    said: str,
+    fill: Callable[[pytest.MonkeyPatch], None],
+    what: str,
     todo: str,
 ) -> None:
-    make(monkeypatch)
+    fill(monkeypatch)
     error = refused(tmp_path, order())
     assert error.reason == "provider_quota_exceeded"
-    assert said in error.what
+    assert what in error.what
     assert todo in error.todo
     assert error.nothing_made
     assert not (tmp_path / "pools/nspawn").exists()
 
 
-def test_a_look_at_the_room_takes_none_of_it() -> None:
-    def held() -> set[str]:
+def test_checking_the_capacity_leaves_no_open_files() -> None:
+    def descriptors() -> set[str]:
         return {path.name for path in pathlib.Path("/proc/self/fd").iterdir()}
 
-    before = held()
+    before = descriptors()
     assert _capacity._has_watchers(2)
     assert _capacity.meminfo.read_available() > 0
-    assert held() == before
+    assert descriptors() == before
 
 
 @pytest.mark.usefixtures("able")
-def test_a_disk_that_fills_up_meanwhile_has_its_reason(
+def test_a_disk_that_fills_up_during_a_launch_is_a_quota_error(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import errno
@@ -141,7 +141,7 @@ def test_a_disk_that_fills_up_meanwhile_has_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("log", "reason"),
     [
         ("mount: root: No space left on device.", "provider_quota_exceeded"),
         ("Failed to create inotify object: Too many open files", "provider_quota_exceeded"),
@@ -149,16 +149,16 @@ def test_a_disk_that_fills_up_meanwhile_has_its_reason(
         ("", "provider_error"),
     ],
 )
-def test_why_a_machine_did_not_boot_is_in_its_own_words(
-    tmp_path: pathlib.Path, said: str, reason: str
+def test_the_log_of_a_machine_says_why_it_did_not_boot(
+    tmp_path: pathlib.Path, log: str, reason: str
 ) -> None:
-    (tmp_path / "log").write_text(said)
+    (tmp_path / "log").write_text(log)
     error = nspawn._not_started(tmp_path)
     assert error.reason == reason
-    assert (said or "its log is empty") in error.what
+    assert (log or "its log is empty") in error.what
 
 
-def test_nobody_there_is_an_empty_inventory(tmp_path: pathlib.Path) -> None:
+def test_without_members_the_inventory_is_empty(tmp_path: pathlib.Path) -> None:
     provider = nspawn.create(tmp_path)
     assert provider.inventory("me") == []
     provider.terminate("m-never")
@@ -166,12 +166,12 @@ def test_nobody_there_is_an_empty_inventory(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "/etc", "a b", "m-1/.."])
-def test_names_that_lead_elsewhere_are_refused(tmp_path: pathlib.Path, name: str) -> None:
+def test_names_outside_the_folder_are_refused(tmp_path: pathlib.Path, name: str) -> None:
     with pytest.raises(pools.ProviderError):
         nspawn.create(tmp_path).terminate(name)
 
 
-def test_an_inventory_that_cannot_be_had_is_no_empty_one(
+def test_an_inventory_that_fails_is_not_an_empty_one(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pools/nspawn/members/me/m-1").mkdir(parents=True)
@@ -184,7 +184,7 @@ def test_an_inventory_that_cannot_be_had_is_no_empty_one(
         nspawn.create(tmp_path).inventory("me")
 
 
-def test_what_is_left_of_a_launch_is_cleared_up_and_a_log_is_kept_for_a_day(
+def test_a_failed_launch_is_cleared_up_and_its_log_is_kept_for_a_day(
     tmp_path: pathlib.Path,
 ) -> None:
     members = tmp_path / "pools/nspawn/members"
@@ -200,7 +200,7 @@ def test_what_is_left_of_a_launch_is_cleared_up_and_a_log_is_kept_for_a_day(
     assert left == {"me", "me/m-died", "me/m-died/log", "you", "you/m-half"}
 
 
-def test_what_cannot_be_cleared_up_is_told(
+def test_a_folder_that_cannot_be_cleared_up_stays_in_the_inventory(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pools/nspawn/members/me/m-1").mkdir(parents=True)
@@ -218,10 +218,10 @@ def test_what_cannot_be_cleared_up_is_told(
 # locks
 
 
-def test_a_folder_that_somebody_is_in_is_left_alone(tmp_path: pathlib.Path) -> None:
+def test_a_locked_folder_is_left_alone(tmp_path: pathlib.Path) -> None:
     place = tmp_path / "pools/nspawn/members/me/m-1"
-    with _folder_lock.locked(place) as there:
-        assert there
+    with _folder_lock.locked(place) as exists:
+        assert exists
         assert nspawn.create(tmp_path).inventory("me") == []
         assert place.is_dir()
         with pytest.raises(BlockingIOError), _folder_lock.locked(place, wait=False):
@@ -230,7 +230,7 @@ def test_a_folder_that_somebody_is_in_is_left_alone(tmp_path: pathlib.Path) -> N
     assert not place.exists()
 
 
-def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
+def test_a_lock_on_a_removed_folder_is_taken_on_the_new_one(
     tmp_path: pathlib.Path,
 ) -> None:
     place = tmp_path / "a/b"
@@ -238,8 +238,8 @@ def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
 
     def second() -> None:
         waiting.set()
-        with _folder_lock.locked(place) as there:
-            assert there
+        with _folder_lock.locked(place) as exists:
+            assert exists
             (place / "mine").touch()
             inside.set()
 
@@ -252,14 +252,14 @@ def test_a_lock_on_a_folder_that_was_removed_is_taken_on_the_next_one(
         place.parent.rmdir()
     other.join(5)
     assert (place / "mine").exists()
-    with _folder_lock.locked(tmp_path / "never", make=False) as there:
-        assert not there
+    with _folder_lock.locked(tmp_path / "never", make=False) as exists:
+        assert not exists
 
 
 # trees
 
 
-def test_a_base_tree_is_made_once_and_anew_when_its_sources_change(
+def test_a_base_tree_is_made_once_and_again_when_its_sources_change(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trees = _images.Images(tmp_path / "trees", tmp_path / "templates")
@@ -272,12 +272,12 @@ def test_a_base_tree_is_made_once_and_anew_when_its_sources_change(
     other = tmp_path / "agent.py"
     other.write_text("pass\n")
     monkeypatch.setattr(_images, "AGENT", other)
-    (tmp_path / "trees/new").mkdir()  # somebody was killed while making it
+    (tmp_path / "trees/new").mkdir()  # left by a process killed while making it
     assert trees.base() not in (first, tmp_path / "trees/new")
-    assert first.is_dir()  # somebody may be running on it
+    assert first.is_dir()  # a machine may be running on it
 
 
-def test_trees_go_with_the_last_member(tmp_path: pathlib.Path) -> None:
+def test_trees_are_removed_with_the_last_member(tmp_path: pathlib.Path) -> None:
     trees = _images.Images(tmp_path / "nspawn/trees", tmp_path / "templates")
     members = tmp_path / "nspawn/members"
     (members / "me/m-1").mkdir(parents=True)
@@ -300,12 +300,12 @@ def test_a_template_is_a_layer_over_the_base(tmp_path: pathlib.Path) -> None:
         trees.template("runner-3")
 
 
-def test_an_instance_type_that_is_none_is_refused_at_the_door(tmp_path: pathlib.Path) -> None:
+def test_creating_a_pool_with_an_invalid_instance_type_is_refused(tmp_path: pathlib.Path) -> None:
     where = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
     plane = control.ControlPlane(where, {"nspawn": nspawn.create(tmp_path)})
-    asked = {"name": "lab", "template": "later", "target_size": 1, "provider": "nspawn"}
+    fields = {"name": "lab", "template": "later", "target_size": 1, "provider": "nspawn"}
     with pytest.raises(pools.ProviderError, match="5X"):
-        plane.create(**asked, instance_type="5X")
+        plane.create(**fields, instance_type="5X")
     assert plane.list() == ()
-    plane.create(**asked, instance_type="512M")
+    plane.create(**fields, instance_type="512M")
     where.close()

@@ -1,4 +1,4 @@
-"""Members that are processes: started once, found again, ended for certain."""
+"""Members that are processes: started once, found again, reliably ended."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def provider(tmp_path: pathlib.Path) -> Iterator[process.Processes]:
-    made = process.create(tmp_path)
-    yield made
+    processes = process.create(tmp_path)
+    yield processes
     for owner in ("me", "you"):
-        for machine in made.inventory(owner):
-            made.terminate(machine.id)
+        for machine in processes.inventory(owner):
+            processes.terminate(machine.id)
 
 
 def order(name: str = "m-1", owner: str = "me") -> pools.Order:
-    # Nobody answers at port 9: the agent asks again and again.
+    # Nothing answers at port 9: the agent retries forever.
     return pools.Order(
         owner=owner, member_id=name, pool="ci", template="t", endpoint="http://127.0.0.1:9",
         token="5" * 64,
@@ -54,7 +54,7 @@ def test_the_same_member_twice_is_the_same_process(provider: process.Processes) 
     assert provider.inventory("me") == [first]
 
 
-def test_an_inventory_is_of_its_owner(provider: process.Processes) -> None:
+def test_an_inventory_lists_the_machines_of_its_owner(provider: process.Processes) -> None:
     provider.launch(order("m-1", "me"))
     provider.launch(order("m-2", "you"))
     assert [m.id for m in provider.inventory("me")] == ["m-1"]
@@ -62,31 +62,31 @@ def test_an_inventory_is_of_its_owner(provider: process.Processes) -> None:
     assert process.create(pathlib.Path("/nonexistent")).inventory("me") == []
 
 
-def test_what_a_launch_left_that_was_killed_at_once_goes_after_a_day(
+def test_the_folder_of_a_killed_launch_is_removed_after_a_day(
     provider: process.Processes, tmp_path: pathlib.Path
 ) -> None:
     place = tmp_path / "pools/machines/m-9"
     place.mkdir(parents=True)
     assert provider.inventory("me") == []
-    assert place.exists()  # somebody may be at it
+    assert place.exists()  # a launch may be in progress
     os.utime(place, (0, 0))
     assert provider.inventory("me") == []
     assert not place.exists()
 
 
-def test_an_end_is_an_end_and_twice_is_no_error(
+def test_terminate_ends_the_process_and_can_be_repeated(
     provider: process.Processes, tmp_path: pathlib.Path
 ) -> None:
     machine = provider.launch(order())
     provider.terminate(machine.id)
     assert provider.inventory("me") == []
-    assert not pathlib.Path(f"/proc/{pid_of(machine)}").exists()
+    until(lambda: not pathlib.Path(f"/proc/{pid_of(machine)}").exists())  # init collects it
     assert list((tmp_path / "pools/machines").iterdir()) == []
     provider.terminate(machine.id)
     provider.terminate("m-never")
 
 
-def test_one_that_was_killed_is_not_in_the_inventory(provider: process.Processes) -> None:
+def test_a_killed_process_is_not_in_the_inventory(provider: process.Processes) -> None:
     machine = provider.launch(order())
     os.kill(pid_of(machine), signal.SIGKILL)
     until(lambda: provider.inventory("me") == [])
@@ -94,15 +94,13 @@ def test_one_that_was_killed_is_not_in_the_inventory(provider: process.Processes
     assert pid_of(again) != pid_of(machine)
 
 
-def test_a_number_that_is_used_again_is_not_ours(
-    provider: process.Processes, tmp_path: pathlib.Path
-) -> None:
+def test_a_reused_pid_is_not_ours(provider: process.Processes, tmp_path: pathlib.Path) -> None:
     machine = provider.launch(order())
     place = tmp_path / "pools/machines" / machine.id
     until((place / "agent").exists)
     os.kill(pid_of(machine), signal.SIGKILL)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        # As if the system had given its number to somebody else.
+        # As if the system had reused its PID.
         (place / "process").write_text(f"{other.pid} 1")
         assert provider.inventory("me") == []
         provider.terminate(machine.id)
@@ -110,30 +108,30 @@ def test_a_number_that_is_used_again_is_not_ours(
         other.communicate(b"\n")
 
 
-def test_a_launcher_that_was_killed_leaves_one_that_is_found(
+def test_a_process_of_a_killed_launcher_is_found(
     provider: process.Processes, tmp_path: pathlib.Path
 ) -> None:
     machine = provider.launch(order())
     place = tmp_path / "pools/machines" / machine.id
     until(lambda: (place / "agent").exists() and (place / "agent").read_text())
-    (place / "process").unlink()  # it never came to writing that
+    (place / "process").unlink()  # the launcher was killed before it wrote this
     assert provider.inventory("me") == [machine]
     provider.terminate(machine.id)
     assert not pathlib.Path(f"/proc/{pid_of(machine)}").exists()
 
 
-def test_one_that_will_not_end_is_ended_by_force(
+def test_a_process_that_ignores_sigterm_is_killed(
     provider: process.Processes, tmp_path: pathlib.Path
 ) -> None:
     machine = provider.launch(order())
-    # Once it has asked in vain it listens for SIGTERM; stopped, it cannot hear it.
+    # The agent handles SIGTERM after its first failed request; stopped, it cannot react.
     until((tmp_path / "pools/machines/m-1/log").read_text)
     os.kill(pid_of(machine), signal.SIGSTOP)
     provider.terminate(machine.id)
     assert provider.inventory("me") == []
 
 
-def test_the_order_is_for_nobody_elses_eyes(
+def test_only_the_owner_can_read_the_order(
     provider: process.Processes, tmp_path: pathlib.Path
 ) -> None:
     provider.launch(order())
@@ -142,12 +140,14 @@ def test_the_order_is_for_nobody_elses_eyes(
 
 
 @pytest.mark.parametrize("name", ["", "../x", ".hidden", "/etc"])
-def test_names_that_lead_elsewhere_are_refused(provider: process.Processes, name: str) -> None:
+def test_names_outside_the_folder_are_refused(provider: process.Processes, name: str) -> None:
     with pytest.raises(pools.ProviderError):
         provider.terminate(name)
 
 
-def test_no_room_has_its_reason(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_quota_error(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import errno
 
     def full(*_: object, **__: object) -> None:
