@@ -134,7 +134,7 @@ def test_zombies_are_created_counted_and_undone(aged: AgedCgroup) -> None:
 def test_undo_after_kill_9_leaves_nothing(aged: AgedCgroup) -> None:
     process = aged.begin("memory-cgroups", "60000", "--rate", "3000", "--under", aged.cgroup.name)
     try:
-        until(lambda: aged.zombies > 300, "none is made")
+        until(lambda: aged.zombies > 300, "no zombie was created")
         (run,) = journal.runs(aged.undo)
         assert run.state == "running"
         assert aged.run("--undo")["runs"] == [{"run": run.run, "what": run.what, "state": "running"}]  # fmt: skip
@@ -154,7 +154,7 @@ def test_undo_after_kill_9_leaves_nothing(aged: AgedCgroup) -> None:
 def test_a_killed_maker_is_an_error_and_leaves_nothing(aged: AgedCgroup) -> None:
     process = aged.begin("memory-cgroups", "60000", "--rate", "2000", "--under", aged.cgroup.name)
     try:
-        until(lambda: aged.zombies > 100, "none is made")
+        until(lambda: aged.zombies > 100, "no zombie was created")
         (run,) = journal.runs(aged.undo)
         (maker,) = journal.processes_of(run.run)
         os.kill(maker, signal.SIGKILL)
@@ -169,7 +169,7 @@ def test_a_killed_maker_is_an_error_and_leaves_nothing(aged: AgedCgroup) -> None
 def test_ctrl_c_undoes_at_once(aged: AgedCgroup, number: signal.Signals) -> None:
     process = aged.begin("memory-cgroups", "60000", "--rate", "2000", "--under", aged.cgroup.name)
     try:
-        until(lambda: aged.zombies > 100, "none is made")
+        until(lambda: aged.zombies > 100, "no zombie was created")
         process.send_signal(number)
         assert process.wait(SECONDS) == 130
     finally:

@@ -97,7 +97,7 @@ def test_an_empty_home_is_an_error(tmp_path, capsys) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_forged_bundle_with_valid_checksums_is_not_a_bug(home, folder, capsys, seed) -> None:
     """The checksums are right but the data is damaged: commands fail cleanly or succeed."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     assert run(home, "create", "--event", EVENT, "-o", "x", "--before", "1m", "--after", "1m") == 0
     with (folder / "x").open("rb") as file:
         parts = {
@@ -105,10 +105,10 @@ def test_a_forged_bundle_with_valid_checksums_is_not_a_bug(home, folder, capsys,
         }
     parsed, files = header.parse_header(parts.pop(header.HEADER)), parts
     del files[header.MANIFEST]
-    for name in chance.sample(sorted(files), 4):
+    for name in rng.sample(sorted(files), 4):
         data = bytearray(files[name])
         for _ in range(1 + len(data) // 50):
-            data[chance.randrange(len(data))] = chance.randrange(256)
+            data[rng.randrange(len(data))] = rng.randrange(256)
         files[name] = bytes(data)
     for name, data in files.items():
         (folder / "forged" / name.removeprefix("home/")).parent.mkdir(parents=True, exist_ok=True)

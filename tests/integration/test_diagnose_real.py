@@ -80,7 +80,7 @@ def test_a_pinned_core_and_its_bundle_have_the_same_verdict(
         while not list(home.glob("spool/*.writing")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        time.sleep(4)  # some seconds before it, to compare with
+        time.sleep(4)  # a few seconds of baseline
         with subprocess.Popen([sys.executable, "-c", LOAD, str(CORE)]) as load:
             try:
                 crowd = rehearsal_host.Crowd("")

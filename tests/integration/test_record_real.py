@@ -110,9 +110,8 @@ def test_a_busy_core_is_recorded_with_time_and_function(
     ended = time.time_ns() // 1000
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    core_share = min(
-        1.0, used / ((ended - began) / 1e6)
-    )  # of its core, where other processes may have run, too
+    # Its share of the core, where other processes may have run, too.
+    core_share = min(1.0, used / ((ended - began) / 1e6))
     out, errors = running.communicate(timeout=60)
     assert running.returncode == 0, errors
     assert errors == ""
@@ -139,7 +138,7 @@ def test_a_busy_core_is_recorded_with_time_and_function(
     names = [tree.names[i] for i in tree.frame[: int(tree.size[0])].tolist()]
     assert names[0] == "cc1plus-7"
     assert "overnight_burns_here" in names
-    # The seconds of the heatmap say the same, also across the segment switch.
+    # The heatmap shows the same, also across the segment switch.
     heat = heatmap.by_core(source, busy, step_us=500_000)
     column = heat.rows.index(str(CORE))
     assert (heat.values[1:-1, column] > 0.8 * heat.full).all()
@@ -149,7 +148,7 @@ def test_a_busy_core_is_recorded_with_time_and_function(
 def test_a_binary_inside_a_container_is_symbolised(
     tmp_path: pathlib.Path, burner: pathlib.Path
 ) -> None:
-    """In a mount namespace of its own, at a path where this host has nothing."""
+    """The binary is in a separate mount namespace, at a path that does not exist on this host."""
     inside = tmp_path / "inside"
     inside.mkdir()
     # It runs until the segment is in the store: the binary is searched in its root.
@@ -206,7 +205,8 @@ def test_kill_9_loses_at_most_seconds(tmp_path: pathlib.Path, recorder: str) -> 
     running.kill()
     running.communicate()
     deadline = time.monotonic() + noise.HANG_SECONDS
-    while any(str(tmp_path) in line for line in list_commands()):  # ingest brings the rest in
+    # The ingest process stores the remaining segments before it ends.
+    while any(str(tmp_path) in line for line in list_commands()):
         assert time.monotonic() < deadline, "a process outlived the recording"
         time.sleep(0.1)
     process = subprocess.run(
@@ -220,7 +220,7 @@ def test_kill_9_loses_at_most_seconds(tmp_path: pathlib.Path, recorder: str) -> 
     assert check.check(catalogue).problems == ()
     stored = catalogue.segments(perf.read_identity().host)
     assert len(stored) >= 2
-    # The last samples stored are of the last two seconds, and the segments before join up.
+    # The last stored samples are from the last two seconds, and the segments have no gaps.
     # The time that the recorder waited for a core does not count.
     assert killed - stored[-1].end_us < 2_500_000 + waited_us
     for before, after in itertools.pairwise(stored):

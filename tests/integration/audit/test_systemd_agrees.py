@@ -41,23 +41,23 @@ def read_with_overnight(root: pathlib.Path) -> dict[str, tuple[str, str]]:
 
 def assert_agree(root: pathlib.Path) -> None:
     expected = read_with_systemctl(root)
-    # systemd leaves the preset of static and alias units out.
+    # systemd omits the preset of static and alias units.
     states = {name: (state, preset if expected.get(name, ("", ""))[1] is not None else None) for name, (state, preset) in read_with_overnight(root).items()}  # fmt: skip
     assert states == expected
 
 
-def test_the_image_of_the_incident(tmp_path: pathlib.Path) -> None:
+def test_they_agree_on_the_incident_image(tmp_path: pathlib.Path) -> None:
     images.deep_learning(tmp_path)
     assert read_with_systemctl(tmp_path)["ecs.service"] == ("enabled", "enabled")
     assert_agree(tmp_path)
 
 
-def test_a_plain_debian(tmp_path: pathlib.Path) -> None:
+def test_they_agree_on_a_plain_debian(tmp_path: pathlib.Path) -> None:
     images.debian(tmp_path)
     assert_agree(tmp_path)
 
 
-def test_this_machines_own_units() -> None:
+def test_they_agree_on_this_machine() -> None:
     states = read_with_overnight(pathlib.Path("/"))
     expected = read_with_systemctl(pathlib.Path("/"))
     assert len(expected) > 20
@@ -65,55 +65,55 @@ def test_this_machines_own_units() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_trees(tmp_path: pathlib.Path, seed: int) -> None:
+def test_they_agree_on_random_trees(tmp_path: pathlib.Path, seed: int) -> None:
     for number in range(12):
         root = tmp_path / str(number)
         build(random.Random(seed * 1000 + number), root)
         assert_agree(root)
 
 
-def build(chance: random.Random, root: pathlib.Path) -> None:
+def build(rng: random.Random, root: pathlib.Path) -> None:
     for folder in FOLDERS:
         (root / folder).mkdir(parents=True)
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         (root / "lib").symlink_to("usr/lib")
-    for _ in range(chance.randint(1, 9)):
-        _unit(chance, root, root / chance.choice(FOLDERS) / chance.choice(NAMES))
-    for _ in range(chance.randint(0, 5)):
-        name = chance.choice(NAMES)
-        target = name if chance.random() < 0.6 else chance.choice(NAMES)
-        kind = chance.choice(("wants", "requires"))
-        place = root / chance.choice(FOLDERS) / f"multi-user.target.{kind}" / name
+    for _ in range(rng.randint(1, 9)):
+        _unit(rng, root, root / rng.choice(FOLDERS) / rng.choice(NAMES))
+    for _ in range(rng.randint(0, 5)):
+        name = rng.choice(NAMES)
+        target = name if rng.random() < 0.6 else rng.choice(NAMES)
+        kind = rng.choice(("wants", "requires"))
+        place = root / rng.choice(FOLDERS) / f"multi-user.target.{kind}" / name
         place.parent.mkdir(exist_ok=True)
         if not place.is_symlink():
-            place.symlink_to(f"/{chance.choice(FOLDERS)}/{target}")
-    for _ in range(chance.randint(0, 2)):
-        folder = root / chance.choice(FOLDERS) / f"{chance.choice(NAMES)}.d"
+            place.symlink_to(f"/{rng.choice(FOLDERS)}/{target}")
+    for _ in range(rng.randint(0, 2)):
+        folder = root / rng.choice(FOLDERS) / f"{rng.choice(NAMES)}.d"
         folder.mkdir(exist_ok=True)
-        install = chance.choice(("WantedBy=", "Alias=zz.service", "WantedBy=k.target"))
+        install = rng.choice(("WantedBy=", "Alias=zz.service", "WantedBy=k.target"))
         (folder / "x.conf").write_text(f"[Install]\n{install}\n")
-    for _ in range(chance.randint(0, 3)):
-        folder = root / chance.choice(FOLDERS).replace("/system", "/system-preset", 2).replace("system-presetd", "systemd")  # fmt: skip
+    for _ in range(rng.randint(0, 3)):
+        folder = root / rng.choice(FOLDERS).replace("/system", "/system-preset", 2).replace("system-presetd", "systemd")  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
-        lines = [f"{chance.choice(('enable', 'disable', '  enable', '# enable', '; disable'))} {chance.choice(PATTERNS)}" for _ in range(chance.randint(1, 4))]  # fmt: skip
-        (folder / chance.choice(("10-a.preset", "20-b.preset", "99.preset"))).write_text("\n".join(lines) + "\n")  # fmt: skip
+        lines = [f"{rng.choice(('enable', 'disable', '  enable', '# enable', '; disable'))} {rng.choice(PATTERNS)}" for _ in range(rng.randint(1, 4))]  # fmt: skip
+        (folder / rng.choice(("10-a.preset", "20-b.preset", "99.preset"))).write_text("\n".join(lines) + "\n")  # fmt: skip
 
 
-def _unit(chance: random.Random, root: pathlib.Path, path: pathlib.Path) -> None:
+def _unit(rng: random.Random, root: pathlib.Path, path: pathlib.Path) -> None:
     if path.exists() or path.is_symlink():
         return
-    kind = chance.random()
+    kind = rng.random()
     if kind < 0.6:
         lines = ["[Service]", "ExecStart=/bin/true", "[Install]"]
-        for share, line in ((0.7, "WantedBy=multi-user.target"), (0.2, f"Alias={chance.choice(NAMES)}"), (0.2, f"Also={chance.choice(NAMES)}"), (0.3, "DefaultInstance=x")):  # fmt: skip
-            if chance.random() < share:
+        for share, line in ((0.7, "WantedBy=multi-user.target"), (0.2, f"Alias={rng.choice(NAMES)}"), (0.2, f"Also={rng.choice(NAMES)}"), (0.3, "DefaultInstance=x")):  # fmt: skip
+            if rng.random() < share:
                 lines.append(line)
-        path.write_text("" if chance.random() < 0.1 else "\n".join(lines) + "\n")
+        path.write_text("" if rng.random() < 0.1 else "\n".join(lines) + "\n")
     elif kind < 0.7:
         path.symlink_to("/dev/null")
     elif kind < 0.9:
-        folder = chance.choice((f"/{chance.choice(FOLDERS)}/", "", "../" * 9 + f"{chance.choice(FOLDERS)}/"))  # fmt: skip
-        path.symlink_to(folder + chance.choice(NAMES))
+        folder = rng.choice((f"/{rng.choice(FOLDERS)}/", "", "../" * 9 + f"{rng.choice(FOLDERS)}/"))  # fmt: skip
+        path.symlink_to(folder + rng.choice(NAMES))
     else:
         (root / "opt").mkdir(exist_ok=True)
         (root / "opt" / path.name).write_text("[Install]\nWantedBy=x.target\n")

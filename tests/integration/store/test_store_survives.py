@@ -24,11 +24,12 @@ WRITER = """
 import pathlib, sys
 import captures
 from overnight.store import writer
-print("ready", flush=True)
 for i in range(100_000):
     begin = captures.NIGHT + i
     samples = captures.random_samples(i, 20, begin=begin, end=begin + 9 * 10**9)
     writer.write_capture(pathlib.Path(sys.argv[1]), captures.build(samples))
+    if i == 0:
+        print("ready", flush=True)
 """
 
 

@@ -15,10 +15,10 @@ WALL_US = 1_794_712_447_000_000
 
 
 def make_view(count: int, pinned: int = -1, **changes) -> live.View:
-    chance = random.Random(7)
+    rng = random.Random(7)
     strips = []
     for core in range(count):
-        busy = [chance.uniform(0.05, 0.35) for _ in range(60)]
+        busy = [rng.uniform(0.05, 0.35) for _ in range(60)]
         kernel = [share / 4 for share in busy]
         if core == pinned:
             busy[-6:], kernel[-6:] = [1.0] * 6, [0.99] * 6

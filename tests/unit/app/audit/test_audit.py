@@ -59,7 +59,7 @@ def test_an_ecs_host_keeps_its_agent(tmp_path: pathlib.Path) -> None:
     image.file("etc/ecs/ecs.config", "ECS_CLUSTER=batch\n")
     report = audit.examine(tmp_path)
     assert report.orchestrator.name == "ecs"
-    assert "batch" not in repr(report)  # evidence quotes the mark, not the rest of its line
+    assert "batch" not in repr(report)  # the evidence does not quote the rest of the line
     assert not any("orchestrator" in finding.id for finding in report.findings)
 
 
@@ -130,12 +130,13 @@ def test_a_root_without_units_is_an_error(tmp_path: pathlib.Path) -> None:
         ("Restart=always\n[Unit]\nStartLimitBurst=0", True),
         ("Restart=always\nRestartSec=10\n[Unit]\nStartLimitIntervalSec=1min", False),
         ("Restart=always\nRestartSec=10\nStartLimitInterval=60", False),  # the old name
-        ("Restart=always\nRestartSec=10\nStartLimitIntervalSec=60", True),  # not read there
+        # systemd reads StartLimitIntervalSec= only in [Unit].
+        ("Restart=always\nRestartSec=10\nStartLimitIntervalSec=60", True),
         ("Restart=always\nRestartSec=1\nRestartSteps=3\nRestartMaxDelaySec=8", True),  # 1+2+4+8+8
         ("Restart=always\nRestartSec=1\nRestartSteps=9\nRestartMaxDelaySec=2", False),
     ],
 )
-def test_when_a_restart_limit_can_trip(text: str, endless: bool) -> None:
+def test_endless_restarts(text: str, endless: bool) -> None:
     settings = unitfile.Settings(unitfile.parse_unit(f"[Service]\n{text}\n", "x"))
     assert restarts.limit_of(settings, restarts.Defaults()).endless is endless
 

@@ -89,7 +89,7 @@ def test_every_shared_kind_has_a_title() -> None:
     assert knowledge.known().title("gpu.fell_off") == "gpu: fell off"
 
 
-def test_lengths_below_a_millisecond_are_not_shown() -> None:
+def test_the_length_of_an_instant_is_not_shown() -> None:
     assert [wording.format_length(seconds) for seconds in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
         "", "", "0.05 s", "4.5 s", "29m20s",
     ]  # fmt: skip

@@ -77,8 +77,8 @@ def test_every_cell_has_the_level_of_its_share() -> None:
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 9))
 @settings(max_examples=25, deadline=None)
 def test_no_cell_is_lost_or_moved(seed: int, columns: int, rows: int) -> None:
-    chance = np.random.default_rng(seed)
-    values = chance.choice([0, 0, 3, 50, 99], (columns, rows))
+    rng = np.random.default_rng(seed)
+    values = rng.choice([0, 0, 3, 50, 99], (columns, rows))
     levels = parse_cells(ET.fromstring(render(make_heatmap(values))))
     expected = {(x, y): -(-int(v) * 16 // 100) for (x, y), v in np.ndenumerate(values) if v}
     assert levels == expected
@@ -178,7 +178,7 @@ def test_events_are_drawn_at_their_time_and_listed() -> None:
     assert "◆ mine 03:14:05" in shown
     assert (
         len([text for text in shown if "03:14:05" in text and "kernel.oom" in text]) == 1
-    )  # listed; no room for a third label
+    )  # listed; there is no space for a third label
     assert "▲ 2026-11-15T03:14:05.000Z core 1 net.driver_reset: ena 0000" in shown
     assert "1 events are outside this window" in shown
     (group,) = [g for g in root.iter(SVG + "g") if g.get("class") == "v critical"]
@@ -204,7 +204,7 @@ def test_a_saturated_core_that_is_only_a_pixel_is_boxed() -> None:
     (box,) = find_boxes(root)
     assert float(box.attrib["width"]) >= 11
     assert "boxed: a core 90 % busy (not idle) or more" in list_texts(root)
-    values[:, ::3] = 100  # where many are saturated, a box says nothing
+    values[:, ::3] = 100  # many saturated cores are not boxed
     values[::2] = 20
     root = ET.fromstring(render(make_heatmap(values[:600])))
     assert find_boxes(root) == []

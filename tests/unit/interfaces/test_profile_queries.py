@@ -35,10 +35,10 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_every_query_has_every_shared_option() -> None:
     commands = typer.main.get_command(cli.build()).commands  # type: ignore[attr-defined]
     for name in QUERIES:
-        have = {parameter.name for parameter in commands[name].params}
-        want = {field.name for field in dataclasses.fields(windows.Query)}
-        assert want - have == ({"idle"} if name == "heatmap" else set())
-        assert "query" not in have
+        options = {parameter.name for parameter in commands[name].params}
+        shared = {field.name for field in dataclasses.fields(windows.Query)}
+        assert shared - options == ({"idle"} if name == "heatmap" else set())
+        assert "query" not in options
 
 
 def test_every_shared_filter_is_in_the_selection() -> None:
