@@ -158,7 +158,7 @@ def test_a_disk_full_to_the_last_byte_loses_nothing_written(
         with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
-        # status.json cannot be written either: see it by what happens to the spool.
+        # status.json cannot be written either: watch the spool instead.
         wait_for(lambda: not unfinished(folder))
         kept_before = {path: perfsamples.read_samples(path) for path in segments(folder)}
         (folder / "filler").unlink()

@@ -152,7 +152,7 @@ def test_samples_lost_by_full_rings_are_counted(tmp_path, busy, monkeypatch, ker
         time.sleep(0.1)
     (path,) = recorder.stop().finished
     assert recorder.lost > 500
-    # A ring that is full to the end has not yet said so in a record; the event itself knows.
+    # A ring that stays full has no record of its losses yet; the event counts them.
     assert 0 < perfsamples.read_samples(path).lost <= recorder.lost + 50
 
 
@@ -244,7 +244,7 @@ def test_perf_follows_a_core_that_went_offline_between_two_polls(tmp_path, busy,
     assert max(s.time for s in script(path) if s.cpu == gone) > back
 
 
-@pytest.mark.long  # a core that is switched off unpins what others pinned to it
+@pytest.mark.long  # switching a core off unpins the processes of others
 def test_a_real_core_goes_offline_and_comes_back(tmp_path, script):
     gone = CORES[-1]
     switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")

@@ -106,15 +106,15 @@ def test_a_killed_run_is_undone_by_the_next(
 ) -> None:
     before, count = rehearsal_host.take_inventory(), dying()
     run_journal = tmp_path / "undo"
-    with (tmp_path / "said").open("wb") as output, subprocess.Popen(
+    with (tmp_path / "output").open("wb") as output, subprocess.Popen(
         [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "rehearse", "zombies", "--brief", "--seed", "5", "-O", "json"],
         stdout=output, stderr=output, env={**os.environ, "OVERNIGHT_UNDO": str(run_journal)},
     ) as run:  # fmt: skip
         wait_for(lambda: list(run_journal.glob("*.undo")) != [] or run.poll() is not None)
-        assert run.poll() is None, (tmp_path / "said").read_text()
+        assert run.poll() is None, (tmp_path / "output").read_text()
         (left,) = run_journal.glob("*.undo")
         wait_for(lambda: moment(left.stem) or run.poll() is not None)
-        assert run.poll() is None, (tmp_path / "said").read_text()
+        assert run.poll() is None, (tmp_path / "output").read_text()
         run.kill()
     assert journal.processes_of(left.stem) != ()
     done, problems = journal.clean(run_journal)

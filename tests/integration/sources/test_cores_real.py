@@ -62,7 +62,7 @@ def test_a_busy_core_has_no_idle_ticks() -> None:
             now = read()[str(busy)]
     rose = dict(zip(modes.MODES, (b - a for a, b in zip(first, now, strict=True)), strict=True))
     assert rose["idle"] + rose["iowait"] <= TICK // 10
-    # Others may run there too, and time of a process with a nice value is counted as nice.
+    # Other processes may use the core too, and the time of a niced process counts as nice.
     assert rose["user"] + rose["nice"] > TICK // 10
 
 
@@ -89,7 +89,7 @@ def test_online_cores_have_rows() -> None:
 
 
 @pytest.mark.needs_root
-@pytest.mark.long  # a core that is switched off unpins what others pinned to it
+@pytest.mark.long  # switching a core off unpins the processes of others
 def test_a_core_switched_off_has_no_rows_until_it_is_back() -> None:
     core = max(cpu.online())
     switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{core}/online")
@@ -125,7 +125,7 @@ def test_waiting_for_a_core_shows_as_pressure() -> None:
     with spinning(busy), spinning(busy):
         first = now = read()["cpu"][0]
         while now - first < 200_000:  # a process waited for a fifth of a second
-            # The kernel weighs what it adds by whole jiffies: read more often, it adds nothing.
+            # The kernel adds pressure in whole jiffies: a faster reader sees no change.
             time.sleep(0.1)
             now = read()["cpu"][0]
     text = (PROC / "pressure/cpu").read_text().splitlines()[0]

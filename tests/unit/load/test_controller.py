@@ -88,7 +88,7 @@ def test_a_full_core_never_rests() -> None:
     assert machine.now - before == pytest.approx(1.0)
 
 
-def test_periods_begin_where_the_phase_says() -> None:
+def test_periods_begin_at_the_phase() -> None:
     machine = Machine()
     machine.now = 7.031
     machine.pacer(0.5, phase=0.25)

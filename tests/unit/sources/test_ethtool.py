@@ -81,7 +81,7 @@ def test_added_queues_move_the_counters() -> None:
     assert read() == {"eth0 rx_drops": (8,), "eth0 tx_timeout": (9,)}
 
 
-def test_queues_added_between_two_requests_give_no_wrong_numbers() -> None:
+def test_queues_added_between_two_requests_do_not_give_wrong_numbers() -> None:
     driver = Driver(["cnt", "tx_timeout"])
     read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
     driver.grow_before_numbers = True

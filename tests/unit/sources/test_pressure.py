@@ -27,6 +27,6 @@ def test_all_four_resources(large: fakehost.FakeHost) -> None:
     }
 
 
-def test_pressure_that_is_switched_off_is_no_data(tmp_path: pathlib.Path) -> None:
+def test_pressure_that_is_switched_off_has_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError, match="psi=1"):
         pressure.open_pressure(fakehost.FakeHost(tmp_path, 2, pressure=()).root)()

@@ -101,7 +101,7 @@ def test_fast_growth_counts_at_once():
     assert seen[0].fields["growth_per_hour"] == 36_000
 
 
-def test_a_slow_read_of_the_root_is_critical_whatever_the_number():
+def test_a_slow_read_of_the_root_is_critical_at_any_count():
     (seen,) = check_all(zombies.ZombieGrowth(), [(0, {"": (900, 240, 660, 150_000)})])
     assert (seen.severity, seen.fields["stat_read_ms"]) == ("critical", 150.0)
 

@@ -107,7 +107,7 @@ def test_the_limit_is_above_the_memory_held(
     assert (tmp_path / limit).read_text() == "1024"
 
 
-def test_without_root_it_says_what_to_do(
+def test_without_root_the_error_has_a_next_step(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -122,7 +122,7 @@ def test_without_root_it_says_what_to_do(
     ["", "30 23 0:26 / /cg rw - cgroup2 cgroup2 rw", "30 23 0:26 /docker/1 /cg rw - cgroup2 cgroup2 rw"],
     ids=["no cgroups", "v2 without the controller", "a part of it"],
 )  # fmt: skip
-def test_without_a_memory_controller_it_says_what_to_do(
+def test_without_a_memory_controller_the_error_has_a_next_step(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, mountinfo: str
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
