@@ -47,9 +47,9 @@ def _cost(pid: int) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], **more: object) -> Iterator[subprocess.Popen[bytes]]:
+def _running(command: list[str], **options: object) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
     )
     try:
         yield process
@@ -66,19 +66,19 @@ def _peers(folder: pathlib.Path) -> pathlib.Path:
     """Return the files of those peers whose Debian packages are available."""
     target = folder / "peers"
     for package in PACKAGES:
-        done = subprocess.run(
+        download = subprocess.run(
             ["apt-get", "download", "-qq", package], cwd=folder, capture_output=True, check=False
         )
-        if done.returncode == 0:
+        if download.returncode == 0:
             for file in folder.glob(f"{package}_*.deb"):
                 subprocess.run(["dpkg", "-x", str(file), str(target)], check=True)
     return target
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def _scrape(ports: list[int], stop: threading.Event) -> None:
@@ -101,9 +101,9 @@ def measure() -> list[Result]:
         return [*_side_by_side(folder), *_many_cores(folder), _start(folder)]
 
 
-def _agent(folder: pathlib.Path, *more: str) -> list[str]:
+def _agent(folder: pathlib.Path, *arguments: str) -> list[str]:
     home = tempfile.mkdtemp(dir=folder)
-    return [sys.executable, "-m", "overnight.agent", "--home", home, *more]
+    return [sys.executable, "-m", "overnight.agent", "--home", home, *arguments]
 
 
 def _side_by_side(folder: pathlib.Path) -> list[Result]:
@@ -116,38 +116,47 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
     if (peers / "usr/bin/mpstat").exists():
         commands["mpstat -P ALL 1"] = [str(peers / "usr/bin/mpstat"), "-P", "ALL", "1"]
     if exporter.exists():
-        for what, arguments in (
+        for name, arguments in (
             ("node_exporter", []),
             (
                 "node_exporter, six collectors",
-                ["--collector.disable-defaults", *(f"--collector.{one}" for one in few)],
+                [
+                    "--collector.disable-defaults",
+                    *(f"--collector.{collector}" for collector in few),
+                ],
             ),
         ):
-            ports[what] = _free_port()
-            commands[what] = [
-                str(exporter), f"--web.listen-address=127.0.0.1:{ports[what]}", *arguments
+            ports[name] = _free_port()
+            commands[name] = [
+                str(exporter), f"--web.listen-address=127.0.0.1:{ports[name]}", *arguments
             ]  # fmt: skip
     if (peers / "usr/sbin/netdata").exists():
         commands["netdata"] = _netdata(peers, folder)
     stop = threading.Event()
     with contextlib.ExitStack() as stack:
-        pids = {
-            what: stack.enter_context(
+        processes = {
+            name: stack.enter_context(
                 _running(command, env={**os.environ, "LD_LIBRARY_PATH": str(peers / "usr/lib")})
             )
-            for what, command in commands.items()
+            for name, command in commands.items()
         }
         scraper = threading.Thread(target=_scrape, args=(list(ports.values()), stop))
         scraper.start()
         time.sleep(SETTLE)
-        before = {what: _cost(one.pid) for what, one in pids.items() if one.poll() is None}
+        before = {
+            name: _cost(process.pid)
+            for name, process in processes.items()
+            if process.poll() is None
+        }
         began = time.monotonic()
         time.sleep(SECONDS)
         seconds = time.monotonic() - began
-        after = {what: _cost(pids[what].pid) for what in before if pids[what].poll() is None}
+        after = {
+            name: _cost(processes[name].pid) for name in before if processes[name].poll() is None
+        }
         stop.set()
         scraper.join()
-    percent = {what: 100 * (after[what][0] - before[what][0]) / seconds for what in after}
+    percent = {name: 100 * (after[name][0] - before[name][0]) / seconds for name in after}
     results = [
         Result(
             "agent, 2 cores or as many as there are", percent["overnight"], "% of a core",
@@ -158,16 +167,16 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
             met=after["overnight"][1] <= 30,
         ),
     ]  # fmt: skip
-    for what, used in percent.items():
-        if what != "overnight":
+    for name, used in percent.items():
+        if name != "overnight":
             results += [
                 Result(
                     "agent, CPU beside peers", percent["overnight"], "% of a core",
-                    peer=what, peer_value=used,
+                    peer=name, peer_value=used,
                 ),
                 Result(
                     "agent, memory beside peers", after["overnight"][1], "MB",
-                    peer=what, peer_value=after[what][1],
+                    peer=name, peer_value=after[name][1],
                 ),
             ]  # fmt: skip
     return results
@@ -176,10 +185,10 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
 def _netdata(peers: pathlib.Path, folder: pathlib.Path) -> list[str]:
     """Return a command that runs it in the foreground, on loopback, with its folders in a temporary one."""
     config = folder / "netdata.conf"
-    places = ("config", "stock config", "log", "web", "cache", "lib", "home")
+    names = ("config", "stock config", "log", "web", "cache", "lib", "home")
     lines = [
         "[global]", "run as user = root", "[directories]",
-        *(f"{place} = {folder / 'netdata'}" for place in places),
+        *(f"{name} = {folder / 'netdata'}" for name in names),
         f"plugins = {peers / 'usr/lib/netdata/plugins.d'}",
         "[web]", f"bind to = 127.0.0.1:{_free_port()}",
         "[statsd]", "enabled = no", "[ml]", "enabled = no",
@@ -218,7 +227,7 @@ def _many_cores(folder: pathlib.Path) -> list[Result]:
 
 def _start(folder: pathlib.Path) -> Result:
     """Return the time from exec until the first reading is on disk."""
-    found = []
+    times = []
     for _ in range(STARTS):
         command = _agent(folder)
         home = pathlib.Path(command[command.index("--home") + 1])
@@ -226,6 +235,6 @@ def _start(folder: pathlib.Path) -> Result:
         with _running(command):
             while not any(home.glob("signals/*/*.open")):
                 time.sleep(0.002)
-            found.append(1000 * (time.monotonic() - began))
-    middle = sorted(found)[len(found) // 2]
-    return Result("agent, start to first look", middle, "ms", goal="<= 150", met=middle <= 150)
+            times.append(1000 * (time.monotonic() - began))
+    middle = sorted(times)[len(times) // 2]
+    return Result("agent, start to first poll", middle, "ms", goal="<= 150", met=middle <= 150)

@@ -32,12 +32,12 @@ def measure() -> list[Result]:
     page = NIGHT.parent / "diagnosed.html"
     command = [sys.executable, "-m", "overnight", "--home", str(NIGHT), "diagnose"]
     began = time.monotonic()
-    made = subprocess.Popen([*command, "-O", "html", "-o", str(page)], cwd=ROOT)
-    _, status, used = os.wait4(made.pid, 0)
+    process = subprocess.Popen([*command, "-O", "html", "-o", str(page)], cwd=ROOT)
+    _, status, used = os.wait4(process.pid, 0)
     seconds = time.monotonic() - began
-    made.returncode = os.waitstatus_to_exitcode(status)
-    if made.returncode:
-        raise subprocess.CalledProcessError(made.returncode, command)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
     memory = used.ru_maxrss / 1024
     cpu = used.ru_utime + used.ru_stime
     return [

@@ -18,25 +18,25 @@ def measure() -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
         folder = pathlib.Path(name)
         with load.record_mixed(folder, SAMPLES, SECONDS) as path:
-            made = ingested.ingest(path, folder)
+            costs = ingested.ingest(path, folder)
             script = cpu_of_command(["perf", "script", "--no-inline", "-i", str(path)])
             same = parity.compare(path)
             raw = path.stat().st_size
     for other in same.others:
         print(f"parity: {other}")
-    return [*_costs(made, script, raw), *_parities(same)]
+    return [*_costs(costs, script, raw), *_parities(same)]
 
 
-def _costs(made: ingested.Ingested, script: float, raw: int) -> list[Result]:
-    samples = made.samples
-    warm = made.read_cpu + made.write_cpu
-    rate, cold = samples / warm, samples / made.cold_cpu
-    megabytes = made.rss_cold / 1e6 * SAMPLES / max(samples, SAMPLES)
-    small = made.samples_bytes / samples
-    whole = made.segment_bytes / samples
+def _costs(costs: ingested.Ingested, script: float, raw: int) -> list[Result]:
+    samples = costs.samples
+    warm = costs.read_cpu + costs.write_cpu
+    rate, cold = samples / warm, samples / costs.cold_cpu
+    megabytes = costs.rss_cold / 1e6 * SAMPLES / max(samples, SAMPLES)
+    small = costs.samples_bytes / samples
+    whole = costs.segment_bytes / samples
     return [
         Result("ingest: samples recorded", samples, "samples"),
-        Result("ingest: distinct stacks", made.stacks, "stacks"),
+        Result("ingest: distinct stacks", costs.stacks, "stacks"),
         Result(
             "ingest, symbol tables in memory", rate / 1e6, "M samples/CPU s", ">= 1", rate >= 1e6,
             "perf script --no-inline", samples / script / 1e6, True,
@@ -45,16 +45,16 @@ def _costs(made: ingested.Ingested, script: float, raw: int) -> list[Result]:
             "ingest, cold process with its imports", cold / 1e6, "M samples/CPU s", ">= 1", cold >= 1e6,
             "perf script --no-inline", samples / script / 1e6, True,
         ),
-        Result("of that: Python and imports", made.start_cpu, "CPU s"),
-        Result("of the warm one: decode and names", made.read_cpu, "CPU s"),
-        Result("of the warm one: fold and write", made.write_cpu, "CPU s"),
+        Result("of that: Python and imports", costs.start_cpu, "CPU s"),
+        Result("of the warm one: decode and names", costs.read_cpu, "CPU s"),
+        Result("of the warm one: fold and write", costs.write_cpu, "CPU s"),
         Result(
             "ingest against perf script", script / warm, "x", ">= 20", script / warm >= 20,
         ),
         Result("ingest: peak memory, first segment", megabytes, "MB", "<= 400", megabytes <= 400),
         Result(
-            "ingest: peak memory, second segment", made.rss_warm / 1e6, "MB", "<= 400",
-            made.rss_warm / 1e6 <= 400,
+            "ingest: peak memory, second segment", costs.rss_warm / 1e6, "MB", "<= 400",
+            costs.rss_warm / 1e6 <= 400,
         ),
         Result(
             "stored: samples.parquet", small, "B/sample", "<= 5", small <= 5,

@@ -85,8 +85,8 @@ def _flood() -> list[Result]:
                 continue
             records = log.read(wanted=watch.wanted)
             resets += sum(
-                one.kind == "net.driver_reset" and one.fields.get("queue") == 5
-                for one in watch.check(records, _now())
+                sighting.kind == "net.driver_reset" and sighting.fields.get("queue") == 5
+                for sighting in watch.check(records, _now())
             )
             # No pause: the kernel's buffer holds 1,200 such lines, and with 10 ms between reads half of
             # them were lost on a busy machine.
@@ -116,7 +116,7 @@ def _rules_alone() -> list[Result]:
 
     def fold() -> None:
         records = (kmsg.parse_record(data, _now()) for data in hits)
-        watch.check((one for one in records if one is not None), _now())
+        watch.check((record for record in records if record is not None), _now())
 
     loaded = _cpu_of(rulefiles.built_in)
     return [

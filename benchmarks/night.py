@@ -58,7 +58,7 @@ def _ask(
     baseline: tuple[int, int] = (0, 0),
     *,
     drop: bool = True,
-) -> questions.Asked:
+) -> questions.Timing:
     first = min(begin, baseline[0] or begin)
     touched = segments.Catalogue(night.home).segments(synthetic.HOST, first, begin + length)
     dropped = tuple(str(segment.path) for segment in touched) if drop else ()
@@ -76,16 +76,16 @@ def _flames(night: synthetic.Night) -> list[Result]:
     rng = random.Random(synthetic.SEED)
     hour = min(3600 * SECOND, (night.window.end_us - night.window.begin_us) // 3)
     middle = (night.window.begin_us + night.window.end_us - hour) // 2
-    places = {"first": night.window.begin_us, "middle": middle, "last": night.window.end_us - hour}
-    asked = {
+    hours = {"first": night.window.begin_us, "middle": middle, "last": night.window.end_us - hour}
+    answers = {
         name: [
             _ask(night, "flame", begin + rng.randrange(hour // SEGMENT) * SEGMENT
                  + rng.randrange(SEGMENT - 5 * SECOND), 5 * SECOND)
             for _ in range(TIMES)
         ]
-        for name, begin in places.items()
+        for name, begin in hours.items()
     }  # fmt: skip
-    every = [one for some in asked.values() for one in some]
+    every = [answer for some in answers.values() for answer in some]
     cold, warm = _median([o.cold_ms for o in every]), _median([o.warm_ms for o in every])
     worst = sorted(o.cold_ms for o in every)[-2]
     edge = [
@@ -98,15 +98,15 @@ def _flames(night: synthetic.Night) -> list[Result]:
         Result(f"cold, the second worst of {len(every)}", worst, "ms"),
         *(
             Result(f"in the {name} hour, cold", _median([o.cold_ms for o in some]), "ms")
-            for name, some in asked.items()
+            for name, some in answers.items()
         ),
         _at_most("across two segments, cold", _median([o.cold_ms for o in edge]), 60),
         _at_most("across two segments, warm", _median([o.warm_ms for o in edge]), 20),
     ]
 
 
-def _at_most(what: str, value: float, goal: float) -> Result:
-    return Result(what, value, "ms", f"<= {goal:g}", value <= goal)
+def _at_most(name: str, value: float, goal: float) -> Result:
+    return Result(name, value, "ms", f"<= {goal:g}", value <= goal)
 
 
 def _others(night: synthetic.Night) -> list[Result]:
@@ -114,14 +114,14 @@ def _others(night: synthetic.Night) -> list[Result]:
     begin, end = night.window.begin_us, night.window.end_us
     back = min(600 * SECOND, (end - begin) // 2)
 
-    def some(kind: str, length: int, *, against: int = 0) -> list[questions.Asked]:
-        asked = []
+    def some(kind: str, length: int, *, against: int = 0) -> list[questions.Timing]:
+        answers = []
         for _ in range(5):
             at = rng.randrange(begin + against, end - length)
             if length == SEGMENT:
                 at -= (at - begin) % SEGMENT
-            asked.append(_ask(night, kind, at, length, (at - against, at) if against else (0, 0)))
-        return asked
+            answers.append(_ask(night, kind, at, length, (at - against, at) if against else (0, 0)))
+        return answers
 
     cores = [_ask(night, "cores", begin, end - begin, drop=drop) for drop in (True, False)]
     offsets = some("offsets", SEGMENT)
@@ -136,14 +136,14 @@ def _others(night: synthetic.Night) -> list[Result]:
             cores[1].warm_ms <= 50,
         ),
     ]  # fmt: skip
-    for what, goal, asked in (
+    for question, goal, answers in (
         ("2-minute sub-second heatmap", 60, offsets),
         ("5 s against 10 min", 300, diffs),
         ("top processes of 5 s", 0, tops),
         ("top functions of 5 s", 0, functions),
     ):
-        cold, warm = _median([o.cold_ms for o in asked]), _median([o.warm_ms for o in asked])
-        for name, value in ((f"{what}, cold", cold), (f"{what}, warm", warm)):
+        cold, warm = _median([o.cold_ms for o in answers]), _median([o.warm_ms for o in answers])
+        for name, value in ((f"{question}, cold", cold), (f"{question}, warm", warm)):
             met = value <= goal if goal else None
             results.append(Result(name, value, "ms", f"<= {goal}" if goal else "", met))
     return results
@@ -180,8 +180,8 @@ def _stored(path: pathlib.Path, home: pathlib.Path) -> segments.Segment:
     from overnight.ingest import perfdata
     from overnight.store import writer
 
-    made = perfdata.read(path, perfdata.live_symbols())
-    return writer.write_capture(home, made, segment_seconds=86400)[0]
+    profile = perfdata.read(path, perfdata.live_symbols())
+    return writer.write_capture(home, profile, segment_seconds=86400)[0]
 
 
 def _perf_window(path: pathlib.Path, window: Window) -> str:
@@ -226,12 +226,18 @@ def _page(night: synthetic.Night) -> list[Result]:
             check=True,
             timeout=300,
         )
-    found = json.loads(opened.stdout)
-    pinned = found["pinned"]
-    print(f"page: {found['rows']} rows selected; of {len(pinned)} places the first is {pinned[:1]}")
+    timings = json.loads(opened.stdout)
+    pinned = timings["pinned"]
+    print(
+        f"page: {timings['rows']} rows selected; of {len(pinned)} places the first is {pinned[:1]}"
+    )
     return [
         *results,
-        Result("page: first paint", found["painted"], "ms", "<= 1000", found["painted"] <= 1000),
-        Result("page: all rows read", found["read"], "ms"),
-        Result("page: a selection", found["selected"], "ms", "<= 100", found["selected"] <= 100),
+        Result(
+            "page: first paint", timings["painted"], "ms", "<= 1000", timings["painted"] <= 1000
+        ),
+        Result("page: all rows read", timings["read"], "ms"),
+        Result(
+            "page: a selection", timings["selected"], "ms", "<= 100", timings["selected"] <= 100
+        ),
     ]

@@ -21,10 +21,10 @@ def measure() -> list[benchmarks.Result]:
         alone = [_warm_up(pathlib.Path(folder, str(n)), "nspawn", 1)[0] for n in range(ROUNDS)]
         crowd = _warm_up(pathlib.Path(folder, "crowd"), "nspawn", TOGETHER)
         process = [_warm_up(pathlib.Path(folder, f"p{n}"), "process", 1)[0] for n in range(ROUNDS)]
-    one, worst, light = statistics.median(alone), max(alone), statistics.median(process)
+    single, worst, light = statistics.median(alone), max(alone), statistics.median(process)
     return [
         benchmarks.Result(
-            "an nspawn member is ready", one, "s", "<= 10 s", worst <= 10, "process member", light
+            "an nspawn member is ready", single, "s", "<= 10 s", worst <= 10, "process member", light
         ),
         benchmarks.Result(
             f"the last of {TOGETHER} nspawn members is ready", crowd[-1], "s", "<= 10 s",
@@ -37,11 +37,11 @@ def _warm_up(home: pathlib.Path, provider: str, count: int) -> list[float]:
     """Return the seconds from the first intent until each member was ready."""
     from overnight.app import pool_serving, pools
 
-    where = pools.Pools(home)
-    plane = where.plane
+    home_pools = pools.Pools(home)
+    plane = home_pools.plane
     stop = threading.Event()
     reaper = threading.Thread(
-        target=pool_serving.serve, args=(where, stop), kwargs={"interval": 1.0}
+        target=pool_serving.serve, args=(home_pools, stop), kwargs={"interval": 1.0}
     )
     plane.create(name="p", template="plain", target_size=count, provider=provider)
     reaper.start()

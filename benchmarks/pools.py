@@ -43,7 +43,7 @@ def measure() -> list[benchmarks.Result]:
     results = []
     with tempfile.TemporaryDirectory() as folder:
         ours = _run(f"sqlite:///{folder}/pools.db", poolcrowd.claim_from_pool, CLAIMS)
-        results += _told("SQLite", ours, 3000, 10, worst=250)
+        results += _results("SQLite", ours, 3000, 10, worst=250)
         results += _processes(pathlib.Path(folder))
     with pooldatabases.server() as running:
         url = running.get_uri()
@@ -52,7 +52,7 @@ def measure() -> list[benchmarks.Result]:
         for peer, way in PEERS.items():
             pooldatabases.emptied(url)
             peers[peer] = _run(url, way, PEER_CLAIMS).rate
-        first, *others = _told("PostgreSQL", ours, 1500, 20)
+        first, *others = _results("PostgreSQL", ours, 1500, 20)
         results += [
             dataclasses.replace(first, peer=peer, peer_value=rate, more_is_better=True)
             for peer, rate in peers.items()
@@ -61,17 +61,17 @@ def measure() -> list[benchmarks.Result]:
     return results
 
 
-def _told(
-    name: str, got: poolcrowd.Claims, goal: float, p99: float, worst: float = 0
+def _results(
+    name: str, claims: poolcrowd.Claims, goal: float, p99: float, worst: float = 0
 ) -> list[benchmarks.Result]:
-    late, last = got.wait(0.99), got.wait(1)
+    late, last = claims.wait(0.99), claims.wait(1)
     rows = [
         benchmarks.Result(
             f"claims of {CLIENTS} processes, {name}",
-            got.rate,
+            claims.rate,
             "claims/s",
             f">= {goal:g}",
-            got.rate >= goal,
+            claims.rate >= goal,
         ),
         benchmarks.Result(f"99 % of claims, {name}", late, "ms", f"<= {p99:g} ms", late <= p99),
     ]
@@ -84,21 +84,21 @@ def _told(
     return rows
 
 
-def many(count: int, kinds: Sequence[str]) -> None:
+def claim_many(count: int, kinds: Sequence[str]) -> None:
     """Make the claims on each database, and check the tables."""
     count -= count % CLIENTS
     with tempfile.TemporaryDirectory() as folder, pooldatabases.server() as running:
         urls = {"sqlite": f"sqlite:///{folder}/pools.db", "postgresql": running.get_uri()}
         for url in [urls[kind] for kind in kinds]:
-            got = _run(url, poolcrowd.claim_from_pool, count)
-            books = poolcrowd.read_totals(url)
-            assert books.ready == 0, "a claim was lost"
-            assert books.open_claims == books.members_claimed == books.events == count
+            claims = _run(url, poolcrowd.claim_from_pool, count)
+            totals = poolcrowd.read_totals(url)
+            assert totals.ready == 0, "a claim was lost"
+            assert totals.open_claims == totals.members_claimed == totals.events == count
             print(
                 f"{url.partition(':')[0]}: {count:,} claims of {CLIENTS} processes, none twice and none"
-                f" lost; {got.rate:,.0f} a second, 50 % in {got.wait(0.5):.1f} ms, 99 % in"
-                f" {got.wait(0.99):.1f} ms, 99.9 % in {got.wait(0.999):.1f} ms, the slowest"
-                f" {got.wait(1):.1f} ms; oldest first: {'always' if books.in_order else 'nearly'}",
+                f" lost; {claims.rate:,.0f} a second, 50 % in {claims.wait(0.5):.1f} ms, 99 % in"
+                f" {claims.wait(0.99):.1f} ms, 99.9 % in {claims.wait(0.999):.1f} ms, the slowest"
+                f" {claims.wait(1):.1f} ms; oldest first: {'always' if totals.in_order else 'nearly'}",
                 flush=True,
             )
 
@@ -106,9 +106,9 @@ def many(count: int, kinds: Sequence[str]) -> None:
 def _run(url: str, way: Callable[[str], Any], count: int) -> poolcrowd.Claims:
     """Check that every member was claimed once."""
     poolcrowd.members(url, count)
-    got = poolcrowd.claims(url, CLIENTS, count // CLIENTS, way)
-    assert len(set(got.names)) == len(got.names) == count, "a member was claimed twice"
-    return got
+    claims = poolcrowd.claims(url, CLIENTS, count // CLIENTS, way)
+    assert len(set(claims.names)) == len(claims.names) == count, "a member was claimed twice"
+    return claims
 
 
 def _locked(url: str) -> Any:
@@ -149,11 +149,11 @@ def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
     from overnight.app import pool_serving, pools
 
     home = folder / "home"
-    where = pools.Pools(home)
-    plane = where.plane
+    home_pools = pools.Pools(home)
+    plane = home_pools.plane
     stop = threading.Event()
     reaper = threading.Thread(
-        target=pool_serving.serve, args=(where, stop), kwargs={"interval": 1.0}
+        target=pool_serving.serve, args=(home_pools, stop), kwargs={"interval": 1.0}
     )
     plane.create(name="p", template="t", target_size=ROUNDS_OF_PROCESSES)
     reaper.start()
@@ -176,4 +176,4 @@ def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
 
 
 if __name__ == "__main__":
-    many(int(sys.argv[1]), sys.argv[2:] or pooldatabases.KINDS)
+    claim_many(int(sys.argv[1]), sys.argv[2:] or pooldatabases.KINDS)

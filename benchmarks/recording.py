@@ -29,26 +29,26 @@ def measure() -> list[Result]:
                  "-o", str(folder / f"{rate}.perf.data"), "--", "sleep", str(SECONDS)]
             )  # fmt: skip
             for recorder in ("perf", "native"):
-                made = recorded.record(recorder, rate, SECONDS, folder / f"{recorder}-{rate}")
-                results += _results(recorder, rate, made, 100 * alone / SECONDS)
+                costs = recorded.record(recorder, rate, SECONDS, folder / f"{recorder}-{rate}")
+                results += _results(recorder, rate, costs, 100 * alone / SECONDS)
     return results
 
 
-def _results(recorder: str, rate: int, made: recorded.Recorded, alone: float) -> list[Result]:
-    what = f"{recorder} recorder, {rate} Hz"
-    whole = made.recorder_percent + made.ingest_percent
+def _results(recorder: str, rate: int, costs: recorded.Recorded, alone: float) -> list[Result]:
+    name = f"{recorder} recorder, {rate} Hz"
+    whole = costs.recorder_percent + costs.ingest_percent
     return [
-        Result(f"{what}: samples a second", made.samples / made.seconds, "1/s"),
+        Result(f"{name}: samples a second", costs.samples / costs.seconds, "1/s"),
         Result(
-            f"{what}: recorder", made.recorder_percent, "% of a core", "", None,
+            f"{name}: recorder", costs.recorder_percent, "% of a core", "", None,
             "perf record alone", alone,
         ),
-        Result(f"{what}: ingest", made.ingest_percent, "% of a core"),
-        Result(f"{what}: in all", whole, "% of a core", "<= 6", whole <= 6),
-        Result(f"{what}: once, for symbols", made.once_cpu, "CPU s"),
-        Result(f"{what}: peak memory", made.rss_bytes / 1e6, "MB"),
-        Result(f"{what}: lost", made.lost, "samples", "0", made.lost == 0),
+        Result(f"{name}: ingest", costs.ingest_percent, "% of a core"),
+        Result(f"{name}: in all", whole, "% of a core", "<= 6", whole <= 6),
+        Result(f"{name}: once, for symbols", costs.once_cpu, "CPU s"),
+        Result(f"{name}: peak memory", costs.rss_bytes / 1e6, "MB"),
+        Result(f"{name}: lost", costs.lost, "samples", "0", costs.lost == 0),
         Result(
-            f"{what}: gap at a switch", made.gap_periods, "periods", "<= 1", made.gap_periods <= 1
+            f"{name}: gap at a switch", costs.gap_periods, "periods", "<= 1", costs.gap_periods <= 1
         ),
     ]  # fmt: skip

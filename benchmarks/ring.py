@@ -26,26 +26,30 @@ DAY = 86400
 
 def measure() -> list[Result]:
     results = []
-    for cores, seconds, most in ((2, SECONDS, 0.3), (96, SECONDS, None), (192, SECONDS // 2, 1.5)):
+    for cores, seconds, max_cpu in (
+        (2, SECONDS, 0.3),
+        (96, SECONDS, None),
+        (192, SECONDS // 2, 1.5),
+    ):
         with tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
             home = pathlib.Path(name)
             cpu, day = _write(home, cores, seconds, {})
-            goal, met = (f"<= {most}", cpu <= most) if most else ("", None)
-            what = f"ring, {cores} cores"
+            goal, met = (f"<= {max_cpu}", cpu <= max_cpu) if max_cpu else ("", None)
+            label = f"ring, {cores} cores"
             results.append(
-                Result(f"{what}: CPU per second, packing included", cpu, "ms", goal, met)
+                Result(f"{label}: CPU per second, packing included", cpu, "ms", goal, met)
             )
             limit = ("<= 25", day <= 25) if cores == 96 else ("", None)
-            results.append(Result(f"{what}: a day of everything each second", day, "MB", *limit))
+            results.append(Result(f"{label}: a day of everything each second", day, "MB", *limit))
             if cores == 96:
                 results += _by_signal(home, seconds)
                 results += _questions(home)
     for pace in (10.0, 30.0):
         with tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
             cpu, day = _write(pathlib.Path(name), 96, SECONDS, hostload.noisy_every(pace))
-            what = f"ring, 96 cores, noisy columns every {pace:.0f} s"
-            results.append(Result(f"{what}: a day", day, "MB", "<= 25", day <= 25))
-            results.append(Result(f"{what}: CPU per second", cpu, "ms"))
+            label = f"ring, 96 cores, noisy columns every {pace:.0f} s"
+            results.append(Result(f"{label}: a day", day, "MB", "<= 25", day <= 25))
+            results.append(Result(f"{label}: CPU per second", cpu, "ms"))
             results += _by_signal(pathlib.Path(name), SECONDS)
     return results
 
@@ -54,20 +58,20 @@ def _write(
     home: pathlib.Path, cores: int, seconds: int, every: Mapping[str, Sequence[float]]
 ) -> tuple[float, float]:
     """Return milliseconds of CPU per second and megabytes per day."""
-    made = writer.Writer(home, "bench", "1a2b3c4d", budget_bytes=1 << 40, age_seconds=DAY * 365)
+    ring = writer.Writer(home, "bench", "1a2b3c4d", budget_bytes=1 << 40, age_seconds=DAY * 365)
     spent = 0.0
     for second in hostload.host_seconds(cores, seconds):
         at = second.number * 1_000_000_000 + hash(second.number) % 97_000
         now = clock.Clock(BEGIN_NS + at, 10**12 + at)
         begin = time.process_time()
         for signal, rows in second.rows.items():
-            made.numbers(signal, hostload.COLUMNS[signal], now, rows, every=every.get(signal, ()))
-        made.tick(now)
+            ring.numbers(signal, hostload.COLUMNS[signal], now, rows, every=every.get(signal, ()))
+        ring.tick(now)
         spent += time.process_time() - begin
     begin = time.process_time()
-    made.close()
+    ring.close()
     spent += time.process_time() - begin
-    size = sum(path.stat().st_size for path in made.folder.glob("*.ring"))
+    size = sum(path.stat().st_size for path in ring.folder.glob("*.ring"))
     return spent / seconds * 1e3, size / seconds * DAY / 1e6
 
 
@@ -83,8 +87,8 @@ def _by_signal(home: pathlib.Path, seconds: int) -> list[Result]:
                     sizes[entry["signal"]] += sum(place[1] for place in places)
                     sizes["first values"] += entry["first"][1]
                     sizes["keys and times"] += entry["at"][2][1]
-                    for more in ("counts", "gaps"):
-                        sizes["keys and times"] += entry[more][2][1] if more in entry else 0
+                    for part in ("counts", "gaps"):
+                        sizes["keys and times"] += entry[part][2][1] if part in entry else 0
                 times = [block.directory()[name][2][1] for name in ("mono", "offset")]
                 sizes["keys and times"] += sum(times)
     return [

@@ -21,7 +21,7 @@ from overnight import sources
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests/support"))
 
-LOOKS = 300
+POLLS = 300
 SECONDS = 0.3  # at most, per signal
 
 
@@ -39,8 +39,8 @@ class Cost:
 
 def discovered() -> list[sources.Signal | sources.FactSignal]:
     modules = [
-        importlib.import_module(f"overnight.sources.{found.name}")
-        for found in pkgutil.iter_modules(sources.__path__)
+        importlib.import_module(f"overnight.sources.{module.name}")
+        for module in pkgutil.iter_modules(sources.__path__)
     ]
     return [signal for module in modules for signal in getattr(module, "SIGNALS", ())]
 
@@ -48,17 +48,17 @@ def discovered() -> list[sources.Signal | sources.FactSignal]:
 def cost_of(signal: sources.Signal | sources.FactSignal, root: pathlib.Path) -> Cost | None:
     """Measure one signal; None where the host does not have it."""
     try:
-        look = signal.open(root)
+        poll = signal.open(root)
         for _ in range(5):
-            rows = len(look())
+            rows = len(poll())
     except (sources.NoDataError, OSError):
         return None
-    begin, used, looks = time.perf_counter(), time.process_time(), 0
-    while looks < LOOKS and time.perf_counter() - begin < SECONDS:
-        look()
-        looks += 1
+    begin, used, polls = time.perf_counter(), time.process_time(), 0
+    while polls < POLLS and time.perf_counter() - begin < SECONDS:
+        poll()
+        polls += 1
     used, wall = time.process_time() - used, time.perf_counter() - begin
-    return Cost(signal, used / looks * 1e6, wall / looks * 1e6, rows)
+    return Cost(signal, used / polls * 1e6, wall / polls * 1e6, rows)
 
 
 def costs() -> list[tuple[sources.Signal | sources.FactSignal, Cost | None, Cost | None]]:
@@ -76,21 +76,23 @@ def costs() -> list[tuple[sources.Signal | sources.FactSignal, Cost | None, Cost
 def measure() -> list[Result]:
     measured = costs()
     results = []
-    for at, where, goal in ((1, "this host", 0.1), (2, "192 cores", 0.3)):
-        found = [row[at] for row in measured if row[at] is not None]
-        for every in sorted({cost.signal.every for cost in found}):
-            percent = sum(cost.percent for cost in found if cost.signal.every == every)
-            results.append(Result(f"signals of every {every:g} s, {where}", percent, "% of a core"))
-        whole = sum(cost.percent for cost in found)
+    for at, host_name, goal in ((1, "this host", 0.1), (2, "192 cores", 0.3)):
+        present = [row[at] for row in measured if row[at] is not None]
+        for every in sorted({cost.signal.every for cost in present}):
+            percent = sum(cost.percent for cost in present if cost.signal.every == every)
+            results.append(
+                Result(f"signals of every {every:g} s, {host_name}", percent, "% of a core")
+            )
+        whole = sum(cost.percent for cost in present)
         results.append(
-            Result(f"all signals, {where}", whole, "% of a core", f"<= {goal}", whole <= goal)
+            Result(f"all signals, {host_name}", whole, "% of a core", f"<= {goal}", whole <= goal)
         )
     return results
 
 
 def table() -> str:
     """Print a line per signal: interval, and for both hosts rows, µs per poll, percent of a core."""
-    head = f"{'signal':<16}{'every':>7}" + f"{'rows':>7}{'us/look':>9}{'% core':>9}" * 2
+    head = f"{'signal':<16}{'every':>7}" + f"{'rows':>7}{'us/poll':>9}{'% core':>9}" * 2
     lines = [f"{'':<23}{'this host':>25}{'192 cores':>25}", head]
     sums = {1: 0.0, 2: 0.0}
     for signal, *both in costs():

@@ -1,4 +1,4 @@
-"""Rules for the whole suite: what a test needs, how long a unit test may take, no skips in CI."""
+"""Rules for the whole suite: requirements of tests, time limits of unit tests, no skips in CI."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ HAS_CPU_LIMIT = pytest.StashKey[bool]()
 TESTS = pathlib.Path(__file__).parent
 
 
-# A shell starts what runs in the background with Ctrl-C ignored, and so would be what tests start and stop.
+# A shell starts background jobs with SIGINT ignored, and child processes of the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What records every core, or boots a machine, measures what runs beside it, too.
+# Tests that record all cores or boot a machine also measure everything else that runs on the host.
 ALONE = ("needs_perf", "needs_nspawn")
 ALONE_FOLDERS = ("integration/agent", "integration/sources")
 
@@ -37,8 +37,8 @@ def _is_alone(item: pytest.Item) -> bool:
     return any(map(item.get_closest_marker, ALONE)) or _is_below(item, ALONE_FOLDERS)
 
 
-def _lacking(marker: str) -> str:
-    """Why a test with that marker cannot run here; '' when it can."""
+def _find_obstacle(marker: str) -> str:
+    """Return why a test with that marker cannot run here; '' when it can."""
     match marker:
         case "needs_root":
             return "" if os.geteuid() == 0 else "needs root"
@@ -59,15 +59,15 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
-# In CI the same examples each time: a rare find there would stop work that has nothing to do with it. New
-# ones are tried with every run elsewhere, and many more by the long tests and `make fuzz`.
+# CI uses the same examples each time: a rare failure there would block unrelated work. Every other run
+# tries new ones, and the long tests and `make fuzz` try many more.
 hypothesis.settings.register_profile("overnight", deadline=None, derandomize=in_ci())
 hypothesis.settings.load_profile("overnight")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def warm_hypothesis() -> None:
-    """Hypothesis makes its table of all characters once, in seconds that are no test's own."""
+    """Build the character table of Hypothesis once, outside the CPU limit of any test."""
 
     @hypothesis.settings(max_examples=1, database=None)
     @hypothesis.given(st.text())
@@ -77,8 +77,8 @@ def warm_hypothesis() -> None:
 
 
 @pytest.fixture(autouse=True)
-def preferred(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What needs the machine to itself comes first where others use it, too."""
+def prefer_alone_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give tests marked `alone` most of the CPU when other processes use the machine."""
     if not request.node.get_closest_marker("alone"):
         yield
         return
@@ -110,13 +110,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers():
-        if reason := _lacking(marker.name):
+        if reason := _find_obstacle(marker.name):
             pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    """In CI a skipped test is a failed one: a check that does not run guards nothing."""
+    """Turn skips into failures in CI: a check that does not run guards nothing."""
     report = yield
     if in_ci() and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

@@ -1,1 +1,1 @@
-"""What checks the house itself; not part of the package."""
+"""Checks of the architecture; not part of the package."""

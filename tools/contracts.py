@@ -1,7 +1,7 @@
-"""Import contracts that import-linter does not bring.
+"""Import contracts that import-linter does not have.
 
-Its own `forbidden` contract wants every third-party package named, so that a new one would slip
-through, and every module to exist, where ours come issue by issue.
+Its own `forbidden` contract requires a list of all third-party packages, so it would miss a new one, and
+every module must exist, while ours are added issue by issue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _names(field: object) -> list[str]:
 
 
 def _chains(graph: grimp.ImportGraph, froms: list[str], tos: list[str]) -> list[tuple[str, ...]]:
-    """The shortest chain of imports for each pair that has one, through any module between."""
+    """Return the shortest chain of imports of each connected pair, through any module between."""
     return [
         chain
         for importer in froms
@@ -34,7 +34,7 @@ def _chains(graph: grimp.ImportGraph, froms: list[str], tos: list[str]) -> list[
 
 
 class _NoChains(Contract):
-    """Kept while there are no forbidden chains; says each one that there is."""
+    """Kept while no forbidden chain exists; prints each one that does."""
 
     def render_broken_contract(self, check: ContractCheck) -> None:
         for chain in check.metadata["chains"]:
@@ -63,26 +63,26 @@ class Apart(_NoChains):
     """No chain of imports leads from a package of one side to one of the other, either way."""
 
     type_name = "apart"
-    one = fields.SetField(subfield=fields.ModuleField())
-    other = fields.SetField(subfield=fields.ModuleField())
+    first = fields.SetField(subfield=fields.ModuleField())
+    second = fields.SetField(subfield=fields.ModuleField())
 
     def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
-        """Look both ways."""
+        """Check both directions."""
         del verbose
-        one, other = _names(self.one), _names(self.other)
-        chains = _chains(graph, one, other) + _chains(graph, other, one)
+        first, second = _names(self.first), _names(self.second)
+        chains = _chains(graph, first, second) + _chains(graph, second, first)
         return ContractCheck(kept=not chains, metadata={"chains": chains})
 
 
 class ImportsOnly(_NoChains):
-    """No module of `package` imports a module of ours directly that is not in `package` or `allowed`."""
+    """Modules of `package` import directly only modules of `package` and `allowed`, of our own modules."""
 
     type_name = "imports_only"
     package = fields.ModuleField()
     allowed = fields.SetField(subfield=fields.ModuleField())
 
     def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
-        """Look at direct imports: what lies behind `allowed` is theirs to choose."""
+        """Check direct imports; the packages in `allowed` may import anything."""
         del verbose
         package = str(self.package)
         root = package.partition(".")[0]

@@ -1,3 +1,3 @@
-"""What benchmarks are made of: a synthetic night, a real load, questions in fresh processes."""
+"""Support of benchmarks: a synthetic night, a real load, queries in fresh processes."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The signals of a busy host, second by second, from a seed.
 
-A fifth busy on average, some cores hardly and some nearly full, with a noise that lasts seconds and
-bursts of up to 15 s; a quarter of the cores serve a network queue. Ticks are drawn as the kernel's
-sampling draws them (binomial), interrupts as arrivals are (Poisson): nothing here compresses better
-than its entropy, and real hosts, whose cores sleep at night, do.
+The cores are 20 % busy on average, some nearly idle and some nearly saturated, with noise that lasts seconds
+and bursts of up to 15 s; a quarter of the cores serve a network queue. Ticks are binomial, as the kernel's
+sampling is, and interrupts are Poisson: nothing here compresses better than its entropy. Real hosts, whose
+cores sleep at night, compress better.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ EVERY = {"interrupts": 10, "memory": 60}
 
 @dataclasses.dataclass(frozen=True)
 class Second:
-    """What one tick read: rows by signal."""
+    """The rows of one tick by signal."""
 
     number: int
     rows: dict[str, dict[str, tuple[int, ...]]]
 
 
 def noisy_every(pace: float) -> dict[str, tuple[float, ...]]:
-    """How often each column is kept when those that are mostly noise are kept less often.
+    """Return the interval of each column when noisy columns are kept every `pace` seconds.
 
-    What is left each second tells a pinned core, a busy queue, a squeezed one.
+    The columns kept each second show a saturated core and a busy or squeezed queue.
     """
     return {
         "softirqs": tuple(pace if n in (1, 7, 8, 9) else 0.0 for n in range(10)),
@@ -53,7 +53,7 @@ def noisy_every(pace: float) -> dict[str, tuple[float, ...]]:
 
 
 def host_seconds(cores: int, seconds: int, seed: int = SEED) -> Iterator[Second]:
-    """Counters as a host shows them, from large ones on."""
+    """Yield counters as a host shows them; they start at large values."""
     random = np.random.default_rng(seed)
     host = _Host(random, cores)
     keys = [str(core) for core in range(cores)]
@@ -92,7 +92,7 @@ class _Host:
     def __init__(self, random: np.random.Generator, cores: int) -> None:
         self.random, self.cores = random, cores
         self.base = np.clip(random.beta(0.8, 3.2, cores), 0.01, 0.95)  # a fifth on average
-        self.mood = random.normal(size=cores)
+        self.noise = random.normal(size=cores)
         self.serves = np.zeros(cores)
         self.serves[random.permutation(cores)[: max(1, cores // 4)]] = 1
         self.kernel = random.uniform(0.1, 0.35, cores)
@@ -100,12 +100,12 @@ class _Host:
 
     def step(self, seconds: int) -> dict[str, npt.NDArray[np.int64]]:
         random, shape = self.random, (seconds, self.cores)
-        mood = np.empty(shape)
+        noise = np.empty(shape)
         for t in range(seconds):
-            self.mood = 0.9 * self.mood + np.sqrt(1 - 0.81) * random.normal(size=self.cores)
-            mood[t] = self.mood
+            self.noise = 0.9 * self.noise + np.sqrt(1 - 0.81) * random.normal(size=self.cores)
+            noise[t] = self.noise
         load = np.clip(
-            self.base * (1 + 0.35 * mood) + 0.02 * random.standard_normal(shape), 0.003, 1
+            self.base * (1 + 0.35 * noise) + 0.02 * random.standard_normal(shape), 0.003, 1
         )
         for _ in range(1 + seconds * self.cores // 2000):
             t, core = random.integers(seconds), random.integers(self.cores)
@@ -113,11 +113,11 @@ class _Host:
         none = np.zeros(shape, int)
         user = random.binomial(100, load * (1 - self.kernel))
         system = random.binomial(100, load * self.kernel)
-        softirq = random.binomial(100, self.serves * np.clip(0.03 + 0.02 * mood, 0, 1))
+        softirq = random.binomial(100, self.serves * np.clip(0.03 + 0.02 * noise, 0, 1))
         iowait = random.binomial(100, 0.02 * self.disks * np.ones(shape))
         ticks = 100 + (random.random(shape) < 0.1) * random.integers(-1, 2, shape)
         idle = np.maximum(0, ticks - user - system - softirq - iowait)
-        received = random.poisson(self.serves * 1200 * np.clip(1 + 0.5 * mood, 0.05, 4) + 0.3)
+        received = random.poisson(self.serves * 1200 * np.clip(1 + 0.5 * noise, 0.05, 4) + 0.3)
         return {
             "cpu": np.stack([user, none, system, idle, iowait, none, softirq, none, none, none], 2),
             "softirqs": np.stack(
@@ -155,28 +155,30 @@ class _Host:
 
 
 class _Processes:
-    """The twenty that used most of late, of sixty: who is among them changes slowly."""
+    """The top 20 of 60 processes by recent CPU use; the set changes slowly."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self.random = random
         self.names = [f"{n * 997 % 65000 + 300} worker-{n % 9}" for n in range(60)]
         self.values = random.integers(1000, 10**7, (60, 5))
-        self.appetite = 60 * np.exp(-np.arange(60) / 8)
-        self.late = self.appetite.copy()
+        self.mean_ticks = 60 * np.exp(-np.arange(60) / 8)
+        self.recent = self.mean_ticks.copy()
 
     def top(self) -> dict[str, tuple[int, ...]]:
         random = self.random
-        used = random.poisson(self.appetite)
+        used = random.poisson(self.mean_ticks)
         kernel = random.binomial(used, 0.2)
-        self.late = 0.9 * self.late + 0.1 * used
-        moved = random.integers(-50, 50, 60) * (random.random(60) < 0.1)
-        switches = random.poisson(2 + self.appetite)
-        self.values += np.stack([used - kernel, kernel, moved, random.poisson(used), switches], 1)
+        self.recent = 0.9 * self.recent + 0.1 * used
+        rss_changes = random.integers(-50, 50, 60) * (random.random(60) < 0.1)
+        switches = random.poisson(2 + self.mean_ticks)
+        self.values += np.stack(
+            [used - kernel, kernel, rss_changes, random.poisson(used), switches], 1
+        )
         if random.random() < 0.1:
-            place = int(random.integers(15, 60))
-            self.names[place] = f"{random.integers(300, 65000)} short-{place}"
-            self.values[place] = random.integers(0, 300, 5)
-            self.late[place] = 20
+            index = int(random.integers(15, 60))
+            self.names[index] = f"{random.integers(300, 65000)} short-{index}"
+            self.values[index] = random.integers(0, 300, 5)
+            self.recent[index] = 20
         rows = self.values.tolist()
-        chosen = np.argsort(-self.late)[:20].tolist()
+        chosen = np.argsort(-self.recent)[:20].tolist()
         return {self.names[n]: tuple(rows[n]) for n in chosen}

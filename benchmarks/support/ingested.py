@@ -1,7 +1,7 @@
-"""One perf.data file brought in by a process of its own: `python -m benchmarks.support.ingested`.
+"""Import one perf.data file in its own process: `python -m benchmarks.support.ingested`.
 
-The first time counts everything, Python's start and imports too; the second is the next segment of
-a recorder that has its symbol tables already.
+The first import counts everything, also Python's start and imports; the second is like the next segment of
+a recorder that already has its symbol tables.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["Ingested", "ingest"]
 
 @dataclasses.dataclass(frozen=True)
 class Ingested:
-    """CPU seconds, bytes, and what the capture holds."""
+    """CPU seconds and bytes of two imports, and the size of the capture."""
 
     samples: int
     stacks: int
     cold_cpu: float
-    start_cpu: float  # of the first: until all is imported
-    read_cpu: float  # of the second
+    start_cpu: float  # of the first import, until all modules are loaded
+    read_cpu: float  # of the second import
     write_cpu: float
     rss_cold: int
     rss_warm: int
@@ -33,18 +33,18 @@ class Ingested:
 
 
 def ingest(path: pathlib.Path, folder: pathlib.Path) -> Ingested:
-    """Bring a file in twice, into stores under `folder`."""
-    made = subprocess.run(
+    """Import a file twice, into stores under `folder`."""
+    result = subprocess.run(
         [sys.executable, "-m", "benchmarks.support.ingested", str(path), str(folder)],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return Ingested(**json.loads(made.stdout))
+    return Ingested(**json.loads(result.stdout))
 
 
 def _cpu() -> float:
-    """Ours and that of children that ended: the one that undoes C++ names."""
+    """Return the CPU time of this process and its ended children (the C++ demangler)."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
@@ -61,18 +61,20 @@ def main(path: pathlib.Path, folder: pathlib.Path) -> None:
 
     start = _cpu()
     symbols = perfdata.live_symbols()
-    made = perfdata.read(path, symbols)
-    stored = writer.write_capture(folder / "cold", made, segment_seconds=86400)
+    cold_capture = perfdata.read(path, symbols)
+    stored = writer.write_capture(folder / "cold", cold_capture, segment_seconds=86400)
     cplusplus.WORKER.close()  # its time counts when it has ended
     cold, rss = _cpu(), _rss()
-    samples, stacks = len(made.time), len(made.stacks.offset) - 1
-    del made
+    samples, stacks = len(cold_capture.time), len(cold_capture.stacks.offset) - 1
+    del cold_capture
     begin = _cpu()
-    again = perfdata.read(path, symbols)
+    warm_capture = perfdata.read(path, symbols)
     read = _cpu()
-    writer.write_capture(folder / "warm", again, segment_seconds=86400)
+    writer.write_capture(folder / "warm", warm_capture, segment_seconds=86400)
     write = _cpu()
-    sizes = {file.name: file.stat().st_size for one in stored for file in one.path.iterdir()}
+    sizes = {
+        file.name: file.stat().st_size for segment in stored for file in segment.path.iterdir()
+    }
     print(
         json.dumps(
             dataclasses.asdict(

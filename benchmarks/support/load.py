@@ -1,4 +1,4 @@
-"""A mixed real load, recorded on the spot by perf: what ingest is measured with."""
+"""A mixed real load, recorded by perf, for benchmarks of ingest."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ def _commands(folder: pathlib.Path) -> list[list[str]]:
     source.write_text(C)
     compiler = shutil.which("g++") or shutil.which("gcc") or "false"
     forever = "while :; do {}; done"
-    found = [
+    commands = [
         [sys.executable, "-c", PYTHON],
         ["sh", "-c", forever.format(f"{compiler} -O2 -o {folder}/load {source} 2>/dev/null")],
         ["sh", "-c", forever.format(f"head -c 30000000 {sys.executable} | gzip -6 >/dev/null")],
         ["sh", "-c", forever.format("find /usr -xdev -newer /etc/hostname >/dev/null 2>&1")],
     ]
     if node := shutil.which("node"):
-        found.append([node, "-e", NODE])
+        commands.append([node, "-e", NODE])
     elif perl := shutil.which("perl"):
-        found.append([perl, "-e", PERL])
-    return found
+        commands.append([perl, "-e", PERL])
+    return commands
 
 
 @contextlib.contextmanager
 def running(commands: list[list[str]], folder: pathlib.Path) -> Iterator[None]:
-    """The commands, each with all it starts, for as long as the block runs."""
-    # What their shells leave behind becomes ours to wait for: not every first process does it.
+    """Run the commands during the block, then kill them with all their children."""
+    # Orphans of the shells become our children: not every init process reaps them.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     started = [
         subprocess.Popen(
@@ -95,7 +95,7 @@ def running(commands: list[list[str]], folder: pathlib.Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def busy_cores(count: int) -> Iterator[None]:
-    """So many processes that never rest, with stacks that change."""
+    """Run `count` processes that never sleep and whose stacks change."""
     with running([[sys.executable, "-c", PYTHON]] * count, pathlib.Path("/")):
         yield
 
@@ -120,28 +120,28 @@ def _record(path: pathlib.Path, rate: int, seconds: float) -> None:
         "perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", str(rate),
         "-m", "4M", "-o", str(path), "--", "sleep", str(seconds),
     ]  # fmt: skip
-    for left in (2, 1, 0):
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if not made.returncode:
+    for tries_left in (2, 1, 0):
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not result.returncode:
             return
         # perf 6.1 aborts at its end when any process on the host has mapped a file with a damaged
         # build id, as tests of readers of such files do (util/build-id.c:1010, seen here).
-        if not left or made.returncode > 0:
-            raise RuntimeError(f"perf record: {made.stderr[-300:]}")
+        if not tries_left or result.returncode > 0:
+            raise RuntimeError(f"perf record: {result.stderr[-300:]}")
 
 
 @contextlib.contextmanager
 def _resting() -> Iterator[None]:
-    """All that this process started, halted: measuring is to have the cores."""
-    ours = _descendants(os.getpid())
-    for pid in ours:
+    """Stop all descendants of this process, so that the measurement has the cores."""
+    pids = _descendants(os.getpid())
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
     yield
 
 
 def _descendants(pid: int) -> list[int]:
-    found = []
+    pids = []
     for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        found += [int(child), *_descendants(int(child))]
-    return found
+        pids += [int(child), *_descendants(int(child))]
+    return pids

@@ -1,4 +1,4 @@
-"""Our reading of a perf.data file against `perf script --no-inline`, sample by sample."""
+"""Compare our reader with `perf script --no-inline` on a perf.data file, sample by sample."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sample = tuple[int, int, int, str, tuple[str, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class Parity:
-    """How many samples are identical; `explained` are those that differ as we know and mean to."""
+    """Numbers of identical samples and of the known differences."""
 
     samples: int
     identical: int
@@ -34,12 +34,12 @@ class Parity:
 
     @property
     def strictly(self) -> float:
-        """Percent that is the same in every respect."""
+        """Percent of identical samples."""
         return 100 * self.identical / max(1, self.samples)
 
     @property
     def explained(self) -> float:
-        """Percent that is the same, or differs in one of the two explained ways."""
+        """Percent of samples that are identical or have one of the two known differences."""
         return 100 * (self.identical + self.plt + self.emptied) / max(1, self.samples)
 
 
@@ -54,8 +54,8 @@ def compare(path: pathlib.Path) -> Parity:
         partner[sample[:3]].append(sample)
     kinds: collections.Counter[str] = collections.Counter()
     for sample in only_ours.elements():
-        there = partner[sample[:3]]
-        kinds[_difference(sample, there.pop()) if there else "no such sample"] += 1
+        candidates = partner[sample[:3]]
+        kinds[_difference(sample, candidates.pop()) if candidates else "no such sample"] += 1
     return Parity(
         sum(theirs.values()), same, kinds.pop("plt", 0), kinds.pop("emptied", 0),
         tuple(f"{n} x {kind}" for kind, n in kinds.most_common(5)),
@@ -76,19 +76,19 @@ def _difference(ours: Sample, theirs: Sample) -> str:
 
 
 def _ours(path: pathlib.Path) -> Iterator[Sample]:
-    made = perfdata.read(path, perfdata.live_symbols())
+    profile = perfdata.read(path, perfdata.live_symbols())
     with raw.open_perfdata(path) as file:
         clock = file.clock
     assert clock is not None
-    offset, frame, name = made.stacks.offset.tolist(), made.stacks.frame, made.frames.name
+    offset, frame, name = profile.stacks.offset.tolist(), profile.stacks.frame, profile.frames.name
     stacks = [
         tuple(name[f] for f in frame[a:b][::-1].tolist()) for a, b in itertools.pairwise(offset)
     ]
-    time = ((made.time - (clock.wall - clock.samples)) // 1000).tolist()
+    time = ((profile.time - (clock.wall - clock.samples)) // 1000).tolist()
     for when, core, task, stack in zip(
-        time, made.cpu.tolist(), made.task.tolist(), made.stack.tolist(), strict=True
+        time, profile.cpu.tolist(), profile.task.tolist(), profile.stack.tolist(), strict=True
     ):
-        yield when, core, int(made.tasks.tid[task]), made.tasks.thread[task], stacks[stack]
+        yield when, core, int(profile.tasks.tid[task]), profile.tasks.thread[task], stacks[stack]
 
 
 def _theirs(path: pathlib.Path) -> Iterator[Sample]:

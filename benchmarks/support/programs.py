@@ -19,7 +19,7 @@ HOT = 200  # the most frequent stacks of a program: the same all night
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A binary: how many functions and stacks it has in the whole night, and which frames begin."""
+    """A binary: the numbers of its functions and stacks in the whole night, and its first frames."""
 
     name: str
     module: str
@@ -72,11 +72,11 @@ class Pool:
     stacks: capture.Stacks
     first: npt.NDArray[np.int64]
     incident: int  # kubelet in mem_cgroup_iter
-    halted: int  # a core that rests
+    halted: int  # an idle core
 
 
 def make_pool(seed: int) -> Pool:
-    """The same pool for the same seed."""
+    """Build the pool; the same seed gives the same pool."""
     rng = np.random.default_rng(seed)
     numbers: dict[tuple[str, str, int], int] = {}
 
@@ -95,11 +95,11 @@ def make_pool(seed: int) -> Pool:
         first.append(len(paths))
         stem = program.name.replace("-", "_")
         begins = [frame(name, program.module) for name in program.begins]
-        own = [
+        functions = [
             frame(f"{stem}::{THINGS[i % 16]}::{VERBS[i % 15]}_{ENDS[i % 14]}_{i}", program.module)
             for i in range(program.functions)
         ]
-        grown = _grow(rng, program, begins, own, kernel, entry)
+        grown = _grow(rng, program, begins, functions, kernel, entry)
         if program.name == "swapper":
             halted = len(paths)
             grown[0] = begins + halt
@@ -107,7 +107,7 @@ def make_pool(seed: int) -> Pool:
             incident = len(paths) + 1
             names = ("__x64_sys_read", "vfs_read", "seq_read_iter", "memcg_stat_show")
             tail = (*names, "memory_stat_format", "mem_cgroup_flush_stats", "mem_cgroup_iter")
-            grown[1] = begins + own[:12] + entry + [frame(name, KERNEL) for name in tail]
+            grown[1] = begins + functions[:12] + entry + [frame(name, KERNEL) for name in tail]
         paths += grown
     first.append(len(paths))
     ends = np.cumsum([len(path) for path in paths])
@@ -132,11 +132,11 @@ def _grow(
     rng: np.random.Generator,
     program: Program,
     begins: list[int],
-    own: list[int],
+    functions: list[int],
     kernel: list[int],
     entry: list[int],
 ) -> list[list[int]]:
-    """Each new stack leaves an older one near its end, and goes on with callees of its last frame."""
+    """Branch each new stack from an older one near its end, and add callees of its last frame."""
     n = program.stacks
     older, cut, more = rng.random(n), rng.geometric(0.35, n), rng.geometric(0.3, n)
     into, which = rng.random(n), rng.geometric(0.4, (n, DEEPEST))
@@ -149,11 +149,11 @@ def _grow(
         else:
             base = paths[int(older[i] ** 2 * i)]
             path, want = base[: max(len(begins), len(base) - int(cut[i]))], int(more[i])
-        inside = not own or path[-1] in is_kernel
+        inside = not functions or path[-1] in is_kernel
         if not inside and into[i] < program.kernel_share and len(path) < DEEPEST - 4:
             path += entry
             inside = True
-        among = kernel if inside else own
+        among = kernel if inside else functions
         for k in range(max(5 - len(path), min(want, DEEPEST - len(path)))):
             path.append(among[(path[-1] * 31 + int(which[i, k])) % len(among)])
         paths.append(path)

@@ -1,4 +1,4 @@
-"""One question asked in a fresh process: `python -m benchmarks.support.questions`, JSON in and out.
+"""One query in a fresh process: `python -m benchmarks.support.questions`, JSON in and out.
 
 Cold is the first answer of this process, with the files it reads dropped from the page cache; warm
 the same question again. Imports are not counted, opening DuckDB is.
@@ -19,14 +19,14 @@ from overnight.model.selection import Coverage, Window
 from overnight.queries import diff, flame, heatmap, reader, top
 from overnight.store import segments
 
-__all__ = ["Asked", "Question", "ask"]
+__all__ = ["Question", "Timing", "ask"]
 
 WARM = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked; `drop` are folders whose files are to be read from the disk again."""
+    """A query; `drop` are folders whose files are dropped from the page cache first."""
 
     home: str
     kind: str
@@ -37,28 +37,28 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """Milliseconds, and how much the answer was made from."""
+class Timing:
+    """Milliseconds, and the number of samples of the answer."""
 
     cold_ms: float
     warm_ms: float
     samples: int
 
 
-def ask(question: Question) -> Asked:
-    """The answer's times, from a process of its own."""
-    made = subprocess.run(
+def ask(question: Question) -> Timing:
+    """Run the query in its own process and return its timing."""
+    result = subprocess.run(
         [sys.executable, "-m", "benchmarks.support.questions"],
         input=json.dumps(dataclasses.asdict(question)),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return Asked(**json.loads(made.stdout))
+    return Timing(**json.loads(result.stdout))
 
 
 def drop_cached(folders: tuple[str, ...]) -> None:
-    """Out of the page cache with these folders' files and the hours beside them, and no others."""
+    """Drop the files of these folders and their hour files from the page cache, and no others."""
     paths = [path for folder in folders for path in pathlib.Path(folder).iterdir()]
     for day in {pathlib.Path(folder).parent for folder in folders}:
         paths += day.glob("*.hour")
@@ -82,9 +82,9 @@ def _answer(question: Question) -> Callable[[reader.Reader], Coverage]:
 
 
 def main() -> None:
-    said = json.load(sys.stdin)
+    document = json.load(sys.stdin)
     question = Question(
-        **{**said, "drop": tuple(said["drop"]), "baseline": tuple(said["baseline"])}
+        **{**document, "drop": tuple(document["drop"]), "baseline": tuple(document["baseline"])}
     )
     answer = _answer(question)
     drop_cached(question.drop)
@@ -96,7 +96,7 @@ def main() -> None:
         samples = answer(source).samples
         took.append((time.perf_counter() - begin) * 1000)
     warm = sorted(took[1:])[WARM // 2]
-    print(json.dumps(dataclasses.asdict(Asked(took[0], warm, samples))))
+    print(json.dumps(dataclasses.asdict(Timing(took[0], warm, samples))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""One recording by the agent in a process of its own, and the ingest of its last segment.
+"""One recording by the agent in its own process, and the ingest of its last segment.
 
 `python -m benchmarks.support.recorded RECORDER FREQUENCY SECONDS FOLDER`, JSON out. Start-up and
-the first segment, which fills the symbol tables, happen once a night and are told apart.
+the first segment, which fills the symbol tables, happen once a night and are reported separately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Recorded", "record"]
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """Percent are of one core."""
+    """Percentages are of one core."""
 
     seconds: float
     samples: int
@@ -33,30 +33,32 @@ class Recorded:
     segments: int
     recorder_percent: float
     ingest_percent: float
-    once_cpu: float  # the first segment's ingest beyond what the second cost
+    once_cpu: float  # ingest of the first segment minus that of the second
     rss_bytes: int
-    gap_periods: float  # samples that were left out at a switch, on the core that lost most
+    gap_periods: float  # samples missing at a switch, on the core that lost most
 
 
 def record(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) -> Recorded:
     """Record and measure, in two segments."""
-    made = subprocess.run(
+    result = subprocess.run(
         [
             sys.executable, "-m", "benchmarks.support.recorded",
             recorder, str(frequency), str(seconds), str(folder),
         ],
         stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
-    return Recorded(**json.loads(made.stdout))
+    return Recorded(**json.loads(result.stdout))
 
 
 def _cpu() -> float:
-    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in found)
+    usages = [
+        resource.getrusage(scope) for scope in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _gap(before: capture.Capture, after: capture.Capture) -> float:
-    """Periods between a core's last sample and its first of the next segment, beyond the one due."""
+    """Return the missing periods between the last sample of a segment and the first of the next, worst core."""
     period = 1e9 / before.frequency
     missing = []
     for core in before.cores:
@@ -70,7 +72,7 @@ def _gap(before: capture.Capture, after: capture.Capture) -> float:
 def main(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) -> None:
     spool = folder / "spool"
     spool.mkdir(parents=True)
-    made = profiler.run(
+    recording = profiler.run(
         profiler.ProfilerOptions(
             spool=spool,
             recorder="native" if recorder == "native" else "perf",
@@ -80,31 +82,31 @@ def main(recorder: str, frequency: int, seconds: float, folder: pathlib.Path) ->
         ),
         threading.Event(),
     )
-    # Not before: the recorder's memory is measured without them.
+    # Imported late: the recorder's memory is measured without them.
     from overnight.ingest import perfdata
     from overnight.store import writer
 
     symbols = perfdata.live_symbols()
     captures, costs = [], []
-    for path in made.segments:
+    for path in recording.segments:
         begin = _cpu()
         captures.append(perfdata.read(path, symbols))
         writer.write_capture(folder / "store", captures[-1], segment_seconds=86400)
         costs.append(_cpu() - begin)
-    lengths = [(one.end - one.begin) / 1e9 for one in captures]
+    lengths = [(each.end - each.begin) / 1e9 for each in captures]
     # The second: the first filled the symbol tables, and a third may be a moment long.
     print(
         json.dumps(
             dataclasses.asdict(
                 Recorded(
-                    seconds=made.seconds,
-                    samples=sum(len(one.time) for one in captures),
-                    lost=made.lost,
+                    seconds=recording.seconds,
+                    samples=sum(len(each.time) for each in captures),
+                    lost=recording.lost,
                     segments=len(captures),
-                    recorder_percent=100 * made.cpu_seconds / made.seconds,
+                    recorder_percent=100 * recording.cpu_seconds / recording.seconds,
                     ingest_percent=100 * costs[1] / lengths[1],
                     once_cpu=costs[0] - costs[1],
-                    rss_bytes=made.rss_peak_bytes,
+                    rss_bytes=recording.rss_peak_bytes,
                     gap_periods=_gap(captures[0], captures[1]),
                 )
             )

@@ -1,7 +1,7 @@
-"""A night of 96 cores, made from a seed and written through the real writer, 2 minutes at a time.
+"""A night of 96 cores, generated from a seed and written through the real writer, 2 minutes at a time.
 
-Training ranks are pinned to cores, data workers and system services come and go in runs, cores rest
-in between; at 05:47 core 39 is in the kernel for six seconds under kubelet, in `mem_cgroup_iter`.
+Training ranks are pinned to cores, data workers and system services come and go in runs, with idle
+time between; at 05:47 core 39 is in the kernel for six seconds under kubelet, in `mem_cgroup_iter`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from overnight.store import capture, hours, segments, writer
 __all__ = ["HOST", "Night", "make_night"]
 
 SEED = 20261115
-VERSION = 1  # of the generator: another one makes the night anew
+VERSION = 1  # of the generator: another version generates the night again
 HOST = "night-96"
 CORES = 96
 FREQUENCY = 97
@@ -48,7 +48,7 @@ FLOATING = {  # processes of each other program
 
 @dataclasses.dataclass(frozen=True)
 class Night:
-    """Where it is, how long it is, and what happened in it."""
+    """The location, length and incident of a night."""
 
     home: pathlib.Path
     window: Window
@@ -57,17 +57,16 @@ class Night:
 
     @property
     def hours(self) -> float:
-        """Its length."""
         return self.window.seconds / 3600
 
     @property
     def samples(self) -> int:
-        """All of its samples, those of resting cores too."""
+        """The number of samples, including those of idle cores."""
         return round(self.window.seconds) * CORES * FREQUENCY
 
 
-def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
-    """The night in OVERNIGHT_BENCH_HOME or out/night; what is there already stays.
+def make_night(report: Callable[[str], None] = lambda _: None) -> Night:
+    """Generate the night in OVERNIGHT_BENCH_HOME or out/night; existing segments are kept.
 
     OVERNIGHT_BENCH_HOURS makes it shorter, and so does a disk with less than 8 GB free.
     """
@@ -79,14 +78,14 @@ def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
     notes = ()
     if not hours:
         hours = FULL_HOURS
-        there = sum(f.stat().st_size for f in home.rglob("*") if f.is_file())
-        free = shutil.disk_usage(home).free + there
+        used_bytes = sum(f.stat().st_size for f in home.rglob("*") if f.is_file())
+        free = shutil.disk_usage(home).free + used_bytes
         if free < FREE_BYTES:
             hours = max(0.2, FULL_HOURS * free / FREE_BYTES / 2)
             notes = (f"only {free / 1e9:.1f} GB free: {hours:.1f} h instead of {FULL_HOURS:g}",)
     count = max(3, round(hours * 3600 / SEGMENT_SECONDS))
     begin = MORNING - count * SEGMENT_SECONDS
-    # 05:47 in a night that reaches so far back, else the middle.
+    # 05:47 if the night includes it, else the middle.
     at = MORNING - 7980 if count * SEGMENT_SECONDS > 9000 else begin + count * SEGMENT_SECONDS // 2
     night = Night(
         home,
@@ -101,42 +100,42 @@ def make_night(say: Callable[[str], None] = lambda _: None) -> Night:
         ),
         notes,
     )
-    _fill(night, count, say)
+    _fill(night, count, report)
     return night
 
 
-def _fill(night: Night, count: int, say: Callable[[str], None]) -> None:
-    _forget_other(night.home)
-    there = {segment.begin_us for segment in segments.Catalogue(night.home).segments(HOST)}
+def _fill(night: Night, count: int, report: Callable[[str], None]) -> None:
+    _delete_other_versions(night.home)
+    stored = {segment.begin_us for segment in segments.Catalogue(night.home).segments(HOST)}
     begins = [night.window.begin_us + i * SEGMENT_SECONDS * 1_000_000 for i in range(count)]
-    missing = [begin for begin in begins if begin not in there]
+    missing = [begin for begin in begins if begin not in stored]
     if not missing:
         for segment in segments.Catalogue(night.home).segments(HOST):
             hours.write_past(segment)
         return
-    maker = Maker(night.incident.time_us * 1000)
+    generator = Generator(night.incident.time_us * 1000)
     began, cpu = time.monotonic(), time.process_time()
     for i, begin in enumerate(missing):
-        writer.write_capture(night.home, maker.make(begin * 1000), source="synthetic")
+        writer.write_capture(night.home, generator.make(begin * 1000), source="synthetic")
         if i % 20 == 19:
             each = (time.process_time() - cpu) / (i + 1)
             left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1)
-            say(
+            report(
                 f"night: {i + 1} of {len(missing)} segments, {each:.1f} CPU s each, {left:.0f} s left"
             )
 
 
-def _forget_other(home: pathlib.Path) -> None:
-    """Segments of another version of the generator."""
-    mark = home / "generator.json"
-    said = {"version": VERSION, "seed": SEED}
-    if not mark.is_file() or json.loads(mark.read_text()) != said:
+def _delete_other_versions(home: pathlib.Path) -> None:
+    """Delete segments of another version of the generator."""
+    marker = home / "generator.json"
+    version = {"version": VERSION, "seed": SEED}
+    if not marker.is_file() or json.loads(marker.read_text()) != version:
         shutil.rmtree(segments.host_folder(home, HOST), ignore_errors=True)
-        mark.write_text(json.dumps(said))
+        marker.write_text(json.dumps(version))
 
 
-class Maker:
-    """Makes segments, each from its own number: any of them alone is as it is in the whole night."""
+class Generator:
+    """Generates segments, each from its own number: it does not depend on the others."""
 
     def __init__(self, incident_ns: int) -> None:
         self.incident_ns = incident_ns
@@ -162,12 +161,12 @@ class Maker:
         )
 
     def make(self, begin_ns: int) -> capture.Capture:
-        """The two minutes from `begin_ns` on."""
+        """Generate the two minutes from `begin_ns` on."""
         number = begin_ns // (SEGMENT_SECONDS * SECOND_NS)
         rng = np.random.default_rng([SEED, number])
         time_ns = self._times(rng, begin_ns)
-        task = self._who(rng)
-        stack = self._where(rng, task, number)
+        task = self._choose_tasks(rng)
+        stack = self._choose_stacks(rng, task, number)
         hit = (
             (time_ns >= self.incident_ns)
             & (time_ns < self.incident_ns + INCIDENT_SECONDS * SECOND_NS)
@@ -197,15 +196,15 @@ class Maker:
         )
 
     def _times(self, rng: np.random.Generator, begin_ns: int) -> npt.NDArray[np.int64]:
-        """Each core ticks with a phase of its own, a little unevenly."""
+        """Return sample times: each core has its own phase and some jitter."""
         period = SECOND_NS / FREQUENCY
         ticks = np.arange(TICKS)[:, None] * period + rng.random(CORES) * (period - 400_000)
         late = rng.exponential(25_000, (TICKS, CORES)).clip(0, 390_000)
         times: npt.NDArray[np.int64] = begin_ns + (ticks + late).astype(np.int64)
         return times
 
-    def _who(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-        """Runs of one task on a core, 40 ticks long on average."""
+    def _choose_tasks(self, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Choose runs of one task on a core, 40 ticks long on average."""
         change = rng.random((TICKS, CORES)) < 1 / 40
         change[0] = True
         run = np.cumsum(change.T.ravel()) - 1  # core by core
@@ -219,10 +218,10 @@ class Maker:
         task = np.where(kind < 0.72, own, np.where(kind < 0.88, self.idle_task, floating))
         return task[run].reshape(CORES, TICKS).T.copy()
 
-    def _where(
+    def _choose_stacks(
         self, rng: np.random.Generator, task: npt.NDArray[np.int64], number: int
     ) -> npt.NDArray[np.int64]:
-        """Stacks by Zipf's law; the hot ones all night, of the rare ones a third at a time."""
+        """Choose stacks by Zipf's law: the hot ones all night, a third of the rare ones at a time."""
         program = self.program[task]
         first, after = self.pool.first[:-1], self.pool.first[1:]
         size = after - first
@@ -233,8 +232,8 @@ class Maker:
             size[program] - programs.HOT
         )
         stack = first[program] + np.where(rank < programs.HOT, rank, moved)
-        # A resting core is at rest most of the time; else an interrupt came in.
+        # An idle core is halted most of the time; else it handles an interrupt.
         rests = (task == self.idle_task) & (rng.random(task.shape) < 0.97)
         stack[rests] = self.pool.halted
-        found: npt.NDArray[np.int64] = stack
-        return found
+        result: npt.NDArray[np.int64] = stack
+        return result

@@ -28,18 +28,18 @@ def url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
 
 @pytest.fixture
 def world(url: str) -> Iterator[poolworld.World]:
-    made = poolworld.World(url)
-    yield made
-    made.close()
+    new_world = poolworld.World(url)
+    yield new_world
+    new_world.close()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
-def mostly(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[poolworld.World]:
-    """A world for what asks nothing of its database: PostgreSQL only with the long tests."""
+def fast_world(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[poolworld.World]:
+    """A world for tests that do not depend on the database: PostgreSQL only in the long tests."""
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path / 'pools.db'}"
     else:
         url = pooldatabases.emptied(request.getfixturevalue("postgresql"))
-    made = poolworld.World(url)
-    yield made
-    made.close()
+    new_world = poolworld.World(url)
+    yield new_world
+    new_world.close()

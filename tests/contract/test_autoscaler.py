@@ -1,5 +1,5 @@
-"""A simulated day through the real control plane: rise, fall, the night at zero, the first claim after it;
-and whether the wanted miss rate is kept.
+"""A simulated day on the real control plane: rise, fall, a night at zero, the first claim after it;
+and the wanted miss rate.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def arrivals(per_minute: float, begin_s: float, end_s: float, seed: int = 1) -> 
     return sorted(random.uniform(begin_s, end_s, count).tolist())
 
 
-def test_a_day(mostly: World) -> None:
-    world = mostly
+def test_the_size_follows_the_demand_of_a_day(fast_world: World) -> None:
+    world = fast_world
     world.pool(target=1, max_size=30, **poollife.LASTING)
     world.plane.autoscale("ci", zero_after_seconds=1800, cooldown_seconds=600)
     life = poollife.Life(world, warm_up_s=90)
-    # A quiet morning, a busy hour, an afternoon as quiet, and the night.
+    # A quiet morning, a busy hour, a quiet afternoon, and the night.
     life.run(arrivals(0.1, 0, HOUR), HOUR, tick_s=300)
     quiet = life.target
     life.run(arrivals(1.5, HOUR, 1.7 * HOUR), 1.7 * HOUR, tick_s=300)
@@ -41,17 +41,17 @@ def test_a_day(mostly: World) -> None:
     assert life.target == 0
     assert world.members() == []
     assert world.provider.machines == {}
-    # Every change is an event with its reason, and nothing else is.
-    told = [e for e in world.plane.show("ci", recent=1000).events if e.kind == "pool_scaled"]
-    assert len(told) == len(life.sizes) - 1
-    assert told[0].reason == "quiet"
-    # The first claim after the night launches its own, and the pool comes back.
+    # Only changes are events, each with its reason.
+    events = [e for e in world.plane.show("ci", recent=1000).events if e.kind == "pool_scaled"]
+    assert len(events) == len(life.sizes) - 1
+    assert events[0].reason == "quiet"
+    # The first claim after the night launches its own member, and the pool grows again.
     grant = life.claim_cold()
     assert grant.claim.cold
     world.clock.forward(10)
-    made = world.plane.scale("ci")
-    assert made.size >= 1
-    assert made.reason.startswith("up to ")
+    decision = world.plane.scale("ci")
+    assert decision.size >= 1
+    assert decision.reason.startswith("up to ")
     life.run([], 12.1 * HOUR, tick_s=60)
     assert world.plane.show("ci").counts.ready == life.target >= 1
     world.check()
@@ -59,9 +59,9 @@ def test_a_day(mostly: World) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_wanted_miss_rate_is_kept(mostly: World) -> None:
+def test_the_wanted_miss_rate_is_kept(fast_world: World) -> None:
     """Two claims a minute for half a day, from a pool that begins with one host."""
-    world = mostly
+    world = fast_world
     world.pool(target=1, max_size=40, **poollife.LASTING)
     world.plane.autoscale("ci", miss=0.02)
     life = poollife.Life(world, warm_up_s=90)

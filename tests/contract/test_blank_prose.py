@@ -1,4 +1,4 @@
-"""The failures of a provider again, with the prose of its errors blanked: no decision may read it."""
+"""Provider failures are handled the same with the prose of the errors blanked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims: who gets what, for how long, and what becomes of it; in the words of the contract."""
+"""Claims as the contract defines them: which member, for how long, and how they end."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def test_the_oldest_warm_member_is_claimed_first(world: World) -> None:
     assert claimed == oldest
 
 
-def test_a_claim_says_whose_it_is_and_what_for(world: World) -> None:
+def test_a_claim_records_its_caller_and_purpose(world: World) -> None:
     world.pool()
     world.fill()
     [grant] = world.plane.acquire("ci", acquired_by="job-1", acquired_for="build-9")
     assert grant.member.address.startswith("10.0.0.")
-    shown = world.plane.show("ci")
-    assert [(c.id, c.acquired_by, c.acquired_for) for c in shown.claims] == [
+    details = world.plane.show("ci")
+    assert [(c.id, c.acquired_by, c.acquired_for) for c in details.claims] == [
         (grant.claim.id, "job-1", "build-9")
     ]
-    assert (shown.counts.ready, shown.counts.claimed, shown.counts.deficit) == (2, 1, 1)
+    assert (details.counts.ready, details.counts.claimed, details.counts.deficit) == (2, 1, 1)
     member = world.plane.member(grant.member.id)
     assert member.state is State.CLAIMED
     assert member.acquired_us == START
     assert world.kinds()[-1] == "member_claimed"
 
 
-def test_an_empty_pool_says_what_it_has(world: World) -> None:
+def test_a_claim_on_an_empty_pool_reports_the_counts(world: World) -> None:
     world.pool(target=2)
     world.plane.replenish("ci")
     with pytest.raises(pool_errors.NoReadyMembersError, match="target 2, ready 0, warming 2"):
         world.plane.acquire("ci")
 
 
-def test_silent_members_are_named_and_not_given_out(world: World) -> None:
+def test_silent_members_are_named_and_not_claimed(world: World) -> None:
     world.pool(target=2)
     names = [m.id for m in world.fill()]
     world.clock.forward(180)
@@ -58,7 +58,7 @@ def test_silent_members_are_named_and_not_given_out(world: World) -> None:
 
 
 @pytest.mark.parametrize("status", ["paused", "draining", "archived"])
-def test_only_an_active_pool_gives_out(world: World, status: str) -> None:
+def test_only_an_active_pool_accepts_claims(world: World, status: str) -> None:
     world.pool()
     world.fill()
     world.plane.update("ci", status=status)
@@ -97,7 +97,7 @@ def test_the_same_key_gets_the_same_claim(world: World) -> None:
     assert world.plane.acquire("ci", count=2, idempotency_key="k", acquired_by="a") == again
 
 
-def test_a_key_whose_claim_has_ended_gives_no_host_that_is_gone(world: World) -> None:
+def test_the_key_of_an_ended_claim_is_an_error(world: World) -> None:
     world.pool()
     world.fill()
     [grant] = world.plane.acquire("ci", idempotency_key="k", lease_seconds=60)
@@ -111,45 +111,47 @@ def test_a_key_whose_claim_has_ended_gives_no_host_that_is_gone(world: World) ->
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "request_fields",
     [
-        {"idempotency_key": ""},  # a variable that was not set: not everybody's claim
+        {"idempotency_key": ""},  # an unset variable must not share one claim among all callers
         {"priority": 10**20, "wait_seconds": 1},
         {"priority": None},
         {"count": None},
         {"acquired_by": None},
     ],
 )
-def test_what_is_asked_is_checked_at_the_door(world: World, asked: dict[str, object]) -> None:
+def test_an_invalid_request_is_refused(world: World, request_fields: dict[str, object]) -> None:
     world.pool()
     world.fill()
     with pytest.raises(pool_errors.BadKnobError):
-        world.plane.acquire("ci", **asked)
+        world.plane.acquire("ci", **request_fields)
     assert world.plane.show("ci").counts.claimed == 0
 
 
-def test_a_claim_that_looks_forgotten_can_be_kept_as_it_is_told(world: World) -> None:
+def test_a_stale_claim_can_be_renewed_as_its_problem_says(world: World) -> None:
     world.pool(heartbeat_stale_after_seconds=10**6)
     world.fill()
     [grant] = world.plane.acquire("ci")
     world.clock.forward(86_400)
     world.plane.recycle("ci")
-    seen = world.plane.show("ci")
-    [said] = [
-        one
-        for one in problems.find_problems(seen, now_us=world.clock(), reaper_us=world.clock())
-        if one.name == "claim_stale"
+    details = world.plane.show("ci")
+    [problem] = [
+        candidate
+        for candidate in problems.find_problems(
+            details, now_us=world.clock(), reaper_us=world.clock()
+        )
+        if candidate.name == "claim_stale"
     ]
     with pytest.raises(pool_errors.LeaseCapError, match="any further") as caught:
         world.plane.renew(grant.claim.id, 60)
     step = "overnight pool update ci --set lease_max_seconds=172800, then"
-    assert f"{step} overnight pool renew {grant.claim.id}" in said.todo
+    assert f"{step} overnight pool renew {grant.claim.id}" in problem.todo
     assert step in caught.value.todo
     world.plane.update("ci", lease_max_seconds=172_800)
     assert world.plane.renew(grant.claim.id, 60).stale_us is None
 
 
-def test_ended_claims_of_a_member_that_is_used_again_are_forgotten(world: World) -> None:
+def test_ended_claims_of_a_reused_member_are_pruned(world: World) -> None:
     world.pool(target=1, reuse_without_reset=True, record_retention_seconds=3600)
     world.fill()
     [first] = world.plane.acquire("ci")
@@ -163,15 +165,15 @@ def test_ended_claims_of_a_member_that_is_used_again_are_forgotten(world: World)
     assert [c.id for c in world.plane.show("ci").claims] == [second.claim.id]
 
 
-def test_parameters_that_nobody_declared_are_errors(world: World) -> None:
+def test_undeclared_parameters_are_errors(world: World) -> None:
     world.pool()
     with pytest.raises(pool_errors.UnknownParameterError, match="aquired_by"):
         world.plane.acquire("ci", aquired_by="x")
     with pytest.raises(pool_errors.UnknownParameterError, match="name"):
         world.plane.update("ci", name="other")
-    for asked in ({"count": True}, {"lease_seconds": "1"}, {"cold": 1}, {"wait_seconds": -1}, {"lease_seconds": 0}, {"acquired_by": 5}):  # fmt: skip
-        with pytest.raises(pool_errors.BadKnobError, match=next(iter(asked))):
-            world.plane.acquire("ci", **asked)
+    for request_fields in ({"count": True}, {"lease_seconds": "1"}, {"cold": 1}, {"wait_seconds": -1}, {"lease_seconds": 0}, {"acquired_by": 5}):  # fmt: skip
+        with pytest.raises(pool_errors.BadKnobError, match=next(iter(request_fields))):
+            world.plane.acquire("ci", **request_fields)
 
 
 # leases
@@ -194,7 +196,7 @@ def test_a_lease_is_renewed_up_to_its_cap(world: World) -> None:
         world.plane.renew(grant.claim.id, 5)
 
 
-def test_a_lease_that_runs_out_ends_the_member(world: World) -> None:
+def test_an_expired_lease_ends_the_member(world: World) -> None:
     world.pool()
     world.fill()
     [grant] = world.plane.acquire("ci", lease_seconds=60)
@@ -229,22 +231,22 @@ def test_a_returned_member_is_recycled_by_default(world: World) -> None:
     world.pool()
     world.fill()
     [grant] = world.plane.acquire("ci")
-    back = world.plane.give_back(grant.claim.id)
-    assert back.gone_us is not None
+    returned = world.plane.give_back(grant.claim.id)
+    assert returned.gone_us is not None
     assert grant.member.machine_id not in world.provider.machines
-    assert world.plane.give_back(grant.claim.id) == back  # said twice, done once
+    assert world.plane.give_back(grant.claim.id) == returned  # a repeated return changes nothing
     with pytest.raises(pool_errors.ClaimNotFoundError):
         world.plane.give_back("c-none")
 
 
-def test_a_returned_member_is_reused_where_the_pool_allows(world: World) -> None:
+def test_a_returned_member_is_reused_if_the_pool_allows_it(world: World) -> None:
     world.pool(reuse_without_reset=True)
     world.fill()
     [grant] = world.plane.acquire("ci")
-    back = world.plane.give_back(grant.claim.id)
-    assert back.state is State.READY
-    assert back.acquired_us is None
+    returned = world.plane.give_back(grant.claim.id)
+    assert returned.state is State.READY
+    assert returned.acquired_us is None
     [again] = world.plane.acquire("ci")
-    assert again.member.id == back.id
+    assert again.member.id == returned.id
     world.plane.update("ci", template="newer")
-    assert world.plane.give_back(again.claim.id).gone_us is not None  # of the old template
+    assert world.plane.give_back(again.claim.id).gone_us is not None  # it has the old template

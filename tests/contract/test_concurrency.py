@@ -1,6 +1,4 @@
-"""Several control planes at once, with everything running: reapers, claimers, agents; and a database that
-goes away under them.
-"""
+"""Several control planes at once with reapers, claimers and agents, and a database that restarts."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from poolworld import State, World
 from overnight.pools import context, pool_errors, reaper
 
 
-class Bustle:
-    """Threads that work until they are told to stop; what one of them dies of is an error of the test."""
+class Workers:
+    """Threads that work until stopped; an exception in one of them fails the test."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
@@ -57,14 +55,14 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
 
 
 def claimer(
-    world: World, held: list[str], refused: list[str], *, forgiving: bool = False
+    world: World, claimed: list[str], refused: list[str], *, forgiving: bool = False
 ) -> Callable[[], None]:
     plane = world.another()
 
     def work() -> None:
         try:
             [grant] = plane.acquire("ci", wait_seconds=2)
-            held.append(grant.claim.id)
+            claimed.append(grant.claim.id)
             assert grant.member.machine_id in world.provider.machines
             plane.give_back(grant.claim.id)
         except pool_errors.NoReadyMembersError as error:
@@ -85,7 +83,7 @@ def agents(world: World, *, forgiving: bool = False) -> Callable[[], None]:
         try:
             for member in plane.show("ci").members:
                 if member.state is State.WARMING and member.machine_id:
-                    # Drained or shrunk away meanwhile.
+                    # It may have been drained or shrunk away.
                     with contextlib.suppress(pool_errors.EnrolmentRefusedError):
                         world.boot(member.id)
         except pool_errors.DatabaseUnavailableError:
@@ -96,7 +94,7 @@ def agents(world: World, *, forgiving: bool = False) -> Callable[[], None]:
 
 
 def real_time(world: World) -> None:
-    """Reapers and waiters go by the real clock here."""
+    """Use the real clock, as reapers and waiters do here."""
     world.clock = context.now_us  # type: ignore[assignment]
     world.plane = world.another()
 
@@ -104,21 +102,21 @@ def real_time(world: World) -> None:
 def test_two_reapers_and_many_claimers(world: World) -> None:
     real_time(world)
     world.pool(target=4, max_size=9, launch_parallel=3)
-    bustle, held, refused = Bustle(), [], []
+    workers, claimed, refused = Workers(), [], []
     for _ in range(2):
         a_reaper = reaper.Reaper(world.another(), interval=0.05)
-        bustle.start(lambda a_reaper=a_reaper: a_reaper.run(bustle.stop))
-    bustle.repeat(agents(world))
+        workers.start(lambda a_reaper=a_reaper: a_reaper.run(workers.stop))
+    workers.repeat(agents(world))
     for _ in range(3):
-        bustle.repeat(claimer(world, held, refused))
+        workers.repeat(claimer(world, claimed, refused))
 
-    def within() -> bool:
+    def enough_claims() -> bool:
         world.check()
-        return len(held) >= 40
+        return len(claimed) >= 40
 
-    until(within)
-    bustle.end()
-    assert len(set(held)) == len(held)
+    until(enough_claims)
+    workers.end()
+    assert len(set(claimed)) == len(claimed)
     assert "orphan_found" not in world.all_events()
     assert "tick_failed" not in world.all_events()
     world.check()
@@ -129,20 +127,20 @@ def test_a_database_that_restarts_under_load() -> None:
         world = World(running.get_uri())
         real_time(world)
         world.pool(target=3, launch_parallel=2)
-        bustle, held, refused = Bustle(), [], []
+        workers, claimed, refused = Workers(), [], []
         a_reaper = reaper.Reaper(world.another(), interval=0.1)
-        bustle.start(lambda: a_reaper.run(bustle.stop))
-        bustle.repeat(agents(world, forgiving=True))
+        workers.start(lambda: a_reaper.run(workers.stop))
+        workers.repeat(agents(world, forgiving=True))
         for _ in range(2):
-            bustle.repeat(claimer(world, held, refused, forgiving=True))
-        until(lambda: len(held) >= 5)
+            workers.repeat(claimer(world, claimed, refused, forgiving=True))
+        until(lambda: len(claimed) >= 5)
         for _ in range(2):
             running.stop()
-            before = len(held)
+            before = len(claimed)
             running.ensure_postgres_running()
-            until(lambda before=before: len(held) >= before + 5 or bustle.died)
-            assert bustle.died == []
-        bustle.end()
+            until(lambda before=before: len(claimed) >= before + 5 or workers.died)
+            assert workers.died == []
+        workers.end()
         world.check()
         until(lambda: not a_reaper.tick())
         rows = {m.machine_id for m in world.members()}

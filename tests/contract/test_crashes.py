@@ -1,5 +1,5 @@
-"""Killed at every step of every operation, before and after each commit and provider call: a fresh control
-plane brings everything to its end, and what was promised holds.
+"""Killed at every step of every operation, before and after each commit and provider call: a new control
+plane completes everything, and all guarantees hold.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class KilledError(BaseException):
-    """As kill -9 would: nothing of ours catches it."""
+    """Acts as kill -9: no code under test catches it."""
 
 
 class Killer:
-    """Raises at one step, and at all that follow: the dead do nothing."""
+    """Raises at one step and at all later ones."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -41,25 +41,25 @@ class Killer:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What stands before, what is cut off, and what must be true in the end."""
+    """The preparation, the operation that is killed, and what must be true in the end."""
 
     prepare: Callable[[World], object]
     act: Callable[[World, control.ControlPlane, object], object]
-    after: Callable[[World, object], None] = lambda _world, _given: None
+    after: Callable[[World, object], None] = lambda _world, _prepared: None
 
 
-def _filled(world: World, **given: object) -> None:
-    world.pool(target=2, **given)
+def _filled(world: World, **changes: object) -> None:
+    world.pool(target=2, **changes)
     world.fill()
 
 
-def _claimed(world: World, **given: object) -> object:
-    _filled(world, **given)
+def _claimed(world: World, **changes: object) -> object:
+    _filled(world, **changes)
     return world.plane.acquire("ci")[0]
 
 
 def _one_claim(world: World, _: object) -> None:
-    """Who asks again with the same key gets the claim that was made, or one: never two."""
+    """A retry with the same key gets the claim already made, or a new one, never two."""
     world.beat_all()
     with contextlib.suppress(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", idempotency_key="k")
@@ -73,7 +73,7 @@ def _at_most_one(world: World, _: object) -> None:
 
 
 def _no_claim(world: World, _: object) -> None:
-    """Nobody gave up a claim: it was ended, with its reason, or it is there."""
+    """Every claim is open, or ended with its reason."""
     assert all(
         c.release_reason in ("", "returned", "terminated") for c in world.plane.show("ci").claims
     )
@@ -93,7 +93,7 @@ def _stale(world: World) -> None:
 
 
 def _astray(world: World) -> None:
-    """An orphan, a row that lost its machine, and a row whose launch was cut off."""
+    """Prepare an orphan, a row that lost its machine, and a row whose launch was killed."""
     _filled(world)
     lost = world.members()[0]
     del world.provider.machines[str(lost.machine_id)]
@@ -108,7 +108,7 @@ def _astray(world: World) -> None:
 
 
 def _cold(world: World, plane: control.ControlPlane, _: object) -> None:
-    """Boots come from elsewhere, as they do."""
+    """Claim cold while another thread boots the members."""
     stop = threading.Event()
     other = world.another()
 
@@ -145,7 +145,7 @@ def _fail(world: World, plane: control.ControlPlane, _: object) -> None:
 
 
 def _wanted(world: World) -> None:
-    """A pool of one that nobody could claim from, and a policy."""
+    """Prepare an autoscaled pool of one with missed claims."""
     world.pool(target=1, max_size=9)
     world.plane.autoscale("ci", warm_up_seconds=90, max_size=2)
     world.clock.forward(1000)
@@ -161,7 +161,7 @@ def _unwanted(world: World) -> None:
 
 
 def _stepped(world: World, _: object) -> None:
-    """Every step was told, and taken once: each begins where the one before ended."""
+    """Every step has one event and starts at the size where the previous one ended."""
     size = 1
     for event in reversed(world.plane.show("ci", recent=1000).events):
         if event.kind == "pool_scaled":
@@ -170,14 +170,14 @@ def _stepped(world: World, _: object) -> None:
             )
             assert int(before) == size
             size = int(after)
-    shown = world.plane.show("ci")
-    assert shown.pool.target_size == size
-    policy = shown.autoscale
+    details = world.plane.show("ci")
+    assert details.pool.target_size == size
+    policy = details.autoscale
     assert policy is None or (policy.changed_us is None) == (size == 1)
 
 
 def _set(world: World, _: object) -> None:
-    """All of it is there, or nothing; and it can be said again."""
+    """The policy is complete or absent, and can be set again."""
     policy = world.plane.show("ci").autoscale
     assert policy is None or (policy.miss, policy.openings) == (0.02, ("* 01:00-02:00 = 5",))
     assert ("autoscale_set" in world.kinds()) == (policy is not None)
@@ -189,8 +189,8 @@ def _policy(plane: control.ControlPlane) -> None:
 
 
 def _off(world: World, _: object) -> None:
-    kept = world.plane.show("ci").autoscale is not None
-    assert ("autoscale_off" in world.kinds()) != kept
+    has_policy = world.plane.show("ci").autoscale is not None
+    assert ("autoscale_off" in world.kinds()) != has_policy
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -247,14 +247,14 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def worlds(
     request: pytest.FixtureRequest, tmp_path: pathlib.Path, empty: pathlib.Path
 ) -> Callable[[], contextlib.AbstractContextManager[World]]:
-    """As many new worlds as a test wants."""
+    """Return a factory of new worlds."""
     server = request.getfixturevalue("postgresql") if request.param == "postgresql" else None
-    made = iter(range(10_000))
+    numbers = iter(range(10_000))
 
     @contextlib.contextmanager
     def another() -> Iterator[World]:
         if server is None:
-            path = tmp_path / f"{next(made)}.db"
+            path = tmp_path / f"{next(numbers)}.db"
             shutil.copy(empty, path)
             url = f"sqlite:///{path}"
         else:
@@ -267,14 +267,14 @@ def worlds(
 
 
 def _one_sweep(world: World) -> None:
-    """After it no machine is without a row, and no row without a machine counts."""
+    """After one sweep every machine has a row, and no row without a machine counts."""
     world.provider.obey()
     plane = world.another()
     for provider in plane.providers_in_use():
         plane.sweep(provider)
-    held = [m for d in plane.list(archived=True) for m in plane.show(d.pool.id).members]
-    assert {m.member_id for m in world.provider.machines.values()} <= {m.id for m in held}
-    for member in held:
+    members = [m for d in plane.list(archived=True) for m in plane.show(d.pool.id).members]
+    assert {m.member_id for m in world.provider.machines.values()} <= {m.id for m in members}
+    for member in members:
         if member.state is State.READY and member.serves:
             assert member.machine_id in world.provider.machines
 
@@ -287,22 +287,22 @@ def test_killed_at_every_step(
     at = 0
     while True:
         with worlds() as world:
-            given = scenario.prepare(world)
+            prepared = scenario.prepare(world)
             killer = Killer(10**6)
             plane = world.another(killer)
             killer.at = len(killer.passed) + at
             killed = False
             try:
-                scenario.act(world, plane, given)
+                scenario.act(world, plane, prepared)
             except KilledError:
                 killed = True
             world.check()
             _one_sweep(world)
             world.settle()
-            scenario.after(world, given)
+            scenario.after(world, prepared)
             world.settle()
             world.check_settled()
         if not killed:
             break
         at += 1
-    assert at >= 2, "nothing was cut off"
+    assert at >= 2, "nothing was killed"

@@ -1,4 +1,4 @@
-"""The fifteen defects of the documented system: each is a test that ours does not have it."""
+"""The fifteen defects of the documented system, each with a test that overnight does not have it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def test_01_one_failed_launch_keeps_the_rows_of_the_others(world: World) -> None
 
     world.provider.on_launch = third_fails
     world.plane.replenish("ci")
-    kept = world.members("ci", State.WARMING)
-    assert {m.machine_id for m in kept} == set(world.provider.machines)
-    assert len(kept) == 2
+    warming = world.members("ci", State.WARMING)
+    assert {m.machine_id for m in warming} == set(world.provider.machines)
+    assert len(warming) == 2
     assert world.reasons("member_errored") == ["provider_quota_exceeded"]
 
 
@@ -84,7 +84,7 @@ def test_03_no_lock_is_held_while_machines_end(world: World) -> None:
 
 
 @pytest.mark.parametrize("state", ["drain", "fail"])
-def test_04_a_terminate_that_failed_is_tried_again(world: World, state: str) -> None:
+def test_04_a_failed_terminate_is_retried(world: World, state: str) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
     [member] = world.members()
@@ -112,7 +112,7 @@ def test_04_a_terminate_that_failed_is_tried_again(world: World, state: str) -> 
     assert world.kinds().count("terminate_failed") == 5
     assert world.kinds().count("member_abandoned") == 1  # loudly, once
     assert world.plane.member(member.id).gone_us is None
-    # By hand it is tried anew.
+    # An operator's request tries again.
     world.provider.obey()
     assert world.plane.terminate(member.id).gone_us is not None
     assert world.provider.machines == {}
@@ -133,7 +133,7 @@ def test_06_a_lower_target_shrinks_and_the_floor_is_kept(world: World) -> None:
     world.clock.forward(14400)
     world.beat_all()
     world.plane.recycle("ci")
-    assert len(world.members("ci", State.READY)) == 2  # past their time, but the floor
+    assert len(world.members("ci", State.READY)) == 2  # expired, but the floor keeps them
     with pytest.raises(pool_errors.BadSizeError):
         world.plane.update("ci", target_size=1)
 
@@ -151,7 +151,9 @@ def test_07_records_of_gone_members_do_not_block_delete(world: World) -> None:
 
 
 @pytest.mark.parametrize("bad", ["abc", -1, True, 0, "0"])
-def test_08_garbage_in_a_knob_is_refused_and_makes_nothing_stale(world: World, bad: object) -> None:
+def test_08_garbage_in_a_setting_is_refused_and_makes_nothing_stale(
+    world: World, bad: object
+) -> None:
     world.pool()
     world.fill()
     with pytest.raises(pool_errors.BadKnobError, match="ready_ttl_seconds"):
@@ -176,7 +178,7 @@ def test_10_a_claim_wakes_the_reaper(world: World) -> None:
     world.pool(target=1)
     world.fill()
     with world.plane.context.notifier.listen() as listener:
-        while listener.wait(0.1):  # what was rung before
+        while listener.wait(0.1):  # earlier notifications
             pass
         world.another().acquire("ci")
         assert listener.wait(10)
@@ -239,8 +241,8 @@ def test_14_every_transition_is_an_event_with_its_reason(world: World) -> None:
     world.plane.give_back(grant.claim.id)
     world.provider.refuse("provider_quota_exceeded")
     world.plane.replenish("ci")
-    told = [(e.kind, e.reason) for e in reversed(world.plane.show("ci").events)]
-    assert told == [
+    events = [(e.kind, e.reason) for e in reversed(world.plane.show("ci").events)]
+    assert events == [
         ("pool_created", ""),
         ("member_warming", "replenish"),
         ("member_launched", ""),
@@ -256,8 +258,8 @@ def test_14_every_transition_is_an_event_with_its_reason(world: World) -> None:
     ]
 
 
-def test_15_the_reaper_works_on_every_pool_and_says_what_it_could_not_do(world: World) -> None:
-    """Promotion has a caller (test_enrolment), no pool is passed over, no result is ignored."""
+def test_15_the_reaper_works_on_every_pool_and_records_failures(world: World) -> None:
+    """Promotion has a caller (test_enrolment), no pool is skipped, no result is ignored."""
     for name in ("a", "b", "c"):
         world.pool(name, target=1)
 

@@ -1,4 +1,4 @@
-"""How a machine joins: once, in time, and known only by hashes."""
+"""A machine enrols once, in time, and only hashes of its secrets are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from overnight import pools
 
 
-def test_ready_is_what_the_agent_says(world: World) -> None:
+def test_a_member_is_ready_when_its_agent_reports_it(world: World) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
     [member] = world.members()
@@ -25,30 +25,32 @@ def test_ready_is_what_the_agent_says(world: World) -> None:
     assert world.members()[0].state is State.WARMING
     world.boot(member.id)
     assert world.members()[0].state is State.READY
-    world.boot(member.id)  # said twice
+    world.boot(member.id)  # a repeated report changes nothing
     assert world.kinds().count("member_ready") == 1
 
 
-def test_a_token_is_used_once_and_only_hashes_are_kept(world: World) -> None:
+def test_a_token_is_used_once_and_only_hashes_are_stored(world: World) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
     [member] = world.members()
     token = world.provider.tokens[member.id]
     assert len(bytes.fromhex(token)) == 32
-    mine, other = secrets.token_hex(32), secrets.token_hex(32)
-    assert world.plane.enrolment.enrol(token, mine) == member.id
-    # The answer was lost: the same machine may ask again, nobody else.
-    assert world.plane.enrolment.enrol(token, mine) == member.id
+    credential, other = secrets.token_hex(32), secrets.token_hex(32)
+    assert world.plane.enrolment.enrol(token, credential) == member.id
+    # After a lost answer the same machine may retry, no other one.
+    assert world.plane.enrolment.enrol(token, credential) == member.id
     with pytest.raises(pool_errors.EnrolmentRefusedError) as caught:
         world.plane.enrolment.enrol(token, other)
     assert caught.value.reason == "bootstrap_token_used"
     with world.plane.context.database.read() as connection:
-        kept = str([connection.execute(sa.select(t)).all() for t in schema.METADATA.sorted_tables])
-    assert token not in kept
-    assert mine not in kept
+        stored = str(
+            [connection.execute(sa.select(t)).all() for t in schema.METADATA.sorted_tables]
+        )
+    assert token not in stored
+    assert credential not in stored
 
 
-def test_a_token_that_comes_too_late_fails_its_member(world: World) -> None:
+def test_an_expired_token_fails_its_member(world: World) -> None:
     world.pool(target=1, bootstrap_token_seconds=60)
     world.plane.replenish("ci")
     [member] = world.members()
@@ -62,7 +64,7 @@ def test_a_token_that_comes_too_late_fails_its_member(world: World) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "abc", "g" * 64, "0" * 64])
-def test_a_token_that_was_never_issued(world: World, token: str) -> None:
+def test_a_token_that_was_never_issued_is_refused(world: World, token: str) -> None:
     with pytest.raises(pool_errors.EnrolmentRefusedError):
         world.plane.enrolment.enrol(token, secrets.token_hex(32))
     with pytest.raises(pool_errors.EnrolmentRefusedError):
@@ -78,19 +80,19 @@ def test_a_member_that_is_no_longer_wanted_cannot_join(world: World) -> None:
         world.boot(member.id)
 
 
-def test_an_agent_that_is_quicker_than_its_launch_asks_again(world: World) -> None:
+def test_an_agent_faster_than_its_launch_has_to_retry(world: World) -> None:
     world.pool(target=1)
-    said: list[BaseException] = []
+    refusals: list[BaseException] = []
 
     def at_once(order: pools.Order) -> None:
         try:
             world.boot(order.member_id)
         except pool_errors.TooEarlyError as error:
-            said.append(error)
+            refusals.append(error)
 
     world.provider.after_launch = at_once
     world.plane.replenish("ci")
-    assert len(said) == 1
+    assert len(refusals) == 1
     [member] = world.members()
     world.boot(member.id)
     assert world.members()[0].state is State.READY
@@ -108,7 +110,7 @@ def test_a_failed_bootstrap_is_recorded_with_its_reason(world: World) -> None:
     assert world.provider.machines == {}
 
 
-def test_a_reason_is_one_word(world: World) -> None:
+def test_a_reason_must_be_one_word(world: World) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
     [member] = world.members()
@@ -116,7 +118,7 @@ def test_a_reason_is_one_word(world: World) -> None:
         world.boot(member.id, "failed", "no such module; DROP TABLE pools")
 
 
-def test_a_heartbeat_says_what_the_member_is(world: World) -> None:
+def test_a_heartbeat_returns_the_state_of_the_member(world: World) -> None:
     world.pool(target=1)
     [member] = world.fill()
     credential = world.credentials[member.id]

@@ -1,4 +1,4 @@
-"""Providers that fail, hang, lie and are slow; and what the sweep mends."""
+"""Providers that fail, hang, give wrong answers or are slow; and what the sweep repairs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_trial_that_comes_up_closes_the_breaker(world: World) -> None:
     assert world.plane.replenish("ci") == 2
 
 
-def test_a_trial_that_fails_keeps_it_open_and_says_so_once(world: World) -> None:
+def test_a_failed_trial_keeps_the_breaker_open_with_one_event(world: World) -> None:
     world.pool(target=3, breaker_failures=1)
     world.provider.refuse("provider_quota_exceeded")
     for _ in range(3):
@@ -56,7 +56,7 @@ def test_a_trial_that_fails_keeps_it_open_and_says_so_once(world: World) -> None
     assert world.kinds().count("breaker_opened") == 1
 
 
-def test_the_breaker_is_closed_by_hand(world: World) -> None:
+def test_an_operator_closes_the_breaker(world: World) -> None:
     world.pool(target=2, breaker_failures=1, breaker_retry_seconds=0)
     world.provider.refuse("provider_quota_exceeded")
     world.plane.replenish("ci")
@@ -77,7 +77,7 @@ def test_members_that_never_come_up_count_as_failures(world: World) -> None:
     assert world.provider.machines == {}
 
 
-def test_a_provider_that_hangs_holds_up_no_other_pool(world: World) -> None:
+def test_a_provider_that_hangs_delays_no_other_pool(world: World) -> None:
     world.pool("hangs", target=1)
     world.pool("works", target=1)
     stop, let_go = threading.Event(), threading.Event()
@@ -92,7 +92,7 @@ def test_a_provider_that_hangs_holds_up_no_other_pool(world: World) -> None:
     )
     a_reaper.start()
     for want in (1, 2, 3):
-        # A row is there before its machine is: only a machine can come up.
+        # A row exists before its machine does, and only a machine can boot.
         _until(lambda: any(m.machine_id for m in world.members("works", State.WARMING)))
         world.boot_all()
         world.another().acquire("works")
@@ -114,7 +114,7 @@ def _until(true: object) -> None:
         time.sleep(0.01)
 
 
-def test_a_launch_that_takes_too_long_is_given_up_and_its_machine_is_found(world: World) -> None:
+def test_a_launch_that_times_out_fails_and_its_machine_is_found(world: World) -> None:
     world.pool(target=1, provider_timeout_seconds=1)
     let_go, done = threading.Event(), threading.Event()
 
@@ -127,13 +127,13 @@ def test_a_launch_that_takes_too_long_is_given_up_and_its_machine_is_found(world
     assert world.reasons("member_errored") == ["provider_timeout"]
     let_go.set()
     assert done.wait(10)
-    assert len(world.provider.machines) == 1  # it came after all
+    assert len(world.provider.machines) == 1  # it was launched after all
     world.settle()
     world.check_settled()
 
 
 @pytest.mark.parametrize("lie", [None, "i-1", 5, pools.Machine(id="", member_id="x"), pools.Machine(id="i-9", member_id="somebody")])  # fmt: skip
-def test_a_provider_that_lies_about_a_launch(world: World, lie: object) -> None:
+def test_a_wrong_answer_to_a_launch_is_an_error(world: World, lie: object) -> None:
     world.pool(target=1)
     world.provider.on_launch = lambda _: "nothing" if lie is None else lie
     assert world.plane.replenish("ci") == 0
@@ -141,7 +141,7 @@ def test_a_provider_that_lies_about_a_launch(world: World, lie: object) -> None:
     world.check()
 
 
-def test_a_machine_that_was_never_made_is_no_capacity(world: World) -> None:
+def test_a_machine_that_does_not_exist_is_not_capacity(world: World) -> None:
     world.pool(target=1)
     world.provider.on_launch = lambda order: pools.Machine(id="i-air", member_id=order.member_id)
     world.plane.replenish("ci")
@@ -154,7 +154,7 @@ def test_a_machine_that_was_never_made_is_no_capacity(world: World) -> None:
     assert world.reasons("member_gone") == ["machine_gone"]
 
 
-def test_an_inventory_that_fails_or_lies_ends_nothing(world: World) -> None:
+def test_a_failed_or_wrong_inventory_ends_nothing(world: World) -> None:
     world.pool(target=2)
     world.fill()
     [grant] = world.plane.acquire("ci")
@@ -167,7 +167,7 @@ def test_an_inventory_that_fails_or_lies_ends_nothing(world: World) -> None:
         with pytest.raises(pools.ProviderError):
             world.plane.sweep("scripted")
     assert world.all_events().count("inventory_failed") == 3
-    # Empty, once: what is claimed stays, and what beats is found again.
+    # One empty inventory: claimed members stay, and beating members count again later.
     world.provider.on_inventory = list
     assert world.plane.sweep("scripted").missing == 2
     with pytest.raises(pool_errors.NoReadyMembersError):
@@ -191,7 +191,7 @@ def test_a_claimed_machine_that_is_gone_ends_its_claim(world: World) -> None:
     world.plane.sweep("scripted")
     world.clock.forward(60)
     world.plane.sweep("scripted")
-    assert world.plane.show("ci").counts.claimed == 1  # be sure
+    assert world.plane.show("ci").counts.claimed == 1  # wait until it is certain
     world.clock.forward(180)
     assert world.plane.sweep("scripted").gone == 1
     [claim] = world.plane.show("ci").claims
@@ -199,7 +199,7 @@ def test_a_claimed_machine_that_is_gone_ends_its_claim(world: World) -> None:
     world.check()
 
 
-def test_a_ready_machine_that_is_gone_is_not_given_out(world: World) -> None:
+def test_a_ready_machine_that_is_gone_is_not_claimed(world: World) -> None:
     world.pool(target=1)
     world.fill()
     world.provider.machines.clear()
@@ -218,7 +218,7 @@ def test_machines_of_others_are_never_touched(world: World) -> None:
     assert "i-theirs" in world.provider.machines
 
 
-def test_an_orphan_that_will_not_end_is_told(world: World) -> None:
+def test_an_orphan_that_cannot_be_terminated_is_counted(world: World) -> None:
     world.pool(target=1)
     world.fill()
     world.provider.machines["i-lost"] = pools.Machine(id="i-lost", member_id="m-none")
@@ -228,8 +228,8 @@ def test_an_orphan_that_will_not_end_is_told(world: World) -> None:
         raise pools.ProviderError("provider_error", "no")
 
     world.provider.on_terminate = refuse
-    found = world.plane.sweep("scripted")
-    assert (found.orphans, found.orphans_left) == (1, 1)
+    result = world.plane.sweep("scripted")
+    assert (result.orphans, result.orphans_left) == (1, 1)
     world.provider.obey()
     assert world.plane.sweep("scripted").orphans_left == 0
     assert "i-lost" not in world.provider.machines
@@ -246,7 +246,7 @@ def test_a_new_machine_may_be_missing_from_a_slow_inventory(world: World) -> Non
     assert world.clock.now_us % S == 0
 
 
-def test_a_machine_whose_launcher_was_killed_is_taken_over(world: World) -> None:
+def test_a_machine_whose_launcher_was_killed_is_adopted(world: World) -> None:
     world.pool(target=1)
 
     def killed(step: str) -> None:
@@ -266,7 +266,7 @@ def test_a_machine_whose_launcher_was_killed_is_taken_over(world: World) -> None
     assert world.provider.launched == 1
 
 
-def test_what_a_deleted_pool_left_is_still_found(world: World) -> None:
+def test_a_machine_left_by_a_deleted_pool_is_ended(world: World) -> None:
     world.pool(target=1)
     [member] = world.fill()
     world.plane.update("ci", status="paused")

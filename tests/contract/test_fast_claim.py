@@ -1,4 +1,4 @@
-"""The fast way of a claim does what the usual way does, or nothing."""
+"""The fast path of a claim does the same as the normal path, or nothing."""
 
 from __future__ import annotations
 
@@ -14,51 +14,53 @@ from overnight.pools import database, migrations, pool_errors
 from overnight.pools.sql import fast_claim, schema
 
 
-def in_file(world: World, pool: str = "ci", **asked: object) -> Grant | None:
+def in_file(world: World, pool: str = "ci", **request_fields: object) -> Grant | None:
     path = pathlib.Path(str(world.plane.context.database.url.database))
-    return fast_claim.claim_in_file(path, pool, Request(**asked), world.clock.now_us)  # type: ignore[arg-type]
+    return fast_claim.claim_in_file(path, pool, Request(**request_fields), world.clock.now_us)  # type: ignore[arg-type]
 
 
 def without_ids(grant: Grant) -> object:
     return dataclasses.replace(grant.claim, id="", member_id="")
 
 
-def test_both_ways_write_the_same(world: World) -> None:
+def test_both_paths_write_the_same(world: World) -> None:
     world.pool(target=2)
     world.fill()
-    asked = {"acquired_by": "a", "acquired_for": "b", "lease_seconds": 60}
-    [fast] = world.plane.acquire("ci", **asked)
-    [usual] = world.plane._claims._try_now("ci", Request(**asked))
-    assert without_ids(fast) == without_ids(usual)
+    request_fields = {"acquired_by": "a", "acquired_for": "b", "lease_seconds": 60}
+    [fast] = world.plane.acquire("ci", **request_fields)
+    [normal] = world.plane._claims._try_now("ci", Request(**request_fields))
+    assert without_ids(fast) == without_ids(normal)
     assert fast.member.beat_us is not None
-    shown = world.plane.show("ci")
-    assert sorted(shown.claims, key=lambda c: c.id) == sorted(
-        (fast.claim, usual.claim), key=lambda c: c.id
+    details = world.plane.show("ci")
+    assert sorted(details.claims, key=lambda c: c.id) == sorted(
+        (fast.claim, normal.claim), key=lambda c: c.id
     )
-    events = [e for e in shown.events if e.kind == "member_claimed"]
+    events = [e for e in details.events if e.kind == "member_claimed"]
     assert {(e.reason, e.detail, e.pool) for e in events} == {("claimed", "a", "ci")}
-    for grant in (fast, usual):
+    for grant in (fast, normal):
         assert world.plane.member(grant.member.id) == grant.member
 
 
-def test_it_reads_the_index_of_ready_members_in_its_order(world: World) -> None:
-    """Without, every claim would sort every ready member."""
+def test_the_query_reads_the_index_of_ready_members_in_order(world: World) -> None:
+    """Otherwise every claim would sort all ready members."""
     world.pool(target=2)
     world.fill()
-    said = {
+    parameters = {
         "pool": "ci", "now": world.clock.now_us, "claim": "c-1", "by": "", "for": "", "until": None,
         "key": None, "lease": 0,
     }  # fmt: skip
     with world.plane.context.database.quick("explain") as driver:
         if world.plane.context.database.kind == "sqlite":
-            rows = driver.execute("EXPLAIN QUERY PLAN " + fast_claim.TAKE_SQLITE, said).fetchall()
+            rows = driver.execute(
+                "EXPLAIN QUERY PLAN " + fast_claim.TAKE_SQLITE, parameters
+            ).fetchall()
             plan = " ".join(row["detail"] for row in rows)
             assert "TEMP B-TREE" not in plan
         else:
             driver.execute("SET enable_seqscan = off")
             driver.execute("SET enable_sort = off")
             driver.execute("SET enable_bitmapscan = off")
-            rows = driver.execute("EXPLAIN " + fast_claim.TAKE_POSTGRESQL, said).fetchall()
+            rows = driver.execute("EXPLAIN " + fast_claim.TAKE_POSTGRESQL, parameters).fetchall()
             plan = " ".join(row["QUERY PLAN"] for row in rows)
             assert "Sort" not in plan
             driver.execute("RESET ALL")
@@ -66,10 +68,10 @@ def test_it_reads_the_index_of_ready_members_in_its_order(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["paused", "silent", "cordoned", "missing", "somebody waits", "too long a lease", "a batch"])  # fmt: skip
-def test_what_is_unusual_is_left_to_the_usual_way(world: World, how: str) -> None:
+def test_special_cases_are_left_to_the_normal_path(world: World, how: str) -> None:
     world.pool(target=1)
     [member] = world.fill()
-    asked: dict[str, object] = {}
+    request_fields: dict[str, object] = {}
     match how:
         case "paused":
             world.plane.update("ci", status="paused")
@@ -89,16 +91,16 @@ def test_what_is_unusual_is_left_to_the_usual_way(world: World, how: str) -> Non
                     )
                 )  # fmt: skip
         case "too long a lease":
-            asked = {"lease_seconds": 86401}
+            request_fields = {"lease_seconds": 86401}
         case "a batch":
-            asked = {"count": 2}
-    assert world.plane._claims._try_fast("ci", Request(**asked)) == ()  # type: ignore[arg-type]
+            request_fields = {"count": 2}
+    assert world.plane._claims._try_fast("ci", Request(**request_fields)) == ()  # type: ignore[arg-type]
     with pytest.raises(pool_errors.PoolError):
-        world.plane.acquire("ci", **asked)
+        world.plane.acquire("ci", **request_fields)
     assert world.plane.member(member.id).state is State.READY
 
 
-def test_from_the_file_alone(world: World) -> None:
+def test_a_claim_directly_in_the_file(world: World) -> None:
     if world.plane.context.database.kind != "sqlite":
         assert world.plane.context.database.folder is None  # there is no file
         return
@@ -109,7 +111,7 @@ def test_from_the_file_alone(world: World) -> None:
         assert granted is not None
         assert listener.wait(5)
     assert world.plane.show("ci").claims[0] == granted.claim
-    assert in_file(world, idempotency_key="k") is None  # the usual way has the answer
+    assert in_file(world, idempotency_key="k") is None  # the normal path has the answer
     assert in_file(world, "nope") is None
     assert in_file(world, count=2) is None
     world.check()
@@ -119,17 +121,17 @@ def test_from_the_file_alone(world: World) -> None:
     assert migrations.HEAD != "0000"
 
 
-def test_no_file_is_made(tmp_path: pathlib.Path) -> None:
+def test_no_file_is_created(tmp_path: pathlib.Path) -> None:
     assert fast_claim.claim_in_file(tmp_path / "x.db", "ci", Request(), 0) is None
     (tmp_path / "y.db").touch()
     assert fast_claim.claim_in_file(tmp_path / "y.db", "ci", Request(), 0) is None
     assert not (tmp_path / "x.db").exists()
 
 
-def test_what_sqlite_writes_ahead_stays_short(
+def test_the_write_ahead_log_of_sqlite_stays_short(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is moved into the file once in so many turns, and the log begins anew."""
+    """After some turns it is checkpointed into the file, and the log starts again."""
     if world.plane.context.database.kind != "sqlite":
         assert world.plane.context.database.folder is None  # it has no such log
         return
@@ -142,5 +144,5 @@ def test_what_sqlite_writes_ahead_stays_short(
         driver.execute("COMMIT")
         _, frames, _ = driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         driver.execute("BEGIN")
-    assert frames < 40 * 4  # a claim alone writes eight
+    assert frames < 40 * 4  # one claim writes eight
     world.check()

@@ -1,4 +1,4 @@
-"""The page of metrics is one that others can read, and says what the pools hold."""
+"""The metrics page is valid OpenMetrics and has the state of the pools."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from poolworld import World
 
 
-def test_the_page_says_what_the_pools_hold(world: World) -> None:
+def test_the_page_has_the_counts_of_the_pools(world: World) -> None:
     world.pool(target=3, breaker_failures=1)
     world.pool('other"\n'.strip('"\n'), target=0)
     world.fill()
@@ -21,14 +21,14 @@ def test_the_page_says_what_the_pools_hold(world: World) -> None:
     reaper.Reaper(world.plane).tick()
     world.clock.forward(7)
     page = metrics.render(world.plane)
-    found = {
+    samples = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in parser.text_string_to_metric_families(page)
         for sample in family.samples
     }
 
     def value(name: str, **labels: str) -> float:
-        return found[f"overnight_pool_{name}", tuple(sorted(labels.items()))]
+        return samples[f"overnight_pool_{name}", tuple(sorted(labels.items()))]
 
     assert value("members", pool="ci", state="ready") == 2
     assert value("members", pool="ci", state="claimed") == 1
@@ -41,7 +41,7 @@ def test_the_page_says_what_the_pools_hold(world: World) -> None:
     assert value("events_recent", pool="ci", kind="member_claimed", reason="claimed") == 1
 
 
-def test_what_wakes_somebody_is_there(world: World) -> None:
+def test_the_page_has_the_metrics_for_alerts(world: World) -> None:
     world.pool(target=1, breaker_failures=1, claimed_ttl_seconds=60)
     world.fill()
     world.plane.acquire("ci")

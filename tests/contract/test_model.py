@@ -1,4 +1,4 @@
-"""The whole machine against a small model of it: whatever is done in whatever order, what was promised holds."""
+"""The control plane against a small model: all guarantees hold for any operations in any order."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TEMPLATE: dict[str, pathlib.Path] = {}
 
 
 class Machine(stateful.RuleBasedStateMachine):
-    """One pool, one provider that may be in trouble, and callers who know what they hold."""
+    """One pool, one provider that may fail, and callers who know their claims."""
 
     url = ""
 
     def __init__(self) -> None:
         super().__init__()
-        # The order of members goes by their names: chance there would make two runs of an example differ.
+        # Members are ordered by name: random names would make two runs of an example differ.
         chance = random.Random(0)
         names = types.SimpleNamespace(token_hex=lambda size: chance.randbytes(size).hex())
         self.names = unittest.mock.patch.object(pool_values, "secrets", names)
@@ -46,7 +46,7 @@ class Machine(stateful.RuleBasedStateMachine):
             shutil.copy(TEMPLATE["path"], path)
             self.world = World(f"sqlite:///{path}")
         self.world.pool(target=2, max_size=5, launch_backoff_seconds=1, breaker_retry_seconds=60)
-        self.held: dict[str, str] = {}  # claim -> machine, as their callers know
+        self.claimed: dict[str, str] = {}  # claim -> machine, as the callers know it
         self.dead: set[str] = set()
 
     def teardown(self) -> None:
@@ -54,7 +54,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self.recover()
         finally:
             self.names.stop()
-            self.world.close()  # or a long run would use up the server's connections
+            self.world.close()  # otherwise a long run would exhaust the server's connections
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def recover(self) -> None:
@@ -67,15 +67,15 @@ class Machine(stateful.RuleBasedStateMachine):
                 world.plane.terminate(member.id)
         world.settle(rounds=20)
         world.check_settled()
-        for claim, machine in self.held.items():
+        for claim, machine in self.claimed.items():
             if machine not in self.dead:
                 assert claim in self.open_claims(), "a claim was lost"
 
     def open_claims(self) -> dict[str, Claim]:
-        shown = self.world.plane.show("ci", recent=1000)
-        return {claim.id: claim for claim in shown.claims if claim.released_us is None}
+        details = self.world.plane.show("ci", recent=1000)
+        return {claim.id: claim for claim in details.claims if claim.released_us is None}
 
-    # what callers do
+    # callers
 
     @stateful.rule(count=st.integers(1, 3), key=st.sampled_from([None, "a", "b"]))
     def acquire(self, count: int, key: str | None) -> None:
@@ -91,29 +91,29 @@ class Machine(stateful.RuleBasedStateMachine):
         else:
             fresh = [g for g in grants if g.claim.acquired_us == self.world.clock.now_us]
             for grant in fresh:
-                if grant.claim.released_us is None and grant.claim.id not in self.held:
-                    self.held[grant.claim.id] = str(grant.member.machine_id)
+                if grant.claim.released_us is None and grant.claim.id not in self.claimed:
+                    self.claimed[grant.claim.id] = str(grant.member.machine_id)
 
-    @stateful.precondition(lambda self: self.held)
+    @stateful.precondition(lambda self: self.claimed)
     @stateful.rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        claim = data.draw(st.sampled_from(sorted(self.held)))
+        claim = data.draw(st.sampled_from(sorted(self.claimed)))
         with contextlib.suppress(pool_errors.ClaimEndedError):
             self.world.plane.give_back(claim)
-        del self.held[claim]
+        del self.claimed[claim]
 
-    @stateful.precondition(lambda self: self.held)
+    @stateful.precondition(lambda self: self.claimed)
     @stateful.rule(data=st.data())
     def terminate(self, data: st.DataObject) -> None:
-        claim = data.draw(st.sampled_from(sorted(self.held)))
+        claim = data.draw(st.sampled_from(sorted(self.claimed)))
         self.world.plane.terminate(self.open_member(claim))
-        del self.held[claim]
+        del self.claimed[claim]
 
     def open_member(self, claim: str) -> str:
-        found = [c for c in self.world.plane.show("ci", recent=1000).claims if c.id == claim]
-        return found[0].member_id
+        claims = [c for c in self.world.plane.show("ci", recent=1000).claims if c.id == claim]
+        return claims[0].member_id
 
-    # what operators do
+    # operators
 
     @stateful.rule(size=st.integers(0, 4))
     def resize(self, size: int) -> None:
@@ -161,14 +161,16 @@ class Machine(stateful.RuleBasedStateMachine):
             member = data.draw(st.sampled_from(members))
             self.world.plane.set_cordoned(member.id, cordoned=not member.cordoned)
 
-    # what the reaper and the machines do
+    # the reaper and the machines
 
     @stateful.rule()
     def replenish(self) -> None:
-        shown, made = self.world.plane.show("ci"), self.world.provider.launched
+        details, launched = self.world.plane.show("ci"), self.world.provider.launched
         self.world.plane.replenish("ci")
-        if not shown.pool.refills:
-            assert self.world.provider.launched == made, "launched into a pool that is not refilled"
+        if not details.pool.refills:
+            assert self.world.provider.launched == launched, (
+                "launched into a pool that is not refilled"
+            )
 
     @stateful.rule()
     def recycle(self) -> None:
@@ -177,18 +179,18 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def follow(self) -> None:
         before = self.world.plane.show("ci")
-        made = self.world.plane.scale("ci")
+        decision = self.world.plane.scale("ci")
         after = self.world.plane.show("ci")
         policy = before.autoscale
         if policy is None or not before.pool.refills:
-            assert made is None
-            assert after.pool.target_size == before.pool.target_size, "scaled without leave"
-        if made is not None and policy is not None:
-            assert made.size == after.pool.target_size
-            assert (policy.min_size or 0) <= made.size <= (policy.max_size or 5)
-            told = [e for e in after.events if e.kind == "pool_scaled"]
-            newly = bool(told) and told[0].id > before.events[0].id
-            assert newly == (made.size != before.pool.target_size)
+            assert decision is None
+            assert after.pool.target_size == before.pool.target_size, "scaled without permission"
+        if decision is not None and policy is not None:
+            assert decision.size == after.pool.target_size
+            assert (policy.min_size or 0) <= decision.size <= (policy.max_size or 5)
+            scalings = [e for e in after.events if e.kind == "pool_scaled"]
+            is_new = bool(scalings) and scalings[0].id > before.events[0].id
+            assert is_new == (decision.size != before.pool.target_size)
 
     @stateful.rule()
     def sweep(self) -> None:
@@ -217,12 +219,12 @@ class Machine(stateful.RuleBasedStateMachine):
     def beats(self) -> None:
         self.world.beat_all()
 
-    # what goes wrong
+    # failures
 
     inventory_fails = False
 
     @stateful.rule(launch=st.booleans(), inventory=st.booleans(), nothing=st.booleans())
-    def trouble(self, launch: bool, inventory: bool, nothing: bool) -> None:
+    def provider_fails(self, launch: bool, inventory: bool, nothing: bool) -> None:
         self.world.provider.obey()
         self.inventory_fails = inventory
         if launch:
@@ -252,10 +254,10 @@ class Machine(stateful.RuleBasedStateMachine):
             self.world.another(killed).replenish("ci")
 
     @stateful.invariant()
-    def promises_hold(self) -> None:
+    def guarantees_hold(self) -> None:
         self.world.check()
         open_now = self.open_claims()
-        for claim, machine in self.held.items():
+        for claim, machine in self.claimed.items():
             if machine not in self.dead:
                 assert claim in open_now, "a claim was lost"
                 assert machine in self.world.provider.machines, "a claimed machine was ended"
@@ -274,7 +276,7 @@ PLAIN = {
 
 @pytest.fixture
 def template(tmp_path: pathlib.Path) -> None:
-    """A database with its tables, to be copied for every example."""
+    """Create a database with its tables, to be copied for every example."""
     TEMPLATE["path"] = tmp_path / "empty.db"
     where = database.Database(f"sqlite:///{TEMPLATE['path']}")
     with where.write("make"):
@@ -283,14 +285,14 @@ def template(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.usefixtures("template")
-def test_the_whole_machine_on_sqlite() -> None:
+def test_guarantees_hold_on_sqlite() -> None:
     stateful.run_state_machine_as_test(
         Machine,
         settings=hypothesis.settings(max_examples=25, stateful_step_count=25, **PLAIN),
     )
 
 
-def test_the_whole_machine_on_postgresql(postgresql: str) -> None:
+def test_guarantees_hold_on_postgresql(postgresql: str) -> None:
     OnServer.url = postgresql
     stateful.run_state_machine_as_test(
         OnServer,
@@ -301,7 +303,7 @@ def test_the_whole_machine_on_postgresql(postgresql: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("template")
-def test_the_whole_machine_for_long() -> None:
+def test_guarantees_hold_in_many_long_runs() -> None:
     stateful.run_state_machine_as_test(
         Machine,
         settings=hypothesis.settings(max_examples=300, stateful_step_count=50, **PLAIN),

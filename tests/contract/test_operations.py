@@ -1,4 +1,4 @@
-"""Every operation, in the words of the contract."""
+"""Every operation, as the contract defines it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ Status = PoolStatus
 
 
 def test_a_pool_has_the_defaults_of_the_contract(world: World) -> None:
-    made = world.pool(target=5)
-    shown = world.plane.show("ci")
-    assert shown.pool == made
-    assert (made.status, made.min_size, made.max_size) == (Status.ACTIVE, 0, 15)
-    assert made.lifecycle_class == "ephemeral"
-    assert shown.counts == Counts(deficit=5)
-    assert world.plane.show(made.id).pool.name == "ci"
+    pool = world.pool(target=5)
+    details = world.plane.show("ci")
+    assert details.pool == pool
+    assert (pool.status, pool.min_size, pool.max_size) == (Status.ACTIVE, 0, 15)
+    assert pool.lifecycle_class == "ephemeral"
+    assert details.counts == Counts(deficit=5)
+    assert world.plane.show(pool.id).pool.name == "ci"
     assert world.kinds() == ["pool_created"]
 
 
-def test_every_field_comes_back_as_it_was_given(world: World) -> None:
-    made = world.pool(
+def test_every_field_is_stored_as_given(world: World) -> None:
+    pool = world.pool(
         name="gpu", target=2, min_size=1, max_size=4, lifecycle_class="spot", region="eu-1",
         instance_type="large", preferred_regions=["eu-2"], labels={"team": "ml"},
         ready_ttl_seconds=600, reuse_without_reset=True,
     )  # fmt: skip
-    assert world.plane.show("gpu").pool == made
-    assert made.preferred_regions == ("eu-2",)
-    assert made.settings.ready_ttl_seconds == 600
+    assert world.plane.show("gpu").pool == pool
+    assert pool.preferred_regions == ("eu-2",)
+    assert pool.settings.ready_ttl_seconds == 600
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("changes", "named"),
     [
         ({"target_size": "5"}, "target_size"),
         ({"target_size": -1}, "target_size"),
@@ -52,22 +52,20 @@ def test_every_field_comes_back_as_it_was_given(world: World) -> None:
         ({"labels": {"a": 1}}, "labels"),
     ],
 )
-def test_what_does_not_fit_is_refused_at_the_door(
-    world: World, given: dict[str, object], named: str
-) -> None:
+def test_an_invalid_pool_is_refused(world: World, changes: dict[str, object], named: str) -> None:
     plain = {"name": "ci", "template": "t", "target_size": 3, "provider": "scripted"}
     with pytest.raises(pool_errors.PoolError, match=named):
-        world.plane.create(**plain | given)
+        world.plane.create(**plain | changes)
     assert world.plane.list() == ()
 
 
-def test_a_name_is_taken_once(world: World) -> None:
+def test_a_pool_name_is_unique(world: World) -> None:
     world.pool()
     with pytest.raises(pool_errors.PoolExistsError, match="ci"):
         world.pool()
 
 
-def test_a_pool_that_is_not_there(world: World) -> None:
+def test_an_unknown_pool_is_an_error(world: World) -> None:
     for call in (world.plane.show, world.plane.drain, world.plane.delete, world.plane.acquire):
         with pytest.raises(pool_errors.PoolNotFoundError, match="nope"):
             call("nope")
@@ -157,7 +155,7 @@ def test_a_paused_pool_is_recycled_and_not_refilled(world: World) -> None:
     assert world.plane.replenish("ci") == 3
 
 
-def test_draining_ends_warming_too_and_spares_the_claimed(world: World) -> None:
+def test_draining_ends_warming_members_but_not_claimed_ones(world: World) -> None:
     world.pool(target=2)
     world.fill()
     [grant] = world.plane.acquire("ci")
@@ -217,7 +215,7 @@ def test_sizes_are_checked_by_the_database_too(world: World) -> None:
             connection.execute(statement)
 
 
-def test_the_past_has_missed_claims_and_warm_ups(world: World) -> None:
+def test_the_history_has_missed_claims_and_warm_ups(world: World) -> None:
     world.pool(target=2, reuse_without_reset=True)
     with pytest.raises(pool_errors.NoReadyMembersError):
         world.plane.acquire("ci", count=2)
@@ -228,7 +226,7 @@ def test_the_past_has_missed_claims_and_warm_ups(world: World) -> None:
     world.boot_all()
     [grant] = world.plane.acquire("ci")
     world.clock.forward(10)
-    world.plane.give_back(grant.claim.id)  # ready again is no warm-up
+    world.plane.give_back(grant.claim.id)  # becoming ready again is not a warm-up
     world.clock.forward(20)
     past = world.plane.past("ci")
     assert (past.begin_us, past.end_us) == (START, START + 120 * S)

@@ -1,4 +1,4 @@
-"""The reaper while a pool is busy, and while things go wrong around it."""
+"""The reaper with a busy pool, and with failures around it."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def test_a_tick_is_not_lost_to_the_rings_of_a_busy_pool(mostly: World) -> None:
-    """Only a tick recycles: leases that ran out, members that are silent."""
-    a_reaper = reaper.Reaper(mostly.plane)
+def test_notifications_of_a_busy_pool_do_not_displace_a_tick(fast_world: World) -> None:
+    """Only a tick ends expired leases and silent members."""
+    a_reaper = reaper.Reaper(fast_world.plane)
     done: list[str] = []
     busy, over = threading.Event(), threading.Event()
 
-    def ring() -> None:
+    def notified() -> None:
         busy.set()
         over.wait(10)
-        done.append("ring")
+        done.append("notification")
 
-    a_reaper._start("ci", ring, full=False)
+    a_reaper._start("ci", notified, full=False)
     assert busy.wait(10)
-    a_reaper._start("ci", lambda: done.append("another ring"), full=False)
+    a_reaper._start("ci", lambda: done.append("another notification"), full=False)
     a_reaper._start("ci", lambda: done.append("tick"), full=True)
-    a_reaper._start("ci", lambda: done.append("a last ring"), full=False)
+    a_reaper._start("ci", lambda: done.append("a last notification"), full=False)
     over.set()
     until(lambda: not a_reaper._working)
-    assert done == ["ring", "tick"]
+    assert done == ["notification", "tick"]
 
 
-def test_a_pool_that_is_always_claimed_from_is_left_in_time(mostly: World) -> None:
-    world = mostly
+def test_replenish_ends_although_every_member_is_taken_at_once(fast_world: World) -> None:
+    world = fast_world
     world.pool(target=1)
 
     def taken_at_once(order: pools.Order) -> None:
@@ -62,20 +62,22 @@ def test_a_pool_that_is_always_claimed_from_is_left_in_time(mostly: World) -> No
     assert world.plane.replenish("ci") == 1
 
 
-@pytest.mark.parametrize("died", [RuntimeError("can't start new thread"), OSError(24, "too many")])
-def test_the_reaper_outlives_what_goes_wrong_around_it(
-    mostly: World, monkeypatch: pytest.MonkeyPatch, died: Exception
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("can't start new thread"), OSError(24, "too many")]
+)
+def test_the_reaper_survives_a_failed_start(
+    fast_world: World, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    world = mostly
+    world = fast_world
     world.pool(target=1)
     a_reaper = reaper.Reaper(world.plane, interval=0.02)
-    tried: list[str] = []
+    attempts: list[str] = []
     start = a_reaper._start_all
 
     def fails_at_first(*, full: bool) -> None:
-        tried.append("")
-        if len(tried) == 1:
-            raise died
+        attempts.append("")
+        if len(attempts) == 1:
+            raise failure
         start(full=full)
 
     monkeypatch.setattr(a_reaper, "_start_all", fails_at_first)
@@ -88,10 +90,10 @@ def test_the_reaper_outlives_what_goes_wrong_around_it(
     assert "tick_failed" in world.all_events()
 
 
-def test_a_reaper_with_a_long_tick_is_seen_all_the_same(
-    mostly: World, monkeypatch: pytest.MonkeyPatch
+def test_a_reaper_with_a_long_interval_reports_that_it_runs(
+    fast_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = mostly
+    world = fast_world
     monkeypatch.setattr(reaper, "SEEN_SECONDS", 0.02)
     monkeypatch.setattr(reaper, "STOP_SECONDS", 0.01)
     stop = threading.Event()
@@ -106,8 +108,8 @@ def test_a_reaper_with_a_long_tick_is_seen_all_the_same(
     running.join(10)
 
 
-def test_a_machine_that_is_gone_is_found_after_the_clock_was_set_back(mostly: World) -> None:
-    world = mostly
+def test_a_missing_machine_is_found_although_the_clock_was_set_back(fast_world: World) -> None:
+    world = fast_world
     world.pool(target=1)
     world.fill()
     world.provider.machines.clear()

@@ -1,4 +1,4 @@
-"""The migrations make exactly the tables that the code speaks of."""
+"""The migrations create exactly the tables that the code defines."""
 
 from __future__ import annotations
 
@@ -24,42 +24,43 @@ def test_the_schema_is_what_the_migrations_make(world: World) -> None:
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
         differences = [
-            one
-            for one in alembic.autogenerate.compare_metadata(compared, schema.METADATA)
-            if "alembic_version" not in str(one)
+            difference
+            for difference in alembic.autogenerate.compare_metadata(compared, schema.METADATA)
+            if "alembic_version" not in str(difference)
         ]
     assert differences == []
 
 
-def test_so_are_the_checks_and_the_conditions_of_indexes(
+def test_checks_and_index_conditions_are_what_the_migrations_make(
     world: World, tmp_path: pathlib.Path
 ) -> None:
-    """Alembic does not compare them: a database made from the code has the same."""
+    """Alembic does not compare them; compare with a database created from the code."""
     where = world.plane.context.database
     with where.read() as connection:
-        made = _described(connection)
+        migrated = _describe(connection)
         kind = connection.dialect.name
     if kind == "sqlite":
         plain = sa.create_engine(f"sqlite:///{tmp_path / 'plain.db'}")
         with plain.begin() as connection:
             schema.METADATA.create_all(connection)
-            assert _described(connection) == made
+            assert _describe(connection) == migrated
         plain.dispose()
     else:
         with where.write("compare") as connection:
-            connection.exec_driver_sql("CREATE SCHEMA beside")
-            connection.exec_driver_sql("SET LOCAL search_path TO beside")
+            connection.exec_driver_sql("CREATE SCHEMA other")
+            connection.exec_driver_sql("SET LOCAL search_path TO other")
             schema.METADATA.create_all(connection)
-            assert _described(connection) == made
-            connection.exec_driver_sql("DROP SCHEMA beside CASCADE")
+            assert _describe(connection) == migrated
+            connection.exec_driver_sql("DROP SCHEMA other CASCADE")
 
 
-def _described(connection: sa.Connection) -> dict[str, object]:
-    look = sa.inspect(connection)
-    found: dict[str, object] = {}
+def _describe(connection: sa.Connection) -> dict[str, object]:
+    inspector = sa.inspect(connection)
+    tables: dict[str, object] = {}
     for table in schema.METADATA.tables:
         checks = {
-            c["name"]: " ".join(c["sqltext"].split()) for c in look.get_check_constraints(table)
+            c["name"]: " ".join(c["sqltext"].split())
+            for c in inspector.get_check_constraints(table)
         }
         indexes = {
             i["name"]: (
@@ -67,22 +68,22 @@ def _described(connection: sa.Connection) -> dict[str, object]:
                 bool(i["unique"]),
                 sorted((k, str(v)) for k, v in i.get("dialect_options", {}).items()),
             )
-            for i in look.get_indexes(table)
+            for i in inspector.get_indexes(table)
         }
         keys = sorted(
             (k["name"], tuple(k["constrained_columns"]), str(k["options"]))
-            for k in look.get_foreign_keys(table)
+            for k in inspector.get_foreign_keys(table)
         )
-        found[table] = (checks, indexes, keys)
-    return found
+        tables[table] = (checks, indexes, keys)
+    return tables
 
 
-def test_the_last_step_is_the_one_that_is_looked_for() -> None:
+def test_the_expected_revision_is_the_last_migration() -> None:
     folder = pathlib.Path(migrations.__file__).parent
     assert alembic.script.ScriptDirectory(str(folder)).get_heads() == [migrations.HEAD]
 
 
-def test_several_that_start_at_once_make_the_tables_once(tmp_path: pathlib.Path) -> None:
+def test_concurrent_starts_create_the_tables_once(tmp_path: pathlib.Path) -> None:
     import concurrent.futures
 
     url = f"sqlite:///{tmp_path / 'new.db'}"
@@ -107,7 +108,7 @@ def test_other_databases_are_refused(url: str) -> None:
         database.Database(url)
 
 
-def test_a_server_that_is_not_there_is_said_without_its_password(tmp_path: pathlib.Path) -> None:
+def test_the_error_for_an_unreachable_server_hides_the_password(tmp_path: pathlib.Path) -> None:
     from overnight.pools import pool_errors
 
     where = database.Database(f"postgresql://me:secret@/x?host={tmp_path}")

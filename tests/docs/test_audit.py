@@ -1,4 +1,4 @@
-"""docs/audit.md shows what `overnight audit` really prints, and names every finding there is."""
+"""docs/audit.md shows the real output of `overnight audit` and names every finding."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_the_example_is_what_the_command_prints(
         ["audit", "--root", "image", "--fix", "packer"],
     ):
         assert cli.main(arguments) == 1
-        shown = capsys.readouterr().out.rstrip()
-        assert f"$ overnight {' '.join(arguments)}\n{shown}\n" in TEXT
+        output = capsys.readouterr().out.rstrip()
+        assert f"$ overnight {' '.join(arguments)}\n{output}\n" in TEXT
 
 
 def test_every_finding_is_explained() -> None:

@@ -1,4 +1,4 @@
-"""The documents name every command, option, exit code and schema that there is, and no other."""
+"""The documents name every command, option, exit code and schema, and no others."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ALL = dict(walk(typer.main.get_command(cli.build()), "overnight"))
 def section(path: str) -> str:
     if path == "overnight":
         return COMMANDS
-    found = re.search(rf"^## {path}\n(.*?)(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/commands.md has no section for {path}"
-    return found[1]
+    match = re.search(rf"^## {path}\n(.*?)(?=^## |\Z)", COMMANDS, re.MULTILINE | re.DOTALL)
+    assert match, f"docs/commands.md has no section for {path}"
+    return match[1]
 
 
 # Options that several commands share are documented once, in a section of their own.
@@ -52,21 +52,21 @@ def test_every_command_and_option_is_documented(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path != "overnight"])
-def test_no_option_is_documented_that_is_not_there(path: str) -> None:
+def test_every_documented_option_exists(path: str) -> None:
     rows = [row.split("|")[1] for row in section(path).splitlines() if row.startswith("| `-")]
     known = {option for parameter in ALL[path].params for option in parameter.opts}
     assert set(re.findall(r"--[a-z-]+", " ".join(rows))) <= known
 
 
 @pytest.mark.parametrize("path", ALL)
-def test_every_command_says_what_it_does_and_has_an_example(path: str) -> None:
+def test_every_command_has_help_and_an_example(path: str) -> None:
     command = ALL[path]
     assert command.help
     if path != "overnight":
         assert command.epilog.startswith(f"Example: {path}")
 
 
-def test_no_command_is_documented_that_is_not_there() -> None:
+def test_every_documented_command_exists() -> None:
     assert set(re.findall(r"^## (overnight .+)$", COMMANDS, re.MULTILINE)) == set(ALL) - {
         "overnight"
     }
@@ -78,7 +78,7 @@ def test_every_exit_code_is_documented() -> None:
 
 
 def test_every_json_document_of_a_command_has_a_schema() -> None:
-    """That the documents fit them, tests/integration/test_json.py tests."""
+    """tests/integration/test_json.py validates the documents."""
     printed = set()
     for source in (REPOSITORY / "src/overnight").rglob("*.py"):
         printed |= set(re.findall(r'"overnight\.([a-z-]+/\d+)"', source.read_text()))
@@ -89,7 +89,7 @@ def test_every_json_document_of_a_command_has_a_schema() -> None:
         assert f"schemas/{name}.json" in COMMANDS
 
 
-def test_links_in_the_documents_lead_somewhere() -> None:
+def test_every_link_in_the_documents_has_a_target() -> None:
     for document in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
             if "://" not in target:
@@ -102,6 +102,6 @@ def test_every_decision_is_listed() -> None:
         assert f"({record.name})" in listed
 
 
-def test_no_set_up_step_lives_only_in_ci() -> None:
+def test_ci_has_no_setup_steps_of_its_own() -> None:
     lines = (REPOSITORY / ".ci/run").read_text().splitlines()
     assert lines[-1] == "exec make test"

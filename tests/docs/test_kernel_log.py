@@ -1,4 +1,4 @@
-"""docs/kernel-log.md lists every rule that comes with overnight, as it is."""
+"""docs/kernel-log.md lists every built-in rule."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/kernel-log.md"
 
 
 def table() -> str:
-    """What the document must say, to be copied there when a rule has changed."""
+    """Return the table of the document, to be copied there when a rule changes."""
     rows = ["| rule | event | severity | one event for each | meaning |", "|---|---|---|---|---|"]
     for rule in rulefiles.built_in():
         star = "" if rule.confidence == "sure" else "*"
@@ -23,11 +23,11 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def test_the_rules_are_listed_as_they_are() -> None:
+def test_the_table_lists_the_built_in_rules() -> None:
     assert DOCUMENT.read_text().endswith("\n\n" + table())
 
 
-def test_the_example_of_a_rule_is_one() -> None:
+def test_the_example_is_a_valid_rule() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
     (rule,) = rulefiles.parse_rules(example, "example.toml")
     assert rule.name == "disk-burns"

@@ -1,4 +1,4 @@
-"""Every command of docs/pools.md, run in its order by a shell."""
+"""Every command of docs/pools.md, run in order by a shell."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from overnight.interfaces import cli
 from overnight.pools import problems
 
 TEXT = shellpages.text("pools.md")
-# Members of a cloud have a test of their own.
-HERE = re.sub(r"^## Members on EC2\n.*?(?=^## )", "", TEXT, flags=re.MULTILINE | re.DOTALL)
+# test_pools_ec2.py tests the members on EC2.
+LOCAL = re.sub(r"^## Members on EC2\n.*?(?=^## )", "", TEXT, flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.timeout(180)
-def test_the_page_runs(tmp_path: pathlib.Path) -> None:
+def test_the_commands_of_the_page_run(tmp_path: pathlib.Path) -> None:
     shell = shellpages.Shell(tmp_path)
-    code, said = shell.run(shellpages.blocks(HERE), seconds=150)
-    assert code == 0, said
-    assert "no pools; create one" in said.splitlines()[-1]
-    assert "Traceback" not in said
+    code, output = shell.run(shellpages.blocks(LOCAL), seconds=150)
+    assert code == 0, output
+    assert "no pools; create one" in output.splitlines()[-1]
+    assert "Traceback" not in output
     for agent in (shell.home / "pools/machines").glob("*/agent"):
         assert not pathlib.Path("/proc", agent.read_text().split()[0]).exists()
 
 
 def test_every_command_of_pools_is_on_the_page() -> None:
     group = typer.main.get_command(cli.build()).commands["pool"]
-    left_out = {"replenish", "recycle"}  # what serve does by itself
+    left_out = {"replenish", "recycle"}  # serve does these automatically
     for name in set(group.commands) - left_out:
         assert f"overnight pool {name}" in TEXT, name
 
@@ -39,6 +39,6 @@ def test_every_problem_is_on_the_page() -> None:
     source = pathlib.Path(problems.__file__).read_text()
     known = set(re.findall(r'Problem\(\s*"([a-z_]+)"', source))
     assert len(known) >= 10
-    told = {"not_active", "claim_stale"}  # these say everything themselves
-    for name in known - told:
+    self_explanatory = {"not_active", "claim_stale"}  # their texts need no explanation
+    for name in known - self_explanatory:
         assert f"`{name}`" in TEXT, name

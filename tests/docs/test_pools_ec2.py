@@ -1,4 +1,4 @@
-"""The commands of docs/pools.md on EC2, run by a shell against moto; and what else that section says."""
+"""The EC2 section of docs/pools.md: its commands, run by a shell against moto, its policy and its table."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 TEXT = (REPOSITORY / "docs/pools.md").read_text()
 [SECTION] = re.findall(r"^## Members on EC2\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
-# `aws` as far as the page uses it: --some-name becomes SomeName, with JSON as its value or a word.
+# The part of `aws` that the page uses: --some-name becomes SomeName, with JSON or a word as its value.
 AWS = """
 import json, sys, boto3
 service, operation, *words = sys.argv[1:]
-given = dict(zip(words[::2], words[1::2], strict=True))
-client = boto3.client(service, region_name=given.pop("--region"))
-asked = {
+options = dict(zip(words[::2], words[1::2], strict=True))
+client = boto3.client(service, region_name=options.pop("--region"))
+parameters = {
     "".join(part.title() for part in name.strip("-").split("-")): json.loads(value) if value[0] == "{" else value
-    for name, value in given.items()
+    for name, value in options.items()
 }
-print(getattr(client, operation.replace("-", "_"))(**asked)["ResponseMetadata"]["HTTPStatusCode"])
+print(getattr(client, operation.replace("-", "_"))(**parameters)["ResponseMetadata"]["HTTPStatusCode"])
 """
 
 
-def tool(folder: pathlib.Path, name: str, command: str) -> None:
+def write_tool(folder: pathlib.Path, name: str, command: str) -> None:
     path = folder / name
     path.write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
     path.chmod(0o755)
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @pytest.mark.timeout(180)
-def test_the_section_runs(tmp_path: pathlib.Path) -> None:
+def test_the_commands_of_the_section_run(tmp_path: pathlib.Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     (tmp_path / "aws.py").write_text(AWS)
-    tool(tools, "overnight", "-m overnight")
-    tool(tools, "aws", str(tmp_path / "aws.py"))
+    write_tool(tools, "overnight", "-m overnight")
+    write_tool(tools, "aws", str(tmp_path / "aws.py"))
     with motoserver.running() as url:
         account = motoserver.Account(url)
         image = account.ec2.register_image(Name="image", RootDeviceName="/dev/xvda")["ImageId"]
         script = "set -euo pipefail\n" + "".join(BLOCKS) + 'kill "$(jobs -p)"\nwait\n'
         script = script.replace("ami-0123456789abcdef0", image).replace("8417", str(free_port()))
-        said = tmp_path / "said"
-        with said.open("wb") as out:
+        log = tmp_path / "output"
+        with log.open("wb") as out:
             running = subprocess.Popen(
                 ["bash", "-c", script],
                 env={
@@ -83,22 +83,22 @@ def test_the_section_runs(tmp_path: pathlib.Path) -> None:
                 os.killpg(running.pid, signal.SIGKILL)
             running.wait(20)
             fleet.switch_off()
-        told = said.read_text()
-        assert running.returncode == 0, told
-        assert "Traceback" not in told
+        output = log.read_text()
+        assert running.returncode == 0, output
+        assert "Traceback" not in output
         assert account.instances() == {}
         ended = account.instances("terminated").values()
-    assert {one["InstanceLifecycle"] for one in ended} == {"spot"}
-    assert "m7i.large" in {one["InstanceType"] for one in ended}
+    assert {instance["InstanceLifecycle"] for instance in ended} == {"spot"}
+    assert "m7i.large" in {instance["InstanceType"] for instance in ended}
 
 
-def test_the_policy_allows_what_is_called_and_no_more() -> None:
+def test_the_policy_allows_exactly_the_calls_that_are_made() -> None:
     [block] = re.findall(r"^```json\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
-    allowed = {one["Action"]: one for one in json.loads(block)["Statement"]}
+    allowed = {statement["Action"]: statement for statement in json.loads(block)["Statement"]}
     source = pathlib.Path(ec2.__file__).read_text()
     called = set(re.findall(r'"(describe_\w+|run_\w+|terminate_\w+)"', source))
     calls = {"ec2:" + "".join(part.title() for part in name.split("_")) for name in called}
-    # Tags at launch are a right of their own, and so is a role that is handed over.
+    # Tags at launch and passing a role need separate permissions.
     assert calls | {"ec2:CreateTags", "iam:PassRole"} == set(allowed)
     for action in set(allowed) - {"ec2:DescribeInstances", "iam:PassRole"}:
         assert allowed[action]["Condition"], action

@@ -1,4 +1,4 @@
-"""The commands of docs/pools.md about real machines, run in their order by a shell."""
+"""The commands of docs/pools.md for nspawn machines, run in order by a shell."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ BLOCKS = shellpages.blocks(shellpages.text("pools.md"), "sh nspawn")
 
 @pytest.mark.needs_root
 @pytest.mark.needs_nspawn
-def test_the_section_runs(tmp_path: pathlib.Path) -> None:
+def test_the_commands_of_the_section_run(tmp_path: pathlib.Path) -> None:
     assert len(BLOCKS) >= 2
     shell = shellpages.Shell(tmp_path)
-    code, said = 1, ""
+    code, output = 1, ""
     try:
-        code, said = shell.run(BLOCKS, seconds=90)
+        code, output = shell.run(BLOCKS, seconds=90)
     finally:
         if code:
             drain = [shell.overnight, "--home", shell.home, "pool", "drain", "lab"]
             subprocess.run(drain, check=False)
-    assert code == 0, said
-    assert "prepared" in said.splitlines()
-    assert "overnight-member.service" in said
-    assert "overnight agent of a warm pool member" in said
-    assert "Traceback" not in said
+    assert code == 0, output
+    assert "prepared" in output.splitlines()
+    assert "overnight-member.service" in output
+    assert "overnight agent of a warm pool member" in output
+    assert "Traceback" not in output
     assert not (shell.home / "pools/nspawn").exists()

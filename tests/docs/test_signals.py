@@ -20,13 +20,15 @@ ROWS = {
 }
 SIGNALS = {
     signal.name: signal
-    for found in pkgutil.iter_modules(sources.__path__)
-    for signal in getattr(importlib.import_module(f"overnight.sources.{found.name}"), "SIGNALS", ())
+    for module in pkgutil.iter_modules(sources.__path__)
+    for signal in getattr(
+        importlib.import_module(f"overnight.sources.{module.name}"), "SIGNALS", ()
+    )
 }
 
 
 @pytest.mark.parametrize("name", SIGNALS)
-def test_every_signal_is_on_the_page_as_it_is(name: str) -> None:
+def test_every_signal_is_on_the_page(name: str) -> None:
     assert name in ROWS, f"docs/signals.md has no row for {name}"
     signal, row = SIGNALS[name], ROWS[name]
     assert float(row[2]) == signal.every
@@ -38,5 +40,5 @@ def test_every_signal_is_on_the_page_as_it_is(name: str) -> None:
         assert columns
 
 
-def test_no_signal_is_on_the_page_that_is_not_there() -> None:
+def test_every_signal_on_the_page_exists() -> None:
     assert set(ROWS) == set(SIGNALS)

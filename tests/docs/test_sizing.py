@@ -1,4 +1,4 @@
-"""The figures and the screen in docs/sizing.md are what the command tells today."""
+"""The figures and the output in docs/sizing.md are those of the current code."""
 
 from __future__ import annotations
 
@@ -37,51 +37,55 @@ POOLS = {
 }
 
 
-def test_the_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_is_what_the_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    command, shown = re.findall(r"```\n\$ overnight (.+)\n((?:.*\n)+?)```", TEXT)[0]
+    command, output = re.findall(r"```\n\$ overnight (.+)\n((?:.*\n)+?)```", TEXT)[0]
     assert cli.main(command.split()) == 0
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == output
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_the_tables(name: str) -> None:
+def test_the_tables_have_the_sizes_of_the_code(name: str) -> None:
     row = re.search(
         rf"^\| {re.escape(name)} \| (\d+) \| ([\d.]+) % \| (.+) \|$", TEXT, re.MULTILINE
     )
     assert row
     demand = sizing.Demand(**POOLS[name])  # type: ignore[arg-type]
-    found = sizing.size(demand)
+    result = sizing.size(demand)
     assert int(row[1]) == demand.runbook
-    # Where it is simulated, another numpy may draw other claims.
-    rate = found.at(demand.runbook).give_up
+    # Where it is simulated, another numpy version may draw other claims.
+    rate = result.at(demand.runbook).give_up
     assert float(row[2]) / 100 == pytest.approx(rate.miss, abs=0.00051 + 5 * rate.error)
     sizes = row[3].split(" | ")
     assert [int(size) for size in sizes[:2]] == [
-        found.recommended,
-        found.recommended_event_driven,
+        result.recommended,
+        result.recommended_event_driven,
     ]
     if len(sizes) > 2:
-        assert float(sizes[2]) == pytest.approx(found.at(found.recommended).idle, abs=0.051)
+        assert float(sizes[2]) == pytest.approx(result.at(result.recommended).idle, abs=0.051)
 
 
-def test_the_three_kinds() -> None:
+def test_the_three_miss_rates_are_those_of_the_code() -> None:
     rows = re.findall(
         r"^\| (\d+) \| ([\d.]+ %) \| ([\d.]+ %) \| (<?[\d.]+ %) \|$", TEXT, re.MULTILINE
     )
     assert len(rows) == 5
     wait = miss_rates.wait(20, bursts.SINGLE, 4 / 60, 90, 60)
-    for size, *told in rows:
+    for size, *documented in rows:
         number = int(size)
         give_up = miss_rates.give_up([number], bursts.SINGLE, 4 / 60, 90, 60)[0].miss
         woken = miss_rates.woken([number], bursts.SINGLE, 4 / 60, 90)[0].miss
         want = [give_up, float(wait[number]), woken]
-        shown = [f"{100 * rate:.2f} %" if number == 10 else miss_curve.share(rate) for rate in want]
-        assert told == shown
+        computed = [
+            f"{100 * rate:.2f} %" if number == 10 else miss_curve.share(rate) for rate in want
+        ]
+        assert documented == computed
 
 
 def test_the_commands_run(tmp_path: pathlib.Path) -> None:
-    """On a pool that was claimed from for the last hours, every few minutes, and was empty."""
+    """Run them on an empty pool with a missed claim every ten minutes for the last hours."""
     world = World(f"sqlite:///{tmp_path / 'pools/pools.db'}")
     world.clock.now_us = time.time_ns() // 1000 - 7 * 3600 * S
     world.pool(target=2)
@@ -103,16 +107,16 @@ def test_the_commands_run(tmp_path: pathlib.Path) -> None:
         assert cli.main(["--home", str(tmp_path), *words]) == 0, line
 
 
-def test_the_screen_of_a_history() -> None:
+def test_the_example_of_a_history_is_what_the_command_prints() -> None:
     console = rich.console.Console(width=100)
     spread = history.Spread(1884, 90.2, 89.0, 101.0, 120.0)
     low, high = (60 * rate for rate in history.rate_between(1920, 8 * 3600))
-    found = history.Measurement(1920, 8 * 3600, 4.0, low, high, 1.1, False, spread, True)
-    known = pool_sizing.MeasuredDemand(
+    measured = history.Measurement(1920, 8 * 3600, 4.0, low, high, 1.1, False, spread, True)
+    demand = pool_sizing.MeasuredDemand(
         Pool(id="p", name="ci", template="t", target_size=10, min_size=0, max_size=20),
         Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed=41),
-        found, 4.0, 90.2, bursts.SINGLE, pool_sizing.describe_assumptions(pool_sizing.SizeRequest(), found),
+        measured, 4.0, 90.2, bursts.SINGLE, pool_sizing.describe_assumptions(pool_sizing.SizeRequest(), measured),
     )  # fmt: skip
-    with console.capture() as told:
-        pool_size.show_measured(known, console)
-    assert told.get().rstrip() in TEXT
+    with console.capture() as captured:
+        pool_size.show_measured(demand, console)
+    assert captured.get().rstrip() in TEXT

@@ -1,7 +1,7 @@
-"""Damaged captures without end: a reader answers, or says DamagedFileError; nothing else.
+"""Fuzz the readers with damaged captures: each must answer or raise DamagedFileError.
 
 usage: fuzz_perfdata.py READER CORPUS [libFuzzer options]
-with READER perfdata, perfscript, collapsed or pprof, and CORPUS a folder of files to begin with.
+with READER perfdata, perfscript, collapsed or pprof, and CORPUS a folder of initial files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "input")
 
-        def one(data: bytes) -> None:
+        def read_input(data: bytes) -> None:
             path.write_bytes(data)
             try:
                 read(path)
@@ -51,7 +51,7 @@ def main() -> None:
 
         # -rss_limit_mb and -timeout make too much memory and too much time findings as well.
         limits = ["-rss_limit_mb=2048", "-timeout=20", "-max_len=200000"]
-        atheris.Setup([sys.argv[0], *limits, *options, corpus], one)
+        atheris.Setup([sys.argv[0], *limits, *options, corpus], read_input)
         atheris.Fuzz()
 
 

@@ -1,4 +1,4 @@
-"""Small real captures made on the spot, whole, cut and with flipped bits, a folder a reader.
+"""Record small real captures: whole, truncated and with flipped bits, one folder per reader.
 
 usage: make_corpus.py FOLDER
 """
@@ -56,7 +56,7 @@ def spoiled(data: bytes, rng: random.Random) -> dict[str, bytes]:
 
 
 def captures(folder: pathlib.Path) -> dict[tuple[str, str], bytes]:
-    found: dict[tuple[str, str], bytes] = {
+    corpus: dict[tuple[str, str], bytes] = {
         ("collapsed", "small"): COLLAPSED,
         ("pprof", "plain"): profile(),
         ("pprof", "gzip"): gzip.compress(profile()),
@@ -65,14 +65,14 @@ def captures(folder: pathlib.Path) -> dict[tuple[str, str], bytes]:
     for name, options in SHAPES.items():
         path = folder / name
         subprocess.run([*RECORD, path, *options, *sleep], check=True, capture_output=True)
-        found["perfdata", name] = path.read_bytes()
+        corpus["perfdata", name] = path.read_bytes()
         script = ["perf", "script", "--no-inline", "--header", "-i", path]
         printed = subprocess.run(script, check=True, capture_output=True)
-        found["perfscript", name] = printed.stdout[:50_000]
+        corpus["perfscript", name] = printed.stdout[:50_000]
         path.unlink()
     piped = subprocess.run([*RECORD, "-", *sleep], check=True, capture_output=True)
-    found["perfdata", "pipe"] = piped.stdout
-    return found
+    corpus["perfdata", "pipe"] = piped.stdout
+    return corpus
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Real zombies and dentries: made, counted by the census, taken off; after kill -9, and two at once.
+"""Real zombies and dentries: created, counted by the census, undone; after kill -9, and two at once.
 
-All below a cgroup of the test's own, whose kernel memory tells how many are below it whatever else the
-machine does: what a zombie is made of stays charged to the one above until it is freed.
+All are below a cgroup of the test. Its kernel memory shows how many zombies are below it, whatever else
+the machine does: the memory of a zombie stays charged to its parent until the zombie is freed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SECONDS = 30.0
 pytestmark = pytest.mark.needs_root
 
 
-class Place:
-    """A cgroup of the test's own, and the home and ledgers of what is run."""
+class AgedCgroup:
+    """A cgroup of the test, and the home and undo journals of the commands it runs."""
 
     def __init__(self, cgroup: pathlib.Path, folder: pathlib.Path) -> None:
         self.cgroup = cgroup
@@ -46,12 +46,12 @@ class Place:
         return [sys.executable, "-m", "overnight", "--home", str(self.home), "age", *words]
 
     def run(self, *words: str, code: int = 0) -> dict[str, object]:
-        done = subprocess.run(
+        process = subprocess.run(
             [*self.command(*words), "-O", "json"], env=self.environment, capture_output=True, text=True,
             check=False,
         )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        document = json.loads(done.stdout if code < 2 else done.stderr)
+        assert process.returncode == code, process.stdout + process.stderr
+        document = json.loads(process.stdout if code < 2 else process.stderr)
         if code < 2:
             jsonschema.validate(document, SCHEMA)
         return document
@@ -63,7 +63,7 @@ class Place:
 
     @property
     def zombies(self) -> float:
-        """About how many are below."""
+        """Approximate number of zombies below the cgroup."""
         if V2:
             for line in (self.cgroup / "cgroup.stat").read_text().splitlines():
                 if line.startswith("nr_dying_descendants "):
@@ -79,176 +79,176 @@ class Place:
         return [path for path in self.cgroup.iterdir() if path.is_dir()]
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(condition: Callable[[], bool], message: str) -> None:
     deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, what
+    while not condition():
+        assert time.monotonic() < deadline, message
         time.sleep(0.02)
 
 
 @pytest.fixture
-def place(tmp_path: pathlib.Path) -> Iterator[Place]:
+def aged(tmp_path: pathlib.Path) -> Iterator[AgedCgroup]:
     cgroup = zombies.MEMORY / f"overnight-age-{os.getpid()}"
     cgroup.mkdir()
     if V2:
         (cgroup / "cgroup.subtree_control").write_text("+memory")
-    one = Place(cgroup, tmp_path)
+    created = AgedCgroup(cgroup, tmp_path)
     try:
-        yield one
+        yield created
     finally:
-        journal.clean(one.undo, kept=True)
+        journal.clean(created.undo, kept=True)
         zombies.remove_tree(cgroup)
 
 
-def nothing_is_left(place: Place) -> None:
-    assert place.below() == []
-    assert journal.runs(place.undo) == ()
-    until(lambda: place.zombies < 60, f"about {place.zombies:.0f} zombies are left")
+def assert_nothing_is_left(aged: AgedCgroup) -> None:
+    assert aged.below() == []
+    assert journal.runs(aged.undo) == ()
+    until(lambda: aged.zombies < 60, f"about {aged.zombies:.0f} zombies are left")
 
 
-def shm() -> set[str]:
+def list_shm() -> set[str]:
     return {path.name for path in pathlib.Path("/dev/shm").iterdir()}
 
 
-def test_zombies_are_made_counted_and_taken_off(place: Place) -> None:
-    made = place.run("memory-cgroups", "3000", "--under", place.cgroup.name, "--limit", "32MB")
-    assert (made["made"], made["verified"], made["arm"]) == (3000, True, "hot")
-    assert made["where"] == f"/{place.cgroup.name}/{made['run']}"
-    assert made["after"]["dying"] >= 2900
-    assert place.zombies > 2000
-    assert made["where"] in [one["path"] for one in made["hang"]]
-    assert place.files
-    listed = place.run("--list")
-    assert [one["state"] for one in listed["runs"]] == ["kept"]
-    (parent,) = place.below()
+def test_zombies_are_created_counted_and_undone(aged: AgedCgroup) -> None:
+    report = aged.run("memory-cgroups", "3000", "--under", aged.cgroup.name, "--limit", "32MB")
+    assert (report["made"], report["verified"], report["arm"]) == (3000, True, "hot")
+    assert report["where"] == f"/{aged.cgroup.name}/{report['run']}"
+    assert report["after"]["dying"] >= 2900
+    assert aged.zombies > 2000
+    assert report["where"] in [entry["path"] for entry in report["hang"]]
+    assert aged.files
+    listed = aged.run("--list")
+    assert [entry["state"] for entry in listed["runs"]] == ["kept"]
+    (parent,) = aged.below()
     limit = "memory.max" if V2 else "memory.limit_in_bytes"
     assert 32_000_000 < int((parent / limit).read_text()) < 32_000_000 + 3000 * 500_000
-    undone = place.run("--undo")
-    assert undone["undone"] == [f"age memory-cgroups 3000 ({made['run']})"]
+    undone = aged.run("--undo")
+    assert undone["undone"] == [f"age memory-cgroups 3000 ({report['run']})"]
     assert undone["after"]["tracked"] < undone["before"]["tracked"]
-    nothing_is_left(place)
-    assert not [name for name in shm() if name.startswith(str(made["run"]))]
-    assert place.run("--undo")["undone"] == []
+    assert_nothing_is_left(aged)
+    assert not [name for name in list_shm() if name.startswith(str(report["run"]))]
+    assert aged.run("--undo")["undone"] == []
 
 
-def test_a_kill_in_the_middle_leaves_nothing_after_the_undoing(place: Place) -> None:
-    making = place.begin("memory-cgroups", "60000", "--rate", "3000", "--under", place.cgroup.name)
+def test_undo_after_kill_9_leaves_nothing(aged: AgedCgroup) -> None:
+    process = aged.begin("memory-cgroups", "60000", "--rate", "3000", "--under", aged.cgroup.name)
     try:
-        until(lambda: place.zombies > 300, "none is made")
-        (left,) = journal.runs(place.undo)
-        assert left.state == "running"
-        assert place.run("--undo")["runs"] == [{"run": left.run, "what": left.what, "state": "running"}]  # fmt: skip
-        assert place.zombies > 300
+        until(lambda: aged.zombies > 300, "no zombie was created")
+        (run,) = journal.runs(aged.undo)
+        assert run.state == "running"
+        assert aged.run("--undo")["runs"] == [{"run": run.run, "what": run.what, "state": "running"}]  # fmt: skip
+        assert aged.zombies > 300
     finally:
-        making.kill()
-        making.wait()
-    names = place.files
+        process.kill()
+        process.wait()
+    names = aged.files
     assert names
-    undone = place.run("--undo")
-    assert undone["undone"] == [f"age memory-cgroups 60000 ({left.run})"]
-    nothing_is_left(place)
-    assert journal.processes_of(left.run) == ()
-    assert not shm().intersection(names)
+    undone = aged.run("--undo")
+    assert undone["undone"] == [f"age memory-cgroups 60000 ({run.run})"]
+    assert_nothing_is_left(aged)
+    assert journal.processes_of(run.run) == ()
+    assert not list_shm().intersection(names)
 
 
-def test_a_killed_maker_is_an_error_that_leaves_nothing(place: Place) -> None:
-    making = place.begin("memory-cgroups", "60000", "--rate", "2000", "--under", place.cgroup.name)
+def test_a_killed_maker_is_an_error_and_leaves_nothing(aged: AgedCgroup) -> None:
+    process = aged.begin("memory-cgroups", "60000", "--rate", "2000", "--under", aged.cgroup.name)
     try:
-        until(lambda: place.zombies > 100, "none is made")
-        (left,) = journal.runs(place.undo)
-        (maker,) = journal.processes_of(left.run)
+        until(lambda: aged.zombies > 100, "no zombie was created")
+        (run,) = journal.runs(aged.undo)
+        (maker,) = journal.processes_of(run.run)
         os.kill(maker, signal.SIGKILL)
-        assert making.wait(SECONDS) == 3
+        assert process.wait(SECONDS) == 3
     finally:
-        making.kill()
-        making.wait()
-    nothing_is_left(place)
+        process.kill()
+        process.wait()
+    assert_nothing_is_left(aged)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_undoes_at_once(place: Place, number: signal.Signals) -> None:
-    making = place.begin("memory-cgroups", "60000", "--rate", "2000", "--under", place.cgroup.name)
+def test_ctrl_c_undoes_at_once(aged: AgedCgroup, number: signal.Signals) -> None:
+    process = aged.begin("memory-cgroups", "60000", "--rate", "2000", "--under", aged.cgroup.name)
     try:
-        until(lambda: place.zombies > 100, "none is made")
-        making.send_signal(number)
-        assert making.wait(SECONDS) == 130
+        until(lambda: aged.zombies > 100, "no zombie was created")
+        process.send_signal(number)
+        assert process.wait(SECONDS) == 130
     finally:
-        making.kill()
-        making.wait()
-    nothing_is_left(place)
+        process.kill()
+        process.wait()
+    assert_nothing_is_left(aged)
 
 
-def test_two_at_once_are_each_their_own(place: Place) -> None:
-    words = ("memory-cgroups", "1000", "--under", place.cgroup.name)
-    both = [place.begin(*words) for _ in range(2)]
-    assert [one.wait(SECONDS) for one in both] == [0, 0]
-    assert len(place.below()) == 2
-    assert place.zombies > 1300
-    undoing = [place.begin("--undo") for _ in range(2)]
-    assert [one.wait(SECONDS) for one in undoing] == [0, 0]
-    nothing_is_left(place)
+def test_two_at_once_are_independent(aged: AgedCgroup) -> None:
+    words = ("memory-cgroups", "1000", "--under", aged.cgroup.name)
+    both = [aged.begin(*words) for _ in range(2)]
+    assert [process.wait(SECONDS) for process in both] == [0, 0]
+    assert len(aged.below()) == 2
+    assert aged.zombies > 1300
+    undoing = [aged.begin("--undo") for _ in range(2)]
+    assert [process.wait(SECONDS) for process in undoing] == [0, 0]
+    assert_nothing_is_left(aged)
 
 
-def test_a_rehearsal_has_them_made_below_its_own_at_its_rate(place: Place) -> None:
-    """A given parent stays; whoever sets `stop` gets what is made."""
+def test_zombies_are_created_below_a_given_cgroup_at_a_given_rate(aged: AgedCgroup) -> None:
+    """The parent stays; setting `stop` returns the zombies created so far."""
     stop = threading.Event()
-    told: list[int] = []
+    counts: list[int] = []
 
-    def tell(made: int, _: str) -> None:
-        told.append(made)
-        if made >= 200:
+    def on_progress(count: int, _: str) -> None:
+        counts.append(count)
+        if count >= 200:
             stop.set()
 
-    with journal.Journal("a test", place.undo) as run_journal:
-        made = memory_cgroups.make(
-            place.cgroup, 100_000, run_journal, rate=1000, stop=stop, on_progress=tell
+    with journal.Journal("a test", aged.undo) as run_journal:
+        created = memory_cgroups.make(
+            aged.cgroup, 100_000, run_journal, rate=1000, stop=stop, on_progress=on_progress
         )
-        assert 200 <= made.count < 100_000
-        assert made.parent == place.cgroup
-        assert told == sorted(told)
+        assert 200 <= created.count < 100_000
+        assert created.parent == aged.cgroup
+        assert counts == sorted(counts)
     assert run_journal.problems == []
-    assert place.cgroup.is_dir()
+    assert aged.cgroup.is_dir()
 
 
-def test_one_that_is_stopped_at_once_is_no_failure(place: Place) -> None:
-    """Before the maker listens to a signal it dies of it; and of a second one while it ends."""
+def test_an_immediate_stop_is_not_an_error(aged: AgedCgroup) -> None:
+    """A signal kills the maker before it installs its handler, and a second one while it exits."""
     stop = threading.Event()
     stop.set()
-    with journal.Journal("a test", place.undo) as run_journal:
-        made = memory_cgroups.make(place.cgroup, 100_000, run_journal, stop=stop)
-        assert made.count < 100_000
+    with journal.Journal("a test", aged.undo) as run_journal:
+        created = memory_cgroups.make(aged.cgroup, 100_000, run_journal, stop=stop)
+        assert created.count < 100_000
     assert run_journal.problems == []
 
 
-@pytest.mark.alone  # its limit is 50 MB below what the host has, which others change
-def test_more_than_the_host_can_bear_is_refused_and_leaves_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.alone  # its limit is 50 MB below the available memory, which other processes change
+def test_more_than_the_memory_allows_is_refused_and_leaves_nothing(
+    aged: AgedCgroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (
-        journal.Journal("a test", place.undo) as run_journal,
+        journal.Journal("a test", aged.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(place.cgroup / "p", 1_000, run_journal, share=1e-6)
-    # One whose cost was thought to be nothing is found out by what the kernel charges.
+        memory_cgroups.make(aged.cgroup / "p", 1_000, run_journal, share=1e-6)
+    # A cost estimated as zero is corrected by the memory that the kernel charges.
     monkeypatch.setattr(parents, "own_cost", lambda _: -memory_cgroups.PAGE)
-    # Room for the maker's own start, and far less than so many cost.
+    # Enough for the maker to start, and far less than 12,000 zombies need.
     share = 50_000_000 / meminfo.read_available()
     with (
-        journal.Journal("a test", place.undo) as run_journal,
+        journal.Journal("a test", aged.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(place.cgroup / "p", 12_000, run_journal, share=share)
+        memory_cgroups.make(aged.cgroup / "p", 12_000, run_journal, share=share)
     monkeypatch.undo()
-    nothing_is_left(place)
-    assert not [name for name in shm() if name.startswith(run_journal.run)]
+    assert_nothing_is_left(aged)
+    assert not [name for name in list_shm() if name.startswith(run_journal.run)]
 
 
-def test_dentries_are_counted_and_taken_off(place: Place) -> None:
+def test_dentries_are_counted_and_undone(aged: AgedCgroup) -> None:
     words = ("dentries", "40000", "--folder", "/var/tmp")
-    made = place.run(*words)
-    assert (made["made"], made["verified"]) == (40000, True)
-    folder = pathlib.Path(str(made["where"]))
+    report = aged.run(*words)
+    assert (report["made"], report["verified"]) == (40000, True)
+    folder = pathlib.Path(str(report["where"]))
     assert folder.is_dir()
-    undone = place.run("--undo")
+    undone = aged.run("--undo")
     assert not folder.exists()
     assert undone["after"]["dentries"] < undone["before"]["dentries"] - 30_000

@@ -1,4 +1,4 @@
-"""A core that is really pinned here, recorded, diagnosed, bundled, and diagnosed again from the bundle."""
+"""A core of this host is pinned, recorded, diagnosed, bundled and diagnosed from the bundle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from overnight.app import rehearsal_host
 from overnight.sources import cpu
 from overnight.store.ring import reader
 
-# Rehearsals do the same in `make test`, with a fault and a truth.
+# Rehearsals do the same in `make test`, with a fault and a known cause.
 pytestmark = [
     pytest.mark.needs_root,
     pytest.mark.needs_perf,
@@ -37,27 +37,30 @@ while True:
 
 
 def overnight(home: pathlib.Path, *words: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "overnight", "--home", str(home), *words],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
-def found(said: dict[str, Any]) -> list[tuple[object, ...]]:
-    """What was found, and about whom."""
-    told = [
-        (one["kind"], *(one["subject"].get(part) for part in ("core", "process", "function")))
-        for one in said["findings"]
+def list_findings(document: dict[str, Any]) -> list[tuple[object, ...]]:
+    """Return kind and subject of each finding."""
+    findings = [
+        (
+            finding["kind"],
+            *(finding["subject"].get(part) for part in ("core", "process", "function")),
+        )
+        for finding in document["findings"]
     ]
-    return sorted(told, key=repr)
+    return sorted(findings, key=repr)
 
 
-def test_from_a_real_core_to_a_verdict_and_from_its_bundle_to_the_same(
+def test_a_pinned_core_and_its_bundle_have_the_same_verdict(
     tmp_path: pathlib.Path,
 ) -> None:
     home = tmp_path / "home"
@@ -69,15 +72,15 @@ def test_from_a_real_core_to_a_verdict_and_from_its_bundle_to_the_same(
     source = reader.Reader(home)
 
     def pinned() -> bool:
-        told = source.events(0, 1 << 62, kinds=["cpu.core_pinned"])
-        return any(one.core == CORE and "pins-a-core" in one.process for one in told)
+        events = source.events(0, 1 << 62, kinds=["cpu.core_pinned"])
+        return any(event.core == CORE and "pins-a-core" in event.process for event in events)
 
     try:
         deadline = time.monotonic() + noise.HANG_SECONDS
         while not list(home.glob("spool/*.writing")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        time.sleep(4)  # some seconds before it, to compare with
+        time.sleep(4)  # a few seconds of baseline
         with subprocess.Popen([sys.executable, "-c", LOAD, str(CORE)]) as load:
             try:
                 crowd = rehearsal_host.Crowd("")
@@ -94,31 +97,31 @@ def test_from_a_real_core_to_a_verdict_and_from_its_bundle_to_the_same(
         time.sleep(2)
     finally:
         recording.terminate()
-        _, said = recording.communicate(timeout=60)
-    assert recording.returncode == 0, said
+        _, errors = recording.communicate(timeout=60)
+    assert recording.returncode == 0, errors
 
     (event_id,) = {
-        one.id
-        for one in source.events(0, 1 << 62, kinds=["cpu.core_pinned"])
-        if one.core == CORE and "pins-a-core" in one.process
+        event.id
+        for event in source.events(0, 1 << 62, kinds=["cpu.core_pinned"])
+        if event.core == CORE and "pins-a-core" in event.process
     }
-    here = json.loads(overnight(home, "diagnose", "--event", event_id, "-O", "json"))
-    culprits = [one for one in here["findings"] if one["kind"] == "cpu.culprit"]
+    live = json.loads(overnight(home, "diagnose", "--event", event_id, "-O", "json"))
+    culprits = [finding for finding in live["findings"] if finding["kind"] == "cpu.culprit"]
     assert culprits[0]["subject"]["process"] == "pins-a-core"
     assert culprits[0]["subject"]["core"] == CORE
     assert culprits[0]["magnitude"]["kernel_share"] > 0.5
-    # Some seconds are little evidence: it may be too little for a claim, never for another one.
-    assert here["verdict"]["status"] in ("cause-found", "inconclusive")
-    assert all(one["subject"].get("process", "pins-a-core") == "pins-a-core"
-               for one in here["verdict"]["chain"][:-1])  # fmt: skip
-    assert here["gaps"]
+    # A few seconds may be too little evidence for a cause, but must not name a wrong one.
+    assert live["verdict"]["status"] in ("cause-found", "inconclusive")
+    assert all(finding["subject"].get("process", "pins-a-core") == "pins-a-core"
+               for finding in live["verdict"]["chain"][:-1])  # fmt: skip
+    assert live["gaps"]
 
     file = tmp_path / "incident.overnight"
     overnight(home, "bundle", "create", "--event", event_id, "-o", str(file))
     elsewhere = tmp_path / "elsewhere"
-    there = json.loads(overnight(elsewhere, "diagnose", str(file), "-O", "json"))
+    bundled = json.loads(overnight(elsewhere, "diagnose", str(file), "-O", "json"))
     # Names may be masked in a bundle (here a cgroup whose name looks like a token), and ids follow names.
     for part in ("status", "confidence"):
-        assert there["verdict"][part] == here["verdict"][part]
-    assert found(there) == found(here)
-    assert not elsewhere.exists()  # nothing is left of an opened bundle
+        assert bundled["verdict"][part] == live["verdict"][part]
+    assert list_findings(bundled) == list_findings(live)
+    assert not elsewhere.exists()  # an opened bundle leaves nothing behind

@@ -1,4 +1,4 @@
-"""The two commands on a fresh clone with a plain environment, first time and again."""
+"""`make demo`, twice, and `make test` in a fresh clone with a plain environment."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_make_demo_and_make_test_in_a_fresh_clone(tmp_path: pathlib.Path) -> Non
     subprocess.run(["git", "clone", "-q", REPOSITORY, clone], check=True)
     plain = {**PLAIN, "HOME": os.environ["HOME"]}
     for target in ("demo", "demo", "test"):
-        done = subprocess.run(
+        process = subprocess.run(
             ["make", target], cwd=clone, env=plain, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-        assert "Traceback" not in done.stdout + done.stderr
-    assert " passed" in done.stdout
-    # Nothing that the two commands made may look like a change.
+        assert process.returncode == 0, (process.stdout + process.stderr)[-3000:]
+        assert "Traceback" not in process.stdout + process.stderr
+    assert " passed" in process.stdout
+    # The commands must not leave files that git shows as changes.
     status = subprocess.run(
         ["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""A wheel with a C compiler has the extension; one without installs all the same."""
+"""A wheel built with a C compiler has the extension; one built without it still installs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
-    """What is committed or about to be, and nothing that was built."""
+    """Copy tracked and new files, without build output."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,
@@ -25,7 +25,7 @@ def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
             target = tmp_path / "checkout" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((REPOSITORY / name).read_bytes())
-    # The page that set-up built: what npm makes of web/, tests/integration/test_viewer.py tests.
+    # The page that set-up built; tests/integration/test_viewer.py tests how npm builds it from web/.
     page = "src/overnight/reports/viewer.html"
     (tmp_path / "checkout" / page).write_bytes((REPOSITORY / page).read_bytes())
     return tmp_path / "checkout"
@@ -51,9 +51,9 @@ def test_a_wheel_with_and_without_a_compiler(
     assert any(installed.rglob("_tree.*.so")) is built
     assert (installed / "overnight/reports/viewer.html").is_file()
     assert (installed / "overnight/sources/kernelrules/nic-ena.toml").is_file()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", "from overnight.sources.perf import perfdata; print(perfdata.HAS_EXTENSION)"],
         env={**os.environ, "PYTHONPATH": str(installed)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.strip() == str(built)
+    assert process.stdout.strip() == str(built)

@@ -1,4 +1,4 @@
-"""Every command's JSON fits its schema, and its text says the samples lost."""
+"""JSON of every command fits its schema, and its text shows the lost samples."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ COMMANDS = {
 def home(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> pathlib.Path:
     capture = tmp_path / "capture.txt"
     capture.write_text(TEXT)
-    place = tmp_path / "home"
-    assert cli.main(["--home", str(place), "import", str(capture), "-O", "json"]) == 0
-    fits("import-1", capsys.readouterr().out)
-    return place
+    folder = tmp_path / "home"
+    assert cli.main(["--home", str(folder), "import", str(capture), "-O", "json"]) == 0
+    check_schema("import-1", capsys.readouterr().out)
+    return folder
 
 
-def fits(name: str, text: str) -> None:
+def check_schema(name: str, text: str) -> None:
     schema = json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text())
     jsonschema.validate(json.loads(text), schema)
 
@@ -60,11 +60,11 @@ def test_json_fits_its_schema(
     home: pathlib.Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(home), *COMMANDS[name], "-O", "json"]) == 0
-    fits(name, capsys.readouterr().out)
+    check_schema(name, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("arguments", [["heatmap"], ["heatmap", "--by", "offset"], ["flame"], ["flame", "--reverse"], ["top"], ["top", "units"], ["diff", "-b", "400ms"]], ids=" ".join)  # fmt: skip
-def test_every_answer_says_what_it_looked_at(
+def test_every_text_shows_recorded_and_lost_samples(
     home: pathlib.Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(home), *arguments]) == 0
@@ -74,7 +74,7 @@ def test_every_answer_says_what_it_looked_at(
 
 
 @pytest.mark.parametrize("output", ["collapsed", "pprof", "speedscope", "svg", "json", "html"])
-def test_every_format_becomes_a_file(
+def test_every_format_is_written_to_a_file(
     home: pathlib.Path, tmp_path: pathlib.Path, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / f"out.{output}"
@@ -103,7 +103,7 @@ def test_every_format_becomes_a_file(
         (["flame", "-O", "svg", "-o", "/nonexistent/x.svg"], 3, "cannot be written"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_errors_are_explained(
     home: pathlib.Path,
     arguments: list[str],
     code: int,
@@ -111,12 +111,12 @@ def test_what_cannot_be_done_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["--home", str(home), *arguments]) == code
-    said = capsys.readouterr().err
-    assert words in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert words in output
+    assert "Traceback" not in output
 
 
-def test_a_window_is_pinned_listed_and_let_go(
+def test_a_window_is_pinned_listed_and_unpinned(
     home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = ["--home", str(home), "store"]
@@ -129,14 +129,14 @@ def test_a_window_is_pinned_listed_and_let_go(
     assert cli.main([*store, "pin", "other", "-b", "0", "-e", "+1s"]) == 0
     capsys.readouterr()
     assert cli.main([*store, "unpin", "reset", "-O", "json"]) == 0
-    left = capsys.readouterr().out
-    fits("pins-1", left)
-    assert [one["id"] for one in json.loads(left)["pins"]] == ["other"]
+    document = capsys.readouterr().out
+    check_schema("pins-1", document)
+    assert [pin["id"] for pin in json.loads(document)["pins"]] == ["other"]
     assert cli.main([*store, "unpin", "reset"]) == 3
     assert cli.main([*store, "pin", "../x", "-b", "0"]) == 2
 
 
-def test_a_page_that_was_not_built_leaves_nothing_behind(
+def test_a_missing_viewer_leaves_no_file_behind(
     home: pathlib.Path,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -150,7 +150,7 @@ def test_a_page_that_was_not_built_leaves_nothing_behind(
     assert not list(tmp_path.glob("*x.html*"))
 
 
-def test_an_empty_home_says_how_to_fill_it(
+def test_an_empty_home_names_the_command_to_fill_it(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(tmp_path), "heatmap"]) == 3

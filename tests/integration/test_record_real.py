@@ -1,4 +1,4 @@
-"""`overnight record` on this host: a function that burns one core is seen there, then, and by name."""
+"""`overnight record` on this host: a function that uses one core is recorded with core, time and name."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def wait_for_samples(home: pathlib.Path) -> None:
     raise TimeoutError("the recorder did not start")
 
 
-def our_children(pid: int) -> list[int]:
-    """The processes that a process started."""
+def list_children(pid: int) -> list[int]:
+    """Return the children of a process."""
     tasks = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for path in tasks for child in path.read_text().split()]
 
 
-def our_commands() -> Iterator[str]:
+def list_commands() -> Iterator[str]:
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         try:
             yield path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -98,7 +98,7 @@ def our_commands() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
-def test_a_burning_core_is_named_with_its_second_and_function(
+def test_a_busy_core_is_recorded_with_time_and_function(
     tmp_path: pathlib.Path, burner: pathlib.Path, recorder: str
 ) -> None:
     running = start(tmp_path, "--for", "7s", "--segment", "3s", "--frequency", "199", "--recorder", recorder, "-O", "json")  # fmt: skip
@@ -110,47 +110,48 @@ def test_a_burning_core_is_named_with_its_second_and_function(
     ended = time.time_ns() // 1000
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    had = min(1.0, used / ((ended - began) / 1e6))  # of its core: others may have run there, too
-    out, said = running.communicate(timeout=60)
-    assert running.returncode == 0, said
-    assert said == ""
-    made = json.loads(out)
-    jsonschema.validate(made, SCHEMA)
-    assert made["gaps"] == []
-    assert made["profile"]["recorder"] == recorder
-    assert made["profile"]["lost"] == 0
-    assert "cc1plus-7" in {share["process"] for share in made["profile"]["processes"]}
+    # Its share of the core, where other processes may have run, too.
+    core_share = min(1.0, used / ((ended - began) / 1e6))
+    out, errors = running.communicate(timeout=60)
+    assert running.returncode == 0, errors
+    assert errors == ""
+    recording = json.loads(out)
+    jsonschema.validate(recording, SCHEMA)
+    assert recording["gaps"] == []
+    assert recording["profile"]["recorder"] == recorder
+    assert recording["profile"]["lost"] == 0
+    assert "cc1plus-7" in {share["process"] for share in recording["profile"]["processes"]}
 
     source = reader.Reader(segments.Catalogue(tmp_path))
-    burning = Window(began + 200_000, ended - 200_000)
-    there = Selection(cores=(CORE,))
-    # In those seconds that core was full of it, at the share it had and by its name.
-    found = top.top(source, burning, there, kind="functions")
-    row = next(row for row in found.rows if row.name == "overnight_burns_here")
-    assert row.share_of_samples > 0.9 * had - 0.05
-    assert 0.85 * had - 0.05 < row.cores < 1.1
-    # Before it began it was nowhere.
+    busy = Window(began + 200_000, ended - 200_000)
+    on_core = Selection(cores=(CORE,))
+    # In those seconds the function used its share of that core.
+    functions = top.top(source, busy, on_core, kind="functions")
+    row = next(row for row in functions.rows if row.name == "overnight_burns_here")
+    assert row.share_of_samples > 0.9 * core_share - 0.05
+    assert 0.85 * core_share - 0.05 < row.cores < 1.1
+    # Before it started, no stack has it.
     quiet = Window(began - 900_000, began - 50_000)
     assert "overnight_burns_here" not in flame.flame(source, quiet).names
-    # The whole stack is below the process; others may have run on that core, too.
-    tree = flame.flame(source, burning, Selection(cores=(CORE,), process="^cc1plus-7$"))
+    # The whole stack is below the process; other processes may have run on that core, too.
+    tree = flame.flame(source, busy, Selection(cores=(CORE,), process="^cc1plus-7$"))
     names = [tree.names[i] for i in tree.frame[: int(tree.size[0])].tolist()]
     assert names[0] == "cc1plus-7"
     assert "overnight_burns_here" in names
-    # The seconds of the heatmap say the same, also across the segment switch.
-    heat = heatmap.by_core(source, burning, step_us=500_000)
+    # The heatmap shows the same, also across the segment switch.
+    heat = heatmap.by_core(source, busy, step_us=500_000)
     column = heat.rows.index(str(CORE))
     assert (heat.values[1:-1, column] > 0.8 * heat.full).all()
     assert check.check(source.catalogue).problems == ()
 
 
-def test_a_binary_that_only_its_container_sees_is_named(
+def test_a_binary_inside_a_container_is_symbolised(
     tmp_path: pathlib.Path, burner: pathlib.Path
 ) -> None:
-    """In a mount namespace of its own, at a path where this host has nothing."""
+    """The binary is in a separate mount namespace, at a path that does not exist on this host."""
     inside = tmp_path / "inside"
     inside.mkdir()
-    # It lives on until the segment is in the store: its root is where the binary is looked for.
+    # It runs until the segment is in the store: the binary is searched in its root.
     script = (
         f"mount -t tmpfs none '{inside}' && cp '{burner}' '{inside}/hidden' && "
         f"exec '{inside}/hidden' {CORE} 90"
@@ -172,13 +173,13 @@ def test_a_binary_that_only_its_container_sees_is_named(
         container.wait()
     assert not (inside / "hidden").exists()
     source = reader.Reader(segments.Catalogue(home))
-    found = top.top(source, source.extent(), Selection(process="^hidden$"), kind="functions")
-    named = {row.name: row.share_of_samples for row in found.rows}
-    assert named.get("overnight_burns_here", 0) > 0.8, named
+    functions = top.top(source, source.extent(), Selection(process="^hidden$"), kind="functions")
+    shares = {row.name: row.share_of_samples for row in functions.rows}
+    assert shares.get("overnight_burns_here", 0) > 0.8, shares
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopped_early_it_keeps_and_shows_what_it_has(
+def test_a_recording_stopped_early_is_kept_and_shown(
     tmp_path: pathlib.Path, number: signal.Signals
 ) -> None:
     running = start(tmp_path, "--for", "10m", "-O", "json")
@@ -187,16 +188,16 @@ def test_stopped_early_it_keeps_and_shows_what_it_has(
     running.send_signal(number)
     out, _ = running.communicate(timeout=60)
     assert running.returncode == 0
-    made = json.loads(out)
-    assert 1 < made["seconds"] < 30
-    assert made["profile"]["segments"] == 1
+    recording = json.loads(out)
+    assert 1 < recording["seconds"] < 30
+    assert recording["profile"]["segments"] == 1
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
-def test_kill_9_at_any_moment_loses_seconds_at_most(tmp_path: pathlib.Path, recorder: str) -> None:
+def test_kill_9_loses_at_most_seconds(tmp_path: pathlib.Path, recorder: str) -> None:
     running = start(tmp_path, "--for", "10m", "--segment", "2s", "--recorder", recorder)
     wait_for_samples(tmp_path)
-    recorders = [running.pid, *our_children(running.pid)]
+    recorders = [running.pid, *list_children(running.pid)]
     waited = noise.read_waited(recorders)
     time.sleep(random.uniform(3.0, 5.0))
     killed = time.time_ns() // 1000
@@ -204,22 +205,23 @@ def test_kill_9_at_any_moment_loses_seconds_at_most(tmp_path: pathlib.Path, reco
     running.kill()
     running.communicate()
     deadline = time.monotonic() + noise.HANG_SECONDS
-    while any(str(tmp_path) in line for line in our_commands()):  # ingest brings the rest in
+    # The ingest process stores the remaining segments before it ends.
+    while any(str(tmp_path) in line for line in list_commands()):
         assert time.monotonic() < deadline, "a process outlived the recording"
         time.sleep(0.1)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "overnight", "--home", str(tmp_path), "store", "ingest"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     catalogue = segments.Catalogue(tmp_path)
     assert check.check(catalogue).problems == ()
     stored = catalogue.segments(perf.read_identity().host)
     assert len(stored) >= 2
-    # The last samples stored are of the last two seconds, and the segments before join up.
-    # Not counted is what the host kept the recorder waiting for a core.
+    # The last stored samples are from the last two seconds, and the segments have no gaps.
+    # The time that the recorder waited for a core does not count.
     assert killed - stored[-1].end_us < 2_500_000 + waited_us
     for before, after in itertools.pairwise(stored):
         assert abs(after.begin_us - before.end_us) < 300_000 + waited_us
@@ -229,19 +231,21 @@ def test_a_second_recording_into_the_same_home_is_refused(tmp_path: pathlib.Path
     first = start(tmp_path, "--for", "10m")
     wait_for_samples(tmp_path)
     second = start(tmp_path, "--for", "1s")
-    _, said = second.communicate(timeout=60)
+    _, errors = second.communicate(timeout=60)
     assert second.returncode == 3
-    assert "another recording" in said
+    assert "another recording" in errors
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)
     assert first.returncode == 0
 
 
 def test_the_recorder_stays_small() -> None:
-    """The process that records imports nothing heavy: it runs on hosts whose memory is for others."""
+    """The recorder imports no large modules: it runs on hosts whose memory belongs to their work."""
     code = (
         "import sys; from overnight.app import record; from overnight.interfaces import cli; cli.build();"
         "print(sorted({'numpy', 'duckdb', 'zstandard'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "[]"

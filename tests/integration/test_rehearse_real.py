@@ -1,4 +1,4 @@
-"""Real rehearsals on this host: event, recording and verdict, and nothing is left however they end."""
+"""Real rehearsals on this host: event, recording, verdict, and clean-up however they end."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def undo(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     return tmp_path / "undo"
 
 
-def words(home: pathlib.Path, *more: str) -> list[str]:
+def rehearse_command(home: pathlib.Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "overnight", "--home", str(home), "rehearse", *more]
 
 
-def wait(true: Callable[[], object], seconds: float = noise.HANG_SECONDS) -> None:
+def wait(condition: Callable[[], object], seconds: float = noise.HANG_SECONDS) -> None:
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -52,34 +52,34 @@ def validate(document: dict[str, Any]) -> None:
 
 
 def rehearse_quiet(home: pathlib.Path) -> dict[str, Any]:
-    """Right at once, or with two of three seeds, on the quietest core: others may use this machine, too."""
+    """Rehearse on the quietest core; pass at once, or with two of three seeds on a busy machine."""
     right, failed = 0, []
     while True:
         core, seed = str(noise.find_quietest_core()), str(11 + right + len(failed))
-        done = subprocess.run(
-            words(home, "quiet", "--brief", "--core", core, "--seed", seed, "-O", "json"),
+        process = subprocess.run(
+            rehearse_command(home, "quiet", "--brief", "--core", core, "--seed", seed, "-O", "json"),
             capture_output=True, text=True, timeout=110, check=False,
         )  # fmt: skip
-        if done.returncode == 0:
+        if process.returncode == 0:
             right += 1
         else:
-            # Where the host is too busy for it, this names the processes that use the core.
-            failed.append(done.stderr + done.stdout[:2000])
+            # If the host is too busy, this names the processes that use the core.
+            failed.append(process.stderr + process.stdout[:2000])
             assert len(failed) < 2, "\n".join(failed)
         if right > len(failed):
-            return dict(json.loads(done.stdout))
+            return dict(json.loads(process.stdout))
 
 
-def test_nothing_is_found_where_nothing_happened(tmp_path: pathlib.Path) -> None:
-    said = rehearse_quiet(tmp_path)
-    validate(said)
-    assert said["correct"]
-    assert said["verdict"]["verdict"]["status"] == "no-cause"
-    assert said["verdict"]["verdict"]["chain"] == []
-    assert said["victim"]["resets"] == 0
-    assert said["victim"]["completed"] > 5000
-    assert said["leftovers"] == []
-    assert "no event" in pathlib.Path(said["report"]).read_text().lower()
+def test_a_quiet_rehearsal_finds_no_cause(tmp_path: pathlib.Path) -> None:
+    document = rehearse_quiet(tmp_path)
+    validate(document)
+    assert document["correct"]
+    assert document["verdict"]["verdict"]["status"] == "no-cause"
+    assert document["verdict"]["verdict"]["chain"] == []
+    assert document["victim"]["resets"] == 0
+    assert document["victim"]["completed"] > 5000
+    assert document["leftovers"] == []
+    assert "no event" in pathlib.Path(document["report"]).read_text().lower()
 
 
 def test_a_real_time_process_on_the_core_of_the_victim_causes_the_event(
@@ -87,13 +87,13 @@ def test_a_real_time_process_on_the_core_of_the_victim_causes_the_event(
 ) -> None:
     before = rehearsal_host.take_inventory()
     outcome = rehearsed.rehearse("rt-hog", 12, tmp_path)
-    said = json.loads(json.dumps(outcome.as_json()))
-    validate(said)
+    document = json.loads(json.dumps(outcome.as_json()))
+    validate(document)
     if outcome.correct:
-        hog = said["verdict"]["verdict"]["chain"][0]
+        hog = document["verdict"]["verdict"]["chain"][0]
         assert hog["kind"] == "cpu.rt_hog"
-        assert hog["subject"]["process"] == said["facts"]["process"]
-        assert hog["subject"]["core"] == said["facts"]["core"]
+        assert hog["subject"]["process"] == document["facts"]["process"]
+        assert hog["subject"]["core"] == document["facts"]["core"]
     # The process was recorded where and when it ran, however busy the host was.
     assert outcome.verdict is not None
     assert outcome.verdict.event is not None
@@ -101,39 +101,39 @@ def test_a_real_time_process_on_the_core_of_the_victim_causes_the_event(
     used = top.top(
         reader.Reader(segments.Catalogue(outcome.home)),
         Window(end_us - 3_000_000, end_us),
-        Selection(cores=(said["facts"]["core"],)),
+        Selection(cores=(document["facts"]["core"],)),
     )
-    assert used.rows[0].name == said["facts"]["process"]
+    assert used.rows[0].name == document["facts"]["process"]
     assert used.rows[0].share_of_samples > 0.7
-    event = said["verdict"]["event"]
-    assert event["fields"]["rehearsal"] == said["run"]
-    assert event["fields"]["interface"] == said["facts"]["interface"]
-    assert said["run"] in event["text"]
-    assert said["event_to_verdict_s"] > 0
-    assert said["victim"]["dropped"] > 0
+    event = document["verdict"]["event"]
+    assert event["fields"]["rehearsal"] == document["run"]
+    assert event["fields"]["interface"] == document["facts"]["interface"]
+    assert document["run"] in event["text"]
+    assert document["event_to_verdict_s"] > 0
+    assert document["victim"]["dropped"] > 0
 
-    assert said["leftovers"] == []
+    assert document["leftovers"] == []
     assert list(undo.glob("*.undo")) == []
     ours, _ = rehearsal_host.left_behind(
-        said["run"],
-        pathlib.Path(said["home"]) / "stage",
+        document["run"],
+        pathlib.Path(document["home"]) / "stage",
         [],
         before,
         rehearsal_host.take_inventory(),
     )
     assert ours == []
-    kept = {path.name for path in pathlib.Path(said["home"]).iterdir()}
+    kept = {path.name for path in pathlib.Path(document["home"]).iterdir()}
     assert {"report.html", "verdict.json", "outcome.json"} <= kept
 
 
 @contextlib.contextmanager
-def struck(home: pathlib.Path, seed: int) -> Iterator[subprocess.Popen[str]]:
-    """A rehearsal whose fault has just begun, on the quietest core."""
+def start_fault(home: pathlib.Path, seed: int) -> Iterator[subprocess.Popen[str]]:
+    """Start a rehearsal on the quietest core and yield it when its fault starts."""
     log = ""
     for _ in range(START_TRIES):
         core = str(noise.find_quietest_core())
         with subprocess.Popen(
-            words(home, "rt-hog", "--brief", "--core", core, "--seed", str(seed)),
+            rehearse_command(home, "rt-hog", "--brief", "--core", core, "--seed", str(seed)),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         ) as run:  # fmt: skip
             assert run.stderr is not None
@@ -146,18 +146,18 @@ def struck(home: pathlib.Path, seed: int) -> Iterator[subprocess.Popen[str]]:
     raise AssertionError(f"the fault did not start:\n{log}")
 
 
-def run_of(undo: pathlib.Path) -> str:
+def find_run(undo: pathlib.Path) -> str:
     (run_journal,) = undo.glob("*.undo")
     return run_journal.stem
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
-def test_stopped_in_the_middle_it_undoes_everything(
+def test_an_interrupted_rehearsal_undoes_everything(
     tmp_path: pathlib.Path, undo: pathlib.Path, number: signal.Signals
 ) -> None:
-    with struck(tmp_path, 13) as run:
-        name = run_of(undo)
+    with start_fault(tmp_path, 13) as run:
+        name = find_run(undo)
         run.send_signal(number)
         run.communicate(timeout=60)
     assert run.returncode == 130
@@ -167,22 +167,26 @@ def test_stopped_in_the_middle_it_undoes_everything(
     assert list(undo.glob("*.undo")) == []
 
 
-def test_killed_in_the_middle_the_next_run_undoes_everything(
+def test_clean_undoes_everything_of_a_killed_rehearsal(
     tmp_path: pathlib.Path, undo: pathlib.Path
 ) -> None:
-    with struck(tmp_path, 14) as run:
-        name = run_of(undo)
+    with start_fault(tmp_path, 14) as run:
+        name = find_run(undo)
         assert len(journal.processes_of(name)) >= 3  # worker, sender, hog, and the recorder's
         run.kill()
         run.communicate(timeout=60)
-    # What it made is still there; the fault is not, for it ends with its run.
+    # The namespaces still exist; the fault does not, because it ends with its run.
     assert pathlib.Path(f"/run/netns/{name}-a").exists()
     wait(lambda: not any(_is_real_time(pid) for pid in journal.processes_of(name)))
 
-    done = subprocess.run(
-        words(tmp_path, "--clean"), capture_output=True, text=True, timeout=60, check=True
+    process = subprocess.run(
+        rehearse_command(tmp_path, "--clean"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    assert name in done.stdout
+    assert name in process.stdout
     assert journal.processes_of(name) == ()
     assert not pathlib.Path(f"/run/netns/{name}-a").exists()
     assert not pathlib.Path(f"/run/netns/{name}-b").exists()

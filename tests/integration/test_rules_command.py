@@ -21,7 +21,7 @@ NPD = {
         {"type": "temporary", "reason": "Greek", "pattern": r"\p{Greek}"},
     ],
 }
-MINE = """
+RULE_FILE = """
 [[rule]]
 name = "mine"
 kind = "my.kind"
@@ -37,20 +37,20 @@ def run(home: pathlib.Path, *arguments: str, code: int = 0) -> None:
     assert cli.main(["--home", str(home), "rules", *arguments]) == code
 
 
-def document(capsys: pytest.CaptureFixture[str], name: str) -> dict[str, object]:
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text()))
-    return said
+def read_document(capsys: pytest.CaptureFixture[str], name: str) -> dict[str, object]:
+    parsed = json.loads(capsys.readouterr().out)
+    jsonschema.validate(parsed, json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text()))
+    return parsed
 
 
 def test_rules_are_listed(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, "list")
     assert "ena-tx-paused" in capsys.readouterr().out
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "mine.toml").write_text(MINE)
-    run(tmp_path, "list", "--rules", str(mine), "-O", "json")
-    names = [rule["name"] for rule in document(capsys, "rules-1")["rules"]]
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "mine.toml").write_text(RULE_FILE)
+    run(tmp_path, "list", "--rules", str(folder), "-O", "json")
+    names = [rule["name"] for rule in read_document(capsys, "rules-1")["rules"]]
     assert "mine" in names
     assert "soft-lockup" in names
 
@@ -60,20 +60,20 @@ def test_rules_are_listed(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[
     ["", "[12345.678901] ", "<3>[    5.000001] ", "Nov 15 03:14:07 db-7 kernel: ", "[Sun Nov 15 03:14:07 2026] ",
      "2026-11-15T03:14:07+0000 db-7 kernel: ", "3,1,2,-;"],
 )  # fmt: skip
-def test_a_log_is_read_however_it_was_written(
+def test_a_log_is_read_with_any_prefix(
     tmp_path: pathlib.Path, prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log.txt"
     log.write_bytes(b"nothing\n" + (prefix + LINE).encode() + b"\n\xff\xfe\x1b[31m\n")
     run(tmp_path, "test", str(log), "-O", "json")
-    said = document(capsys, "rules-test-1")
-    assert said["lines"] == 3
-    (match,) = said["matches"]
+    output = read_document(capsys, "rules-test-1")
+    assert output["lines"] == 3
+    (match,) = output["matches"]
     assert (match["line"], match["text"], match["kind"]) == (2, LINE, "net.driver_reset")
     assert match["fields"]["device"] == "0000:20:03.0"
 
 
-def test_one_line_and_a_pipe(
+def test_a_line_and_a_pipe_are_tested(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path, "test", LINE + " \x1b[31m")
@@ -88,36 +88,36 @@ def test_one_line_and_a_pipe(
 
 
 def test_a_rule_file_is_tested(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mine = tmp_path / "mine.toml"
-    mine.write_text(MINE)
-    run(tmp_path, "test", str(mine))
+    path = tmp_path / "mine.toml"
+    path.write_text(RULE_FILE)
+    run(tmp_path, "test", str(path))
     assert "1 rules match their samples" in capsys.readouterr().out
-    mine.write_text(MINE.replace("cool", "it burns [red]"))
-    run(tmp_path, "test", str(mine), code=2)
+    path.write_text(RULE_FILE.replace("cool", "it burns [red]"))
+    run(tmp_path, "test", str(path), code=2)
     assert "listed in misses" in capsys.readouterr().err
     run(tmp_path, "test", str(tmp_path / "none.toml"), code=3)
 
 
-def test_a_damaged_rule_of_the_home_is_told(
+def test_a_damaged_rule_in_the_home_is_an_error(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules/mine.toml").write_text(MINE.replace("burns \\[", "burns ["))
+    (tmp_path / "rules/mine.toml").write_text(RULE_FILE.replace("burns \\[", "burns ["))
     run(tmp_path, "list", code=2)
-    said = capsys.readouterr().err
-    assert "mine.toml, rule mine" in said
-    assert "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert "mine.toml, rule mine" in errors
+    assert "Traceback" not in errors
 
 
-def test_rules_are_imported_and_in_force(
+def test_imported_rules_are_used(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "kernel-monitor.json"
     source.write_text(json.dumps(NPD))
     run(tmp_path, "import", str(source), "-O", "json", code=1)
-    said = document(capsys, "rules-import-1")
-    assert said["rules"] == ["npd-ext4-error"]
-    assert [problem["rule"] for problem in said["problems"]] == ["Greek"]
+    output = read_document(capsys, "rules-import-1")
+    assert output["rules"] == ["npd-ext4-error"]
+    assert [problem["rule"] for problem in output["problems"]] == ["Greek"]
     run(tmp_path, "test", "EXT4-fs error (device sda1): bad")
     assert "npd-ext4-error: npd.ext4_error, warning" in capsys.readouterr().out
     run(tmp_path, "list")

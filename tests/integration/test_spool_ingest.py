@@ -1,4 +1,4 @@
-"""Raw segments become stored ones; bad ones are named and stay; the budget is kept, pins too."""
+"""Raw segments are ingested; bad ones are reported and stay; budget and pins are respected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def home(recorded: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(recorded, tmp_path / "home"))
 
 
-def test_what_was_left_is_brought_in_once(
+def test_pending_segments_are_ingested_once(
     home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw = spool_ingest.find_pending(spool_paths.spool_folder(home))
@@ -48,13 +48,13 @@ def test_what_was_left_is_brought_in_once(
     stored = segments.Catalogue(home).segments(HOST)
     assert len(stored) == len(raw)
     assert spool_ingest.find_pending(spool_paths.spool_folder(home)) == ()
-    # Told again to bring them in, it finds them there.
+    # A second ingest finds them already stored.
     (spool_paths.spool_folder(home) / spool_ingest.DONE).unlink()
     assert cli.main(["--home", str(home), "store", "ingest"]) == 0
     assert segments.Catalogue(home).segments(HOST) == stored
 
 
-def test_a_bad_segment_is_named_and_stays_and_the_others_come_in(
+def test_a_bad_segment_is_reported_and_stays_and_the_others_are_ingested(
     home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = spool_paths.spool_folder(home)
@@ -69,38 +69,38 @@ def test_a_bad_segment_is_named_and_stays_and_the_others_come_in(
     assert name.start_ns // 1000 in begins
 
 
-def test_gaps_reach_the_segment_behind_them(home: pathlib.Path) -> None:
+def test_gaps_are_stored_with_the_next_segment(home: pathlib.Path) -> None:
     folder = spool_paths.spool_folder(home)
     name = perf.parse_segment_name(spool_ingest.find_pending(folder)[1].name)
     assert name is not None
     gap = perf.Gap(name.start_ns - 300_000_000, name.start_ns - 100_000_000, "perf died")
     spool.Journal(folder / "gaps.jsonl").add(gap)
     assert list(spool_ingest.Ingester(home, 1 << 40, 0).run()) == []
-    told = [
+    reasons = [
         why
         for segment in segments.Catalogue(home).segments(HOST)
         for _, _, why in segment.meta().gaps
     ]
-    assert "perf died" in told
+    assert "perf died" in reasons
 
 
-def test_beyond_the_budget_the_oldest_go_and_the_pinned_stay(home: pathlib.Path) -> None:
+def test_over_budget_the_oldest_are_deleted_and_pins_stay(home: pathlib.Path) -> None:
     folder = spool_paths.spool_folder(home)
     raw = spool_ingest.find_pending(folder)
-    kept = perf.parse_segment_name(raw[1].name)
-    assert kept is not None
+    pinned = perf.parse_segment_name(raw[1].name)
+    assert pinned is not None
     store = spool.Spool(folder, 0, 0)
     store.pins.pin(
-        Pin("event-1", kept.start_ns + 400_000_000, kept.start_ns + 500_000_000, "reset")
+        Pin("event-1", pinned.start_ns + 400_000_000, pinned.start_ns + 500_000_000, "reset")
     )
     assert list(spool_ingest.Ingester(home, 1, keep_seconds=0.0).run()) == []
     stored = segments.Catalogue(home).segments(HOST)
-    assert kept.start_ns // 1000 in [segment.begin_us for segment in stored]
+    assert pinned.start_ns // 1000 in [segment.begin_us for segment in stored]
     assert len(stored) < len(raw)
     assert raw[1].exists()
 
 
-def test_the_last_hours_stay_whatever_the_budget(home: pathlib.Path) -> None:
+def test_the_last_hours_stay_with_any_budget(home: pathlib.Path) -> None:
     raw = spool_ingest.find_pending(spool_paths.spool_folder(home))
     assert list(spool_ingest.Ingester(home, 1, keep_seconds=3600.0).run()) == []
     assert all(path.exists() for path in raw)
@@ -108,7 +108,7 @@ def test_the_last_hours_stay_whatever_the_budget(home: pathlib.Path) -> None:
 
 
 def test_kernel_names_of_an_earlier_boot_come_from_its_own_kallsyms(home: pathlib.Path) -> None:
-    """After a reboot the kernel lies elsewhere: this boot's symbols would name everything wrongly."""
+    """After a reboot the kernel is at other addresses: symbols of this boot would be wrong."""
     folder = spool_paths.spool_folder(home)
     for path in spool_ingest.find_pending(folder):
         path.rename(path.with_name(path.name.replace(perf.read_identity().boot[:8], "0123abcd")))

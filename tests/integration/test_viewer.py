@@ -1,6 +1,6 @@
 """The viewer: its own tests, and a page of a real recording, in a real Chromium.
 
-Screenshots are kept in out/shots, to be looked at.
+Screenshots are kept in out/shots for inspection.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ LOOP_NAME = "the-loop"
 
 
 def npm(*arguments: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [*arguments], cwd=WEB, capture_output=True, text=True, check=False, timeout=300
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,7 +47,7 @@ def dependencies() -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
 
 
-def test_the_page_s_own_units() -> None:
+def test_the_unit_tests_of_the_page_pass() -> None:
     npm("npm", "test", "--silent")
 
 
@@ -87,15 +87,15 @@ def test_a_page_of_a_real_recording(tmp_path: pathlib.Path) -> None:
         str(page), "crc32_z", str(begin), str(end), str(SHOTS),
     )  # fmt: skip
     window = ["-b", str(begin / 1e6), "-e", str(end / 1e6), "--mark", mark]
-    for name, question in {
+    for name, query in {
         "diff.html": ["diff", *window],
         "diff.svg": ["diff", *window],
         "top.html": ["top", *window],
         "heatmap.svg": ["heatmap", "--mark", mark],
         "offset.svg": ["heatmap", "--by", "offset", "--mark", mark],
     }.items():
-        made = [*question, "-O", name.partition(".")[2], "-o", tmp_path / name]
-        subprocess.run([*overnight, *made], check=True)
+        arguments = [*query, "-O", name.partition(".")[2], "-o", tmp_path / name]
+        subprocess.run([*overnight, *arguments], check=True)
     npm(
         "npx", "--no-install", "vite-node", "tests/browser/asked.ts",
         str(tmp_path), "crc32_z", LOOP_NAME, str(SHOTS),

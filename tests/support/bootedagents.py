@@ -1,6 +1,6 @@
-"""What an instance does with its user data: the script is run as it is, in a root of its own.
+"""Run the user data of an instance unchanged, in its own root folder.
 
-Only systemd is played: what the unit says is started, is started.
+Only systemd is simulated: `start` runs the command of the unit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SYSTEMCTL = '#!/bin/sh\necho "$@" >> "$OVERNIGHT_ROOT/systemctl"\n'
 
 
 class Booted:
-    """One machine; its agent runs until it is switched off."""
+    """One machine; its agent runs until `switch_off`."""
 
     def __init__(self, root: pathlib.Path, user_data: str) -> None:
         self.root = root
@@ -24,9 +24,9 @@ class Booted:
         tools.mkdir(parents=True)
         (tools / "systemctl").write_text(SYSTEMCTL)
         (tools / "systemctl").chmod(0o755)
-        kept = root / "var/lib/cloud/instance"
-        kept.mkdir(parents=True)
-        (kept / "user-data.txt").write_text(user_data)
+        instance_folder = root / "var/lib/cloud/instance"
+        instance_folder.mkdir(parents=True)
+        (instance_folder / "user-data.txt").write_text(user_data)
         self.script = root / "user-data"
         self.script.write_text(user_data)
         self.environment = {
@@ -44,13 +44,13 @@ class Booted:
         return (self.root / "etc/systemd/system/overnight-member.service").read_text()
 
     def run_script(self) -> None:
-        ran = subprocess.run(
+        result = subprocess.run(
             ["sh", str(self.script)], env=self.environment, check=True, capture_output=True
         )
-        assert (ran.stdout, ran.stderr) == (b"", b"")
+        assert (result.stdout, result.stderr) == (b"", b"")
 
     def start(self, **environment: str) -> subprocess.Popen[bytes]:
-        """What systemd does with the unit."""
+        """Start the unit's command, as systemd does."""
         [command] = re.findall(r"^ExecStart=(.+)$", self.unit, re.MULTILINE)
         with (self.root / "log").open("ab") as log:
             self.agent = subprocess.Popen(
@@ -71,24 +71,24 @@ class Booted:
 
 
 class Cloud(Protocol):
-    """Who knows the instances there are, and what is in their user data."""
+    """A cloud account with its instances and their user data."""
 
     def instances(self) -> dict[str, object]:
-        """By name."""
+        """Return the running instances by name."""
 
     def user_data(self, instance: str) -> str:
-        """Of one."""
+        """Return the user data of an instance."""
 
 
 class Fleet:
-    """The machines that the instances of an account would be."""
+    """The simulated machines of an account's instances."""
 
     def __init__(self, account: Cloud, folder: pathlib.Path) -> None:
         self._account, self._folder = account, folder
         self.machines: dict[str, Booted] = {}
 
     def boot(self) -> None:
-        """Every instance that is new does what is in its user data; those that ended are switched off."""
+        """Run the user data of new instances; switch off the machines of ended ones."""
         running = self._account.instances()
         for instance in running:
             if instance not in self.machines:

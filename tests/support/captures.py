@@ -1,4 +1,4 @@
-"""Captures built in code, and what every question about them must answer: the slow, obvious way."""
+"""Captures built in code, and the expected answer to every query, computed in the slow, obvious way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IRQ_ON_IDLE = (*IDLE, kernel("asm_common_interrupt"), kernel("handle_softirqs"),
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One row of a capture, spelled out."""
+    """One row of a capture, with names instead of indexes."""
 
     time: int  # ns
     path: tuple[Function, ...] = (user("main"),)
@@ -76,17 +76,17 @@ def build(
     cores: tuple[int, ...] = (0, 1),
     frequency: int = 100,
     events: tuple[str, ...] = ("cpu-clock",),
-    **more: object,
+    **fields: object,
 ) -> capture.Capture:
-    """A capture of these samples, put in time order."""
+    """Build a capture of these samples, sorted by time."""
     rows = sorted(samples, key=lambda sample: sample.time)
     tasks: dict[tuple[int, int, str, str, str], int] = {}
     frames: dict[Function, int] = {}
     stacks: dict[tuple[int, ...], int] = {}
     task, stack = [], []
     for row in rows:
-        who = (row.pid, row.tid, row.thread, row.process, row.unit)
-        task.append(tasks.setdefault(who, len(tasks)))
+        key = (row.pid, row.tid, row.thread, row.process, row.unit)
+        task.append(tasks.setdefault(key, len(tasks)))
         path = tuple(frames.setdefault(frame, len(frames)) for frame in row.path)
         stack.append(stacks.setdefault(path, len(stacks)))
     first = rows[0].time if rows else NIGHT
@@ -106,11 +106,11 @@ def build(
         count=np.array([row.count for row in rows], np.uint32),
         period=np.array([row.period for row in rows], np.uint64),
         tasks=capture.Tasks(
-            pid=np.array([who[0] for who in tasks], np.int32),
-            tid=np.array([who[1] for who in tasks], np.int32),
-            thread=[who[2] for who in tasks],
-            process=[who[3] for who in tasks],
-            unit=[who[4] for who in tasks],
+            pid=np.array([key[0] for key in tasks], np.int32),
+            tid=np.array([key[1] for key in tasks], np.int32),
+            thread=[key[2] for key in tasks],
+            process=[key[3] for key in tasks],
+            unit=[key[4] for key in tasks],
         ),
         stacks=capture.Stacks(
             offset=np.cumsum([0, *map(len, stacks)]).astype(np.uint32),
@@ -121,7 +121,7 @@ def build(
             module=[frame[1] for frame in frames],
             kind=np.array([frame[2] for frame in frames], np.uint8),
         ),
-        **more,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
 
 
@@ -130,7 +130,7 @@ CODE = (
     user("malloc"), kernel("do_syscall_64"), kernel("tcp_sendmsg"), user("[unknown]", "/lib/a.so"),
     kernel("handle_softirqs"), kernel("list_lru_count_one"),
 )  # fmt: skip
-PEOPLE = (
+TASKS = (
     ("nginx", "worker 1", 10, 11, "nginx.service"),
     ("nginx", "worker 2", 10, 12, "nginx.service"),
     ("cc1plus", "cc1plus", 20, 20, "build.slice"),
@@ -141,19 +141,19 @@ PEOPLE = (
 def random_samples(
     seed: int, count: int, *, begin: int, end: int, cores: Sequence[int] = (0, 1), events: int = 1
 ) -> list[Sample]:
-    """Work, idle and interrupts on top of idle, at random moments."""
+    """Return random samples: work, idle, and interrupts on top of idle."""
     chance = random.Random(seed)
-    made = []
+    samples = []
     for _ in range(count):
-        what = chance.random()
-        process, thread, pid, tid, unit = chance.choice(PEOPLE)
+        draw = chance.random()
+        process, thread, pid, tid, unit = chance.choice(TASKS)
         path = tuple(chance.choice(CODE) for _ in range(chance.randrange(6)))
-        if what < 0.3:
+        if draw < 0.3:
             process, thread, pid, tid, unit = "swapper", "swapper", 0, 0, ""
-            path = IDLE[: chance.randint(1, 2)] if what < 0.25 else IRQ_ON_IDLE
-        elif what < 0.35:
+            path = IDLE[: chance.randint(1, 2)] if draw < 0.25 else IRQ_ON_IDLE
+        elif draw < 0.35:
             path = (user("main"), IDLE[0])  # another task in a function of that name works
-        made.append(
+        samples.append(
             Sample(
                 chance.randrange(begin, end),
                 path,
@@ -168,25 +168,25 @@ def random_samples(
                 chance.randrange(9),
             )
         )
-    return made
+    return samples
 
 
 def store(
     home: pathlib.Path, *captures: capture.Capture, segment_seconds: int = 120
 ) -> reader.Reader:
-    """A reader of a store with these."""
-    for made in captures:
-        writer.write_capture(home, made, segment_seconds=segment_seconds)
+    """Write the captures to a store and return its reader."""
+    for recording in captures:
+        writer.write_capture(home, recording, segment_seconds=segment_seconds)
     return reader.Reader(segments.Catalogue(home))
 
 
 def window(begin: int, end: int) -> Window:
-    """From ns to ns."""
+    """Return the window between two times in ns."""
     return Window(begin // US, end // US)
 
 
 def passes(sample: Sample, within: Window, chosen: Selection) -> bool:
-    """Whether a question is about this sample, idle ones left to the caller."""
+    """Return whether a sample matches; the caller handles idle samples."""
     return (
         within.begin_us <= sample.time_us < within.end_us
         and sample.event == (0 if chosen.event == "cpu-clock" else chosen.event)
@@ -200,12 +200,12 @@ def passes(sample: Sample, within: Window, chosen: Selection) -> bool:
 
 
 def chosen_samples(samples: Iterable[Sample], within: Window, chosen: Selection) -> list[Sample]:
-    """What a question is about."""
+    """Return the samples that match."""
     return [s for s in samples if passes(s, within, chosen) and (chosen.idle or not s.idle)]
 
 
 def paths(samples: Iterable[Sample]) -> collections.Counter[tuple[Function, ...]]:
-    """Samples by stack, the process first."""
+    """Count samples by stack; the process is the first frame."""
     counted: collections.Counter[tuple[Function, ...]] = collections.Counter()
     for sample in samples:
         counted[((sample.process or sample.thread, "", 2), *sample.path)] += sample.count
@@ -230,13 +230,13 @@ class Night:
         """The whole night, parts of segments, whole segments, the moment of one sample."""
         chance = random.Random(seed)
         two = 120 * SECOND
-        one = self.of()[seed].time_us
-        made = [
+        sample_us = self.of()[seed].time_us
+        windows = [
             window(BEGIN - SECOND, END + SECOND),
             window(NIGHT + two, NIGHT + 2 * two),
-            Window(one, one + 1),
+            Window(sample_us, sample_us + 1),
         ]
         for _ in range(count):
             begin = chance.randrange(BEGIN, END)
-            made.append(window(begin, begin + chance.randrange(10**6, two)))
-        return made
+            windows.append(window(begin, begin + chance.randrange(10**6, two)))
+        return windows

@@ -25,12 +25,12 @@ def quiet(_second: int, _core: int) -> tuple[float, float, float]:
 
 
 class Home:
-    """What is recorded of one host, until `case` is asked for."""
+    """A recording of one host that `case` ends."""
 
     def __init__(self, folder: pathlib.Path, *, cores: int = 4, seconds: int = 960) -> None:
         self.folder, self.cores, self.seconds = folder, cores, seconds
         self.writer = rings.open_writer(folder)
-        self._told: list[Event] = []
+        self._events: list[Event] = []
 
     def cpu(self, shares: Shares = quiet, first: int = 0) -> Home:
         ticks = {core: [0] * len(CPU) for core in range(self.cores)}
@@ -38,7 +38,7 @@ class Home:
             rows = {str(core): tuple(row) for core, row in ticks.items()}
             self.writer.numbers("cpu", CPU, rings.at(second), rows)
             for core, row in ticks.items():
-                user, system, softirq = (round(100 * one) for one in shares(second, core))
+                user, system, softirq = (round(100 * share) for share in shares(second, core))
                 row[0] += user
                 row[2] += system
                 row[6] += softirq
@@ -56,43 +56,49 @@ class Home:
             self.writer.numbers(signal, columns, rings.at(second), rows(second))
         return self
 
-    def queues(self, cores: Mapping[int, int], second: float = 1.0, **more: object) -> Home:
-        """Which core serves each queue of eth0, from that second on."""
+    def queues(self, cores: Mapping[int, int], second: float = 1.0, **fields: object) -> Home:
+        """Record which core serves each queue of eth0, from that second on."""
         facts = {
-            f"eth0 q{queue}": {"interface": "eth0", "queue": queue, "way": "", "core": core, **more}
+            f"eth0 q{queue}": {
+                "interface": "eth0",
+                "queue": queue,
+                "way": "",
+                "core": core,
+                **fields,
+            }
             for queue, core in cores.items()
         }
         self.writer.facts("nic-queues", rings.at(second), facts)  # type: ignore[arg-type]
         return self
 
     def stacks(self, samples: list[captures.Sample], *, end: int | None = None) -> Home:
-        """Sampled at 100 Hz; times are from `moment`."""
-        made = captures.build(
+        """Record samples at 100 Hz; times are from `moment`."""
+        recording = captures.build(
             samples,
             host=rings.HOST,
             begin=moment(0),
             end=moment(end or self.seconds),
             cores=tuple(range(self.cores)),
         )
-        captures.store(self.folder, made)
+        captures.store(self.folder, recording)
         return self
 
-    def event(self, kind: str = "net.driver_reset", second: float = EVENT_SECOND, **said: object) -> Event:  # fmt: skip
-        told = Event(
-            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{second}", **said  # type: ignore[arg-type]
+    def event(self, kind: str = "net.driver_reset", second: float = EVENT_SECOND, **fields: object) -> Event:  # fmt: skip
+        event = Event(
+            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{second}", **fields  # type: ignore[arg-type]
         )  # fmt: skip
-        self.writer.event(told)
-        self._told.append(told)
-        return told
+        self.writer.event(event)
+        self._events.append(event)
+        return event
 
     def case(self) -> case.Case:
-        """The case of the event that was told last."""
+        """Close the ring and return the case of the last event."""
         self.writer.close()
-        return case.Case(self.folder, self._told[-1])
+        return case.Case(self.folder, self._events[-1])
 
 
 def moment(second: float) -> int:
-    """Nanoseconds since the epoch, so many seconds after the beginning."""
+    """Convert seconds since the beginning to nanoseconds since the epoch."""
     return rings.BEGIN_US * 1000 + round(second * 1e9)
 
 
@@ -106,7 +112,7 @@ def busy(
     unit: str = "",
     hertz: int = 100,
 ) -> list[captures.Sample]:
-    """A process that fills a core, or a share of it."""
+    """Return samples of a process that uses a core, or a share of it."""
     return [
         captures.Sample(moment(begin + n / hertz), path, core, process, process, unit=unit)
         for n in range(round((end - begin) * hertz))

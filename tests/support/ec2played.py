@@ -1,4 +1,4 @@
-"""EC2 as botocore's Stubber plays it: for what moto cannot say."""
+"""EC2 answers from botocore's Stubber, for answers that moto cannot give."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def order(**fields: Any) -> pools.Order:
 
 
 class Played:
-    """The provider on clients that answer what they are told to, in that order."""
+    """The provider with stubbed clients; they give the prepared answers in order."""
 
     def __init__(self) -> None:
         self.provider = ec2.create(pathlib.Path("/nonexistent"))

@@ -33,7 +33,7 @@ COLUMNS = {
 
 @dataclasses.dataclass
 class Home:
-    """What is told of a night that begins at second 0; `case` closes it and opens an event in it."""
+    """Signals, events and samples of a night that begins at second 0; `case` writes them and opens an event."""
 
     path: pathlib.Path
     seconds: int
@@ -45,17 +45,17 @@ class Home:
     events: list[Event] = dataclasses.field(default_factory=list)
     samples: list[captures.Sample] = dataclasses.field(default_factory=list)
 
-    def signal(self, name: str, every: int, look: Callable[[int], Rows]) -> None:
-        """A signal that shows `look(second)` every so many seconds."""
-        self.readings[name] = (every, look)
+    def signal(self, name: str, every: int, read: Callable[[int], Rows]) -> None:
+        """Add a signal that is polled every `every` seconds and returns `read(second)`."""
+        self.readings[name] = (every, read)
 
-    def add_event(self, second: float, kind: str, **more: object) -> Event:
-        """An event; its id is its place among all."""
-        made = Event(
-            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **more  # type: ignore[arg-type]
+    def add_event(self, second: float, kind: str, **fields: object) -> Event:
+        """Add an event; its id ends with its number."""
+        event = Event(
+            rings.us(second), kind, host=rings.HOST, id=f"{kind}-{len(self.events)}", **fields  # type: ignore[arg-type]
         )  # fmt: skip
-        self.events.append(made)
-        return made
+        self.events.append(event)
+        return event
 
     def add_samples(
         self,
@@ -68,7 +68,7 @@ class Home:
         unit: str = "app.service",
         share: float = 1.0,
     ) -> None:
-        """Somebody is in these kernel functions, outermost first, for a share of a core's samples."""
+        """Add samples in these kernel functions, outermost first, for a share of a core's samples."""
         path = (captures.user("main"), *map(captures.kernel, functions))
         first = (rings.us(begin)) * 1000
         for n in range(HERTZ * seconds):
@@ -80,7 +80,7 @@ class Home:
                 )
 
     def idle(self, cores: int = 4) -> None:
-        """Every core is sampled at rest, one sample in a while standing for many."""
+        """Add idle samples of every core, one every 5 s."""
         for second in range(self.begin, self.seconds, 5):
             for core in range(cores):
                 self.samples.append(
@@ -89,11 +89,11 @@ class Home:
                     )
                 )
 
-    def case(self, told: Event) -> case.Case:
-        """Everything written, one event opened."""
-        made = rings.open_writer(self.path)
-        _record(made, self)
-        made.close()
+    def case(self, event: Event) -> case.Case:
+        """Write everything and open the case of one event."""
+        ring = rings.open_writer(self.path)
+        _record(ring, self)
+        ring.close()
         if self.samples:
             built = captures.build(
                 self.samples,
@@ -105,18 +105,18 @@ class Home:
             )
             # Few segments: each is synced to the disk.
             segments.write_capture(self.path, built, segment_seconds=3600)
-        return case.Case(self.path, told)
+        return case.Case(self.path, event)
 
 
-def _record(made: writer.Writer, home: Home) -> None:
+def _record(ring: writer.Writer, home: Home) -> None:
     for name, rows in home.facts.items():
-        made.facts(name, rings.at(home.begin), rows)
+        ring.facts(name, rings.at(home.begin), rows)
     paces = [every for every, _ in home.readings.values()]
     step = int(min(paces, default=60))
     for second in range(home.begin, home.seconds, step):
-        for name, (every, look) in home.readings.items():
+        for name, (every, read) in home.readings.items():
             if (second - home.begin) % every == 0:
-                made.numbers(name, COLUMNS[name], rings.at(second), look(second))
-        made.tick(rings.at(second))
-    for one in home.events:
-        made.event(one)
+                ring.numbers(name, COLUMNS[name], rings.at(second), read(second))
+        ring.tick(rings.at(second))
+    for event in home.events:
+        ring.event(event)

@@ -55,7 +55,7 @@ class Irq:
 
 
 def as_list(cores: Iterable[int]) -> str:
-    """The kernel's list format."""
+    """Format cores in the kernel's list format."""
     parts: list[list[int]] = []
     for core in sorted(cores):
         if parts and parts[-1][1] == core - 1:
@@ -66,7 +66,7 @@ def as_list(cores: Iterable[int]) -> str:
 
 
 class FakeHost:
-    """The files are there once it is made. `offline` cores leave holes in the numbers."""
+    """The constructor writes all files. `offline` cores leave holes in the numbering."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class FakeHost:
             number += 1
 
     def put(self, path: str, text: str | bytes) -> None:
-        """Write one file, as it is now."""
+        """Write one file."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -168,7 +168,7 @@ class FakeHost:
         (self.root / "sys/class/net/lo").mkdir(parents=True, exist_ok=True)
 
     def _write_cgroups(self, layout: str) -> None:
-        """A few live groups, and many that were removed and are still held."""
+        """Write a few live cgroups and many dying ones."""
         top = "sys/fs/cgroup"
         memory = top if layout == "v2" else f"{top}/memory"
         unified = f"{top}/unified" if layout == "hybrid" else top
@@ -193,16 +193,16 @@ class FakeHost:
             self.put(f"{folder}/queues/tx-{queue}/xps_cpus", as_mask(core, self.possible))
             self.put(f"{folder}/queues/rx-{queue}/rps_cpus", as_mask(-1, self.possible))
 
-    # What changes.
+    # Files that change.
 
     def advance(self, seconds: float = 1.0) -> None:
-        """Let time go on: one core of all is full in the kernel, the others do a little of everything."""
+        """Advance time: one core is saturated in the kernel, the others do a little of everything."""
         draw = self.random.randrange
-        whole = round(100 * seconds)
+        interval = round(100 * seconds)
         full = self.online[draw(len(self.online))]
         for core in self.online:
-            used = [0, 0, whole] if core == full else [draw(20), 0, draw(9)]
-            for mode, ticks in enumerate([*used, whole - sum(used)]):
+            used = [0, 0, interval] if core == full else [draw(20), 0, draw(9)]
+            for mode, ticks in enumerate([*used, interval - sum(used)]):
                 self.ticks[core][mode] += ticks
             for kind in self.softirqs:
                 kind[core] += draw(300)
@@ -222,12 +222,12 @@ class FakeHost:
         self.write()
 
     def switch(self, core: int, *, on: bool) -> None:
-        """Take a core off-line, or bring it back."""
+        """Take a core offline, or bring it back."""
         self.online = sorted({*self.online, core} if on else {*self.online} - {core})
         self.write()
 
     def write(self) -> None:
-        """All files that change."""
+        """Write all files that change."""
         self.put("sys/devices/system/cpu/online", as_list(self.online) + "\n")
         self.put("proc/stat", self.stat())
         self.put("proc/softirqs", self.softirqs_text())
@@ -314,6 +314,6 @@ class FakeHost:
 
 
 def as_mask(core: int, possible: int) -> str:
-    """A mask with one core, or none, in groups of 32 bits."""
+    """Format a mask with one core, or none, in groups of 32 bits."""
     digits = f"{1 << core if core >= 0 else 0:0{-(-possible // 32) * 8}x}"
     return ",".join(digits[i : i + 8] for i in range(0, len(digits), 8)) + "\n"

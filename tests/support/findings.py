@@ -26,38 +26,38 @@ def make_finding(
     confidence: float = 0.9,
     magnitude: dict[str, float] | None = None,
     detector: str = "",
-    **subject: str | int,
+    **fields: str | int,
 ) -> Finding:
     """Times are seconds from the event."""
-    who = Subject(**{"host": HOST, **subject})
+    subject = Subject(**{"host": HOST, **fields})
     window = Window(T + int(begin * SECOND), T + int(end * SECOND))
     detector = detector or kind
     return Finding(
-        finding_id(detector, kind, who, window.begin_us),
+        finding_id(detector, kind, subject, window.begin_us),
         detector,
         kind,
-        who,
+        subject,
         window,
         confidence,
-        f"{kind} of {who.as_json()}",
+        f"{kind} of {subject.as_json()}",
         (Evidence(kind, "test", dict(magnitude or {}), window),),
         magnitude or {},
     )
 
 
 def reset(**subject: str | int) -> Finding:
-    where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
-    return make_finding("net.driver_reset", 0, 0.001, 1.0, detector="event", **where)
+    fields = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
+    return make_finding("net.driver_reset", 0, 0.001, 1.0, detector="event", **fields)
 
 
 def saturated(core: int | None = CORE, begin: float = -6, end: float = 1, **numbers: float):
-    told = {"seconds": 6.0, "busy_percent": 100.0, "kernel_percent": 98.0, "cores_burnt": 1.0}
-    return make_finding("cpu.core_saturated", begin, end, 0.95, told | numbers, core=core)
+    magnitude = {"seconds": 6.0, "busy_percent": 100.0, "kernel_percent": 98.0, "cores_burnt": 1.0}
+    return make_finding("cpu.core_saturated", begin, end, 0.95, magnitude | numbers, core=core)
 
 
 def starved(**subject: str | int) -> Finding:
-    where = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
-    return make_finding("net.queue_starved", -6, 1, 0.9, {"seconds": 6.0}, **where)
+    fields = {"core": CORE, "interface": "eth0", "queue": 5, **subject}
+    return make_finding("net.queue_starved", -6, 1, 0.9, {"seconds": 6.0}, **fields)
 
 
 def culprit(
@@ -66,24 +66,34 @@ def culprit(
     burnt: float = 0.95,
     core: int | None = CORE,
     begin: float = -6,
-    **who: str,
+    **fields: str,
 ) -> Finding:
-    told = {"cores_burnt": burnt, "share_of_core_samples": burnt, "samples": burnt * 580}
+    magnitude = {"cores_burnt": burnt, "share_of_core_samples": burnt, "samples": burnt * 580}
     return make_finding(
-        "cpu.culprit", begin, begin + 7, 0.9, told, core=core, process=process, unit=unit, **who
+        "cpu.culprit",
+        begin,
+        begin + 7,
+        0.9,
+        magnitude,
+        core=core,
+        process=process,
+        unit=unit,
+        **fields,
     )
 
 
 def zombies(dying: float = 68440, growth: float | None = 327, cgroup: str = "/docker"):
-    told = {"tracked": dying + 240, "in_use": 240.0, "dying": dying, "age_hours": 160.0}
+    magnitude = {"tracked": dying + 240, "in_use": 240.0, "dying": dying, "age_hours": 160.0}
     if growth is not None:
-        told["growth_per_hour"] = growth
-    return make_finding("memory.zombie_cgroups", -6 * 3600, 0, 0.95, told, cgroup=cgroup)
+        magnitude["growth_per_hour"] = growth
+    return make_finding("memory.zombie_cgroups", -6 * 3600, 0, 0.95, magnitude, cgroup=cgroup)
 
 
 def hidden_loop(unit: str = "ecs.service", births: float | None = 330, cgroup: str = "/docker"):
-    told = {} if births is None else {"births_per_hour": births, "deaths_per_hour": births}
-    return make_finding("unit.hidden_crash_loop", -6 * 3600, 0, 0.9, told, unit=unit, cgroup=cgroup)
+    magnitude = {} if births is None else {"births_per_hour": births, "deaths_per_hour": births}
+    return make_finding(
+        "unit.hidden_crash_loop", -6 * 3600, 0, 0.9, magnitude, unit=unit, cgroup=cgroup
+    )
 
 
 def crash_loop(unit: str = "flaky.service", restarts: float = 12):
@@ -124,11 +134,11 @@ def modern() -> list[Finding]:
 
 
 def rt_hog() -> list[Finding]:
-    who = {"process": "audiod", "unit": "audiod.service"}
-    told = {"cores_burnt": 0.99, "rt_priority": 80.0}
+    subject = {"process": "audiod", "unit": "audiod.service"}
+    magnitude = {"cores_burnt": 0.99, "rt_priority": 80.0}
     return [
         reset(), saturated(kernel_percent=3), starved(), culprit("audiod", "audiod.service", 0.99),
-        make_finding("cpu.rt_hog", -6, 1, 0.95, told, core=CORE, **who),
+        make_finding("cpu.rt_hog", -6, 1, 0.95, magnitude, core=CORE, **subject),
     ]  # fmt: skip
 
 
@@ -140,29 +150,37 @@ def softirq_storm() -> list[Finding]:
 
 
 def reclaim() -> list[Finding]:
-    who = {"process": "loader", "unit": "batch.service", "cgroup": "/system.slice/batch.service"}
-    told = {"cores_burnt": 0.97, "pages_per_second": 2e5}
+    subject = {
+        "process": "loader",
+        "unit": "batch.service",
+        "cgroup": "/system.slice/batch.service",
+    }
+    magnitude = {"cores_burnt": 0.97, "pages_per_second": 2e5}
     return [
         reset(), saturated(), starved(), culprit("loader", "batch.service"),
-        make_finding("memory.reclaim", -8, 1, 0.9, told, **who),
+        make_finding("memory.reclaim", -8, 1, 0.9, magnitude, **subject),
     ]  # fmt: skip
 
 
 def lock_convoy() -> list[Finding]:
-    who = {"process": "java", "unit": "app.service", "function": "native_queued_spin_lock_slowpath"}
+    subject = {
+        "process": "java",
+        "unit": "app.service",
+        "function": "native_queued_spin_lock_slowpath",
+    }
     return [
         reset(), saturated(), starved(), culprit("java", "app.service"),
-        make_finding("kernel.lock_contention", -8, 1, 0.9, {"cores_burnt": 2.4}, **who),
+        make_finding("kernel.lock_contention", -8, 1, 0.9, {"cores_burnt": 2.4}, **subject),
     ]  # fmt: skip
 
 
 def decoy() -> list[Finding]:
-    """A real-time hog did it; beside it a crash loop and some zombies that did nothing."""
+    """A real-time hog is the cause; a crash loop and some zombies are harmless."""
     return [*rt_hog(), crash_loop(), zombies(2600, 300, "/system.slice")]
 
 
 def two_causes() -> list[Finding]:
-    """The reference, and an hour before it a hog on another core; both were found."""
+    """The reference incident, and a hog on another core an hour before; both have findings."""
     hog = make_finding(
         "cpu.rt_hog", -3606, -3599, 0.95, {"cores_burnt": 0.99}, core=12, process="audiod", unit="audiod.service"
     )  # fmt: skip
@@ -193,33 +211,33 @@ def answers(
     no_data: Iterable[str] = (),
     failed: Iterable[str] = (),
 ) -> tuple[Answer, ...]:
-    """As detectors give them: one that found something, the others clear."""
+    """Return answers as detectors give them: one per finding's detector, the others clear."""
     by: dict[str, list[Finding]] = {}
-    for one in findings:
-        by.setdefault(one.detector, []).append(one)
-    given = [Answer(name, Status.FOUND, tuple(many)) for name, many in by.items()]
-    given += [
+    for finding in findings:
+        by.setdefault(finding.detector, []).append(finding)
+    answers = [Answer(name, Status.FOUND, tuple(group)) for name, group in by.items()]
+    answers += [
         Answer(name, Status.CLEAR, why="nothing unusual")
         for name in DETECTORS
         if name not in (*no_data, *failed)
     ]
-    given += [Answer(name, Status.NO_DATA, why="no stacks") for name in no_data]
-    given += [Answer(name, Status.FAILED, why="it broke") for name in failed]
-    return tuple(given)
+    answers += [Answer(name, Status.NO_DATA, why="no stacks") for name in no_data]
+    answers += [Answer(name, Status.FAILED, why="it broke") for name in failed]
+    return tuple(answers)
 
 
 def covered(share: float = 1.0, lost: float = 0.0, seconds: float = 40) -> Coverage:
-    """So much of a window was recorded, so much of its samples lost."""
+    """Return the coverage of a window with these shares recorded and lost."""
     samples = int(97 * 96 * seconds * share)
-    gone = int(samples * lost)
+    lost_samples = int(samples * lost)
     return Coverage(
         (HOST,), Window(T, T + int(seconds * SECOND)), seconds * share,
-        96 * seconds * share, float(samples), samples - gone, 0, gone, 1,
+        96 * seconds * share, float(samples), samples - lost_samples, 0, lost_samples, 1,
         () if share == 1 else ((T, T + SECOND, "no segment"),),
     )  # fmt: skip
 
 
-def without(one: Finding, *names: str) -> Finding:
-    """The same finding with less measured."""
-    left = {name: value for name, value in one.magnitude.items() if name not in names}
-    return dataclasses.replace(one, magnitude=left)
+def without(finding: Finding, *names: str) -> Finding:
+    """Return the finding without some of its magnitudes."""
+    magnitude = {name: value for name, value in finding.magnitude.items() if name not in names}
+    return dataclasses.replace(finding, magnitude=magnitude)

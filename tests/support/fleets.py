@@ -1,4 +1,4 @@
-"""Fleets for tests, and the fleets of facts: with and without something wrong, drawn at random."""
+"""Fleets for tests: single hosts, and random fleets with and without a fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def host(
     events: Sequence[float] = (),
     taken: Snapshot | None = None,
 ) -> fleet.Host:
-    """Watched for so many days in one go, with events at those days."""
+    """Return a host recorded for `days` days in one boot, with events on these days."""
     spell = fleet.Spell(0, round(days * DAY_US), uptime_days * 86400, "0000000a")
     return fleet.Host(name, labels or {}, (spell,), tuple(event(name, at) for at in events), taken)
 
@@ -45,7 +45,7 @@ ZONES = np.repeat(["a", "b", "c"], 20)
 def clustered(
     chance: np.random.Generator, mean: float, shape: float, times: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Events and watched time of 60 hosts, each with a rate of its own; zone a has `times` the rate.
+    """Return events and recorded time of 60 hosts with different rates; zone a has `times` the rate.
 
     Rates are gamma distributed with that shape: with 0.25, a tenth of the hosts has half of the events.
     """
@@ -55,7 +55,7 @@ def clustered(
     return chance.poisson(rate * time).astype(float), time
 
 
-# --- uptime: 60 hosts watched for 30 days, first seen at any uptime, rebooted now and then
+# --- uptime: 60 hosts recorded for 30 days, from any uptime on, rebooted sometimes
 
 
 def rebooted(
@@ -69,9 +69,10 @@ def rebooted(
     hosts: int = 60,
     days: float = 30.0,
 ) -> hazard.Timeline:
-    """Before the onset the hazard is `early` of what it is later; `shape` as in clustered, 0: all alike.
+    """Return a timeline whose hazard before the onset is `early` times the later one.
 
-    Each event is the first of a burst of so many on average, which lasts some hours.
+    `shape` is as in `clustered`; with 0 all hosts are alike. Each event starts a burst of `burst` events on
+    average, which lasts some hours.
     """
     owner, uptime, length = [], [], []
     for number in range(hosts):
@@ -82,11 +83,11 @@ def rebooted(
             uptime.append(up)
             length.append(span)
             at, up = at + span, 0.0
-    own, up_at, spans = np.array(owner), np.array(uptime), np.array(length)
+    owners, up_at, spans = np.array(owner), np.array(uptime), np.array(length)
     frailty = chance.gamma(shape, 1 / shape, hosts) if shape else np.ones(hosts)
-    late = np.maximum(0, up_at + spans - np.maximum(up_at, onset_days))
-    rate = events / burst / (frailty[own] * (late + early * (spans - late))).sum()
-    spell = np.repeat(np.arange(len(own)), chance.poisson(rate * frailty[own] * spans))
+    after_onset = np.maximum(0, up_at + spans - np.maximum(up_at, onset_days))
+    rate = events / burst / (frailty[owners] * (after_onset + early * (spans - after_onset))).sum()
+    spell = np.repeat(np.arange(len(owners)), chance.poisson(rate * frailty[owners] * spans))
     into = chance.random(len(spell)) * spans[spell]
     kept = (up_at[spell] + into >= onset_days) | (chance.random(len(spell)) < early)
     spell, into = spell[kept], into[kept]
@@ -96,14 +97,14 @@ def rebooted(
     spell = np.concatenate((spell, spell[after][inside]))
     into = np.concatenate((into, later[inside]))
     day = hazard.DAY
-    return hazard.Timeline(own, up_at * day, spans * day, spell, into * day)
+    return hazard.Timeline(owners, up_at * day, spans * day, spell, into * day)
 
 
 # --- drift: 40 hosts, 12 of them sick, 200 items of which the first is the cause
 
 
 def drifted(chance: np.random.Generator, *, cause: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """Which host has which item, and who is sick; items are as common as may be.
+    """Return which host has which item, and which hosts are sick; items have random frequencies.
 
     The cause is on 95 % of sick hosts and 15 % of healthy ones.
     """

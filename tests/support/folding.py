@@ -11,23 +11,23 @@ Stack = tuple[tuple[Frame, ...], int]
 
 
 def fold(stacks: Iterable[Stack], **fields: Any) -> Folded:
-    """Fold in the order given; a stack without frames, and without samples, is none."""
+    """Fold stacks in this order; stacks without frames are left out."""
     frames: dict[Frame, int] = {}
-    places: dict[tuple[int, Frame], int] = {}
+    node_of: dict[tuple[int, Frame], int] = {}
     nodes: list[Node] = []
     for path, count in stacks:
         at = -1
         for frame in path:
-            if (at, frame) not in places:
+            if (at, frame) not in node_of:
                 nodes.append(Node(frames.setdefault(frame, len(frames)), at, 0))
-                places[at, frame] = len(nodes) - 1
-            at = places[at, frame]
+                node_of[at, frame] = len(nodes) - 1
+            at = node_of[at, frame]
         if path:
             nodes[at] = nodes[at]._replace(own=nodes[at].own + count)
-    known = {
+    defaults = {
         "title": "t", "host": "h", "begin_ns": 1, "end_ns": 2, "frequency": 0, "cores": (), "event": "",
     }  # fmt: skip
-    return Folded(**{**known, **fields}, frames=tuple(frames), nodes=tuple(nodes))
+    return Folded(**{**defaults, **fields}, frames=tuple(frames), nodes=tuple(nodes))
 
 
 def unfold(folded: Folded) -> list[Stack]:

@@ -1,4 +1,4 @@
-"""How a host stands, made up for the outlets' tests."""
+"""Host statuses for tests of outlets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WALL = 1_700_000_000 * 1_000_000_000
 
 
 def make_event(kind: str = "net.driver_reset", **changes: object) -> Event:
-    """An event on core 39."""
-    made = Event(
+    """Return an event on core 39."""
+    event = Event(
         time_us=WALL // 1000,
         kind=kind,
         text="core 39 was pinned",
@@ -26,12 +26,12 @@ def make_event(kind: str = "net.driver_reset", **changes: object) -> Event:
         until_us=WALL // 1000 + 6_000_000,
         count=3,
     )
-    return dataclasses.replace(made, **changes)
+    return dataclasses.replace(event, **changes)
 
 
 def make_status(**changes: object) -> outlets.HostStatus:
-    """The reference incident's host."""
-    made = outlets.HostStatus(
+    """Return the status of the reference incident's host."""
+    status = outlets.HostStatus(
         host="db-7",
         clock=clock.Clock(WALL, 5),
         rows={
@@ -45,4 +45,4 @@ def make_status(**changes: object) -> outlets.HostStatus:
         open=(make_event("memory.zombie_cgroups"),),
         agent={"cpu_seconds": 1.25, "rss_bytes": 20e6, "seconds": 600.0},
     )
-    return dataclasses.replace(made, **changes)
+    return dataclasses.replace(status, **changes)

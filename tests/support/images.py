@@ -1,4 +1,4 @@
-"""Images to audit: as a vendor ships them, as a distribution does, and as an attacker would."""
+"""Images to audit: from a vendor, from a distribution, and from an attacker."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Image:
         return self.file(path, "#!/bin/sh\nexit 0\n", 0o755)
 
     def link(self, path: str, target: str) -> Image:
-        place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(target)
+        link = self.root / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
         return self
 
     def unit(self, name: str, text: str, *, enabled: bool = False) -> Image:
@@ -104,7 +104,7 @@ def deep_learning(root: pathlib.Path) -> Image:
 
 
 def debian(root: pathlib.Path) -> Image:
-    """A plain Debian: nothing to find."""
+    """A plain Debian without findings."""
     image = Image(root)
     image.unit("ssh.service", SSH, enabled=True).program("usr/sbin/sshd")
     image.link(f"{ETC}/sshd.service", f"/{SYSTEM}/ssh.service")
@@ -125,7 +125,7 @@ def debian(root: pathlib.Path) -> Image:
 
 
 def hostile(root: pathlib.Path, outside: pathlib.Path) -> Image:
-    """Links that lead out, loops, a fifo, a device's name, junk, and names that bite a terminal."""
+    """Links out of the image, loops, a fifo, a device's name, junk, and names with terminal escapes."""
     (outside / "secret.service").write_text(
         "[Service]\nExecStart=/leaked-from-outside\nRestart=always\n"
     )

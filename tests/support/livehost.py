@@ -1,4 +1,4 @@
-"""A made-up host whose counters rise with real time, for a recorder that runs in its own process.
+"""A fake host whose counters rise with real time, for a recorder that runs in its own process.
 
 Its cores are exactly as busy as a test says, however busy the machine is that runs the test. Only the
 files that the `cpu` and `processes` signals read are there.

@@ -1,4 +1,4 @@
-"""A real machine for the length of a test; what it is, `overnight.machines.nspawn` says."""
+"""A real machine for one test (`overnight.machines.nspawn`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ unit = nspawn.unit
 def machine(
     units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
 ) -> Iterator[Machine]:
-    """Boots a machine with these units (all enabled that are wanted), until the block is left."""
+    """Boot a machine with these units, enabled where another unit wants them; stop it at the end."""
     run_journal = journal.Journal("a machine of a test")
     try:
         with run_journal:
-            one = nspawn.boot(run_journal, units, files)
+            booted = nspawn.boot(run_journal, units, files)
             try:
-                yield one
+                yield booted
             finally:
-                one.stop()
+                booted.stop()
     finally:
         assert run_journal.problems == []

@@ -1,4 +1,4 @@
-"""Pictures and tables beside a verdict: cores, stacks and differences of one made-up night."""
+"""Charts and tables of a report: cores, stacks and differences of one made-up night."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def stacks() -> tuple[Folded, Folded]:
 
     call = ("entry_SYSCALL_64_after_hwframe", "do_syscall_64", "ksys_read", "vfs_read")
     walk = (*call, "seq_read", "cgroup_seqfile_show", "memcg_numa_stat_show")
-    hot = (
+    incident = (
         (path("kubelet", *walk, "mem_cgroup_nr_lru_pages"), 505),
         (path("kubelet", *walk, "mem_cgroup_iter", "css_next_descendant_pre"), 143),
         (path("python3", *call, "sock_read_iter"), 9),
         (path("swapper", "handle_softirqs", "net_rx_action"), 5),
     )
-    usual = (
+    baseline = (
         (path("python3", *call, "sock_read_iter"), 9100),
         (path("python3"), 1400),
         (path("kubelet", *walk, "mem_cgroup_nr_lru_pages"), 61),
@@ -66,13 +66,13 @@ def stacks() -> tuple[Folded, Folded]:
         (path("swapper", "handle_softirqs", "net_rx_action"), 400),
     )
 
-    def folded(window: Window, those: tuple[tuple[tuple[Frame, ...], int], ...]) -> Folded:  # fmt: skip
+    def folded(window: Window, counted: tuple[tuple[tuple[Frame, ...], int], ...]) -> Folded:  # fmt: skip
         return folding.fold(
-            those, title=f"{HOST} core 39", host=HOST, begin_ns=window.begin_us * 1000,
+            counted, title=f"{HOST} core 39", host=HOST, begin_ns=window.begin_us * 1000,
             end_ns=window.end_us * 1000, frequency=97, cores=(39,), event="cpu-clock",
         )  # fmt: skip
 
-    return folded(HOT, hot), folded(BEFORE, usual)
+    return folded(HOT, incident), folded(BEFORE, baseline)
 
 
 def coverage(window: Window, samples: int, lost: int = 0) -> Coverage:

@@ -1,4 +1,4 @@
-"""AWS as moto plays it, in a process of its own on loopback; nothing here ever reaches Amazon."""
+"""A moto server that simulates AWS, in its own process on loopback; nothing here reaches Amazon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REGION, ELSEWHERE = "eu-west-1", "eu-central-1"
-# What `moto_server` does, on a port that is free for certain.
+# The same as `moto_server`, on a free port.
 SERVE = """
 import werkzeug.serving
 from moto import server
@@ -27,7 +27,7 @@ serving.serve_forever()
 
 
 def environment(url: str) -> dict[str, str]:
-    """What points every AWS tool there, and nowhere else."""
+    """Return variables that point every AWS tool to this server only."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "testing",
@@ -41,7 +41,7 @@ def environment(url: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running() -> Iterator[str]:
-    """The URL of a server that runs meanwhile."""
+    """Run a server and yield its URL."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     started = subprocess.Popen(
         [sys.executable, "-c", SERVE],
@@ -50,15 +50,15 @@ def running() -> Iterator[str]:
         text=True,
         env={
             **plain,
-            # Thousands of images and types that nobody asks for.
+            # Thousands of images and types that no test uses.
             "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
             "MOTO_ENABLE_ISO_REGIONS": "false",
         },
     )
     try:
         assert started.stdout is not None
-        with started.stdout as said:
-            port = said.readline().strip()
+        with started.stdout as output:
+            port = output.readline().strip()
         assert port, "moto did not start"
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -67,14 +67,14 @@ def running() -> Iterator[str]:
 
 
 def reset(url: str) -> None:
-    """Everything that was made there."""
+    """Delete everything on the server."""
     request = urllib.request.Request(f"{url}/moto-api/reset", method="POST")
     with urllib.request.urlopen(request, timeout=20) as answer:
         assert answer.status == 200
 
 
 def client(url: str, region: str = REGION) -> Any:
-    """EC2 for the test itself, as somebody else has it."""
+    """Return an EC2 client for the test, with other credentials than the provider."""
     import boto3.session
 
     session = boto3.session.Session(aws_access_key_id="other", aws_secret_access_key="other")
@@ -82,17 +82,17 @@ def client(url: str, region: str = REGION) -> Any:
 
 
 def template(ec2: Any, name: str = "runner", **data: object) -> str:
-    """A launch template with an image; its id."""
+    """Create a launch template with an image and return its id."""
     image = ec2.register_image(Name=f"image of {name}", RootDeviceName="/dev/xvda")["ImageId"]
-    made = ec2.create_launch_template(
+    created = ec2.create_launch_template(
         LaunchTemplateName=name,
         LaunchTemplateData={"ImageId": image, "InstanceType": "t3.micro", **data},
     )
-    return str(made["LaunchTemplate"]["LaunchTemplateId"])
+    return str(created["LaunchTemplate"]["LaunchTemplateId"])
 
 
 def write_configuration(folder: pathlib.Path, url: str) -> dict[str, str]:
-    """The same by way of a profile in a file, for the environment that names it."""
+    """Write a profile for this server and return the variables that select it."""
     path = folder / "aws-config"
     path.write_text(
         "[profile pools]\naws_access_key_id = testing\naws_secret_access_key = testing\n"
@@ -102,7 +102,7 @@ def write_configuration(folder: pathlib.Path, url: str) -> dict[str, str]:
 
 
 class Account:
-    """What is in the account, seen by somebody else than the provider."""
+    """The content of the account, read without the provider."""
 
     def __init__(self, url: str) -> None:
         self.ec2 = client(url, REGION)
@@ -111,13 +111,13 @@ class Account:
     def instances(self, *states: str) -> dict[str, dict[str, Any]]:
         pages = self.ec2.get_paginator("describe_instances").paginate()
         return {
-            one["InstanceId"]: one
+            instance["InstanceId"]: instance
             for page in pages
             for reservation in page["Reservations"]
-            for one in reservation["Instances"]
-            if one["State"]["Name"] in (states or ("pending", "running"))
+            for instance in reservation["Instances"]
+            if instance["State"]["Name"] in (states or ("pending", "running"))
         }
 
     def user_data(self, instance: str) -> str:
-        asked = self.ec2.describe_instance_attribute(InstanceId=instance, Attribute="userData")
-        return base64.b64decode(asked["UserData"]["Value"]).decode()
+        attribute = self.ec2.describe_instance_attribute(InstanceId=instance, Attribute="userData")
+        return base64.b64decode(attribute["UserData"]["Value"]).decode()

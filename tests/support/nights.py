@@ -1,4 +1,4 @@
-"""A small night with something of everything, for bundles: two hosts, two boots, a reset at its end."""
+"""A small recording for tests of bundles: all kinds of data, two hosts, two boots, a reset at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVER = 1 << 62
 
 @dataclasses.dataclass(frozen=True)
 class Secrets:
-    """What is planted; as plain words where nothing is."""
+    """Secrets to plant; the defaults are harmless words."""
 
     process: str = "kubelet"
     thread: str = "worker 1"
@@ -44,7 +44,7 @@ class Secrets:
 
 
 def at(second: float) -> clock.Clock:
-    """Both clocks; the second boot's monotonic clock begins anew."""
+    """Return both clocks; the monotonic clock starts again with the second boot."""
     booted = REBOOT_S if second >= REBOOT_S else 0
     return clock.Clock(BEGIN_US * 1000 + round(second * 1e9), round((50 + second - booted) * 1e9))
 
@@ -54,46 +54,46 @@ def us(second: float) -> int:
 
 
 def reset(second: float, host: str = HOST, planted: Secrets | None = None) -> Event:
-    told = planted or Secrets()
+    secrets = planted or Secrets()
     return Event(
-        us(second), "net.driver_reset", told.text, host, 1, "critical",
-        id=f"net.driver_reset-{round(second):08x}", boot=BOOTS[1], unit=told.unit,
-        process=told.process, source="ena-tx-paused", fields={"driver": told.field, "queue": 5},
+        us(second), "net.driver_reset", secrets.text, host, 1, "critical",
+        id=f"net.driver_reset-{round(second):08x}", boot=BOOTS[1], unit=secrets.unit,
+        process=secrets.process, source="ena-tx-paused", fields={"driver": secrets.field, "queue": 5},
     )  # fmt: skip
 
 
 def build(home: pathlib.Path, planted: Secrets | None = None, *, cpu_from: int = 4500) -> Event:
-    """Make the home; the event at its end. Every second is looked at from `cpu_from` on, as for one reset."""
-    told = planted or Secrets()
-    _record(home, HOST, told, cpu_from)
-    _record(home, OTHER, told, END_S)
-    book = writer.Writer(home, HOST, BOOTS[1], budget_bytes=1 << 30, age_seconds=30 * 86400)
+    """Write the home and return the event at its end. `cpu` is polled each second from `cpu_from` on."""
+    secrets = planted or Secrets()
+    _record(home, HOST, secrets, cpu_from)
+    _record(home, OTHER, secrets, END_S)
+    ring = writer.Writer(home, HOST, BOOTS[1], budget_bytes=1 << 30, age_seconds=30 * 86400)
     for second in (EARLIER_S, RESET_S):
-        book.event(reset(second, planted=told))
-    book.note_gap(us(100), us(160), told.gap)
-    book.close()
+        ring.event(reset(second, planted=secrets))
+    ring.note_gap(us(100), us(160), secrets.gap)
+    ring.close()
     window = us(RESET_S - 60) * 1000, us(RESET_S + 30) * 1000
-    layout.ring_pins(home, HOST).pin(Pin("reset", *window, told.pin))
-    _profile(home, told)
+    layout.ring_pins(home, HOST).pin(Pin("reset", *window, secrets.pin))
+    _profile(home, secrets)
     for name, second in (("old", 10), ("before", 4000), ("after", 7100), ("late", 7190)):
-        _snapshot(home, name, second, told)
-    return reset(RESET_S, planted=told)
+        _snapshot(home, name, second, secrets)
+    return reset(RESET_S, planted=secrets)
 
 
-def _record(home: pathlib.Path, host: str, told: Secrets, cpu_from: int) -> None:
+def _record(home: pathlib.Path, host: str, secrets: Secrets, cpu_from: int) -> None:
     for boot, begin, end in ((BOOTS[0], 0, REBOOT_S), (BOOTS[1], REBOOT_S, END_S)):
-        made = writer.Writer(home, host, boot, budget_bytes=1 << 30, age_seconds=30 * 86400)
-        labels = {"": {"zone": "us-east-1a", "image": told.fact, "boot": boot}}
-        made.facts("host", at(begin), labels)
+        ring = writer.Writer(home, host, boot, budget_bytes=1 << 30, age_seconds=30 * 86400)
+        labels = {"": {"zone": "us-east-1a", "image": secrets.fact, "boot": boot}}
+        ring.facts("host", at(begin), labels)
         for second in range(begin, end):
             now = at(second)
             if second >= cpu_from:
-                hot = 100 if RESET_S - 6 <= second < RESET_S else 3
+                system_ticks = 100 if RESET_S - 6 <= second < RESET_S else 3
                 rows = {
                     str(core): (
                         7 * second,
                         0,
-                        second * (hot if core else 2),
+                        second * (system_ticks if core else 2),
                         90 * second,
                         1,
                         2,
@@ -102,85 +102,87 @@ def _record(home: pathlib.Path, host: str, told: Secrets, cpu_from: int) -> None
                     )
                     for core in range(2)
                 }
-                made.numbers("cpu", CPU, now, rows)
-                made.numbers(
-                    "processes", ("utime", "stime"), now, {f"100 {told.process}": (second, 2)}
+                ring.numbers("cpu", CPU, now, rows)
+                ring.numbers(
+                    "processes", ("utime", "stime"), now, {f"100 {secrets.process}": (second, 2)}
                 )
             if second % 60 == 7:
-                made.numbers(
+                ring.numbers(
                     "memory-cgroups", ("tracked", "dying"), now, {"": (240 + second, second)}
                 )
             if second % 20 == 0:
-                born = {} if second % 400 == 0 else {told.cgroup: (second // 20, second // 21)}
-                made.numbers("cgroup-births", ("born", "died"), now, born)
+                births = {} if second % 400 == 0 else {secrets.cgroup: (second // 20, second // 21)}
+                ring.numbers("cgroup-births", ("born", "died"), now, births)
             if second % 500 == 0:
                 core = 1 + second // 500 % 2
-                made.facts("nic-queues", now, {"eth0 q5": {"core": core, "name": told.unit}})
-            made.tick(now)
-        made.close()
+                ring.facts("nic-queues", now, {"eth0 q5": {"core": core, "name": secrets.unit}})
+            ring.tick(now)
+        ring.close()
 
 
-def _profile(home: pathlib.Path, told: Secrets) -> None:
+def _profile(home: pathlib.Path, secrets: Secrets) -> None:
     rows = []
     for n in range(3000):
         second = 5400 + n * 0.6
-        hot = RESET_S - 6 <= second < RESET_S or n % 9 == 0
+        in_incident = RESET_S - 6 <= second < RESET_S or n % 9 == 0
         rows.append(
             captures.Sample(
                 captures.NIGHT + round(second * 1e9),
-                (captures.user("main"), captures.kernel(told.function)) if hot else captures.IDLE,
+                (captures.user("main"), captures.kernel(secrets.function))
+                if in_incident
+                else captures.IDLE,
                 n % 2,
-                told.process if hot else "swapper",
-                told.thread if hot else "swapper",
-                100 if hot else 0,
-                101 if hot else 0,
-                told.unit if hot else "",
+                secrets.process if in_incident else "swapper",
+                secrets.thread if in_incident else "swapper",
+                100 if in_incident else 0,
+                101 if in_incident else 0,
+                secrets.unit if in_incident else "",
             )
         )
-    made = captures.build(rows, host=HOST, notes=(told.note,))
-    captures.store(home, made)
+    profile = captures.build(rows, host=HOST, notes=(secrets.note,))
+    captures.store(home, profile)
 
 
-def _snapshot(home: pathlib.Path, name: str, second: float, told: Secrets) -> None:
+def _snapshot(home: pathlib.Path, name: str, second: float, secrets: Secrets) -> None:
     moment = datetime.datetime.fromtimestamp(us(second) / 1e6, datetime.UTC)
-    said = {"host": HOST, "taken_at": moment.isoformat(timespec="seconds"), "name": name}
-    parts: dict[str, Part] = {"cmdline": {"quiet": told.snapshot, "ro": ""}}
-    snapshots.save(Snapshot(said, parts, ()), home / "snapshots" / HOST / f"{us(second)}.json")
+    header = {"host": HOST, "taken_at": moment.isoformat(timespec="seconds"), "name": name}
+    parts: dict[str, Part] = {"cmdline": {"quiet": secrets.snapshot, "ro": ""}}
+    snapshots.save(Snapshot(header, parts, ()), home / "snapshots" / HOST / f"{us(second)}.json")
 
 
 def plain(value: object) -> object:
-    """Any answer as lists and words, to be compared; what is not a number equals itself."""
+    """Convert any answer to lists and strings that can be compared; NaN equals NaN."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return "nan" if value != value else value  # only NaN differs from itself
 
 
 def read_texts(home: pathlib.Path) -> str:
-    """Every text of a home as it can be read: of all rings, of all tables, of all other files."""
+    """Return all readable text of a home: of all rings, tables and other files."""
     import json
 
     from overnight.store import parquet, segments
 
-    found: list[object] = []
+    values: list[object] = []
     source = reader.Reader(home)
     for host in source.hosts():
         for name in source.signals(host, -EVER, EVER):
             for frame in source.numbers(host, name, -EVER, EVER):
-                found += [frame.signal, *frame.columns, *frame.keys]
-        found += source.recorded_facts(host, -EVER, EVER)
+                values += [frame.signal, *frame.columns, *frame.keys]
+        values += source.recorded_facts(host, -EVER, EVER)
     catalogue = segments.Catalogue(home)
     for host in catalogue.hosts():
         for segment in catalogue.segments(host):
             for table in segment.path.glob("*.parquet"):
                 columns = parquet.query(f"SELECT * FROM {parquet.table(table)}")
-                found += [c.tolist() for c in columns.values() if c.dtype == object]
+                values += [c.tolist() for c in columns.values() if c.dtype == object]
     for path in home.rglob("*"):
         if path.is_file():
-            found.append(path.read_bytes().decode("latin-1"))
-    return json.dumps(found, default=str)
+            values.append(path.read_bytes().decode("latin-1"))
+    return json.dumps(values, default=str)

@@ -1,4 +1,4 @@
-"""Other work on the machine: a test's way to get its share of the cores, and to measure how much it waited.
+"""Other work on the machine: get a share of the cores for a test, and measure how long it waited.
 
 A test that says "within a second" means a second in which the process could run. The kernel counts how
 long each thread was runnable and had to wait for a core (/proc/PID/task/TID/schedstat, second field).
@@ -32,7 +32,7 @@ PREFERRED_SHARES = 64 * 1024
 
 @contextlib.contextmanager
 def prefer_this_process() -> Iterator[None]:
-    """Give this process, and all that it starts, most of every core that others use, too.
+    """Give this process, and all that it starts, most of every core, even if others use it.
 
     Only cgroup v1 has a hierarchy for the CPU alone: on v2 a rehearsal's machine is in another cgroup than its
     victim, and would no longer compete with it.
@@ -59,7 +59,7 @@ def prefer_this_process() -> Iterator[None]:
 
 
 def read_waited(pids: Iterable[int]) -> float:
-    """Seconds that threads of these processes waited for a core so far; those that ended count as 0."""
+    """Return the seconds that threads of these processes have waited for a core; ended threads count as 0."""
     total = 0
     for pid in pids:
         for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
@@ -69,7 +69,7 @@ def read_waited(pids: Iterable[int]) -> float:
 
 
 def measure_busy(seconds: float = 2.0) -> dict[int, float]:
-    """How busy each core is, with what the hypervisor takes, as a share of 1."""
+    """Return how busy each core is, including steal, from 0 to 1."""
     read = cpu.open_ticks()
     before = read()
     time.sleep(seconds)
@@ -82,6 +82,6 @@ def measure_busy(seconds: float = 2.0) -> dict[int, float]:
 
 
 def find_quietest_core() -> int:
-    """The allowed core that is least busy now: what needs room on one core finds it there."""
+    """Return the allowed core that is least busy now."""
     used = measure_busy()
     return min(os.sched_getaffinity(0), key=lambda core: used[core])

@@ -1,4 +1,4 @@
-"""What a decoder makes of a record stream, as values that a test can state."""
+"""The result of a decoder as values that a test can compare."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ class Row:
 def outcome(
     decoder, stream: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
 ) -> tuple[str, object]:
-    """("result", tables) or ("refused", (problem, offset)); anything else is raised."""
+    """Return ("result", tables) or ("refused", (problem, offset)); raise anything else."""
     numbers, events = struct.pack(f"<{len(ids)}Q", *(i for i, _ in ids)), bytes(e for _, e in ids)
     try:
-        found = decoder(
+        tables = decoder(
             memoryview(stream), layout.type, layout.read_format, layout.id_all, numbers, events
         )
     except ValueError as error:
         return "refused", error.args
-    return "result", found
+    return "result", tables
 
 
 def same_of_both(
     stream: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
 ) -> tuple[str, object]:
-    """The outcome, which C and Python must agree on; ids sorted, as the container reader has them."""
+    """Return the outcome, which must be equal in C and Python; ids must be sorted."""
     native = outcome(_perfdata.decode, stream, layout, ids)
     python = outcome(decode.decode, stream, layout, ids)
     assert native == python
     return native
 
 
-def rows(found: decode.Decoded) -> list[Row]:
-    columns, tasks, stacks, frames, strings, modules, _ = found
+def rows(tables: decode.Decoded) -> list[Row]:
+    columns, tasks, stacks, frames, strings, modules, _ = tables
     time, cpu, task, stack, event, period = (
         struct.unpack(f"<{len(column) // struct.calcsize(form)}{form}", column)
         for column, form in zip(columns, "QiIIBQ", strict=True)
@@ -90,9 +90,9 @@ def rows(found: decode.Decoded) -> list[Row]:
 def result_of(
     *records: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()
 ) -> decode.Decoded:
-    kind, found = same_of_both(b"".join(records), layout, ids)
-    assert kind == "result", found
-    return found
+    kind, result = same_of_both(b"".join(records), layout, ids)
+    assert kind == "result", result
+    return result
 
 
 def decoded(*records: bytes, layout: make.Layout, ids: Sequence[tuple[int, int]] = ()) -> list[Row]:

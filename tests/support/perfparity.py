@@ -1,4 +1,4 @@
-"""Samples as `perf script` prints them beside samples as we read them."""
+"""Samples from `perf script` compared with samples from our reader."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from overnight.sources.perf import decode, perfdata
 
 # time in us, core, tid, name, functions leaf first
 Sample: TypeAlias = tuple[int, int, int, str, tuple[str, ...]]
-# PERF_CONTEXT_HV, _KERNEL, _USER: those that perf itself knows what to do with.
+# PERF_CONTEXT_HV, _KERNEL, _USER: those that perf itself handles.
 CONTEXTS = {2**64 - 32, decode.CONTEXT_KERNEL, decode.CONTEXT_USER}
 HEAD = re.compile(r"^\s*(.*?)\s+(-?\d+) \[(\d+)\]\s+(\d+)\.(\d{6}):\s*$")
-# "7ffc8d1f2a31 [unknown] ([vdso])"; where perf puts an address is its own word, from its own maps.
+# "7ffc8d1f2a31 [unknown] ([vdso])"; perf derives the module from its own maps.
 FRAME = re.compile(r"^\s*[0-9a-f]+ (?P<name>.*?)(?: \((?P<module>[/\[].*)\))?$")
 UNKNOWN = "[unknown]"
 IN_VDSO = "[unknown] in [vdso]"
@@ -28,7 +28,7 @@ FORK = 7  # PERF_RECORD_FORK: pid, ppid, tid, ptid, time
 
 
 def read_perf_script(path: pathlib.Path) -> collections.Counter[Sample]:
-    """What perf script says, from standard input: so it reads pipes and files alike."""
+    """Read samples with perf script, through standard input: so it reads both pipes and files."""
     fields = "comm,tid,cpu,time,ip,sym,dso"
     with path.open("rb") as file:
         text = subprocess.run(
@@ -48,8 +48,8 @@ def _is_pipe(path: pathlib.Path) -> bool:
 def _printed(text: str) -> Iterator[Sample]:
     for block in text.split("\n\n"):
         head, *frames = block.strip("\n").split("\n")
-        if found := HEAD.match(head):
-            comm, tid, cpu, seconds, fraction = found.groups()
+        if match := HEAD.match(head):
+            comm, tid, cpu, seconds, fraction = match.groups()
             names = tuple(_name(*FRAME.match(frame).group("name", "module")) for frame in frames)  # type: ignore[union-attr]  # else the format changed
             yield int(seconds) * 1_000_000 + int(fraction), int(cpu), int(tid), comm, names
 
@@ -59,20 +59,29 @@ def _name(name: str, module: str | None) -> str:
 
 
 def read_samples(path: pathlib.Path, symbols: ingest.Symbols) -> collections.Counter[Sample]:
-    """What we read, its times set back to the clock of the samples."""
-    found = ingest.read(path, symbols)
+    """Read samples with our reader, with times on the clock of the samples."""
+    recording = ingest.read(path, symbols)
     with perfdata.open_perfdata(path, ingest._zstd) as file:
-        time = struct.unpack(f"<{len(found.time)}Q", file.decode()[0][0])
-    offset, frame = found.stacks.offset.tolist(), found.stacks.frame.tolist()
+        time = struct.unpack(f"<{len(recording.time)}Q", file.decode()[0][0])
+    offset, frame = recording.stacks.offset.tolist(), recording.stacks.frame.tolist()
     stacks = [
         tuple(
-            _name(found.frames.name[f], found.frames.module[f]) for f in reversed(frame[begin:end])
+            _name(recording.frames.name[f], recording.frames.module[f])
+            for f in reversed(frame[begin:end])
         )
         for begin, end in itertools.pairwise(offset)
     ]
-    rows = zip(time, found.cpu.tolist(), found.task.tolist(), found.stack.tolist(), strict=True)
+    rows = zip(
+        time, recording.cpu.tolist(), recording.task.tolist(), recording.stack.tolist(), strict=True
+    )
     return collections.Counter(
-        (at // 1000, cpu, int(found.tasks.tid[task]), found.tasks.thread[task], stacks[stack])
+        (
+            at // 1000,
+            cpu,
+            int(recording.tasks.tid[task]),
+            recording.tasks.thread[task],
+            stacks[stack],
+        )
         for at, cpu, task, stack in rows
     )
 
@@ -83,13 +92,13 @@ class Comparison:
     identical: int
     explained: int
     unexplained: list[tuple[Sample | None, Sample | None]]  # ours, theirs
-    own: int = 0  # those of the processes that were asked for
+    own: int = 0  # samples of `root` and its descendants
     own_identical: int = 0
 
 
 def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
-    """(time in us, tid) of samples with a word that is neither an address nor a context."""
-    found = set()
+    """Return (time in us, tid) of samples with a word that is neither an address nor a context."""
+    odd = set()
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         event, stream, offset = file.events[0], file.stream, 0
         layout = decode._Layout(event.sample_type, event.read_format, event.sample_id_all)
@@ -103,12 +112,12 @@ def odd_chains(path: pathlib.Path) -> set[tuple[int, int]]:
                 words = struct.unpack_from(f"<{depth}Q", record, at)
                 if any(word >= decode.CONTEXT_LIMIT and word not in CONTEXTS for word in words):
                     tid = layout.field(record, decode.TID) >> 32
-                    found.add((layout.field(record, decode.TIME) // 1000, tid))
-    return found
+                    odd.add((layout.field(record, decode.TIME) // 1000, tid))
+    return odd
 
 
 def descendants(path: pathlib.Path, root: int) -> set[int]:
-    """Threads of a process and of all that it and they started, as the kernel told of it."""
+    """Return the threads of a process and of its descendants, from fork records."""
     pids, tids = {root}, {root}
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         stream, offset, forks = file.stream, 0, []
@@ -118,7 +127,7 @@ def descendants(path: pathlib.Path, root: int) -> set[int]:
                 pid, parent, tid, _, time = struct.unpack_from("<4iQ", stream, offset + 8)
                 forks.append((time, pid, parent, tid))
             offset += max(8, size)
-    for _, pid, parent, tid in sorted(forks):  # each core tells of its own, in its own order
+    for _, pid, parent, tid in sorted(forks):  # each core has its own order
         if parent in pids:
             pids.add(pid)
             tids.add(tid)
@@ -126,7 +135,7 @@ def descendants(path: pathlib.Path, root: int) -> set[int]:
 
 
 def compiling(path: pathlib.Path) -> set[int]:
-    """Threads of processes that make code: their maps grow between perf's look and ours."""
+    """Return the threads of processes that generate code: their maps grow between the two reads."""
     with perfdata.open_perfdata(path, ingest._zstd) as file:
         _, tasks, _, _, strings, modules, _ = file.decode()
     pids = {pid for name, pid, _ in modules if strings[name].startswith(b"/tmp/perf-")}
@@ -137,27 +146,27 @@ def compiling(path: pathlib.Path) -> set[int]:
 
 
 def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comparison:
-    """Sample by sample. Two differences are known, and perf's own.
+    """Compare sample by sample; two differences are known limits of perf.
 
-    It has no name for some calls through the PLT, which we call `x@plt`, and none for the vdso where
-    it could not copy it into /tmp; and it drops all of a stack that holds a word which is neither
-    address nor context, where we keep the frames.
+    perf does not name some calls through the PLT, which we call `x@plt`, and not the vdso where it could not
+    copy it into /tmp. It drops a whole stack with a word that is neither address nor context; we keep the
+    frames.
 
-    `own` counts the samples of the process `root` and its descendants by themselves.
+    `own` counts the samples of the process `root` and its descendants separately.
     """
     odd, moving = odd_chains(path), compiling(path)
-    we, they = (
+    ours, theirs = (
         collections.Counter({sample: n for sample, n in some.items() if sample[2] not in moving})
         for some in (read_samples(path, symbols), read_perf_script(path))
     )
-    both = we & they
+    both = ours & theirs
     tids = descendants(path, root) if root >= 0 else set()
-    left = collections.defaultdict(list)
-    for sample in (they - we).elements():
-        left[sample[:4]].append(sample)
+    unmatched = collections.defaultdict(list)
+    for sample in (theirs - ours).elements():
+        unmatched[sample[:4]].append(sample)
     explained, unexplained = 0, []
-    for sample in (we - they).elements():
-        near = left[sample[:4]]
+    for sample in (ours - theirs).elements():
+        near = unmatched[sample[:4]]
         dropped = (sample[0], sample[2]) in odd
         other = next(
             (o for o in near if (dropped and not o[4]) or _we_name_more(sample[4], o[4])), None
@@ -167,21 +176,21 @@ def compare(path: pathlib.Path, symbols: ingest.Symbols, root: int = -1) -> Comp
             explained += 1
         else:
             unexplained.append((sample, near.pop() if near else None))
-    unexplained += [(None, sample) for some in left.values() for sample in some]
+    unexplained += [(None, sample) for some in unmatched.values() for sample in some]
     return Comparison(
-        total=they.total(),
+        total=theirs.total(),
         identical=both.total(),
         explained=explained,
         unexplained=unexplained,
-        own=sum(n for sample, n in they.items() if sample[2] in tids),
+        own=sum(n for sample, n in theirs.items() if sample[2] in tids),
         own_identical=sum(n for sample, n in both.items() if sample[2] in tids),
     )
 
 
-def _we_name_more(we: tuple[str, ...], they: tuple[str, ...]) -> bool:
-    return len(we) == len(they) and all(
+def _we_name_more(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
+    return len(ours) == len(theirs) and all(
         a == b
         or (b == UNKNOWN and a.endswith("@plt"))
         or (b == IN_VDSO and a.startswith("__vdso_"))
-        for a, b in zip(we, they, strict=True)
+        for a, b in zip(ours, theirs, strict=True)
     )

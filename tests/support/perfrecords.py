@@ -1,4 +1,4 @@
-"""perf.data records and whole files, byte by byte, for tests of what reads them."""
+"""perf.data records and whole files, byte by byte, for tests of readers."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ HOSTNAME, NRCPUS, EVENT_DESC, CLOCK_DATA = 3, 7, 12, 29
 
 
 def record(kind: int, body: bytes = b"", misc: int = 0, size: int | None = None) -> bytes:
-    """One record; `size` is what it claims to be where that is not the truth."""
+    """Build one record; `size` overrides the size in its header."""
     return struct.pack("<IHH", kind, misc, len(body) + 8 if size is None else size) + body
 
 
 def text(name: bytes) -> bytes:
-    """A name as the kernel writes it: with a zero, filled up to eight bytes."""
+    """Format a name as the kernel does: zero-terminated, padded to eight bytes."""
     return name + bytes(8 - len(name) % 8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the records of one file carry; makes them."""
+    """The sample type of a file; builds its records."""
 
     type: int = IP | TID | TIME | CALLCHAIN | CPU | PERIOD
     read_format: int = 0
     id_all: bool = True
 
     def tail(self, time: int, pid: int = 0, tid: int = 0, cpu: int = 0, event: int = 0) -> bytes:
-        """The identity that records other than samples end with."""
+        """Return the sample id at the end of records that are not samples."""
         fields = (
             (TID, struct.pack("<ii", pid, tid)),
             (TIME, struct.pack("<Q", time)),
@@ -151,7 +151,7 @@ def packed(piece: bytes) -> bytes:
 
 
 def packed2(piece: bytes) -> bytes:
-    """As since perf 6.16: the true length, and zeros up to eight bytes."""
+    """Build the record of perf 6.16 and later: the true length, and zeros up to eight bytes."""
     return record(
         COMPRESSED2, struct.pack("<Q", len(piece)) + piece.ljust(-(-len(piece) // 8) * 8, b"\0")
     )
@@ -163,9 +163,9 @@ def string_feature(name: bytes) -> bytes:
 
 def event_desc(names: Sequence[bytes], attr: bytes, ids: Sequence[Sequence[int]]) -> bytes:
     parts = [struct.pack("<II", len(names), len(attr))]
-    for name, own in zip(names, ids, strict=True):
-        parts += [attr, struct.pack("<II", len(own), 64), name.ljust(64, b"\0")]
-        parts.append(struct.pack(f"<{len(own)}Q", *own))
+    for name, event_ids in zip(names, ids, strict=True):
+        parts += [attr, struct.pack("<II", len(event_ids), 64), name.ljust(64, b"\0")]
+        parts.append(struct.pack(f"<{len(event_ids)}Q", *event_ids))
     return b"".join(parts)
 
 
@@ -179,11 +179,13 @@ def file(
 ) -> bytes:
     """A whole perf.data file as `perf record` writes it."""
     features = features or {} if finished else {}
-    own = [struct.pack(f"<{len(few)}Q", *few) for few in (*ids, *[()] * (len(attrs) - len(ids)))]
+    packed_ids = [
+        struct.pack(f"<{len(few)}Q", *few) for few in (*ids, *[()] * (len(attrs) - len(ids)))
+    ]
     ids_at = 104
-    attrs_at = ids_at + sum(map(len, own))
+    attrs_at = ids_at + sum(map(len, packed_ids))
     table = b""
-    for attr, few in zip(attrs, own, strict=True):
+    for attr, few in zip(attrs, packed_ids, strict=True):
         table += attr + struct.pack("<QQ", ids_at, len(few))
         ids_at += len(few)
     data = b"".join(records)
@@ -198,7 +200,7 @@ def file(
         sections += struct.pack("<QQ", at, len(content))
         at += len(content)
     parts = [content for _, content in sorted(features.items())]
-    return head + b"".join(own) + table + data + sections + b"".join(parts)
+    return head + b"".join(packed_ids) + table + data + sections + b"".join(parts)
 
 
 def pipe(
@@ -209,9 +211,9 @@ def pipe(
     features: dict[int, bytes] | None = None,
 ) -> bytes:
     """What `perf record -o -` writes."""
-    own = (*ids, *[()] * (len(attrs) - len(ids)))
+    all_ids = (*ids, *[()] * (len(attrs) - len(ids)))
     head = [struct.pack("<8sQ", b"PERFILE2", 16)]
-    for attr, few in zip(attrs, own, strict=True):
+    for attr, few in zip(attrs, all_ids, strict=True):
         head.append(record(HEADER_ATTR, attr + struct.pack(f"<{len(few)}Q", *few)))
     for number, content in (features or {}).items():
         head.append(record(FEATURE, struct.pack("<Q", number) + content))

@@ -1,4 +1,4 @@
-"""The samples of a perf.data file, for tests that look at recordings rather than at decoding."""
+"""The samples of a perf.data file, for tests of recordings."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def read_samples(path: pathlib.Path) -> Samples:
     with perfdata.open_perfdata(path) as file:
         columns, tasks, _, _, strings, _, lost = file.decode()
         finished = file.finished
-    count, known = len(columns[1]) // 4, len(tasks[0]) // 4
+    count, task_count = len(columns[1]) // 4, len(tasks[0]) // 4
     task = struct.unpack(f"<{count}I", columns[2])
-    pid, tid = (struct.unpack(f"<{known}i", column) for column in tasks[:2])
-    names = [strings[i].decode() for i in struct.unpack(f"<{known}I", tasks[2])]
+    pid, tid = (struct.unpack(f"<{task_count}i", column) for column in tasks[:2])
+    names = [strings[i].decode() for i in struct.unpack(f"<{task_count}I", tasks[2])]
     return Samples(
         time=struct.unpack(f"<{count}Q", columns[0]),
         cpu=struct.unpack(f"<{count}i", columns[1]),

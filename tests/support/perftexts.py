@@ -1,4 +1,4 @@
-"""Texts of perf script, as perf writes them, and what is read from them."""
+"""Output of perf script, and the captures that are read from it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A host below a folder, as `overnight snapshot` sees one, with secrets in every place there is."""
+"""A host in a folder, for `overnight snapshot`, with secrets in every possible place."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 
-SECRET = "Zx9QwErTy7UiOp3AsDfGh5"  # looks made by chance
-WORD = "correcthorsebattery"  # does not: only its name tells
+SECRET = "Zx9QwErTy7UiOp3AsDfGh5"  # looks random
+WORD = "correcthorsebattery"  # does not: only the name of its field shows that it is secret
 PLANTED = (SECRET, WORD, "AKIAIOSFODNN7EXAMPLE")
 
 
@@ -58,7 +58,7 @@ def build(root: pathlib.Path) -> None:
 
 
 def spoil(root: pathlib.Path) -> None:
-    """What a broken or hostile host has in place of files."""
+    """Replace files with those of a broken or hostile host."""
     sys = root / "proc/sys/kernel"
     (sys / "huge").write_text("x" * (1 << 20))
     (sys / "junk").write_bytes(bytes(range(256)))

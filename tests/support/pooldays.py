@@ -1,4 +1,4 @@
-"""A day of a pool, with a morning peak that a schedule knows and a burst that nobody does."""
+"""A day of a pool, with a scheduled morning peak and an unexpected burst."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overnight.pools import autoscale, schedules, sizing
 MONDAY = 1_794_787_200.0  # 2026-11-16T00:00Z
 WARM_UP_S = 90.0
 PEAK = 12.0
-# (from, to, claims a minute); the last is the burst, on top of what is usual then
+# (from, to, claims a minute); the last is the burst, on top of the baseline
 RATES = ((0, 7, 0.02), (7, 9, 1), (9, 10, PEAK), (10, 18, 2), (18, 22, 0.5), (22, 24, 0.02))
 BURST = (14.0, 14 + 1 / 12, 12)
 DAY_S = 86400.0
@@ -38,7 +38,7 @@ def count_claims(
 
 @dataclasses.dataclass
 class Ruled:
-    """A policy as the rule of a played pool; keeps what it decided."""
+    """A policy as the rule of a simulated pool; records its decisions."""
 
     policy: autoscale.Policy
     memory: autoscale.Memory = ()
@@ -46,22 +46,22 @@ class Ruled:
 
     def __call__(self, now: float, claims: list[float], size: int) -> int:
         since = len(claims) - 500 if len(claims) > 500 else 0
-        seen = count_claims(
+        counts = count_claims(
             self.policy, MONDAY + now, size, [MONDAY + w for w in claims[since:]], MONDAY - DAY_S
         )
-        made = autoscale.decide(self.policy, seen, self.memory)
-        self.memory = made.memory
-        self.decisions.append((now, made))
-        return made.size
+        decision = autoscale.decide(self.policy, counts, self.memory)
+        self.memory = decision.memory
+        self.decisions.append((now, decision))
+        return decision.size
 
 
 def claims(seed: int) -> list[float]:
     random = np.random.default_rng(seed)
-    found: list[float] = []
+    times: list[float] = []
     for begin, end, rate in (*RATES, BURST):
         count = random.poisson((end - begin) * 60 * rate)
-        found += (3600 * random.uniform(begin, end, count)).tolist()
-    return sorted(found)
+        times += (3600 * random.uniform(begin, end, count)).tolist()
+    return sorted(times)
 
 
 def policy(**changes: object) -> autoscale.Policy:
@@ -69,7 +69,7 @@ def policy(**changes: object) -> autoscale.Policy:
 
 
 def rules() -> dict[str, int | Ruled]:
-    """What is compared in docs/sizing.md, by its words there."""
+    """Return the rules compared in docs/sizing.md, by their names there."""
     mean = sum((end - begin) * rate for begin, end, rate in (*RATES, BURST)) / 24
     return {
         "fixed, the runbook's for the mean of the day": sizing.Demand(mean, WARM_UP_S).runbook,

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from overnight.model.pool import Grant
 
-# A pool that nothing but its size changes: no beats are played, and nothing grows old.
+# A pool in which only the size changes: no heartbeats are simulated, and no member gets too old.
 LASTING = {"heartbeat_stale_after_seconds": 10**7, "ready_ttl_seconds": 10**7}
 
 
 @dataclasses.dataclass
 class Life:
-    """What came of it; times are seconds since the world began."""
+    """The outcome; times are seconds since the start."""
 
     world: World
     warm_up_s: float
@@ -43,7 +43,7 @@ class Life:
         return self.sizes[-1][1]
 
     def run(self, claims: Iterable[float], until_s: float, *, tick_s: float = 60) -> None:
-        """Claims at their times, ticks and boots between them. Whoever finds none gives up."""
+        """Run claims at their times, with ticks and boots between them. A claim that finds no ready host gives up."""
         plane = self.world.plane
         a_reaper = reaper.Reaper(plane)
         pool_id = plane.show("ci").pool.id
@@ -55,15 +55,15 @@ class Life:
         heapq.heapify(events)
         coming: set[str] = set()
         while events:
-            when, what = heapq.heappop(events)
+            when, action = heapq.heappop(events)
             self.world.clock.now_us = START + round(when * S)
-            if what == "tick":
+            if action == "tick":
                 assert a_reaper.tick() == {}
-            elif what == "claim":
+            elif action == "claim":
                 self._claim()
                 a_reaper._maintain(pool_id, full=False)
             else:
-                self._boot(what)
+                self._boot(action)
             shown = plane.show("ci", recent=1)
             for member in shown.members:
                 if member.state is State.WARMING and member.id not in coming:
@@ -83,19 +83,21 @@ class Life:
             self.world.plane.give_back(grant.claim.id)
 
     def _boot(self, member_id: str) -> None:
-        # Shrunk away meanwhile, perhaps.
+        # The pool may have shrunk meanwhile.
         with contextlib.suppress(pool_errors.EnrolmentRefusedError):
             self.world.boot(member_id)
 
     def claim_cold(self) -> Grant:
-        """A claim that waits for its machine, which boots meanwhile as it does: in another thread."""
+        """Make a claim that waits for its machine, while another thread boots the machine."""
         stop, other = threading.Event(), self.world.another()
 
         def boots() -> None:
             while not stop.wait(0.005):
                 for member in other.show("ci").members:
                     if member.state is State.WARMING and member.machine_id:
-                        self.world.clock.forward(10)  # less than who waits may be silent
+                        self.world.clock.forward(
+                            10
+                        )  # less than the limit for a silent waiting caller
                         self._boot(member.id)
 
         booting = threading.Thread(target=boots)

@@ -1,4 +1,4 @@
-"""A pool played claim by claim, to verify every formula of `miss_rates`.
+"""A pool simulated claim by claim, to verify every formula of `miss_rates`.
 
 `play` is literal: a pool with ready and warming hosts, a tick, and events in order of time, without theory.
 """

@@ -1,4 +1,4 @@
-"""A provider whose machines are names in a list, and that can be told to fail, hang, lie or be slow."""
+"""A provider whose machines are names in a list; tests make it fail, hang, lie or be slow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scripted:
         self.launched = 0
         self.calls: list[str] = []
         self.lock = threading.Lock()
-        # Each is asked before the call does its work; it may raise, wait, or return an answer instead.
+        # Each is called before the real work; it may raise, wait, or return an answer instead.
         self.on_launch: Callable[[pools.Order], object] = lambda _: None
         self.on_terminate: Callable[[str], object] = lambda _: None
         self.on_inventory: Callable[[], object] = lambda: None
@@ -33,7 +33,7 @@ class Scripted:
     def launch(self, order: pools.Order) -> pools.Machine:
         self.calls.append(f"launch {order.member_id}")
         if (instead := self.on_launch(order)) is not None:
-            return instead  # type: ignore[return-value]  # a lie
+            return instead  # type: ignore[return-value]  # a false answer
         with self.lock:
             for machine in self.machines.values():
                 if machine.member_id == order.member_id:
@@ -57,7 +57,7 @@ class Scripted:
 
     def inventory(self, owner: str) -> Sequence[pools.Machine]:
         if (instead := self.on_inventory()) is not None:
-            return instead  # type: ignore[return-value]  # a lie
+            return instead  # type: ignore[return-value]  # a false answer
         with self.lock:
             return [m for m in self.machines.values() if self.owners[m.id] == owner]
 
@@ -70,7 +70,7 @@ class Scripted:
         self.on_launch = say_no
 
     def obey(self) -> None:
-        """Work again."""
+        """Stop failing."""
         self.on_launch = lambda _: None
         self.on_terminate = lambda _: None
         self.on_inventory = lambda: None

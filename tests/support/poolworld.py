@@ -1,4 +1,4 @@
-"""A control plane in a test: its database, a scripted provider, a clock that is moved by hand."""
+"""A control plane in a test: its database, a scripted provider, a manual clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ State = MemberState
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that only `forward` moves."""
 
     def __init__(self) -> None:
         self.now_us = START
@@ -35,7 +35,7 @@ class Clock:
 
 
 class World:
-    """One database and one provider; `plane` is one control plane, and there may be more."""
+    """One database and one provider; `plane` is the first control plane, `another` adds more."""
 
     def __init__(self, url: str, steps: Callable[[str], None] | None = None) -> None:
         self.url = url
@@ -46,36 +46,36 @@ class World:
         self.plane = self.another(steps)
 
     def another(self, steps: Callable[[str], None] | None = None) -> control.ControlPlane:
-        """A further control plane on the same database and provider."""
-        where = database.Database(self.url, steps=steps or (lambda _: None))
-        self._open.append(where)
-        return control.ControlPlane(where, {"scripted": self.provider}, clock=self.clock)
+        """Create another control plane on the same database and provider."""
+        db = database.Database(self.url, steps=steps or (lambda _: None))
+        self._open.append(db)
+        return control.ControlPlane(db, {"scripted": self.provider}, clock=self.clock)
 
     def close(self) -> None:
-        for one in self._open:
-            one.close()
+        for db in self._open:
+            db.close()
 
-    def pool(self, name: str = "ci", target: int = 3, **given: object) -> Pool:
+    def pool(self, name: str = "ci", target: int = 3, **fields: object) -> Pool:
         plain: dict[str, object] = {"launch_parallel": 1}
         return self.plane.create(
-            name=name, template="runner", target_size=target, provider="scripted", **plain | given
+            name=name, template="runner", target_size=target, provider="scripted", **plain | fields
         )
 
     def boot(self, member_id: str, phase: str = "ready", reason: str = "") -> None:
-        """What the agent on a member's machine does."""
+        """Report a phase as the agent on a member's machine does."""
         credential = self.credentials.setdefault(member_id, secrets.token_hex(32))
         self.plane.enrolment.enrol(self.provider.tokens[member_id], credential)
         self.plane.enrolment.phase(credential, phase, reason)
 
     def boot_all(self) -> None:
-        """Every warming member that has a machine comes up; on one that died, no agent does."""
+        """Boot every warming member that has a live machine."""
         for details in self.plane.list(archived=True):
             for member in self.plane.show(details.pool.name).members:
                 if member.state is State.WARMING and member.machine_id in self.provider.machines:
                     self.boot(member.id)
 
     def fill(self, name: str = "ci") -> list[Member]:
-        """Launch what is missing and have it come up."""
+        """Launch missing members and boot them."""
         self.plane.replenish(name)
         self.boot_all()
         return self.members(name, State.READY)
@@ -85,14 +85,14 @@ class World:
         for member_id, credential in self.credentials.items():
             if member_id not in alive:
                 continue
-            with contextlib.suppress(pool_errors.EnrolmentRefusedError):  # never got that far
+            with contextlib.suppress(pool_errors.EnrolmentRefusedError):  # it was not enrolled yet
                 self.plane.enrolment.beat(credential)
 
     def members(self, name: str = "ci", *states: State) -> list[Member]:
         return [m for m in self.plane.show(name).members if not states or m.state in states]
 
     def kinds(self, name: str = "ci") -> list[str]:
-        """What happened in a pool, the oldest first."""
+        """Return the kinds of a pool's events, oldest first."""
         return [event.kind for event in reversed(self.plane.show(name, recent=1000).events)]
 
     def reasons(self, kind: str, name: str = "ci") -> list[str]:
@@ -104,7 +104,7 @@ class World:
             return list(connection.execute(sa.select(schema.events.c.kind)).scalars())
 
     def check(self) -> None:
-        """What holds at any moment, whatever was cut off where."""
+        """Check the invariants that hold at any moment, also after a crash at any step."""
         with self.plane.context.database.read() as connection:
             open_claims = list(
                 connection.execute(
@@ -126,7 +126,7 @@ class World:
             assert details.counts.members <= details.pool.max_size
 
     def settle(self, rounds: int = 12, step: float = 700) -> None:
-        """A healthy provider and a fresh control plane, until nothing is left to be done."""
+        """Run a new control plane with a healthy provider until nothing is left to do."""
         self.provider.obey()
         plane = self.another()
         for _ in range(rounds):
@@ -152,7 +152,7 @@ class World:
         return True
 
     def check_settled(self) -> None:
-        """Rows and machines are the same; nothing is on its way."""
+        """Check that rows and machines agree and that nothing is pending."""
         self.check()
         live = {}
         for details in self.plane.list(archived=True):

@@ -1,4 +1,4 @@
-"""What tests of real machines in pools share."""
+"""Shared helpers for tests of pools with real machines."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
 
 
 def left_of(member: str) -> list[str]:
-    """Every cgroup, process and mount of a member, in whatever namespace."""
-    found = [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/*{member}*")]
-    found += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*{member}*")]
-    found += [str(path) for path in pathlib.Path("/run/systemd/nspawn").glob(f"*/*{member}*")]
+    """Return all remaining cgroups, processes and mounts of a member, in any namespace."""
+    leftovers = [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*/*{member}*")]
+    leftovers += [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"*{member}*")]
+    leftovers += [str(path) for path in pathlib.Path("/run/systemd/nspawn").glob(f"*/*{member}*")]
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "cgroup", "mountinfo"):
-            # A zombie has no command line and no mounts, and its cgroup is told as deleted.
+            # A zombie has no command line and no mounts, and its cgroup is shown as deleted.
             with contextlib.suppress(OSError):
                 text = (process / name).read_text(errors="replace")
-                found += [
+                leftovers += [
                     f"{process}/{name}: {line}"
                     for line in text.splitlines()
                     if member in line and "(deleted)" not in line
                 ]
-    return found
+    return leftovers
 
 
 def leader_of(machine: pools.Machine) -> int:
@@ -49,18 +49,18 @@ def leader_of(machine: pools.Machine) -> int:
 
 def inside(address: str, *command: str) -> str:
     leader = address.partition("#")[2]
-    done = subprocess.run(
+    result = subprocess.run(
         ["nsenter", "--target", leader, "--all", "--", *command],
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
-def order(member: str, **given: str) -> pools.Order:
-    # Nobody answers at port 9: the agent asks again and again.
-    asked = {"owner": "me", "pool": "ci", "template": "plain", **given}
+def order(member: str, **fields: str) -> pools.Order:
+    # Nothing listens on port 9: the agent retries forever.
+    defaults = {"owner": "me", "pool": "ci", "template": "plain", **fields}
     return pools.Order(
-        member_id=member, endpoint="http://127.0.0.1:9", token="5" * 64, **asked
+        member_id=member, endpoint="http://127.0.0.1:9", token="5" * 64, **defaults
     )  # fmt: skip
 
 

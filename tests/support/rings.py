@@ -1,4 +1,4 @@
-"""Rings for tests: a clock that obeys, a writer's home, everything that can be read back."""
+"""Rings for tests: a manual clock, a writer, and everything read back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = dict[tuple[int, str, str], int]
 
 
 def at(second: float, *, step: float = 0.0) -> clock.Clock:
-    """The clock, so many seconds after the beginning; `step`: the wall clock was set by so many."""
+    """Return the clock at a second; `step` is the shift of the wall clock in seconds."""
     mono = round((100 + second) * 1e9)
     return clock.Clock(BEGIN_US * 1000 + round((second + step) * 1e9), mono)
 
@@ -35,10 +35,10 @@ def rows_of(second: int, cores: int = 2) -> dict[str, tuple[int, ...]]:
     return {str(core): (3 * second + core, second // 2, 97 * second) for core in range(cores)}
 
 
-def record(made: writer.Writer, seconds: range, cores: int = 2) -> None:
+def record(ring: writer.Writer, seconds: range, cores: int = 2) -> None:
     for second in seconds:
-        made.numbers("cpu", COLUMNS, at(second), rows_of(second, cores))
-        made.tick(at(second))
+        ring.numbers("cpu", COLUMNS, at(second), rows_of(second, cores))
+        ring.tick(at(second))
 
 
 def expected_numbers(seconds: range, cores: int = 2) -> Numbers:
@@ -58,17 +58,17 @@ def everything(
     keys: tuple[str, ...] | None = None,
     columns: tuple[str, ...] | None = None,
 ) -> Numbers:
-    """Each number by its time, key and column; a number that is there twice is a fault."""
-    found: Numbers = {}
+    """Read each number by its time, key and column; no number may appear twice."""
+    numbers: Numbers = {}
     for frame in source.numbers(HOST, signal, begin_us, end_us, keys, columns):
         assert frame.readings is not None or len(frame.wall_us) == len(frame.monotonic_ns)
         for key in frame.keys:
             for column in frame.columns:
                 times, values = frame.series(key, column)
                 for time_us, number in zip(times, values, strict=True):
-                    assert (time_us, key, column) not in found
-                    found[time_us, key, column] = number
-    return found
+                    assert (time_us, key, column) not in numbers
+                    numbers[time_us, key, column] = number
+    return numbers
 
 
 def ring_files(home: pathlib.Path) -> list[pathlib.Path]:

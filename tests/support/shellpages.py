@@ -1,4 +1,4 @@
-"""The commands of a page of docs/, run in their order by one shell, as a reader would."""
+"""Run the commands of a page of docs/ in one shell, in order."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 def text(page: str) -> str:
-    """A page as it is written."""
+    """Return the text of a page."""
     return (DOCS / page).read_text()
 
 
 def blocks(written: str, language: str = "sh") -> list[str]:
-    """What stands in its fences of one language."""
+    """Return the code blocks of one language."""
     return re.findall(rf"^```{language}\n(.*?)^```", written, re.MULTILINE | re.DOTALL)
 
 
 class Shell:
-    """A folder with an `overnight` on the path and a data home of its own."""
+    """A folder with its own data home and `overnight` on the path."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.home = folder / "home"
@@ -34,7 +34,7 @@ class Shell:
         self.overnight.chmod(0o755)
 
     def run(self, commands: list[str], *, seconds: float) -> tuple[int, str]:
-        """The first that fails ends it; what was left in the background is ended. Its code and its words."""
+        """Run commands until one fails, stop background processes, and return exit code and output."""
         script = "set -euo pipefail\n" + "".join(commands) + 'kill "$(jobs -p)"\nwait\n'
         path = f"{self.overnight.parent}:{os.environ['PATH']}"
         running = subprocess.Popen(
@@ -46,8 +46,8 @@ class Shell:
             start_new_session=True,
         )
         try:
-            said, _ = running.communicate(timeout=seconds)
+            output, _ = running.communicate(timeout=seconds)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
-        return running.returncode, said
+        return running.returncode, output

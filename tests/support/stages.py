@@ -1,4 +1,4 @@
-"""An empty stage in a folder of the test: what a fault draws and writes down, without a victim."""
+"""A stage without a victim, in a folder of the test."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["make_stage"]
 def make_stage(
     folder: pathlib.Path, seed: int = 1, core: int = 0, spare: int = 1
 ) -> Iterator[rehearsals.Stage]:
-    """A stage whose changes are undone, and whose fault is ended, at the end of the block."""
+    """Create a stage; undo its changes and stop its fault at the end."""
     with journal.Journal("a test", folder / "undo") as run_journal:
-        place = folder / f"stage-{seed}"
-        place.mkdir(exist_ok=True)
+        stage_folder = folder / f"stage-{seed}"
+        stage_folder.mkdir(exist_ok=True)
         stage = rehearsals.Stage(
             seed=seed,
             core=core,
             spare=spare,
             home=folder,
-            folder=place,
+            folder=stage_folder,
             journal=run_journal,
             chance=random.Random(seed),
             stop=threading.Event(),

@@ -1,4 +1,4 @@
-"""Verdicts made by hand, with the material of a report: what an incident looks like in the morning."""
+"""Handwritten verdicts with the material of a report."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ HOSTILE = (
 )
 
 
-def reset(host: str = HOST, **more: object) -> Event:
-    said: dict[str, object] = {
+def reset(host: str = HOST, **changes: object) -> Event:
+    fields: dict[str, object] = {
         "time_us": EVENT_US, "kind": "net.driver_reset", "host": host, "severity": "critical",
         "text": "ena 0000:20:03.0 eth0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec.",
         "id": "net.driver_reset-51c0ffee", "source": "ena-tx-paused", "count": 3,
         "fields": {"interface": "eth0", "queue": 5},
     }  # fmt: skip
-    return Event(**{**said, **more})  # type: ignore[arg-type]
+    return Event(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def make_finding(
@@ -85,8 +85,8 @@ def make_finding(
     )  # fmt: skip
 
 
-def fact(text: str, source: str, look: str = "", **values: Value) -> Evidence:
-    return Evidence(text, source, values, HOT, look)
+def fact(text: str, source: str, command: str = "", **values: Value) -> Evidence:
+    return Evidence(text, source, values, HOT, command)
 
 
 def chain_of(
@@ -113,13 +113,13 @@ def link_of(cause: Finding, effect: Finding, strength: float, why: str, against:
 
 
 def narrated(verdict: Verdict) -> Verdict:
-    """The verdict with the narrative that the built-in knowledge gives it."""
-    known = knowledge.known()
+    """Return the verdict with the narrative of the built-in knowledge."""
+    rules = knowledge.known()
     end = decision.find_end(verdict.event, verdict.findings)
     if end is None:
         return dataclasses.replace(verdict, narrative=narrative.without_event(verdict.gaps))
-    told = narrative.narrate(verdict, known, end=end, leading=verdict.chain)
-    return dataclasses.replace(verdict, narrative=told)
+    text = narrative.narrate(verdict, rules, end=end, leading=verdict.chain)
+    return dataclasses.replace(verdict, narrative=text)
 
 
 @functools.cache
@@ -187,10 +187,10 @@ def incident_steps() -> dict[str, Finding]:
 
 def answers(*findings: Finding) -> tuple[Answer, ...]:
     by: dict[str, list[Finding]] = {}
-    for one in findings:
-        by.setdefault(one.detector, []).append(one)
+    for finding in findings:
+        by.setdefault(finding.detector, []).append(finding)
     return (
-        *(Answer(name, Status.FOUND, tuple(those)) for name, those in by.items()),
+        *(Answer(name, Status.FOUND, tuple(group)) for name, group in by.items()),
         Answer("softirq-storm", Status.CLEAR, (), "no core spent more than 4 % of its ticks in soft interrupts"),
         Answer("oom", Status.CLEAR, (), "the kernel log has no such line"),
         Answer("pressure", Status.NO_DATA, (), "the kernel was started with psi=0"),
@@ -214,7 +214,7 @@ FIX = (
 def reference() -> tuple[Verdict, diagnosis.Material]:
     """The incident of 96 cores: an unneeded unit leaks cgroups until a walk of them starves a queue."""
     steps = incident_steps()
-    whole = chain_of(
+    full_chain = chain_of(
         tuple(steps.values()),
         (0.93, "each start creates a memory cgroup, and one that is deleted with pages charged to it is not freed; magnitude agrees: 277 cgroups created an hour against +275 dying an hour; same cgroup: /system.slice/ecs.service", ""),
         (0.88, "the walk visits every memory cgroup that was not freed; it takes 70 µs a cgroup: 4.8 s for 68,680", "the host was not rebooted to compare"),
@@ -234,8 +234,8 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
     )
     rivals = (storm_chain(), generic)
     findings = (*steps.values(), rivals[0].steps[0], lift_finding())
-    told = Verdict(
-        reset(), VerdictStatus.CAUSE_FOUND, 0.82, whole, rivals,
+    verdict = Verdict(
+        reset(), VerdictStatus.CAUSE_FOUND, 0.82, full_chain, rivals,
         (
             Gap(GapKind.DETECTOR_NO_DATA, "detector pressure had no data", "the kernel was started with psi=0", 0.98, detector="pressure"),
             Gap(GapKind.LOST_SAMPLES, "0.8 % of the samples of the recording", "the recorder was not scheduled for 5 m", 0.97, GapWindow.RECORDING),
@@ -244,7 +244,7 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
         {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
         (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it ended 53 s before the core was saturated", RuledOutReason.CONTRADICTED, "cpu.core_saturated"),),
     )  # fmt: skip
-    return narrated(told), material()
+    return narrated(verdict), material()
 
 
 def lift_finding() -> Finding:
@@ -273,7 +273,7 @@ def storm_chain() -> Chain:
 
 
 def generic() -> tuple[Verdict, diagnosis.Material]:
-    """Nothing is known of the cause's kind: who, which core, what starved, event."""
+    """The kind of the cause is unknown: process, saturated core, starved queue, event."""
     steps = incident_steps()
     culprit = make_finding(
         "culprit", "cpu.culprit", "backup-agent ran on core 39 in every one of these seconds.", 0.8, HOT,
@@ -281,21 +281,21 @@ def generic() -> tuple[Verdict, diagnosis.Material]:
         (), {"cores_burnt": 0.9, "share_of_core_samples": 0.92, "samples": 610, "kernel_share": 0.99},
         core=39, process="backup-agent", unit="backup.service", function="crypto_shash_update",
     )  # fmt: skip
-    whole = chain_of(
+    full_chain = chain_of(
         (culprit, steps["core"], steps["queue"], steps["event"]),
         (0.9, "the top consumer of a saturated core is what saturates it; same core: 39", ""),
         (0.91, "the queue's interrupt is bound to core 39", ""),
         (0.95, "queue 5 is the one the driver names", ""),
         score=0.7,
     )
-    told = Verdict(
-        reset(), VerdictStatus.CAUSE_FOUND, 0.66, whole, (), (), NEXT[:1], FIX[:1], answers(*whole.steps), whole.steps,
+    verdict = Verdict(
+        reset(), VerdictStatus.CAUSE_FOUND, 0.66, full_chain, (), (), NEXT[:1], FIX[:1], answers(*full_chain.steps), full_chain.steps,
     )  # fmt: skip
-    return narrated(told), dataclasses.replace(material(), lifts=(), census=(), compared=None)
+    return narrated(verdict), dataclasses.replace(material(), lifts=(), census=(), compared=None)
 
 
 def inconclusive() -> tuple[Verdict, diagnosis.Material]:
-    """Half of it was not recorded."""
+    """Half of the evidence is missing."""
     step = incident_steps()["event"]
     gaps = (
         Gap(GapKind.STACKS, "stacks for 100 % of the incident window", "segments from 03:10:00 to 03:16:00 are missing", 0.4, GapWindow.INCIDENT),
@@ -304,30 +304,30 @@ def inconclusive() -> tuple[Verdict, diagnosis.Material]:
         Gap(GapKind.LOST_SAMPLES, "38 % of the samples of the recording", "the ring buffer was full; 4 MB would have been enough", 0.6, GapWindow.RECORDING),
         Gap(GapKind.DETECTOR_NO_DATA, "detector pressure had no data", "the kernel was started with psi=0", 0.98, detector="pressure"),
     )  # fmt: skip
-    told = Verdict(
+    verdict = Verdict(
         reset(), VerdictStatus.INCONCLUSIVE, 0.12,
         Chain((incident_steps()["queue"], step), (link_of(incident_steps()["queue"], step, 0.95, "the driver names queue 5"),), 0.3),
         (), gaps,
         (Step("Record again, with stacks kept for three days.", "sudo overnight record --keep 3d", "The next reset has profiles around it."),),
         (), answers(step), (step,),
     )  # fmt: skip
-    return narrated(told), diagnosis.Material(cores=cores(96, missing=True), incident=HOT, core=39, events=(reset(),), problems=("profiles: nothing is recorded from 03:13:37 to 03:14:17",))  # fmt: skip
+    return narrated(verdict), diagnosis.Material(cores=cores(96, missing=True), incident=HOT, core=39, events=(reset(),), problems=("profiles: nothing is recorded from 03:13:37 to 03:14:17",))  # fmt: skip
 
 
 def no_cause() -> tuple[Verdict, diagnosis.Material]:
-    told = Verdict(
+    verdict = Verdict(
         None, VerdictStatus.NO_CAUSE, answers=answers(),
     )  # fmt: skip
-    return narrated(told), diagnosis.EMPTY
+    return narrated(verdict), diagnosis.EMPTY
 
 
 def two_alternatives() -> tuple[Verdict, diagnosis.Material]:
-    told, beside = reference()
-    return dataclasses.replace(told, fleet={}), beside
+    verdict, report_material = reference()
+    return dataclasses.replace(verdict, fleet={}), report_material
 
 
 def hostile() -> tuple[Verdict, diagnosis.Material]:
-    """Every text that a host can choose is meant to break the page."""
+    """Every text that comes from the host tries to break the page."""
     nasty = HOSTILE
     steps = tuple(
         make_finding(
@@ -338,11 +338,13 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
         )
         for n, name in enumerate(nasty)
     )  # fmt: skip
-    whole = chain_of(steps, *((0.5, name, name) for name in nasty[1:]), score=0.5, why_not=nasty[0])
+    full_chain = chain_of(
+        steps, *((0.5, name, name) for name in nasty[1:]), score=0.5, why_not=nasty[0]
+    )
     text = " ".join(nasty[:-1])
-    told = Verdict(
+    verdict = Verdict(
         reset(text, text=text, kind=nasty[0], id=nasty[1], process=nasty[2], unit=nasty[3]),
-        VerdictStatus.INCONCLUSIVE, 0.4, whole, (whole, whole),
+        VerdictStatus.INCONCLUSIVE, 0.4, full_chain, (full_chain, full_chain),
         tuple(Gap(GapKind.NOTE, name, name, 0.9, detector=name) for name in nasty),
         tuple(Step(name, name, name) for name in nasty),
         tuple(Step(name, name, name) for name in nasty),
@@ -362,21 +364,21 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
         notes=nasty,
     )
     marks = tuple(reset(name, kind=name, text=name, core=n) for n, name in enumerate(nasty))
-    made = material()
-    assert made.processes
-    assert made.difference
+    report_material = material()
+    assert report_material.processes
+    assert report_material.difference
     parts = Narrative(*(" ".join((name, text)) for name in nasty[:-1]), nasty[-1], *nasty[:3])
-    return dataclasses.replace(told, narrative=parts), dataclasses.replace(
-        made,
+    return dataclasses.replace(verdict, narrative=parts), dataclasses.replace(
+        report_material,
         core=0,
         events=marks,
         flame=stacks,
         compared=difference.Compared(stacks, stacks, 10, 10, text),
         processes=dataclasses.replace(
-            made.processes, rows=tuple(top.Row(n, 1, 1, 0.1, None, None) for n in nasty)
+            report_material.processes, rows=tuple(top.Row(n, 1, 1, 0.1, None, None) for n in nasty)
         ),
         difference=dataclasses.replace(
-            made.difference,
+            report_material.difference,
             changes=tuple(change(name, 3, 1) for name in nasty),
         ),
         lifts=tuple(diagnosis.Lift(n, n, n, math.inf, math.nan, 0.5, 1, 0.1) for n in nasty),
@@ -387,7 +389,7 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
 
 
 def material(count: int = 96) -> diagnosis.Material:
-    hot, usual = stacks()
+    incident, baseline = stacks()
     rows = (("kubelet", 648), ("python3", 9), ("swapper", 5))
     return diagnosis.Material(
         core=39 % count,
@@ -400,8 +402,8 @@ def material(count: int = 96) -> diagnosis.Material:
             Event(EVENT_US + 4 * SECOND, "net.link_up", "eth0", HOST, -1, "info", "u"),
         ),
         processes=top.Top("processes", tuple(top.Row(n, k, k, k / 662, k / 679, k / 679) for n, k in rows), 0, coverage(HOT, 662)),
-        flame=hot,
-        compared=difference.Compared(hot, usual, 679, 58200),
+        flame=incident,
+        compared=difference.Compared(incident, baseline, 679, 58200),
         difference=diff.Difference(
             (
                 change("mem_cgroup_nr_lru_pages", 505, 61),

@@ -1,4 +1,4 @@
-"""Real zombie cgroups: entered once, left, removed, and kept by one page of a tmpfs file."""
+"""Real zombie cgroups: each was removed, and one page of a tmpfs file keeps it alive."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from overnight.model import cgroups
 
 LAYOUT = cgroups.read_layout()
 MEMORY = pathlib.Path(str(LAYOUT.memory))
-POSSIBLE = LAYOUT.memory_version == 1  # on v2 they would take a delegated tree of their own
+POSSIBLE = LAYOUT.memory_version == 1  # on v2 this needs a delegated tree
 
 
 class Zombies:
-    """Below its own parent; `purge` lets them go."""
+    """Zombie cgroups below one parent; `purge` frees them."""
 
     def __init__(self, parent: pathlib.Path, files: pathlib.Path) -> None:
         self.parent = parent
@@ -30,22 +30,22 @@ class Zombies:
         return "/" + str(self.parent.relative_to(MEMORY))
 
     def make(self, number: int, below: str = "") -> None:
-        """In a process of its own: what enters and leaves cgroups must not be the test."""
-        place = self.parent / below
-        place.mkdir(exist_ok=True)
+        """Make zombies in a child process: the test process must not enter cgroups."""
+        folder = self.parent / below
+        folder.mkdir(exist_ok=True)
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                self._make(number, place)
+                self._make(number, folder)
                 code = 0
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         self.count += number
 
-    def _make(self, number: int, place: pathlib.Path) -> None:
-        # Back to where it came from: a page of this process itself must not stay in the parent.
+    def _make(self, number: int, folder: pathlib.Path) -> None:
+        # Back to its original cgroup: no page of this process may stay in the parent.
         home = next(
             line.split(":", 2)[2]
             for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()
@@ -53,23 +53,23 @@ class Zombies:
         )
         leave = MEMORY / home.lstrip("/") / "cgroup.procs"
         for i in range(number):
-            one = place / f"z{i}"
-            one.mkdir()
-            (one / "cgroup.procs").write_text("0")
-            (self.files / f"{place.name}-{self.count + i}").write_text("x")
+            cgroup = folder / f"z{i}"
+            cgroup.mkdir()
+            (cgroup / "cgroup.procs").write_text("0")
+            (self.files / f"{folder.name}-{self.count + i}").write_text("x")
             leave.write_text("0")
-            one.rmdir()
+            cgroup.rmdir()
 
     def purge(self) -> None:
         for path in self.files.iterdir():
             path.unlink()
-        # A core keeps charges in stock until it needs the room, and a zombie with them: this drains them.
+        # A core caches charges, and they keep a zombie alive: this drains the caches.
         for folder, _, _ in os.walk(self.parent, topdown=False):
             (pathlib.Path(folder) / "memory.force_empty").write_text("0")
 
 
 def remove_tree(top: pathlib.Path, seconds: float = 10) -> None:
-    """Removes empty cgroups from the leaves up; one whose process has just ended is busy for a moment."""
+    """Remove empty cgroups from the leaves up; one whose process has just ended is busy for a moment."""
     deadline = time.monotonic() + seconds
     while top.exists():
         for folder, _, _ in os.walk(top, topdown=False):
@@ -81,7 +81,7 @@ def remove_tree(top: pathlib.Path, seconds: float = 10) -> None:
 
 
 def tracked() -> int:
-    """How many memory cgroups the kernel keeps, read in another way than the source does."""
+    """Return the number of memory cgroups in the kernel, read in another way than the source does."""
     for line in pathlib.Path("/proc/cgroups").read_text().splitlines():
         if line.startswith("memory\t"):
             return int(line.split("\t")[2])

@@ -1,4 +1,4 @@
-"""Real load on real cores, and what perf itself reads in the segments."""
+"""Real load on real cores, and segments as perf reads them."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ profiler.run(profiler.ProfilerOptions(**options), threading.Event())
 """
 
 
-def eventually(what: Callable[[], object], seconds: float = noise.HANG_SECONDS) -> None:
-    """Wait until something holds; on a busy machine that may take a while."""
+def eventually(condition: Callable[[], object], seconds: float = noise.HANG_SECONDS) -> None:
+    """Wait until the condition holds; on a busy machine that may take a while."""
     deadline = time.monotonic() + seconds
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
         time.sleep(0.02)
 
@@ -71,7 +71,7 @@ def _busy(core: int, duty: float, name: str) -> Iterator[int]:
 
 @pytest.fixture
 def busy() -> Callable[[int, float, str], contextlib.AbstractContextManager[int]]:
-    """A pinned process of that name which works that share of the time, while the block lasts."""
+    """Run a pinned process of that name, busy for that share of the time, during the block."""
     return _busy
 
 
@@ -101,7 +101,7 @@ def _script(path: pathlib.Path) -> list[Sample]:
         errors="replace",
     )
     assert done.returncode == 0, done.stderr
-    found = []
+    samples = []
     for block in done.stdout.split("\n\n"):
         lines = [line for line in block.splitlines() if line.strip()]
         if not lines:
@@ -109,13 +109,15 @@ def _script(path: pathlib.Path) -> list[Sample]:
         comm, pid, core, when = lines[0].rsplit(None, 3)
         frame = lines[1].split(None, 1)[1].strip() if len(lines) > 1 else " ()"
         leaf, _, file = frame[:-1].rpartition(" (")
-        found.append(Sample(comm.strip(), int(pid), int(core[1:-1]), float(when[:-1]), leaf, file))
-    return found
+        samples.append(
+            Sample(comm.strip(), int(pid), int(core[1:-1]), float(when[:-1]), leaf, file)
+        )
+    return samples
 
 
 @pytest.fixture
 def script() -> Callable[[pathlib.Path], list[Sample]]:
-    """What `perf script` says of a segment; it must be able to read it."""
+    """Return the samples that `perf script` reads in a segment."""
     return _script
 
 
@@ -130,7 +132,7 @@ def _readable(path: pathlib.Path) -> bool:
 
 @pytest.fixture
 def readable() -> Callable[[pathlib.Path], bool]:
-    """Whether `perf script` finds as many samples in a segment as we do."""
+    """Return whether `perf script` finds the same number of samples in a segment."""
     return _readable
 
 
@@ -153,25 +155,25 @@ class Agent:
         return {}
 
     def until(
-        self, what: Callable[[dict[str, object]], object], seconds: float = noise.HANG_SECONDS
+        self, condition: Callable[[dict[str, object]], object], seconds: float = noise.HANG_SECONDS
     ) -> None:
         """Wait for a status."""
 
         def holds() -> object:
             assert self.process.poll() is None, (self.process.stderr or sys.stderr).read()
-            return self.status and what(self.status)
+            return self.status and condition(self.status)
 
         eventually(holds, seconds)
 
     def perfs(self) -> list[int]:
-        """The perf processes that write into the spool, wherever they hang."""
-        found = []
+        """Return the perf processes that write into the spool, whatever their parent."""
+        pids = []
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 words = path.read_bytes().split(b"\0")
                 if b"record" in words and any(os.fsencode(self.folder) in w for w in words):
-                    found.append(int(path.parent.name))
-        return found
+                    pids.append(int(path.parent.name))
+        return pids
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
@@ -187,7 +189,7 @@ class Agent:
 
 @pytest.fixture
 def agent() -> Iterator[Callable[..., Agent]]:
-    """Starts agents, and ends those that a test left."""
+    """Start agents, and end those that are still running after the test."""
     started: list[Agent] = []
 
     def start(folder: pathlib.Path, **options: object) -> Agent:
@@ -195,5 +197,5 @@ def agent() -> Iterator[Callable[..., Agent]]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.close()
+    for running in started:
+        running.close()

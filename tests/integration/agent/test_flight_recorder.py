@@ -1,4 +1,4 @@
-"""The flight recorder on this very host: what happens to it is an event, at its second, on its core."""
+"""The flight recorder on this host: real incidents become events with their time and core."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
 
 pytestmark = pytest.mark.needs_root
-# A supervisor of its own: to systemd it runs without a fault, while its tasks die one after the other.
+# Its own supervisor: systemd sees no failure while its tasks die one after the other.
 SUPERVISE = """
 path=$(sed -n 's/^[0-9]*:name=systemd:/systemd/p' /proc/self/cgroup)
 [ -n "$path" ] || path=$(sed -n 's/^0:://p' /proc/self/cgroup)
@@ -58,8 +58,8 @@ class Agent:
     def events(self, kind: str) -> tuple[Event, ...]:
         return reader.Reader(self.home).events(0, time.time_ns() // 1000 + 10**9, kinds=[kind])
 
-    def looks(self, signal_name: str) -> list[int]:
-        """The wall times of a signal's looks so far."""
+    def polls(self, signal_name: str) -> list[int]:
+        """The wall times of a signal's polls so far."""
         source = reader.Reader(self.home)
         return [
             when
@@ -70,32 +70,32 @@ class Agent:
 
     def series(self, signal_name: str, key: str, column: str, begin_us: int) -> dict[int, int]:
         """The numbers of one row since `begin_us`, by wall time."""
-        found: dict[int, int] = {}
+        values: dict[int, int] = {}
         source = reader.Reader(self.home)
         for host in source.hosts():
             for frame in source.numbers(host, signal_name, begin_us, begin_us + 10**9, keys=[key]):
                 if key in frame.keys and column in frame.columns:
-                    found.update(zip(*frame.series(key, column), strict=True))
-        return found
+                    values.update(zip(*frame.series(key, column), strict=True))
+        return values
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> dict[str, object]:
         self.process.send_signal(number)
-        out, said = self.process.communicate(timeout=noise.HANG_SECONDS)
+        out, stderr = self.process.communicate(timeout=noise.HANG_SECONDS)
         if number is not signal.SIGKILL:
-            assert self.process.returncode == 0, said
+            assert self.process.returncode == 0, stderr
         return dict(json.loads(out.splitlines()[-1])) if out else {}
 
 
 @pytest.fixture
 def start(tmp_path: pathlib.Path, wait_for: Callable[..., None]) -> Iterator[Callable[..., Agent]]:
-    """Starts agents that look already; those that a test left are ended."""
+    """Start agents and wait for their first poll; end those left by a test."""
     started: list[Agent] = []
 
     def begin(*more: str, home: pathlib.Path | None = None) -> Agent:
         agent = Agent(home or tmp_path, *more)
         started.append(agent)
-        before = len(agent.looks("cpu"))
-        wait_for(lambda: len(agent.looks("cpu")) > before)
+        before = len(agent.polls("cpu"))
+        wait_for(lambda: len(agent.polls("cpu")) > before)
         return agent
 
     yield begin
@@ -105,31 +105,31 @@ def start(tmp_path: pathlib.Path, wait_for: Callable[..., None]) -> Iterator[Cal
         agent.process.communicate()
 
 
-def test_a_core_that_is_pinned_is_an_event_with_its_core_second_and_process(
+def test_a_pinned_core_is_an_event_with_its_core_time_and_process(
     start, wait_for, tmp_path
 ) -> None:
-    """On a made-up host: whether one core stands out depends on what else runs on the real one."""
+    """On a fake host: whether a core stands out on the real one depends on its other load."""
     with livehost.LiveHost(tmp_path / "root") as host:
         agent = start("--root", str(host.root), home=tmp_path / "home")
         host.saturate(1, pid=4242, name="the-hog")
         began = time.time()
         wait_for(lambda: agent.events("cpu.core_pinned"))
         wait_for(lambda: all("the-hog" in e.process for e in agent.events("cpu.core_pinned")))
-        told = agent.events("cpu.core_pinned")
-    assert {event.core for event in told} == {1}
-    # The first look after it began may be late; a starved agent begins to count anew.
-    assert all(began - 2 <= event.time_us / 1e6 <= began + 60 for event in told)
-    assert all(event.process == "the-hog[4242]" for event in told)
-    assert all(abs(event.fields["others_percent"] - 10) < 2 for event in told)
-    assert {event.severity for event in told} <= {"warning", "critical"}
+        events = agent.events("cpu.core_pinned")
+    assert {event.core for event in events} == {1}
+    # The first poll after the start may be late; a starved agent restarts its count.
+    assert all(began - 2 <= event.time_us / 1e6 <= began + 60 for event in events)
+    assert all(event.process == "the-hog[4242]" for event in events)
+    assert all(abs(event.fields["others_percent"] - 10) < 2 for event in events)
+    assert {event.severity for event in events} <= {"warning", "critical"}
     # A pin is written, and synced, after its event.
-    ids, source = {event.id for event in told}, reader.Reader(agent.home)
-    wait_for(lambda: ids <= {pin.id for pin in source.pins(told[0].host)})
+    ids, source = {event.id for event in events}, reader.Reader(agent.home)
+    wait_for(lambda: ids <= {pin.id for pin in source.pins(events[0].host)})
     assert int(str(agent.end()["events"])) >= 1
 
 
 def test_a_busy_core_of_this_host_is_recorded_with_its_process(start, busy, wait_for) -> None:
-    """The real files behind the event above; true however busy the other cores are."""
+    """The real files behind the event above, with any load on the other cores."""
     agent = start()
     core = str(CORES[-1])
     with busy(CORES[-1], 1.0, "the-hog") as pid:
@@ -142,12 +142,10 @@ def test_a_busy_core_of_this_host_is_recorded_with_its_process(start, busy, wait
     assert ticks < 0.1 * seconds
 
 
-def test_a_line_of_a_driver_is_an_event_with_queue_and_core_within_a_second(
-    start, wait_for
-) -> None:
+def test_a_driver_line_is_an_event_with_queue_and_core_within_a_second(start, wait_for) -> None:
     agent = start()
     facts = interrupts.open_queues()()
-    key = next(k for k, one in facts.items() if one["core"] != -1 and one["queue"] != -1)
+    key = next(k for k, fact in facts.items() if fact["core"] != -1 and fact["queue"] != -1)
     interface, queue = str(facts[key]["interface"]), int(facts[key]["queue"])
     host = os.uname().nodename
     source = reader.Reader(agent.home)
@@ -160,14 +158,14 @@ def test_a_line_of_a_driver_is_an_event_with_queue_and_core_within_a_second(
     pathlib.Path("/dev/kmsg").write_text(f"{line} (a test of overnight)\n")
     after = time.monotonic()
     wait_for(lambda: agent.events("net.driver_reset"))
-    (told,) = agent.events("net.driver_reset")
-    assert told.fields["queue"] == queue
-    assert told.fields["interface"] == interface
-    assert told.core == interrupts.core_of(facts, interface, queue)
-    assert told.fields["written_by_process"] is True
-    # The kernel stamps the line itself: however late it is read, the event lies where it happened.
-    assert before - 0.5 < told.monotonic_ns / 1e9 < after + 0.5
-    assert told.severity == "critical"
+    (event,) = agent.events("net.driver_reset")
+    assert event.fields["queue"] == queue
+    assert event.fields["interface"] == interface
+    assert event.core == interrupts.core_of(facts, interface, queue)
+    assert event.fields["written_by_process"] is True
+    # The kernel stamps the line itself: however late it is read, the event has the right time.
+    assert before - 0.5 < event.monotonic_ns / 1e9 < after + 0.5
+    assert event.severity == "critical"
 
 
 def test_events_are_followed_as_they_happen(start, tmp_path) -> None:
@@ -181,45 +179,45 @@ def test_events_are_followed_as_they_happen(start, tmp_path) -> None:
     assert follow.stdout is not None
     try:
         deadline = time.monotonic() + 60
-        # Again and again: it tells what happens from when it has started.
+        # Repeat: it reports only events after its own start.
         while not select.select([follow.stdout], [], [], 1.0)[0]:
             assert time.monotonic() < deadline
             line = "rcu: INFO: rcu_sched self-detected stall on CPU (a test of overnight)"
             pathlib.Path("/dev/kmsg").write_text(f"{line}\n")
-        told = json.loads(follow.stdout.readline())
-        assert told["kind"] == "rcu.stall"
-        assert told["fields"]["written_by_process"] is True
+        event = json.loads(follow.stdout.readline())
+        assert event["kind"] == "rcu.stall"
+        assert event["fields"]["written_by_process"] is True
     finally:
         follow.send_signal(signal.SIGINT)
         follow.communicate(timeout=noise.HANG_SECONDS)
     assert follow.returncode == 0
 
 
-def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_goes_on(
+def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_continues(
     start, tmp_path, wait_for
 ) -> None:
     agent = start()
-    wait_for(lambda: len(agent.looks("cpu")) >= 2)
+    wait_for(lambda: len(agent.polls("cpu")) >= 2)
     waited = noise.read_waited([agent.process.pid])
-    wait_for(lambda: len(agent.looks("cpu")) >= 4)
+    wait_for(lambda: len(agent.polls("cpu")) >= 4)
     killed, waited = time.time(), noise.read_waited([agent.process.pid]) - waited
     agent.end(signal.SIGKILL)
-    last = max(agent.looks("cpu")) / 1e6
-    # One look a second, and written within the next; what the host kept the agent waiting is not lost.
+    last = max(agent.polls("cpu")) / 1e6
+    # One poll a second, written within the next; the time that the agent waited for a core is not lost.
     assert killed - last < 2.5 + waited
-    before = len(agent.looks("cpu"))
-    time.sleep(max(0.0, killed + 3.5 - time.time()))  # so long that it counts as an absence
+    before = len(agent.polls("cpu"))
+    time.sleep(max(0.0, killed + 3.5 - time.time()))  # long enough to count as an absence
     again = start()
     again.end()
     gaps = reader.Reader(tmp_path).gaps(os.uname().nodename)
     (gap,) = [gap for gap in gaps if "this host did not let the agent run" not in gap.why]
     assert gap.why == "the flight recorder did not run"
     assert abs(gap.begin_us / 1e6 - last) < 0.01
-    assert len(again.looks("cpu")) > before
+    assert len(again.polls("cpu")) > before
     assert check.check(tmp_path).problems == ()
 
 
-def test_metrics_are_served_on_loopback_alone(start, wait_for) -> None:
+def test_metrics_are_served_only_on_loopback(start, wait_for) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -242,7 +240,7 @@ def test_metrics_are_served_on_loopback_alone(start, wait_for) -> None:
     assert f"00000000:{port:04X} " not in listening
 
 
-def test_a_second_agent_for_the_same_home_says_who_is_there(start, tmp_path) -> None:
+def test_a_second_agent_for_the_same_home_names_the_first(start, tmp_path) -> None:
     start()
     done = subprocess.run(
         [sys.executable, "-m", "overnight.agent", "--home", str(tmp_path)],
@@ -255,9 +253,9 @@ def test_a_second_agent_for_the_same_home_says_who_is_there(start, tmp_path) -> 
     assert "already being recorded" in done.stderr
 
 
-@pytest.mark.long  # units are asked for every 30 s
+@pytest.mark.long  # units are polled every 30 s
 @pytest.mark.needs_nspawn
-def test_loops_in_a_booted_machine_are_events_the_visible_and_the_hidden(start, wait_for) -> None:
+def test_visible_and_hidden_loops_in_a_booted_machine_are_events(start, wait_for) -> None:
     units = {
         "loop.service": machines.unit("exit 3", service="Restart=always\nRestartSec=50ms"),
         "hidden.service": machines.unit("exec sh /supervise", service="Delegate=yes"),
@@ -266,7 +264,7 @@ def test_loops_in_a_booted_machine_are_events_the_visible_and_the_hidden(start, 
         agent = start()
 
         def units_of(kind: str) -> set[str]:
-            return {one.unit.rpartition(":")[2] for one in agent.events(kind)}
+            return {event.unit.rpartition(":")[2] for event in agent.events(kind)}
 
         wait_for(lambda: "hidden.service" in units_of("unit.hidden_crash_loop"), 60)
         wait_for(lambda: "loop.service" in units_of("unit.crash_loop"), 90)

@@ -1,4 +1,4 @@
-"""The recording loop against what a night brings: kills, a full disk, a stepped clock."""
+"""The recording loop under kills, a full disk and a stepped clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from overnight.model.pins import Pin
 from overnight.sources import perf
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
-# perf is what most hosts have; the other recorder is put through the same in the long tests.
+# Most hosts have perf; the long tests run the other recorder too.
 KINDS = [pytest.param("native", marks=pytest.mark.long), "perf"]
 
 
@@ -52,42 +52,42 @@ def small_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @pytest.mark.parametrize(("kind", "number"), [("native", signal.SIGINT), ("perf", signal.SIGTERM)])
 def test_a_stop_leaves_everything_finished(tmp_path, agent, readable, kind, number):
-    one = agent(tmp_path, recorder=kind, frequency=499)
-    one.until(lambda status: status["segments"] >= 1)
-    assert one.end(number) == 0
-    assert one.status["mode"] == "stopped"
+    running = agent(tmp_path, recorder=kind, frequency=499)
+    running.until(lambda status: status["segments"] >= 1)
+    assert running.end(number) == 0
+    assert running.status["mode"] == "stopped"
     assert unfinished(tmp_path) == []
-    assert one.perfs() == []
+    assert running.perfs() == []
     paths = segments(tmp_path)
-    assert len(paths) == one.status["segments"] >= 2
+    assert len(paths) == running.status["segments"] >= 2
     assert all(readable(path) and perfsamples.read_samples(path).finished for path in paths)
-    assert sum(path.stat().st_size for path in paths) >= one.status["written_bytes"] > 0
-    assert 0 < one.status["cpu_percent"] < 50
+    assert sum(path.stat().st_size for path in paths) >= running.status["written_bytes"] > 0
+    assert 0 < running.status["cpu_percent"] < 50
     assert gaps(tmp_path) == ()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readable, wait_for, kind):
     folder = tmp_path
-    one = agent(folder, recorder=kind, frequency=499)
-    one.until(lambda status: status["mode"] == "recording")
-    recorders = [one.process.pid, *one.perfs()]
+    running = agent(folder, recorder=kind, frequency=499)
+    running.until(lambda status: status["mode"] == "recording")
+    recorders = [running.process.pid, *running.perfs()]
     waited = noise.read_waited(recorders)
     time.sleep(random.uniform(0.8, 2.2))
     killed, killed_wall = time.monotonic(), time.time_ns()
     waited = noise.read_waited(recorders) - waited
-    one.end(signal.SIGKILL)
-    wait_for(lambda: not one.perfs())
+    running.end(signal.SIGKILL)
+    wait_for(lambda: not running.perfs())
     last = 0
     for path in [*segments(folder), *unfinished(folder)]:
         samples = perfsamples.read_samples(path)
         last = max([last, *samples.time])
         # perf itself shows nothing of an unfinished file; the next run finishes it.
         assert readable(path) or not samples.finished
-    # A drain a second; what the host kept the recorder waiting is not lost by it.
+    # One drain a second; the time that the recorder waited for a core is not lost.
     assert killed - last / 1e9 < 2 + waited
     left = len([*segments(folder), *unfinished(folder)])
-    # The next run takes over the dead one's lock, finishes its segment, writes the gap down.
+    # The next run takes over the lock, finishes the segment and records the gap.
     two = agent(folder, recorder=kind, frequency=499)
     two.until(lambda status: status["mode"] == "recording")
     recording_wall = time.time_ns()
@@ -97,51 +97,51 @@ def test_kill_9_at_any_moment_leaves_everything_readable(tmp_path, agent, readab
     assert unfinished(folder) == []
     assert all(readable(path) and perfsamples.read_samples(path).finished for path in paths)
     (gap,) = gaps(folder)
-    assert str(one.process.pid) in gap.why
+    assert str(running.process.pid) in gap.why
     assert killed_wall - (2 + waited) * 1e9 < gap.begin_ns < gap.end_ns < recording_wall
 
 
-def test_kill_9_of_perf_is_a_gap_and_recording_goes_on(tmp_path, agent, readable):
-    one = agent(tmp_path, recorder="perf", frequency=499)
-    one.until(lambda status: status["segments"] >= 1)
-    (killed,) = one.perfs()
-    recorders = [one.process.pid, killed]
+def test_kill_9_of_perf_is_a_gap_and_recording_continues(tmp_path, agent, readable):
+    running = agent(tmp_path, recorder="perf", frequency=499)
+    running.until(lambda status: status["segments"] >= 1)
+    (killed,) = running.perfs()
+    recorders = [running.process.pid, killed]
     waited = noise.read_waited(recorders)
     time.sleep(0.3)
     before = time.time()
     waited = noise.read_waited(recorders) - waited
     os.kill(killed, signal.SIGKILL)
     # "failed" lasts half a second: a test that waits for a core itself may never see it.
-    one.until(lambda status: status["gaps"] >= 1 and status["mode"] == "recording")
+    running.until(lambda status: status["gaps"] >= 1 and status["mode"] == "recording")
     again = time.time()
-    one.until(lambda status, n=one.status["segments"]: status["segments"] > n)
-    assert one.end(signal.SIGTERM) == 0
+    running.until(lambda status, n=running.status["segments"]: status["segments"] > n)
+    assert running.end(signal.SIGTERM) == 0
     (gap,) = gaps(tmp_path)
     assert "SIGKILL" in gap.why
     assert before - 1.5 - waited < gap.begin_ns / 1e9 < before + 0.1
     assert before < gap.end_ns / 1e9 < again
     paths = segments(tmp_path)
     assert all(readable(path) for path in paths)
-    # What was drained before the kill is there: perf was pinged within the second before.
+    # Samples drained before the kill are there: perf was pinged within the second before.
     samples = map(perfsamples.read_samples, paths)  # a segment cut short by the kill may have none
     ends = [max(segment.time) / 1e9 for segment in samples if len(segment)]
     offset = time.time() - time.monotonic()
     assert min(before - end - offset for end in ends if end + offset <= before + 0.1) < 1.5 + waited
 
 
-def test_a_disk_nearly_full_pauses_and_loses_nothing(tmp_path, agent, readable):
+def test_a_nearly_full_disk_pauses_recording_and_loses_nothing(tmp_path, agent, readable):
     with small_disk(tmp_path / "disk") as folder:
-        one = agent(folder, recorder="perf", frequency=499, floor_bytes=4 << 20)
-        one.until(lambda status: status["segments"] >= 1)
-        (folder / "filler").write_bytes(bytes(one.status["free_bytes"] - (3 << 20)))
-        one.until(lambda status: status["mode"] == "paused")
-        had = {path: path.read_bytes() for path in segments(folder)}
+        running = agent(folder, recorder="perf", frequency=499, floor_bytes=4 << 20)
+        running.until(lambda status: status["segments"] >= 1)
+        (folder / "filler").write_bytes(bytes(running.status["free_bytes"] - (3 << 20)))
+        running.until(lambda status: status["mode"] == "paused")
+        kept_before = {path: path.read_bytes() for path in segments(folder)}
         assert unfinished(folder) == []
-        assert one.perfs() == []
+        assert running.perfs() == []
         (folder / "filler").unlink()
-        one.until(lambda status: status["segments"] > len(had))
-        assert one.end(signal.SIGTERM) == 0
-        assert all(path.read_bytes() == data for path, data in had.items())
+        running.until(lambda status: status["segments"] > len(kept_before))
+        assert running.end(signal.SIGTERM) == 0
+        assert all(path.read_bytes() == data for path, data in kept_before.items())
         assert all(readable(path) for path in segments(folder))
         (gap,) = gaps(folder)
         assert "disk" in gap.why
@@ -153,20 +153,20 @@ def test_a_disk_full_to_the_last_byte_loses_nothing_written(
     tmp_path, agent, readable, wait_for, kind
 ):
     with small_disk(tmp_path / "disk") as folder:
-        one = agent(folder, recorder=kind, frequency=997)
-        one.until(lambda status: status["segments"] >= 1)
+        running = agent(folder, recorder=kind, frequency=997)
+        running.until(lambda status: status["segments"] >= 1)
         with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
         # status.json cannot be written either: see it by what happens to the spool.
         wait_for(lambda: not unfinished(folder))
-        had = {path: perfsamples.read_samples(path) for path in segments(folder)}
+        kept_before = {path: perfsamples.read_samples(path) for path in segments(folder)}
         (folder / "filler").unlink()
-        one.until(lambda status: status["segments"] > len(had))
-        assert one.end(signal.SIGTERM) == 0
-        for path, samples in had.items():
+        running.until(lambda status: status["segments"] > len(kept_before))
+        assert running.end(signal.SIGTERM) == 0
+        for path, samples in kept_before.items():
             assert len(perfsamples.read_samples(path)) == len(samples)
-        assert max(map(len, had.values())) > 0
+        assert max(map(len, kept_before.values())) > 0
         for path in segments(folder):
             perfsamples.read_samples(path)
         assert gaps(folder), "nothing tells of the time without samples"
@@ -174,7 +174,9 @@ def test_a_disk_full_to_the_last_byte_loses_nothing_written(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_clock_step_is_noted_and_the_next_segment_tells_the_new_time(tmp_path, monkeypatch, kind):
+def test_a_clock_step_is_recorded_and_the_next_segment_has_the_new_time(
+    tmp_path, monkeypatch, kind
+):
     real, hour = perf.read_clock, 3600 * 10**9
     reports: list[profiler.Status] = []
 
@@ -200,28 +202,28 @@ def test_a_clock_step_is_noted_and_the_next_segment_tells_the_new_time(tmp_path,
 
 
 def test_two_recordings_do_not_share_a_folder(tmp_path, agent):
-    one = agent(tmp_path, recorder="native")
-    one.until(lambda status: status["mode"] == "recording")
+    running = agent(tmp_path, recorder="native")
+    running.until(lambda status: status["mode"] == "recording")
     with pytest.raises(errors.CannotError, match="another recording") as refused:
         profiler.run(profiler.ProfilerOptions(tmp_path), threading.Event())
-    assert str(one.process.pid) in refused.value.why
+    assert str(running.process.pid) in refused.value.why
 
 
 def test_the_budget_is_kept_and_pins_are_respected(tmp_path, agent):
-    one = agent(
+    running = agent(
         tmp_path, recorder="native", frequency=997, budget_bytes=1, keep_seconds=0,
         segment_seconds=0.5,
     )  # fmt: skip
-    one.until(lambda status: status["segments"] >= 1)
+    running.until(lambda status: status["segments"] >= 1)
     store = spool.Spool(tmp_path, 1, 0)
     now = time.time_ns()
     store.pins.pin(Pin("event-1", now, now, "a driver reset"))
-    one.until(lambda status: status["segments"] >= 4)
-    assert one.end(signal.SIGTERM) == 0
+    running.until(lambda status: status["segments"] >= 4)
+    assert running.end(signal.SIGTERM) == 0
     kept = store.segments()
     assert any(segment.overlaps(store.pins.pins()[0]) for segment in kept)
-    assert len(kept) < one.status["segments"]
-    assert one.status["over_budget"]
+    assert len(kept) < running.status["segments"]
+    assert running.status["over_budget"]
 
 
 def test_without_perf_the_other_recorder_is_named(tmp_path, monkeypatch):
@@ -231,16 +233,16 @@ def test_without_perf_the_other_recorder_is_named(tmp_path, monkeypatch):
     assert "native" in refused.value.todo
 
 
-def test_status_is_for_others_to_read(tmp_path):
+def test_other_processes_can_read_the_status(tmp_path):
     seen: list[profiler.Status] = []
     options = profiler.ProfilerOptions(tmp_path, recorder="native", seconds=2.2, floor_bytes=0)
     began = time.monotonic()
     summary = profiler.run(options, threading.Event(), seen.append)
     written = json.loads((tmp_path / profiler.STATUS).read_text())
     assert written == seen[-1].as_json()
-    # One at the start, one a second, one at the end; fewer where the host lets it run late.
+    # One at the start, one a second, one at the end; fewer if the host delays it.
     assert 3 <= len(seen) <= 5
-    assert {one.mode for one in seen[:-1]} == {"recording"}
+    assert {status.mode for status in seen[:-1]} == {"recording"}
     assert seen[-1].mode == "stopped"
     assert (summary.lost, len(summary.segments)) == (0, 1)
     assert 2.2 <= summary.seconds < time.monotonic() - began

@@ -1,4 +1,4 @@
-"""Both recorders on real cores: the same samples, no gap between segments, every one readable."""
+"""Both recorders on real cores: the same samples, no gap between segments, all segments readable."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def cpu_seconds(pid: int) -> float:
 
 
 def let_run(recorder: perf.Recorder, pid: int, seconds: float) -> None:
-    """Record until the process has really run that long: others may use its core, too."""
+    """Record until the process has used that CPU time: others may use its core, too."""
     until = cpu_seconds(pid) + seconds
     while cpu_seconds(pid) < until:
         assert recorder.poll(0.1).finished == ()
 
 
-def close(one: int, other: int, slack: float = 0.04) -> bool:
-    """Within four standard errors of two counts, and what two starts of a timer differ."""
-    return abs(one - other) <= 4 * math.sqrt(one + other) + slack * max(one, other)
+def close(first: int, second: int, slack: float = 0.04) -> bool:
+    """Return whether two counts differ by at most four standard errors and the timers' start difference."""
+    return abs(first - second) <= 4 * math.sqrt(first + second) + slack * max(first, second)
 
 
 @pytest.mark.parametrize(("frequency", "seconds"), [(97, 3.0), (499, 1.5)])
-def test_both_tell_the_same_of_the_same_load(tmp_path, busy, make, script, frequency, seconds):
+def test_both_record_the_same_of_the_same_load(tmp_path, busy, make, script, frequency, seconds):
     recorders = {kind: make(kind, frequency) for kind in KINDS}
     with busy(CORES[0], 1.0, "all-of-it") as full, busy(CORES[-1], 0.5, "half-of-it") as half:
         for kind, recorder in recorders.items():
@@ -53,28 +53,30 @@ def test_both_tell_the_same_of_the_same_load(tmp_path, busy, make, script, frequ
         end = time.monotonic()
         used = {pid: used[pid] + cpu_seconds(pid) for pid in (full, half)}
         finished = {kind: recorder.stop().finished for kind, recorder in recorders.items()}
-    told = {
+    samples = {
         kind: [s for path in paths for s in script(path) if begin <= s.time < end]
         for kind, paths in finished.items()
     }
     for kind in KINDS:
         assert recorders[kind].lost == 0
-        by_pid = collections.Counter(s.pid for s in told[kind])
+        by_pid = collections.Counter(s.pid for s in samples[kind])
         for pid in (full, half):
             assert close(by_pid[pid], round(frequency * used[pid])), (kind, by_pid, used)
-        assert {(s.comm, s.cpu) for s in told[kind] if s.pid in (full, half)} == {
+        assert {(s.comm, s.cpu) for s in samples[kind] if s.pid in (full, half)} == {
             ("all-of-it", CORES[0]),
             ("half-of-it", CORES[-1]),
         }
     for key in (lambda s: s.cpu, lambda s: (s.pid, s.cpu), lambda s: (s.pid, s.leaf)):
-        native, other = (collections.Counter(map(key, told[kind])) for kind in KINDS)
+        native, other = (collections.Counter(map(key, samples[kind])) for kind in KINDS)
         for name, count in (native | other).items():
             if count >= 50:
                 assert close(native[name], other[name]), (name, native[name], other[name])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_falls_between_segments_and_each_stands_alone(tmp_path, busy, make, script, kind):
+def test_no_sample_is_lost_between_segments_and_each_is_complete(
+    tmp_path, busy, make, script, kind
+):
     frequency = 499
     recorder = make(kind, frequency)
     finished = []
@@ -92,18 +94,18 @@ def test_nothing_falls_between_segments_and_each_stands_alone(tmp_path, busy, ma
             ready.append(time.time_ns())
         finished += recorder.stop().finished
     assert len(finished) == 4
-    told = [[s for s in script(path) if s.cpu == CORES[-1]] for path in finished]
-    for samples in told:
+    segments = [[s for s in script(path) if s.cpu == CORES[-1]] for path in finished]
+    for samples in segments:
         own = [s for s in samples if s.pid == pid]
         assert {s.comm for s in own} == {"steady"}
         lost = sum(s.file == "[unknown]" for s in own)
-        assert lost < 0.02 * len(own), "what already ran has no mappings in this segment"
-    inside = max(b.time - a.time for samples in told for a, b in itertools.pairwise(samples))
-    for before, after in itertools.pairwise(told):
+        assert lost < 0.02 * len(own), "running processes have no mappings in this segment"
+    inside = max(b.time - a.time for samples in segments for a, b in itertools.pairwise(samples))
+    for before, after in itertools.pairwise(segments):
         gap = after[0].time - before[-1].time
         assert 0 < gap <= max(2 / frequency, inside), f"{1000 * gap:.1f} ms between two segments"
     names = [perf.parse_segment_name(path.name) for path in finished]
-    for name, samples, path, by in zip(names, told, finished, ready, strict=True):
+    for name, samples, path, by in zip(names, segments, finished, ready, strict=True):
         assert name is not None
         data = path.read_bytes()
         wall, monotonic = struct.unpack_from("<QQ", data, data.rindex(struct.pack("<II", 1, 1)) + 8)
@@ -136,7 +138,7 @@ def test_small_rings_wrap_and_lose_nothing_while_they_are_drained(tmp_path, busy
 
 
 @pytest.mark.parametrize("kernel", ["6.0", "before 6.0"])
-def test_what_the_rings_had_no_room_for_is_counted(tmp_path, busy, monkeypatch, kernel):
+def test_samples_lost_by_full_rings_are_counted(tmp_path, busy, monkeypatch, kernel):
     if kernel == "before 6.0":
         old = dataclasses.replace(native_recorder.ATTR, read_format=1)
         monkeypatch.setattr(native_recorder, "ATTR", old)
@@ -154,7 +156,7 @@ def test_what_the_rings_had_no_room_for_is_counted(tmp_path, busy, monkeypatch, 
     assert 0 < perfsamples.read_samples(path).lost <= recorder.lost + 50
 
 
-def test_a_core_that_goes_and_comes_back_is_followed(tmp_path, busy, script):
+def test_a_core_that_goes_offline_and_comes_back_is_followed(tmp_path, busy, script):
     cores = list(CORES)
     recorder = native_recorder.NativeRecorder(
         perf.read_identity(), frequency=499, online=lambda: tuple(cores)
@@ -191,7 +193,7 @@ def test_perf_is_started_again_for_a_core_that_comes_back(tmp_path, busy, script
         before = recorder.processes
         gone = cores.pop()
         assert recorder.follow_cores() == ""
-        assert recorder.processes == before  # the other cores lose nothing by one that is gone
+        assert recorder.processes == before  # the other cores lose nothing
         recorder.poll(0.3)
         cores.append(gone)
         assert recorder.follow_cores() == ""
@@ -224,7 +226,7 @@ def test_a_core_that_never_comes_back_has_a_gap_to_the_end(tmp_path):
 
 
 @pytest.mark.long  # as below
-def test_perf_follows_a_core_that_really_went_even_between_two_looks(tmp_path, busy, script):
+def test_perf_follows_a_core_that_went_offline_between_two_polls(tmp_path, busy, script):
     gone = CORES[-1]
     switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
     recorder = perf_recorder.PerfRecorder(perf.read_identity(), frequency=499, online=cpu.online)
@@ -233,7 +235,7 @@ def test_perf_follows_a_core_that_really_went_even_between_two_looks(tmp_path, b
         switch.write_text("0")
     finally:
         switch.write_text("1")
-    assert recorder.follow_cores() == ""  # the list is as before: only the kernel's word tells
+    assert recorder.follow_cores() == ""  # the list is unchanged: only the uevent shows it
     back = time.monotonic()
     with busy(gone, 1.0, "back-again"):  # an idle core may have no samples at all
         progress = recorder.poll(1.0)
@@ -243,7 +245,7 @@ def test_perf_follows_a_core_that_really_went_even_between_two_looks(tmp_path, b
 
 
 @pytest.mark.long  # a core that is switched off unpins what others pinned to it
-def test_a_core_really_goes_off_line_and_comes_back(tmp_path, script):
+def test_a_real_core_goes_offline_and_comes_back(tmp_path, script):
     gone = CORES[-1]
     switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
     recorder = native_recorder.NativeRecorder(
@@ -257,7 +259,7 @@ def test_a_core_really_goes_off_line_and_comes_back(tmp_path, script):
         recorder.poll(0.3)
     finally:
         switch.write_text("1")
-    # Back before anyone looked: only the event that stands still tells.
+    # Back before the next poll: only the stopped event shows it.
     recorder.reprobe()
     back = time.monotonic()
     gaps = recorder.poll(0.5).gaps

@@ -16,7 +16,7 @@ from overnight.interfaces import cli
 REPOSITORY = pathlib.Path(__file__).parents[3]
 
 
-def fits(name: str, text: str) -> dict[str, object]:
+def parse_document(name: str, text: str) -> dict[str, object]:
     schema = json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text())
     document = json.loads(text)
     jsonschema.validate(document, schema)
@@ -29,7 +29,7 @@ def image(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "image"
 
 
-def test_something_bad_ends_with_1_and_clear_with_0(
+def test_findings_exit_with_1_and_none_with_0(
     image: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["audit", "--root", str(image)]) == 1
@@ -47,13 +47,13 @@ def test_audit_json_fits_its_schema(
     image: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["audit", "--root", str(image), "-O", "json"]) == 1
-    fits("audit-1", capsys.readouterr().out)
+    parse_document("audit-1", capsys.readouterr().out)
     root, outside = tmp_path / "hostile", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
     images.hostile(root, outside)
     cli.main(["audit", "--root", str(root), "-O", "json"])
-    fits("audit-1", capsys.readouterr().out)
+    parse_document("audit-1", capsys.readouterr().out)
     cli.main(["audit", "--root", str(root)])
     assert "\x1b[31m\xff" not in capsys.readouterr().out
 
@@ -63,9 +63,9 @@ def test_changes_as_json(
 ) -> None:
     audit = ["--home", str(tmp_path / "home"), "audit", "--root", str(image), "-O", "json"]
     assert cli.main([*audit, "--apply", "--yes"]) == 0
-    assert len(fits("audit-change-1", capsys.readouterr().out)["steps"]) == 3
+    assert len(parse_document("audit-change-1", capsys.readouterr().out)["steps"]) == 3
     assert cli.main([*audit, "--undo", "--yes"]) == 0
-    assert fits("audit-change-1", capsys.readouterr().out)["done"] == "undone"
+    assert parse_document("audit-change-1", capsys.readouterr().out)["done"] == "undone"
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_nothing_is_changed_by_mistake(
 ) -> None:
     before = sorted(str(path) for path in image.rglob("*"))
     command = [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "audit", "--root", str(image), *options]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # fmt: skip
-    assert done.returncode == 2
-    assert words in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)  # fmt: skip
+    assert process.returncode == 2
+    assert words in process.stderr
     assert sorted(str(path) for path in image.rglob("*")) == before
 
 
-def test_the_printed_fix_is_a_script_that_a_shell_takes(
+def test_the_printed_fix_is_a_valid_shell_script(
     image: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["audit", "--root", str(image), "--fix", "shell"]) == 1
@@ -100,31 +100,31 @@ def test_the_printed_fix_is_a_script_that_a_shell_takes(
 
 def test_this_machine_is_audited(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["audit", "-O", "json"]) in (0, 1)
-    document = fits("audit-1", capsys.readouterr().out)
+    document = parse_document("audit-1", capsys.readouterr().out)
     assert document["live"] is True
     assert document["units"] > 20
 
 
-def test_this_machine_twice_is_the_same(
+def test_two_snapshots_of_this_machine_are_the_same(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for file in files:
         assert cli.main(["snapshot", "-o", str(file), "-O", "json"]) == 0
-        document = fits("snapshot-1", capsys.readouterr().out)
+        document = parse_document("snapshot-1", capsys.readouterr().out)
         assert document == json.loads(file.read_text())
     parts = document["parts"]
     assert len(parts["sysctl"]) > 300
     assert len(parts["packages"]) > 50
     assert parts["versions"]["python3"]["version"].startswith("3.")
     assert cli.main(["snapshot", "--diff", *map(str, files), "-O", "json"]) == 0
-    # Other tests run beside this one, and may mount or load something: no more than that.
-    changes = fits("snapshot-diff-1", capsys.readouterr().out)["changes"]
-    assert {one["part"] for one in changes} <= {"mounts", "modules"}
+    # Other tests run at the same time and may mount or load something, but not more.
+    changes = parse_document("snapshot-diff-1", capsys.readouterr().out)["changes"]
+    assert {change["part"] for change in changes} <= {"mounts", "modules"}
     assert cli.main(["snapshot", "--diff", *map(str, files)]) == 0
 
 
-def test_this_machines_environment_and_command_lines_stay_out(
+def test_a_snapshot_has_no_environment_and_no_command_lines(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = "Pl4nt3dS3cr3tV4lu3Qq"
@@ -138,7 +138,7 @@ def test_this_machines_environment_and_command_lines_stay_out(
     assert secret not in (tmp_path / "x.json").read_text()
 
 
-def test_a_snapshot_goes_into_the_home(tmp_path: pathlib.Path, image: pathlib.Path) -> None:
+def test_a_snapshot_is_stored_in_the_home(tmp_path: pathlib.Path, image: pathlib.Path) -> None:
     assert cli.main(["--home", str(tmp_path), "snapshot", "--root", str(image)]) == 0
     files = list((tmp_path / "snapshots/image").iterdir())
     assert len(files) == 1

@@ -1,4 +1,4 @@
-"""Our reading of units against systemd's own, on the same trees."""
+"""Unit states read by overnight and by systemd agree on the same trees."""
 
 from __future__ import annotations
 
@@ -21,96 +21,99 @@ FOLDERS = ("etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/sy
 PATTERNS = (*NAMES, "*", "a*", "[ab].service", "[^a].service", "a@?.service")
 
 
-def theirs(root: pathlib.Path) -> dict[str, tuple[str, str | None]]:
+def read_with_systemctl(root: pathlib.Path) -> dict[str, tuple[str, str | None]]:
     command = ["systemctl", f"--root={root}", "list-unit-files", "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return {one["unit_file"]: (one["state"], one["preset"]) for one in json.loads(done.stdout)}
-
-
-def ours(root: pathlib.Path) -> dict[str, tuple[str, str]]:
-    look = tree.Tree(root)
-    found = units.Units(look)
-    rules, _ = presets.read_presets(look)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     return {
-        name: (found.unit(name).state, presets.decide(rules, name)[0]) for name in found.names()
+        unit["unit_file"]: (unit["state"], unit["preset"]) for unit in json.loads(process.stdout)
+    }
+
+
+def read_with_overnight(root: pathlib.Path) -> dict[str, tuple[str, str]]:
+    image = tree.Tree(root)
+    unit_files = units.Units(image)
+    rules, _ = presets.read_presets(image)
+    return {
+        name: (unit_files.unit(name).state, presets.decide(rules, name)[0])
+        for name in unit_files.names()
     }
 
 
 def assert_agree(root: pathlib.Path) -> None:
-    told = theirs(root)
-    # systemd leaves the preset of static and alias units out.
-    mine = {name: (state, preset if told.get(name, ("", ""))[1] is not None else None) for name, (state, preset) in ours(root).items()}  # fmt: skip
-    assert mine == told
+    expected = read_with_systemctl(root)
+    # systemd omits the preset of static and alias units.
+    states = {name: (state, preset if expected.get(name, ("", ""))[1] is not None else None) for name, (state, preset) in read_with_overnight(root).items()}  # fmt: skip
+    assert states == expected
 
 
-def test_the_image_of_the_incident(tmp_path: pathlib.Path) -> None:
+def test_they_agree_on_the_incident_image(tmp_path: pathlib.Path) -> None:
     images.deep_learning(tmp_path)
-    assert theirs(tmp_path)["ecs.service"] == ("enabled", "enabled")
+    assert read_with_systemctl(tmp_path)["ecs.service"] == ("enabled", "enabled")
     assert_agree(tmp_path)
 
 
-def test_a_plain_debian(tmp_path: pathlib.Path) -> None:
+def test_they_agree_on_a_plain_debian(tmp_path: pathlib.Path) -> None:
     images.debian(tmp_path)
     assert_agree(tmp_path)
 
 
-def test_this_machines_own_units() -> None:
-    found = ours(pathlib.Path("/"))
-    told = theirs(pathlib.Path("/"))
-    assert len(told) > 20
-    assert {name: state for name, (state, _) in found.items()} == {name: state for name, (state, _) in told.items()}  # fmt: skip
+def test_they_agree_on_this_machine() -> None:
+    states = read_with_overnight(pathlib.Path("/"))
+    expected = read_with_systemctl(pathlib.Path("/"))
+    assert len(expected) > 20
+    assert {name: state for name, (state, _) in states.items()} == {name: state for name, (state, _) in expected.items()}  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_trees_made_by_chance(tmp_path: pathlib.Path, seed: int) -> None:
+def test_they_agree_on_random_trees(tmp_path: pathlib.Path, seed: int) -> None:
     for number in range(12):
         root = tmp_path / str(number)
         build(random.Random(seed * 1000 + number), root)
         assert_agree(root)
 
 
-def build(chance: random.Random, root: pathlib.Path) -> None:
+def build(rng: random.Random, root: pathlib.Path) -> None:
     for folder in FOLDERS:
         (root / folder).mkdir(parents=True)
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         (root / "lib").symlink_to("usr/lib")
-    for _ in range(chance.randint(1, 9)):
-        _unit(chance, root, root / chance.choice(FOLDERS) / chance.choice(NAMES))
-    for _ in range(chance.randint(0, 5)):
-        name = chance.choice(NAMES)
-        target = name if chance.random() < 0.6 else chance.choice(NAMES)
-        kind = chance.choice(("wants", "requires"))
-        place = root / chance.choice(FOLDERS) / f"multi-user.target.{kind}" / name
+    for _ in range(rng.randint(1, 9)):
+        _unit(rng, root, root / rng.choice(FOLDERS) / rng.choice(NAMES))
+    for _ in range(rng.randint(0, 5)):
+        name = rng.choice(NAMES)
+        target = name if rng.random() < 0.6 else rng.choice(NAMES)
+        kind = rng.choice(("wants", "requires"))
+        place = root / rng.choice(FOLDERS) / f"multi-user.target.{kind}" / name
         place.parent.mkdir(exist_ok=True)
         if not place.is_symlink():
-            place.symlink_to(f"/{chance.choice(FOLDERS)}/{target}")
-    for _ in range(chance.randint(0, 2)):
-        folder = root / chance.choice(FOLDERS) / f"{chance.choice(NAMES)}.d"
+            place.symlink_to(f"/{rng.choice(FOLDERS)}/{target}")
+    for _ in range(rng.randint(0, 2)):
+        folder = root / rng.choice(FOLDERS) / f"{rng.choice(NAMES)}.d"
         folder.mkdir(exist_ok=True)
-        install = chance.choice(("WantedBy=", "Alias=zz.service", "WantedBy=k.target"))
+        install = rng.choice(("WantedBy=", "Alias=zz.service", "WantedBy=k.target"))
         (folder / "x.conf").write_text(f"[Install]\n{install}\n")
-    for _ in range(chance.randint(0, 3)):
-        folder = root / chance.choice(FOLDERS).replace("/system", "/system-preset", 2).replace("system-presetd", "systemd")  # fmt: skip
+    for _ in range(rng.randint(0, 3)):
+        folder = root / rng.choice(FOLDERS).replace("/system", "/system-preset", 2).replace("system-presetd", "systemd")  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
-        lines = [f"{chance.choice(('enable', 'disable', '  enable', '# enable', '; disable'))} {chance.choice(PATTERNS)}" for _ in range(chance.randint(1, 4))]  # fmt: skip
-        (folder / chance.choice(("10-a.preset", "20-b.preset", "99.preset"))).write_text("\n".join(lines) + "\n")  # fmt: skip
+        lines = [f"{rng.choice(('enable', 'disable', '  enable', '# enable', '; disable'))} {rng.choice(PATTERNS)}" for _ in range(rng.randint(1, 4))]  # fmt: skip
+        (folder / rng.choice(("10-a.preset", "20-b.preset", "99.preset"))).write_text("\n".join(lines) + "\n")  # fmt: skip
 
 
-def _unit(chance: random.Random, root: pathlib.Path, path: pathlib.Path) -> None:
+def _unit(rng: random.Random, root: pathlib.Path, path: pathlib.Path) -> None:
     if path.exists() or path.is_symlink():
         return
-    kind = chance.random()
+    kind = rng.random()
     if kind < 0.6:
         lines = ["[Service]", "ExecStart=/bin/true", "[Install]"]
-        for share, line in ((0.7, "WantedBy=multi-user.target"), (0.2, f"Alias={chance.choice(NAMES)}"), (0.2, f"Also={chance.choice(NAMES)}"), (0.3, "DefaultInstance=x")):  # fmt: skip
-            if chance.random() < share:
+        for share, line in ((0.7, "WantedBy=multi-user.target"), (0.2, f"Alias={rng.choice(NAMES)}"), (0.2, f"Also={rng.choice(NAMES)}"), (0.3, "DefaultInstance=x")):  # fmt: skip
+            if rng.random() < share:
                 lines.append(line)
-        path.write_text("" if chance.random() < 0.1 else "\n".join(lines) + "\n")
+        path.write_text("" if rng.random() < 0.1 else "\n".join(lines) + "\n")
     elif kind < 0.7:
         path.symlink_to("/dev/null")
     elif kind < 0.9:
-        folder = chance.choice((f"/{chance.choice(FOLDERS)}/", "", "../" * 9 + f"{chance.choice(FOLDERS)}/"))  # fmt: skip
-        path.symlink_to(folder + chance.choice(NAMES))
+        folder = rng.choice((f"/{rng.choice(FOLDERS)}/", "", "../" * 9 + f"{rng.choice(FOLDERS)}/"))  # fmt: skip
+        path.symlink_to(folder + rng.choice(NAMES))
     else:
         (root / "opt").mkdir(exist_ok=True)
         (root / "opt" / path.name).write_text("[Install]\nWantedBy=x.target\n")
@@ -122,36 +125,36 @@ def _unit(chance: random.Random, root: pathlib.Path, path: pathlib.Path) -> None
     ("command", "missing"),
     [("/opt/gone", True), ("/opt/here --x", False), ('"/opt/he\\x72e" a', False), ("/opt/gone \\\n --x", True), ("-/opt/gone", False)],
 )  # fmt: skip
-def test_a_missing_program_is_one_for_systemd_analyze_too(
+def test_missing_programs_are_those_of_systemd_analyze(
     tmp_path: pathlib.Path, command: str, missing: bool
 ) -> None:
     image = images.Image(tmp_path).program("opt/here")
     image.unit("a.service", f"[Service]\nExecStart={command}\n[Install]\nWantedBy=multi-user.target\n", enabled=True)  # fmt: skip
     image.file("usr/lib/systemd/system/sysinit.target", "[Unit]\nDescription=x\n")
-    # It leaves a time stamp in /run/systemd: in a mount namespace of its own that goes away.
+    # It leaves a time stamp in /run/systemd; a separate mount namespace discards it.
     script = f"mount -t tmpfs tmpfs /run && exec systemd-analyze --root={tmp_path} verify a.service"
-    done = subprocess.run(
+    process = subprocess.run(
         ["unshare", "--mount", "sh", "-c", script],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    said = "is not executable" in done.stderr
-    found = [one for one in audit.examine(tmp_path).findings if one.id == "missing-binary" and one.risk != "low"]  # fmt: skip
-    assert said == missing or command.startswith("-")
-    assert bool(found) == missing
+    refused = "is not executable" in process.stderr
+    findings = [finding for finding in audit.examine(tmp_path).findings if finding.id == "missing-binary" and finding.risk != "low"]  # fmt: skip
+    assert refused == missing or command.startswith("-")
+    assert bool(findings) == missing
 
 
 @pytest.mark.needs_root
-def test_what_apply_writes_is_a_mask_and_a_preset_for_systemd(tmp_path: pathlib.Path) -> None:
+def test_systemd_reads_the_mask_and_preset_of_apply(tmp_path: pathlib.Path) -> None:
     from overnight.interfaces import cli
 
     root, home = tmp_path / "image", tmp_path / "home"
     images.deep_learning(root)
     assert cli.main(["--home", str(home), "audit", "--root", str(root), "--apply", "--yes"]) == 0
-    assert theirs(root)["ecs.service"] == ("masked", "disabled")
+    assert read_with_systemctl(root)["ecs.service"] == ("masked", "disabled")
     assert_agree(root)
     preset = ["systemctl", f"--root={root}", "preset-all"]
     subprocess.run(preset, capture_output=True, check=False, timeout=60)
-    assert theirs(root)["ecs.service"][0] == "masked"
+    assert read_with_systemctl(root)["ecs.service"][0] == "masked"
     assert str((root / "etc/systemd/system/ecs.service").readlink()) == "/dev/null"
     assert cli.main(["--home", str(home), "audit", "--root", str(root), "--undo", "--yes"]) == 0
-    assert theirs(root)["ecs.service"] == ("enabled", "enabled")
+    assert read_with_systemctl(root)["ecs.service"] == ("enabled", "enabled")

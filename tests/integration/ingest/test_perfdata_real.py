@@ -1,4 +1,4 @@
-"""What real perf recorded, in every shape it records: we read the same samples as perf itself."""
+"""Recordings of real perf in all its formats: we read the same samples as perf."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from overnight.ingest import perfdata
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 
-# Forks, execs, threads that name themselves, made-up work in C and in the kernel.
+# Forks, execs, threads that name themselves, and artificial work in C and in the kernel.
 LOAD = r"""
 echo $$ > "$2"
 timeout 0.7 "$1" -c 'import json, threading, zlib
@@ -38,10 +38,10 @@ SHAPES = {
 
 
 def record(folder: pathlib.Path, *options: str) -> pathlib.Path:
-    """The capture; the load's process id is in the file `pid` beside it."""
+    """Record the load; its process id is in the file `pid` next to the capture."""
     path = folder / "perf.data"
     target = () if "-" in options else ("-o", str(path))
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *RECORD,
             *options,
@@ -58,7 +58,7 @@ def record(folder: pathlib.Path, *options: str) -> pathlib.Path:
         check=True,
     )
     if not target:
-        path.write_bytes(done.stdout)
+        path.write_bytes(process.stdout)
     return path
 
 
@@ -71,46 +71,46 @@ def symbols() -> perfdata.Symbols:
 def compared(
     tmp_path_factory: pytest.TempPathFactory, symbols: perfdata.Symbols
 ) -> dict[str, perfparity.Comparison]:
-    def one(*options: str) -> perfparity.Comparison:
+    def record_and_compare(*options: str) -> perfparity.Comparison:
         path = record(tmp_path_factory.mktemp("real"), *options)
         return perfparity.compare(path, symbols, int(path.with_name("pid").read_text()))
 
-    found = {}
+    comparisons = {}
     for shape, options in SHAPES.items():
         try:
-            found[shape] = one(*options)
+            comparisons[shape] = record_and_compare(*options)
         except subprocess.CalledProcessError as error:
             # perf 6.1 aborted on one packed file of 140: there is nothing to compare with then.
             if error.returncode != -signal.SIGABRT:
                 raise
-            found[shape] = one(*options)
-    return found
+            comparisons[shape] = record_and_compare(*options)
+    return comparisons
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_samples_are_those_of_perf_script(
+def test_samples_are_the_same_as_in_perf_script(
     compared: dict[str, perfparity.Comparison], shape: str
 ) -> None:
-    found = compared[shape]
-    assert found.total > 100
-    assert found.unexplained == []
+    comparison = compared[shape]
+    assert comparison.total > 100
+    assert comparison.unexplained == []
 
 
-def test_next_to_all_are_identical_without_explanation(
+def test_almost_all_samples_are_identical(
     compared: dict[str, perfparity.Comparison],
 ) -> None:
-    """That the explanations explain a few samples, not everything.
+    """Check that only a few samples need an explanation.
 
-    Of the load's own threads alone: how many jump tables and odd chains other programs bring depends
-    on what else runs here. Not of the idle task: its few kernel stacks are the easiest to agree on.
+    Only the load's own threads count: how many jump tables and odd chains other programs have depends
+    on what else runs here. The idle task does not count: its few kernel stacks are easy to get right.
     """
-    total = sum(found.own for found in compared.values())
+    total = sum(comparison.own for comparison in compared.values())
     assert total > 1000
-    assert sum(found.own_identical for found in compared.values()) >= 0.999 * total
+    assert sum(comparison.own_identical for comparison in compared.values()) >= 0.999 * total
 
 
-def test_an_unknown_name_is_excused_in_the_vdso_alone() -> None:
-    """Where perf's own maps put the address there; a name of ours is not enough."""
+def test_an_unknown_name_is_accepted_only_in_the_vdso() -> None:
+    """Only perf's maps decide that an address is in the vdso; our name is not enough."""
     text = (
         "python3  7 [001]     5.000001: \n"
         "\t    7ffc8d1f2a31 [unknown] ([vdso])\n"
@@ -141,19 +141,19 @@ def count_samples(data: bytes) -> int:
     return count
 
 
-def test_what_a_full_disk_and_a_killed_recorder_leave_is_read(
+def test_files_left_by_a_full_disk_or_a_killed_recorder_are_read(
     tmp_path: pathlib.Path, symbols: perfdata.Symbols
 ) -> None:
-    """Perf itself refuses both, so what it says of the whole file is what ours must be part of."""
+    """Our samples are a subset of those in the whole file; perf refuses both damaged files."""
     path = record(tmp_path)
     whole = perfparity.read_perf_script(path)
     data = path.read_bytes()
     cut = data[: len(data) * 2 // 3]
     for name, left in (("full", cut), ("killed", cut[:48] + struct.pack("<Q", 0) + cut[56:])):
         (tmp_path / name).write_bytes(left)
-        found = perfparity.read_samples(tmp_path / name, symbols)
-        assert found.total() < whole.total()
-        assert found.total() == count_samples(cut)
-        # Names and mappings that another core told of may be in the part that is gone.
-        assert {sample[:3] for sample in found} <= {sample[:3] for sample in whole}
+        samples = perfparity.read_samples(tmp_path / name, symbols)
+        assert samples.total() < whole.total()
+        assert samples.total() == count_samples(cut)
+        # Names and mappings recorded on another core may be in the missing part.
+        assert {sample[:3] for sample in samples} <= {sample[:3] for sample in whole}
         assert any("was killed" in note for note in perfdata.read(tmp_path / name, symbols).notes)

@@ -1,4 +1,4 @@
-"""The names that we find are those that perf finds, on a load of this machine."""
+"""Our function names are the same as perf's, for a load on this machine."""
 
 from __future__ import annotations
 
@@ -65,17 +65,17 @@ def frames_of(data: pathlib.Path) -> collections.Counter[tuple[str, int, str]]:
         check=True,
         capture_output=True,
     ).stdout.decode("utf-8", "replace")
-    found: collections.Counter[tuple[str, int, str]] = collections.Counter()
+    frames: collections.Counter[tuple[str, int, str]] = collections.Counter()
     for line in text.splitlines():
         match = FRAME.match(line)
         if match and match[3] != "[unknown]":
-            found[match[3], int(match[1], 16), match[2]] += 1
-    return found
+            frames[match[3], int(match[1], 16), match[2]] += 1
+    return frames
 
 
 @pytest.mark.needs_root
 @pytest.mark.needs_perf
-def test_names_are_those_of_perf_script(recording: pathlib.Path) -> None:
+def test_names_are_the_same_as_in_perf_script(recording: pathlib.Path) -> None:
     frames = frames_of(recording)
     live = files.LiveFiles()
     names = resolver.Resolver(kallsyms.read_kallsyms(), live.find, files.read_vdso(), live.perf_map)

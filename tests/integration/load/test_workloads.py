@@ -1,4 +1,4 @@
-"""Every workload really runs, where it was told to, and leaves nothing behind."""
+"""Every workload runs on its cores and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ LAST = CORES[-1:]
 
 @pytest.fixture
 def run_journal(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
-    with journal.Journal("a test", tmp_path / "undo") as made:
-        yield made
-    assert made.problems == []
+    with journal.Journal("a test", tmp_path / "undo") as opened:
+        yield opened
+    assert opened.problems == []
 
 
 def own_cores(pid: int) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def name_of(pid: int) -> str:
 
 
 class Watch:
-    """What was seen of the processes of a run, and when to end it."""
+    """Record the processes of a run, and stop it after some seconds."""
 
     def __init__(self, run_journal: journal.Journal, seconds: int = 3) -> None:
         self.journal, self.wanted = run_journal, seconds
@@ -65,53 +65,53 @@ class Watch:
 
 def run(workload: str, run_journal: journal.Journal, watch: Watch, **options) -> runner.Outcome:
     plan = runner.Plan(workload, load.Options(LAST, **options), seconds=None, warm_up=0.0)
-    made = runner.run(plan, run_journal, stop=watch.stop, on_second=watch)
+    outcome = runner.run(plan, run_journal, stop=watch.stop, on_second=watch)
     assert run_journal.processes() == ()
     assert {core for cores in watch.cores for core in cores} == set(LAST)
-    return made
+    return outcome
 
 
 def test_cpu_is_pinned_named_and_used(run_journal: journal.Journal) -> None:
     watch = Watch(run_journal)
-    made = run("cpu", run_journal, watch, duty=0.3, name="ingest")
+    outcome = run("cpu", run_journal, watch, duty=0.3, name="ingest")
     assert watch.names == {f"ingest-{LAST[0]}"}
-    assert made.ended_by == "stop"
-    assert all(0 < one.values["cpu"] < 0.6 for one in watch.seconds)
+    assert outcome.ended_by == "stop"
+    assert all(0 < second.values["cpu"] < 0.6 for second in watch.seconds)
     assert set(watch.seconds[0].sys) == set(LAST)
 
 
 def test_memory_is_held_and_written(run_journal: journal.Journal) -> None:
     watch = Watch(run_journal)
     run("memory", run_journal, watch, size=64 << 20, rate=8e6)
-    assert len({one.values["resident"] for one in watch.seconds}) == 1
+    assert len({second.values["resident"] for second in watch.seconds}) == 1
     assert 64 << 20 < watch.seconds[0].values["resident"] < 128 << 20
-    assert sum(one.values["written"] for one in watch.seconds) > 8e6
+    assert sum(second.values["written"] for second in watch.seconds) > 8e6
 
 
 def test_packets_arrive_over_loopback(run_journal: journal.Journal) -> None:
     watch = Watch(run_journal)
     run("network", run_journal, watch, rate=500.0, size=100)
-    packets = sum(one.values["packets"] for one in watch.seconds)
+    packets = sum(second.values["packets"] for second in watch.seconds)
     assert packets > 500
-    assert sum(one.values["bytes"] for one in watch.seconds) == pytest.approx(100 * packets)
+    assert sum(second.values["bytes"] for second in watch.seconds) == pytest.approx(100 * packets)
 
 
 @pytest.mark.needs_root
-def test_packets_arrive_over_a_veth_pair_that_goes_with_the_run(tmp_path: pathlib.Path) -> None:
+def test_packets_arrive_over_a_veth_pair_that_ends_with_the_run(tmp_path: pathlib.Path) -> None:
     folder = pathlib.Path("/run/netns")
     before = sorted(folder.glob("*")) if folder.is_dir() else []
     with journal.Journal("a test", tmp_path / "undo") as run_journal:
         watch = Watch(run_journal)
-        made = []
+        namespaces = []
 
-        def look(second: measurement.Second, verdict: constancy.Verdict) -> None:
+        def record_namespaces(second: measurement.Second, verdict: constancy.Verdict) -> None:
             watch(second, verdict)
-            made.extend(path for path in folder.glob(f"{run_journal.run}-*"))
+            namespaces.extend(path for path in folder.glob(f"{run_journal.run}-*"))
 
         plan = runner.Plan("network", load.Options(LAST, rate=500.0, veth=True), None, 0.0)
-        runner.run(plan, run_journal, stop=watch.stop, on_second=look)
-        assert len(set(made)) == 2
-        assert sum(one.values["packets"] for one in watch.seconds) > 500
+        runner.run(plan, run_journal, stop=watch.stop, on_second=record_namespaces)
+        assert len(set(namespaces)) == 2
+        assert sum(second.values["packets"] for second in watch.seconds) > 500
     assert run_journal.problems == []
     assert (sorted(folder.glob("*")) if folder.is_dir() else []) == before
 
@@ -119,83 +119,83 @@ def test_packets_arrive_over_a_veth_pair_that_goes_with_the_run(tmp_path: pathli
 def test_stress_ng_is_pinned_and_measured_with_its_children(run_journal: journal.Journal) -> None:
     watch = Watch(run_journal)
     run("stress-ng", run_journal, watch, duty=0.3)
-    assert sum(one.values["cpu"] for one in watch.seconds) > 0.05
+    assert sum(second.values["cpu"] for second in watch.seconds) > 0.05
     assert any(name.startswith("stress-ng") for name in watch.names)
 
 
 def test_trials_end_with_the_same_loss(run_journal: journal.Journal) -> None:
-    said = []
+    seconds = []
     plan = runner.Plan(
         "trials", load.Options(CORES, trials=6, steps=500, duty=0.9), None, warm_up=0.0
     )
-    made = runner.run(plan, run_journal, on_second=lambda second, _: said.append(second))
-    assert (made.ended_by, made.trials) == ("work", 6)
-    assert made.loss is not None
-    assert made.verdict.seconds == len(said)
+    outcome = runner.run(plan, run_journal, on_second=lambda second, _: seconds.append(second))
+    assert (outcome.ended_by, outcome.trials) == ("work", 6)
+    assert outcome.loss is not None
+    assert outcome.verdict.seconds == len(seconds)
     assert run_journal.processes() == ()
 
 
-def test_a_worker_that_dies_ends_the_load_and_is_told(run_journal: journal.Journal) -> None:
+def test_a_worker_that_dies_ends_the_load_and_is_reported(run_journal: journal.Journal) -> None:
     def kill(_: measurement.Second, __: constancy.Verdict) -> None:
         for pid in run_journal.processes():
             os.kill(pid, signal.SIGKILL)
 
     plan = runner.Plan("cpu", load.Options(LAST, duty=0.1), 60.0, warm_up=0.0)
-    made = runner.run(plan, run_journal, on_second=kill)
-    assert made.ended_by == "death"
-    assert made.verdict.status == "not constant"
-    assert f"load-cpu-{LAST[0]} ended with -9" in made.verdict.says
+    outcome = runner.run(plan, run_journal, on_second=kill)
+    assert outcome.ended_by == "death"
+    assert outcome.verdict.status == "not constant"
+    assert f"load-cpu-{LAST[0]} ended with -9" in outcome.verdict.says
 
 
-def test_a_worker_that_cannot_says_why(
+def test_a_worker_that_cannot_start_is_reported(
     run_journal: journal.Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = (load.Job("broken", LAST, command=("/nonexistent/program",)),)
     monkeypatch.setattr(type(workloads.find("cpu")), "prepare", lambda *_: wanted)
-    # On a busy machine it is seen to run before it fails: then it is one that died.
-    said = ""
+    # On a busy machine the worker is seen running before it fails, and counts as one that died.
+    message = ""
     try:
-        said = runner.run(runner.Plan("cpu", load.Options(LAST), 5.0), run_journal).verdict.says
+        message = runner.run(runner.Plan("cpu", load.Options(LAST), 5.0), run_journal).verdict.says
     except errors.CannotError as error:
-        said = f"{error.what} {error.why}"
-    assert "broken ended with" in said
+        message = f"{error.what} {error.why}"
+    assert "broken ended with" in message
     assert run_journal.processes() == ()
 
 
 def test_a_neighbour_on_the_same_core_closes_the_gate(run_journal: journal.Journal) -> None:
-    """Control cannot replace reservation: two that want nine tenths of a core have half of it each."""
+    """Control cannot replace reservation: two loads of nine tenths of a core get half of it each."""
     neighbour = subprocess.Popen(
         [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {set(LAST)})\nwhile True: pass"]
     )
     try:
         plan = runner.Plan("cpu", load.Options(LAST, duty=0.9), 12.4, warm_up=0.5)
-        made = runner.run(plan, run_journal)
+        outcome = runner.run(plan, run_journal)
     finally:
         neighbour.kill()
         neighbour.wait()
-    assert made.ended_by == "time"
-    assert made.verdict.status == "not constant"
-    assert "cpu as asked" in {one.name for one in made.verdict.crossed}
+    assert outcome.ended_by == "time"
+    assert outcome.verdict.status == "not constant"
+    assert "cpu as asked" in {check.name for check in outcome.verdict.crossed}
 
 
-def test_a_load_beside_the_caller_is_ready_and_ends_with_the_block(
+def test_a_background_load_is_ready_and_ends_with_the_block(
     run_journal: journal.Journal, tmp_path: pathlib.Path
 ) -> None:
     plan = runner.Plan("cpu", load.Options(LAST, duty=0.2), None, warm_up=0.0)
     before = os.sched_getaffinity(0)
-    with runner.background(plan, run_journal, home=tmp_path, host="here") as beside:
+    with runner.background(plan, run_journal, home=tmp_path, host="here") as background:
         assert len(run_journal.processes()) == 1
-        until(lambda: beside.latest is not None)
+        until(lambda: background.latest is not None)
         (stored,) = loads.read_loads(tmp_path, "here")
         assert (stored.running, stored.ended) == (True, False)
     assert run_journal.processes() == ()
     assert os.sched_getaffinity(0) == before
-    assert beside.outcome is not None
+    assert background.outcome is not None
     (stored,) = loads.read_loads(tmp_path, "here")
     assert (stored.running, stored.ended) == (False, True)
 
 
-def test_what_cannot_start_beside_the_caller_is_said(run_journal: journal.Journal) -> None:
+def test_a_background_load_that_cannot_start_is_an_error(run_journal: journal.Journal) -> None:
     with (
         pytest.raises(errors.UsageError),
         runner.background(runner.Plan("cpu", load.Options(LAST, rate=1.0)), run_journal),
@@ -210,7 +210,7 @@ def until(done, what: str = "") -> None:
         time.sleep(0.05)
 
 
-def test_kill_9_leaves_no_worker_and_a_load_that_can_be_read(tmp_path: pathlib.Path) -> None:
+def test_kill_9_leaves_no_worker_and_a_readable_load(tmp_path: pathlib.Path) -> None:
     home, undo = tmp_path / "home", tmp_path / "undo"
     started = subprocess.Popen(
         [sys.executable, "-m", "overnight", "--home", str(home), "load", "cpu", "--for", "60s"],
@@ -221,7 +221,9 @@ def test_kill_9_leaves_no_worker_and_a_load_that_can_be_read(tmp_path: pathlib.P
     try:
 
         def seconds() -> int:
-            return sum(len(list(loads.read_seconds(home, one))) for one in loads.read_loads(home))
+            return sum(
+                len(list(loads.read_seconds(home, stored))) for stored in loads.read_loads(home)
+            )
 
         until(lambda: seconds() >= 2, "no second was written")
         (path,) = undo.glob("*.undo")
@@ -230,34 +232,34 @@ def test_kill_9_leaves_no_worker_and_a_load_that_can_be_read(tmp_path: pathlib.P
         started.kill()
         started.wait()
     until(lambda: journal.processes_of(path.stem) == (), "a worker is left")
-    (one,) = loads.read_loads(home)
-    assert (one.ended, one.running, one.workload) == (False, False, "cpu")
+    (stored,) = loads.read_loads(home)
+    assert (stored.ended, stored.running, stored.workload) == (False, False, "cpu")
     assert journal.clean(undo)[1] == []
 
 
-def fits(name: str, text: str) -> None:
+def check_schema(name: str, text: str) -> None:
     schema = json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text())
     jsonschema.validate(json.loads(text), schema)
 
 
-def test_the_command_runs_one_stores_it_and_lists_it(
+def test_the_command_runs_stores_and_lists_a_load(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
     home = ["--home", str(tmp_path / "home")]
-    asked = ["load", "trials", "--trials", "2", "--steps", "300", "--duty", "90%", "--warm-up", "0"]
-    assert cli.main([*home, *asked, "-O", "json"]) == 0
-    said = capsys.readouterr()
-    fits("load-1", said.out)
-    assert json.loads(said.out)["trials"] == 2
+    args = ["load", "trials", "--trials", "2", "--steps", "300", "--duty", "90%", "--warm-up", "0"]
+    assert cli.main([*home, *args, "-O", "json"]) == 0
+    output = capsys.readouterr()
+    check_schema("load-1", output.out)
+    assert json.loads(output.out)["trials"] == 2
     assert cli.main([*home, "load", "cpu", "--for", "2s", "--duty", "0.2", "--warm-up", "0"]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("cannot tell: cpu for 2s")
-    assert "PSI cpu" in said.err
+    output = capsys.readouterr()
+    assert output.out.startswith("cannot tell: cpu for 2s")
+    assert "PSI cpu" in output.err
     assert cli.main([*home, "load", "--list", "-O", "json"]) == 0
     listed = capsys.readouterr().out
-    fits("loads-1", listed)
-    assert [one["workload"] for one in json.loads(listed)["loads"]] == ["trials", "cpu"]
+    check_schema("loads-1", listed)
+    assert [stored["workload"] for stored in json.loads(listed)["loads"]] == ["trials", "cpu"]
     assert cli.main([*home, "load", "--list"]) == 0
     assert "cpu for 2s: cannot tell" in capsys.readouterr().out
 
@@ -272,7 +274,7 @@ def test_the_command_runs_one_stores_it_and_lists_it(
         (["cpu", "--cores", "900"], "does not name cores"),
     ],
 )
-def test_what_makes_no_sense_is_said(
+def test_invalid_arguments_are_refused(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["load", *arguments]) == 2

@@ -1,4 +1,4 @@
-"""AWS as moto plays it, once for all tests of pools."""
+"""A moto server in place of AWS, shared by all tests of pools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def moto_server() -> Iterator[str]:
 
 @pytest.fixture
 def moto(moto_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URL of an account without anything in it, to which every AWS tool of the test goes."""
+    """Point every AWS tool of the test to an empty account; return its URL."""
     motoserver.reset(moto_server)
     for name, value in motoserver.environment(moto_server).items():
         monkeypatch.setenv(name, value)

@@ -1,7 +1,7 @@
 """Pools of EC2 instances on a real moto server: real boto3, real HTTP; AWS itself is never called.
 
-The instances of moto do not run, so what is in their user data is run here: the script, and the agent in
-it, which enrols at the pool's door.
+The instances of moto do not run, so the tests run their user data: the script with the agent, which
+enrols at the endpoint of the pool.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-def order(member: str = "m-1", **given: Any) -> pools.Order:
+def order(member: str = "m-1", **changes: Any) -> pools.Order:
     plain = {
         "owner": "me", "member_id": member, "pool": "ci", "template": "runner",
         "regions": (REGION,), "endpoint": "http://pools.internal:8417", "token": "5" * 64,
     }  # fmt: skip
-    return pools.Order(**{**plain, **given})
+    return pools.Order(**{**plain, **changes})
 
 
-def tags(one: dict[str, Any]) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+def tags(resource: dict[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in resource["Tags"]}
 
 
 @pytest.fixture(scope="module")
 def clients(moto_server: str) -> tuple[motoserver.Account, ec2.Instances]:
-    """Made once: the model of EC2 takes half a second to load, for each."""
+    """Shared, since each client takes half a second to load its model of EC2."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in motoserver.environment(moto_server).items():
             patch.setenv(name, value)
-        made = ec2.Instances()
-        made.inventory("nobody", [REGION, ELSEWHERE])
-    return motoserver.Account(moto_server), made
+        instances = ec2.Instances()
+        instances.inventory("nobody", [REGION, ELSEWHERE])
+    return motoserver.Account(moto_server), instances
 
 
 @pytest.fixture
 def account(moto: str, clients: tuple[motoserver.Account, ec2.Instances]) -> motoserver.Account:
-    """With a template in each of two regions, and nothing else."""
+    """An account with a launch template in each of two regions, and nothing else."""
     motoserver.template(clients[0].ec2)
     motoserver.template(clients[0].elsewhere)
     return clients[0]
@@ -73,37 +73,37 @@ def provider(
     return clients[1]
 
 
-# the provider alone
+# the provider
 
 
-def test_an_instance_and_its_volumes_say_whose_they_are(
+def test_an_instance_and_its_volumes_are_tagged_with_their_owner(
     provider: ec2.Instances, account: motoserver.Account
 ) -> None:
     machine = provider.launch(order())
-    [one] = account.instances().values()
-    ours = {"overnight:owner": "me", "overnight:pool": "ci", "overnight:member": "m-1"}
-    assert machine.id == f"{REGION}/{one['InstanceId']}"
-    assert machine.address == one["PrivateIpAddress"]
-    assert ours.items() <= tags(one).items()
+    [instance] = account.instances().values()
+    expected = {"overnight:owner": "me", "overnight:pool": "ci", "overnight:member": "m-1"}
+    assert machine.id == f"{REGION}/{instance['InstanceId']}"
+    assert machine.address == instance["PrivateIpAddress"]
+    assert expected.items() <= tags(instance).items()
     [volume] = account.ec2.describe_volumes()["Volumes"]
-    assert ours.items() <= tags(volume).items()
-    assert one["MetadataOptions"]["HttpTokens"] == "required"
-    assert one["ClientToken"] == "m-1"
-    assert one["InstanceType"] == "t3.micro"  # the template's
-    assert one.get("InstanceLifecycle") is None
+    assert expected.items() <= tags(volume).items()
+    assert instance["MetadataOptions"]["HttpTokens"] == "required"
+    assert instance["ClientToken"] == "m-1"
+    assert instance["InstanceType"] == "t3.micro"  # from the template
+    assert instance.get("InstanceLifecycle") is None
 
 
-def test_spot_another_type_and_a_version_of_the_template(
+def test_a_spot_instance_of_another_type_and_template_version(
     provider: ec2.Instances, account: motoserver.Account
 ) -> None:
     account.ec2.create_launch_template_version(
         LaunchTemplateName="runner", SourceVersion="1", LaunchTemplateData={"KeyName": "second"}
     )
     provider.launch(order(template="runner:2", lifecycle_class="spot", instance_type="c7i.large"))
-    [one] = account.instances().values()
-    assert one["InstanceLifecycle"] == "spot"
-    assert one["InstanceType"] == "c7i.large"
-    assert tags(one)["aws:ec2launchtemplate:version"] == "2"
+    [instance] = account.instances().values()
+    assert instance["InstanceLifecycle"] == "spot"
+    assert instance["InstanceType"] == "c7i.large"
+    assert tags(instance)["aws:ec2launchtemplate:version"] == "2"
 
 
 def test_the_same_member_twice_is_the_same_instance(
@@ -111,24 +111,27 @@ def test_the_same_member_twice_is_the_same_instance(
 ) -> None:
     first = provider.launch(order())
     assert provider.launch(order()) == first
-    assert ec2.create(tmp_path).launch(order()) == first  # nor from another host
+    assert ec2.create(tmp_path).launch(order()) == first  # also from another host
     assert len(account.instances()) == 1
 
 
-def test_an_inventory_is_of_its_owner_and_of_what_is_not_gone(
+def test_an_inventory_lists_the_live_instances_of_its_owner(
     provider: ec2.Instances, account: motoserver.Account
 ) -> None:
-    mine, stopped, ended = (provider.launch(order(f"m-{n}")) for n in range(3))
+    running, stopped, ended = (provider.launch(order(f"m-{n}")) for n in range(3))
     provider.launch(order("m-9", owner="you"))
     account.ec2.stop_instances(InstanceIds=[stopped.id.partition("/")[2]])
     account.ec2.terminate_instances(InstanceIds=[ended.id.partition("/")[2]])
     listed = {machine.id: machine for machine in provider.inventory("me", [REGION])}
-    assert listed == {mine.id: mine, stopped.id: stopped}  # a stopped one has volumes to pay for
+    assert listed == {
+        running.id: running,
+        stopped.id: stopped,
+    }  # a stopped instance still costs its volumes
     assert len(provider.inventory("you", [REGION, ELSEWHERE])) == 1
     assert provider.inventory("me", []) == []
 
 
-def test_an_end_is_an_end_and_twice_is_no_error(
+def test_terminate_ends_the_instance_and_can_be_repeated(
     provider: ec2.Instances, account: motoserver.Account
 ) -> None:
     machine = provider.launch(order())
@@ -140,7 +143,7 @@ def test_an_end_is_an_end_and_twice_is_no_error(
 
 
 @pytest.mark.parametrize("template", ["nobody", "runner:9"])
-def test_a_template_that_is_not_there(
+def test_a_missing_template_is_an_error(
     template: str, provider: ec2.Instances, account: motoserver.Account
 ) -> None:
     with pytest.raises(pools.ProviderError) as caught:
@@ -149,7 +152,7 @@ def test_a_template_that_is_not_there(
     assert account.instances() == {}
 
 
-def test_a_profile_in_a_file_is_as_good_as_the_environment(
+def test_a_profile_in_a_file_works_like_the_environment(
     moto: str, account: motoserver.Account, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in motoserver.environment(moto):
@@ -160,11 +163,11 @@ def test_a_profile_in_a_file_is_as_good_as_the_environment(
     assert len(account.instances()) == 1
 
 
-# a pool of them
+# a pool of instances
 
 
 class Clock:
-    """The wall clock, which a test may move on."""
+    """The wall clock plus an offset that a test can increase."""
 
     ahead_us = 0
 
@@ -176,7 +179,7 @@ class Clock:
 
 
 class World:
-    """A control plane with its door open on the network, and the machines that its instances are."""
+    """A control plane that serves its member API, and the machines of its instances."""
 
     def __init__(
         self, account: motoserver.Account, provider: ec2.Instances, folder: pathlib.Path
@@ -186,7 +189,7 @@ class World:
         self.database = database.Database(f"sqlite:///{folder / 'pools.db'}")
         self.plane = control.ControlPlane(self.database, {"ec2": provider}, clock=self.clock)
         self.server = member_api.Server(self.plane.enrolment, lambda: "", address="0.0.0.0")
-        # As an instance would be told: by the name of the host.
+        # An instance would get the name of the host.
         self.plane.set("endpoint", f"http://{socket.gethostname()}:{self.server.port}")
         self.fleet = bootedagents.Fleet(account, folder)
 
@@ -195,10 +198,10 @@ class World:
         self.server.close()
         self.database.close()
 
-    def pool(self, **given: object) -> Pool:
+    def pool(self, **changes: object) -> Pool:
         return self.plane.create(
             **{"name": "ci", "template": "runner", "target_size": 3, "provider": "ec2", "region": REGION}
-            | given
+            | changes
         )  # fmt: skip
 
     def ready(self, name: str = "ci") -> list[Member]:
@@ -218,9 +221,9 @@ class World:
 def world(
     account: motoserver.Account, provider: ec2.Instances, tmp_path: pathlib.Path
 ) -> Iterator[World]:
-    made = World(account, provider, tmp_path)
-    yield made
-    made.close()
+    new_world = World(account, provider, tmp_path)
+    yield new_world
+    new_world.close()
 
 
 def instance_of(member: Member) -> str:
@@ -233,8 +236,8 @@ def test_the_life_of_a_pool(world: World) -> None:
     assert {instance_of(m) for m in members} == set(world.account.instances())
     assert {m.region for m in members} == {REGION}
     [grant] = world.plane.acquire("ci", acquired_by="job-1")
-    [one] = [i for n, i in world.account.instances().items() if n == instance_of(grant.member)]
-    assert grant.member.address == one["PrivateIpAddress"]
+    [instance] = [i for n, i in world.account.instances().items() if n == instance_of(grant.member)]
+    assert grant.member.address == instance["PrivateIpAddress"]
     world.fill()
     assert len(world.account.instances()) == 4
     world.plane.give_back(grant.claim.id)
@@ -245,7 +248,7 @@ def test_the_life_of_a_pool(world: World) -> None:
     world.plane.delete("ci")
 
 
-def test_a_token_is_good_once(world: World, tmp_path: pathlib.Path) -> None:
+def test_a_token_works_once(world: World, tmp_path: pathlib.Path) -> None:
     world.pool(target_size=1)
     [member] = world.fill()
     text = world.account.user_data(instance_of(member))
@@ -254,7 +257,7 @@ def test_a_token_is_good_once(world: World, tmp_path: pathlib.Path) -> None:
     assert thief.agent.wait(20) == 1
     assert "bootstrap_token_used" in (thief.root / "log").read_text()
     assert [m.id for m in world.ready()] == [member.id]
-    # Whereas the machine itself may be rebooted.
+    # The machine itself may be rebooted.
     machine = world.fleet.machines[instance_of(member)]
     machine.switch_off()
     world.clock.forward(100)
@@ -263,7 +266,7 @@ def test_a_token_is_good_once(world: World, tmp_path: pathlib.Path) -> None:
     until(lambda: (world.plane.member(member.id).beat_us or 0) > before)
 
 
-def test_an_instance_that_is_ended_behind_our_back(world: World) -> None:
+def test_an_instance_terminated_elsewhere_is_noticed(world: World) -> None:
     world.pool()
     members = world.fill()
     [grant] = world.plane.acquire("ci", acquired_by="job-1")
@@ -277,25 +280,25 @@ def test_an_instance_that_is_ended_behind_our_back(world: World) -> None:
     assert lost.id not in [m.id for m in world.plane.show("ci").members if m.serves]
     world.clock.forward(ec2.LAG_SECONDS + 1)
     assert world.plane.sweep("ec2").gone == 1
-    world.clock.forward(180)  # somebody works on the other: be sure
+    world.clock.forward(180)  # the other one is claimed: wait until it is certain
     assert world.plane.sweep("ec2").gone == 1
     assert world.reasons("member_gone") == ["terminated_elsewhere"] * 2
     [ended] = [c for c in world.plane.show("ci").claims if c.id == grant.claim.id]
     assert ended.release_reason == "terminated_elsewhere"
 
 
-def test_a_machine_that_no_row_stands_for(world: World) -> None:
+def test_machines_without_a_row_are_ended(world: World) -> None:
     world.pool()
     members = world.fill()
     provider = world.provider
     owner = world.plane.context.owner
     orphan = provider.launch(order("m-nobody", owner=owner))
     foreign = provider.launch(order("m-other", owner="overnight-other"))
-    # A second one of a member that has its own: a launch that was cut off, in another region.
+    # A second instance of a member, from an interrupted launch in another region.
     world.plane.update("ci", preferred_regions=[ELSEWHERE])
     twin = provider.launch(order(members[0].id, owner=owner, regions=(ELSEWHERE,)))
-    found = world.plane.sweep("ec2")
-    assert (found.machines, found.orphans, found.orphans_left) == (5, 2, 0)
+    result = world.plane.sweep("ec2")
+    assert (result.machines, result.orphans, result.orphans_left) == (5, 2, 0)
     left = {machine.id for machine in provider.inventory(owner, [REGION, ELSEWHERE])}
     assert left == {m.machine_id for m in members}
     assert orphan.id not in left
@@ -303,8 +306,7 @@ def test_a_machine_that_no_row_stands_for(world: World) -> None:
     assert [m.id for m in provider.inventory("overnight-other", [REGION])] == [foreign.id]
 
 
-def test_a_region_is_looked_at_for_ever(world: World) -> None:
-    """Also when no pool names it any more."""
+def test_a_region_is_swept_even_when_no_pool_names_it(world: World) -> None:
     world.pool(target_size=0)
     owner = world.plane.context.owner
     machine = world.provider.launch(order("m-nobody", owner=owner))
@@ -315,7 +317,7 @@ def test_a_region_is_looked_at_for_ever(world: World) -> None:
     assert machine.id.partition("/")[2] not in world.account.instances()
 
 
-def test_a_reaper_keeps_it(world: World) -> None:
+def test_a_reaper_maintains_the_pool(world: World) -> None:
     world.pool(target_size=2)
     a_reaper = reaper.Reaper(world.plane)
     assert a_reaper.tick() == {}
@@ -331,20 +333,20 @@ def test_a_reaper_keeps_it(world: World) -> None:
     assert len(world.account.instances()) == 1
 
 
-def test_a_template_that_goes_away_opens_the_breaker_and_says_why(world: World) -> None:
+def test_a_deleted_template_opens_the_breaker_with_its_reason(world: World) -> None:
     world.pool(target_size=1, breaker_failures=1)
     world.account.ec2.delete_launch_template(LaunchTemplateName="runner")
     assert world.plane.replenish("ci") == 0
-    shown = world.plane.show("ci")
-    assert shown.pool.breaker_opened_us is not None
-    assert shown.pool.last_failure == "template_invalid"
-    [errored] = [e for e in shown.events if e.kind == "member_errored"]
+    details = world.plane.show("ci")
+    assert details.pool.breaker_opened_us is not None
+    assert details.pool.last_failure == "template_invalid"
+    [errored] = [e for e in details.events if e.kind == "member_errored"]
     assert "InvalidLaunchTemplateName.NotFound" in errored.detail
     assert "describe-launch-template-versions" in errored.detail
-    assert shown.members == ()  # nothing was made, for certain
+    assert details.members == ()  # certainly nothing was launched
 
 
-def test_what_can_never_be_is_refused_at_the_door(world: World) -> None:
+def test_an_impossible_pool_is_refused(world: World) -> None:
     with pytest.raises(pool_errors.BadKnobError, match="region"):
         world.pool(region="")
     world.plane.set("endpoint", "http://127.0.0.1:8417")

@@ -1,4 +1,4 @@
-"""Machines of pools through the control plane: booted, claimed, replaced, returned, and gone without a trace."""
+"""nspawn machines through the control plane: booted, claimed, replaced, returned, and fully removed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.needs_nspawn]
 
 @pytest.fixture
 def plane(tmp_path: pathlib.Path) -> Iterator[control.ControlPlane]:
-    """A control plane that serves; in the end its pool is drained."""
+    """A control plane that serves; its pool is drained at the end."""
     where = pools.Pools(tmp_path / "home")
-    made = where.plane
+    control_plane = where.plane
     stop = threading.Event()
     reaper = threading.Thread(
         target=pool_serving.serve, args=(where, stop), kwargs={"interval": 0.5}
     )
     reaper.start()
-    yield made
-    until(lambda: drained(made))
+    yield control_plane
+    until(lambda: drained(control_plane))
     stop.set()
     reaper.join()
     assert not (tmp_path / "home/pools/nspawn/trees").exists()
@@ -52,7 +52,7 @@ def test_a_machine_is_ready_claimed_returned_and_gone(plane: control.ControlPlan
     assert inside(address, "hostname") == f"overnight-{grant.member.id}"
     assert "overlay" in inside(address, "findmnt", "-no", "FSTYPE", "/")
     assert "ro" in inside(address, "findmnt", "-no", "OPTIONS", "/usr").split(",")
-    # The host has none of its mounts.
+    # The host has none of the machine's mounts.
     host = pathlib.Path("/proc/self/mountinfo").read_text()
     assert grant.member.id not in host
     plane.give_back(grant.claim.id)
@@ -60,7 +60,7 @@ def test_a_machine_is_ready_claimed_returned_and_gone(plane: control.ControlPlan
     until(lambda: plane.show("ci").counts.ready == 1)  # its replacement
 
 
-def test_a_machine_that_ends_by_itself_is_noticed_and_replaced(
+def test_a_machine_that_powers_off_is_noticed_and_replaced(
     plane: control.ControlPlane, tmp_path: pathlib.Path
 ) -> None:
     plane.create(name="ci", template="plain", target_size=1, provider="nspawn")
@@ -72,13 +72,13 @@ def test_a_machine_that_ends_by_itself_is_noticed_and_replaced(
     [second] = plane.show("ci").members
     assert second.id != first.id
     until(lambda: left_of(first.id) == [])
-    # What it said is kept for a day, and nothing else.
+    # Only its log is kept, for a day.
     [place] = (tmp_path / "home/pools/nspawn/members").glob(f"*/{first.id}")
     assert [path.name for path in place.iterdir()] == ["log"]
     plane.context.provider("nspawn").terminate(first.id, 10)
 
 
-def test_a_template_is_what_a_machine_has_and_ready_is_when_it_runs(
+def test_a_machine_has_its_template_and_is_ready_once_its_units_run(
     plane: control.ControlPlane, tmp_path: pathlib.Path
 ) -> None:
     units = tmp_path / "home/pools/templates/runner-2/etc/systemd/system"
@@ -102,14 +102,14 @@ def test_a_template_is_what_a_machine_has_and_ready_is_when_it_runs(
     assert limits == [192 * 1024**2]
 
 
-def test_a_machine_outlives_the_control_plane_that_was_killed(tmp_path: pathlib.Path) -> None:
+def test_a_machine_survives_a_killed_control_plane(tmp_path: pathlib.Path) -> None:
     plane = pools.Pools(tmp_path).plane
     plane.create(name="ci", template="plain", target_size=1, provider="nspawn")
     with served(tmp_path):
         until(lambda: plane.show("ci").counts.ready == 1)
         [first] = plane.show("ci").members
     try:
-        # The agent is killed while nobody answers; it is the same member when it comes back.
+        # The agent is killed while no control plane runs; it is the same member after its restart.
         inside(first.address, "systemctl", "kill", "--signal=KILL", "overnight-member")
         with served(tmp_path):
             until(lambda: (plane.member(first.id).beat_us or 0) > (first.beat_us or 0))

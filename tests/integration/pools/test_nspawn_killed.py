@@ -1,4 +1,4 @@
-"""Machines of the provider by itself: found again whatever was killed at whatever step, and gone without a trace."""
+"""The nspawn provider alone: machines are found after a kill at any step, and fully removed."""
 
 from __future__ import annotations
 
@@ -44,34 +44,34 @@ def member() -> str:
 
 @pytest.fixture
 def provider(tmp_path: pathlib.Path) -> Iterator[nspawn.Machines]:
-    made = nspawn.create(tmp_path)
-    yield made
+    machines = nspawn.create(tmp_path)
+    yield machines
     for owner in ("me", "you"):
-        for machine in made.inventory(owner):
-            made.terminate(machine.id)
+        for machine in machines.inventory(owner):
+            machines.terminate(machine.id)
 
 
-def test_the_same_member_at_the_same_time_is_the_same_machine(
+def test_concurrent_launches_of_a_member_give_one_machine(
     provider: nspawn.Machines, member: str
 ) -> None:
-    made: list[pools.Machine] = []
+    machines: list[pools.Machine] = []
     threads = [
-        threading.Thread(target=lambda: made.append(provider.launch(order(member))))
+        threading.Thread(target=lambda: machines.append(provider.launch(order(member))))
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(made) == 3
-    assert len(set(made)) == 1
-    assert provider.inventory("me") == made[:1]
+    assert len(machines) == 3
+    assert len(set(machines)) == 1
+    assert provider.inventory("me") == machines[:1]
     assert provider.inventory("you") == []
     provider.terminate(member)
     assert left_of(member) == []
 
 
-def test_the_order_is_for_nobody_elses_eyes_and_the_token_is_in_no_command_line(
+def test_only_the_owner_can_read_the_order_and_no_command_line_has_the_token(
     provider: nspawn.Machines, member: str, tmp_path: pathlib.Path
 ) -> None:
     machine = provider.launch(order(member))
@@ -85,24 +85,24 @@ def test_the_order_is_for_nobody_elses_eyes_and_the_token_is_in_no_command_line(
 
 
 @pytest.mark.parametrize("last", STEPS)
-def test_a_launcher_killed_at_any_step_leaves_nothing_that_is_not_found(
+def test_everything_left_by_a_launcher_killed_at_any_step_is_found(
     provider: nspawn.Machines, member: str, tmp_path: pathlib.Path, last: str
 ) -> None:
     killed = subprocess.run(
         [sys.executable, "-c", LAUNCH, str(tmp_path / "pools"), member, last], check=False
     )
     assert killed.returncode == -signal.SIGKILL
-    found = provider.inventory("me")
-    assert [machine.member_id for machine in found] in ([[member]] if last == "booting" else [[], [member]])  # fmt: skip
+    machines = provider.inventory("me")
+    assert [machine.member_id for machine in machines] in ([[member]] if last == "booting" else [[], [member]])  # fmt: skip
     provider.terminate(member)
-    # One that was about to enter its cgroups finds that they are gone, and ends.
+    # A process about to enter its cgroups finds them gone, and ends.
     until(lambda: left_of(member) == [])
     assert provider.inventory("me") == []
     assert not (tmp_path / "pools/nspawn").exists()
 
 
 @pytest.mark.parametrize("last", ["planted", "cgroups", "booting"])
-def test_a_launch_that_was_cut_off_can_be_made_again(
+def test_a_killed_launch_can_be_retried(
     provider: nspawn.Machines, member: str, tmp_path: pathlib.Path, last: str
 ) -> None:
     subprocess.run(
@@ -126,7 +126,7 @@ def test_a_machine_whose_pid_1_was_killed_is_gone_and_can_be_launched_again(
     assert leader_of(again) != leader_of(machine)
 
 
-def test_a_machine_lives_on_without_its_nspawn_and_ends_as_any_other(
+def test_a_machine_survives_its_nspawn_and_can_be_terminated(
     provider: nspawn.Machines, member: str
 ) -> None:
     machine = provider.launch(order(member))
@@ -145,26 +145,26 @@ def test_a_machine_lives_on_without_its_nspawn_and_ends_as_any_other(
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("message", "reason"),
     [("Cannot allocate memory", "provider_quota_exceeded"), ("no luck", "provider_error")],
 )
-def test_a_machine_that_does_not_boot_says_why_and_leaves_nothing(
+def test_a_machine_that_does_not_boot_has_a_reason_and_leaves_nothing(
     provider: nspawn.Machines,
     member: str,
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
-    said: str,
+    message: str,
     reason: str,
 ) -> None:
-    monkeypatch.setattr(nspawn, "MOUNT", f"echo '{said}' >&2; exit 1")
-    with pytest.raises(pools.ProviderError, match=said) as caught:
+    monkeypatch.setattr(nspawn, "MOUNT", f"echo '{message}' >&2; exit 1")
+    with pytest.raises(pools.ProviderError, match=message) as caught:
         provider.launch(order(member))
     assert (caught.value.reason, caught.value.nothing_made) == (reason, True)
     assert left_of(member) == []
     assert not (tmp_path / "pools/nspawn").exists()
 
 
-CUT_OFF = """
+KILLED_REPLENISH = """
 import os, pathlib, signal, sys
 from overnight.pools import control, database
 from overnight.pools.providers import nspawn
@@ -185,7 +185,9 @@ def test_a_machine_whose_launcher_was_killed_is_adopted_and_becomes_ready(
     with socket.create_server(("127.0.0.1", 0)) as free:
         plane.set("endpoint", f"http://127.0.0.1:{free.getsockname()[1]}")
     plane.create(name="ci", template="plain", target_size=1, provider="nspawn")
-    killed = subprocess.run([sys.executable, "-c", CUT_OFF, str(tmp_path), "booting"], check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_REPLENISH, str(tmp_path), "booting"], check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     [member] = plane.show("ci").members
     assert member.machine_id is None
@@ -205,7 +207,7 @@ def test_a_machine_whose_launcher_was_killed_is_adopted_and_becomes_ready(
 def test_launchers_killed_at_any_moment_leave_nothing(
     provider: nspawn.Machines, tmp_path: pathlib.Path
 ) -> None:
-    """Every 3 ms from its first step on, until long after its last."""
+    """Kill at every 3 ms from the first step until long after the last."""
     found_alive = 0
     for number in range(60):
         member = f"m-{secrets.token_hex(6)}"
@@ -214,9 +216,9 @@ def test_launchers_killed_at_any_moment_leave_nothing(
             until((tmp_path / "pools/nspawn/members/me" / member).exists)
             time.sleep(number * 0.003)
             launcher.kill()
-        found = provider.inventory("me")
-        assert [machine.member_id for machine in found] in ([], [member])
-        found_alive += len(found)
+        machines = provider.inventory("me")
+        assert [machine.member_id for machine in machines] in ([], [member])
+        found_alive += len(machines)
         provider.terminate(member)
         until(lambda member=member: left_of(member) == [])
         assert not (tmp_path / "pools/nspawn").exists()
@@ -246,15 +248,13 @@ assert provider.inventory("me") == []
 """
 
 
-def test_a_machine_boots_where_cgroups_are_all_of_version_2(
-    member: str, tmp_path: pathlib.Path
-) -> None:
-    """As such a host looks, in a mount namespace; its controllers are another matter."""
-    done = subprocess.run(
+def test_a_machine_boots_on_a_host_with_only_cgroup_v2(member: str, tmp_path: pathlib.Path) -> None:
+    """Simulate such a host in a mount namespace; its controllers are not tested."""
+    result = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-ec", UNIFIED, "v2",
          sys.executable, "-c", ON_V2, str(tmp_path), member],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "cgroup2fs"
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "cgroup2fs"
     assert left_of(member) == []

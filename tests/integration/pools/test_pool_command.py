@@ -29,7 +29,7 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
 
 
 class Pool:
-    """The command line, and what it printed."""
+    """Runs pool commands and returns their output."""
 
     def __init__(self, home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.home, self._capsys = home, capsys
@@ -46,21 +46,21 @@ class Pool:
         jsonschema.validate(document, rules)
         return document
 
-    def shown(self) -> dict[str, object]:
+    def details(self) -> dict[str, object]:
         self._capsys.readouterr()
         cli.main(["--home", str(self.home), "pool", "show", "ci", "-O", "json"])
         return json.loads(self._capsys.readouterr().out)
 
     def ready(self) -> int:
-        return self.shown()["pool"]["ready_count"]
+        return self.details()["pool"]["ready_count"]
 
 
 @contextlib.contextmanager
 def served(home: pathlib.Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "overnight", "--home", str(home), "pool", "serve", *arguments]
-    # On SIGABRT it tells what each of its threads is at.
-    asked = {**os.environ, "PYTHONFAULTHANDLER": "1"}
-    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=asked)
+    # On SIGABRT it prints the stack of every thread.
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         yield serving
     except AssertionError:
@@ -75,13 +75,13 @@ def served(home: pathlib.Path, *arguments: str) -> Iterator[subprocess.Popen[str
 
 
 def processes(home: pathlib.Path) -> list[int]:
-    """Members that run, whatever the database says."""
-    found = []
+    """Return the PIDs of running members, independent of the database."""
+    pids = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if f"{home}/pools/machines" in stat.read_text():
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def pool(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Iterator
 
 
 def test_the_life_of_a_pool(pool: Pool) -> None:
-    made = pool.json("pool-1", "create", "ci", "--template", "runner", "--target", "2")
-    assert made["pool"]["status"] == "active"
+    created = pool.json("pool-1", "create", "ci", "--template", "runner", "--target", "2")
+    assert created["pool"]["status"] == "active"
     assert "no reaper is running for this pool" in pool("show", "ci", code=1)
     assert "overnight pool serve" in pool("replenish", "ci", code=3)
     assert "target 2, ready 0, warming 0" in pool("acquire", "ci", code=3)
@@ -104,30 +104,32 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
         claimed = pool.json("pool-claims-1", "acquire", "ci", "--by", "job-1", "--lease", "1h")
         [claim] = claimed["claims"]
         assert claim["acquired_by"] == "job-1"
-        # The claim rang: a replacement is there before any tick of a minute would be.
+        # The claim woke the reaper: the replacement does not wait for a tick.
         until(lambda: pool.ready() == 2)
         assert len(processes(pool.home)) == 3
         pool.json("pool-claims-1", "renew", claim["claim_id"], "--lease", "2h")
-        known = pool.json("pool-member-1", "member", claim["member_id"])
-        assert [one["claim_id"] for one in known["claims"]] == [claim["claim_id"]]
-        assert {one["member_id"] for one in known["events"]} == {claim["member_id"]}
-        assert known["pool"] == "ci"
-        held = pool.json("pool-member-1", "cordon", claim["member_id"])
-        assert held["member"]["cordoned"]
+        details = pool.json("pool-member-1", "member", claim["member_id"])
+        assert [entry["claim_id"] for entry in details["claims"]] == [claim["claim_id"]]
+        assert {event["member_id"] for event in details["events"]} == {claim["member_id"]}
+        assert details["pool"] == "ci"
+        cordoned = pool.json("pool-member-1", "cordon", claim["member_id"])
+        assert cordoned["member"]["cordoned"]
         pool("uncordon", claim["member_id"])
-        # By this command, or by the reaper that it woke.
+        # Ended by this command, or by the reaper that it woke.
         assert re.search("is (gone|draining)", pool("return", claim["claim_id"]))
         until(lambda: len(processes(pool.home)) == 2)
         pool.json("pool-1", "update", "ci", "--target", "1", "--set", "ready_ttl_seconds=600")
         until(lambda: len(processes(pool.home)) == 1)
-        placed = pool.json("pool-1", "update", "ci", "--prefer-region", "b", "--prefer-region", "c")
-        assert placed["pool"]["preferred_regions"] == ["b", "c"]
+        updated = pool.json(
+            "pool-1", "update", "ci", "--prefer-region", "b", "--prefer-region", "c"
+        )
+        assert updated["pool"]["preferred_regions"] == ["b", "c"]
         assert "no change given" in pool("update", "ci", code=2)
         assert "ready_ttl_seconds" in pool("update", "ci", "--set", "ready_ttl_seconds=abc", code=2)
         assert "mutually exclusive" in pool("update", "ci", "--pause", "--resume", code=2)
-        shown = pool("show", "ci")
-        assert "member_ready" in shown
-        assert "ALERT" not in shown
+        output = pool("show", "ci")
+        assert "member_ready" in output
+        assert "ALERT" not in output
         pool.json("pools-1", "list")
         pool.json("pool-done-1", "recycle", "ci")
         assert "still has 1 member" in pool("delete", "ci", code=3)
@@ -139,7 +141,7 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
     assert "no pools; create one" in pool("list")
 
 
-def test_members_survive_a_restart_of_the_reaper_and_are_found_again(pool: Pool) -> None:
+def test_members_survive_a_restart_of_the_reaper(pool: Pool) -> None:
     pool("create", "ci", "--template", "runner", "--target", "2")
     with served(pool.home, "--interval", "1s") as serving:
         first = serving.stderr.readline()
@@ -147,12 +149,12 @@ def test_members_survive_a_restart_of_the_reaper_and_are_found_again(pool: Pool)
     before = sorted(processes(pool.home))
     assert len(before) == 2
     with served(pool.home, "--interval", "1s") as serving:
-        assert serving.stderr.readline() == first  # the same address: they find it again
-        until(lambda: not pool.shown()["troubles"])
+        assert serving.stderr.readline() == first  # the same address, where members find it again
+        until(lambda: not pool.details()["troubles"])
         assert sorted(processes(pool.home)) == before
         os.kill(before[0], signal.SIGKILL)
         until(lambda: pool.ready() == 2 and before[0] not in processes(pool.home))
-        until(lambda: any(e["reason"] == "machine_gone" for e in pool.shown()["recent_events"]))
+        until(lambda: any(e["reason"] == "machine_gone" for e in pool.details()["recent_events"]))
         pool("drain", "ci")
     assert processes(pool.home) == []
 
@@ -169,15 +171,15 @@ def test_a_cold_claim_from_the_command_line(pool: Pool) -> None:
     assert processes(pool.home) == []
 
 
-def test_a_size_that_follows_while_it_is_served(pool: Pool) -> None:
+def test_a_served_pool_is_autoscaled(pool: Pool) -> None:
     pool("create", "ci", "--template", "runner", "--target", "0")
     pool("autoscale", "ci", "--min", "2", "--cooldown", "1s")
     with served(pool.home, "--interval", "60s") as serving:
         serving.stderr.readline()
         until(lambda: pool.ready() == 2)
-        shown = pool("show", "ci")
-        assert re.search(r"decided \S+ ago: (up to|stays at) 2: ", shown)
-        assert "pool_scaled  min target_size: 0 -> 2; up to 2: min is 2" in shown
+        output = pool("show", "ci")
+        assert re.search(r"decided \S+ ago: (up to|stays at) 2: ", output)
+        assert "pool_scaled  min target_size: 0 -> 2; up to 2: min is 2" in output
         pool("autoscale", "ci", "--off")
         pool("update", "ci", "--target", "0")
         until(lambda: processes(pool.home) == [])

@@ -1,4 +1,4 @@
-"""Faults made for real, in their short form: the right chain comes first, and nothing is left behind."""
+"""Real faults in their short form: the right chain comes first, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(240)]
 UNDER_WAY = 8
-# In `make test`, which has ten minutes, zombies, rt-hog and quiet stand for all; these come with the long ones.
+# In `make test`, which has ten minutes, only zombies, rt-hog and quiet run; these are long tests.
 FAULTS = ("softirq-storm", "reclaim", "lock-convoy")
 RUN = """
 import pathlib, sys
 from overnight.app import rehearsal
-say = lambda one: print(one.phase, flush=True)
+say = lambda progress: print(progress.phase, flush=True)
 rehearsal.rehearse(
     rehearsal.find(sys.argv[1]), seed=5, home=pathlib.Path(sys.argv[2]), brief=True, on_progress=say
 )
@@ -44,7 +44,7 @@ def test_a_real_fault_is_diagnosed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_killed_one_is_undone_by_the_next(
+def test_a_killed_rehearsal_is_undone_by_the_next(
     name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
@@ -52,24 +52,24 @@ def test_a_killed_one_is_undone_by_the_next(
     words = [sys.executable, "-c", RUN, name, str(tmp_path / "home")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
-        # It tells how the victim does some times a second: by then the fault is under way.
-        told = (line for line in run.stdout if line.startswith("strike"))
-        struck = len(list(itertools.islice(told, UNDER_WAY)))
+        # It prints a few lines a second: after UNDER_WAY of them the fault is active.
+        lines = (line for line in run.stdout if line.startswith("strike"))
+        struck = len(list(itertools.islice(lines, UNDER_WAY)))
         os.kill(run.pid, signal.SIGKILL)
     assert struck == UNDER_WAY
-    (left,) = journal.leftovers()
-    _, wrong = journal.clean()
-    assert wrong == []
+    (leftover,) = journal.leftovers()
+    _, problems = journal.clean()
+    assert problems == []
     deadline = time.monotonic() + noise.HANG_SECONDS
-    while journal.processes_of(left.run) and time.monotonic() < deadline:
+    while journal.processes_of(leftover.run) and time.monotonic() < deadline:
         time.sleep(0.05)
-    (home,) = (tmp_path / "home/rehearsals").glob(f"*{left.run}")
-    ours, _ = rehearsal_host.left_behind(
-        left.run,
+    (home,) = (tmp_path / "home/rehearsals").glob(f"*{leftover.run}")
+    remaining, _ = rehearsal_host.left_behind(
+        leftover.run,
         home / "stage",
-        [change["target"] for change in left.changes],
+        [change["target"] for change in leftover.changes],
         before,
         rehearsal_host.take_inventory(),
     )
-    assert ours == []
+    assert remaining == []
     assert journal.leftovers() == ()

@@ -1,4 +1,4 @@
-"""The reference incident and the decoy, for real: made, recorded, diagnosed, undone; also after a kill -9."""
+"""The reference incident and the decoy, real: created, recorded, diagnosed, undone; also after a kill -9."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def dying() -> int:
     return counts.read_census(counts.read_layout(pathlib.Path("/"))).dying
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
-    while not what():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -45,7 +45,7 @@ def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) ->
     if outcome.correct:
         assert outcome.verdict.chain is not None
         assert outcome.verdict.chain.steps[:3] == (loop, zombies, walk)
-    # To systemd the unit is well: the loop is the supervisor's own.
+    # To systemd the unit is healthy: the loop is the supervisor's own.
     assert any(e.values.get("restarts_per_hour") == 0 for e in loop.evidence)
     assert any(e.values.get("active") == "active" for e in loop.evidence)
     assert zombies.magnitude["dying"] > 10_000
@@ -62,18 +62,18 @@ def test_without_nspawn_the_agent_is_a_process_of_the_host(
     programs = tmp_path / "programs"
     programs.mkdir()
     for folder in reversed(os.environ["PATH"].split(":")):
-        for one in pathlib.Path(folder).glob("*"):
-            if one.name != "systemd-nspawn":
-                (programs / one.name).unlink(missing_ok=True)
-                (programs / one.name).symlink_to(one)
+        for entry in pathlib.Path(folder).glob("*"):
+            if entry.name != "systemd-nspawn":
+                (programs / entry.name).unlink(missing_ok=True)
+                (programs / entry.name).symlink_to(entry)
     monkeypatch.setenv("PATH", str(programs))
     if killed:
-        test_a_run_that_is_killed_is_undone_by_the_next(tmp_path, striking)
+        test_a_killed_run_is_undone_by_the_next(tmp_path, striking)
     else:
         outcome = rehearsed.rehearse("zombies", 12, tmp_path, need_verdict=True)
         assert outcome.facts["machine"] == ""
     assert not [
-        one for one in pathlib.Path("/dev/shm").iterdir() if one.name.startswith("overnight")
+        entry for entry in pathlib.Path("/dev/shm").iterdir() if entry.name.startswith("overnight")
     ]
     wait_for(lambda: dying() <= before + 500)
 
@@ -82,8 +82,8 @@ def test_without_nspawn_the_agent_is_a_process_of_the_host(
 def test_a_crash_loop_that_does_nothing_is_not_blamed(tmp_path: pathlib.Path) -> None:
     outcome = rehearsed.rehearse("crash-loop-decoy", 11, tmp_path, need_verdict=True)
     assert outcome.verdict is not None
-    loops = [one for one in outcome.verdict.findings if one.kind == "unit.crash_loop"]
-    assert [one.subject.unit.rpartition(":")[2] for one in loops] == [outcome.facts["loop"]]
+    loops = [finding for finding in outcome.verdict.findings if finding.kind == "unit.crash_loop"]
+    assert [finding.subject.unit.rpartition(":")[2] for finding in loops] == [outcome.facts["loop"]]
 
 
 def seeding(run: str) -> bool:
@@ -101,14 +101,14 @@ def striking(run: str) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("moment", [seeding, striking])
-def test_a_run_that_is_killed_is_undone_by_the_next(
+def test_a_killed_run_is_undone_by_the_next(
     tmp_path: pathlib.Path, moment: Callable[[str], bool]
 ) -> None:
     before, count = rehearsal_host.take_inventory(), dying()
     run_journal = tmp_path / "undo"
-    with (tmp_path / "said").open("wb") as said, subprocess.Popen(
+    with (tmp_path / "said").open("wb") as output, subprocess.Popen(
         [sys.executable, "-m", "overnight", "--home", str(tmp_path / "home"), "rehearse", "zombies", "--brief", "--seed", "5", "-O", "json"],
-        stdout=said, stderr=said, env={**os.environ, "OVERNIGHT_UNDO": str(run_journal)},
+        stdout=output, stderr=output, env={**os.environ, "OVERNIGHT_UNDO": str(run_journal)},
     ) as run:  # fmt: skip
         wait_for(lambda: list(run_journal.glob("*.undo")) != [] or run.poll() is not None)
         assert run.poll() is None, (tmp_path / "said").read_text()

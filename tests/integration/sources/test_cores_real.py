@@ -1,4 +1,4 @@
-"""Signals of cores, against this very kernel and work that is really done."""
+"""Core signals on this host's kernel under real load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @contextlib.contextmanager
 def spinning(core: int) -> Iterator[None]:
-    """A process that never lets that core go idle, once it has started."""
+    """Run a process that keeps the core busy, once it has started."""
     with subprocess.Popen([sys.executable, "-c", SPIN, str(core)], stdout=subprocess.PIPE) as child:
         assert child.stdout
         child.stdout.readline()
@@ -36,7 +36,7 @@ def spinning(core: int) -> Iterator[None]:
 
 @pytest.fixture
 def core() -> Iterator[int]:
-    """One core that this test runs on alone."""
+    """A core to which this test is pinned."""
     allowed = os.sched_getaffinity(0)
     chosen = max(allowed)
     os.sched_setaffinity(0, {chosen})
@@ -44,7 +44,7 @@ def core() -> Iterator[int]:
     os.sched_setaffinity(0, allowed)
 
 
-def test_ticks_of_every_core_are_whole_and_rise() -> None:
+def test_ticks_of_every_core_are_complete_and_rise() -> None:
     read = cpu.open_ticks(sources.ROOT)
     first, second = read(), read()
     assert set(first) == {str(core) for core in cpu.online()}
@@ -66,33 +66,33 @@ def test_a_busy_core_has_no_idle_ticks() -> None:
     assert rose["user"] + rose["nice"] > TICK // 10
 
 
-def test_packets_are_counted_on_the_core_that_takes_them(core: int) -> None:
-    """What is sent to oneself is taken by the core that sent it."""
+def test_packets_are_counted_on_the_receiving_core(core: int) -> None:
+    """Packets over loopback are received by the core that sent them."""
     packets, interrupts = softnet.open_softnet(), softirqs.open_softirqs()
     kind = softirqs.KINDS.index("NET_RX")
-    before, taken = packets()[str(core)][0], interrupts()[str(core)][kind]
+    before, interrupts_before = packets()[str(core)][0], interrupts()[str(core)][kind]
     with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
     ):
-        other.bind(("127.0.0.1", 0))
+        receiver.bind(("127.0.0.1", 0))
         for _ in range(300):
-            one.sendto(b"x", other.getsockname())
-            other.recv(1)
+            sender.sendto(b"x", receiver.getsockname())
+            receiver.recv(1)
     assert (packets()[str(core)][0] - before) % 2**32 >= 300
-    assert (interrupts()[str(core)][kind] - taken) % 2**32 > 0
+    assert (interrupts()[str(core)][kind] - interrupts_before) % 2**32 > 0
 
 
-def test_the_cores_that_are_on_line_have_rows() -> None:
+def test_online_cores_have_rows() -> None:
     online = {str(core) for core in cpu.online()}
     assert set(softirqs.open_softirqs()()) == set(softnet.open_softnet()()) == online
 
 
 @pytest.mark.needs_root
 @pytest.mark.long  # a core that is switched off unpins what others pinned to it
-def test_a_core_that_is_switched_off_has_no_rows_until_it_is_back() -> None:
-    gone = max(cpu.online())
-    switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{gone}/online")
+def test_a_core_switched_off_has_no_rows_until_it_is_back() -> None:
+    core = max(cpu.online())
+    switch = pathlib.Path(f"/sys/devices/system/cpu/cpu{core}/online")
     if not switch.exists():
         pytest.skip("no core of this host can be switched off")
     readers = [cpu.open_ticks(), softirqs.open_softirqs(), softnet.open_softnet()]
@@ -107,9 +107,9 @@ def test_a_core_that_is_switched_off_has_no_rows_until_it_is_back() -> None:
         switch.write_text("1")
     after, counted_after = [read() for read in readers], counts()
     for rows in (before, after):
-        assert all(str(gone) in each for each in rows)
-    assert not any(str(gone) in each for each in during)
-    assert sum(after[0][str(gone)]) >= sum(before[0][str(gone)])
+        assert all(str(core) in each for each in rows)
+    assert not any(str(core) in each for each in during)
+    assert sum(after[0][str(core)]) >= sum(before[0][str(core)])
     # The sums do not fall with the column, and do not jump when it is back.
     for key, row in counted.items():
         assert row[1] <= meanwhile[key][1] <= counted_after[key][1] < row[1] + 100_000
@@ -124,7 +124,7 @@ def test_waiting_for_a_core_shows_as_pressure() -> None:
     busy = max(os.sched_getaffinity(0))
     with spinning(busy), spinning(busy):
         first = now = read()["cpu"][0]
-        while now - first < 200_000:  # a fifth of a second that somebody waited
+        while now - first < 200_000:  # a process waited for a fifth of a second
             # The kernel weighs what it adds by whole jiffies: read more often, it adds nothing.
             time.sleep(0.1)
             now = read()["cpu"][0]

@@ -1,4 +1,4 @@
-"""The v2 count on a real v2 hierarchy, whose cgroups are kept dying by a perf event on each."""
+"""The v2 count on a real v2 hierarchy; a perf event on each cgroup keeps it dying."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 
 
 def hold(folder: pathlib.Path) -> int:
-    """A perf event of that cgroup, on the first core: the kernel keeps the cgroup while it is open."""
+    """Open a perf event of the cgroup on the first core; the kernel keeps the cgroup until it is closed."""
     place = os.open(folder, os.O_RDONLY)
     try:
         # A counter of the CPU clock: type software, the rest of the 128 bytes zero.
@@ -49,8 +49,8 @@ def parent() -> Iterator[pathlib.Path]:
         zombies.remove_tree(folder)
 
 
-def test_dying_ones_are_counted_and_located(parent: pathlib.Path) -> None:
-    # As on a host whose memory controller is on v2; that it is another one that keeps them here
+def test_dying_cgroups_are_counted_and_located(parent: pathlib.Path) -> None:
+    # As on a host whose memory controller is on v2; that another controller keeps them here
     # makes no difference to nr_dying_descendants.
     layout = cgroups.Layout("v2", UNIFIED, UNIFIED, memory_version=2)
     before = counts.read_census(layout)
@@ -58,14 +58,14 @@ def test_dying_ones_are_counted_and_located(parent: pathlib.Path) -> None:
         for below, number in (("a", 7), ("b/c", 3)):
             (parent / below).mkdir(parents=True)
             for i in range(number):
-                one = parent / below / str(i)
-                one.mkdir()
-                held.callback(os.close, hold(one))
-                one.rmdir()
+                cgroup = parent / below / str(i)
+                cgroup.mkdir()
+                held.callback(os.close, hold(cgroup))
+                cgroup.rmdir()
         now = counts.read_census(layout)
         assert now.dying - before.dying == 10
         key = f"/{parent.name}"
-        found = {one.path: one for one in parents.read_parents(layout, now.dying)}
-        assert (found[f"{key}/a"].dying, found[f"{key}/b/c"].dying) == (7, 3)
-        assert found[f"{key}/a"].counted
-        assert f"{key}/b" not in found
+        rows = {row.path: row for row in parents.read_parents(layout, now.dying)}
+        assert (rows[f"{key}/a"].dying, rows[f"{key}/b/c"].dying) == (7, 3)
+        assert rows[f"{key}/a"].counted
+        assert f"{key}/b" not in rows

@@ -1,4 +1,4 @@
-"""Signals of the whole host, against this very kernel."""
+"""Host signals on this host's kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from overnight.sources import clocksync, limits, load, memory, vmstat
 PROC = pathlib.Path("/proc")
 
 
-def told() -> dict[str, int]:
+def read_counters() -> dict[str, int]:
     return {
         name: int(number)
         for name, number in (line.split() for line in (PROC / "vmstat").read_text().splitlines())
@@ -27,11 +27,11 @@ def told() -> dict[str, int]:
 
 
 def test_counters_are_between_the_kernels_before_and_after() -> None:
-    look = vmstat.open_vmstat()
-    look()
-    before = told()
-    row = dict(zip(vmstat.COLUMNS, look()[""], strict=True))
-    after = told()
+    read = vmstat.open_vmstat()
+    read()
+    before = read_counters()
+    row = dict(zip(vmstat.COLUMNS, read()[""], strict=True))
+    after = read_counters()
     assert before.keys() & row.keys()
     for column, names in vmstat.COLUMNS.items():
         known = [name for name in names if name in before]
@@ -40,7 +40,7 @@ def test_counters_are_between_the_kernels_before_and_after() -> None:
 
 @pytest.fixture
 def small_cgroup() -> Iterator[pathlib.Path]:
-    """A memory cgroup of 16 MB, gone afterwards."""
+    """A memory cgroup of 16 MB, removed after the test."""
     layout = cgroups.read_layout()
     assert layout.memory, "no memory controller is mounted"
     folder = pathlib.Path(layout.memory) / f"overnight-test-{os.getpid()}"
@@ -54,17 +54,17 @@ def small_cgroup() -> Iterator[pathlib.Path]:
 
 
 @pytest.mark.needs_root
-def test_a_kill_for_want_of_memory_is_counted(small_cgroup: pathlib.Path) -> None:
-    look = vmstat.open_vmstat()
+def test_an_oom_kill_is_counted(small_cgroup: pathlib.Path) -> None:
+    read = vmstat.open_vmstat()
     place = list(vmstat.COLUMNS).index("oom_kill")
-    before = look()[""][place]
-    eat = (
+    before = read()[""][place]
+    program = (
         f"import os\nopen({str(small_cgroup / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
         "kept = [bytearray(1 << 20) for _ in range(64)]\n"
     )
-    done = subprocess.run([sys.executable, "-c", eat], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert look()[""][place] > before
+    assert read()[""][place] > before
 
 
 def test_memory() -> None:
@@ -76,19 +76,19 @@ def test_memory() -> None:
 
 
 def test_threads_are_counted_in_the_load_and_against_their_limits() -> None:
-    look, now = limits.open_limits(), load.open_load()
-    before = look()
+    read, read_load = limits.open_limits(), load.open_load()
+    before = read()
     leave = threading.Event()
     threads = [threading.Thread(target=leave.wait) for _ in range(200)]
     for thread in threads:
         thread.start()
     try:
-        during, levels = look(), now()[""]
+        during, levels = read(), read_load()[""]
     finally:
         leave.set()
         for thread in threads:
             thread.join()
-    # Others start and end threads too, but not so many.
+    # Other processes start and end threads too, but fewer.
     assert during["threads"][0] - before["threads"][0] > 100
     assert abs(levels[4] - during["threads"][0]) < 100
     assert during["pids"][1] == int((PROC / "sys/kernel/pid_max").read_text())
@@ -96,11 +96,11 @@ def test_threads_are_counted_in_the_load_and_against_their_limits() -> None:
 
 
 def test_open_files_are_counted_against_their_limit() -> None:
-    look = limits.open_limits()
-    before = look()["files"][0]
+    read = limits.open_limits()
+    before = read()["files"][0]
     held = [os.open("/dev/null", os.O_RDONLY) for _ in range(400)]
     try:
-        used, most = look()["files"]
+        used, most = read()["files"]
     finally:
         for descriptor in held:
             os.close(descriptor)
@@ -109,7 +109,7 @@ def test_open_files_are_counted_against_their_limit() -> None:
 
 
 class Timex(ctypes.Structure):
-    """All that the kernel tells, field by field, to compare with."""
+    """The kernel's clock state, field by field, to compare with."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),

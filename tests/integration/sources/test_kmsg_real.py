@@ -1,4 +1,4 @@
-"""Lines really written into /dev/kmsg, really read from it. Each says that it is a rehearsal."""
+"""Lines written to the real /dev/kmsg and read back. Each is marked as a rehearsal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SECONDS = 10_000  # milliseconds to wait for a line before the test fails
 
 
 def write(*texts: str) -> None:
-    """Each with a descriptor of its own: the kernel limits how much one may write."""
+    """Write each line with its own descriptor: the kernel limits the rate of a descriptor."""
     for text in texts:
-        # Level 7 keeps it off the console; without the newline nobody can read it yet.
+        # Level 7 keeps it off the console; without the newline it cannot be read yet.
         pathlib.Path("/dev/kmsg").write_bytes(f"<7>overnight rehearsal: {text}\n".encode())
 
 
@@ -34,50 +34,50 @@ def log() -> Iterator[kmsg.KernelLog]:
 
 
 def read_until(log: kmsg.KernelLog, text: str) -> list[kmsg.Record]:
-    """Every line up to the one with that text."""
-    found: list[kmsg.Record] = []
+    """Return all records up to the one with that text."""
+    records: list[kmsg.Record] = []
     waiting = select.poll()
     waiting.register(log.fileno(), select.POLLIN)
-    while not any(text in one.text for one in found):
+    while not any(text in entry.text for entry in records):
         assert waiting.poll(SECONDS), f"{text!r} did not come"
-        found += log.read()
-    return found
+        records += log.read()
+    return records
 
 
 def test_a_line_arrives_and_becomes_a_sighting(log: kmsg.KernelLog) -> None:
     before = time.monotonic_ns()
     write(PAUSED)
-    (record,) = [one for one in read_until(log, PAUSED) if PAUSED in one.text]
+    (record,) = [entry for entry in read_until(log, PAUSED) if PAUSED in entry.text]
     assert record.from_user
     assert record.priority == 7
     watch = kernel_events.KernelWatch(rulefiles.built_in())
     now = clock.Clock(time.time_ns(), time.monotonic_ns())
-    (found,) = watch.check([record], now)
-    assert found.kind == "net.driver_reset"
-    assert found.fields["queue"] == 5
-    assert found.fields["interface"] == "rehearsal0"
-    assert found.fields["device"] == "0000:ff:03.0"
-    assert found.fields["written_by_process"] is True
-    assert found.text.startswith("overnight rehearsal: ")
-    # The kernel's clock is another, and yet the event lies where it happened.
-    assert before <= found.begin.monotonic_ns <= now.monotonic_ns
+    (sighting,) = watch.check([record], now)
+    assert sighting.kind == "net.driver_reset"
+    assert sighting.fields["queue"] == 5
+    assert sighting.fields["interface"] == "rehearsal0"
+    assert sighting.fields["device"] == "0000:ff:03.0"
+    assert sighting.fields["written_by_process"] is True
+    assert sighting.text.startswith("overnight rehearsal: ")
+    # The kernel uses another clock, but the event has the right time.
+    assert before <= sighting.begin.monotonic_ns <= now.monotonic_ns
 
 
 def test_the_filter_lets_the_line_through_on_real_bytes(log: kmsg.KernelLog) -> None:
     watch = kernel_events.KernelWatch(rulefiles.built_in())
     write("nothing special", PAUSED, "the last")
-    found: list[kmsg.Record] = []
+    records: list[kmsg.Record] = []
     waiting = select.poll()
     waiting.register(log.fileno(), select.POLLIN)
-    while not found:
+    while not records:
         assert waiting.poll(SECONDS)
-        found += log.read(wanted=watch.wanted)
-    assert [PAUSED in one.text for one in found] == [True]
+        records += log.read(wanted=watch.wanted)
+    assert [PAUSED in entry.text for entry in records] == [True]
 
 
 def test_hostile_lines_are_escaped(log: kmsg.KernelLog) -> None:
     write("\x1b[31mred\x07", "one\n6,1,2,-;Trigger reset is on", "café \\x41", "end of them")
-    texts = [one.text for one in read_until(log, "end of them")]
+    texts = [entry.text for entry in read_until(log, "end of them")]
     assert all(text.isprintable() for text in texts)
     assert r"overnight rehearsal: \x1b[31mred\x07" in texts
     assert r"overnight rehearsal: one\n6,1,2,-;Trigger reset is on" in texts, "one line, not two"
@@ -89,10 +89,10 @@ def test_from_the_beginning_and_not_at_the_end() -> None:
     with contextlib.closing(kmsg.KernelLog.open(from_boot=True)) as from_boot:
         sequences = []
         while not from_boot.drained:
-            sequences += [one.sequence for one in from_boot.read(100)]
+            sequences += [entry.sequence for entry in from_boot.read(100)]
     assert sequences == sorted(sequences)
     assert len(sequences) + from_boot.lost == sequences[-1] - sequences[0] + 1
     with contextlib.closing(kmsg.KernelLog.open()) as at_the_end:
         write("after it was opened")
-        texts = [one.text for one in read_until(at_the_end, "after it was opened")]
+        texts = [entry.text for entry in read_until(at_the_end, "after it was opened")]
     assert not any("before it was opened" in text for text in texts)

@@ -1,4 +1,4 @@
-"""Signals of network interfaces: a real pair of interfaces in a namespace of the test's own."""
+"""Network signals on a real veth pair in the test's own namespace."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Run = Callable[[str], object]
 
 
 @pytest.fixture
-def apart() -> Run:
-    """Runs Python in a network namespace of its own, which ends with it; gives what it prints."""
+def run_isolated() -> Run:
+    """Return a function that runs Python in a new network namespace and returns its JSON output."""
 
     def run(script: str) -> object:
         # /sys shows the interfaces of the namespace in which it was mounted.
@@ -46,17 +46,17 @@ def apart() -> Run:
 
 
 @pytest.mark.needs_root
-def test_traffic_and_a_link_that_flaps_are_counted_to_the_packet(apart: Run) -> None:
-    before, after, none = apart(
+def test_traffic_and_link_flaps_are_counted(run_isolated: Run) -> None:
+    before, after, none = run_isolated(
         """
 ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
 ip("link", "set", "over0", "up"); ip("link", "set", "over1", "up")
 read = netqueues.open_interfaces()
-door = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-door.bind(("over0", 0x88B5))
+packet_socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+packet_socket.bind(("over0", 0x88B5))
 before = read()
 for _ in range(37):
-    door.send(b"\\xff" * 12 + b"\\x88\\xb5" + b"x" * 86)
+    packet_socket.send(b"\\xff" * 12 + b"\\x88\\xb5" + b"x" * 86)
 ip("link", "set", "over1", "down"); ip("link", "set", "over1", "up")
 after = read()
 ip("link", "del", "over0")
@@ -65,19 +65,19 @@ print(json.dumps([before, after, read()]))
     )
     names = [column.name for column in netqueues.SIGNALS[0].columns]
     sent = {n: after["over0"][i] - before["over0"][i] for i, n in enumerate(names)}
-    taken = {n: after["over1"][i] - before["over1"][i] for i, n in enumerate(names)}
-    # The kernel greets a new link with a few packets of its own.
+    received = {n: after["over1"][i] - before["over1"][i] for i, n in enumerate(names)}
+    # The kernel sends a few packets of its own over a new link.
     assert sent["tx_packets"] >= 37
-    assert taken["rx_packets"] >= 37
+    assert received["rx_packets"] >= 37
     assert sent["tx_bytes"] >= 37 * 100
     assert sent["carrier_changes"] == 2
     assert set(none) == {"lo"}
 
 
 @pytest.mark.needs_root
-def test_a_drivers_counters_stand_at_their_names(apart: Run) -> None:
-    """The counter whose value is known beforehand is the index of the other end."""
-    rows, troubles, facts, gone, index = apart(
+def test_a_drivers_counters_are_matched_with_their_names(run_isolated: Run) -> None:
+    """The value of one counter is known: the index of the peer."""
+    rows, troubles, facts, gone, index = run_isolated(
         """
 ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
 index = socket.if_nametoindex("over1")
@@ -100,8 +100,8 @@ print(json.dumps([rows, troubles, facts, read(), index]))
 
 
 @pytest.mark.needs_root
-def test_interfaces_that_are_not_hardware_have_no_interrupts(apart: Run) -> None:
-    assert apart(
+def test_interfaces_that_are_not_hardware_have_no_interrupts(run_isolated: Run) -> None:
+    assert run_isolated(
         """
 ip("link", "add", "over0", "type", "veth", "peer", "name", "over1")
 answers = []
@@ -128,9 +128,9 @@ def hardware() -> list[str]:
 
 
 def test_counts_match_the_kernels_other_files() -> None:
-    """/sys/kernel/irq has the same numbers by another way."""
+    """/sys/kernel/irq has the same numbers."""
 
-    def elsewhere(irq: int) -> int:
+    def read_irq_count(irq: int) -> int:
         return sum(map(int, (SYS / f"kernel/irq/{irq}/per_cpu_count").read_text().split(",")))
 
     irqs = [irq for irqs in interrupts.read_nic_irqs().values() for irq in irqs]
@@ -138,9 +138,9 @@ def test_counts_match_the_kernels_other_files() -> None:
         with pytest.raises(sources.NoDataError):
             interrupts.open_interrupts()()
         return
-    before = {irq: elsewhere(irq) for irq in irqs}
+    before = {irq: read_irq_count(irq) for irq in irqs}
     rows = interrupts.open_interrupts()()
-    after = {irq: elsewhere(irq) for irq in irqs}
+    after = {irq: read_irq_count(irq) for irq in irqs}
     assert {row[0] for row in rows.values()} <= set(irqs)
     for irq, count, _, _ in rows.values():
         assert before[irq] <= count <= after[irq]

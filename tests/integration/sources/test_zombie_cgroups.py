@@ -1,7 +1,7 @@
-"""Real zombies: made, counted, located, their growth measured, and gone after a purge.
+"""Real zombies: created, counted, located, measured, and gone after a purge.
 
-Other sessions of the machine make and lose cgroups too: what they did meanwhile is watched, and is all
-by which a count may differ.
+Other sessions on this machine create and remove cgroups too. The tests watch those changes, and a count
+may differ by no more than their number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from overnight.sources.memorycgroups import counts, parents
 REPOSITORY = pathlib.Path(__file__).parents[3]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/census-1.json").read_text())
 ROOT = pathlib.Path("/")
-FREED = 4  # of hundreds that are made here
+FREED = 4  # of hundreds that are created here
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -36,30 +36,30 @@ pytestmark = [
 
 @pytest.fixture
 def leak() -> Iterator[zombies.Zombies]:
-    with zombies.zombies() as one:
-        yield one
+    with zombies.zombies() as made_zombies:
+        yield made_zombies
 
 
 @pytest.fixture
 def churn(leak: zombies.Zombies) -> Iterator[cgroupchurn.Churn]:
-    with contextlib.closing(cgroupchurn.Churn((str(zombies.MEMORY),))) as one:
-        yield one
+    with contextlib.closing(cgroupchurn.Churn((str(zombies.MEMORY),))) as churn:
+        yield churn
 
 
-def counted() -> counts.Census:
+def read_census() -> counts.Census:
     return counts.read_census(counts.read_layout(ROOT), ROOT)
 
 
-def of_others(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> int:
-    """Births and deaths elsewhere since the start; and FREED, the last of other tests' zombies."""
+def count_others(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> int:
+    """Return FREED (the last zombies of other tests) plus births and deaths elsewhere since the start."""
     return FREED + sum(row[0] + row[1] for key, row in churn.read().items() if not key.startswith(leak.key))  # fmt: skip
 
 
 def wait_until_gone(level: int, slack: int) -> None:
-    """The kernel frees them behind our back, after a grace period."""
+    """Wait for the kernel, which frees them after a grace period."""
     deadline = time.monotonic() + noise.HANG_SECONDS
-    while counted().dying > level + slack:
-        assert time.monotonic() < deadline, f"{counted()} does not fall to {level}"
+    while read_census().dying > level + slack:
+        assert time.monotonic() < deadline, f"{read_census()} does not fall to {level}"
         time.sleep(0.05)
 
 
@@ -69,45 +69,45 @@ def test_zombies_are_counted_located_and_gone_after_a_purge(
     for name in "ab":
         (leak.parent / name).mkdir()
     churn.read()
-    before = counted()
+    before = read_census()
     leak.make(100, "a")
     leak.make(300, "b")
-    after = counted()
-    slack = of_others(churn, leak)
+    after = read_census()
+    slack = count_others(churn, leak)
     assert after.tracked - before.tracked == pytest.approx(400, abs=slack)
     assert after.in_use - before.in_use == pytest.approx(0, abs=slack)
     assert after.dying - before.dying == pytest.approx(400, abs=slack)
     assert churn.read()[f"{leak.key}/b"][:3] == (300, 300, 300)
 
-    found = parents.read_parents(counts.read_layout(ROOT), after.dying, ROOT, budget_s=5)
-    located = {one.path: one for one in found}
+    rows = parents.read_parents(counts.read_layout(ROOT), after.dying, ROOT, budget_s=5)
+    located = {row.path: row for row in rows}
     for name, number in (("a", 100), ("b", 300)):
-        one = located[f"{leak.key}/{name}"]
-        assert one.dying == pytest.approx(number, rel=0.05)
-        assert one.at_least <= number <= one.at_most * 1.05
+        row = located[f"{leak.key}/{name}"]
+        assert row.dying == pytest.approx(number, rel=0.05)
+        assert row.at_least <= number <= row.at_most * 1.05
 
     leak.purge()
-    wait_until_gone(before.dying, of_others(churn, leak))
+    wait_until_gone(before.dying, count_others(churn, leak))
 
 
-def test_the_growth_is_that_which_was_made(leak: zombies.Zombies) -> None:
-    made = [(time.monotonic(), 0, 0, 0)]
+def test_the_growth_is_that_of_the_created_zombies(leak: zombies.Zombies) -> None:
+    points = [(time.monotonic(), 0, 0, 0)]
 
     def sleep(seconds: float) -> None:
-        leak.make(600)  # many, so that the last of other tests that go meanwhile do not matter
+        leak.make(600)  # many, so that zombies of other tests freed meanwhile do not matter
         time.sleep(seconds)
-        made.append((time.monotonic(), 0, 0, leak.count))
+        points.append((time.monotonic(), 0, 0, leak.count))
 
-    found = census.take(seconds=3, sleep=sleep)
-    assert found.growth_per_hour == pytest.approx(census.growth_per_hour(made), rel=0.05)
-    assert found.creators[0].cgroup == leak.key
-    assert found.creators[0].explains == pytest.approx(1, abs=0.05)
-    assert found.creators[0].short_lived == leak.count
+    result = census.take(seconds=3, sleep=sleep)
+    assert result.growth_per_hour == pytest.approx(census.growth_per_hour(points), rel=0.05)
+    assert result.creators[0].cgroup == leak.key
+    assert result.creators[0].explains == pytest.approx(1, abs=0.05)
+    assert result.creators[0].short_lived == leak.count
 
 
 def test_a_watched_cgroup_is_not_kept_by_its_watch(churn: cgroupchurn.Churn, leak: zombies.Zombies) -> None:  # fmt: skip
-    """The kernel does not take watches back by itself: the recorder must not be the leak."""
-    before = counted()
+    """The kernel does not remove watches on its own: the recorder must not be the leak."""
+    before = read_census()
     for i in range(50):
         (leak.parent / str(i)).mkdir()
     churn.read()
@@ -118,7 +118,7 @@ def test_a_watched_cgroup_is_not_kept_by_its_watch(churn: cgroupchurn.Churn, lea
     assert watched - len(churn._by_watch) == 50
     info = pathlib.Path(f"/proc/self/fdinfo/{churn.fileno()}").read_text()
     assert info.count("inotify wd:") == len(churn._by_watch)
-    wait_until_gone(before.dying, of_others(churn, leak))
+    wait_until_gone(before.dying, count_others(churn, leak))
 
 
 def census_json(*arguments: str) -> tuple[int, dict[str, object]]:
@@ -135,15 +135,15 @@ def census_json(*arguments: str) -> tuple[int, dict[str, object]]:
     return done.returncode, document
 
 
-def test_the_command_on_this_host() -> None:
+def test_the_census_command_on_this_host() -> None:
     code, document = census_json("--for", "1s")
     assert code == (document["severity"] != "ok")
     assert document["tracked"] == document["in_use"] + document["dying"]
 
 
 @pytest.mark.long
-def test_five_thousand(leak: zombies.Zombies) -> None:
-    before = counted()
+def test_five_thousand_zombies(leak: zombies.Zombies) -> None:
+    before = read_census()
     leak.make(5_000)
     code, document = census_json("--for", "2s")
     assert code == 1

@@ -1,4 +1,4 @@
-"""The ring under kill -9, on a disk that fills, and read by others while it is written."""
+"""The ring after kill -9, on a full disk, and read by others while it is written."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from overnight.model.event import Event
 from overnight.store.ring import check, reader
 
 SUPPORT = pathlib.Path(rings.__file__).parent
-# Seconds go by as quickly as they can be written; each that is kept is told.
+# Writes simulated seconds as fast as it can and prints each one that is stored.
 WRITER = """
 import pathlib, sys
 import rings
 home, begin, end = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-made = rings.open_writer(home, block_seconds=20)
+writer = rings.open_writer(home, block_seconds=20)
 for second in range(begin, end):
-    rings.record(made, range(second, second + 1), cores=8)
+    rings.record(writer, range(second, second + 1), cores=8)
     print(second, flush=True)
-made.close()
+writer.close()
 """
 
 
@@ -40,14 +40,14 @@ def _start(home: pathlib.Path, begin: int, end: int) -> subprocess.Popen[str]:
     )
 
 
-def test_kill_9_at_any_moment_loses_nothing_that_was_written(tmp_path: pathlib.Path) -> None:
+def test_kill_9_at_any_time_loses_nothing_that_was_written(tmp_path: pathlib.Path) -> None:
     seeded = random.Random(20261115)
     begin, kept = 0, []
     for _ in range(25):
         child = _start(tmp_path, begin, begin + 100_000)
         assert child.stdout is not None
         last = begin
-        # So many seconds, and then somewhere within the next: the pipe makes it run ahead of us.
+        # Kill it after a number of seconds, in the middle of a later one: the pipe lets it run ahead.
         for _ in range(seeded.randrange(1, 90)):
             last = int(child.stdout.readline())
         child.send_signal(signal.SIGKILL)
@@ -57,23 +57,25 @@ def test_kill_9_at_any_moment_loses_nothing_that_was_written(tmp_path: pathlib.P
         kept.append(range(begin, last + 1))
         begin = last + 50
     source = reader.Reader(tmp_path)
-    found = rings.everything(source)
+    numbers = rings.everything(source)
     written: rings.Numbers = {}
     for seconds in kept:
         written.update(rings.expected_numbers(seconds, cores=8))
-    assert {at: found[at] for at in written} == written
-    # What is there besides: the second in which it was killed, before it was told.
-    assert {at for at, _, _ in found} - {at for at, _, _ in written} <= {
+    assert {at: numbers[at] for at in written} == written
+    # The only other second is the one in which it was killed, before it was printed.
+    assert {at for at, _, _ in numbers} - {at for at, _, _ in written} <= {
         rings.us(seconds.stop) for seconds in kept
     }
     assert source.problems == []
     rings.open_writer(tmp_path).close()
     assert rings.open_files(tmp_path) == []
-    assert rings.everything(source) == found
+    assert rings.everything(source) == numbers
     assert check.check(tmp_path).problems == ()
 
 
-def test_others_read_everything_that_was_told_while_it_is_written(tmp_path: pathlib.Path) -> None:
+def test_readers_see_everything_that_was_printed_while_it_is_written(
+    tmp_path: pathlib.Path,
+) -> None:
     child = _start(tmp_path, 0, 1500)
     assert child.stdout is not None
     source = reader.Reader(tmp_path)
@@ -82,10 +84,10 @@ def test_others_read_everything_that_was_told_while_it_is_written(tmp_path: path
         second = int(line)
         if second % 25:
             continue
-        found = rings.everything(
+        numbers = rings.everything(
             source, begin_us=rings.us(second - 60), end_us=rings.us(second + 1)
         )
-        assert found == rings.expected_numbers(range(max(0, second - 60), second + 1), cores=8)
+        assert numbers == rings.expected_numbers(range(max(0, second - 60), second + 1), cores=8)
         reads += 1
     child.stdout.close()
     assert child.wait() == 0
@@ -101,7 +103,7 @@ def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         yield disk
     finally:
-        # Lazily: a test that failed may still hold a file open there.
+        # Lazily: a failed test may still have a file open there.
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
@@ -118,43 +120,43 @@ def _fill(disk: pathlib.Path) -> pathlib.Path:
 
 
 @pytest.mark.needs_root
-def test_a_full_disk_drops_counts_and_goes_on(small_disk: pathlib.Path) -> None:
-    made = rings.open_writer(small_disk, block_seconds=30)
-    rings.record(made, range(100), cores=8)
-    made.facts("units", rings.at(100), {"a": {"state": "active"}})
+def test_a_full_disk_drops_readings_notes_gaps_and_continues(small_disk: pathlib.Path) -> None:
+    writer = rings.open_writer(small_disk, block_seconds=30)
+    rings.record(writer, range(100), cores=8)
+    writer.facts("units", rings.at(100), {"a": {"state": "active"}})
     filler = _fill(small_disk)
-    rings.record(made, range(100, 300), cores=8)
-    told = Event(rings.us(200), "net.driver_reset", id="while it was full")
-    made.event(told)
-    assert made.dropped
+    rings.record(writer, range(100, 300), cores=8)
+    event = Event(rings.us(200), "net.driver_reset", id="while it was full")
+    writer.event(event)
+    assert writer.dropped
     source = reader.Reader(small_disk)
     so_far = {at for at, _, _ in rings.everything(source)}
     assert so_far >= {rings.us(second) for second in range(100)}
     filler.unlink()
-    rings.record(made, range(300, 400), cores=8)
-    made.close()
-    found = rings.everything(source)
-    true = rings.expected_numbers(range(400), cores=8)
-    assert all(true[at] == value for at, value in found.items())
-    seconds = {at for at, _, _ in found}
+    rings.record(writer, range(300, 400), cores=8)
+    writer.close()
+    numbers = rings.everything(source)
+    expected = rings.expected_numbers(range(400), cores=8)
+    assert all(expected[at] == value for at, value in numbers.items())
+    seconds = {at for at, _, _ in numbers}
     assert seconds >= {rings.us(n) for n in (*range(100), *range(301, 400))}
     gaps = source.gaps(rings.HOST)
     missing = {rings.us(second) for second in range(400)} - seconds
     assert missing
     assert all(any(g.begin_us <= second <= g.end_us for g in gaps) for second in missing)
     assert all("No space left" in gap.why for gap in gaps)
-    assert source.events(0, rings.EVER) == (told,)
+    assert source.events(0, rings.EVER) == (event,)
     assert check.check(small_disk).problems == ()
     assert source.problems == []
 
 
 @pytest.mark.needs_root
-def test_a_disk_that_is_full_when_a_block_is_packed(small_disk: pathlib.Path) -> None:
-    """Its looks stay in the open block, and are packed as soon as there is room."""
-    made = rings.open_writer(small_disk, block_seconds=10_000)
-    rings.record(made, range(200), cores=8)
+def test_a_block_that_a_full_disk_cannot_store_is_packed_later(small_disk: pathlib.Path) -> None:
+    """Its readings stay in the open block and are packed once there is space."""
+    writer = rings.open_writer(small_disk, block_seconds=10_000)
+    rings.record(writer, range(200), cores=8)
     filler = _fill(small_disk)
-    made.close()
+    writer.close()
     assert len(rings.open_files(small_disk)) == 1
     assert rings.everything(reader.Reader(small_disk)) == rings.expected_numbers(
         range(200), cores=8

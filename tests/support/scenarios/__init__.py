@@ -21,5 +21,5 @@ LARGE: dict[str, object] = {"cores": 96, "minutes": 720.0, "recurrences": 12}
 
 
 def build(name: str, home: pathlib.Path, seed: int = 0, **variation: object) -> Truth:
-    """Make the data home of a scenario; `variation` is what its story takes, and `host_setup.make`."""
+    """Write the data home of a scenario; `variation` has arguments of its builder and of `host_setup.make`."""
     return catalogue.SCENARIOS[name](home, seed, **variation)

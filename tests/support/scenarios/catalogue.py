@@ -35,7 +35,7 @@ def _play(
     night.ring_gaps, night.profile_gaps = ring_gaps or [], profile_gaps or []
     recording.record(home, night)
     # A real-time thread starves others only without a runtime limit.
-    hogs = any(work.who.rt for work in night.load.works)
+    hogs = any(work.task.rt for work in night.load.works)
     sysctl = {"kernel.sched_rt_runtime_us": "-1"} if hogs else {}
     inventory.write(home, setup.host, setup.begin_us, night.units, sysctl=sysctl)
     facts: dict[str, object] = {}
@@ -70,42 +70,42 @@ def _truth(
 
 
 def _make(
-    scenario: str, seed: int, said: dict[str, object], more: dict[str, object]
+    scenario: str, seed: int, defaults: dict[str, object], changes: dict[str, object]
 ) -> host_setup.HostSetup:
-    return host_setup.make(seed, story=scenario, **{**said, **more})  # type: ignore[arg-type]  # parts of a Host too
+    return host_setup.make(seed, story=scenario, **{**defaults, **changes})  # type: ignore[arg-type]  # parts of a Host too
 
 
 def build_reference(
-    home: pathlib.Path, seed: int, *, recurrences: int = 2, **more: object
+    home: pathlib.Path, seed: int, *, recurrences: int = 2, **changes: object
 ) -> truth.Truth:
     """The reference incident."""
-    setup = _make("reference", seed, OLD, more)
+    setup = _make("reference", seed, OLD, changes)
     incident = incidents.walk_of_zombies(setup, setup.moments(recurrences + 1))
     return _play("reference", home, setup, incident)
 
 
 def build_modern(
-    home: pathlib.Path, seed: int, *, recurrences: int = 2, **more: object
+    home: pathlib.Path, seed: int, *, recurrences: int = 2, **changes: object
 ) -> truth.Truth:
     """The reference incident on a current kernel."""
-    setup = _make("modern", seed, NEW, more)
+    setup = _make("modern", seed, NEW, changes)
     incident = incidents.walk_in_reclaim(setup, setup.moments(recurrences + 1))
     return _play("modern", home, setup, incident)
 
 
 def build_rt_hog(
-    home: pathlib.Path, seed: int, *, recurrences: int = 1, **more: object
+    home: pathlib.Path, seed: int, *, recurrences: int = 1, **changes: object
 ) -> truth.Truth:
     """A real-time process on the core of a queue."""
-    setup = _make("rt-hog", seed, {**NEW, "threaded": True}, more)
+    setup = _make("rt-hog", seed, {**NEW, "threaded": True}, changes)
     return _play("rt-hog", home, setup, incidents.rt_hog(setup, setup.moments(recurrences + 1)))
 
 
 def build_storm(
-    home: pathlib.Path, seed: int, *, recurrences: int = 1, **more: object
+    home: pathlib.Path, seed: int, *, recurrences: int = 1, **changes: object
 ) -> truth.Truth:
     """Receive softirqs saturate one core."""
-    setup = _make("softirq-storm", seed, NEW, more)
+    setup = _make("softirq-storm", seed, NEW, changes)
     return _play(
         "softirq-storm", home, setup, incidents.storm(setup, setup.moments(recurrences + 1))
     )
@@ -117,19 +117,19 @@ def build_reclaim(
     *,
     recurrences: int = 1,
     host_wide: bool = False,
-    **more: object,
+    **changes: object,
 ) -> truth.Truth:
     """Reclaim without zombies."""
-    setup = _make("reclaim", seed, NEW, more)
+    setup = _make("reclaim", seed, NEW, changes)
     incident = incidents.reclaim(setup, setup.moments(recurrences + 1), host_wide=host_wide)
     return _play("reclaim", home, setup, incident)
 
 
 def build_convoy(
-    home: pathlib.Path, seed: int, *, recurrences: int = 0, **more: object
+    home: pathlib.Path, seed: int, *, recurrences: int = 0, **changes: object
 ) -> truth.Truth:
     """All processes wait for one lock."""
-    setup = _make("lock-convoy", seed, NEW, more)
+    setup = _make("lock-convoy", seed, NEW, changes)
     return _play(
         "lock-convoy", home, setup, incidents.convoy(setup, setup.moments(recurrences + 1))
     )
@@ -142,26 +142,26 @@ def build_decoy(
     cause: str = "",
     hidden: bool | None = None,
     zombies: int = 0,
-    **more: object,
+    **changes: object,
 ) -> truth.Truth:
     """A harmless crash loop beside another cause: rt-hog, softirq-storm or reclaim."""
-    setup = _make("decoy", seed, {**NEW, "threaded": True}, more)
-    known = {
+    setup = _make("decoy", seed, {**NEW, "threaded": True}, changes)
+    builders = {
         "rt-hog": incidents.rt_hog,
         "softirq-storm": incidents.storm,
         "reclaim": incidents.reclaim,
     }
-    chosen = cause or setup.chance.choice(sorted(known))
-    aside = setup.chance.random() < 0.5 if hidden is None else hidden
-    incident = known[chosen](setup, setup.moments(2))
-    decoy = incidents.decoy_loop(setup, hidden=aside, zombies=zombies)
+    chosen = cause or setup.chance.choice(sorted(builders))
+    is_hidden = setup.chance.random() < 0.5 if hidden is None else hidden
+    incident = builders[chosen](setup, setup.moments(2))
+    decoy = incidents.decoy_loop(setup, hidden=is_hidden, zombies=zombies)
     incident.facts["cause"] = chosen
     return _play("decoy", home, setup, incident, decoy)
 
 
-def build_two_causes(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
+def build_two_causes(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
     """Two unrelated events in one night."""
-    setup = _make("two-cause", seed, OLD, more)
+    setup = _make("two-cause", seed, OLD, changes)
     moments = setup.moments(2, apart=400.0)
     setup.chance.shuffle(moments)
     first = incidents.walk_of_zombies(setup, moments[:1])
@@ -170,10 +170,10 @@ def build_two_causes(home: pathlib.Path, seed: int, **more: object) -> truth.Tru
 
 
 def build_quiet(
-    home: pathlib.Path, seed: int, *, unsynced: bool = False, **more: object
+    home: pathlib.Path, seed: int, *, unsynced: bool = False, **changes: object
 ) -> truth.Truth:
     """Nothing happens; `unsynced`: the agent reports an unsynchronised clock, and nothing else."""
-    setup = _make("quiet", seed, NEW, more)
+    setup = _make("quiet", seed, NEW, changes)
 
     def put(night: object) -> None:
         night.unsynced = unsynced  # type: ignore[attr-defined]  # a nights.Night
@@ -183,30 +183,30 @@ def build_quiet(
     return _play("quiet", home, setup, incident, status=truth.NONE)
 
 
-def build_random(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
+def build_random(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
     """Random load, and an unrelated event."""
-    setup, incident = random_night(seed, **more)
+    setup, incident = random_night(seed, **changes)
     return _play("random", home, setup, incident, status=truth.NONE)
 
 
-def build_polled(home: pathlib.Path, seed: int, **more: object) -> truth.Truth:
+def build_polled(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
     """A saturated core and an unrelated reset: the queue did not wait to be polled."""
-    setup = _make("polled", seed, OLD, more)
+    setup = _make("polled", seed, OLD, changes)
     return _play("polled", home, setup, incidents.polled(setup), status=truth.NONE)
 
 
-def random_night(seed: int, **more: object) -> tuple[host_setup.HostSetup, incidents.Incident]:
+def random_night(seed: int, **changes: object) -> tuple[host_setup.HostSetup, incidents.Incident]:
     """Build the random night without recording it."""
-    setup = _make("random", seed, {**NEW, "driver": "2.11.0g"}, more)
+    setup = _make("random", seed, {**NEW, "driver": "2.11.0g"}, changes)
     incidents.bursts(setup)
     return setup, incidents.chance_event(setup)
 
 
 def reference_night(
-    seed: int, recurrences: int, **more: object
+    seed: int, recurrences: int, **changes: object
 ) -> tuple[host_setup.HostSetup, incidents.Incident, list[float]]:
     """Build the reference incident without recording it; return also its moments."""
-    setup = _make("reference", seed, OLD, more)
+    setup = _make("reference", seed, OLD, changes)
     moments = setup.moments(recurrences + 1)
     return setup, incidents.walk_of_zombies(setup, moments), moments
 
@@ -217,41 +217,43 @@ def build_half_missing(
     *,
     keep_event: bool = True,
     recurrences: int = 2,
-    **more: object,
+    **changes: object,
 ) -> truth.Truth:
     """The reference incident with half of the segments and some signals missing.
 
     With `keep_event` the segment of the event is kept. Without it, the stacks of the event and of its
     recurrences are missing, so that the process that held the core cannot be known.
     """
-    setup = _make("half-missing", seed, OLD, more)
+    setup = _make("half-missing", seed, OLD, changes)
     moments = setup.moments(recurrences + 1)
     incident = incidents.walk_of_zombies(setup, moments)
     numbers = list(range(-(-setup.seconds // SEGMENT)))
-    hot = {int((one + shift) // SEGMENT) for one in moments for shift in (-8.0, 1.0)}
+    incident_segments = {
+        int((moment + shift) // SEGMENT) for moment in moments for shift in (-8.0, 1.0)
+    }
     last = {int((moments[-1] + shift) // SEGMENT) for shift in (-8.0, 1.0)}
-    must_go = set() if keep_event else hot
-    may_go = [n for n in numbers if n not in (last if keep_event else hot)]
+    must_go = set() if keep_event else incident_segments
+    may_go = [n for n in numbers if n not in (last if keep_event else incident_segments)]
     setup.chance.shuffle(may_go)
-    gone = sorted([*must_go, *may_go][: max(len(must_go), len(numbers) // 2)])
-    why = "the recorder ended"
+    dropped = sorted([*must_go, *may_go][: max(len(must_go), len(numbers) // 2)])
+    reason = "the recorder ended"
     profile_gaps = [
-        (n * SEGMENT, min((n + 1) * SEGMENT, setup.seconds), why) for n in gone
+        (n * SEGMENT, min((n + 1) * SEGMENT, setup.seconds), reason) for n in dropped
     ]  # fmt: skip
     begin = setup.chance.randrange(100, int(moments[-1]) - 200)
     ring_gaps = [(begin, begin + 75, "this host did not let the agent run for 75.0 s")]
     missing = frozenset(("memory-cgroup-parents", "processes", "softnet"))
     status = truth.FOUND if keep_event else truth.OPEN
-    found = _play(
+    result = _play(
         "half-missing", home, setup, incident,
         status=status, missing=missing, ring_gaps=ring_gaps, profile_gaps=profile_gaps,
     )  # fmt: skip
     if keep_event:
-        return found
-    chain = tuple(step for step in found.chain if step[0] != "memory.cgroup_walk")
+        return result
+    chain = tuple(step for step in result.chain if step[0] != "memory.cgroup_walk")
     # The recording still shows which core was saturated and which queue starved.
-    place = next(n for n, (kind, _) in enumerate(chain) if kind == "cpu.core_saturated")
-    return dataclasses.replace(found, chain=chain[place:], absent=frozenset())
+    first = next(n for n, (kind, _) in enumerate(chain) if kind == "cpu.core_saturated")
+    return dataclasses.replace(result, chain=chain[first:], absent=frozenset())
 
 
 SCENARIOS: dict[str, Builder] = {

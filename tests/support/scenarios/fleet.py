@@ -25,7 +25,7 @@ VALUES = {
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How events come: so many a day on a host of the cohort, once it has been up for `onset` days."""
+    """Event rate: `a_day` events a day on a host of the cohort, once it has been up for `onset` days."""
 
     label: str
     value: str
@@ -34,11 +34,11 @@ class Plan:
     onset: float
 
     def rate(self, host: nights.Host, uptime: float) -> float:
-        """Events a day at that uptime, in seconds."""
+        """Return the events a day at an uptime in seconds."""
         if uptime < self.onset * DAY:
             return 0.0
-        sick = not self.label or getattr(host, self.label) == self.value
-        return self.a_day if sick else self.a_day / self.ratio
+        in_cohort = not self.label or getattr(host, self.label) == self.value
+        return self.a_day if in_cohort else self.a_day / self.ratio
 
 
 def build_fleet(
@@ -53,9 +53,9 @@ def build_fleet(
     events_per_day: float = 0.6,
     snapshots: bool = True,
 ) -> truth.Truth:
-    """Resets skewed to one cohort, and to hosts that have been up for long: a reboot cures them.
+    """Write resets that are skewed to one cohort and to hosts with a long uptime, so that a reboot cures them.
 
-    `label` "" is a fleet without a skew, `onset_days` 0 one whose hazard does not depend on uptime.
+    With `label` "" there is no skew; with `onset_days` 0 the hazard does not depend on uptime.
     `facts` has label, value, ratio, onset_days, unit (on the cohort's hosts alone), events by host.
     """
     chance = random.Random(f"fleet {seed}")
@@ -63,26 +63,26 @@ def build_fleet(
     plan = Plan(label, value, events_per_day, ratio, onset_days)
     unit = chance.choice(("ecs.service", f"{chance.choice(host_setup.WORDS)}-agent.service"))
     begin_us = host_setup.NIGHT_US - round(days * DAY * 1e6)
-    told: dict[str, int] = {}
+    event_counts: dict[str, int] = {}
     last = (0, "")
     for number in range(hosts):
         host = _host(chance, number)
-        sick = bool(label) and getattr(host, label) == value
-        happened = []
+        in_cohort = bool(label) and getattr(host, label) == value
+        times_us = []
         for boot in _boots(chance, host, begin_us, days):
-            happened += _record(chance, home, boot, plan, leaks=sick or not label)
-        told[host.name] = len(happened)
-        last = max([last, *((when, host.name) for when in happened)])
+            times_us += _record(chance, home, boot, plan, leaks=in_cohort or not label)
+        event_counts[host.name] = len(times_us)
+        last = max([last, *((when, host.name) for when in times_us)])
         if snapshots:
-            _snapshot(chance, home, host, unit if sick else "")
-    found = truth.find_event(home, last[1], "net.driver_reset", last[0]) if last[1] else None
+            _snapshot(chance, home, host, unit if in_cohort else "")
+    event = truth.find_event(home, last[1], "net.driver_reset", last[0]) if last[1] else None
     facts = {
         "label": label, "value": value, "ratio": ratio, "onset_days": onset_days,
-        "accumulating": onset_days > 0, "unit": unit if label else "", "events": told,
+        "accumulating": onset_days > 0, "unit": unit if label else "", "events": event_counts,
     }  # fmt: skip
-    chain: tuple[truth.Expected, ...] = (("net.driver_reset", {}),) if found else ()
-    status = truth.OPEN if found else truth.NONE
-    return truth.Truth("fleet", home, last[1], found, chain, frozenset(), status, facts=facts)
+    chain: tuple[truth.Expected, ...] = (("net.driver_reset", {}),) if event else ()
+    status = truth.OPEN if event else truth.NONE
+    return truth.Truth("fleet", home, last[1], event, chain, frozenset(), status, facts=facts)
 
 
 def _host(chance: random.Random, number: int) -> nights.Host:
@@ -98,7 +98,7 @@ def _host(chance: random.Random, number: int) -> nights.Host:
 
 @dataclasses.dataclass(frozen=True)
 class _Boot:
-    """One stretch in which a host ran and was watched."""
+    """One boot of a host, recorded from begin to end."""
 
     host: nights.Host
     begin_us: int
@@ -116,7 +116,7 @@ class _Boot:
 
 
 def _boots(chance: random.Random, host: nights.Host, begin_us: int, days: float) -> Iterator[_Boot]:
-    """The watched time of a host, cut by reboots; at its beginning it may have been up for days."""
+    """Yield the boots of a host; the first may begin days before the recording."""
     at, end = chance.uniform(0, days / 4) * DAY, days * DAY
     uptime = chance.uniform(0.1, 10.0) * DAY
     while at < end - 3600:
@@ -130,38 +130,38 @@ def _boots(chance: random.Random, host: nights.Host, begin_us: int, days: float)
 def _record(
     chance: random.Random, home: pathlib.Path, boot: _Boot, plan: Plan, *, leaks: bool
 ) -> list[int]:
-    """Write one boot; when its events were, in microseconds."""
+    """Write one boot and return the times of its events, in microseconds."""
     host = boot.host
-    most = max(plan.a_day, 1e-9)
+    max_rate = max(plan.a_day, 1e-9)
     moments, at = [], 0.0
-    while (at := at + chance.expovariate(most) * DAY) < boot.seconds - 60:
-        if chance.random() < plan.rate(host, boot.uptime + at) / most:
+    while (at := at + chance.expovariate(max_rate) * DAY) < boot.seconds - 60:
+        if chance.random() < plan.rate(host, boot.uptime + at) / max_rate:
             moments.append(at)
-    keep = writer.Writer(home, host.name, host.boot, budget_bytes=1 << 28, age_seconds=1e9)
-    book = event_tracker.EventTracker(host.name, host.boot, boot.clock_at(0))
+    ring = writer.Writer(home, host.name, host.boot, budget_bytes=1 << 28, age_seconds=1e9)
+    tracker = event_tracker.EventTracker(host.name, host.boot, boot.clock_at(0))
     births = chance.uniform(200, 300) if leaks else 0.5
-    happened = []
-    # The first look of a boot and its last say how long the host was watched.
+    times_us = []
+    # The first and the last poll of a boot show how long the host was recorded.
     for second in (0.0, boot.seconds):
         now = boot.clock_at(second)
         dying = int((boot.uptime + second) / 3600 * births)
-        keep.numbers("memory-cgroups", CENSUS, now, {"": (240 + dying, 240, dying, 200, 1)})
-        keep.facts("host", now, _labels(boot))
+        ring.numbers("memory-cgroups", CENSUS, now, {"": (240 + dying, 240, dying, 200, 1)})
+        ring.facts("host", now, _labels(boot))
     for second in moments:
         now = boot.clock_at(second)
         queue = chance.randrange(len(host.queue_cores))
-        for one in book.track([_sighting(boot, now, queue)], now, "ena-tx-paused"):
-            keep.event(one)
-        happened.append(now.wall_ns // 1000)
-    for one in book.close():
-        keep.event(one)
-    keep.close()
-    return happened
+        for event in tracker.track([_sighting(boot, now, queue)], now, "ena-tx-paused"):
+            ring.event(event)
+        times_us.append(now.wall_ns // 1000)
+    for event in tracker.close():
+        ring.event(event)
+    ring.close()
+    return times_us
 
 
 def _labels(boot: _Boot) -> dict[str, dict[str, str | int]]:
     host = boot.host
-    said: dict[str, str | int] = {
+    labels: dict[str, str | int] = {
         "boot": host.boot,
         "booted_at": boot.begin_us // 1_000_000 - int(boot.uptime),
         "kernel": host.kernel,
@@ -171,7 +171,7 @@ def _labels(boot: _Boot) -> dict[str, dict[str, str | int]]:
         "name": host.name,
         "cores": host.cores,
     }
-    return {"": said, host.interface: {"driver": "ena", "speed_mbit": -1}}
+    return {"": labels, host.interface: {"driver": "ena", "speed_mbit": -1}}
 
 
 def _sighting(boot: _Boot, now: clock.Clock, queue: int) -> watches.Sighting:
@@ -187,7 +187,7 @@ def _sighting(boot: _Boot, now: clock.Clock, queue: int) -> watches.Sighting:
 
 
 def _snapshot(chance: random.Random, home: pathlib.Path, host: nights.Host, unit: str) -> None:
-    """What it is made of: mostly the same everywhere, some of it by chance, one thing that matters."""
+    """Write a snapshot: mostly the same on all hosts, some random differences, and one unit that matters."""
     units: dict[str, dict[str, str]] = {"kubelet.service": {}, "containerd.service": {}}
     if unit:
         units[unit] = {"preset": "disabled", "restart": "always"}

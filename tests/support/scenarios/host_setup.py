@@ -18,7 +18,7 @@ WORDS = (
 
 @dataclasses.dataclass
 class HostSetup:
-    """A night before any incident: scenarios add to it, then `night` is recorded."""
+    """A night before any incident: scenarios add to it, then `node` builds the night to record."""
 
     chance: random.Random
     seed: int
@@ -33,27 +33,27 @@ class HostSetup:
     profiles: bool = True
     missing: frozenset[str] = frozenset()  # signals that this host does not have
     lost: float = 0.0
-    bystander: bool = False  # somebody else fills another core when it happens
-    close: float = 0.0  # it happens again after so many seconds
+    bystander: bool = False  # another process saturates another core at the same time
+    close: float = 0.0  # seconds between recurrences, 0 for random times
     pids: int = 1000
 
     def word(self) -> str:
-        """A word that names nothing else this night."""
-        word = self.chance.choice([one for one in WORDS if one not in self.taken])
+        """Return a word that names nothing else in this night."""
+        word = self.chance.choice([candidate for candidate in WORDS if candidate not in self.taken])
         self.taken.add(word)
         return word
 
     def pid(self) -> int:
-        """The next process."""
+        """Return the next process id."""
         self.pids += self.chance.randint(1, 400)
         return self.pids
 
-    def who(self, process: str, unit: str = "", rt: int = 0) -> work.Who:
-        """A process of that name; comm has 15 characters."""
-        return work.Who(process[:15], self.pid(), unit, rt=rt)
+    def new_task(self, process: str, unit: str = "", rt: int = 0) -> work.Task:
+        """Create a task; comm is cut to 15 characters."""
+        return work.Task(process[:15], self.pid(), unit, rt=rt)
 
     def node(self) -> nights.Night:
-        """The night with what was put into it so far."""
+        """Build the night from everything added so far."""
         load = work.Load(
             self.seconds,
             self.host.cores,
@@ -74,25 +74,25 @@ class HostSetup:
         )
 
     def queue(self) -> tuple[int, int]:
-        """A queue and the core that serves it; not core 0, which does everything, and none twice."""
+        """Choose a queue and its core: never core 0, which does everything, and no core twice."""
         free = [n for n, core in enumerate(self.host.queue_cores) if core and core not in self.used]
         queue = self.chance.choice(free)
         self.used.add(self.host.queue_cores[queue])
         return queue, self.host.queue_cores[queue]
 
     def moments(self, count: int, apart: float = 150.0) -> list[float]:
-        """When it happens: the last moment near the end of the night, others before it."""
+        """Choose the times of an incident: the last one near the end of the night, the others before it."""
         last = self.seconds - self.chance.uniform(70.0, 160.0)
         if self.close:
             return [last - n * self.close for n in reversed(range(count))]
-        found = [last]
+        moments = [last]
         for _ in range(200):
-            if len(found) >= count or last - apart < 60.0:
+            if len(moments) >= count or last - apart < 60.0:
                 break
             moment = self.chance.uniform(60.0, last - apart)
-            if all(abs(moment - one) >= apart for one in found):
-                found.append(moment)
-        return sorted(found)
+            if all(abs(moment - other) >= apart for other in moments):
+                moments.append(moment)
+        return sorted(moments)
 
 
 def make(
@@ -109,16 +109,15 @@ def make(
     close: float = 0.0,
     **fixed: object,
 ) -> HostSetup:
-    """A host on an ordinary night.
+    """Set up a host with an ordinary load.
 
-    `busy` is the mean share of its cores, `missing` are signals that it does not have, `lost` is the
-    share of samples that the kernel dropped, `bystander` has somebody fill a core that serves no queue
-    while it happens, `close` has it happen again after so many seconds, `fixed` are parts of the
-    `nights.Host`.
+    `busy` is the mean load of its cores, `missing` are signals that it does not have, `lost` is the share of
+    samples that the kernel dropped. With `bystander`, another process saturates a core without a queue during
+    the incident. `close` is the number of seconds between recurrences. `fixed` are fields of `nights.Host`.
     """
     chance = random.Random(f"{story} {seed}")
     queues = min(cores, chance.choice((4, 8, 8, 16, 32)))
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "name": f"{chance.choice(('node', 'gpu', 'worker', 'ip-10-0'))}-{chance.randrange(1, 999)}",
         "cores": cores,
         "uptime_seconds": chance.uniform(6, 14) * 86400,
@@ -131,7 +130,7 @@ def make(
         "boot": str(uuid.UUID(int=chance.getrandbits(128), version=4)),
         **fixed,
     }
-    host = nights.Host(**said)  # type: ignore[arg-type]  # parts of a Host
+    host = nights.Host(**fields)  # type: ignore[arg-type]  # parts of a Host
     # Kept to whole microseconds: a recording begins at any moment, not on the minute.
     begin_us = NIGHT_US + chance.randrange(0, 3600 * 8) * 1_000_000 + chance.randrange(1_000_000)
     setup = HostSetup(chance, seed, host, round(minutes * 60), begin_us, [], {}, profiles=profiles)
@@ -142,7 +141,7 @@ def make(
 
 
 def _fill(setup: HostSetup, busy: float) -> None:
-    """Everyday programs; one of them is the job for which the host is there."""
+    """Add ordinary programs; one of them is the main job of the host."""
     chance, cores = setup.chance, setup.host.cores
     job = setup.word()
     parts = [
@@ -155,21 +154,21 @@ def _fill(setup: HostSetup, busy: float) -> None:
         ("sshd", "ssh.service", 0.01, ("main_loop", "aes_encrypt"), 0.50),
         (f"{setup.word()}-sync", "sync.service", 0.03, ("compress", "hash_block"), 0.25),
     ]
-    for process, unit, share, names, inside in parts:
+    for process, unit, share, names, kernel_share in parts:
         module = f"/opt/{process}/bin/{process}"
-        known = setup.who(process, unit)
-        paths = stacks.program(module, names, inside)
-        setup.background.append(work.Work(known, paths, busy * cores * share))
+        task = setup.new_task(process, unit)
+        paths = stacks.program(module, names, kernel_share)
+        setup.background.append(work.Work(task, paths, busy * cores * share))
         if unit.endswith(".service"):
             setup.units[unit] = {}
     setup.background.append(
-        work.Work(work.Who("swapper", 0), stacks.receive_on_idle(), busy * cores * 0.04)
+        work.Work(work.Task("swapper", 0), stacks.receive_on_idle(), busy * cores * 0.04)
     )
     nightly = setup.background[7]
-    recorder = setup.who("perf", "overnight.service")
+    recorder = setup.new_task("perf", "overnight.service")
     setup.units[recorder.unit] = {}
     setup.background.insert(8, work.Work(recorder, stacks.recorder(), 0.02))
-    # An hour's job fills a core for a second or two now and then: that is no incident.
+    # A periodic job sometimes uses a core for a second or two: that is not an incident.
     for _ in range(setup.seconds // 400):
         begin = chance.uniform(5, setup.seconds - 10)
         setup.episodes.append(

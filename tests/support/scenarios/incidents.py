@@ -36,26 +36,26 @@ def reset_lines(night: nights.Night, queue: int, core: int, when: float, stalled
     """Log a reset by a driver whose queue was not polled, and raise its counters."""
     host = night.host
     since = f"Time since last napi {round(stalled * 1e6)} usec. napi scheduled: 1"
-    done = "Device reset completed successfully"
+    completed = "Device reset completed successfully"
     if int(host.driver.split(".")[1]) >= 17:
         since = (
             f"usecs since napi {round(stalled * 1e6)}. napi scheduled: 1. napi CPU: {core}."
             f" msecs since interrupt: {round(stalled * 1e3)}"
         )
-        done = "Device reset completed, status: 0"
+        completed = "Device reset completed, status: 0"
     head = f"ena {host.bus} {host.interface}:"
     info = f"Driver info: Elastic Network Adapter (ENA) v{host.driver}"
     night.log += [
         (when, f"{head} TX q {queue} is paused for too long (threshold 5000000). {since}"),
         (when + 1e-5, f"{head} napi handler hasn't been called for a long time but is scheduled"),
-        (when + 9e-4, f"ena {host.bus}: {done}, {info}"),
+        (when + 9e-4, f"ena {host.bus}: {completed}, {info}"),
     ]
     for counter in ("total_resets", "suspected_poll_starvation"):
         night.steps["ethtool", host.interface, counter].append((when, 1))
 
 
 def _starve(
-    setup: host_setup.HostSetup, doer: work.Work, moments: list[float], *causes: truth.Expected
+    setup: host_setup.HostSetup, culprit: work.Work, moments: list[float], *causes: truth.Expected
 ) -> Incident:
     """Let a process hold the core of a queue until the driver resets."""
     queue, core = setup.queue()
@@ -63,13 +63,13 @@ def _starve(
     for when, stalled in zip(moments, stalls, strict=True):
         end = when + setup.chance.uniform(0.05, 0.4)
         share = setup.chance.uniform(0.97, 1.0)
-        setup.episodes.append(work.Episode(doer, core, when - stalled, end, share))
-    place: dict[str, truth.Part] = {"interface": setup.host.interface, "queue": queue}
+        setup.episodes.append(work.Episode(culprit, core, when - stalled, end, share))
+    subject: dict[str, truth.Part] = {"interface": setup.host.interface, "queue": queue}
     chain = (
         *((kind, {**parts, "core": core} if "process" in parts else parts) for kind, parts in causes),
         ("cpu.core_saturated", {"core": core}),
-        ("net.queue_starved", {**place, "core": core}),
-        ("net.driver_reset", place),
+        ("net.queue_starved", {**subject, "core": core}),
+        ("net.driver_reset", subject),
     )  # fmt: skip
 
     def put(night: nights.Night) -> None:
@@ -77,8 +77,8 @@ def _starve(
             reset_lines(night, queue, core, when, stalled)
 
     facts = {
-        "core": core, "queue": queue, "process": doer.who.process, "unit": doer.who.unit,
-        "moments_us": [setup.begin_us + round(one * 1e6) for one in moments],
+        "core": core, "queue": queue, "process": culprit.task.process, "unit": culprit.task.unit,
+        "moments_us": [setup.begin_us + round(moment * 1e6) for moment in moments],
     }  # fmt: skip
     return Incident("net.driver_reset", moments[-1], chain, put, facts)
 
@@ -114,27 +114,34 @@ def visible_loop(setup: host_setup.HostSetup) -> tuple[str, nights.Births]:
 def walk_of_zombies(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     """Kernel 5.4, cgroup v1: dying memory cgroups of an uncounted crash loop make one read take seconds."""
     process = setup.chance.choice(("kubelet", "kubelet", "cadvisor", f"{setup.word()}let"))
-    known = setup.who(process, f"{process}.service")
-    setup.units[known.unit] = {}
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
     module = f"/usr/bin/{process}"
     names = ("k8s.io/kubernetes/pkg/kubelet.(*Kubelet).syncLoop", "runtime.mallocgc")
     reads = stacks.numa_stat(module)
-    usual = (*stacks.program(module, names, 0.3), *((0.02 * w, path) for w, path in reads))
-    setup.background.append(work.Work(known, usual, 0.03 * setup.chance.uniform(0.5, 1.5)))
-    doer = work.Work(known, reads)
+    background_stacks = (
+        *stacks.program(module, names, 0.3),
+        *((0.02 * w, path) for w, path in reads),
+    )
+    setup.background.append(
+        work.Work(task, background_stacks, 0.03 * setup.chance.uniform(0.5, 1.5))
+    )
+    culprit = work.Work(task, reads)
     unit, births = hidden_loop(setup)
     incident = _starve(
-        setup, doer, moments,
+        setup, culprit, moments,
         ("unit.hidden_crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
-        ("memory.cgroup_walk", {"process": known.process, "function": WALKERS}),
+        ("memory.cgroup_walk", {"process": task.process, "function": WALKERS}),
     )  # fmt: skip
-    # The same read on a core that serves no queue harms nobody, and is part of such a night.
+    # The same read on a core that serves no queue is harmless; such a night has it, too.
     free = [core for core in range(setup.host.cores) if core not in setup.host.queue_cores]
     begin = setup.chance.uniform(30, setup.seconds - 300)
-    if free and all(abs(begin - one) > 60 for one in moments):
+    if free and all(abs(begin - moment) > 60 for moment in moments):
         length = setup.chance.uniform(4.0, 6.0)
-        setup.episodes.append(work.Episode(doer, setup.chance.choice(free), begin, begin + length))
+        setup.episodes.append(
+            work.Episode(culprit, setup.chance.choice(free), begin, begin + length)
+        )
     starve = incident.put
 
     def put(night: nights.Night) -> None:
@@ -153,18 +160,18 @@ def walk_of_zombies(setup: host_setup.HostSetup, moments: list[float]) -> Incide
 def walk_in_reclaim(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     """Newer kernels, cgroup v2: reclaim below a limit visits the zombies of a visible crash loop."""
     process = f"{setup.word()}-{setup.chance.choice(('etl', 'index', 'cache'))}"
-    known = setup.who(process, f"{process}.service")
-    setup.units[known.unit] = {}
-    module, own = f"/opt/{process}/{process}", ("run", "grow_arena")
-    usual = stacks.program(module, ("run", "merge", "flush"), 0.25)
-    setup.background.append(work.Work(known, usual, setup.chance.uniform(0.1, 0.3)))
-    doer = work.Work(known, stacks.zombie_reclaim(module, own))
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
+    module, functions = f"/opt/{process}/{process}", ("run", "grow_arena")
+    background_stacks = stacks.program(module, ("run", "merge", "flush"), 0.25)
+    setup.background.append(work.Work(task, background_stacks, setup.chance.uniform(0.1, 0.3)))
+    culprit = work.Work(task, stacks.zombie_reclaim(module, functions))
     unit, births = visible_loop(setup)
     incident = _starve(
-        setup, doer, moments,
+        setup, culprit, moments,
         ("unit.crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
-        ("memory.cgroup_walk", {"process": known.process, "function": WALKERS}),
+        ("memory.cgroup_walk", {"process": task.process, "function": WALKERS}),
     )  # fmt: skip
     starve, waiting = incident.put, setup.chance.uniform(0.25, 0.5)
 
@@ -186,29 +193,29 @@ def walk_in_reclaim(setup: host_setup.HostSetup, moments: list[float]) -> Incide
 
 
 def rt_hog(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """A real-time thread polls on the core of a queue whose driver polls in a thread, too."""
+    """A real-time thread polls on the core of a queue whose driver also polls in a thread."""
     process = f"{setup.word()}-{setup.chance.choice(('ptp', 'dpdk', 'audio', 'fieldbus'))}"
-    known = setup.who(process, f"{process}.service", rt=setup.chance.choice((50, 80, 99)))
-    setup.units[known.unit] = {}
+    task = setup.new_task(process, f"{process}.service", rt=setup.chance.choice((50, 80, 99)))
+    setup.units[task.unit] = {}
     paths = stacks.realtime(f"/opt/{process}/{process}", ("poll_loop", "read_ring"))
-    setup.background.append(work.Work(known, paths, setup.chance.uniform(0.005, 0.02)))
-    doer = work.Work(known, paths)
-    incident = _starve(setup, doer, moments, ("cpu.rt_hog", {"process": known.process}))
-    incident.facts["rt_priority"] = known.rt
+    setup.background.append(work.Work(task, paths, setup.chance.uniform(0.005, 0.02)))
+    culprit = work.Work(task, paths)
+    incident = _starve(setup, culprit, moments, ("cpu.rt_hog", {"process": task.process}))
+    incident.facts["rt_priority"] = task.rt
     return incident
 
 
 def storm(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """More packets than a core can take in: ksoftirqd fills it, and its backlog drops."""
+    """More packets than a core can process: ksoftirqd saturates it, and its backlog drops packets."""
     _, core = setup.queue()
     paths = stacks.storm()
-    known = work.Who(f"ksoftirqd/{core}", 10 + 6 * core)
-    setup.background.append(work.Work(known, paths, 0.004))
-    doer = work.Work(known, paths)
+    task = work.Task(f"ksoftirqd/{core}", 10 + 6 * core)
+    setup.background.append(work.Work(task, paths, 0.004))
+    culprit = work.Work(task, paths)
     spans = []
     for when in moments:
         span = (when - setup.chance.uniform(1.0, 2.0), when + setup.chance.uniform(6.0, 14.0))
-        setup.episodes.append(work.Episode(doer, core, *span, setup.chance.uniform(0.97, 1.0)))
+        setup.episodes.append(work.Episode(culprit, core, *span, setup.chance.uniform(0.97, 1.0)))
         spans.append(span)
     received = setup.chance.uniform(20_000, 60_000)
     dropped = setup.chance.uniform(300, 3000)
@@ -225,28 +232,28 @@ def storm(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
         ("net.softirq_storm", {"core": core}),
         ("net.softnet_drops", {"core": core}),
     )
-    facts: dict[str, object] = {"core": core, "process": known.process, "net_rx": received}
+    facts: dict[str, object] = {"core": core, "process": task.process, "net_rx": received}
     return Incident("net.softnet_drops", moments[-1], chain, put, facts)
 
 
 def reclaim(
     setup: host_setup.HostSetup, moments: list[float], *, host_wide: bool = False
 ) -> Incident:
-    """A process at its cgroup's limit frees its own pages, and fills a core with it; no zombies.
+    """A process at its cgroup's limit reclaims its own pages and saturates a core; no zombies.
 
-    The host's vmstat counts no scans of such a reclaim (the kernel leaves a cgroup's out), only the
-    pages that are read back; with `host_wide` the whole host is short, and it does.
+    vmstat does not count the scans of such a reclaim (the kernel leaves out those of a cgroup), only the
+    refaults. With `host_wide` the whole host is short of memory, and vmstat counts the scans.
     """
     process = f"{setup.word()}-{setup.chance.choice(('db', 'build', 'parse'))}"
-    known = setup.who(process, f"{process}.service")
-    setup.units[known.unit] = {}
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
     module = f"/opt/{process}/{process}"
-    usual = stacks.program(module, ("execute", "scan", "sort"), 0.2)
-    setup.background.append(work.Work(known, usual, setup.chance.uniform(0.1, 0.3)))
-    doer = work.Work(known, stacks.limit_reclaim(module, ("execute", "allocate")))
+    background_stacks = stacks.program(module, ("execute", "scan", "sort"), 0.2)
+    setup.background.append(work.Work(task, background_stacks, setup.chance.uniform(0.1, 0.3)))
+    culprit = work.Work(task, stacks.limit_reclaim(module, ("execute", "allocate")))
     core = setup.chance.randrange(setup.host.cores)
     spans = [(when, when + setup.chance.uniform(6.0, 15.0)) for when in moments]
-    setup.episodes += [work.Episode(doer, core, *span) for span in spans]
+    setup.episodes += [work.Episode(culprit, core, *span) for span in spans]
     waiting, pages = setup.chance.uniform(0.3, 0.7), setup.chance.uniform(5_000, 60_000)
 
     def put(night: nights.Night) -> None:
@@ -261,34 +268,36 @@ def reclaim(
                 night.rates["vmstat", "", "allocstall"].append((begin, end, pages / 500))
 
     chain: tuple[truth.Expected, ...] = (
-        ("memory.reclaim", {"process": known.process}),
+        ("memory.reclaim", {"process": task.process}),
         ("cpu.core_pinned", {"core": core}),
     )
-    facts: dict[str, object] = {"core": core, "process": known.process, "unit": known.unit}
+    facts: dict[str, object] = {"core": core, "process": task.process, "unit": task.unit}
     return Incident("cpu.core_pinned", moments[-1], chain, put, facts)
 
 
 def convoy(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """Many processes want one lock of the kernel's, until a core is said to be stuck."""
+    """Many processes wait for one kernel lock, until the watchdog reports a stuck core."""
     core, lines = 0, []
-    doers = []
+    culprits = []
     for _ in range(setup.chance.randint(6, 10)):
         process = f"{setup.word()}-worker"
-        known = setup.who(process, f"{process}.service")
-        setup.units[known.unit] = {}
-        usual = stacks.program(f"/opt/{process}/w", ("serve", "parse"), 0.3)
-        setup.background.append(work.Work(known, usual, setup.chance.uniform(0.02, 0.06)))
-        doers.append(work.Work(known, stacks.convoy(f"/opt/{process}/w", ("serve",))))
+        task = setup.new_task(process, f"{process}.service")
+        setup.units[task.unit] = {}
+        background_stacks = stacks.program(f"/opt/{process}/w", ("serve", "parse"), 0.3)
+        setup.background.append(
+            work.Work(task, background_stacks, setup.chance.uniform(0.02, 0.06))
+        )
+        culprits.append(work.Work(task, stacks.convoy(f"/opt/{process}/w", ("serve",))))
     for when in moments:
         begin = when - setup.chance.uniform(22.5, 24.5)
         end = when + setup.chance.uniform(0.5, 2.0)
-        cores = setup.chance.sample(range(setup.host.cores), min(setup.host.cores, len(doers)))
-        for where, doer in zip(cores, doers, strict=False):
+        cores = setup.chance.sample(range(setup.host.cores), min(setup.host.cores, len(culprits)))
+        for held_core, culprit in zip(cores, culprits, strict=False):
             share = setup.chance.uniform(0.7, 0.95)
-            setup.episodes.append(work.Episode(doer, where, begin, end, share))
-        core, first = cores[0], doers[0]
+            setup.episodes.append(work.Episode(culprit, held_core, begin, end, share))
+        core, first = cores[0], culprits[0]
         setup.episodes[-len(cores)] = work.Episode(first, core, begin, end)
-        stuck = f"CPU#{core} stuck for 22s! [{first.who.process}:{first.who.pid}]"
+        stuck = f"CPU#{core} stuck for 22s! [{first.task.process}:{first.task.pid}]"
         lines.append((when, f"watchdog: BUG: soft lockup - {stuck}"))
 
     def put(night: nights.Night) -> None:
@@ -300,12 +309,15 @@ def convoy(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
         ("kernel.lock_contention", {"function": LOCKS}),
         ("cpu.soft_lockup", {"core": core}),
     )
-    facts: dict[str, object] = {"core": core, "processes": [one.who.process for one in doers]}
+    facts: dict[str, object] = {
+        "core": core,
+        "processes": [culprit.task.process for culprit in culprits],
+    }
     return Incident("cpu.soft_lockup", moments[-1], chain, put, facts, frozenset(("cpu.stall",)))
 
 
 def decoy_loop(setup: host_setup.HostSetup, *, hidden: bool, zombies: int = 0) -> Incident:
-    """A crash loop that harms nobody: its cgroups are freed, and what zombies there are stay few."""
+    """A harmless crash loop: its cgroups are freed, and only a few zombies exist."""
     unit, births = hidden_loop(setup) if hidden else visible_loop(setup)
 
     def put(night: nights.Night) -> None:
@@ -316,7 +328,7 @@ def decoy_loop(setup: host_setup.HostSetup, *, hidden: bool, zombies: int = 0) -
 
 
 def chance_event(setup: host_setup.HostSetup) -> Incident:
-    """An event at some moment, with nothing unusual around it: the device's fault, or a cable's."""
+    """An event at a random time with nothing unusual around it: a fault of the device or of a cable."""
     when = setup.chance.uniform(min(720.0, setup.seconds * 0.85), setup.seconds - 45.0)
     host = setup.host
     queue, _ = setup.queue()
@@ -340,14 +352,16 @@ def chance_event(setup: host_setup.HostSetup) -> Incident:
 
 
 def polled(setup: host_setup.HostSetup) -> Incident:
-    """The core of a queue is full when its driver resets, and it was polled all the same, as that says."""
+    """The core of a queue is saturated when the driver resets, but the log line shows that the queue was polled."""
     queue, core = setup.queue()
     when = setup.seconds - setup.chance.uniform(70.0, 160.0)
     process = f"{setup.word()}-batch"
-    known = setup.who(process, f"{process}.service")
-    setup.units[known.unit] = {}
-    doer = work.Work(known, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.05))
-    setup.episodes.append(work.Episode(doer, core, when - setup.chance.uniform(6, 9), when + 0.3))
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
+    culprit = work.Work(task, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.05))
+    setup.episodes.append(
+        work.Episode(culprit, core, when - setup.chance.uniform(6, 9), when + 0.3)
+    )
     last, scheduled = setup.chance.choice(((4000, 0), (4000, 1), (6_100_000, 0)))
     host = setup.host
     line = (
@@ -364,21 +378,21 @@ def polled(setup: host_setup.HostSetup) -> Incident:
 
 
 def bystander(setup: host_setup.HostSetup, when: float) -> dict[str, object]:
-    """Somebody computes on a core that serves no queue, before, while and after it happens."""
+    """Saturate a core that serves no queue before, during and after the incident."""
     process = f"{setup.word()}-batch"
-    known = setup.who(process, f"{process}.service")
-    setup.units[known.unit] = {}
-    doer = work.Work(known, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.02))
-    busy = {one.core for one in setup.episodes}
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
+    culprit = work.Work(task, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.02))
+    busy = {episode.core for episode in setup.episodes}
     free = [c for c in range(setup.host.cores) if c not in {*setup.host.queue_cores, *busy}]
     core = setup.chance.choice(free or [0])
     begin, end = when - setup.chance.uniform(40, 55), when + setup.chance.uniform(15, 25)
-    setup.episodes.append(work.Episode(doer, core, begin, end, setup.chance.uniform(0.96, 1.0)))
-    return {"bystander": known.process, "bystander_core": core}
+    setup.episodes.append(work.Episode(culprit, core, begin, end, setup.chance.uniform(0.96, 1.0)))
+    return {"bystander": task.process, "bystander_core": core}
 
 
 def bursts(setup: host_setup.HostSetup) -> None:
-    """Random load: whoever, wherever, for as long as an incident is not."""
+    """Add random load: any program, on any core, each time shorter than an incident."""
     for _ in range(setup.seconds // 20):
         begin = setup.chance.uniform(2, setup.seconds - 5)
         setup.episodes.append(

@@ -23,9 +23,9 @@ def write(
     packages: Mapping[str, str] | None = None,
     sysctl: Mapping[str, str] | None = None,
 ) -> pathlib.Path:
-    """Take it at that time; `units` as `nights.Night` has them, `packages` with their versions."""
+    """Write the snapshot of that time; `units` as in `nights.Night`, `packages` by version."""
     taken_at = datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC)
-    where = "/sys/fs/cgroup" if host.cgroups == "v2" else "/sys/fs/cgroup/memory"
+    mount = "/sys/fs/cgroup" if host.cgroups == "v2" else "/sys/fs/cgroup/memory"
     parts: dict[str, Part] = {
         "os": {"PRETTY_NAME": "Amazon Linux 2", "VERSION_ID": "2"},
         "kernel": {"release": host.kernel, "tainted": "0"},
@@ -34,16 +34,16 @@ def write(
         "packages": {name: {"version": version} for name, version in (packages or {}).items()},
         "units": {
             name: {
-                "state": said.get("file", "enabled"),
-                "preset": said.get("preset", "enabled"),
+                "state": unit.get("file", "enabled"),
+                "preset": unit.get("preset", "enabled"),
                 "Type": "simple",
-                "Restart": said.get("restart", "on-failure"),
+                "Restart": unit.get("restart", "on-failure"),
             }
-            for name, said in units.items()
+            for name, unit in units.items()
         },
         "modules": {"ena": {"version": host.driver}},
         "sysctl": {"vm.swappiness": "60", "kernel.sched_rt_runtime_us": "950000", **(sysctl or {})},
-        "cgroups": {where: {"type": "cgroup2" if host.cgroups == "v2" else "cgroup"}},
+        "cgroups": {mount: {"type": "cgroup2" if host.cgroups == "v2" else "cgroup"}},
         "nics": {host.interface: {"driver": "ena", "driver version": host.driver, "mtu": "9001"}},
     }
     header: dict[str, object] = {
@@ -54,7 +54,7 @@ def write(
         "live": True,
         "as_root": True,
     }
-    taken = Snapshot(header, parts, ())
-    place = saving.default_file(home, taken)
-    saving.save(taken, place)
-    return place
+    snapshot = Snapshot(header, parts, ())
+    path = saving.default_file(home, snapshot)
+    saving.save(snapshot, path)
+    return path

@@ -21,18 +21,18 @@ def _tuples(values: np.ndarray) -> list[list[tuple[int, ...]]]:
 
 
 class Machine:
-    """The looks at a night. `take` gives the next minutes; `second` is where the night stands."""
+    """The signals of a night. `take` loads the next minutes; `second` is the current second."""
 
     def __init__(self, night: nights.Night) -> None:
         self.night = night
         self.second = 0
         self._begin = 0
         host = night.host
-        self._real = {one.name: one for one in signals.discover_signals()}
+        self._real = {signal.name: signal for signal in signals.discover_signals()}
         self._names = {
-            name: [column.name for column in one.columns]
-            for name, one in self._real.items()
-            if isinstance(one, sources.Signal)
+            name: [column.name for column in signal.columns]
+            for name, signal in self._real.items()
+            if isinstance(signal, sources.Signal)
         }
         chance = np.random.default_rng((night.seed, 3))
         up = host.uptime_seconds
@@ -57,8 +57,8 @@ class Machine:
         self._resources = ["cpu", "memory", "io"] + (["irq"] if host.kernel[0] == "6" else [])
 
     def signals(self) -> tuple[sources.Signal | sources.FactSignal, ...]:
-        """The real signals, with looks at this host."""
-        looks: dict[str, Callable[[], object]] = {
+        """Return the real signals, with polls that read this host."""
+        polls: dict[str, Callable[[], object]] = {
             "cpu": lambda: self._row("cpu"),
             "softirqs": lambda: self._row("softirqs"),
             "softnet": lambda: self._row("softnet"),
@@ -90,15 +90,15 @@ class Machine:
             },
         }
         return tuple(
-            dataclasses.replace(self._real[name], open=lambda _root, look=look: look)
-            for name, look in looks.items()
+            dataclasses.replace(self._real[name], open=lambda _root, poll=poll: poll)
+            for name, poll in polls.items()
             if name not in self.night.absent
         )
 
-    # What is counted each second
+    # Counters, each second
 
     def take(self, chunk: work.Chunk) -> None:
-        """The counters of the next minutes."""
+        """Compute the counters of the next minutes."""
         self._begin = chunk.begin
         chance = np.random.default_rng((self.night.seed, 4, chunk.begin))
         count = chunk.end - chunk.begin
@@ -117,7 +117,7 @@ class Machine:
         self._add_rates(grown, chunk, chance)
         for name, growth in grown.items():
             after = self._sums[name] + np.cumsum(growth, axis=0)
-            # A look at the beginning of a second has seen what came before it.
+            # A poll at the beginning of a second sees what happened before it.
             before = np.concatenate([self._sums[name][None], after[:-1]])
             self._sums[name] = after[-1]
             self._series[name] = _tuples(before)
@@ -125,13 +125,13 @@ class Machine:
 
     def _cpu(self, chunk: work.Chunk, chance: np.random.Generator) -> np.ndarray:
         count = chunk.end - chunk.begin
-        found = np.zeros((count, self.night.host.cores, 10), np.int64)
+        ticks = np.zeros((count, self.night.host.cores, 10), np.int64)
         user, system, softirq = (chunk.ticks[:, :, n] for n in range(work.MODES))
-        found[:, :, 0], found[:, :, 2], found[:, :, 6] = user, system, softirq
+        ticks[:, :, 0], ticks[:, :, 2], ticks[:, :, 6] = user, system, softirq
         rest = np.maximum(0, work.HZ - user - system - softirq)
-        found[:, :, 4] = np.minimum(rest, chance.poisson(0.2, rest.shape))
-        found[:, :, 3] = rest - found[:, :, 4]
-        return found
+        ticks[:, :, 4] = np.minimum(rest, chance.poisson(0.2, rest.shape))
+        ticks[:, :, 3] = rest - ticks[:, :, 4]
+        return ticks
 
     def _softirqs(self, chunk: work.Chunk, chance: np.random.Generator) -> np.ndarray:
         night, names = self.night, self._names["softirqs"]
@@ -151,11 +151,11 @@ class Machine:
         return chance.poisson(rates)
 
     def _pressure(self, count: int, chance: np.random.Generator) -> np.ndarray:
-        found = np.zeros((count, 4, 2), np.int64)
+        stalls = np.zeros((count, 4, 2), np.int64)
         for n, mean in enumerate((15_000, 300, 4_000, 900)):
-            found[:, n, 0] = chance.gamma(2.0, mean / 2, count)
-            found[:, n, 1] = found[:, n, 0] // 4 if n else 0
-        return found
+            stalls[:, n, 0] = chance.gamma(2.0, mean / 2, count)
+            stalls[:, n, 1] = stalls[:, n, 0] // 4 if n else 0
+        return stalls
 
     def _add_rates(
         self, grown: dict[str, np.ndarray], chunk: work.Chunk, chance: np.random.Generator
@@ -163,15 +163,15 @@ class Machine:
         for (signal, key, column), spans in self.night.rates.items():
             if signal not in grown:
                 continue
-            place = self._names[signal].index(column)
+            column_index = self._names[signal].index(column)
             row = self._resources.index(key) if signal == "pressure" else int(key or 0)
             for begin, end, rate in spans:
                 for second in range(max(chunk.begin, int(begin)), min(chunk.end, int(end) + 1)):
                     covered = min(end, second + 1) - max(begin, second)
-                    more = rate * covered
+                    increase = rate * covered
                     if signal != "pressure":
-                        more = chance.poisson(max(0.0, more))
-                    grown[signal][second - chunk.begin, row, place] += int(more)
+                        increase = chance.poisson(max(0.0, increase))
+                    grown[signal][second - chunk.begin, row, column_index] += int(increase)
 
     def _now(self, name: str) -> list[tuple[int, ...]]:
         return self._series[name][self.second - self._begin]
@@ -182,39 +182,39 @@ class Machine:
     def _processes(self) -> dict[str, tuple[int, ...]]:
         cores = self._last_core[max(0, self.second - self._begin - 1)]
         rows: dict[str, tuple[int, ...]] = {}
-        for n, ((utime, stime), one) in enumerate(
+        for n, ((utime, stime), program) in enumerate(
             zip(self._now("processes"), self.night.load.works, strict=True)
         ):
-            if not one.who.pid:
+            if not program.task.pid:
                 continue
-            known = rows.get(one.who.key)
-            said = {
-                "utime": utime + (known[0] if known else 0),
-                "stime": stime + (known[1] if known else 0),
+            row = rows.get(program.task.key)
+            values = {
+                "utime": utime + (row[0] if row else 0),
+                "stime": stime + (row[1] if row else 0),
                 "rss": self._rss[n],
-                "core": cores[n] if not known or self._busy(n) else known[3],
+                "core": cores[n] if not row or self._busy(n) else row[3],
                 "state": SLEEPS,
-                "rt_priority": one.who.rt,
-                "policy": 1 if one.who.rt else 0,
+                "rt_priority": program.task.rt,
+                "policy": 1 if program.task.rt else 0,
             }
-            rows[one.who.key] = tuple(said.get(name, 0) for name in self._names["processes"])
+            rows[program.task.key] = tuple(values.get(name, 0) for name in self._names["processes"])
         return rows
 
     def _busy(self, n: int) -> bool:
-        one = self.night.load.works[n]
+        program = self.night.load.works[n]
         return any(
-            each.work is one and each.begin < self.second <= each.end + 1
-            for each in self.night.load.episodes
+            episode.work is program and episode.begin < self.second <= episode.end + 1
+            for episode in self.night.load.episodes
         )
 
-    # What is looked at seldom
+    # Signals that are polled less often
 
     def _since(self, signal: str, key: str, column: str) -> int:
         return sum(n for when, n in self.night.steps[signal, key, column] if when <= self.second)
 
     def _memory(self) -> dict[str, tuple[int, ...]]:
         zombies = self._dying()
-        said = {
+        values = {
             "total": 64_000_000,
             "free": 20_000_000 - 40 * zombies // 10,
             "available": 40_000_000,
@@ -224,7 +224,7 @@ class Machine:
             "percpu": 60_000 + 45 * zombies,
             "dirty": 9_000,
         }
-        return {"": tuple(said.get(name, 0) for name in self._names["memory"])}
+        return {"": tuple(values.get(name, 0) for name in self._names["memory"])}
 
     def _dying(self) -> int:
         return int(self.night.dying + self.night.dying_per_hour * self.second / 3600)
@@ -242,37 +242,42 @@ class Machine:
         if not parent:
             return {"/system.slice": (dying, dying // 2, dying, 60)}
         sure = dying if self.night.host.cgroups == "v2" else dying * 6 // 10
-        own = dying * 98 // 100
+        below_parent = dying * 98 // 100
         return {
-            parent: (own, min(own, sure), dying, 1),
-            "/system.slice": (dying - own, 0 if sure < dying else dying - own, dying, 60),
+            parent: (below_parent, min(below_parent, sure), dying, 1),
+            "/system.slice": (
+                dying - below_parent,
+                0 if sure < dying else dying - below_parent,
+                dying,
+                60,
+            ),
         }
 
     def _births(self) -> dict[str, tuple[int, ...]]:
         rows: dict[str, list[int]] = {}
-        for one in self.night.births:
-            born = int(self.second / one.every)
-            died = int(max(0.0, self.second - one.lived) / one.every)
-            row = rows.setdefault(one.parent, [0, 0, 0, 0])
+        for births in self.night.births:
+            born = int(self.second / births.every)
+            died = int(max(0.0, self.second - births.lived) / births.every)
+            row = rows.setdefault(births.parent, [0, 0, 0, 0])
             row[0] += born
             row[1] += died
-            row[2] += died if one.lived < 60 else 0
-            row[3] += round(died * one.lived * 1000)
+            row[2] += died if births.lived < 60 else 0
+            row[3] += round(died * births.lived * 1000)
         return {parent: tuple(row) for parent, row in rows.items() if row[0]}
 
     def _loops(self) -> dict[str, nights.Births]:
-        return {one.unit: one for one in self.night.births if one.unit}
+        return {births.unit: births for births in self.night.births if births.unit}
 
     def _units(self) -> dict[str, dict[str, str | int]]:
         loops = self._loops()
         booted = self.night.begin_us // 1_000_000 - int(self.night.host.uptime_seconds)
-        found: dict[str, dict[str, str | int]] = {}
-        for name, said in self.night.units.items():
+        rows: dict[str, dict[str, str | int]] = {}
+        for name, properties in self.night.units.items():
             loop = loops.get(name)
             since = booted + 40
             if loop is not None:
                 since = int(self.night.begin_us / 1e6 + self.second // loop.every * loop.every)
-            found[name] = {
+            rows[name] = {
                 "active": "active",
                 "sub": "running",
                 "result": "exit-code" if loop else "success",
@@ -280,9 +285,9 @@ class Machine:
                 "preset": "enabled",
                 "restart": "always" if loop else "on-failure",
                 "since": since,
-                **said,
+                **properties,
             }
-        return found
+        return rows
 
     def _restarts(self) -> dict[str, tuple[int, ...]]:
         loops = self._loops()

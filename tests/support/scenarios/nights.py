@@ -18,7 +18,7 @@ Span = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """What is constant during a night."""
+    """The properties of a host that stay constant during a night."""
 
     name: str = "node-1"
     cores: int = 16
@@ -38,7 +38,7 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Births:
-    """Cgroups born and dead again below `parent`, every so often; `unit`: systemd restarts it."""
+    """Short-lived cgroups below `parent`, one every `every` seconds; systemd restarts `unit`, if any."""
 
     parent: str
     every: float
@@ -49,7 +49,7 @@ class Births:
 
 @dataclasses.dataclass
 class Night:
-    """One host's night: everything that is recorded of it follows from this and the seed."""
+    """One night of a host: everything recorded follows from these fields and the seed."""
 
     host: Host
     begin_us: int
@@ -78,20 +78,21 @@ class Night:
     receive: float = 1500.0  # soft interrupts a second of a core that serves a queue
 
     def clock_at(self, second: float) -> clock.Clock:
-        """Both clocks, so many seconds into the night."""
+        """Return both clocks at a second of the night."""
         return clock.Clock(
             self.begin_us * 1000 + round(second * 1e9),
             round((self.host.uptime_seconds + second) * 1e9),
         )
 
     def time_us(self, second: float) -> int:
-        """The wall clock."""
         return self.begin_us + round(second * 1e6)
 
     def starved(self, core: int) -> list[Span]:
-        """When somebody holds a core so that nothing else runs there."""
+        """Return the spans in which one task holds a core so that nothing else runs there."""
         return [
-            (one.begin, one.end)
-            for one in self.load.episodes
-            if one.core == core and one.share > 0.9 and not one.work.who.process.startswith("ksoft")
+            (episode.begin, episode.end)
+            for episode in self.load.episodes
+            if episode.core == core
+            and episode.share > 0.9
+            and not episode.work.task.process.startswith("ksoft")
         ]

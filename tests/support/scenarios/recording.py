@@ -24,7 +24,7 @@ SEGMENT = 120
 
 
 class Log:
-    """The kernel log of a night, as the flight recorder takes it."""
+    """The kernel log of a night, with the interface that the flight recorder uses."""
 
     def __init__(self, night: nights.Night) -> None:
         self._lines = sorted(night.log)
@@ -33,7 +33,7 @@ class Log:
         self._watch = kernel_events.KernelWatch(rulefiles.load())
 
     def due(self, second: float) -> Iterator[float]:
-        """When the lines before that second were written."""
+        """Yield the times of the lines written before that second."""
         while self._read < len(self._lines) and self._lines[self._read][0] < second:
             yield self._lines[self._read][0]
 
@@ -58,7 +58,9 @@ class Log:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        return {name: one.matched for name, one in self._watch.counts.items() if one.matched}
+        return {
+            name: counter.matched for name, counter in self._watch.counts.items() if counter.matched
+        }
 
     @property
     def lines(self) -> tuple[int, int, int]:
@@ -69,25 +71,25 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
     """Write the ring with its events, and the profiles, of one night."""
     host = machine.Machine(night)
     now = [night.clock_at(0)]
-    keep = writer.Writer(
+    ring = writer.Writer(
         home, night.host.name, night.host.boot, budget_bytes=1 << 30, age_seconds=90 * 86400.0
     )
-    kept = layout.ring_pins(home, night.host.name)
+    ring_pins = layout.ring_pins(home, night.host.name)
 
     log = Log(night)
-    flying = recorder_loop.RecorderLoop(
+    loop = recorder_loop.RecorderLoop(
         recorder_loop.Parts(
             host=night.host.name,
             boot=night.host.boot,
             signals=host.signals(),
             watches=signals.discover_watches(),
-            sink=keep,
-            pins=event_pins.EventPins(lambda: [kept]),
+            sink=ring,
+            pins=event_pins.EventPins(lambda: [ring_pins]),
             log=log,
             read_clock=lambda: now[0],
         )
     )
-    plan = schedule.Schedule({one.name: one.every for one in host.signals()}, 0.0)
+    plan = schedule.Schedule({signal.name: signal.every for signal in host.signals()}, 0.0)
     tables = _Tables(night.load)
     for chunk in night.load.chunks():
         host.take(chunk)
@@ -96,22 +98,22 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
         for second in range(chunk.begin, chunk.end):
             for written in log.due(second):
                 now[0] = night.clock_at(written)
-                flying.read_log()
+                loop.read_log()
             now[0] = night.clock_at(second)
             names = list(plan.due(float(second)))
-            gap = next((one for one in night.ring_gaps if one[0] <= second < one[1]), None)
+            gap = next((span for span in night.ring_gaps if span[0] <= second < span[1]), None)
             if gap is not None:
                 if second == gap[0]:
-                    keep.note_gap(night.time_us(gap[0]), night.time_us(gap[1]), gap[2])
+                    ring.note_gap(night.time_us(gap[0]), night.time_us(gap[1]), gap[2])
                 continue
             host.second = second
             for name in names:
-                flying.poll(name, now[0])
-            flying.tick()
+                loop.poll(name, now[0])
+            loop.tick()
     now[0] = night.clock_at(night.seconds)
-    flying.finish()
-    keep.close()
-    problems = {name: one.problem for name, one in flying.states.items() if one.problem}
+    loop.finish()
+    ring.close()
+    problems = {name: state.problem for name, state in loop.states.items() if state.problem}
     assert not problems, problems
 
 
@@ -122,17 +124,17 @@ class _Tables:
         frames: dict[work.Frame, int] = {}
         self.stacks: list[tuple[int, ...]] = [
             tuple(frames.setdefault(frame, len(frames)) for frame in path)
-            for one in load.works
-            for _, path in one.stacks
+            for program in load.works
+            for _, path in program.stacks
         ]
-        people = list(dict.fromkeys(one.who for one in load.works))
-        self.task_of = np.array([people.index(one.who) for one in load.works], np.uint32)
+        tasks = list(dict.fromkeys(program.task for program in load.works))
+        self.task_of = np.array([tasks.index(program.task) for program in load.works], np.uint32)
         self.tasks = capture.Tasks(
-            pid=np.array([who.pid for who in people], np.int32),
-            tid=np.array([who.pid for who in people], np.int32),
-            thread=[who.thread or who.process for who in people],
-            process=[who.process for who in people],
-            unit=[who.unit for who in people],
+            pid=np.array([task.pid for task in tasks], np.int32),
+            tid=np.array([task.pid for task in tasks], np.int32),
+            thread=[task.thread or task.process for task in tasks],
+            process=[task.process for task in tasks],
+            unit=[task.unit for task in tasks],
         )
         self.frames = capture.Frames(
             name=[frame[0] for frame in frames],
@@ -157,7 +159,7 @@ def _write_profiles(
         count, lost = len(kept), int(high - low - len(kept))
         begin_ns = night.begin_us * 1000 + begin * SECOND_NS
         end_ns = night.begin_us * 1000 + end * SECOND_NS
-        made = capture.Capture(
+        segment = capture.Capture(
             host=night.host.name,
             begin=begin_ns,
             end=end_ns,
@@ -177,16 +179,16 @@ def _write_profiles(
             lost=lost,
             losses=(capture.Loss(begin_ns, end_ns, lost),) if lost else (),
             gaps=tuple(
-                capture.Gap(night.time_us(a) * 1000, night.time_us(b) * 1000, why)
-                for a, b, why in night.profile_gaps
+                capture.Gap(night.time_us(a) * 1000, night.time_us(b) * 1000, reason)
+                for a, b, reason in night.profile_gaps
                 if a == end
             ),
         )
-        profiles.write_capture(home, made)
+        profiles.write_capture(home, segment)
 
 
 def _present(begin: int, end: int, gaps: list[tuple[int, int, str]]) -> Iterator[tuple[int, int]]:
-    """What is left of a stretch, in segments as the recorder makes them."""
+    """Yield the segments of a time span that are not in a gap, cut as the recorder cuts them."""
     at = begin
     for first, last, _ in sorted(gaps):
         if first < end and last > at:

@@ -23,8 +23,8 @@ ON_IDLE = kernel("asm_common_interrupt", "irq_exit_rcu", "__do_softirq")
 
 
 def program(module: str, names: tuple[str, ...], kernel_share: float) -> work.Stacks:
-    """Everyday work: mostly its own code, some system calls."""
-    own = user("_start", "main", module=module)
+    """Ordinary work: mostly its own code, some system calls."""
+    entry = user("_start", "main", module=module)
     calls = (
         kernel("ksys_read", "vfs_read", "ext4_file_read_iter", "copy_page_to_iter"),
         kernel("ksys_write", "vfs_write", "sock_write_iter", "tcp_sendmsg", "tcp_sendmsg_locked"),
@@ -32,10 +32,10 @@ def program(module: str, names: tuple[str, ...], kernel_share: float) -> work.St
         kernel("__x64_sys_epoll_wait", "do_epoll_wait", "ep_poll"),
     )
     paths = [
-        ((1 - kernel_share) / len(names), (*own, *user(name, module=module))) for name in names
+        ((1 - kernel_share) / len(names), (*entry, *user(name, module=module))) for name in names
     ]
     paths += [
-        (kernel_share / len(calls), (*own, *user(names[0], module=module), *SYSCALL, *call))
+        (kernel_share / len(calls), (*entry, *user(names[0], module=module), *SYSCALL, *call))
         for call in calls
     ]
     return tuple(paths)
@@ -64,9 +64,9 @@ def numa_stat(module: str) -> work.Stacks:
     )
 
 
-def zombie_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
+def zombie_reclaim(module: str, functions: tuple[str, ...]) -> work.Stacks:
     """Newer kernels: reclaim below a limit visits every memory cgroup, dead ones too."""
-    top = (*_reclaim(module, own), *kernel("shrink_node", "shrink_node_memcgs"))
+    top = (*_reclaim(module, functions), *kernel("shrink_node", "shrink_node_memcgs"))
     return (
         (0.38, (*top, *kernel("mem_cgroup_iter"))),
         (0.22, (*top, *kernel("mem_cgroup_iter", "css_next_descendant_pre"))),
@@ -76,9 +76,12 @@ def zombie_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
     )
 
 
-def limit_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
+def limit_reclaim(module: str, functions: tuple[str, ...]) -> work.Stacks:
     """A cgroup at its limit frees its own pages: real work on pages, no walk."""
-    top = (*_reclaim(module, own), *kernel("shrink_node", "shrink_node_memcgs", "shrink_lruvec"))
+    top = (
+        *_reclaim(module, functions),
+        *kernel("shrink_node", "shrink_node_memcgs", "shrink_lruvec"),
+    )
     inactive = (*top, *kernel("evict_folios", "shrink_folio_list"))
     return (
         (0.30, inactive),
@@ -89,9 +92,9 @@ def limit_reclaim(module: str, own: tuple[str, ...]) -> work.Stacks:
     )
 
 
-def _reclaim(module: str, own: tuple[str, ...]) -> Path:
+def _reclaim(module: str, functions: tuple[str, ...]) -> Path:
     return (
-        *user("_start", "main", *own, module=module),
+        *user("_start", "main", *functions, module=module),
         *FAULT,
         *kernel(
             "__handle_mm_fault",
@@ -106,8 +109,8 @@ def _reclaim(module: str, own: tuple[str, ...]) -> Path:
 
 def realtime(module: str, names: tuple[str, ...]) -> work.Stacks:
     """A real-time thread that polls: its own code, and the real-time class in the timer's ticks."""
-    own = user("_start", "main", module=module)
-    loop = (*own, *user(names[0], module=module))
+    entry = user("_start", "main", module=module)
+    loop = (*entry, *user(names[0], module=module))
     tick = kernel("asm_sysvec_apic_timer_interrupt", "update_process_times", "scheduler_tick")
     return (
         (0.62, loop),
@@ -121,7 +124,7 @@ def realtime(module: str, names: tuple[str, ...]) -> work.Stacks:
 
 
 def storm() -> work.Stacks:
-    """Receive work without end, in ksoftirqd."""
+    """Endless receive work in ksoftirqd."""
     top = kernel(
         "ret_from_fork", "kthread", "smpboot_thread_fn", "run_ksoftirqd", "__do_softirq",
         "net_rx_action",
@@ -137,20 +140,20 @@ def storm() -> work.Stacks:
 
 
 def receive_on_idle() -> work.Stacks:
-    """Everyday receive work, on top of the idle task."""
+    """Ordinary receive work, on top of the idle task."""
     top = (*kernel("secondary_startup_64", "cpu_startup_entry", "do_idle"), *ON_IDLE)
     return ((0.7, (*top, *RECEIVE)), (0.3, (*top, *kernel("net_rx_action", "napi_poll"))))
 
 
 def recorder() -> work.Stacks:
-    """What the recording itself costs."""
+    """The recorder's own work."""
     top = user("main", "cmd_record", "record__mmap_read_all", module="/usr/bin/perf")
     write = (*SYSCALL, *kernel("ksys_write", "vfs_write", "ext4_file_write_iter"))
     return ((0.5, top), (0.5, (*top, *write)))
 
 
 def convoy(module: str, names: tuple[str, ...]) -> work.Stacks:
-    """Everybody wants the same lock."""
+    """Processes that wait for the same lock."""
     top = (
         *user("_start", "main", names[0], module=module),
         *SYSCALL,

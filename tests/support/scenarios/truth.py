@@ -46,12 +46,12 @@ class Truth:
     others: tuple[Truth, ...] = ()
     facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
-    def problems(self, said: Verdict) -> list[str]:
-        """Where a verdict differs from the truth, in words; none when it is right."""
-        return truth.Truth(self.status, self.chain, self.absent).problems(said)
+    def problems(self, verdict: Verdict) -> list[str]:
+        """Return the differences between a verdict and the truth; empty when it is right."""
+        return truth.Truth(self.status, self.chain, self.absent).problems(verdict)
 
 
 def find_event(home: pathlib.Path, host: str, kind: str, near_us: int) -> Event:
-    """The event of a kind that the agent wrote down nearest to a time."""
-    told = reader.Reader(home).events(0, EVER, (host,), [kind])
-    return min(told, key=lambda one: abs(one.time_us - near_us))
+    """Return the recorded event of a kind that is nearest to a time."""
+    events = reader.Reader(home).events(0, EVER, (host,), [kind])
+    return min(events, key=lambda event: abs(event.time_us - near_us))

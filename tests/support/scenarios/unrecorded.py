@@ -37,7 +37,7 @@ class UnrecordedCase:
         self._stack = np.concatenate([part.stack for part in chunks])
         self._items: dict[consumers.Item, int] = {}
         members = [
-            [self._items.setdefault(item, len(self._items)) for item in _items_of(part.who, path)]
+            [self._items.setdefault(item, len(self._items)) for item in _items_of(part.task, path)]
             for part in self.load.works
             for _, path in part.stacks
         ]
@@ -64,13 +64,13 @@ class UnrecordedCase:
             )
             seconds[n] = max(0.0, min(end, self.setup.seconds) - max(begin, 0.0))
         none = np.zeros(len(windows), np.int64)
-        whole = counts[[not item.function for item in self._items]].sum(axis=0)
+        all_samples = counts[[not item.function for item in self._items]].sum(axis=0)
         return consumers.Tally(
-            tuple(self._items), counts, counts, whole, seconds, none, work.FREQUENCY
+            tuple(self._items), counts, counts, all_samples, seconds, none, work.FREQUENCY
         )
 
 
-def _items_of(actor: work.Who, path: work.Path) -> set[consumers.Item]:
+def _items_of(actor: work.Task, path: work.Path) -> set[consumers.Item]:
     names = {"", *(frame[0] for frame in path)}
     return {consumers.Item(Actor(actor.process, actor.unit), name) for name in names}
 

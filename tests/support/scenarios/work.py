@@ -26,7 +26,7 @@ MODES = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Who:
+class Task:
     """A thread, as the profiles name it; `rt` is its real-time priority, 0 for none."""
 
     process: str
@@ -37,24 +37,24 @@ class Who:
 
     @property
     def key(self) -> str:
-        """As the `processes` signal has it."""
+        """The key of the `processes` signal."""
         return f"{self.pid} {self.process}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What somebody does, and how many cores' worth of it in the background."""
+    """The stacks of a task, and how many cores it uses in the background."""
 
-    who: Who
+    task: Task
     stacks: Stacks
     cores: float = 0.0
 
     def modes(self) -> Floats:
-        """Shares of user, system and softirq time."""
-        found = np.zeros(MODES)
+        """Return the shares of user, system and softirq time."""
+        shares = np.zeros(MODES)
         for weight, path in self.stacks:
-            found[_mode(path)] += weight
-        return found / found.sum()
+            shares[_mode(path)] += weight
+        return shares / shares.sum()
 
 
 def _mode(path: Path) -> int:
@@ -65,7 +65,7 @@ def _mode(path: Path) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """Somebody takes a share of one core from `begin` to `end`, in seconds of the night."""
+    """A task uses a share of one core from `begin` to `end`, in seconds of the night."""
 
     work: Work
     core: int
@@ -103,7 +103,7 @@ class Load:
 
     def __post_init__(self) -> None:
         self.works: list[Work] = list(
-            dict.fromkeys([*self.background, *(one.work for one in self.episodes)])
+            dict.fromkeys([*self.background, *(episode.work for episode in self.episodes)])
         )
         self._modes = np.array([work.modes() for work in self.works])
         counts = [len(work.stacks) for work in self.works]
@@ -113,11 +113,11 @@ class Load:
         chance = np.random.default_rng((self.seed, 1))
         self._periods = chance.uniform(300, 2400, len(self.works))
         self._phases = chance.uniform(0, 6.28, len(self.works))
-        # Some cores are liked more than others, by everybody.
-        self._liking = chance.uniform(0.6, 1.4, self.cores)
+        # Some cores get more of every task's work than others.
+        self._weight_of_core = chance.uniform(0.6, 1.4, self.cores)
 
     def chunks(self, length: int = 600) -> Iterator[Chunk]:
-        """The night, part by part, in order."""
+        """Yield the parts of the night in order."""
         for begin in range(0, self.seconds, length):
             yield self._chunk(begin, min(begin + length, self.seconds))
 
@@ -130,22 +130,26 @@ class Load:
             mean = work.cores / self.cores
             wave = 1 + 0.3 * np.sin(when * (6.28 / self._periods[n]) + self._phases[n])
             noise = chance.gamma(2.0, 0.5, (count, self.cores))
-            load[:, :, n] = mean * wave * noise * self._liking
+            load[:, :, n] = mean * wave * noise * self._weight_of_core
         total = load.sum(axis=2, keepdims=True)
         return load * np.minimum(1.0, self.busiest / np.maximum(total, 1e-9))
 
     def _chunk(self, begin: int, end: int) -> Chunk:
         chance = np.random.default_rng((self.seed, 2, begin))
         quiet = self._background(begin, end, chance)
-        mine = [one for one in self.episodes if one.begin < end and one.end > begin]
+        episodes = [
+            episode for episode in self.episodes if episode.begin < end and episode.end > begin
+        ]
         load = quiet.copy()
-        for one in mine:
-            n = self.works.index(one.work)
-            for second in range(max(begin, int(one.begin)), min(end, int(np.ceil(one.end)))):
-                covered = min(one.end, second + 1) - max(one.begin, second)
-                taken = covered * one.share
-                load[second - begin, one.core] *= 1 - taken
-                load[second - begin, one.core, n] += taken
+        for episode in episodes:
+            n = self.works.index(episode.work)
+            for second in range(
+                max(begin, int(episode.begin)), min(end, int(np.ceil(episode.end)))
+            ):
+                covered = min(episode.end, second + 1) - max(episode.begin, second)
+                taken = covered * episode.share
+                load[second - begin, episode.core] *= 1 - taken
+                load[second - begin, episode.core, n] += taken
         ticks = self._ticks(load)
         by_work = self._ticks_by_work(load)
         last = load.argmax(axis=1)
@@ -155,13 +159,13 @@ class Load:
             return Chunk(
                 begin, end, ticks, by_work, last, none, none.astype(np.int32), empty, empty
             )
-        time, core, work = self._samples(begin, end, quiet, mine, chance)
+        time, core, work = self._samples(begin, end, quiet, episodes, chance)
         stack = np.zeros(len(work), np.uint32)
-        for n, one_work in enumerate(self.works):
-            here = np.flatnonzero(work == n)
-            weights = np.array([weight for weight, _ in one_work.stacks])
-            chosen = chance.choice(len(weights), len(here), p=weights / weights.sum())
-            stack[here] = self.first_stack[n] + chosen
+        for n, part in enumerate(self.works):
+            rows = np.flatnonzero(work == n)
+            weights = np.array([weight for weight, _ in part.stacks])
+            chosen = chance.choice(len(weights), len(rows), p=weights / weights.sum())
+            stack[rows] = self.first_stack[n] + chosen
         return Chunk(begin, end, ticks, by_work, last, time, core, work, stack)
 
     def _ticks(self, load: Floats) -> Integers:
@@ -175,10 +179,10 @@ class Load:
 
     def _ticks_by_work(self, load: Floats) -> Integers:
         used = load.sum(axis=1) * HZ
-        # What a softirq does on top of a process is charged to no process but ksoftirqd.
+        # Softirq time on top of a process is charged to no process, except to ksoftirqd.
         spent = np.stack([used * self._modes[:, USER], used * self._modes[:, SYSTEM]], axis=2)
         for n, work in enumerate(self.works):
-            if work.who.process.startswith("ksoftirqd/"):
+            if work.task.process.startswith("ksoftirqd/"):
                 spent[:, n, 1] += used[:, n] * self._modes[n, SOFTIRQ]
         grown = np.cumsum(spent, axis=0) + self._owed_work
         whole = np.floor(grown)
@@ -202,20 +206,20 @@ class Load:
         cumulated = np.cumsum(quiet, axis=2)[second[row], core]
         work = (draw[row, core][:, None] >= cumulated).sum(axis=1)
         work = np.minimum(work, len(self.works) - 1).astype(np.uint32)
-        # Each core's timer ticks at an instant of its own.
+        # Each core's timer has its own phase.
         phase = chance.random(self.cores) / FREQUENCY
         time = begin + row / FREQUENCY + phase[core]
-        # Who holds a core takes it from everybody else, from those who held it before, too.
+        # The task that holds a core takes it from all others, also from an earlier holder.
         holder = np.full((count, self.cores), -1, np.int16)
-        for one in episodes:
-            grid = begin + np.arange(count) / FREQUENCY + phase[one.core]
-            inside = (grid >= one.begin) & (grid < one.end)
-            taken = inside & (chance.random(count) < one.share)
-            holder[taken, one.core] = self.works.index(one.work)
+        for episode in episodes:
+            grid = begin + np.arange(count) / FREQUENCY + phase[episode.core]
+            inside = (grid >= episode.begin) & (grid < episode.end)
+            taken = inside & (chance.random(count) < episode.share)
+            holder[taken, episode.core] = self.works.index(episode.work)
         kept = holder[row, core] < 0
-        held, where = np.nonzero(holder >= 0)
-        times = np.concatenate([time[kept], begin + held / FREQUENCY + phase[where]])
-        cores = np.concatenate([core[kept], where])
-        works = np.concatenate([work[kept], holder[held, where]])
+        held, held_core = np.nonzero(holder >= 0)
+        times = np.concatenate([time[kept], begin + held / FREQUENCY + phase[held_core]])
+        cores = np.concatenate([core[kept], held_core])
+        works = np.concatenate([work[kept], holder[held, held_core]])
         order = np.argsort(times, kind="stable")
         return times[order], cores[order].astype(np.int32), works[order].astype(np.uint32)

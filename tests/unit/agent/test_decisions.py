@@ -1,4 +1,4 @@
-"""Nights that could be: what the loop decides, without a clock or a disk."""
+"""Decisions of the loop, without a clock or a disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overnight.sources import perf
 SECOND = 1_000_000_000
 WALL = 1_700_000_000 * SECOND
 POLICY = decisions.Policy(segment_seconds=120, floor_bytes=1000)
-ROOM, NO_ROOM = 10_000, 999
+SPACE, NO_SPACE = 10_000, 999
 
 
 def clock(now: float, step: float = 0.0) -> perf.Clock:
@@ -24,8 +24,8 @@ def recording(now: float = 0.0, **changes: object) -> decisions.State:
     return dataclasses.replace(state, **changes)
 
 
-def look(
-    now: float, free: int = ROOM, failed: str = "", step: float = 0.0
+def poll(
+    now: float, free: int = SPACE, failed: str = "", step: float = 0.0
 ) -> decisions.Observation:
     return decisions.Observation(now, clock(now, step), free, failed)
 
@@ -34,58 +34,58 @@ def kinds(actions) -> list[str]:
     return ["gap" if isinstance(action, perf.Gap) else action.name for action in actions]
 
 
-def test_a_quiet_second_asks_for_nothing():
-    assert decisions.decide(recording(), look(1), POLICY)[1] == ()
+def test_a_quiet_second_needs_no_action():
+    assert decisions.decide(recording(), poll(1), POLICY)[1] == ()
 
 
 def test_a_segment_ends_when_it_is_due_and_only_once():
-    state, actions = decisions.decide(recording(), look(120), POLICY)
+    state, actions = decisions.decide(recording(), poll(120), POLICY)
     assert kinds(actions) == ["SWITCH"]
-    assert decisions.decide(state, look(121), POLICY)[1] == ()
-    assert kinds(decisions.decide(state, look(240), POLICY)[1]) == ["SWITCH"]
+    assert decisions.decide(state, poll(121), POLICY)[1] == ()
+    assert kinds(decisions.decide(state, poll(240), POLICY)[1]) == ["SWITCH"]
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0, 0.051, -0.051])
 def test_a_clock_step_is_noted_and_begins_a_segment(step):
-    state, actions = decisions.decide(recording(), look(5, step=step), POLICY)
+    state, actions = decisions.decide(recording(), poll(5, step=step), POLICY)
     assert kinds(actions) == ["gap", "SWITCH"]
     gap = actions[0]
     assert gap.end_ns - gap.begin_ns == round(step * SECOND)
     assert f"{step:+.3f} s" in gap.why
-    assert decisions.decide(state, look(6, step=step), POLICY)[1] == ()
+    assert decisions.decide(state, poll(6, step=step), POLICY)[1] == ()
 
 
-def test_the_noise_of_two_clocks_is_no_step():
-    assert decisions.decide(recording(), look(5, step=0.049), POLICY)[1] == ()
+def test_noise_between_two_clocks_is_not_a_step():
+    assert decisions.decide(recording(), poll(5, step=0.049), POLICY)[1] == ()
 
 
 def test_a_full_disk_pauses_and_the_open_gap_is_on_disk_at_once():
-    state, actions = decisions.decide(recording(), look(5, free=NO_ROOM), POLICY)
+    state, actions = decisions.decide(recording(), poll(5, free=NO_SPACE), POLICY)
     assert kinds(actions) == ["STOP", "gap"]
     assert actions[1].begin_ns == actions[1].end_ns == clock(5).wall_ns
     assert state.mode is decisions.Mode.PAUSED
-    assert decisions.decide(state, look(6, free=NO_ROOM), POLICY)[1] == ()
+    assert decisions.decide(state, poll(6, free=NO_SPACE), POLICY)[1] == ()
 
 
-def test_a_little_room_is_not_enough_to_resume():
-    paused, _ = decisions.decide(recording(), look(5, free=NO_ROOM), POLICY)
-    assert decisions.decide(paused, look(6, free=1249), POLICY)[1] == ()
-    state, actions = decisions.decide(paused, look(7, free=1250), POLICY)
+def test_a_little_free_space_is_not_enough_to_resume():
+    paused, _ = decisions.decide(recording(), poll(5, free=NO_SPACE), POLICY)
+    assert decisions.decide(paused, poll(6, free=1249), POLICY)[1] == ()
+    state, actions = decisions.decide(paused, poll(7, free=1250), POLICY)
     assert kinds(actions) == ["START"]
     state, note = decisions.started(state, 7.5, clock(7.5))
     assert state.mode is decisions.Mode.RECORDING
     assert note == perf.Gap(clock(5).wall_ns, clock(7.5).wall_ns, decisions.NO_ROOM)
 
 
-def test_a_dead_recorder_is_tried_again_ever_later():
+def test_a_dead_recorder_is_retried_with_growing_delays():
     state = recording()
-    state, actions = decisions.decide(state, look(1, failed="perf ended (SIGKILL)"), POLICY)
-    # It was seen well at second 0: that is where the gap begins.
+    state, actions = decisions.decide(state, poll(1, failed="perf ended (SIGKILL)"), POLICY)
+    # It last worked at second 0: the gap begins there.
     assert actions == (perf.Gap(WALL, WALL, "perf ended (SIGKILL)"),)
-    assert decisions.decide(state, look(1.4), POLICY)[1] == ()
+    assert decisions.decide(state, poll(1.4), POLICY)[1] == ()
     now, delays = 1.5, []
     for _ in range(10):
-        state, actions = decisions.decide(state, look(now), POLICY)
+        state, actions = decisions.decide(state, poll(now), POLICY)
         assert kinds(actions) == ["START"]
         state, note = decisions.started(state, now, clock(now), "still no perf")
         assert note.begin_ns == WALL
@@ -98,17 +98,17 @@ def test_a_dead_recorder_is_tried_again_ever_later():
 
 
 def test_a_minute_of_health_forgets_old_failures():
-    ill = recording(0.0, failures=6)
-    assert decisions.decide(ill, look(59, failed="x"), POLICY)[0].retry_at == 59 + 30
-    assert decisions.decide(ill, look(61, failed="x"), POLICY)[0].retry_at == 61.5
+    failing = recording(0.0, failures=6)
+    assert decisions.decide(failing, poll(59, failed="x"), POLICY)[0].retry_at == 59 + 30
+    assert decisions.decide(failing, poll(61, failed="x"), POLICY)[0].retry_at == 61.5
 
 
-def test_a_recorder_that_died_of_a_full_disk_waits_for_room():
-    state, _ = decisions.decide(recording(), look(1, free=0, failed="No space left"), POLICY)
-    state, actions = decisions.decide(state, look(2, free=0), POLICY)
+def test_a_recorder_that_died_of_a_full_disk_waits_for_free_space():
+    state, _ = decisions.decide(recording(), poll(1, free=0, failed="No space left"), POLICY)
+    state, actions = decisions.decide(state, poll(2, free=0), POLICY)
     assert state.mode is decisions.Mode.PAUSED
     assert actions == ()
-    state, actions = decisions.decide(state, look(3), POLICY)
+    state, actions = decisions.decide(state, poll(3), POLICY)
     assert kinds(actions) == ["START"]
     _, note = decisions.started(state, 3, clock(3))
     assert note.why == "No space left"

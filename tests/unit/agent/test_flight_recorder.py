@@ -10,7 +10,7 @@ from overnight import errors, sources
 from overnight.agent import flight_recorder, signals
 
 
-def test_what_the_cloud_says_is_among_the_hosts_labels_and_counts_more():
+def test_cloud_labels_are_added_to_the_hosts_and_win():
     facts = {"": {"zone": "", "kernel": "6.1"}, "eth0": {"driver": "ena"}}
     host = sources.FactSignal("host", 600.0, "", lambda root: lambda: facts, "made up")
     other = sources.FactSignal("units", 30.0, "", lambda root: lambda: facts, "made up")
@@ -30,7 +30,7 @@ def test_an_address_without_a_port_is_refused(text):
         flight_recorder.parse_address(text)
 
 
-def test_a_signal_is_looked_at_as_often_as_asked_for():
+def test_a_signal_is_polled_at_the_requested_interval():
     census = sources.FactSignal("census", 60.0, "", lambda root: dict, "made up")
     host = sources.FactSignal("host", 600.0, "", lambda root: dict, "made up")
     named, left = signals.set_intervals((census, host), {"census": 2.0})
@@ -41,6 +41,6 @@ def test_a_signal_is_looked_at_as_often_as_asked_for():
 
 
 @pytest.mark.parametrize("text", ["", "cpu", "cpu=", "cpu=x", "=1", "cpu=0", "cpu=-1", "cpu=inf"])
-def test_how_often_must_be_a_signal_and_its_seconds(text):
+def test_an_interval_must_be_a_signal_and_seconds(text):
     with pytest.raises(errors.UsageError, match="is not SIGNAL=SECONDS"):
         flight_recorder.parse_every(text)

@@ -55,7 +55,7 @@ def test_the_lines_of_the_incident(watch: kernel_events.KernelWatch) -> None:
     assert (starved.kind, starved.fields["queue"]) == ("net.driver_starved", 5)
 
 
-def test_a_later_line_has_the_queue_of_the_line_before(watch: kernel_events.KernelWatch) -> None:
+def test_a_later_line_has_the_queue_of_the_earlier_line(watch: kernel_events.KernelWatch) -> None:
     watch.check([line(STARVED)], at(100))
     watch.check([line(PAUSED, 101)], at(101))
     (grown,) = watch.check([line(STARVED, 102)], at(102))
@@ -63,20 +63,22 @@ def test_a_later_line_has_the_queue_of_the_line_before(watch: kernel_events.Kern
 
 
 def test_hundreds_of_lines_are_one_event(watch: kernel_events.KernelWatch) -> None:
-    book = event_tracker.EventTracker("db-7", "boot", at(0))
-    told = []
+    tracker = event_tracker.EventTracker("db-7", "boot", at(0))
+    emitted = []
     for n in range(600):
         now = at(100 + n / 100)
-        told += book.track(watch.check([line(TRIGGER, 100 + n / 100)], now), now, "kernel-log")
-    told += book.track(watch.finish(at(107)), at(107), "kernel-log") + book.close()
-    assert {event.id for event in told} == {told[0].id}
-    assert told[-1].count == 600
-    assert len(told) <= 4
+        emitted += tracker.track(
+            watch.check([line(TRIGGER, 100 + n / 100)], now), now, "kernel-log"
+        )
+    emitted += tracker.track(watch.finish(at(107)), at(107), "kernel-log") + tracker.close()
+    assert {event.id for event in emitted} == {emitted[0].id}
+    assert emitted[-1].count == 600
+    assert len(emitted) <= 4
     counts = watch.counts["ena-trigger-reset"]
     assert (counts.matched, counts.folded, counts.capped) == (600, 599, 0)
 
 
-def test_what_was_folded_is_told_without_a_further_line(watch: kernel_events.KernelWatch) -> None:
+def test_folded_lines_are_reported_without_a_further_line(watch: kernel_events.KernelWatch) -> None:
     assert len(watch.check([line(TRIGGER)], at(100))) == 1
     assert watch.check([line(TRIGGER)] * 5, at(100.5)) == []
     (more,) = watch.check([], at(101.2))
@@ -84,14 +86,16 @@ def test_what_was_folded_is_told_without_a_further_line(watch: kernel_events.Ker
     assert watch.check([], at(103)) == []
 
 
-def test_after_a_while_it_is_a_new_incident(watch: kernel_events.KernelWatch) -> None:
+def test_a_line_after_a_pause_is_a_new_incident(watch: kernel_events.KernelWatch) -> None:
     watch.check([line(PAUSED)], at(100))
     (again,) = watch.check([line(DONE, 120)], at(120))
     assert again.begin == at(120)
-    assert "queue" not in again.fields, "nor the fields of the last one"
+    assert "queue" not in again.fields, "the last incident's fields are not kept"
 
 
-def test_what_a_process_wrote_is_marked_and_kept_apart(watch: kernel_events.KernelWatch) -> None:
+def test_lines_written_by_a_process_are_marked_and_kept_apart(
+    watch: kernel_events.KernelWatch,
+) -> None:
     real, fake = watch.check([line(DONE), line(PAUSED.replace("q 5", "q 9"), facility=1)], at(100))
     assert "queue" not in real.fields
     assert "written_by_process" not in real.fields
@@ -102,38 +106,41 @@ def test_what_a_process_wrote_is_marked_and_kept_apart(watch: kernel_events.Kern
 
 def test_the_first_queue_stays_and_the_others_are_listed(watch: kernel_events.KernelWatch) -> None:
     lines = [line(PAUSED.replace("q 5", f"q {queue}")) for queue in (7, 5, 7, 9)]
-    (found,) = watch.check(lines, at(100))
-    assert (found.fields["queue"], found.fields["queues"]) == (7, "7,5,9")
+    (sighting,) = watch.check(lines, at(100))
+    assert (sighting.fields["queue"], sighting.fields["queues"]) == (7, "7,5,9")
 
 
 def test_the_core_and_the_wait_are_those_of_the_first_queue(
     watch: kernel_events.KernelWatch,
 ) -> None:
     """Two queues of a device may be paused at once, each with a core of its own."""
-    said = "ena 0000:20:03.0 eth0: TX q {} is paused for too long (threshold 5000000). usecs since napi {}."
+    template = "ena 0000:20:03.0 eth0: TX q {} is paused for too long (threshold 5000000). usecs since napi {}."
     more = " napi scheduled: 1. napi CPU: {}. msecs since interrupt: 5344"
-    lines = [line((said + more).format(7, 5340000, 3)), line((said + more).format(9, 6600000, 1))]
-    (found,) = watch.check(lines, at(100))
-    assert (found.core, found.fields["cpu"], found.fields["queue"]) == (3, 3, 7)
-    assert (found.fields["since_napi_us"], found.fields["queues"]) == (5340000, "7,9")
+    lines = [
+        line((template + more).format(7, 5340000, 3)),
+        line((template + more).format(9, 6600000, 1)),
+    ]
+    (sighting,) = watch.check(lines, at(100))
+    assert (sighting.core, sighting.fields["cpu"], sighting.fields["queue"]) == (3, 3, 7)
+    assert (sighting.fields["since_napi_us"], sighting.fields["queues"]) == (5340000, "7,9")
 
 
 def test_the_core_comes_from_the_line(watch: kernel_events.KernelWatch) -> None:
     text = "watchdog: BUG: soft lockup - CPU#39 stuck for 22s! [kubelet:4711]"
-    (found,) = watch.check([line(text)], at(100))
-    assert (found.core, found.process, found.fields["seconds"]) == (39, "kubelet", 22)
+    (sighting,) = watch.check([line(text)], at(100))
+    assert (sighting.core, sighting.process, sighting.fields["seconds"]) == (39, "kubelet", 22)
     (longer,) = watch.check([line(text.replace("22s", "45s"), 102)], at(102))
     assert longer.fields["seconds"] == 45
 
 
 @pytest.mark.parametrize("cpu", ["-1", "99999999"])
-def test_a_core_that_is_none(watch: kernel_events.KernelWatch, cpu: str) -> None:
+def test_an_invalid_core_is_unknown(watch: kernel_events.KernelWatch, cpu: str) -> None:
     text = PAUSED.replace("Time since last napi 6596000 usec", "usecs since napi 6596000")
-    (found,) = watch.check([line(f"{text}. napi CPU: {cpu}")], at(100))
-    assert found.core == -1
+    (sighting,) = watch.check([line(f"{text}. napi CPU: {cpu}")], at(100))
+    assert sighting.core == -1
 
 
-def test_what_gets_worse_is_told_at_once(watch: kernel_events.KernelWatch) -> None:
+def test_a_higher_severity_is_reported_at_once(watch: kernel_events.KernelWatch) -> None:
     xid = "NVRM: Xid (PCI:0000:65:00): {}, pid=1"
     (first,) = watch.check([line(xid.format(13))], at(100))
     (worse,) = watch.check([line(xid.format(48), 100.2)], at(100.2))
@@ -141,7 +148,7 @@ def test_what_gets_worse_is_told_at_once(watch: kernel_events.KernelWatch) -> No
     assert worse.text == xid.format(48)
 
 
-def test_confidence_is_told_where_it_is_less() -> None:
+def test_confidence_below_certain_is_reported() -> None:
     watch = kernel_events.KernelWatch(RULES)
     (likely,) = watch.check([line("gve 0000:00:04.0: Device requested reset.")], at(100))
     (sure,) = watch.check([line(DONE)], at(100))
@@ -154,27 +161,33 @@ def test_no_flood_hides_a_reset() -> None:
     flood = [line(LINK), line("CPU39: Core temperature above threshold, cpu clock throttled")]
     lines = flood * 10_000
     lines.insert(15_000, line(PAUSED))
-    found = watch.check(lines, at(100))
-    assert [one.fields.get("queue") for one in found if one.kind == "net.driver_reset"] == [5]
-    link, heat = watch.counts["link-down"], watch.counts["thermal-throttle"]
-    assert (link.matched + heat.matched, link.capped + heat.capped) == (15, 19_985)
+    sightings = watch.check(lines, at(100))
+    assert [
+        sighting.fields.get("queue")
+        for sighting in sightings
+        if sighting.kind == "net.driver_reset"
+    ] == [5]
+    link, thermal = watch.counts["link-down"], watch.counts["thermal-throttle"]
+    assert (link.matched + thermal.matched, link.capped + thermal.capped) == (15, 19_985)
     again = watch.check([line(LINK, 101)], at(101))
-    assert [one.kind for one in again if one.kind == "net.link_down"] == ["net.link_down"]
+    assert [sighting.kind for sighting in again if sighting.kind == "net.link_down"] == [
+        "net.link_down"
+    ]
 
 
 def test_memory_is_bounded() -> None:
     watch = kernel_events.KernelWatch(RULES)
     oom = "Memory cgroup out of memory: Killed process {} (x) total-vm:1kB"
     resets = [line(PAUSED.replace("20:03", f"{n >> 8:02x}:{n & 255:02x}")) for n in range(5000)]
-    found = watch.check(resets + [line(oom.format(n)) for n in range(5000)], at(100))
-    assert len(found) == kernel_events.MAX_OPEN
+    sightings = watch.check(resets + [line(oom.format(n)) for n in range(5000)], at(100))
+    assert len(sightings) == kernel_events.MAX_OPEN
     # Each line is a new incident, or counted as capped, so that the recording shows it.
     capped = sum(counts.capped for counts in watch.counts.values())
     assert capped == 10_000 - kernel_events.MAX_OPEN
 
 
 def events_of(records: list[kmsg.Record], batches: int = 1) -> dict[str, Event]:
-    """The events, in their last form, of lines that are all read at second 500."""
+    """Return the final events of lines that are all read at second 500."""
     watch = kernel_events.KernelWatch(RULES)
     tracker = event_tracker.EventTracker("db-7", "boot", at(0))
     size = -(-len(records) // batches)
@@ -189,7 +202,7 @@ def events_of(records: list[kmsg.Record], batches: int = 1) -> dict[str, Event]:
 
 
 def test_two_resets_read_at_once_are_two_events_at_their_own_times() -> None:
-    """After a start with history, or when the recorder was starved, lines are read long after they came."""
+    """After a start with history, or when the recorder was starved, lines are read long after they were written."""
     records = [
         line(PAUSED, 100),
         line(DONE, 100.4),
@@ -233,11 +246,11 @@ def test_the_fields_of_an_ended_incident_stay_with_it() -> None:
 
 @hypothesis.given(st.lists(st.tuples(st.sampled_from([PAUSED, DONE, LINK, "x"]), st.floats(0, 30))))
 @hypothesis.settings(max_examples=50)
-def test_no_line_is_told_twice_or_forgotten(steps: list[tuple[str, float]]) -> None:
+def test_every_line_is_counted_once(steps: list[tuple[str, float]]) -> None:
     watch = kernel_events.KernelWatch(RULES)
-    now, told = 100.0, 0
+    now, counted = 100.0, 0
     for text, seconds in steps:
         now += seconds
-        told += sum(one.count for one in watch.check([line(text, now)], at(now)))
-    told += sum(one.count for one in watch.finish(at(now)))
-    assert told == sum(text != "x" for text, _ in steps)
+        counted += sum(sighting.count for sighting in watch.check([line(text, now)], at(now)))
+    counted += sum(sighting.count for sighting in watch.finish(at(now)))
+    assert counted == sum(text != "x" for text, _ in steps)

@@ -1,4 +1,4 @@
-"""The loop on made-up signals: everything is kept, watched, told; nothing that fails ends it."""
+"""The loop on fake signals: everything is stored and watched, and no failure ends it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 NOW = clock.Clock(1_700_000_000_000_000_000, 5_000_000_000)
 
 
-class Keep:
-    """The ring, as lists."""
+class MemorySink:
+    """A sink that keeps everything in lists."""
 
     def __init__(self) -> None:
         self.rows: list[tuple] = []
@@ -48,17 +48,17 @@ class Keep:
         self.ticks += 1
 
 
-def signal(name: str, looks, every: float = 1.0) -> sources.Signal:
-    """A signal whose looks come from a list; an exception in it is raised."""
-    remaining = iter(looks)
+def signal(name: str, readings, every: float = 1.0) -> sources.Signal:
+    """A signal whose readings come from a list; an exception in it is raised."""
+    remaining = iter(readings)
 
-    def look():
-        one = next(remaining)
-        if isinstance(one, Exception):
-            raise one
-        return one
+    def read():
+        reading = next(remaining)
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
 
-    return sources.Signal(name, every, "core", (sources.Column("n"),), lambda root: look, "made up")
+    return sources.Signal(name, every, "core", (sources.Column("n"),), lambda root: read, "made up")
 
 
 class Above:
@@ -77,17 +77,17 @@ class Log:
     """Lines that come through a pipe, each of them a sighting."""
 
     def __init__(self) -> None:
-        self.hear, self.speak = os.pipe()
+        self.read_end, self.write_end = os.pipe()
         self.counts = {"rule": 3}
         self.lines = (7, 0, 0)
 
     def fileno(self) -> int:
-        return self.hear
+        return self.read_end
 
     def sightings(self, now):
-        os.set_blocking(self.hear, False)
+        os.set_blocking(self.read_end, False)
         try:
-            text = os.read(self.hear, 100).decode()
+            text = os.read(self.read_end, 100).decode()
         except BlockingIOError:
             return []
         fields = {"rule": "ena-tx-paused", "device": "0000:20:03.0", "queue": 5}
@@ -97,76 +97,76 @@ class Log:
         return self.sightings(now)
 
     def close(self) -> None:
-        os.close(self.hear)
-        os.close(self.speak)
+        os.close(self.read_end)
+        os.close(self.write_end)
 
 
-def parts(keep: Keep, *signals, **changes) -> recorder_loop.Parts:
+def parts(sink: MemorySink, *signals, **changes) -> recorder_loop.Parts:
     return recorder_loop.Parts(
-        **{"host": "db-7", "boot": "0123", "signals": signals, "watches": (Above(),), "sink": keep}
+        **{"host": "db-7", "boot": "0123", "signals": signals, "watches": (Above(),), "sink": sink}
         | changes
     )
 
 
-def test_a_look_is_kept_and_watched():
-    keep = Keep()
-    flying = recorder_loop.RecorderLoop(parts(keep, signal("a", [{"0": (5,), "1": (50,)}])))
-    assert flying.poll("a", NOW) is None
-    assert keep.rows == [("a", ("n",), {"0": (5,), "1": (50,)})]
-    (told,) = keep.events
-    assert (told.kind, told.core, told.source, told.host) == ("test.above", 1, "above", "db-7")
+def test_a_reading_is_stored_and_watched():
+    sink = MemorySink()
+    loop = recorder_loop.RecorderLoop(parts(sink, signal("a", [{"0": (5,), "1": (50,)}])))
+    assert loop.poll("a", NOW) is None
+    assert sink.rows == [("a", ("n",), {"0": (5,), "1": (50,)})]
+    (event,) = sink.events
+    assert (event.kind, event.core, event.source, event.host) == ("test.above", 1, "above", "db-7")
 
 
-def test_what_fails_is_counted_opened_anew_and_said():
-    keep = Keep()
+def test_a_failed_signal_is_counted_reopened_and_reported():
+    sink = MemorySink()
     opened = []
-    looks = iter([OSError(5, "I/O error"), {"0": (1,)}])
+    readings = iter([OSError(5, "I/O error"), {"0": (1,)}])
 
     def start(root):
         opened.append(root)
 
-        def look():
-            one = next(looks)
-            if isinstance(one, Exception):
-                raise one
-            return one
+        def read():
+            reading = next(readings)
+            if isinstance(reading, Exception):
+                raise reading
+            return reading
 
-        return look
+        return read
 
-    made = sources.Signal("a", 1.0, "", (sources.Column("n"),), start, "made up")
-    flying = recorder_loop.RecorderLoop(parts(keep, made))
-    assert isinstance(flying.poll("a", NOW), OSError)
-    assert flying.states["a"].failures == 1
-    flying.finish()
-    assert keep.words[-1][0] == "agent-problems"
-    assert "I/O error" in keep.words[-1][1]["a"]["problem"]
-    assert flying.poll("a", NOW) is None
+    failing = sources.Signal("a", 1.0, "", (sources.Column("n"),), start, "made up")
+    loop = recorder_loop.RecorderLoop(parts(sink, failing))
+    assert isinstance(loop.poll("a", NOW), OSError)
+    assert loop.states["a"].failures == 1
+    loop.finish()
+    assert sink.words[-1][0] == "agent-problems"
+    assert "I/O error" in sink.words[-1][1]["a"]["problem"]
+    assert loop.poll("a", NOW) is None
     assert len(opened) == 2
 
 
 def test_the_loop_runs_for_its_time_and_survives_every_failure():
-    keep = Keep()
+    sink = MemorySink()
     stop = threading.Event()
     bad = signal("bad", [sources.NoDataError("not here")])
     broken = signal("broken", [ValueError("junk"), {"0": (1,)}])
     good = signal("a", [{"0": (n,)} for n in range(100)], every=0.05)
-    recorder_loop.RecorderLoop(parts(keep, bad, broken, good)).run(stop, 0.3)
-    assert sum(name == "a" for name, _, _ in keep.rows) >= 3
-    assert keep.ticks >= 1
+    recorder_loop.RecorderLoop(parts(sink, bad, broken, good)).run(stop, 0.3)
+    assert sum(name == "a" for name, _, _ in sink.rows) >= 3
+    assert sink.ticks >= 1
 
 
-def test_a_loop_that_was_kept_from_its_second_says_so(monkeypatch):
+def test_a_stalled_loop_records_a_gap(monkeypatch):
     monkeypatch.setattr(recorder_loop, "LATE_SECONDS", 0.1)
-    keep = Keep()
+    sink = MemorySink()
     stop = threading.Event()
 
     def stall():
         time.sleep(1.3)
         return {"0": (1,)}
 
-    made = sources.Signal("a", 60.0, "", (sources.Column("n"),), lambda root: stall, "made up")
-    recorder_loop.RecorderLoop(parts(keep, made)).run(stop, 1.5)
-    (gap,) = keep.gaps
+    slow = sources.Signal("a", 60.0, "", (sources.Column("n"),), lambda root: stall, "made up")
+    recorder_loop.RecorderLoop(parts(sink, slow)).run(stop, 1.5)
+    (gap,) = sink.gaps
     assert 100_000 < gap[1] - gap[0] < 1_000_000
     assert "did not let the agent run" in gap[2]
 
@@ -174,39 +174,39 @@ def test_a_loop_that_was_kept_from_its_second_says_so(monkeypatch):
 def test_stop_ends_the_loop():
     stop = threading.Event()
     threading.Timer(0.1, stop.set).start()
-    recorder_loop.RecorderLoop(parts(Keep())).run(stop, 60)
+    recorder_loop.RecorderLoop(parts(MemorySink())).run(stop, 60)
     assert stop.is_set()
 
 
 @pytest.fixture
 def log():
-    made = Log()
-    yield made
-    made.close()
+    pipe_log = Log()
+    yield pipe_log
+    pipe_log.close()
 
 
 def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
-    keep = Keep()
+    sink = MemorySink()
     facts = {"eth0 q5": {"interface": "eth0", "queue": 5, "core": 39}}
     drivers = {"eth0": {"driver": "ena", "bus": "0000:20:03.0"}}
     nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
     nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers, "made up")
-    flying = recorder_loop.RecorderLoop(parts(keep, nic, nics, log=log))
-    flying.poll("nic-queues", NOW)
-    flying.poll("nic-drivers", NOW)
-    os.write(log.speak, b"TX q 5 is paused for too long")
-    flying.read_log()
-    (told,) = keep.events
-    assert (told.kind, told.core, told.source) == ("net.driver_reset", 39, "ena-tx-paused")
-    assert told.fields["interface"] == "eth0"
+    loop = recorder_loop.RecorderLoop(parts(sink, nic, nics, log=log))
+    loop.poll("nic-queues", NOW)
+    loop.poll("nic-drivers", NOW)
+    os.write(log.write_end, b"TX q 5 is paused for too long")
+    loop.read_log()
+    (event,) = sink.events
+    assert (event.kind, event.core, event.source) == ("net.driver_reset", 39, "ena-tx-paused")
+    assert event.fields["interface"] == "eth0"
 
 
 def test_a_line_wakes_the_loop(log):
-    keep = Keep()
-    timer = threading.Timer(0.05, os.write, (log.speak, b"reset"))
+    sink = MemorySink()
+    timer = threading.Timer(0.05, os.write, (log.write_end, b"reset"))
     timer.start()
-    recorder_loop.RecorderLoop(parts(keep, log=log)).run(threading.Event(), 0.3)
-    assert [one.kind for one in keep.events][:1] == ["net.driver_reset"]
+    recorder_loop.RecorderLoop(parts(sink, log=log)).run(threading.Event(), 0.3)
+    assert [event.kind for event in sink.events][:1] == ["net.driver_reset"]
 
 
 def test_a_queue_of_several_cores_has_no_core_and_a_process_line_keeps_its_key():
@@ -220,7 +220,7 @@ def test_a_queue_of_several_cores_has_no_core_and_a_process_line_keeps_its_key()
     assert known.place(written).key == "0000:1"
 
 
-def test_windows_around_warnings_are_pinned_and_the_least_goes_first(tmp_path):
+def test_windows_around_warnings_are_pinned_and_the_least_severe_is_dropped_first(tmp_path):
     folder = Pins(tmp_path)
     pins = event_pins.EventPins(lambda: [folder], 2)
 
@@ -236,7 +236,7 @@ def test_windows_around_warnings_are_pinned_and_the_least_goes_first(tmp_path):
     assert (pinned["bad"].begin_us, pinned["bad"].end_us) == (40_000_000, 135_000_000)
 
 
-def test_a_window_is_extended_only_when_its_end_comes_near(tmp_path, monkeypatch):
+def test_a_window_is_extended_only_near_its_end(tmp_path, monkeypatch):
     calls: list[Pin] = []
     monkeypatch.setattr(Pins, "pin", lambda _, pin: calls.append(pin))
     pins = event_pins.EventPins(lambda: [Pins(tmp_path)])
@@ -247,15 +247,15 @@ def test_a_window_is_extended_only_when_its_end_comes_near(tmp_path, monkeypatch
 
 def test_a_missing_permission_and_an_unread_kernel_log_are_recorded():
     """A diagnosis reports both as missing evidence."""
-    keep = Keep()
+    sink = MemorySink()
     denied = signal("interrupts", [PermissionError(13, "Permission denied"), {"0": (1,)}])
-    loop = recorder_loop.RecorderLoop(parts(keep, denied, log_problem="/dev/kmsg cannot be read"))
+    loop = recorder_loop.RecorderLoop(parts(sink, denied, log_problem="/dev/kmsg cannot be read"))
     assert isinstance(loop.poll("interrupts", NOW), PermissionError)
     loop.finish()
-    name, rows = keep.words[-1]
+    name, rows = sink.words[-1]
     assert name == "agent-problems"
     assert rows["interrupts"]["denied"] is True
     assert rows["kernel-log"] == {"problem": "/dev/kmsg cannot be read"}
     assert loop.poll("interrupts", NOW) is None
     loop.finish()
-    assert keep.words[-1][1].keys() == {"kernel-log"}
+    assert sink.words[-1][1].keys() == {"kernel-log"}

@@ -1,4 +1,4 @@
-"""When looks come."""
+"""Poll times of signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def times(every: dict[str, float], until: float, step: float = 0.25) -> dict[str
     return seen
 
 
-def test_each_signal_comes_as_often_as_it_says_and_does_not_drift():
+def test_each_signal_keeps_its_interval_without_drift():
     seen = times({"cpu": 1.0, "nic": 10.0, "census": 60.0}, 300)
     assert seen["cpu"] == [float(n) for n in range(300)]
     assert len(seen["nic"]) in (30, 31)
@@ -22,14 +22,14 @@ def test_each_signal_comes_as_often_as_it_says_and_does_not_drift():
     assert {round(b - a) for a, b in zip(seen["nic"][1:], seen["nic"][2:], strict=False)} == {10}
 
 
-def test_the_first_look_of_every_signal_comes_within_two_seconds():
+def test_every_signal_is_first_polled_within_two_seconds():
     seen = times({f"s{n}": 60.0 for n in range(20)}, 3)
-    assert all(len(one) == 1 for one in seen.values())
+    assert all(len(polls) == 1 for polls in seen.values())
 
 
-def test_slow_signals_do_not_all_come_in_the_same_second():
+def test_slow_signals_are_not_all_polled_in_the_same_second():
     seen = times({f"s{n}": 10.0 for n in range(10)}, 60)
-    assert len({one[3] for one in seen.values()}) == 10
+    assert len({polls[3] for polls in seen.values()}) == 10
 
 
 def test_a_late_loop_skips_polls_instead_of_catching_up():
@@ -39,7 +39,7 @@ def test_a_late_loop_skips_polls_instead_of_catching_up():
     assert plan.next == 6.0
 
 
-def test_what_failed_is_put_off():
+def test_a_failed_signal_is_postponed():
     plan = schedule.Schedule({"cpu": 1.0, "x": 1.0}, 0.0)
     for name in plan.due(0.0):
         if name == "x":

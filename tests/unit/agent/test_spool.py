@@ -1,4 +1,4 @@
-"""The bounded spool: what goes, what stays, and what survives a full disk."""
+"""The bounded spool: removal, pins, gaps, and a full disk."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def put(folder: pathlib.Path, minute: int, size: int = 100) -> pathlib.Path:
 def removals(segments, pins=(), now=1000, keep=0.0, surplus=0):
     keep_from = T0 + round((now * 60 - keep) * SECOND)
     chosen = spool.choose_removals(segments, pins, keep_from, surplus)
-    return [int(one.path.name) for one in chosen]
+    return [int(candidate.path.name) for candidate in chosen]
 
 
-def test_oldest_go_first_and_no_more_than_needed():
+def test_the_oldest_are_removed_first_and_no_more_than_needed():
     segments = [segment(m) for m in (3, 1, 2, 4)]
     assert removals(segments, surplus=150) == [1, 2]
     assert removals(segments, surplus=0) == []
@@ -65,7 +65,7 @@ def test_pinned_windows_stay_also_where_they_only_touch():
     st.integers(0, 500),
     st.integers(0, 100_000),
 )
-def test_nothing_young_or_pinned_ever_goes(parts, windows, keep_minutes, surplus):
+def test_nothing_young_or_pinned_is_ever_removed(parts, windows, keep_minutes, surplus):
     segments = [segment(minute, size) for minute, size in parts]
     pins = [
         Pin(str(n), T0 + b * 60 * SECOND, T0 + (b + d) * 60 * SECOND, "")
@@ -73,17 +73,19 @@ def test_nothing_young_or_pinned_ever_goes(parts, windows, keep_minutes, surplus
     ]
     keep_from = T0 + (500 - keep_minutes) * 60 * SECOND
     chosen = list(spool.choose_removals(segments, pins, keep_from, surplus))
-    for one in chosen:
-        assert one.end_ns < keep_from
-        assert not any(p.begin_ns <= one.end_ns and one.begin_ns <= p.end_ns for p in pins)
+    for candidate in chosen:
+        assert candidate.end_ns < keep_from
+        assert not any(
+            p.begin_ns <= candidate.end_ns and candidate.begin_ns <= p.end_ns for p in pins
+        )
     if chosen:
-        assert sum(one.bytes for one in chosen[:-1]) < surplus
-    free = {one.path for one in segments} - {one.path for one in chosen}
-    if sum(one.bytes for one in chosen) < surplus:
-        for one in segments:
-            if one.path in free:
-                young = one.end_ns >= keep_from
-                assert young or any(one.overlaps(pin) for pin in pins)
+        assert sum(candidate.bytes for candidate in chosen[:-1]) < surplus
+    free = {candidate.path for candidate in segments} - {candidate.path for candidate in chosen}
+    if sum(candidate.bytes for candidate in chosen) < surplus:
+        for candidate in segments:
+            if candidate.path in free:
+                young = candidate.end_ns >= keep_from
+                assert young or any(candidate.overlaps(pin) for pin in pins)
 
 
 def test_trim_keeps_the_budget_and_ignores_other_files(tmp_path):
@@ -92,18 +94,18 @@ def test_trim_keeps_the_budget_and_ignores_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "x.writing").write_bytes(bytes(60))
     removed = store.trim(T0 + 3600 * SECOND)
-    assert [one.path for one in removed] == paths[:4]
+    assert [candidate.path for candidate in removed] == paths[:4]
     assert paths[4].exists()
     assert (tmp_path / "notes.txt").exists()
     assert (tmp_path / "x.writing").exists()
 
 
-def test_trim_frees_the_disk_to_the_floor_within_what_may_go(tmp_path):
+def test_trim_frees_space_to_the_floor_from_removable_segments(tmp_path):
     store = spool.Spool(tmp_path, budget_bytes=1 << 60, keep_seconds=0)
     paths = [put(tmp_path, minute) for minute in range(3)]
     store.pins.pin(Pin("p", T0, T0 + SECOND, "kept"))
     removed = store.trim(T0 + 3600 * SECOND, floor_bytes=1 << 60)
-    assert [one.path for one in removed] == paths[1:]
+    assert [candidate.path for candidate in removed] == paths[1:]
     assert paths[0].exists()
 
 
@@ -132,7 +134,7 @@ def test_a_pin_cannot_leave_its_folder(tmp_path, name):
         store.pins.pin(Pin(name, 0, 1, ""))
 
 
-def test_a_file_that_vanishes_is_no_error(tmp_path, monkeypatch):
+def test_a_file_that_vanishes_is_not_an_error(tmp_path, monkeypatch):
     store = spool.Spool(tmp_path, 0, 0)
     put(tmp_path, 0)
     listed = store.segments()
@@ -141,7 +143,7 @@ def test_a_file_that_vanishes_is_no_error(tmp_path, monkeypatch):
     assert store.trim(T0 + 10**6 * SECOND) == ()
 
 
-def test_gaps_are_read_back_the_last_word_on_each(tmp_path):
+def test_the_last_entry_of_each_gap_is_read_back(tmp_path):
     journal = spool.Journal(tmp_path / "gaps.jsonl")
     journal.add(perf.Gap(5, 5, "disk"))
     journal.add(perf.Gap(1, 2, "perf"))
@@ -150,7 +152,7 @@ def test_gaps_are_read_back_the_last_word_on_each(tmp_path):
     assert spool.Journal(tmp_path / "gaps.jsonl").read() == expected
 
 
-def test_a_torn_line_costs_only_itself(tmp_path):
+def test_a_torn_line_loses_only_itself(tmp_path):
     path = tmp_path / "gaps.jsonl"
     path.write_text('{"begin_ns": 1, "end_ns": 2, "why": "a"}\n{"begin_ns": 3, "e')
     journal = spool.Journal(path)
@@ -169,7 +171,7 @@ def test_gaps_wait_in_memory_while_they_cannot_be_written(tmp_path):
     assert spool.Journal(folder / "gaps.jsonl").read() == (perf.Gap(1, 2, "no folder yet"),)
 
 
-def test_a_spool_that_cannot_be_made_says_so(tmp_path):
+def test_a_spool_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.MissingPermissionError):
         spool.Spool(tmp_path / "file", 1, 0)

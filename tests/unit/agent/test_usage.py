@@ -1,4 +1,4 @@
-"""What recording costs."""
+"""The cost of recording."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from overnight.agent import usage
 
 
-def test_our_own_work_shows():
+def test_our_own_cpu_time_is_counted():
     before = usage.read_usage(())
     end = time.process_time() + 0.05
     while time.process_time() < end:
@@ -18,11 +18,11 @@ def test_our_own_work_shows():
     assert 1 << 20 < after.rss_bytes < 1 << 32
 
 
-def test_a_helper_that_ended_is_no_error():
+def test_a_helper_that_ended_is_not_an_error():
     assert usage.read_usage((2**22 + 1,)).rss_bytes > 0
 
 
-def test_helpers_count(tmp_path):
+def test_helpers_are_counted(tmp_path):
     (tmp_path / "proc/7").mkdir(parents=True)
     tail = " ".join(["0"] * 20)
     (tmp_path / "proc/7/stat").write_text(

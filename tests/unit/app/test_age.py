@@ -1,4 +1,4 @@
-"""What is noted, purged and taken off, on trees of files and in ledgers of the test's own."""
+"""Arms, purges and undo of aged state, on file trees and undo journals of the test."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def host(tmp_path: pathlib.Path) -> pathlib.Path:
     return root
 
 
-def aged(made: int = 100) -> load.Aged:
-    return load.Aged(made, "/mine", 1, "dying")
+def make_aged(count: int = 100) -> load.Aged:
+    return load.Aged(count, "/mine", 1, "dying")
 
 
 @pytest.mark.parametrize(
-    ("after", "hang", "verified"),
+    ("after", "below", "verified"),
     [
         (195, (), True),
         (194, (), False),
@@ -54,14 +54,16 @@ def aged(made: int = 100) -> load.Aged:
     ],
     ids=["counted", "too few", "there", "held there", "held by too few", "elsewhere"],
 )
-def test_what_is_made_must_be_counted(
-    after: int, hang: tuple[parents.Parent, ...], verified: bool
+def test_aging_is_verified_by_the_count(
+    after: int, below: tuple[parents.Parent, ...], verified: bool
 ) -> None:
-    report = age.Report("x", "hot", {"dying": 100}, {"dying": after}, 100, aged(), dying_below=hang)
+    report = age.Report(
+        "x", "hot", {"dying": 100}, {"dying": after}, 100, make_aged(), dying_below=below
+    )
     assert report.verified is verified
 
 
-def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None:
+def test_uptime_is_noted_with_the_arm_of_the_host(home: pathlib.Path) -> None:
     assert age.note_uptime(home, arm="purged", text="after the drain").arm == "purged"
     assert age.note_uptime(home).arm == "purged"
     first, second = arms.read(home)
@@ -72,60 +74,60 @@ def test_uptime_is_noted_with_the_arm_the_host_is_in(home: pathlib.Path) -> None
 
 
 @pytest.mark.parametrize(("up", "arm"), [(60.0, "cold"), (604_800.0, "hot")])
-def test_without_a_note_uptime_tells_the_arm(
+def test_without_a_note_the_arm_follows_from_uptime(
     home: pathlib.Path, monkeypatch: pytest.MonkeyPatch, up: float, arm: str
 ) -> None:
     monkeypatch.setattr(age.kernel, "read_uptime", lambda: up)
     assert age.note_uptime(home).arm == arm
 
 
-def kept(undo: pathlib.Path, target: pathlib.Path, what: str = "age dentries 1") -> str:
-    run_journal = journal.Journal(what, undo)
+def keep_run(undo: pathlib.Path, target: pathlib.Path, title: str = "age dentries 1") -> str:
+    run_journal = journal.Journal(title, undo)
     run_journal.write("folder", target)
     target.mkdir()
     run_journal.keep()
     return run_journal.run
 
 
-def test_all_of_age_is_taken_off_and_nothing_of_others(
+def test_undo_removes_only_aged_state(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    mine, other = tmp_path / "mine", tmp_path / "other"
-    run = kept(undo, mine)
-    kept(undo, other, "rehearse zombies")
+    own, other = tmp_path / "mine", tmp_path / "other"
+    run = keep_run(undo, own)
+    keep_run(undo, other, "rehearse zombies")
     report = age.undo(home)
     assert report.undone == (f"age dentries 1 ({run})",)
     assert any("dentry slab" in remark for remark in report.remarks)
-    assert (mine.exists(), other.exists(), report.verified) == (False, True, True)
+    assert (own.exists(), other.exists(), report.verified) == (False, True, True)
     assert age.undo(home).undone == ()
-    assert [(one.did, one.arm) for one in arms.read(home)] == [("undo", None)]
+    assert [(record.did, record.arm) for record in arms.read(home)] == [("undo", None)]
 
 
-def test_it_is_taken_off_also_where_the_arm_cannot_be_noted(
+def test_undo_works_when_the_arm_cannot_be_noted(
     undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    kept(undo, tmp_path / "mine")
+    keep_run(undo, tmp_path / "mine")
     report = age.undo(pathlib.Path("/proc/nowhere"))
     assert not (tmp_path / "mine").exists()
     assert "cannot note the arm" in report.remarks[-1]
 
 
-def test_what_is_being_made_is_left_alone_and_told(
+def test_undo_keeps_running_aging_and_lists_it(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     with journal.Journal("age dentries 1", undo) as run_journal:
         run_journal.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
         report = age.undo(home)
-        assert [(one.run, one.state) for one in report.runs] == [(run_journal.run, "running")]
-        assert [one.state for one in age.list_states().runs] == ["running"]
+        assert [(run.run, run.state) for run in report.runs] == [(run_journal.run, "running")]
+        assert [run.state for run in age.list_states().runs] == ["running"]
         assert (tmp_path / "mine").exists()
 
 
-def test_a_purge_takes_off_drops_caches_and_tells_what_stays(
+def test_a_purge_undoes_drops_caches_and_reports_what_remains(
     home: pathlib.Path, undo: pathlib.Path, host: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    kept(undo, tmp_path / "mine")
+    keep_run(undo, tmp_path / "mine")
     report = age.purge(home, root=host)
     assert (host / "proc/sys/vm/drop_caches").read_text() == "3"
     assert not (tmp_path / "mine").exists()
@@ -134,10 +136,10 @@ def test_a_purge_takes_off_drops_caches_and_tells_what_stays(
     assert arms.read(home)[-1].arm == "purged"
 
 
-def test_a_purge_that_may_not_is_told_and_takes_nothing_off(
+def test_a_purge_without_permission_changes_nothing(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    kept(undo, tmp_path / "mine")
+    keep_run(undo, tmp_path / "mine")
     with pytest.raises(errors.MissingPermissionError, match="cannot drop"):
         age.purge(home, root=tmp_path / "nowhere")
     assert arms.read(home) == ()
@@ -145,7 +147,7 @@ def test_a_purge_that_may_not_is_told_and_takes_nothing_off(
 
 
 class Kind:
-    """Makes a folder, and counts folders."""
+    """Creates folders and counts them."""
 
     NAME = "folders"
     ABOUT = "folders"
@@ -173,15 +175,15 @@ class Kind:
 
 @pytest.fixture
 def kind(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Kind:
-    one = Kind(tmp_path / "folders")
-    monkeypatch.setattr(age, "kinds", lambda: {"folders": one})
-    return one
+    folders = Kind(tmp_path / "folders")
+    monkeypatch.setattr(age, "kinds", lambda: {"folders": folders})
+    return folders
 
 
-def test_a_kind_is_made_kept_counted_and_noted(home: pathlib.Path, kind: Kind) -> None:
+def test_aging_is_kept_counted_and_noted(home: pathlib.Path, kind: Kind) -> None:
     report = age.put_on_host(age.Request("folders", 3, home, note="for tonight"))
     assert (report.verified, report.arm, report.before, report.after) == (True, "hot", {"folders": 0}, {"folders": 3})  # fmt: skip
-    assert [(one.what, one.state) for one in age.runs()] == [("age folders 3", "kept")]
+    assert [(run.what, run.state) for run in age.runs()] == [("age folders 3", "kept")]
     (noted,) = arms.read(home)
     assert (noted.run, noted.note, noted.counts) == (report.run, "for tonight", {"folders": 3})
     assert json.loads(json.dumps(report.as_json()))["made"] == 3
@@ -197,14 +199,14 @@ def test_an_error_or_a_stop_leaves_nothing(
     assert (kind.count(), age.runs(), arms.read(home)) == ({"folders": 0}, (), ())
 
 
-def test_what_a_kind_does_not_take_is_refused(home: pathlib.Path, kind: Kind) -> None:
+def test_unknown_options_and_kinds_are_refused(home: pathlib.Path, kind: Kind) -> None:
     with pytest.raises(errors.UsageError, match="does not take --under"):
         age.put_on_host(age.Request("folders", 3, home, {"under": "x"}))
     with pytest.raises(errors.UsageError, match="there is no state 'files'"):
         age.put_on_host(age.Request("files", 3, home))
 
 
-def test_every_kind_keeps_what_its_parent_promises() -> None:
+def test_every_kind_implements_the_interface_and_is_documented() -> None:
     for name, kind in age.kinds().items():
         assert name == kind.NAME
         assert kind.ABOUT

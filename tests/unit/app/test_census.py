@@ -23,13 +23,13 @@ def test_growth_is_the_slope(rate: float) -> None:
     assert census.growth_per_hour(history(rate, 7)) == pytest.approx(rate, abs=0.2)
 
 
-def test_growth_from_less_than_two_instants_is_not_known() -> None:
+def test_growth_needs_two_samples() -> None:
     assert census.growth_per_hour([]) is None
     assert census.growth_per_hour([(1.0, 5, 2, 3)]) is None
     assert census.growth_per_hour([(1.0, 5, 2, 3), (1.0, 6, 2, 4)]) is None
 
 
-def test_a_reboot_or_a_purge_begins_a_new_slope() -> None:
+def test_a_reboot_or_a_purge_starts_a_new_slope() -> None:
     before = history(100, 5, start=60_000)
     after = [(18_060.0 + t, a, b, c) for t, a, b, c in history(300, 2)]
     kept = census.since_last_fall([*before, *after])
@@ -54,8 +54,8 @@ def test_a_reboot_or_a_purge_begins_a_new_slope() -> None:
     ],
 )
 def test_thresholds(numbers: tuple[int, int, int, float | None, float, int], severity: str) -> None:
-    found, reasons = census.judge(*numbers)
-    assert found == severity
+    judged, reasons = census.judge(*numbers)
+    assert judged == severity
     assert bool(reasons) == (severity != "ok")
 
 
@@ -68,7 +68,7 @@ def report(**changes: object) -> census.Report:
     return census.Report(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_when_it_will_hurt() -> None:
+def test_hours_to_critical_and_to_the_watchdog() -> None:
     assert report().hours_to_critical == 10.0
     # 50 ms at 5,000: 5 s at 500,000.
     assert report().hours_to_watchdog == pytest.approx(990)
@@ -79,10 +79,10 @@ def test_when_it_will_hurt() -> None:
     assert report(stat_read_us=500).hours_to_watchdog is None
 
 
-def test_the_incident_in_numbers() -> None:
-    found = report(tracked=68_680, in_use=240, dying=68_440)
-    assert round(found.ratio) == 286
-    assert found.as_json()["ratio"] == 286.17
+def test_the_ratio_of_the_incident() -> None:
+    incident = report(tracked=68_680, in_use=240, dying=68_440)
+    assert round(incident.ratio) == 286
+    assert incident.as_json()["ratio"] == 286.17
 
 
 def test_creators_are_matched_to_the_growth() -> None:
@@ -100,20 +100,22 @@ def test_creators_are_matched_to_the_growth() -> None:
     assert user.explains == 0.2
 
 
-def test_where_nothing_grew_nobody_explains_it() -> None:
-    (one,) = census.rank_creators({}, {"/a": (5, 5, 5, 0)}, seconds=10, grown=0)
-    assert one.explains is None
+def test_without_growth_no_creator_explains_it() -> None:
+    (creator,) = census.rank_creators({}, {"/a": (5, 5, 5, 0)}, seconds=10, grown=0)
+    assert creator.explains is None
 
 
 @given(
     st.dictionaries(st.text(), st.tuples(*[st.integers(0, 10**6)] * 4)), st.integers(-(10**6), 10**6)
 )  # fmt: skip
-def test_no_one_explains_more_than_the_whole(rows: dict[str, tuple[int, ...]], grown: int) -> None:
-    found = census.rank_creators({}, rows, 10, grown)
-    assert sum(one.explains or 0 for one in found) <= 1 + 1e-9
+def test_creators_explain_at_most_the_whole_growth(
+    rows: dict[str, tuple[int, ...]], grown: int
+) -> None:
+    creators = census.rank_creators({}, rows, 10, grown)
+    assert sum(creator.explains or 0 for creator in creators) <= 1 + 1e-9
 
 
-def test_a_host_without_memory_cgroups_is_said(tmp_path: pathlib.Path) -> None:
+def test_a_host_without_memory_cgroups_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CannotError, match="cannot count memory cgroups"):
         census.take(tmp_path, seconds=0)
 
@@ -134,7 +136,7 @@ def write_dying(root: pathlib.Path, dying: int) -> None:
 
 
 def test_a_census_while_it_grows(tmp_path: pathlib.Path) -> None:
-    """Ten born, dead and left over each second, on a tree whose clock is ours."""
+    """Ten memory cgroups are created and left dying each second; the test sets the clock."""
     root = v2_tree(tmp_path)
     now = [0.0]
 
@@ -145,18 +147,20 @@ def test_a_census_while_it_grows(tmp_path: pathlib.Path) -> None:
             (root / f"cg/leaky/{i}").mkdir()
             (root / f"cg/leaky/{i}").rmdir()
 
-    found = census.take(root, seconds=5, clock=lambda: now[0], sleep=sleep)
-    assert (found.tracked, found.in_use, found.dying) == (152, 2, 150)
-    assert found.growth_per_hour == pytest.approx(36_000)
-    assert [(one.path, one.dying, one.counted) for one in found.parents] == [("/leaky", 150, True)]
-    (creator,) = found.creators
+    measured = census.take(root, seconds=5, clock=lambda: now[0], sleep=sleep)
+    assert (measured.tracked, measured.in_use, measured.dying) == (152, 2, 150)
+    assert measured.growth_per_hour == pytest.approx(36_000)
+    assert [(parent.path, parent.dying, parent.counted) for parent in measured.parents] == [
+        ("/leaky", 150, True)
+    ]
+    (creator,) = measured.creators
     assert creator.cgroup == "/leaky"
     assert creator.births_per_hour == pytest.approx(36_000)
     assert creator.explains == 1
 
 
-def test_what_was_recorded_before_counts_more_than_these_seconds(tmp_path: pathlib.Path) -> None:
-    found = census.take(v2_tree(tmp_path), seconds=0, history=history(60, 7))
-    assert found.growth_per_hour == pytest.approx(60, rel=0.01)
-    assert found.severity == "warning"
-    assert found.measured_s == 7 * 3600
+def test_a_recorded_history_replaces_the_measured_growth(tmp_path: pathlib.Path) -> None:
+    measured = census.take(v2_tree(tmp_path), seconds=0, history=history(60, 7))
+    assert measured.growth_per_hour == pytest.approx(60, rel=0.01)
+    assert measured.severity == "warning"
+    assert measured.measured_s == 7 * 3600

@@ -1,4 +1,4 @@
-"""Each answer of the doctor, on hosts that this one is not."""
+"""Each check of the doctor, on fake hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERYTHING = events.Probe((0, 1), {}, kernel_stacks=True, hardware_cycles=False,
 
 @pytest.fixture
 def fake(tmp_path: pathlib.Path) -> doctor.Surroundings:
-    """A host of two cores on cgroup v2, an ordinary one."""
+    """Return an ordinary host with two cores and cgroup v2."""
     for name, text in {
         "proc/stat": "cpu  2 2 2 2\ncpu0 1 1 1 1\ncpu1 1 1 1 1\nintr 0\n",
         "proc/sys/kernel/osrelease": "5.4.0-aws\n",
@@ -50,39 +50,39 @@ def with_probe(monkeypatch: pytest.MonkeyPatch, probe: events.Probe) -> None:
     monkeypatch.setattr(doctor.Surroundings, "events", prop)
 
 
-def ask(module: doctor.CheckModule, surroundings: doctor.Surroundings) -> dict[str, Check]:
+def run_checks(module: doctor.CheckModule, surroundings: doctor.Surroundings) -> dict[str, Check]:
     return {check.id: check for check in module.checks(surroundings)}
 
 
-def test_the_host(fake: doctor.Surroundings) -> None:
-    found = ask(host, fake)
-    assert found["kernel"].found == "5.4.0-aws"
-    assert found["cores"].facts == {"online": 2}
-    assert found["cgroups"].facts == {"version": "v2"}
-    # The data home is not there yet: the disk that it will be on is looked at.
-    assert str(fake.home) not in found["disk"].found
+def test_host_facts(fake: doctor.Surroundings) -> None:
+    checks = run_checks(host, fake)
+    assert checks["kernel"].found == "5.4.0-aws"
+    assert checks["cores"].facts == {"online": 2}
+    assert checks["cgroups"].facts == {"version": "v2"}
+    # The data home does not exist yet: the disk that it will be on is checked.
+    assert str(fake.home) not in checks["disk"].found
 
 
-def test_an_empty_host_tells_nothing(tmp_path: pathlib.Path) -> None:
-    found = ask(host, doctor.Surroundings(home=tmp_path, root=tmp_path / "nothing"))
+def test_an_empty_root_has_no_host_facts(tmp_path: pathlib.Path) -> None:
+    checks = run_checks(host, doctor.Surroundings(home=tmp_path, root=tmp_path / "nothing"))
     for name in ("kernel", "cores", "cgroups"):
-        assert found[name].status is MISSING
-        assert "mount" in found[name].fix
+        assert checks[name].status is MISSING
+        assert "mount" in checks[name].fix
 
 
-def test_a_disk_too_small_says_for_how_long_it_lasts(
+def test_a_small_disk_shows_how_long_it_lasts(
     fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = host.night_bytes(2)
     usage = dataclasses.make_dataclass("Usage", ["free"])(needed // 2)
     monkeypatch.setattr(host.shutil, "disk_usage", lambda _: usage)
-    disk = ask(host, fake)["disk"]
+    disk = run_checks(host, fake)["disk"]
     assert disk.status is DEGRADED
     assert "enough for 5.0 h" in disk.found
     assert "--home" in disk.fix
 
 
-def test_a_night_of_96_cores_is_counted_in_samples() -> None:
+def test_the_size_of_a_night_of_96_cores() -> None:
     assert host.night_bytes(96) == 402_278_400 * 8 + 402_278_400 // 6 * 152
 
 
@@ -92,13 +92,13 @@ def test_paranoid_4_binds_an_ordinary_user(
 ) -> None:
     refused = dict.fromkeys((0, 1), "EACCES: Permission denied")
     with_probe(monkeypatch, dataclasses.replace(EVERYTHING, cores=(), refused=refused))
-    found = ask(profiles, fake)
-    assert found["perf_event_paranoid"].status is DEGRADED
-    assert found["perf_event_paranoid"].facts == {"level": 4}
-    assert found["perf_event_open"].status is MISSING
-    assert "EACCES" in found["perf_event_open"].found
-    assert "perf_event_paranoid=-1" in found["perf_event_open"].fix
-    assert found["kallsyms"].status is DEGRADED
+    checks = run_checks(profiles, fake)
+    assert checks["perf_event_paranoid"].status is DEGRADED
+    assert checks["perf_event_paranoid"].facts == {"level": 4}
+    assert checks["perf_event_open"].status is MISSING
+    assert "EACCES" in checks["perf_event_open"].found
+    assert "perf_event_paranoid=-1" in checks["perf_event_open"].fix
+    assert checks["kallsyms"].status is DEGRADED
 
 
 @pytest.mark.usefixtures("superuser")
@@ -106,17 +106,17 @@ def test_paranoid_4_does_not_bind_root(
     fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_probe(monkeypatch, EVERYTHING)
-    found = ask(profiles, fake)
-    assert found["perf_event_paranoid"].status is OK
-    assert found["perf_event_open"].status is OK
+    checks = run_checks(profiles, fake)
+    assert checks["perf_event_paranoid"].status is OK
+    assert checks["perf_event_open"].status is OK
 
 
-def test_a_seccomp_filter_is_told_from_a_missing_permission(
+def test_a_seccomp_filter_differs_from_a_missing_permission(
     fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = {0: "ENOSYS: Function not implemented"}
     with_probe(monkeypatch, dataclasses.replace(EVERYTHING, cores=(), refused=refused))
-    assert "seccomp" in ask(profiles, fake)["perf_event_open"].fix
+    assert "seccomp" in run_checks(profiles, fake)["perf_event_open"].fix
 
 
 def test_one_core_refused_is_degraded_and_named(
@@ -125,36 +125,36 @@ def test_one_core_refused_is_degraded_and_named(
     with_probe(
         monkeypatch, dataclasses.replace(EVERYTHING, cores=(0,), refused={1: "ENODEV: gone"})
     )
-    found = ask(profiles, fake)["perf_event_open"]
-    assert found.status is DEGRADED
-    assert "[1]" in found.found
+    check = run_checks(profiles, fake)["perf_event_open"]
+    assert check.status is DEGRADED
+    assert "[1]" in check.found
 
 
-def test_perf_hidden_from_path(fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_perf_missing_from_path(fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
     with_probe(monkeypatch, EVERYTHING)
     monkeypatch.setenv("PATH", "/nonexistent")
-    found = ask(profiles, fake)["perf_binary"]
-    assert found.status is MISSING
-    assert "native recorder" in found.found
-    assert found.fix.startswith("apt-get install linux-perf")
+    check = run_checks(profiles, fake)["perf_binary"]
+    assert check.status is MISSING
+    assert "native recorder" in check.found
+    assert check.fix.startswith("apt-get install linux-perf")
 
 
-def test_the_fallback_decoder_is_said_clearly(
+def test_the_fallback_decoder_is_reported(
     fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_probe(monkeypatch, EVERYTHING)
     monkeypatch.setattr(profiles.perfdata, "HAS_EXTENSION", False)
-    found = ask(profiles, fake)["decoder"]
-    assert found.status is DEGRADED
-    assert "pure-Python" in found.found
-    assert "gcc" in found.fix
+    check = run_checks(profiles, fake)["decoder"]
+    assert check.status is DEGRADED
+    assert "pure-Python" in check.found
+    assert "gcc" in check.fix
 
 
-def test_no_kernel_log_in_a_container(fake: doctor.Surroundings) -> None:
-    found = ask(signals, fake)
-    assert found["kmsg"].status is MISSING
-    assert "--device /dev/kmsg" in found["kmsg"].fix
-    assert found["systemd"].status is MISSING
+def test_a_container_without_kernel_log_and_systemd(fake: doctor.Surroundings) -> None:
+    checks = run_checks(signals, fake)
+    assert checks["kmsg"].status is MISSING
+    assert "--device /dev/kmsg" in checks["kmsg"].fix
+    assert checks["systemd"].status is MISSING
 
 
 def test_systemd_that_does_not_answer(
@@ -162,17 +162,17 @@ def test_systemd_that_does_not_answer(
 ) -> None:
     (fake.root / "run/systemd/system").mkdir(parents=True)
     monkeypatch.setattr(signals.systemd, "manager_state", lambda: None)
-    assert ask(signals, fake)["systemd"].status is DEGRADED
+    assert run_checks(signals, fake)["systemd"].status is DEGRADED
     monkeypatch.setattr(signals.systemd, "manager_state", lambda: "degraded")
-    assert ask(signals, fake)["systemd"].status is OK
+    assert run_checks(signals, fake)["systemd"].status is OK
 
 
 @pytest.mark.usefixtures("ordinary_user")
-def test_booting_a_machine_takes_root(
+def test_booting_a_machine_needs_root(
     fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines.shutil, "which", lambda _: "/usr/bin/systemd-nspawn")
-    assert ask(machines, fake)["nspawn"].status is DEGRADED
+    assert run_checks(machines, fake)["nspawn"].status is DEGRADED
 
 
 @pytest.mark.usefixtures("superuser")
@@ -181,31 +181,31 @@ def test_a_kernel_without_overlays(
 ) -> None:
     monkeypatch.setattr(machines.shutil, "which", lambda _: "/usr/bin/systemd-nspawn")
     monkeypatch.setattr(machines, "_cannot_unshare", lambda: "")
-    assert "overlay" in ask(machines, fake)["nspawn"].found
+    assert "overlay" in run_checks(machines, fake)["nspawn"].found
     monkeypatch.setattr(machines, "_cannot_unshare", lambda: "Operation not permitted")
-    assert ask(machines, fake)["nspawn"].status is MISSING
+    assert run_checks(machines, fake)["nspawn"].status is MISSING
 
 
 def test_credentials_are_found_where_the_tools_look(fake: doctor.Surroundings) -> None:
-    nobody = ask(fleet, fake)
-    assert {check.status for check in nobody.values()} == {MISSING}
+    unconfigured = run_checks(fleet, fake)
+    assert {check.status for check in unconfigured.values()} == {MISSING}
     config = fake.root / "kube.config"
     config.write_text("apiVersion: v1")
     environ = {"KUBECONFIG": f"/absent:{config}", "HOME": str(fake.root), "AWS_PROFILE": "x"}
     (fake.root / ".aws").mkdir()
     (fake.root / ".aws/config").write_text("[profile x]")
-    found = ask(fleet, dataclasses.replace(fake, environ=environ))
-    assert found["kubernetes"].facts["credentials"] == str(config)
-    assert found["aws"].status is OK
+    checks = run_checks(fleet, dataclasses.replace(fake, environ=environ))
+    assert checks["kubernetes"].facts["credentials"] == str(config)
+    assert checks["aws"].status is OK
 
 
-def test_no_secret_is_ever_shown(fake: doctor.Surroundings) -> None:
+def test_secrets_are_not_shown(fake: doctor.Surroundings) -> None:
     environ = {"AWS_ACCESS_KEY_ID": "AKIAXXXX", "AWS_SECRET_ACCESS_KEY": "hush"}
-    found = doctor.examine(dataclasses.replace(fake, environ=environ))
-    assert "hush" not in str(found)
-    assert "AKIAXXXX" not in str(found)
+    checkup = doctor.examine(dataclasses.replace(fake, environ=environ))
+    assert "hush" not in str(checkup)
+    assert "AKIAXXXX" not in str(checkup)
 
 
-def test_nothing_can_be_recorded_on_a_host_that_shows_nothing(tmp_path: pathlib.Path) -> None:
-    found = doctor.examine(doctor.Surroundings(home=tmp_path, root=tmp_path / "nothing"))
-    assert not found.can_record
+def test_an_empty_root_cannot_be_recorded(tmp_path: pathlib.Path) -> None:
+    checkup = doctor.examine(doctor.Surroundings(home=tmp_path, root=tmp_path / "nothing"))
+    assert not checkup.can_record

@@ -1,4 +1,4 @@
-"""Events as a use case: what HTTP and MCP call without a command line."""
+"""The events use case, as HTTP and MCP call it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from overnight.app import events
 from overnight.model.event import Event
 
 
-def make(second: float, kind: str, **more: object) -> Event:
-    values = {"host": rings.HOST, "boot": rings.BOOT, "id": f"{kind}-{second:.0f}", **more}
+def make_event(second: float, kind: str, **fields: object) -> Event:
+    values = {"host": rings.HOST, "boot": rings.BOOT, "id": f"{kind}-{second:.0f}", **fields}
     return Event(rings.us(second), kind, **values)  # type: ignore[arg-type]
 
 
@@ -23,15 +23,15 @@ def make(second: float, kind: str, **more: object) -> Event:
 def home(tmp_path: pathlib.Path) -> pathlib.Path:
     writer = rings.open_writer(tmp_path)
     rings.record(writer, range(20))
-    writer.event(make(5, "cpu.core_pinned", severity="critical", core=3))
-    writer.event(make(7, "clock.unsynchronised", severity="info"))
-    writer.event(make(9, "future.kind", severity="apocalyptic"))
+    writer.event(make_event(5, "cpu.core_pinned", severity="critical", core=3))
+    writer.event(make_event(7, "clock.unsynchronised", severity="info"))
+    writer.event(make_event(9, "future.kind", severity="apocalyptic"))
     writer.tick(rings.at(20))
     writer.close()
     return tmp_path
 
 
-def test_a_listing_has_what_its_document_needs(home: pathlib.Path) -> None:
+def test_a_listing_has_events_hosts_and_gaps(home: pathlib.Path) -> None:
     listing = events.list_events(events.Request(home, severity="warning"))
     assert [event.kind for event in listing.events] == ["cpu.core_pinned"]
     assert listing.hosts == (rings.HOST,)

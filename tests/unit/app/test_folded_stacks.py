@@ -34,6 +34,6 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
     assert (folded.begin_ns, folded.end_ns) == (window.begin_us * 1000, window.end_us * 1000)
 
 
-def test_nothing_folds_to_nothing(tmp_path: pathlib.Path) -> None:
+def test_an_empty_capture_has_no_stacks(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path, captures.build([]))
     assert folded_stacks.fold(source, flame.flame(source, source.extent()), "t").nodes == ()

@@ -1,4 +1,4 @@
-"""The data home: made where it can be, and refused in words, before anything is done, where it cannot."""
+"""The data home is created, or refused with an error before a command changes anything."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from overnight.interfaces import cli
 NOWHERE = "/proc/nowhere"
 
 
-def test_one_that_is_not_there_is_made(tmp_path: pathlib.Path) -> None:
+def test_a_missing_home_is_created(tmp_path: pathlib.Path) -> None:
     home.need_writable(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_one_that_is_a_file_or_not_ours_is_refused(
+def test_a_home_that_is_not_writable_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -43,7 +43,7 @@ def test_one_that_is_a_file_or_not_ours_is_refused(
     ],
     ids=" ".join,
 )
-def test_nothing_is_done_that_could_not_be_written_down(
+def test_nothing_is_changed_without_a_writable_home(
     words: list[str],
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -57,7 +57,7 @@ def test_nothing_is_done_that_could_not_be_written_down(
 
 
 @pytest.mark.parametrize("words", [["load", "cpu", "--for", "2s"], ["rehearse", "rt-hog"]], ids=" ".join)  # fmt: skip
-def test_nothing_is_done_that_could_not_be_undone(
+def test_nothing_is_changed_without_a_writable_undo_journal(
     words: list[str],
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""Files of other tools, known by their content, all the way into answers."""
+"""Files of other tools are recognised by content, imported and queried."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FOLDED = folding.fold(
 )  # fmt: skip
 
 
-def written(writer_: object) -> bytes:
+def render(writer_: object) -> bytes:
     buffer = io.BytesIO()
     writer_.write(FOLDED, buffer)  # type: ignore[attr-defined]
     return buffer.getvalue()
@@ -50,19 +50,21 @@ def written(writer_: object) -> bytes:
 
 FILES = {
     "perf script": (SCRIPT.encode(), 2, 3),
-    "collapsed": (written(collapsed), 5, 5),
-    "pprof": (gzip.decompress(written(pprof)), 5, None),
+    "collapsed": (render(collapsed), 5, 5),
+    "pprof": (gzip.decompress(render(pprof)), 5, None),
 }
 
 
-def answer(home: pathlib.Path) -> flame.FlameTree:
+def query_flame(home: pathlib.Path) -> flame.FlameTree:
     source = reader.Reader(segments.Catalogue(home))
     return flame.flame(source, source.extent())
 
 
 @pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize("packed", ["plain", "gzip", "zstd"])
-def test_a_format_is_known_by_its_content(tmp_path: pathlib.Path, kind: str, packed: str) -> None:
+def test_a_format_is_recognised_by_its_content(
+    tmp_path: pathlib.Path, kind: str, packed: str
+) -> None:
     data, busy, samples = FILES[kind]
     if packed == "gzip":
         data = gzip.compress(data)
@@ -70,12 +72,17 @@ def test_a_format_is_known_by_its_content(tmp_path: pathlib.Path, kind: str, pac
         data = zstandard.ZstdCompressor().compress(data)
     path = tmp_path / "misnamed.data"
     path.write_bytes(data)
-    (found,) = imports.import_files(tmp_path / "home", [path], host="web-7")
-    assert (found.format, found.host, found.path, found.lost) == (kind, "web-7", str(path), 0)
-    assert found.segments == 1
-    assert samples is None or found.samples == samples
-    assert found.begin_us <= found.end_us
-    tree = answer(tmp_path / "home")
+    (imported,) = imports.import_files(tmp_path / "home", [path], host="web-7")
+    assert (imported.format, imported.host, imported.path, imported.lost) == (
+        kind,
+        "web-7",
+        str(path),
+        0,
+    )
+    assert imported.segments == 1
+    assert samples is None or imported.samples == samples
+    assert imported.begin_us <= imported.end_us
+    tree = query_flame(tmp_path / "home")
     assert tree.coverage.samples == busy
     assert {"main", "work"} <= set(tree.names)
 
@@ -85,19 +92,19 @@ def test_the_same_file_twice_changes_nothing(tmp_path: pathlib.Path) -> None:
     path.write_text(SCRIPT)
     first, again = imports.import_files(tmp_path / "home", [path, path])
     assert first == again
-    assert answer(tmp_path / "home").coverage.samples == 2
-    assert answer(tmp_path / "home").coverage.idle == 1
+    assert query_flame(tmp_path / "home").coverage.samples == 2
+    assert query_flame(tmp_path / "home").coverage.idle == 1
 
 
-def test_two_collapsed_files_of_one_moment_are_both_kept(tmp_path: pathlib.Path) -> None:
+def test_two_collapsed_files_with_the_same_time_are_both_kept(tmp_path: pathlib.Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(f"app;main;{name} 4\n")
         os.utime(tmp_path / name, ns=(captures.NIGHT, captures.NIGHT))
     list(imports.import_files(tmp_path / "home", [tmp_path / "a", tmp_path / "b"]))
-    assert answer(tmp_path / "home").coverage.samples == 8
+    assert query_flame(tmp_path / "home").coverage.samples == 8
 
 
-def test_a_file_of_no_known_format(tmp_path: pathlib.Path) -> None:
+def test_an_unknown_format_is_an_error(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(b"\xff\xd8\xff\xe0" * 100)
     with pytest.raises(errors.CannotError, match="has an unknown format") as caught:
@@ -107,20 +114,20 @@ def test_a_file_of_no_known_format(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "collapsed", "perf.data"])
-def test_a_file_that_is_not_there(tmp_path: pathlib.Path, kind: str) -> None:
+def test_a_missing_file_is_an_error(tmp_path: pathlib.Path, kind: str) -> None:
     for path in (tmp_path / "gone", tmp_path):
         with pytest.raises(errors.CannotError, match="cannot be read") as caught:
             list(imports.import_files(tmp_path / "home", [path], kind=kind))
         assert caught.value.why in {"No such file or directory", "Is a directory"}
 
 
-def test_a_named_format_is_taken_at_its_word(tmp_path: pathlib.Path) -> None:
+def test_a_named_format_is_not_guessed(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "one-line"
     path.write_text("a 1\n")  # too little to be recognised
     with pytest.raises(errors.CannotError):
         list(imports.import_files(tmp_path / "home", [path]))
-    (found,) = imports.import_files(tmp_path / "home", [path], kind="collapsed")
-    assert found.samples == 1
+    (imported,) = imports.import_files(tmp_path / "home", [path], kind="collapsed")
+    assert imported.samples == 1
     for kind in ("pprof", "perf.data", "perf script"):
         with pytest.raises(errors.DamagedFileError):
             list(imports.import_files(tmp_path / "home", [path], kind=kind))
@@ -132,16 +139,16 @@ def test_names_of_formats() -> None:
     assert imports.format_names() == ("perf.data", "collapsed", "perf script", "pprof")
 
 
-def test_what_came_before_a_bad_file_is_stored(tmp_path: pathlib.Path) -> None:
+def test_files_before_a_bad_file_are_stored(tmp_path: pathlib.Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     good.write_text(SCRIPT)
     bad.write_text("?")
     with pytest.raises(errors.CannotError, match="bad"):
         list(imports.import_files(tmp_path / "home", [good, bad]))
-    assert answer(tmp_path / "home").coverage.samples == 2
+    assert query_flame(tmp_path / "home").coverage.samples == 2
 
 
-def test_a_store_that_cannot_be_written_says_so(
+def test_a_store_that_cannot_be_written_is_an_error(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.perf"
@@ -156,7 +163,7 @@ def test_a_store_that_cannot_be_written_says_so(
     assert caught.value.why == "No space left on device"
 
 
-def test_kallsyms_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
+def test_unreadable_kallsyms_are_an_error(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "perf.data"
     path.write_bytes(b"PERFILE2" + bytes(200))
     with pytest.raises(errors.CannotError, match="kallsyms cannot be read"):

@@ -1,4 +1,4 @@
-"""The board that takes the ring's place."""
+"""The live board, which replaces the ring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def at(second: int) -> clock.Clock:
     return clock.Clock(1_700_000_000 * SECOND + second * SECOND, second * SECOND)
 
 
-def test_shares_come_from_two_looks():
+def test_shares_are_computed_from_two_samples():
     board = live.Board("h")
     board.numbers("cpu", (), at(0), {"0": (0,) * 10, "1": (0,) * 10})
     board.numbers(
@@ -26,7 +26,7 @@ def test_shares_come_from_two_looks():
     assert (first.busy, first.kernel) == ((1.0,), (0.5,))
     assert second.busy == (0.0,)
     board.numbers("cpu", (), at(2), {"0": (60, 0, 60, 80, 0, 0, 0, 0, 0, 0)})
-    assert [one.core for one in board.view().cores] == [0]
+    assert [strip.core for strip in board.view().cores] == [0]
 
 
 def test_steal_is_not_busy_and_is_shown_separately():
@@ -69,6 +69,6 @@ def test_the_view_as_json_has_the_last_second():
     board.numbers("memory-cgroups", (), at(0), {"": (9, 5, 4, 0)})
     board.numbers("cpu", (), at(0), {"0": (0,) * 10})
     board.numbers("cpu", (), at(1), {"0": (25, 0, 0, 75, 0, 0, 0, 0, 0, 0)})
-    told = board.view().as_json()
-    assert told["cores"] == [{"core": 0, "busy": 0.25, "kernel": 0.0, "steal": 0.0}]
-    assert told["memory_cgroups"] == {"tracked": 9, "in_use": 5, "dying": 4}
+    document = board.view().as_json()
+    assert document["cores"] == [{"core": 0, "busy": 0.25, "kernel": 0.0, "steal": 0.0}]
+    assert document["memory_cgroups"] == {"tracked": 9, "in_use": 5, "dying": 4}

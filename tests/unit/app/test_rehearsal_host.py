@@ -1,4 +1,4 @@
-"""What a seed chooses, who is told that he cannot, and what counts as left behind."""
+"""The plan of a seed, the needs of a rehearsal, and the resources that it leaves behind."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_a_seed_chooses_two_cores_and_a_bounded_time(
 
 def test_seeds_and_rehearsals_vary_core_and_timing() -> None:
     plans = [rehearsal_host.draw("rt-hog", seed, range(8)) for seed in range(60)]
-    assert {one.core for one in plans} == set(range(8))
-    assert len({one.baseline for one in plans}) > 10
-    assert len({one.after for one in plans}) > 10
+    assert {plan.core for plan in plans} == set(range(8))
+    assert len({plan.baseline for plan in plans}) > 10
+    assert len({plan.after for plan in plans}) > 10
     assert rehearsal_host.draw("quiet", 1, range(8)) != rehearsal_host.draw("rt-hog", 1, range(8))
 
 
-def test_the_core_that_is_asked_for_is_taken() -> None:
+def test_the_requested_core_is_used() -> None:
     plan = rehearsal_host.draw("rt-hog", 3, range(4), core=2)
     assert plan.core == 2
     assert plan.spare != 2
@@ -55,7 +55,7 @@ def test_one_core_is_too_few() -> None:
         rehearsal_host.draw("rt-hog", 1, {0})
 
 
-def test_all_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_missing_need_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(errors.CannotError) as caught:
@@ -64,7 +64,7 @@ def test_all_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert caught.value.why.count(word) == 1
 
 
-def test_a_host_where_no_stack_is_sampled_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_cannot_sample_stacks_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = events.Probe((), {0: "EACCES"}, False, False, False)
     monkeypatch.setattr(events, "probe", lambda _: refused)
     with pytest.raises(errors.CannotError) as caught:
@@ -79,7 +79,7 @@ def test_a_host_with_one_core_cannot_rehearse(monkeypatch: pytest.MonkeyPatch) -
     assert "two cores" in caught.value.why
 
 
-def test_what_is_new_is_ours_by_the_runs_name_or_by_the_ledger(tmp_path: pathlib.Path) -> None:
+def test_leftovers_are_attributed_by_run_name_or_undo_journal(tmp_path: pathlib.Path) -> None:
     after = rehearsal_host.Inventory(
         frozenset({"/sys/fs/cgroup/memory/made/below", "/sys/fs/cgroup/memory/somebody"}),
         frozenset({"overnight-1-a"}),
@@ -108,16 +108,16 @@ def test_a_file_with_the_runs_name_is_left_behind(
     assert ours == [f"file {tmp_path}/.#overnight-7e57ca5e.lck"]
 
 
-def test_what_was_there_before_is_nobodys_left() -> None:
-    there = rehearsal_host.take_inventory()
+def test_existing_resources_are_not_leftovers() -> None:
+    inventory = rehearsal_host.take_inventory()
     assert rehearsal_host.left_behind(
-        "overnight-1", pathlib.Path("/nonexistent"), [], there, there
+        "overnight-1", pathlib.Path("/nonexistent"), [], inventory, inventory
     ) == (
         [],
         [],
     )
-    assert "lo" in there.links
-    assert "/proc" in there.mounts
+    assert "lo" in inventory.links
+    assert "/proc" in inventory.mounts
 
 
 def test_the_newest_runs_are_kept_and_nothing_else_is_touched(tmp_path: pathlib.Path) -> None:
@@ -129,7 +129,7 @@ def test_the_newest_runs_are_kept_and_nothing_else_is_touched(tmp_path: pathlib.
         os.utime(marker, (number, number))
     (tmp_path / "of-the-user").mkdir()
     rehearsal_host.prune(tmp_path, 2)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["of-the-user", "run-3", "run-4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["of-the-user", "run-3", "run-4"]
 
 
 def test_a_second_rehearsal_is_refused(
@@ -158,7 +158,7 @@ def test_only_the_calling_thread_and_its_children_leave_the_core() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-def test_who_else_uses_a_core_is_named_and_the_runs_own_are_not() -> None:
+def test_other_processes_on_a_core_are_named_but_not_those_of_the_run() -> None:
     crowd = rehearsal_host.Crowd("overnight-1")
     loop = [sys.executable, "-c", "while True: pass"]
     with (
@@ -167,10 +167,10 @@ def test_who_else_uses_a_core_is_named_and_the_runs_own_are_not() -> None:
     ):
         try:
             deadline = time.monotonic() + 8
-            while not any(f"[{other.pid}]" in one for one in crowd.describe(0.05)):
+            while not any(f"[{other.pid}]" in line for line in crowd.describe(0.05)):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            assert not any(f"[{own.pid}]" in one for one in crowd.describe(0.0))
+            assert not any(f"[{own.pid}]" in line for line in crowd.describe(0.0))
         finally:
             other.kill()
             own.kill()

@@ -21,14 +21,14 @@ def host(tmp_path: pathlib.Path) -> pathlib.Path:
     return root
 
 
-def test_no_secret_is_written_down(host: pathlib.Path) -> None:
+def test_a_snapshot_has_no_secrets(host: pathlib.Path) -> None:
     text = json.dumps(snapshot.take(host).as_json())
     for secret in plantedhost.PLANTED:
         assert secret not in text, text[max(0, text.find(secret) - 200) :][:300]
 
 
-def test_the_planted_secrets_are_where_a_snapshot_looks(host: pathlib.Path) -> None:
-    """The test above fails without the scrubber: it is not for want of secrets that it passes."""
+def test_every_scrubbed_part_has_a_planted_secret(host: pathlib.Path) -> None:
+    """Without the scrubber, the test above fails: every part has a planted secret."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("overnight.app.snapshot._safe", lambda part, key, name, value: value)
         patch.setattr("overnight.app.snapshot._safe_name", lambda name, plain=False: name)
@@ -47,7 +47,7 @@ def test_the_planted_secrets_are_where_a_snapshot_looks(host: pathlib.Path) -> N
         assert any(secret in json.dumps(parts[name]) for secret in plantedhost.PLANTED), name
 
 
-def test_what_matters_is_there(host: pathlib.Path) -> None:
+def test_a_snapshot_has_the_facts_of_the_host(host: pathlib.Path) -> None:
     parts = snapshot.take(host).parts
     assert parts["packages"] == {"bash:amd64": {"version": "5.2-1"}}
     assert parts["sysctl"]["vm.swappiness"] == "60"
@@ -69,15 +69,15 @@ def test_what_matters_is_there(host: pathlib.Path) -> None:
     assert not any("docker" in where for where in parts["mounts"])
 
 
-def test_two_of_an_unchanged_host_differ_in_the_header_alone(host: pathlib.Path) -> None:
-    one, other = (snapshot.take(host, now=NOON + datetime.timedelta(hours=n)).as_json() for n in (0, 1))  # fmt: skip
-    assert one["header"] != other["header"]
-    one["header"] = other["header"]
-    assert json.dumps(one) == json.dumps(other)
+def test_snapshots_of_an_unchanged_host_differ_only_in_the_header(host: pathlib.Path) -> None:
+    first, second = (snapshot.take(host, now=NOON + datetime.timedelta(hours=n)).as_json() for n in (0, 1))  # fmt: skip
+    assert first["header"] != second["header"]
+    first["header"] = second["header"]
+    assert json.dumps(first) == json.dumps(second)
 
 
 @pytest.mark.timeout(10)
-def test_what_is_spoilt_is_a_gap_and_does_no_harm(host: pathlib.Path) -> None:
+def test_unreadable_files_are_gaps(host: pathlib.Path) -> None:
     plantedhost.spoil(host)
     taken = snapshot.take(host)
     gaps = {(gap.part, gap.what): gap.why for gap in taken.gaps}
@@ -93,7 +93,7 @@ def test_what_is_spoilt_is_a_gap_and_does_no_harm(host: pathlib.Path) -> None:
     assert "\\udc" not in text
 
 
-def test_an_image_says_what_needs_a_kernel(tmp_path: pathlib.Path) -> None:
+def test_parts_that_need_a_kernel_are_gaps_of_an_image(tmp_path: pathlib.Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=x\n")
     (tmp_path / "usr/bin").mkdir(parents=True)
@@ -103,24 +103,26 @@ def test_an_image_says_what_needs_a_kernel(tmp_path: pathlib.Path) -> None:
     taken = snapshot.take(tmp_path)
     assert "sysctl" not in taken.parts
     assert {gap.part for gap in taken.gaps} >= {"sysctl", "modules", "cpu", "versions"}
-    assert not marker.exists()  # nothing of an image is run
+    assert not marker.exists()  # programs of an image are not run
 
 
-def test_a_program_that_hangs_or_babbles_is_ended(
+def test_a_program_that_hangs_or_never_stops_printing_is_killed(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(devices, "MAX_SECONDS", 0.2)
     loud, quiet = tmp_path / "loud", tmp_path / "quiet"
     loud.write_text("#!/bin/sh\nexec yes version 1.2.3\n")
     quiet.write_text("#!/bin/sh\nexec sleep 60\n")
-    for one in (loud, quiet):
-        one.chmod(0o755)
+    for program in (loud, quiet):
+        program.chmod(0o755)
     assert devices._version(devices._output([str(loud)])) == "1.2.3"
     with pytest.raises(ValueError, match="printed nothing"):
         devices._output([str(quiet)])
 
 
-def test_it_is_kept_by_host_and_time(tmp_path: pathlib.Path, host: pathlib.Path) -> None:
+def test_snapshot_files_are_named_by_host_and_time(
+    tmp_path: pathlib.Path, host: pathlib.Path
+) -> None:
     taken = snapshot.take(host, now=NOON)
     place = snapshot.default_file(tmp_path, taken)
     assert place == tmp_path / "snapshots/host/20261115T120000Z.json"

@@ -1,4 +1,4 @@
-"""A page of a question holds the samples that the question is about."""
+"""The page of a query holds the samples of the query."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NIGHT, SECOND = captures.NIGHT, captures.SECOND
 HOST = "alpha"
 
 
-def functions(shown: view.View, window: Window) -> collections.Counter[str]:
-    """Samples by function that is anywhere on the stack, read from the page's arrays."""
+def count_functions(shown: view.View, window: Window) -> collections.Counter[str]:
+    """Count samples by function anywhere on the stack, from the arrays of the page."""
     arrays = {name: array.tolist() for name, array in shown.arrays.items()}
     counted: collections.Counter[str] = collections.Counter()
     for time, stack, count, idle in zip(
@@ -49,7 +49,7 @@ def night(tmp_path: pathlib.Path) -> captures.Night:
 
 
 @pytest.mark.parametrize(
-    "chosen",
+    "selection",
     [
         Selection(function="tcp_|malloc"),
         Selection(side="kernel"),
@@ -60,23 +60,23 @@ def night(tmp_path: pathlib.Path) -> captures.Night:
     ],
     ids=str,
 )
-def test_filters_on_stacks_hold_on_a_page(night: captures.Night, chosen: Selection) -> None:
+def test_stack_filters_apply_to_the_page(night: captures.Night, selection: Selection) -> None:
     window = captures.window(NIGHT + 40 * SECOND, NIGHT + 200 * SECOND)
-    shown = viewer_page.page_view(night.source, HOST, (window,), chosen)
-    wanted = top.top(night.source, window, chosen, kind="functions", limit=1000)
-    found = functions(shown, window)
-    # The page says "[unknown] in a.so" of a whole path; the table takes the path.
-    assert {name.replace("in a.so", "in /lib/a.so"): n for name, n in found.items()} == {
-        row.name: row.samples for row in wanted.rows
+    shown = viewer_page.page_view(night.source, HOST, (window,), selection)
+    expected = top.top(night.source, window, selection, kind="functions", limit=1000)
+    counts = count_functions(shown, window)
+    # The page shortens the path to "[unknown] in a.so"; the table keeps it.
+    assert {name.replace("in a.so", "in /lib/a.so"): n for name, n in counts.items()} == {
+        row.name: row.samples for row in expected.rows
     }
-    only = Selection(cores=shown.cores, function=chosen.function, side=chosen.side)
+    only = Selection(cores=shown.cores, function=selection.function, side=selection.side)
     for mode in ("busy", "kernel"):
         heat = heatmap.by_core(night.source, shown.window, only, mode=mode)
         assert shown.arrays[f"heat_{mode}"].tolist() == heat.values.ravel().tolist()
     assert any("this page holds only" in note for note in shown.notes)
 
 
-def test_without_them_a_page_is_as_it_was(night: captures.Night) -> None:
+def test_other_filters_do_not_change_the_page(night: captures.Night) -> None:
     window = night.source.extent()
     plain = view.view(night.source, window, HOST)
     shown = viewer_page.page_view(night.source, HOST, (window,), Selection(process="nginx"))
@@ -85,7 +85,7 @@ def test_without_them_a_page_is_as_it_was(night: captures.Night) -> None:
         assert np.array_equal(array, shown.arrays[name])
 
 
-def test_it_spans_window_and_baseline_and_shows_the_marks_alone(night: captures.Night) -> None:
+def test_the_page_spans_window_and_baseline_and_shows_only_the_marks(night: captures.Night) -> None:
     window = captures.window(NIGHT + 250 * SECOND, NIGHT + 260 * SECOND)
     before = captures.window(NIGHT + 10 * SECOND, NIGHT + 20 * SECOND)
     marks = (Event(window.begin_us, "mark", "here"),)
@@ -97,12 +97,12 @@ def test_it_spans_window_and_baseline_and_shows_the_marks_alone(night: captures.
     assert shown.title == "t"
 
 
-def test_where_not_all_fits_the_window_s_edges_stay_sharp(
+def test_a_page_that_is_too_large_keeps_every_sample_of_the_window(
     night: captures.Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited = view.view
     monkeypatch.setattr(
-        view, "view", lambda *given, **named: limited(*given, **named, max_rows=2000)
+        view, "view", lambda *args, **kwargs: limited(*args, **kwargs, max_rows=2000)
     )
     window = captures.window(NIGHT + 250 * SECOND, NIGHT + 253 * SECOND)
     before = captures.window(NIGHT + 10 * SECOND, NIGHT + 200 * SECOND)
@@ -111,13 +111,13 @@ def test_where_not_all_fits_the_window_s_edges_stay_sharp(
     (at,) = [d for d in shown.detail if d.begin_us <= window.begin_us < d.end_us]
     assert at.step_us == 0
     assert at.end_us >= window.end_us
-    wanted = top.top(night.source, window, kind="functions", limit=1000)
-    found = functions(shown, window)
-    assert {row.name for row in wanted.rows if "unknown" not in row.name} <= set(found)
+    expected = top.top(night.source, window, kind="functions", limit=1000)
+    counts = count_functions(shown, window)
+    assert {row.name for row in expected.rows if "unknown" not in row.name} <= set(counts)
     with pytest.raises(errors.CannotError, match="cannot filter by core and threads"):
         viewer_page.page_view(
             night.source, HOST, (window, before), Selection(), needs=("core", "threads")
         )
-    # The window alone lies where every sample is: nothing stands in the way.
+    # Every sample of the window fits, so the filter is possible.
     alone = viewer_page.page_view(night.source, HOST, (window,), Selection(), needs=("core",))
     assert {part.step_us for part in alone.detail} == {0}

@@ -1,4 +1,4 @@
-"""Windows and filters as users write them, resolved against a store."""
+"""Windows and filters as users write them are resolved against a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_texts_become_a_window(begin: str, end: str, seconds: tuple[int, int]) -
     assert window == Window(*(NIGHT_US + second * 1_000_000 for second in seconds))
 
 
-def test_a_window_outside_the_recording_names_what_is_recorded() -> None:
+def test_a_window_outside_the_recording_names_the_recorded_time() -> None:
     with pytest.raises(errors.CannotError, match="nothing was recorded") as caught:
         windows.resolve_window(RECORDED, "2001-01-01", "2001-01-02")
     assert "2026-11-15T06:50:00.000Z" in caught.value.why
@@ -42,9 +42,9 @@ def test_samples_are_resolved_against_the_store(tmp_path: pathlib.Path) -> None:
     )
     captures.store(tmp_path, captures.build(samples, host="a"))
     query = windows.Query(core="0-1", process="dd", begin="1s")
-    found = windows.open_samples(windows.Request(tmp_path, query))
-    assert found.hosts == ("a",)
-    assert found.selection.cores == (0, 1)
-    assert found.title.startswith("a, 2026-11-15T06:50:01")
+    opened = windows.open_samples(windows.Request(tmp_path, query))
+    assert opened.hosts == ("a",)
+    assert opened.selection.cores == (0, 1)
+    assert opened.title.startswith("a, 2026-11-15T06:50:01")
     with pytest.raises(errors.OvernightError, match="b"):
         windows.open_samples(windows.Request(tmp_path, windows.Query(host=("b",))))

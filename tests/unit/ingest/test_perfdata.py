@@ -1,4 +1,4 @@
-"""perf.data files as captures: clocks, cores, notes; and what cannot be is refused."""
+"""perf.data files as captures: clocks, cores and notes; impossible values are refused."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def read(folder: pathlib.Path, *records: bytes, features=None, finished: bool = 
     return perfdata.read(path, perfdata.foreign_symbols(None, folder))
 
 
-def test_times_are_those_of_the_wall(tmp_path: pathlib.Path) -> None:
-    found = read(tmp_path, LAYOUT.sample(6_000), LAYOUT.sample(7_000), features=clock())
-    assert found.time.tolist() == [WALL + 1_000, WALL + 2_000]
-    assert (found.begin, found.end) == (WALL + 1_000, WALL + 2_000 + 10**9 // 499 + 1)
+def test_times_are_on_the_wall_clock(tmp_path: pathlib.Path) -> None:
+    parsed = read(tmp_path, LAYOUT.sample(6_000), LAYOUT.sample(7_000), features=clock())
+    assert parsed.time.tolist() == [WALL + 1_000, WALL + 2_000]
+    assert (parsed.begin, parsed.end) == (WALL + 1_000, WALL + 2_000 + 10**9 // 499 + 1)
 
 
-def test_without_a_clock_the_last_sample_is_when_it_was_saved(tmp_path: pathlib.Path) -> None:
-    found = read(tmp_path, LAYOUT.sample(6_000), LAYOUT.sample(7_000))
-    assert found.time.tolist() == [SAVED - 1_000, SAVED]
-    assert any("no wall clock" in note for note in found.notes)
+def test_without_a_clock_the_last_sample_is_at_the_file_time(tmp_path: pathlib.Path) -> None:
+    parsed = read(tmp_path, LAYOUT.sample(6_000), LAYOUT.sample(7_000))
+    assert parsed.time.tolist() == [SAVED - 1_000, SAVED]
+    assert any("no wall clock" in note for note in parsed.notes)
 
 
-def test_a_capture_without_samples_is_one(tmp_path: pathlib.Path) -> None:
-    found = read(tmp_path)
-    assert (len(found.time), found.begin, found.end) == (0, SAVED, SAVED + 10**9 // 499 + 1)
+def test_a_file_without_samples_is_read(tmp_path: pathlib.Path) -> None:
+    parsed = read(tmp_path)
+    assert (len(parsed.time), parsed.begin, parsed.end) == (0, SAVED, SAVED + 10**9 // 499 + 1)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_capture_without_samples_is_one(tmp_path: pathlib.Path) -> None:
         ([make.lost(2**64 - 1)], clock()),
     ],
 )
-def test_times_that_cannot_be_are_refused(
+def test_impossible_times_are_refused(
     tmp_path: pathlib.Path, records: list[bytes], features: dict[int, bytes] | None
 ) -> None:
     with pytest.raises(errors.DamagedFileError, match="cannot be"):
@@ -66,7 +66,7 @@ def test_times_that_cannot_be_are_refused(
 @pytest.mark.parametrize(
     ("online", "seen", "wanted"), [(4, [0, 1], (0, 1, 2, 3)), (2, [0, 9], (0, 9)), (0, [3], (3,))]
 )
-def test_cores_are_those_online_then_or_those_seen(
+def test_cores_are_those_online_or_those_with_samples(
     tmp_path: pathlib.Path, online: int, seen: list[int], wanted: tuple[int, ...]
 ) -> None:
     features = clock() | {make.NRCPUS: struct.pack("<II", 128, online)}
@@ -75,24 +75,26 @@ def test_cores_are_those_online_then_or_those_seen(
 
 
 def test_an_unfinished_file_has_a_note(tmp_path: pathlib.Path) -> None:
-    found = read(tmp_path, LAYOUT.sample(5), finished=False)
-    assert any("was killed" in note for note in found.notes)
+    parsed = read(tmp_path, LAYOUT.sample(5), finished=False)
+    assert any("was killed" in note for note in parsed.notes)
 
 
 def test_frames_without_symbols_keep_their_kind(tmp_path: pathlib.Path) -> None:
     chain = [make.IN_KERNEL, 2**64 - 2**30, make.IN_USER, 0x1000]
-    found = read(tmp_path, LAYOUT.sample(5_000, chain), features=clock())
-    assert found.frames.kind[found.stacks.frame].tolist() == [0, 1]
-    assert any("kernel functions have no names" in note for note in found.notes)
+    parsed = read(tmp_path, LAYOUT.sample(5_000, chain), features=clock())
+    assert parsed.frames.kind[parsed.stacks.frame].tolist() == [0, 1]
+    assert any("kernel functions have no names" in note for note in parsed.notes)
 
 
 def test_the_recorded_build_id_is_compared(tmp_path: pathlib.Path, monkeypatch) -> None:
-    asked = []
+    requests = []
     monkeypatch.setattr(
-        files.LiveFiles, "find", lambda _, module, pid, build_id: asked.append((module, build_id))
+        files.LiveFiles,
+        "find",
+        lambda _, module, pid, build_id: requests.append((module, build_id)),
     )
     chain = [make.IN_USER, 0x1000]
     mapping = LAYOUT.mmap2(1, 0x1000, 0x1000, b"/srv/app", build_id=b"\x05" * 20)
-    found = read(tmp_path, mapping, LAYOUT.sample(5_000, chain), features=clock())
-    assert found.frames.module == ["/srv/app"]
-    assert asked == [("/srv/app", "05" * 20)]
+    parsed = read(tmp_path, mapping, LAYOUT.sample(5_000, chain), features=clock())
+    assert parsed.frames.module == ["/srv/app"]
+    assert requests == [("/srv/app", "05" * 20)]

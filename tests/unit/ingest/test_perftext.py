@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from overnight.ingest import perftext
 
 
-def test_the_examples_in_the_documentation_are_true() -> None:
+def test_the_docstring_examples_are_correct() -> None:
     failed, tried = doctest.testmod(perftext)
     assert (failed, tried > 0) == (0, True)
 
@@ -41,7 +41,7 @@ def test_a_period_is_not_taken_for_a_frequency(event: str, expected: int | None)
         ("/usr/bin/perf record -C 3-1", ()),
     ],
 )
-def test_cores_are_those_of_the_option(command: str, cores: tuple[int, ...]) -> None:
+def test_cores_are_read_from_the_options(command: str, cores: tuple[int, ...]) -> None:
     lines = ["# nrcpus online : 4", f"# cmdline : {command} "]
     assert perftext.parse_header(lines).cores == cores
 

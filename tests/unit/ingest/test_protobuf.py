@@ -9,11 +9,11 @@ from overnight.ingest import protobuf
 
 def test_each_kind_of_field_is_read() -> None:
     data = b"\x08\x96\x01" + b"\x12\x02hi" + b"\x19\x01" + b"\0" * 7 + b"\x25\x02\0\0\0"
-    found = [
+    fields = [
         (field.number, field.value if isinstance(field.value, int) else bytes(field.value))
         for field in protobuf.fields(memoryview(data), 100)
     ]
-    assert found == [(1, 150), (2, b"hi"), (3, 1), (4, 2)]
+    assert fields == [(1, 150), (2, b"hi"), (3, 1), (4, 2)]
     assert [field.offset for field in protobuf.fields(memoryview(data), 100)] == [
         100,
         105,

@@ -1,4 +1,4 @@
-"""`overnight age` on the command line: what it takes, asks and prints."""
+"""`overnight age` on the command line: options, confirmation and output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "no state was given"),
         (("--undo", "--list"), "are mutually exclusive"),
@@ -37,21 +37,21 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
         (("uptime", "--arm", "warm"), "warm"),
     ],
 )
-def test_what_is_not_understood_is_said(run, words, said, capsys, monkeypatch) -> None:
+def test_invalid_options_are_explained(run, words, message, capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert run(*words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("--list",), ("--undo",), ("uptime", "--arm", "cold", "--note", "x")], ids=" ".join)  # fmt: skip
-def test_every_answer_fits_its_schema(run, words, capsys) -> None:
+def test_json_output_fits_its_schema(run, words, capsys) -> None:
     assert run(*words, "-O", "json") == 0
     jsonschema.validate(json.loads(capsys.readouterr().out), SCHEMA)
     assert run(*words) == 0
     assert capsys.readouterr().out
 
 
-def test_what_can_be_put_on_is_listed(run, capsys) -> None:
+def test_the_available_states_are_listed(run, capsys) -> None:
     assert run("--list") == 0
     shown = capsys.readouterr().out
     assert "no state from overnight age" in shown
@@ -59,31 +59,33 @@ def test_what_can_be_put_on_is_listed(run, capsys) -> None:
         assert f"{name}: " in shown
 
 
-def test_files_are_put_on_listed_and_taken_off(run, tmp_path, capsys) -> None:
-    """In a real folder, with the kernel's real count; others look up names meanwhile."""
+def test_dentries_are_created_listed_and_undone(run, tmp_path, capsys) -> None:
+    """In a real folder, with the kernel's count, which other processes change meanwhile."""
     words = ("dentries", "2000", "--positive", "--folder", str(tmp_path))
     assert run(*words, "-O", "json") in (0, 1)
-    made = json.loads(capsys.readouterr().out)
-    jsonschema.validate(made, SCHEMA)
-    assert (made["made"], made["arm"]) == (2000, "hot")
-    assert len(list(pathlib.Path(made["where"]).iterdir())) == 2000
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    assert (document["made"], document["arm"]) == (2000, "hot")
+    assert len(list(pathlib.Path(document["where"]).iterdir())) == 2000
     assert run("--list") == 0
-    assert f"age dentries 2000 ({made['run']}): present" in capsys.readouterr().out
+    assert f"age dentries 2000 ({document['run']}): present" in capsys.readouterr().out
     assert run("--undo") == 0
-    assert f"undone: age dentries 2000 ({made['run']})" in capsys.readouterr().out
-    assert not pathlib.Path(made["where"]).exists()
+    assert f"undone: age dentries 2000 ({document['run']})" in capsys.readouterr().out
+    assert not pathlib.Path(document["where"]).exists()
 
 
 @pytest.mark.parametrize(("grown", "code"), [(100, 0), (10, 1)])
-def test_what_is_not_counted_ends_with_1(run, monkeypatch, capsys, grown: int, code: int) -> None:
+def test_a_count_that_is_too_low_exits_with_1(
+    run, monkeypatch, capsys, grown: int, code: int
+) -> None:
     def fake(request: age.Request, on_progress: Callable[[int, str], None]) -> age.Report:
         assert (request.state, dict(request.options)) == (
             "memory-cgroups",
             {"under": "/a", "limit": "32MB"},
         )
         on_progress(50, "14 kB each")
-        made = load.Aged(100, "/a/[red]\x1b", 14_800, "dying", ("limited",))
-        return age.Report(request.state, request.arm, {"dying": 5}, {"dying": 5 + grown}, request.count, made, "r", 1.25)  # fmt: skip
+        aged = load.Aged(100, "/a/[red]\x1b", 14_800, "dying", ("limited",))
+        return age.Report(request.state, request.arm, {"dying": 5}, {"dying": 5 + grown}, request.count, aged, "r", 1.25)  # fmt: skip
 
     monkeypatch.setattr(age, "put_on_host", fake)
     assert run("memory-cgroups", "100", "--under", "/a", "--limit", "32MB", "--arm", "hot") == code
@@ -94,14 +96,14 @@ def test_what_is_not_counted_ends_with_1(run, monkeypatch, capsys, grown: int, c
     assert ("does not count" in shown) is bool(code)
 
 
-def test_problems_of_an_undoing_are_told_and_end_with_1(run, monkeypatch, capsys) -> None:
+def test_problems_of_undo_are_shown_and_exit_with_1(run, monkeypatch, capsys) -> None:
     report = age.Report("undo", None, {}, {}, problems=("cgroup /x: busy",))
     monkeypatch.setattr(age, "undo", lambda *_, **__: report)
     assert run("--undo") == 1
     assert "not undone: cgroup /x: busy" in capsys.readouterr().out
 
 
-def test_a_purge_that_was_agreed_to(run, monkeypatch, capsys) -> None:
+def test_a_confirmed_purge(run, monkeypatch, capsys) -> None:
     report = age.Report("purge", "purged", {"dying": 9}, {"dying": 0})
     monkeypatch.setattr(age, "purge", lambda *_, **__: report)
     assert run("purge", "--yes") == 0

@@ -1,4 +1,4 @@
-"""What `overnight census` says, on trees of files."""
+"""Output of `overnight census`, on file trees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from overnight.interfaces import cli
 SCHEMA = json.loads((pathlib.Path(__file__).parents[3] / "docs/schemas/census-1.json").read_text())
 
 
-def tree(root: pathlib.Path, in_use: int, dying: int, below: str = "system.slice") -> pathlib.Path:
+def make_tree(
+    root: pathlib.Path, in_use: int, dying: int, below: str = "system.slice"
+) -> pathlib.Path:
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text("30 23 0:26 / /cg rw - cgroup2 cgroup2 rw\n")
     (root / "cg" / below).mkdir(parents=True)
@@ -29,10 +31,10 @@ def run(root: pathlib.Path, *options: str) -> int:
 
 
 @pytest.mark.parametrize(("dying", "code"), [(300, 0), (68_440, 1)])
-def test_one_line_answers_and_too_many_end_with_1(
+def test_the_first_line_has_the_counts_and_too_many_exit_with_1(
     tmp_path: pathlib.Path, dying: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tree(tmp_path, 240, dying)) == code
+    assert run(make_tree(tmp_path, 240, dying)) == code
     shown = capsys.readouterr().out
     first = shown.splitlines()[0]
     assert f"{240 + dying:,} tracked against 240 in use" in first
@@ -42,23 +44,23 @@ def test_one_line_answers_and_too_many_end_with_1(
 
 
 def test_json_fits_its_schema(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tree(tmp_path, 240, 68_440), "-O", "json") == 1
+    assert run(make_tree(tmp_path, 240, 68_440), "-O", "json") == 1
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)
     assert document["ratio"] == 286.17
     assert document["severity"] == "critical"
 
 
-def test_names_of_the_host_cannot_steer_the_terminal(
+def test_cgroup_names_cannot_control_the_terminal(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tree(tmp_path, 240, 300, below="[red]\x1b]0;x\x07")) == 0
+    assert run(make_tree(tmp_path, 240, 300, below="[red]\x1b]0;x\x07")) == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
     assert "/[red]\\x1b" in shown
 
 
-def test_a_host_without_memory_cgroups(
+def test_a_host_without_memory_cgroups_is_an_error(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path) == 3
@@ -69,14 +71,14 @@ def test_a_host_without_memory_cgroups(
     ("options", "words"),
     [(["--watch", "-O", "json"], "cannot be combined"), (["--for", "soon"], "duration")],
 )
-def test_what_cannot_be_asked(
+def test_invalid_options_are_refused(
     tmp_path: pathlib.Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tree(tmp_path, 2, 1), *options) == 2
+    assert run(make_tree(tmp_path, 2, 1), *options) == 2
     assert words in capsys.readouterr().err
 
 
-def test_watching_says_a_line_each_time_until_it_is_stopped(
+def test_watch_prints_a_line_each_time_until_interrupted(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from overnight.app import census
@@ -90,5 +92,5 @@ def test_watching_says_a_line_each_time_until_it_is_stopped(
         return real(root, **options)
 
     monkeypatch.setattr(census, "take", take)
-    assert run(tree(tmp_path, 240, 68_440), "--watch") == 130
+    assert run(make_tree(tmp_path, 240, 68_440), "--watch") == 130
     assert capsys.readouterr().out.count("68,680 tracked") == 3

@@ -27,30 +27,30 @@ def test_help_is_grouped_by_task(capsys: pytest.CaptureFixture[str]) -> None:
     "arguments",
     [["recrd"], ["record", "--for", "soon"], ["doctor", "-O", "xml"], ["record", "--for", "0"]],
 )
-def test_a_command_not_understood_leaves_with_2_and_says_three_things(
+def test_a_usage_error_exits_with_2_and_says_what_why_and_what_to_do(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == errors.ExitCode.USAGE
-    said = capsys.readouterr().err
-    assert said.startswith("error:")
-    assert "why:" in said
-    assert "do:" in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert output.startswith("error:")
+    assert "why:" in output
+    assert "do:" in output
+    assert "Traceback" not in output
 
 
 def broken(*_: object, **__: object) -> object:
     raise RuntimeError("the roof is on fire \x1b[31m")
 
 
-def test_a_bug_is_called_one_and_has_its_own_code(
+def test_a_bug_is_reported_as_a_bug_with_its_own_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("overnight.app.doctor.examine", broken)
     assert cli.main(["doctor"]) == errors.ExitCode.BUG
-    said = capsys.readouterr().err
-    assert "a bug in overnight" in said
-    assert "Traceback" not in said
-    assert "\x1b" not in said
+    output = capsys.readouterr().err
+    assert "a bug in overnight" in output
+    assert "Traceback" not in output
+    assert "\x1b" not in output
 
 
 def test_debug_shows_the_traceback(
@@ -61,14 +61,14 @@ def test_debug_shows_the_traceback(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_errors_come_as_json_where_json_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_json_with_output_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["record", "--for", "soon", "-O", "json"]) == errors.ExitCode.USAGE
-    said = json.loads(capsys.readouterr().err)
-    assert said["error"]["kind"] == "usage"
-    assert said["error"]["exit_code"] == 2
+    document = json.loads(capsys.readouterr().err)
+    assert document["error"]["kind"] == "usage"
+    assert document["error"]["exit_code"] == 2
 
 
-def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_with_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> object:
         raise KeyboardInterrupt
 

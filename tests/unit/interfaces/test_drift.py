@@ -1,4 +1,4 @@
-"""`overnight drift`: who is sick, what is shown, how it ends; and the detectors on the same home."""
+"""`overnight drift`: sick hosts, output and exit codes; and the detectors on the same home."""
 
 from __future__ import annotations
 
@@ -25,33 +25,35 @@ SICK = ("db-00", "db-01", "db-02")
 
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Twelve hosts; three had a driver reset, and have an agent enabled that the others have not."""
+    """Twelve hosts; only three had a driver reset, and only those have an agent enabled."""
     for number in range(12):
         name = f"db-{number:02}"
-        made = writer.Writer(tmp_path, name, rings.BOOT, budget_bytes=1 << 30, age_seconds=1 << 20)
-        made.facts("host", rings.at(0), {"": {"zone": "a" if name in SICK else "b"}})
-        made.numbers("cpu", ("user",), rings.at(0), {"0": (1,)})
-        made.tick(rings.at(3600))
-        made.numbers("cpu", ("user",), rings.at(3600), {"0": (2,)})
+        ring = writer.Writer(tmp_path, name, rings.BOOT, budget_bytes=1 << 30, age_seconds=1 << 20)
+        ring.facts("host", rings.at(0), {"": {"zone": "a" if name in SICK else "b"}})
+        ring.numbers("cpu", ("user",), rings.at(0), {"0": (1,)})
+        ring.tick(rings.at(3600))
+        ring.numbers("cpu", ("user",), rings.at(3600), {"0": (2,)})
         if name in SICK:
-            made.event(
+            ring.event(
                 Event(
                     rings.us(60 + number), "net.driver_reset", host=name, boot=rings.BOOT,
                     severity="critical", id=f"reset-{number}",
                 )
             )  # fmt: skip
-        made.close()
+        ring.close()
         units = {"sshd.service": {"state": "enabled"}, "agent\x1b.service": {"state": "enabled"}}
         if name not in SICK:
             del units["agent\x1b.service"]
-        taken = Snapshot({"host": name}, {"units": units, "sysctl": {"kernel.x": str(number)}}, ())
+        snapshot = Snapshot(
+            {"host": name}, {"units": units, "sysctl": {"kernel.x": str(number)}}, ()
+        )
         path = tmp_path / "snapshots" / name / "20261115T070000Z.json"
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(taken.as_json()))
+        path.write_text(json.dumps(snapshot.as_json()))
     return tmp_path
 
 
-def ask(home: pathlib.Path, *words: str) -> int:
+def run(home: pathlib.Path, *words: str) -> int:
     return cli.main(["--home", str(home), "drift", *words])
 
 
@@ -60,56 +62,58 @@ def ask(home: pathlib.Path, *words: str) -> int:
     [[], ["--kind", "net."], [word for name in SICK for word in ("--sick", name)]],
     ids=["critical events", "a kind", "named"],
 )
-def test_what_tells_them_apart(home, capsys, words: list[str]) -> None:
-    assert ask(home, "-O", "json", *words) == 0
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
-    assert (told["status"], told["sick"]) == ("found", list(SICK))
-    first = told["differences"][0]
+def test_the_difference_of_the_sick_hosts_is_found(home, capsys, words: list[str]) -> None:
+    assert run(home, "-O", "json", *words) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert (document["status"], document["sick"]) == ("found", list(SICK))
+    first = document["differences"][0]
     assert first["items"][0]["key"] == "agent\x1b.service"
     assert (first["sick_with"], first["healthy_with"]) == (3, 0)
     assert first["p"] == pytest.approx(1 / 220)
-    assert [one["stands"] for one in told["differences"]] == [True] + [False] * 12
-    assert told["columns"] == 13
+    assert [difference["stands"] for difference in document["differences"]] == [True] + [False] * 12
+    assert document["columns"] == 13
 
 
-def test_check_ends_with_one_and_the_terminal_is_safe(home, capsys) -> None:
-    assert ask(home, "--check", "--limit", "2") == 1
+def test_check_exits_with_1_and_the_terminal_is_safe(home, capsys) -> None:
+    assert run(home, "--check", "--limit", "2") == 1
     shown = capsys.readouterr().out
     assert "3/3 sick, 0/9 healthy  units: agent\\x1b.service" in shown
     assert "1 of 13 differences are not explained by chance" in shown
     assert "11 more differ" in shown
 
 
-def test_nothing_to_conclude_is_no_finding(home, capsys) -> None:
-    assert ask(home, "--check", "--sick", "db-05", "-O", "json") == 0
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
-    assert told["status"] == "no-data"
-    assert "cannot conclude" in told["why"]
+def test_too_few_hosts_are_no_data(home, capsys) -> None:
+    assert run(home, "--check", "--sick", "db-05", "-O", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert document["status"] == "no-data"
+    assert "cannot conclude" in document["why"]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--sick", "db-99"], 3, "no host 'db-99' in this data home"),
         (["--kind", "cpu.core_pinned"], 3, "no host had cpu.core_pinned"),
         (["--kind", "net.", "--sick", "db-01"], 2, "mutually exclusive"),
     ],
 )
-def test_what_it_refuses(home, capsys, words: list[str], code: int, said: str) -> None:
-    assert ask(home, *words) == code
-    assert said in capsys.readouterr().err
+def test_invalid_options_are_refused(
+    home, capsys, words: list[str], code: int, message: str
+) -> None:
+    assert run(home, *words) == code
+    assert message in capsys.readouterr().err
 
 
-def test_without_snapshots_it_says_how_to_get_them(tmp_path, capsys) -> None:
-    assert ask(tmp_path) == 3
+def test_without_snapshots_the_error_names_the_command(tmp_path, capsys) -> None:
+    assert run(tmp_path) == 3
     assert "overnight snapshot" in capsys.readouterr().err
 
 
 def test_the_detectors_answer_for_a_case(home: pathlib.Path) -> None:
-    one = case.Case(home, Event(rings.us(61), "net.driver_reset", host="db-01"))
-    answers = {detector.name: detector.look(one) for detector in detectors.DETECTORS}
+    incident = case.Case(home, Event(rings.us(61), "net.driver_reset", host="db-01"))
+    answers = {detector.name: detector.look(incident) for detector in detectors.DETECTORS}
     assert {name: answer.status for name, answer in answers.items()} == {
         "fleet.cohort": Status.FOUND,
         "fleet.uptime": Status.NO_DATA,
@@ -119,10 +123,10 @@ def test_the_detectors_answer_for_a_case(home: pathlib.Path) -> None:
     assert answers["fleet.drift"].findings[0].subject.unit == "agent\x1b.service"
     for answer in answers.values():
         json.dumps(answer.as_json())
-        json.dumps([found.as_json() for found in answer.findings])
+        json.dumps([finding.as_json() for finding in answer.findings])
 
 
-def test_starting_up_does_not_pay_for_statistics() -> None:
+def test_building_the_command_line_does_not_import_statistics() -> None:
     code = (
         "import sys, overnight.detectors.fleet, overnight.app.drift\n"
         "from overnight.interfaces import cli\n"

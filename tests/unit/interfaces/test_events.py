@@ -1,4 +1,4 @@
-"""`overnight events`: which are shown, and what else is said; recorded events as marks."""
+"""`overnight events`: filters, output and errors; recorded events as marks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from overnight.model.event import Event
 SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/events-1.json"
 
 
-def make(second: float, kind: str, **more: object) -> Event:
-    values = {"host": rings.HOST, "boot": rings.BOOT, "id": f"{kind}-{second:.0f}", **more}
+def make_event(second: float, kind: str, **fields: object) -> Event:
+    values = {"host": rings.HOST, "boot": rings.BOOT, "id": f"{kind}-{second:.0f}", **fields}
     return Event(rings.us(second), kind, **values)  # type: ignore[arg-type]
 
 
@@ -26,28 +26,32 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
     writer = rings.open_writer(tmp_path)
     rings.record(writer, range(100))
     pinned = {"core": 39, "severity": "critical", "fields": {"busy_percent": 99.5, "rule": "x"}}
-    writer.event(make(10, "cpu.core_pinned", text="core 39 was \x1b[31m pinned", **pinned))
-    writer.event(make(12, "net.driver_reset", core=39, severity="critical", count=7))
-    writer.event(make(50, "clock.unsynchronised", severity="info"))
+    writer.event(make_event(10, "cpu.core_pinned", text="core 39 was \x1b[31m pinned", **pinned))
+    writer.event(make_event(12, "net.driver_reset", core=39, severity="critical", count=7))
+    writer.event(make_event(50, "clock.unsynchronised", severity="info"))
     writer.note_gap(rings.us(60), rings.us(70), "the disk was full")
     writer.tick(rings.at(100))
     writer.close()
     return tmp_path
 
 
-def ask(home: pathlib.Path, *words: str) -> int:
+def run(home: pathlib.Path, *words: str) -> int:
     return cli.main(["--home", str(home), "events", *words])
 
 
-def kinds(home: pathlib.Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    assert ask(home, "-O", "json", *words) == 0
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
-    return [one["kind"] for one in told["events"]]
+def list_kinds(home: pathlib.Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    assert run(home, "-O", "json", *words) == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    return [event["kind"] for event in document["events"]]
 
 
-def test_everything_that_is_kept_by_time(home, capsys) -> None:
-    assert kinds(home, capsys) == ["cpu.core_pinned", "net.driver_reset", "clock.unsynchronised"]
+def test_all_events_are_listed_by_time(home, capsys) -> None:
+    assert list_kinds(home, capsys) == [
+        "cpu.core_pinned",
+        "net.driver_reset",
+        "clock.unsynchronised",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -63,12 +67,12 @@ def test_everything_that_is_kept_by_time(home, capsys) -> None:
         (["cpu.core_pinned-10"], ["cpu.core_pinned"]),
     ],
 )
-def test_which_are_shown(home, capsys, words, shown) -> None:
-    assert kinds(home, capsys, *words) == shown
+def test_filters(home, capsys, words, shown) -> None:
+    assert list_kinds(home, capsys, *words) == shown
 
 
-def test_people_see_what_happened_where_and_what_is_missing(home, capsys) -> None:
-    assert ask(home) == 0
+def test_text_shows_events_counts_and_gaps(home, capsys) -> None:
+    assert run(home) == 0
     text = capsys.readouterr().out
     assert "net.driver_reset" in text
     assert "7 times" in text
@@ -76,8 +80,8 @@ def test_people_see_what_happened_where_and_what_is_missing(home, capsys) -> Non
     assert "\x1b[31m" not in text
 
 
-def test_one_event_with_everything_known_of_it(home, capsys) -> None:
-    assert ask(home, "cpu.core_pinned-10") == 0
+def test_one_event_is_shown_with_all_its_fields(home, capsys) -> None:
+    assert run(home, "cpu.core_pinned-10") == 0
     text = capsys.readouterr().out
     assert "busy_percent" in text
     assert "boot 1a2b3c4d" in text
@@ -86,7 +90,7 @@ def test_one_event_with_everything_known_of_it(home, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["nothing-1"], 3, "no event 'nothing-1'"),
         (["--severity", "bad"], 2, "no severity 'bad'"),
@@ -95,13 +99,13 @@ def test_one_event_with_everything_known_of_it(home, capsys) -> None:
         (["-b", "20s", "-e", "10s"], 2, "-e must be after -b"),
     ],
 )
-def test_mistakes_are_explained(home, capsys, words, code, said) -> None:
-    assert ask(home, *words) == code
-    assert said in capsys.readouterr().err
+def test_mistakes_are_explained(home, capsys, words, code, message) -> None:
+    assert run(home, *words) == code
+    assert message in capsys.readouterr().err
 
 
-def test_without_a_recording_it_says_how_to_make_one(tmp_path, capsys) -> None:
-    assert ask(tmp_path) == 3
+def test_without_a_recording_the_error_names_the_command(tmp_path, capsys) -> None:
+    assert run(tmp_path) == 3
     assert "overnight record --signals-only" in capsys.readouterr().err
 
 
@@ -111,5 +115,8 @@ def test_recorded_events_are_marks_on_the_heatmap(home, capsys) -> None:
     samples = captures.random_samples(5, 300, begin=begin, end=begin + 30 * second)
     captures.store(home, captures.build(samples, host=rings.HOST))
     assert cli.main(["--home", str(home), "heatmap", "-O", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [one["kind"] for one in told["events"]] == ["cpu.core_pinned", "net.driver_reset"]
+    document = json.loads(capsys.readouterr().out)
+    assert [event["kind"] for event in document["events"]] == [
+        "cpu.core_pinned",
+        "net.driver_reset",
+    ]

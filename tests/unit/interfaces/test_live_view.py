@@ -1,4 +1,4 @@
-"""Screens of every size, from a phone's ssh to a wall."""
+"""The live view on terminals of every size."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from overnight.model.event import Event
 WALL_US = 1_794_712_447_000_000
 
 
-def view(count: int, pinned: int = -1, **changes) -> live.View:
-    chance = random.Random(7)
+def make_view(count: int, pinned: int = -1, **changes) -> live.View:
+    rng = random.Random(7)
     strips = []
     for core in range(count):
-        busy = [chance.uniform(0.05, 0.35) for _ in range(60)]
+        busy = [rng.uniform(0.05, 0.35) for _ in range(60)]
         kernel = [share / 4 for share in busy]
         if core == pinned:
             busy[-6:], kernel[-6:] = [1.0] * 6, [0.99] * 6
@@ -42,7 +42,7 @@ def view(count: int, pinned: int = -1, **changes) -> live.View:
     return live.View(**{**values, **changes})
 
 
-def screen(shown: live.View, width: int, height: int) -> list[str]:
+def draw_screen(shown: live.View, width: int, height: int) -> list[str]:
     console = rich.console.Console(width=width, height=height, color_system=None)
     with console.capture() as caught:
         console.print(live_view.draw(shown, width, height))
@@ -51,9 +51,9 @@ def screen(shown: live.View, width: int, height: int) -> list[str]:
 
 @pytest.mark.parametrize("cores", [1, 2, 16, 96, 192, 448])
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (120, 40), (200, 60), (300, 100)])
-def test_every_screen_fits_and_says_the_essentials(cores, size):
+def test_every_screen_fits_and_shows_the_essentials(cores, size):
     width, height = size
-    lines = screen(view(cores), width, height)
+    lines = draw_screen(make_view(cores), width, height)
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -62,35 +62,37 @@ def test_every_screen_fits_and_says_the_essentials(cores, size):
     assert "cpu.core_pinned" in text
 
 
-def test_where_there_is_room_every_core_has_a_strip():
-    text = "\n".join(screen(view(96, pinned=39), 200, 60))
+def test_every_core_has_a_strip_on_a_large_screen():
+    text = "\n".join(draw_screen(make_view(96, pinned=39), 200, 60))
     assert all(f"{core} " in text for core in range(96))
     assert "100%" in text
 
 
-def test_where_there_is_none_a_pinned_core_is_a_full_column():
-    lines = screen(view(96, pinned=39), 100, 24)
+def test_a_pinned_core_is_a_full_column_on_a_small_screen():
+    lines = draw_screen(make_view(96, pinned=39), 100, 24)
     rows = [line for line in lines if line[:3].strip().lstrip("-").isdigit() and line[3:4] == " "]
     assert len(rows) >= 3
     assert all(row[4 + 39] == "█" for row in rows[:3])
 
 
-def test_before_the_first_second_it_says_so():
-    empty = view(0, processes=(), events=(), census=None, time_us=0, problems={})
-    text = "\n".join(screen(empty, 80, 24))
+def test_it_waits_for_the_first_second():
+    empty = make_view(0, processes=(), events=(), census=None, time_us=0, problems={})
+    text = "\n".join(draw_screen(empty, 80, 24))
     assert "first second" in text
     assert "no events yet" in text
 
 
 def test_hostile_names_do_not_reach_the_terminal():
-    told = Event(WALL_US, "k", "evil \x1b[2J\ntext", id="1")
-    shown = view(2, processes=(live.ProcessLoad(1, "\x1b]0;owned\x07", 1.0, 0),), events=(told,))
-    text = "\n".join(screen(shown, 120, 40))
+    event = Event(WALL_US, "k", "evil \x1b[2J\ntext", id="1")
+    shown = make_view(
+        2, processes=(live.ProcessLoad(1, "\x1b]0;owned\x07", 1.0, 0),), events=(event,)
+    )
+    text = "\n".join(draw_screen(shown, 120, 40))
     assert "\x1b" not in text
     assert "\x07" not in text
 
 
 def test_steal_is_shown_when_there_is_some() -> None:
     strip = live.CoreStrip(3, (0.4,), (0.1,), (0.3,))
-    assert "core 3 steal 30 %" in screen(view(1, cores=(strip,)), 120, 20)[0]
-    assert "steal" not in screen(view(2), 120, 20)[0]
+    assert "core 3 steal 30 %" in draw_screen(make_view(1, cores=(strip,)), 120, 20)[0]
+    assert "steal" not in draw_screen(make_view(2), 120, 20)[0]

@@ -1,4 +1,4 @@
-"""`overnight load` on a screen: figures with their units, limits in theirs, and no promise it cannot keep."""
+"""Screen of `overnight load`: figures and limits with units, run length only when known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def progress(second: measurement.Second, verdict: constancy.Verdict) -> app.Prog
     return app.Progress(second, verdict, app.format_figures(metrics, second))
 
 
-def judged(seconds: int, unsteady: float = 0.0) -> constancy.Verdict:
+def judge(seconds: int, unsteady: float = 0.0) -> constancy.Verdict:
     at = [float(n) for n in range(seconds)]
     sys = {3: [unsteady * (n % 2) for n in range(seconds)]}
     cpu = constancy.Series(
@@ -36,46 +36,46 @@ def judged(seconds: int, unsteady: float = 0.0) -> constancy.Verdict:
     return constancy.judge(constancy.Seconds(at, [cpu], sys=sys, steal=[0.0] * seconds))
 
 
-def shown(verdict: constancy.Verdict) -> str:
-    made = runner.Outcome(
+def show(verdict: constancy.Verdict) -> str:
+    outcome = runner.Outcome(
         "1", "cpu", "here", (3,), 0, 12_000_000, "time", 0, None, verdict, pathlib.Path("/x")
     )
     console = rich.console.Console(file=io.StringIO(), width=80)
-    with console.capture() as said:
-        command._show(made, console)
-    return said.get()
+    with console.capture() as output:
+        command._show(outcome, console)
+    return output.get()
 
 
 def test_the_screen_fits_80_columns_and_every_figure_has_its_unit() -> None:
     console = rich.console.Console(file=io.StringIO(), width=80)
-    with console.capture() as said:
-        console.print(command._table(REQUEST, progress(SECOND, judged(3))))
-    lines = said.get().splitlines()
+    with console.capture() as output:
+        console.print(command._table(REQUEST, progress(SECOND, judge(3))))
+    lines = output.get().splitlines()
     assert lines[1].split()[0] == "now"
     assert "resident 283 MB  written 64 MB/s  cpu 0.010 cores" in lines[1]
     assert "sys 7.9% on core 2  steal 0.1%  PSI cpu 52% memory 0% io 4%" in lines[2]
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_the_screen_says_warm_up_as_long_as_it_is() -> None:
+def test_the_screen_shows_the_warm_up() -> None:
     cold = measurement.Second(**{**vars(SECOND), "warm": False})
     console = rich.console.Console(file=io.StringIO(), width=80)
-    with console.capture() as said:
-        console.print(command._table(REQUEST, progress(cold, judged(0))))
-    assert "12s of 1m, warm-up" in said.get()
+    with console.capture() as output:
+        console.print(command._table(REQUEST, progress(cold, judge(0))))
+    assert "12s of 1m, warm-up" in output.get()
 
 
-def test_a_limit_has_the_unit_of_what_it_limits() -> None:
-    assert "points (limit 3 points)" in shown(judged(60, unsteady=0.2))
+def test_a_limit_has_the_unit_of_its_figure() -> None:
+    assert "points (limit 3 points)" in show(judge(60, unsteady=0.2))
 
 
-def test_so_few_seconds_do_not_tell_how_long_a_run_would() -> None:
-    assert "would decide" not in shown(judged(3))
-    assert "A run of about" in shown(judged(60))
+def test_a_few_seconds_do_not_estimate_a_run_length() -> None:
+    assert "would decide" not in show(judge(3))
+    assert "A run of about" in show(judge(60))
 
 
 @pytest.mark.parametrize("words", [["trials", "--seed", "-1"], ["cpu", "--for", "0"]], ids=str)
-def test_what_cannot_run_is_a_slip_of_the_caller(
+def test_invalid_loads_are_usage_errors(
     words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))

@@ -1,4 +1,4 @@
-"""`overnight pool autoscale`: set, shown, tried, taken away; to people and to programs."""
+"""`overnight pool autoscale`: set, show, dry-run and remove a policy; text and JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from overnight.interfaces import cli
 SCHEMAS = pathlib.Path(__file__).parents[3] / "docs/schemas"
 
 
-class Asked:
+class PoolCommand:
     def __init__(self, home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.home, self.capsys = home, capsys
 
@@ -26,60 +26,60 @@ class Asked:
     def json(
         self, *words: str, schema: str = "pool-autoscale-1", code: int = 0
     ) -> dict[str, object]:
-        told = json.loads(self(*words, "-O", "json", code=code))
-        jsonschema.validate(told, json.loads((SCHEMAS / f"{schema}.json").read_text()))
-        return told
+        document = json.loads(self(*words, "-O", "json", code=code))
+        jsonschema.validate(document, json.loads((SCHEMAS / f"{schema}.json").read_text()))
+        return document
 
 
 @pytest.fixture
-def ask(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Asked:
-    asked = Asked(tmp_path / "home", capsys)
-    asked("create", "ci", "--template", "t", "--target", "2")
-    return asked
+def run(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> PoolCommand:
+    command = PoolCommand(tmp_path / "home", capsys)
+    command("create", "ci", "--template", "t", "--target", "2")
+    return command
 
 
-def test_its_life(ask: Asked) -> None:
-    assert ask("autoscale", "ci") == "the size of pool ci is set by hand: target 2\n"
-    assert ask.json("autoscale", "ci")["policy"] is None
-    said = ask(
+def test_a_policy_is_set_shown_changed_and_removed(run: PoolCommand) -> None:
+    assert run("autoscale", "ci") == "the size of pool ci is set by hand: target 2\n"
+    assert run.json("autoscale", "ci")["policy"] is None
+    output = run(
         "autoscale", "ci", "--miss", "2%", "--min", "1", "--max", "8", "--cooldown", "10m",
         "--window", "5m", "--at", "Mon-Fri 08:00-18:00 = 5", "--at", "* 01:00-02:00 = 3",
         "--burst", "3:1", "--warmup", "40s",
     )  # fmt: skip
-    assert said.startswith("autoscale is on for pool ci\n")
+    assert output.startswith("autoscale is on for pool ci\n")
     assert (
         "Autoscale: 2 % may miss, 1 to 8, claims of the last 5m, cooldown 10m,\n"
         "  bursts of 3, warm-up 40s\n"
         "  at Mon-Fri 08:00-18:00 = 5\n  at * 01:00-02:00 = 3\n"
-    ) in said
-    policy = ask.json("autoscale", "ci")["policy"]
+    ) in output
+    policy = run.json("autoscale", "ci")["policy"]
     assert (policy["miss"], policy["burst"], policy["last_decision"]) == (
         0.02, {"mean": 3, "spread": 1}, None,
     )  # fmt: skip
-    shown = ask.json("show", "ci", schema="pool-1", code=1)
+    shown = run.json("show", "ci", schema="pool-1", code=1)
     assert shown["autoscale"] == policy
-    assert "no decision yet: overnight pool serve makes it" in ask("show", "ci", code=1)
-    assert "(target 2, autoscaled, min 0, max 12)" in ask("list")
-    # Said anew, alone; and what can be taken back.
-    policy = ask.json("autoscale", "ci", "--at", "none", "--warmup", "none")["policy"]
+    assert "no decision yet: overnight pool serve makes it" in run("show", "ci", code=1)
+    assert "(target 2, autoscaled, min 0, max 12)" in run("list")
+    # Options given again replace their values alone; "none" removes one.
+    policy = run.json("autoscale", "ci", "--at", "none", "--warmup", "none")["policy"]
     assert (policy["openings"], policy["warm_up_seconds"], policy["miss"]) == ([], None, 0.02)
-    assert "overnight pool autoscale ci --off" in ask("update", "ci", "--target", "4", code=3)
-    assert ask("autoscale", "ci", "--off").startswith("autoscale is off\n")
-    assert ask("autoscale", "ci", "--off").startswith("autoscale was already off\n")
-    ask("update", "ci", "--target", "4")
+    assert "overnight pool autoscale ci --off" in run("update", "ci", "--target", "4", code=3)
+    assert run("autoscale", "ci", "--off").startswith("autoscale is off\n")
+    assert run("autoscale", "ci", "--off").startswith("autoscale was already off\n")
+    run("update", "ci", "--target", "4")
 
 
-def test_a_dry_run_says_why_and_changes_nothing(ask: Asked) -> None:
-    assert "has no autoscale policy" in ask("autoscale", "ci", "--dry-run", code=3)
-    said = ask("autoscale", "ci", "--min", "4", "--dry-run")
-    assert "dry run: up to 4: min is 4\n" in said
-    assert "assumed: a warm-up of 90 s: no member has become ready" in said
-    would = ask.json("autoscale", "ci", "--on", "--dry-run")["would"]
+def test_a_dry_run_explains_its_decision_and_changes_nothing(run: PoolCommand) -> None:
+    assert "has no autoscale policy" in run("autoscale", "ci", "--dry-run", code=3)
+    output = run("autoscale", "ci", "--min", "4", "--dry-run")
+    assert "dry run: up to 4: min is 4\n" in output
+    assert "assumed: a warm-up of 90 s: no member has become ready" in output
+    would = run.json("autoscale", "ci", "--on", "--dry-run")["would"]
     assert (would["size"], would["warm_up_seconds"]) == (2, 90)
-    assert ask.json("autoscale", "ci")["policy"] is None
-    ask("autoscale", "ci", "--on")
-    ask("update", "ci", "--pause")
-    assert "a pool with status paused is not scaled" in ask("autoscale", "ci", "--dry-run")
+    assert run.json("autoscale", "ci")["policy"] is None
+    run("autoscale", "ci", "--on")
+    run("update", "ci", "--pause")
+    assert "a pool with status paused is not scaled" in run("autoscale", "ci", "--dry-run")
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_a_dry_run_says_why_and_changes_nothing(ask: Asked) -> None:
         ("--off", "--dry-run"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_is_kept(
-    ask: Asked, words: tuple[str, ...]
+def test_invalid_options_are_refused_and_change_nothing(
+    run: PoolCommand, words: tuple[str, ...]
 ) -> None:
-    said = ask("autoscale", "ci", *words, code=2)
-    assert [line.partition(":")[0] for line in said.splitlines()] == ["error", "why", "do"]
-    assert ask.json("autoscale", "ci")["policy"] is None
+    output = run("autoscale", "ci", *words, code=2)
+    assert [line.partition(":")[0] for line in output.splitlines()] == ["error", "why", "do"]
+    assert run.json("autoscale", "ci")["policy"] is None

@@ -1,4 +1,4 @@
-"""`overnight pool size`: what is told to people and to programs, and what is refused."""
+"""`overnight pool size`: text, JSON and refused options."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from overnight.interfaces.cli.commands import pool_size
 from overnight.pools import bursts, sizing
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/pool-size-1.json"
-USUAL = ("--claims-per-minute", "4", "--warmup", "90s")
+DEMAND = ("--claims-per-minute", "4", "--warmup", "90s")
 
 
-def ask(*words: str) -> int:
+def run(*words: str) -> int:
     return cli.main(["pool", "size", *words])
 
 
@@ -31,29 +31,33 @@ def test_examples(module: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("words", "sizes"),
     [
-        (USUAL, (10, 17, 13)),
-        ((*USUAL, "--miss", "0.1 %"), (10, 20, 15)),
-        ((*USUAL, "--miss", "0.001", "--callers", "wait"), (10, 20, 16)),
-        ((*USUAL, "--burst", "5", "--cost", "0.4"), (10, 29, 25)),
+        (DEMAND, (10, 17, 13)),
+        ((*DEMAND, "--miss", "0.1 %"), (10, 20, 15)),
+        ((*DEMAND, "--miss", "0.001", "--callers", "wait"), (10, 20, 16)),
+        ((*DEMAND, "--burst", "5", "--cost", "0.4"), (10, 29, 25)),
         (("--claims-per-minute", "0", "--warmup", "90"), (0, 0, 0)),
     ],
 )
-def test_the_three_numbers_for_programs(
-    words: tuple[str, ...], named: tuple[int, int, int], capsys: pytest.CaptureFixture[str]
+def test_json_has_the_three_sizes(
+    words: tuple[str, ...], sizes: tuple[int, int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask(*words, "-O", "json") == 0
-    told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, json.loads(SCHEMA.read_text()))
-    assert (told["runbook"], told["recommended"], told["recommended_event_driven"]) == named
-    at_runbook = next(row for row in told["curve"] if row["size"] == told["runbook"])
-    assert at_runbook["give_up"] == told["miss_at_runbook"]
+    assert run(*words, "-O", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert (
+        document["runbook"],
+        document["recommended"],
+        document["recommended_event_driven"],
+    ) == sizes
+    at_runbook = next(row for row in document["curve"] if row["size"] == document["runbook"])
+    assert at_runbook["give_up"] == document["miss_at_runbook"]
 
 
-def test_the_text_says_what_each_number_means(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask(*USUAL, "--cost", "0.4") == 0
-    told = capsys.readouterr().out
+def test_the_text_explains_each_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*DEMAND, "--cost", "0.4") == 0
+    output = capsys.readouterr().out
     for words in (
         "10   15.3 % of claims miss: the rule covers only the mean demand",
         "17   0.55 % of claims miss",
@@ -61,7 +65,7 @@ def test_the_text_says_what_each_number_means(capsys: pytest.CaptureFixture[str]
         "◀ runbook",
         "Idle cost a month (730 h): 2,6",
     ):
-        assert words in told
+        assert words in output
 
 
 @pytest.mark.parametrize("width", [72, 80, 100])
@@ -77,8 +81,8 @@ def test_the_text_says_what_each_number_means(capsys: pytest.CaptureFixture[str]
     ids=str,
 )
 def test_the_picture_fits_its_terminal(demand: sizing.Demand, width: int) -> None:
-    found = sizing.size(demand)
-    lines = miss_curve.draw(found, width)
+    answer = sizing.size(demand)
+    lines = miss_curve.draw(answer, width)
     assert max(len(line.plain) for line in lines) <= width
     assert len(lines) <= miss_curve.MAX_ROWS + 3
     labels = " ".join(line.plain.partition("◀")[2] for line in lines)
@@ -93,17 +97,17 @@ def test_a_longer_bar_misses_more() -> None:
     assert lengths[0] > lengths[-1] + 20
 
 
-def test_where_it_is_not_exact_it_says_so() -> None:
+def test_simulated_numbers_and_bounds_are_labelled() -> None:
     for demand, word in (
         (sizing.Demand(4, 300), "simulated"),
         (sizing.Demand(400, 300), "upper bound"),
         (sizing.Demand(4, 90), ""),
     ):
         console = rich.console.Console(width=80, record=True, file=None, quiet=False)
-        with console.capture() as told:
+        with console.capture() as output:
             pool_size.show(sizing.size(demand), console)
-        assert (word or "Idle on average") in told.get()
-        assert bool(word) == ("'give up' is" in told.get())
+        assert (word or "Idle on average") in output.get()
+        assert bool(word) == ("'give up' is" in output.get())
 
 
 @pytest.mark.parametrize(
@@ -116,33 +120,33 @@ def test_where_it_is_not_exact_it_says_so() -> None:
         ("--claims-per-minute", "4", "--warmup", "soon"),
         ("--claims-per-minute", "4", "--warmup", "0"),
         ("--claims-per-minute", "4", "--warmup", "0.5ms"),
-        (*USUAL, "--interval", "0"),
-        (*USUAL, "--miss", "0"),
-        (*USUAL, "--miss", "100%"),
-        (*USUAL, "--miss", "1"),
-        (*USUAL, "--miss", "-1%"),
-        (*USUAL, "--miss", "one"),
-        (*USUAL, "--miss", "nan"),
-        (*USUAL, "--burst", "0"),
-        (*USUAL, "--burst", "five"),
-        (*USUAL, "--burst", "5:x"),
-        (*USUAL, "--burst", "5:-1"),
-        (*USUAL, "--callers", "shout"),
-        (*USUAL, "--cost", "-1"),
-        (*USUAL, "--over", "8h"),
-        (*USUAL, "--cost", "inf"),
+        (*DEMAND, "--interval", "0"),
+        (*DEMAND, "--miss", "0"),
+        (*DEMAND, "--miss", "100%"),
+        (*DEMAND, "--miss", "1"),
+        (*DEMAND, "--miss", "-1%"),
+        (*DEMAND, "--miss", "one"),
+        (*DEMAND, "--miss", "nan"),
+        (*DEMAND, "--burst", "0"),
+        (*DEMAND, "--burst", "five"),
+        (*DEMAND, "--burst", "5:x"),
+        (*DEMAND, "--burst", "5:-1"),
+        (*DEMAND, "--callers", "shout"),
+        (*DEMAND, "--cost", "-1"),
+        (*DEMAND, "--over", "8h"),
+        (*DEMAND, "--cost", "inf"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_three_lines(
+def test_invalid_options_are_refused_in_three_lines(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask(*words) == errors.ExitCode.USAGE
-    said = capsys.readouterr()
-    assert [line.partition(":")[0] for line in said.err.splitlines()] == ["error", "why", "do"]
-    assert said.out == ""
+    assert run(*words) == errors.ExitCode.USAGE
+    captured = capsys.readouterr()
+    assert [line.partition(":")[0] for line in captured.err.splitlines()] == ["error", "why", "do"]
+    assert captured.out == ""
 
 
-def test_it_joins_the_group_that_is_there() -> None:
+def test_it_joins_the_existing_pool_group() -> None:
     outer, group = typer.Typer(), typer.Typer()
     outer.add_typer(group, name="pool")
     pool_size.register(outer)

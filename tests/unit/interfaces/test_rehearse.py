@@ -1,4 +1,4 @@
-"""`overnight rehearse` on a host where nothing is rehearsed: what it lists, refuses and draws."""
+"""`overnight rehearse` with a fake rehearsal: list, errors and drawing."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from overnight.rehearsals import victim
 REPOSITORY = pathlib.Path(__file__).parents[3]
 
 
-def outcome(**more: object) -> scoreboard.Outcome:
-    made = scoreboard.Outcome(
+def make_outcome(**more: object) -> scoreboard.Outcome:
+    base = scoreboard.Outcome(
         scenario="rt-hog", seed=7, brief=True, run="overnight-1", correct=True, rank=1,
         event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(),
         expected=Truth(FOUND, (("cpu.rt_hog", {}),)), facts={},
         victim=victim.Status(completed=9, resets=1, worst_ms=5100.0), events=1, leftovers=(),
         others=(), home=pathlib.Path("/x"), report=pathlib.Path("/x/report.html"),
     )  # fmt: skip
-    return dataclasses.replace(made, **more)  # type: ignore[arg-type]
+    return dataclasses.replace(base, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Nothing happens: every second run is wrong."""
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Replace rehearsals by a fake whose every second verdict is wrong; return the runs."""
     runs: list[tuple[str, int]] = []
 
-    def rehearse(one: object, *, seed: int, **_: object) -> scoreboard.Outcome:
-        runs.append((one.name, seed))  # type: ignore[attr-defined]
+    def rehearse(chosen: object, *, seed: int, **_: object) -> scoreboard.Outcome:
+        runs.append((chosen.name, seed))  # type: ignore[attr-defined]
         if len(runs) % 2:
-            return outcome(scenario=runs[-1][0], seed=seed)
-        return outcome(
+            return make_outcome(scenario=runs[-1][0], seed=seed)
+        return make_outcome(
             scenario=runs[-1][0], seed=seed, correct=False, rank=0, missed=("cpu.rt_hog",),
             problems=("status no-cause, not cause-found",),
         )  # fmt: skip
@@ -55,34 +55,36 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def test_the_list_fits_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["rehearse", "--list", "-O", "json"]) == 0
     schema = json.loads((REPOSITORY / "docs/schemas/rehearsals-1.json").read_text())
-    said = json.loads(capsys.readouterr().out)
-    jsonschema.validate(said, schema)
-    recorded = {one["name"]: one["recorded"] for one in said["rehearsals"]}
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema)
+    recorded = {entry["name"]: entry["recorded"] for entry in document["rehearsals"]}
     assert recorded["zombies"]
     assert not recorded["quiet"]
 
 
-def test_all_replays_are_those_that_are_shipped(
+def test_all_replays_the_shipped_recordings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        recorded_rehearsal, "replay", lambda path, _: outcome(replayed=True, scenario=path.stem)
+        recorded_rehearsal,
+        "replay",
+        lambda path, _: make_outcome(replayed=True, scenario=path.stem),
     )
     assert cli.main(["rehearse", "--all", "--replay", "-O", "json"]) == 0
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["scenario"] for one in said] == ["rt-hog", "softirq-storm", "zombies"]
+    outcomes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [document["scenario"] for document in outcomes] == ["rt-hog", "softirq-storm", "zombies"]
 
 
 @pytest.mark.parametrize("words", [[], ["quiet", "--all"], ["nothing"]], ids=str)
-def test_it_must_be_said_what_to_rehearse(
+def test_one_known_rehearsal_or_all_is_required(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["rehearse", *words]) == errors.ExitCode.USAGE
     assert "--list" in capsys.readouterr().err
 
 
-def test_one_run_is_shown_and_its_exit_code_tells(
-    played: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]
+def test_the_exit_code_says_whether_the_verdict_is_right(
+    runs: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["rehearse", "rt-hog", "--seed", "7"]) == 0
     shown = capsys.readouterr().out
@@ -92,31 +94,31 @@ def test_one_run_is_shown_and_its_exit_code_tells(
     shown = capsys.readouterr().out
     assert "wrong: the true cause is not among the candidates" in shown
     assert "not cause-found" in shown
-    assert played[0] == ("rt-hog", 7)
+    assert runs[0] == ("rt-hog", 7)
 
 
-def test_repeats_take_the_next_seeds_and_end_with_a_scoreboard(
-    played: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]
+def test_repeats_use_the_next_seeds_and_print_a_scoreboard(
+    runs: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["rehearse", "rt-hog", "--repeat", "3", "--seed", "5", "--score"]) == 1
-    assert played == [("rt-hog", 5), ("rt-hog", 6), ("rt-hog", 7)]
+    assert runs == [("rt-hog", 5), ("rt-hog", 6), ("rt-hog", 7)]
     shown = capsys.readouterr().out
     assert "2 of 3" in shown
     assert "cpu.rt_hog 1x" in shown
 
 
-def test_json_is_one_object_a_run(
-    played: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]
+def test_json_is_one_object_per_run(
+    runs: list[tuple[str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["rehearse", "--all", "--score", "--repeat", "2", "-O", "json"]) == 1
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(one["scenario"], one["seed"]) for one in said] == played
-    assert len(said) == 2 * len(rehearsal.discover())
-    for one in said:
-        assert {"correct", "rank", "event_to_verdict_s", "verdict"} <= one.keys()
+    outcomes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(document["scenario"], document["seed"]) for document in outcomes] == runs
+    assert len(outcomes) == 2 * len(rehearsal.discover())
+    for document in outcomes:
+        assert {"correct", "rank", "event_to_verdict_s", "verdict"} <= document.keys()
 
 
-def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
+def test_without_root_a_recorded_run_is_replayed_if_there_is_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -126,15 +128,15 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
     assert cli.main(["rehearse", "quiet", "--replay"]) == errors.ExitCode.CANNOT
     assert "no recorded run" in capsys.readouterr().err
     monkeypatch.setattr(recorded_rehearsal, "find_recorded", lambda _: tmp_path / "quiet.overnight")
-    monkeypatch.setattr(recorded_rehearsal, "replay", lambda *_: outcome(replayed=True))
+    monkeypatch.setattr(recorded_rehearsal, "replay", lambda *_: make_outcome(replayed=True))
     assert cli.main(["rehearse", "quiet"]) == 0
-    said = capsys.readouterr()
-    assert "replaying a recorded run instead" in " ".join(said.err.split())
-    assert "this host was not changed" in said.out
+    captured = capsys.readouterr()
+    assert "replaying a recorded run instead" in " ".join(captured.err.split())
+    assert "this host was not changed" in captured.out
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["rt-hog", "--replay"], "a replay records nothing"),
         (["rt-hog", "--repeat", "2"], "each run would replace the last one"),
@@ -143,30 +145,30 @@ def test_who_is_not_root_is_told_and_sees_a_recorded_run_where_there_is_one(
     ],
     ids=str,
 )
-def test_only_one_real_run_is_kept_as_a_bundle(
+def test_only_a_single_real_run_can_be_saved_as_a_bundle(
     words: list[str],
-    told: str,
-    played: list[tuple[str, int]],
+    message: str,
+    runs: list[tuple[str, int]],
     capsys: pytest.CaptureFixture[str],
     tmp_path: pathlib.Path,
 ) -> None:
     file = str(tmp_path / "run.overnight")
     assert cli.main(["rehearse", *words, "--bundle", file]) == errors.ExitCode.USAGE
-    assert told in capsys.readouterr().err
-    assert played == []
+    assert message in capsys.readouterr().err
+    assert runs == []
 
 
-def test_a_bundle_that_cannot_be_written_is_refused_before_anything_happens(
-    played: list[tuple[str, int]], capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+def test_an_unwritable_bundle_is_refused_before_the_run(
+    runs: list[tuple[str, int]], capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     for file in (tmp_path, tmp_path / "none" / "run.overnight"):
         words = ["rehearse", "rt-hog", "--bundle", str(file)]
         assert cli.main(words) == errors.ExitCode.USAGE
         assert "cannot write" in capsys.readouterr().err
-    assert played == []
+    assert runs == []
 
 
-def test_no_recorded_run_is_shown_to_who_wants_a_bundle(
+def test_with_bundle_no_recorded_run_is_replayed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -176,13 +178,13 @@ def test_no_recorded_run_is_shown_to_who_wants_a_bundle(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_cannot_be_had_does_not_end_the_others(
+def test_a_rehearsal_that_cannot_run_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def rehearse(one: object, *, seed: int, **_: object) -> scoreboard.Outcome:
-        if one.name == "quiet":  # type: ignore[attr-defined]
+    def rehearse(chosen: object, *, seed: int, **_: object) -> scoreboard.Outcome:
+        if chosen.name == "quiet":  # type: ignore[attr-defined]
             raise errors.CannotError("too busy", why="make [77] uses 95 %", todo="wait")
-        return outcome(scenario=one.name, seed=seed)  # type: ignore[attr-defined]
+        return make_outcome(scenario=chosen.name, seed=seed)  # type: ignore[attr-defined]
 
     monkeypatch.setattr(rehearsal, "rehearse", rehearse)
     monkeypatch.setattr("overnight.app.rehearsal_host.check_needs", lambda _: None)
@@ -193,7 +195,7 @@ def test_one_that_cannot_be_had_does_not_end_the_others(
     assert cli.main(["rehearse", "quiet", "--repeat", "2"]) == errors.ExitCode.CANNOT
 
 
-def test_who_stops_it_is_told_so(
+def test_an_interrupt_prints_stopped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def rehearse(*_: object, **__: object) -> scoreboard.Outcome:
@@ -205,7 +207,7 @@ def test_who_stops_it_is_told_so(
     assert capsys.readouterr().err.endswith("stopped\n")
 
 
-def test_nothing_is_left_to_clean(
+def test_clean_without_leftovers(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
@@ -234,10 +236,10 @@ def test_the_strip_shows_phase_lateness_and_resets() -> None:
 def test_without_a_terminal_each_phase_is_one_line() -> None:
     out = io.StringIO()
     console = rich.console.Console(file=out, width=80, force_terminal=False)
-    with rehearsal_view.shown("quiet (seed 1)", console) as tell:
+    with rehearsal_view.shown("quiet (seed 1)", console) as on_progress:
         for second in range(5):
-            tell(rehearsal.Progress("baseline", second, 5, victim.Status()))
-        tell(rehearsal.Progress("diagnose", note="nothing came"))
+            on_progress(rehearsal.Progress("baseline", second, 5, victim.Status()))
+        on_progress(rehearsal.Progress("diagnose", note="nothing came"))
     assert out.getvalue().splitlines() == [
         "quiet (seed 1): baseline",
         "quiet (seed 1): diagnose",

@@ -1,4 +1,4 @@
-"""Commands import only what they need: start-up time, asserted by modules instead of by the clock."""
+"""Commands import only the modules they need, which keeps start-up fast."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 def run(home: pathlib.Path, arguments: list[str]) -> set[str]:
     """Run a command in a fresh interpreter; return the modules that it imported."""
-    places = {"ROOT": str(home / "root"), "CAPTURE": str(home / "a.collapsed")}
-    words = ["--home", str(home), *(places.get(word, word) for word in arguments)]
+    paths = {"ROOT": str(home / "root"), "CAPTURE": str(home / "a.collapsed")}
+    words = ["--home", str(home), *(paths.get(word, word) for word in arguments)]
     code = (
         "import json, sys; from overnight.interfaces import cli; code = cli.main(sys.argv[1:]);"
         "print(json.dumps([code, sorted(sys.modules)]), file=sys.__stdout__)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
     )
-    exit_code, modules = json.loads(done.stdout.splitlines()[-1])
-    assert exit_code != 70, done.stderr
+    exit_code, modules = json.loads(process.stdout.splitlines()[-1])
+    assert exit_code != 70, process.stderr
     return set(modules)
 
 

@@ -1,4 +1,4 @@
-"""Every `overnight …` command that an error or a problem tells people to run exists, with its options."""
+"""Every `overnight …` command that an error or a problem recommends exists, with its options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _text(node: ast.expr) -> str:
 
 def _advice() -> list[tuple[str, str]]:
     """Return (file, command) of every `todo=`, and of the problems of pools."""
-    found = []
+    advice = []
     for path in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(path.read_text())
         texts = [
@@ -48,8 +48,8 @@ def _advice() -> list[tuple[str, str]]:
         if path.name == "problems.py":
             texts += [_text(n) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)]
         for text in texts:
-            found += [(path.name, match[1].split("   ")[0]) for match in COMMAND.finditer(text)]
-    return found
+            advice += [(path.name, match[1].split("   ")[0]) for match in COMMAND.finditer(text)]
+    return advice
 
 
 ADVICE = sorted(set(_advice()))

@@ -1,4 +1,4 @@
-"""The controller holds a share of a core whatever sleeps, overheads and stalls do to it."""
+"""The controller holds its share of a core despite late sleeps, overhead and stalls."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from overnight.load import controller
 class Machine:
     """A clock, a CPU clock and a core that others take a part of."""
 
-    def __init__(self, piece: float = 0.001, late: float = 0.0, taken: float = 0.0) -> None:
+    def __init__(self, piece: float = 0.001, late: float = 0.0, stolen: float = 0.0) -> None:
         self.now = self.cpu = 0.0
-        self.piece, self.late, self.taken = piece, late, taken
+        self.piece, self.late, self.stolen = piece, late, stolen
         self.chance = random.Random(1)
 
     def work(self) -> None:
         self.cpu += self.piece
-        self.now += self.piece / (1 - self.taken)
+        self.now += self.piece / (1 - self.stolen)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds + self.chance.random() * self.late
-        self.cpu += 0.00005  # waking up is no gift
+        self.cpu += 0.00005  # waking up costs CPU time
 
     def pacer(self, duty: float, phase: float = 0.0) -> controller.Pacer:
         return controller.Pacer(
@@ -36,35 +36,35 @@ class Machine:
 
 def shares(machine: Machine, duty: float, seconds: int = 20) -> list[float]:
     """CPU of each second."""
-    pacer, found = machine.pacer(duty), []
+    pacer, measured = machine.pacer(duty), []
     before, used = machine.now, machine.cpu
-    while len(found) < seconds:
+    while len(measured) < seconds:
         machine.work()
         pacer.rest()
         if machine.now - before >= 1:
-            found.append((machine.cpu - used) / (machine.now - before))
+            measured.append((machine.cpu - used) / (machine.now - before))
             before, used = machine.now, machine.cpu
-    return found
+    return measured
 
 
 @given(
     duty=st.floats(0.05, 0.9),
     piece=st.floats(0.00005, 0.004),
     late=st.floats(0, 0.01),
-    taken=st.floats(0, 0.05),
+    stolen=st.floats(0, 0.05),
 )
-def test_what_is_asked_for_is_held(duty: float, piece: float, late: float, taken: float) -> None:
-    found = shares(Machine(piece, late, taken), duty, 10)[2:]
-    mean = sum(found) / len(found)
+def test_the_requested_share_is_held(duty: float, piece: float, late: float, stolen: float) -> None:
+    measured = shares(Machine(piece, late, stolen), duty, 10)[2:]
+    mean = sum(measured) / len(measured)
     assert mean == pytest.approx(duty, rel=0.02, abs=piece / 0.1 / 4)
 
 
-def test_a_core_that_is_shared_gives_what_it_can() -> None:
-    found = shares(Machine(taken=0.5), 0.8)
-    assert 0.45 < sum(found) / len(found) <= 0.5
+def test_a_shared_core_gives_what_is_left() -> None:
+    measured = shares(Machine(stolen=0.5), 0.8)
+    assert 0.45 < sum(measured) / len(measured) <= 0.5
 
 
-def test_after_a_stall_nobody_gets_a_second_of_full_load() -> None:
+def test_a_stall_is_not_followed_by_a_second_of_full_load() -> None:
     machine = Machine()
     pacer = machine.pacer(0.5)
     for _ in range(100):
@@ -96,7 +96,7 @@ def test_periods_begin_where_the_phase_says() -> None:
 
 
 @pytest.mark.parametrize("duty", [0.0, -0.1, 1.01, float("nan")])
-def test_a_share_that_is_none_is_refused(duty: float) -> None:
+def test_an_invalid_share_is_refused(duty: float) -> None:
     with pytest.raises(errors.UsageError, match="duty must be above 0"):
         controller.Controller(duty)
 
@@ -105,5 +105,5 @@ def test_a_share_that_is_none_is_refused(duty: float) -> None:
 def test_a_budget_is_never_more_than_a_period(
     periods: list[tuple[float, float]], duty: float
 ) -> None:
-    one = controller.Controller(duty)
-    assert all(0 <= one.next(used, lasted) <= one.period for used, lasted in periods)
+    control = controller.Controller(duty)
+    assert all(0 <= control.next(used, lasted) <= control.period for used, lasted in periods)

@@ -1,4 +1,4 @@
-"""The tree of a machine, the words for nspawn, and how its processes are found again."""
+"""The tree of a machine, the arguments of nspawn, and the search for its processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from overnight.machines import container
 
 
-def test_python_inside_is_the_one_that_runs_this() -> None:
+def test_the_machine_runs_the_python_of_this_process() -> None:
     program, bound = container.interpreter()
     assert program.samefile(pathlib.Path(sys.executable))
     assert not program.is_symlink()
@@ -19,7 +19,7 @@ def test_python_inside_is_the_one_that_runs_this() -> None:
     assert any(program.is_relative_to(folder) for folder in seen)
 
 
-def test_a_tree_has_its_units_and_enables_those_that_are_wanted(tmp_path: pathlib.Path) -> None:
+def test_a_tree_has_its_units_and_enables_the_wanted_ones(tmp_path: pathlib.Path) -> None:
     units = {
         "a.service": "[Install]\nWantedBy=multi-user.target\n",
         "b.service": "[Install]\nWantedBy=\n",
@@ -30,16 +30,16 @@ def test_a_tree_has_its_units_and_enables_those_that_are_wanted(tmp_path: pathli
     assert (folder / "b.service").read_text() == units["b.service"]
     assert [p.name for p in (folder / "multi-user.target.wants").iterdir()] == ["a.service"]
     assert (folder / "getty.target").readlink() == pathlib.Path("/dev/null")
-    assert list((tmp_path / "usr").iterdir()) == []  # the host's is put there
+    assert list((tmp_path / "usr").iterdir()) == []  # the host's is mounted there
     assert (tmp_path / "etc/machine-id").read_text() == ""  # every machine gets its own
 
 
-def test_a_file_finds_its_place_in_the_tree(tmp_path: pathlib.Path) -> None:
+def test_a_path_inside_is_mapped_into_the_tree(tmp_path: pathlib.Path) -> None:
     assert container.place(tmp_path, "/etc/x/y") == tmp_path / "etc/x/y"
     assert (tmp_path / "etc/x").is_dir()
 
 
-def test_the_words_end_with_what_is_for_the_machine(tmp_path: pathlib.Path) -> None:
+def test_the_arguments_end_with_those_of_the_machine(tmp_path: pathlib.Path) -> None:
     words = container.nspawn_arguments(
         "overnight-1", tmp_path, "--private-network", read_only=["/opt/python"]
     )
@@ -73,16 +73,16 @@ def test_a_machine_has_cgroups_wherever_the_host_keeps_them(
 ) -> None:
     from overnight.model import cgroups
 
-    found = cgroups.parse_layout(MOUNTS[layout])
-    monkeypatch.setattr(container.cgroups, "read_layout", lambda: found)
+    parsed = cgroups.parse_layout(MOUNTS[layout])
+    monkeypatch.setattr(container.cgroups, "read_layout", lambda: parsed)
     assert [top.name for top in container.tops()] == without
     assert [top.name for top in container.tops(memory=True)] == with_memory
-    # On v2 nspawn must not be left to guess.
-    told = container.environment().get("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY")
-    assert told == ("1" if layout == "v2" else None)
+    # On v2 nspawn must not guess.
+    hierarchy = container.environment().get("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY")
+    assert hierarchy == ("1" if layout == "v2" else None)
 
 
-def test_processes_are_all_that_are_in_the_cgroups_and_below(tmp_path: pathlib.Path) -> None:
+def test_processes_are_those_in_the_cgroups_and_below(tmp_path: pathlib.Path) -> None:
     for name, pids in (("a", "12\n7\n"), ("a/b/c", "9\n"), ("d", "12\n0\n")):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "cgroup.procs").write_text(pids)
@@ -96,5 +96,5 @@ def test_the_leader_is_pid_1_of_the_outermost_machine(tmp_path: pathlib.Path) ->
         (tmp_path / f"proc/{pid}/status").write_text(f"Name:\tx\nNSpid:\t{numbers}\nUid:\t0\n")
     assert container.leader([5, 8, 11, 12, 99], tmp_path) == 11
     assert container.leader([5, 12], tmp_path) == 0
-    # PID 1 of this host is nobody's machine, nor is this process.
+    # Neither PID 1 of this host nor this process belongs to a machine.
     assert container.leader([1, os.getpid()]) == 0

@@ -1,4 +1,4 @@
-"""What a machine is made of; that it boots is shown in tests/integration."""
+"""The parts of a machine; tests/integration boots one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from overnight.machines import container, nspawn
 from overnight.undo import journal, operations
 
 
-def test_a_unit_says_what_systemd_needs() -> None:
+def test_a_unit_has_what_systemd_needs() -> None:
     text = nspawn.unit("exit 3", service="Restart=always\nRestartSec=50ms")
     read = configparser.ConfigParser(interpolation=None)
-    read.optionxform = str  # type: ignore[assignment,method-assign]  # systemd minds the case
+    read.optionxform = str  # type: ignore[assignment,method-assign]  # systemd is case-sensitive
     read.read_string(text)
     assert dict(read["Service"]) == {
         "ExecStart": "/bin/sh -c 'exit 3'",
@@ -27,7 +27,7 @@ def test_a_unit_says_what_systemd_needs() -> None:
 
 
 @pytest.mark.parametrize("lacks", ["root", "nspawn"])
-def test_without_root_or_nspawn_nothing_is_begun(
+def test_without_root_or_nspawn_nothing_starts(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lacks: str
 ) -> None:
     monkeypatch.setattr(container.os, "geteuid", lambda: 1000 if lacks == "root" else 0)
@@ -41,12 +41,12 @@ def test_without_root_or_nspawn_nothing_is_begun(
 
 
 @pytest.mark.parametrize("name", ["web", "overnight-*", "overnight-/../x", "", "-overnight-1"])
-def test_only_machines_of_ours_are_forgotten(tmp_path: pathlib.Path, name: str) -> None:
+def test_only_our_machines_can_be_journaled(tmp_path: pathlib.Path, name: str) -> None:
     with journal.Journal("a test", tmp_path / "undo") as run_journal, pytest.raises(ValueError, match="is no"):  # fmt: skip
         run_journal.write("machine", name)
 
 
-def test_what_a_killed_nspawn_left_is_removed_and_nothing_else(
+def test_leftovers_of_a_killed_nspawn_are_removed_and_nothing_else(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "NSPAWN", tmp_path)

@@ -147,7 +147,7 @@ def test_the_rarest_stacks_count_for_their_process(night: captures.Night, max_ro
             count = sum(n for r, n in rows(shown).items() if (r[2], r[4]) == (process, idle))
             wanted = [s.count for s in samples if (s.process, s.idle) == (process, idle)]
             assert count == sum(wanted)
-    few = max_rows // (2 * len(shown.detail)) + len(captures.PEOPLE) + 1 + 2
+    few = max_rows // (2 * len(shown.detail)) + len(captures.TASKS) + 1 + 2
     assert len(shown.arrays["row_time"]) <= len(shown.detail) * (few + 1)
 
 

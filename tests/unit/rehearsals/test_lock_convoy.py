@@ -1,4 +1,4 @@
-"""The lock convoy: what the seed draws, what is true of it, and processes that really wait for a lock."""
+"""The lock convoy: its draw from the seed, its truth, and processes that really wait for a lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from overnight.undo import journal
 FAULT = lock_convoy.LockConvoy()
 
 
-def test_a_seed_draws_the_same_again_and_another_seed_other_names(tmp_path: pathlib.Path) -> None:
+def test_equal_seeds_draw_equal_names_and_other_seeds_other_names(tmp_path: pathlib.Path) -> None:
     drawn = []
     for seed in (1, 1, 2, 3, 4, 5):
         with stages.make_stage(tmp_path, seed) as stage:
@@ -54,21 +54,21 @@ def test_it_strikes_twice_and_ends_each_time(tmp_path: pathlib.Path) -> None:
 
 
 def running(run: str, name: object) -> list[int]:
-    found = []
+    pids = []
     for pid in journal.processes_of(run):
         try:
             comm = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
         except OSError:
             continue
         if comm == name:
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
-def until(true: object, seconds: float = 6.0) -> bool:
-    assert callable(true)
+def until(condition: object, seconds: float = 6.0) -> bool:
+    assert callable(condition)
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)

@@ -22,8 +22,8 @@ from overnight.undo import journal
 ACTOR = """
 import signal
 from overnight.rehearsals import processes
-told = processes.begin()
-open(told["file"], "w").write("there")
+arguments = processes.begin()
+open(arguments["file"], "w").write("there")
 signal.pause()
 """
 
@@ -41,9 +41,9 @@ def stage(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[r
         )
 
 
-def wait(true: Callable[[], object]) -> None:
+def wait(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 8
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -68,11 +68,11 @@ def test_an_actor_has_its_name_its_core_and_the_mark(stage: rehearsals.Stage) ->
     assert actor.returncode == -signal.SIGKILL
 
 
-def test_it_ends_by_itself_after_its_seconds(stage: rehearsals.Stage) -> None:
+def test_an_actor_ends_after_its_seconds(stage: rehearsals.Stage) -> None:
     assert start(stage, seconds=1).wait(8) == -signal.SIGALRM
 
 
-def test_it_ends_with_the_fault_and_the_run_can_wait_for_that(stage: rehearsals.Stage) -> None:
+def test_an_actor_ends_with_the_fault_and_the_run_can_wait_for_it(stage: rehearsals.Stage) -> None:
     actor = start(stage)
     processes.end_with_fault(stage, actor)
     assert actor.poll() is None
@@ -82,16 +82,16 @@ def test_it_ends_with_the_fault_and_the_run_can_wait_for_that(stage: rehearsals.
     assert actor.returncode == -signal.SIGKILL
 
 
-def test_one_that_ends_at_once_is_told(stage: rehearsals.Stage) -> None:
+def test_an_actor_that_ends_at_once_is_an_error(stage: rehearsals.Stage) -> None:
     actor = processes.start(stage, "no_such_module", name="x", core=stage.core)
     actor.wait(8)
-    with pytest.raises(errors.CannotError, match="ended unexpectedly") as told:
+    with pytest.raises(errors.CannotError, match="ended unexpectedly") as raised:
         processes.end_with_fault(stage, actor)
-    assert "exit code 1: " in told.value.why
-    assert "no_such_module" in told.value.why
+    assert "exit code 1: " in raised.value.why
+    assert "no_such_module" in raised.value.why
 
 
-def test_one_that_ends_before_the_fault_does_is_told(stage: rehearsals.Stage) -> None:
+def test_an_actor_that_ends_before_the_fault_is_an_error(stage: rehearsals.Stage) -> None:
     actor = start(stage)
     processes.end_with_fault(stage, actor)
     processes.check(stage)
@@ -103,10 +103,10 @@ def test_one_that_ends_before_the_fault_does_is_told(stage: rehearsals.Stage) ->
     processes.check(stage)
 
 
-def test_an_actor_whose_run_is_gone_does_not_begin(tmp_path: pathlib.Path) -> None:
-    told = {"name": "x", "core": 0, "seconds": 5, "parent": 1 << 22}
+def test_an_actor_whose_run_has_ended_does_not_start(tmp_path: pathlib.Path) -> None:
+    arguments = {"name": "x", "core": 0, "seconds": 5, "parent": 1 << 22}
     done = subprocess.run(
-        [sys.executable, "-c", "from overnight.rehearsals import processes; processes.begin()", json.dumps(told)],
+        [sys.executable, "-c", "from overnight.rehearsals import processes; processes.begin()", json.dumps(arguments)],
         capture_output=True, text=True, timeout=8, check=False,
     )  # fmt: skip
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Reclaim: what the seed draws and what is true of it; the limit is written down before it is made."""
+"""Reclaim: its draw from the seed and its truth; the limit is journaled before it is created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAULT = reclaim.Reclaim()
 
 @pytest.fixture
 def hierarchy(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """A folder that looks like the memory controller: a group has its files as soon as it is made."""
+    """A folder like the memory controller: a group has its files as soon as it is created."""
     top = tmp_path / "memory"
     top.mkdir()
     make = pathlib.Path.mkdir
@@ -44,11 +44,11 @@ class FakeJournal:
         self.lines: list[tuple[str, str]] = []
 
     def write(self, kind: str, target: object) -> None:
-        assert not pathlib.Path(str(target)).exists(), "it is written down before it is made"
+        assert not pathlib.Path(str(target)).exists(), "it is journaled before it is created"
         self.lines.append((kind, str(target)))
 
 
-def test_the_limit_and_the_file_are_written_down_before_they_are_made(
+def test_the_limit_and_the_file_are_journaled_before_they_are_created(
     tmp_path: pathlib.Path, hierarchy: pathlib.Path
 ) -> None:
     with stages.make_stage(tmp_path) as stage:
@@ -68,7 +68,7 @@ def test_the_limit_and_the_file_are_written_down_before_they_are_made(
     assert {"memory.zombie_cgroups", "memory.cgroup_walk", "unit.crash_loop"} <= truth.absent
 
 
-def test_files_in_memory_cannot_be_reclaimed_so_it_says_what_it_needs(
+def test_a_memory_file_system_is_refused(
     tmp_path: pathlib.Path, hierarchy: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rehearsal_cgroups, "_filesystem", lambda _: "tmpfs")
@@ -78,7 +78,7 @@ def test_files_in_memory_cannot_be_reclaimed_so_it_says_what_it_needs(
             FAULT.prepare(stage)
 
 
-def test_a_host_without_memory_cgroups_is_told(
+def test_a_host_without_memory_cgroups_is_refused(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layouts, "read_layout", lambda: layouts.Layout("none", None, None))

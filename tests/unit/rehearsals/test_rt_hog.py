@@ -1,4 +1,4 @@
-"""How the real-time process gets its priority, where the kernel gives it to the root cgroup alone."""
+"""Real-time priority where the kernel grants it only in the root cgroup."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from overnight.rehearsals import rt_hog
 
 
-def test_it_goes_to_the_root_cgroup_where_it_is_refused(
+def test_it_moves_to_the_root_cgroup_after_a_refusal(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "cgroup.procs"
     root.touch()
-    asked: list[int] = []
+    requested: list[int] = []
 
     def ask(_: int, policy: int, param: os.sched_param) -> None:
-        asked.append(param.sched_priority)
+        requested.append(param.sched_priority)
         assert policy == os.SCHED_FIFO
         if not root.read_text():
             raise PermissionError
@@ -26,12 +26,12 @@ def test_it_goes_to_the_root_cgroup_where_it_is_refused(
     monkeypatch.setattr(os, "sched_setscheduler", ask)
     # On v1 the first path is in a tmpfs, where writing would create a file and succeed.
     rt_hog.become_realtime(50, (tmp_path / "tmpfs", root))
-    assert asked == [50, 50]
+    assert requested == [50, 50]
     assert root.read_text() == str(os.getpid())
     assert not (tmp_path / "tmpfs").exists()
 
 
-def test_it_says_so_where_it_is_refused_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_everywhere_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*_: object) -> None:
         raise PermissionError
 
@@ -40,7 +40,7 @@ def test_it_says_so_where_it_is_refused_everywhere(monkeypatch: pytest.MonkeyPat
         rt_hog.become_realtime(50, ())
 
 
-def test_where_it_is_given_nothing_is_moved(
+def test_nothing_is_moved_when_the_priority_is_granted(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)

@@ -1,4 +1,4 @@
-"""The packet flood: its network is written down before it is made, and its pace finds the wanted share."""
+"""The packet flood: its network is journaled before it is created, and its pace reaches the target share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from overnight.rehearsals import softirq_storm
 FAULT = softirq_storm.SoftirqStorm()
 
 
-def test_the_namespaces_are_written_down_before_they_are_made(
+def test_the_namespaces_are_journaled_before_they_are_created(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -35,7 +35,7 @@ def test_the_namespaces_are_written_down_before_they_are_made(
     assert truth.chain[0][1] == {"core": 1}
 
 
-def test_what_ip_cannot_do_is_told(tmp_path: pathlib.Path) -> None:
+def test_a_failed_ip_command_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CannotError, match="ip netns delete"):
         network.run_ip("netns", "delete", "overnight-there-is-none")
 
@@ -48,7 +48,7 @@ def test_a_mask_has_one_core(core: int) -> None:
 
 
 @hypothesis.given(cost=st.floats(2e-6, 1e-3), share=st.floats(0.5, 0.9))
-def test_the_pace_finds_the_share_whatever_a_packet_costs(cost: float, share: float) -> None:
+def test_the_pace_reaches_the_share_at_any_packet_cost(cost: float, share: float) -> None:
     pace = softirq_storm.Pace(share)
     for _ in range(20):
         sent = int(pace.rate)
@@ -56,7 +56,7 @@ def test_the_pace_finds_the_share_whatever_a_packet_costs(cost: float, share: fl
     assert pace.rate * cost == pytest.approx(share, rel=0.05)
 
 
-def test_a_look_without_packets_or_ticks_teaches_nothing() -> None:
+def test_an_interval_without_packets_or_ticks_changes_nothing() -> None:
     pace = softirq_storm.Pace(0.8)
     before = pace.rate
     pace.learn(0, 0.3)

@@ -1,4 +1,4 @@
-"""The page carries what the view says, in the form that web/README.md promises."""
+"""The page holds the data of the view, in the format that web/README.md documents."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def shown(tmp_path: pathlib.Path) -> view.View:
         )
     ]
     gap = captures.capture.Gap(NIGHT + SECOND, NIGHT + 2 * SECOND, "</script>")
-    made = captures.build(
+    capture = captures.build(
         samples, end=NIGHT + 30 * SECOND, gaps=(gap,), lost=3, notes=("</script>",), cores=(0, 1, 2)
     )
-    source = captures.store(tmp_path, made)
+    source = captures.store(tmp_path, capture)
     events = (
         Event(NIGHT // 1000 + 5, "net.driver_reset", "</script>", core=1, severity="critical"),
         Event(NIGHT // 1000 + 9, "kernel.oom"),
@@ -75,7 +75,7 @@ def shown(tmp_path: pathlib.Path) -> view.View:
     return view.view(source, source.extent(), "alpha", events, title="</script>")
 
 
-def test_the_header_is_what_the_viewer_checks(shown: view.View) -> None:
+def test_the_header_has_the_fields_that_the_viewer_checks(shown: view.View) -> None:
     header, arrays = decode(html.payload(shown))
     assert header["schema"] == "overnight.view/1"
     assert (header["host"], header["title"]) == ("alpha", "</script>")
@@ -96,7 +96,7 @@ def test_the_header_is_what_the_viewer_checks(shown: view.View) -> None:
     assert header["strings"] == shown.strings
 
 
-def test_what_the_page_is_opened_on_is_in_its_header(shown: view.View) -> None:
+def test_the_header_holds_the_opening_selection(shown: view.View) -> None:
     header, _ = decode(html.payload(shown))
     assert "open" not in header
     window, before = Window(5, 9), Window(1, 4)
@@ -123,7 +123,7 @@ def test_what_the_page_is_opened_on_is_in_its_header(shown: view.View) -> None:
     assert header["open"]["window"] is None
 
 
-def test_arrays_arrive_as_they_were(shown: view.View) -> None:
+def test_arrays_are_unchanged(shown: view.View) -> None:
     _, arrays = decode(html.payload(shown))
     assert arrays.keys() == shown.arrays.keys()
     for name, array in arrays.items():
@@ -132,7 +132,7 @@ def test_arrays_arrive_as_they_were(shown: view.View) -> None:
     assert list(arrays)[:2] == ["heat_busy", "heat_kernel"]  # the page draws them first
 
 
-def test_the_page_is_its_template_with_the_data_in_its_place(shown: view.View) -> None:
+def test_the_page_is_the_template_with_the_data_inserted(shown: view.View) -> None:
     page = io.BytesIO()
     html.write_view(shown, page)
     text = page.getvalue().decode("utf-8")
@@ -143,15 +143,15 @@ def test_the_page_is_its_template_with_the_data_in_its_place(shown: view.View) -
     assert text.startswith(before)
     assert text.endswith(after)
     inside = text[len(before) : len(text) - len(after)]
-    found = re.fullmatch(
+    match = re.fullmatch(
         r'<script type="application/octet-stream" id="night">([A-Za-z0-9+/=]+)</script>', inside
     )
-    assert found is not None  # names of a host are base64: nothing in them ends the element
-    header, _ = decode(base64.b64decode(found[1], validate=True))
+    assert match is not None  # host names are base64, so none of them can close the element
+    header, _ = decode(base64.b64decode(match[1], validate=True))
     assert "</script><script>alert(1)</script>" in header["strings"]
 
 
-def test_an_installation_without_the_viewer_says_how_to_get_it(
+def test_an_installation_without_the_viewer_is_an_error(
     shown: view.View, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     monkeypatch.setattr(importlib.resources, "files", lambda _: tmp_path)
@@ -159,7 +159,7 @@ def test_an_installation_without_the_viewer_says_how_to_get_it(
         html.write_view(shown, io.BytesIO())
 
 
-def test_a_view_of_nothing_is_a_page(tmp_path: pathlib.Path) -> None:
+def test_an_empty_view_is_a_page(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path, captures.build([]))
     empty = view.view(source, source.extent(), "alpha")
     header, arrays = decode(html.payload(empty))

@@ -30,7 +30,7 @@ WORK = Frame("work<int>(a & b)", "/opt/app")
 IDLE = Frame("do_idle", "[kernel]", FrameKind.KERNEL)
 
 
-def folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
+def make_folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
     value: dict[str, object] = {
         "title": "A <night> & a day",
         "host": "web-7",
@@ -46,10 +46,10 @@ def folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
     return folding.fold(stacks, **value)
 
 
-GOOD = folded(((MAIN, WORK), 70), ((MAIN,), 20), ((IDLE,), 10))
+GOOD = make_folded(((MAIN, WORK), 70), ((MAIN,), 20), ((IDLE,), 10))
 
 
-def written(writer: reports.Writer, value: Folded) -> bytes:
+def render(writer: reports.Writer, value: Folded) -> bytes:
     buffer = io.BytesIO()
     writer.write(value, buffer)
     return buffer.getvalue()
@@ -57,7 +57,7 @@ def written(writer: reports.Writer, value: Folded) -> bytes:
 
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
 def test_the_same_value_gives_the_same_bytes(writer: reports.Writer) -> None:
-    assert written(writer, GOOD) == written(writer, GOOD) != b""
+    assert render(writer, GOOD) == render(writer, GOOD) != b""
 
 
 def test_five_formats_write_stacks() -> None:
@@ -89,35 +89,35 @@ FRAMES = st.builds(Frame, hostile, hostile, st.sampled_from([0, 1]))
 def test_hostile_names_break_no_format(
     stacks: list[tuple[tuple[Frame, ...], int]], title: str, note: str
 ) -> None:
-    value = folded(*stacks, title=title, host=title, notes=(note,))
-    root = ET.fromstring(written(svg, value))
+    value = make_folded(*stacks, title=title, host=title, notes=(note,))
+    root = ET.fromstring(render(svg, value))
     assert root.tag == SVG + "svg"
     assert {element.tag for element in root.iter()} <= {
         SVG + tag for tag in ("svg", "g", "rect", "text", "title", "desc", "style")
     }
-    document = json.loads(written(json_report, value))
+    document = json.loads(render(json_report, value))
     expected = collections.Counter[tuple[Frame, ...]]()
     for frames, count in stacks:
         expected.update({frames: count} if frames and count else {})
     assert dict(folding.unfold(value)) == expected
     assert [stack["count"] for stack in document["stacks"]] == [n for _, n in value.stacks()]
-    assert len(json.loads(written(speedscope, value))["profiles"][0]["samples"]) == len(expected)
-    lines = written(collapsed, value).decode().split("\n")
+    assert len(json.loads(render(speedscope, value))["profiles"][0]["samples"]) == len(expected)
+    lines = render(collapsed, value).decode().split("\n")
     assert len(lines) == len(expected) + 1
     for (frames, count), line in zip(folding.unfold(value), lines, strict=False):
         assert line.endswith(f" {count}")
         assert line.count(";") == max(0, len(frames) - 1)
-    gzip.decompress(written(pprof, value))
+    gzip.decompress(render(pprof, value))
 
 
-def test_collapsed_marks_the_kernel_and_shows_what_it_replaced() -> None:
+def test_collapsed_marks_the_kernel_and_escapes_separators() -> None:
     odd = Frame("a;b\nc"), Frame("mine_[k]"), Frame("f", "", FrameKind.KERNEL)
-    text = written(collapsed, folded(((MAIN, *odd), 3), ((Frame(""),), 1))).decode()
+    text = render(collapsed, make_folded(((MAIN, *odd), 3), ((Frame(""),), 1))).decode()
     assert text == "main;a\\x3bb\\x0ac;mine_\\x5bk];f_[k] 3\n[unknown] 1\n"
 
 
-def test_json_tells_everything() -> None:
-    assert json.loads(written(json_report, GOOD)) == {
+def test_json_has_every_field() -> None:
+    assert json.loads(render(json_report, GOOD)) == {
         "schema": "overnight.stacks/1",
         "title": "A <night> & a day",
         "host": "web-7",
@@ -143,7 +143,7 @@ def test_json_tells_everything() -> None:
 
 
 def test_speedscope_weighs_in_cpu_time_where_samples_are_time() -> None:
-    document = json.loads(written(speedscope, GOOD))
+    document = json.loads(render(speedscope, GOOD))
     assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert document["shared"]["frames"][2] == {"name": "do_idle", "file": "[kernel]"}
     (profile,) = document["profiles"]
@@ -153,13 +153,13 @@ def test_speedscope_weighs_in_cpu_time_where_samples_are_time() -> None:
     assert profile["samples"] == [[0], [0, 1], [2]]
     assert profile["weights"] == [20 * each, 70 * each, 10 * each]
     assert profile["endValue"] == 100 * each
-    faults = json.loads(written(speedscope, folded(((MAIN,), 4), event="page-faults")))
+    faults = json.loads(render(speedscope, make_folded(((MAIN,), 4), event="page-faults")))
     assert faults["profiles"][0]["unit"] == "none"
     assert faults["profiles"][0]["weights"] == [4]
 
 
-def fields(data: bytes) -> list[tuple[int, int | bytes]]:
-    """A protobuf reader of the test's own, so that writer and reader cannot be wrong together."""
+def parse_fields(data: bytes) -> list[tuple[int, int | bytes]]:
+    """Parse protobuf independently of the writer, so that both cannot share a bug."""
 
     def varint(at: int) -> tuple[int, int]:
         value = shift = 0
@@ -170,43 +170,43 @@ def fields(data: bytes) -> list[tuple[int, int | bytes]]:
             if data[at - 1] < 128:
                 return value, at
 
-    found: list[tuple[int, int | bytes]] = []
+    records: list[tuple[int, int | bytes]] = []
     at = 0
     while at < len(data):
         key, at = varint(at)
         value, at = varint(at)
         if key & 7 == 2:
-            found.append((key >> 3, data[at : at + value]))
+            records.append((key >> 3, data[at : at + value]))
             at += value
         else:
             assert key & 7 == 0
-            found.append((key >> 3, value))
-    return found
+            records.append((key >> 3, value))
+    return records
 
 
-def test_pprof_keeps_the_rules_of_its_format() -> None:
-    packed = written(pprof, GOOD)
+def test_pprof_follows_its_format() -> None:
+    packed = render(pprof, GOOD)
     assert packed[4:8] == b"\0\0\0\0"  # no time stamp
-    top = fields(gzip.decompress(packed))
+    top = parse_fields(gzip.decompress(packed))
 
     def of(number: int) -> list[bytes]:
         return [value for field, value in top if field == number and isinstance(value, bytes)]
 
     strings = of(6)
     assert strings[0] == b""
-    kinds = [tuple(strings[int(v)] for _, v in fields(value)) for value in of(1)]
+    kinds = [tuple(strings[int(v)] for _, v in parse_fields(value)) for value in of(1)]
     assert kinds == [(b"samples", b"count"), (b"cpu", b"nanoseconds")]
-    functions = {dict(fields(value))[1]: dict(fields(value))[2] for value in of(5)}
-    mappings = {dict(fields(value))[1]: dict(fields(value))[5] for value in of(3)}
+    functions = {dict(parse_fields(value))[1]: dict(parse_fields(value))[2] for value in of(5)}
+    mappings = {dict(parse_fields(value))[1]: dict(parse_fields(value))[5] for value in of(3)}
     locations = {}
     for value in of(4):
-        parts = dict(fields(value))
+        parts = dict(parse_fields(value))
         line = parts[4]
         assert isinstance(line, bytes)
         assert parts[2] in mappings
-        locations[parts[1]] = strings[functions[dict(fields(line))[1]]]
+        locations[parts[1]] = strings[functions[dict(parse_fields(line))[1]]]
     assert 0 not in {*locations, *functions, *mappings}
-    first = dict(fields(of(2)[1]))
+    first = dict(parse_fields(of(2)[1]))
     assert isinstance(first[1], bytes)
     assert [locations[number] for number in first[1]] == [
         b"work<int>(a & b)",
@@ -219,23 +219,23 @@ def test_pprof_keeps_the_rules_of_its_format() -> None:
     assert dict(top)[12] == round(1e9 / 97)
 
 
-def boxes(root: ET.Element) -> dict[str, tuple[float, float, float, str]]:
-    found = {}
+def parse_boxes(root: ET.Element) -> dict[str, tuple[float, float, float, str]]:
+    frames = {}
     for group in root.iter(SVG + "g"):
         title, rect = group.find(SVG + "title"), group.find(SVG + "rect")
         assert title is not None
         assert rect is not None
         assert title.text is not None
         place = tuple(float(rect.attrib[key]) for key in ("x", "y", "width"))
-        found[title.text.split(",")[0]] = (*place, rect.attrib["fill"])
-    return found  # type: ignore[return-value]
+        frames[title.text.split(",")[0]] = (*place, rect.attrib["fill"])
+    return frames  # type: ignore[return-value]
 
 
 def test_svg_draws_each_frame_on_its_caller_in_proportion() -> None:
-    root = ET.fromstring(written(svg, GOOD))
-    found = boxes(root)
-    everything, main = found["all"], found["main (/opt/app)"]
-    work, idle = found["work<int>(a & b) (/opt/app)"], found["do_idle ([kernel])"]
+    root = ET.fromstring(render(svg, GOOD))
+    frames = parse_boxes(root)
+    everything, main = frames["all"], frames["main (/opt/app)"]
+    work, idle = frames["work<int>(a & b) (/opt/app)"], frames["do_idle ([kernel])"]
     assert main[2] / everything[2] == pytest.approx(0.9, abs=0.001)
     assert work[2] / main[2] == pytest.approx(70 / 90, abs=0.001)
     assert everything[1] > main[1] == idle[1] > work[1]  # y points down
@@ -253,38 +253,38 @@ def test_svg_draws_each_frame_on_its_caller_in_proportion() -> None:
     assert any("100 samples" in str(text) and "97 Hz" in str(text) for text in texts)
 
 
-def test_svg_merges_what_is_too_narrow_and_says_how_many() -> None:
+def test_svg_merges_narrow_frames_and_counts_them() -> None:
     thin = [((MAIN, Frame(f"t{n}"), WORK), 1) for n in range(50)]
-    root = ET.fromstring(written(svg, folded(((MAIN,), 100_000), *thin)))
+    root = ET.fromstring(render(svg, make_folded(((MAIN,), 100_000), *thin)))
     texts = [str(text.text) for text in root.iter(SVG + "text")]
     assert any(text.startswith("100 frames narrower than 0.3 px") for text in texts)
-    found = boxes(root)
-    assert not any(name.startswith("t1") for name in found)
-    assert found["100 narrower frames"][3] == "#c8c8c8"
-    assert all(width >= 0.3 for _, _, width, _ in found.values())
+    frames = parse_boxes(root)
+    assert not any(name.startswith("t1") for name in frames)
+    assert frames["100 narrower frames"][3] == "#c8c8c8"
+    assert all(width >= 0.3 for _, _, width, _ in frames.values())
 
 
 def test_svg_shortens_names_to_their_box() -> None:
     long, wide = Frame("l" * 500), Frame("宽" * 500)
-    root = ET.fromstring(written(svg, folded(((long,), 9), ((wide,), 1))))
+    root = ET.fromstring(render(svg, make_folded(((long,), 9), ((wide,), 1))))
     texts = [str(text.text) for text in root.iter(SVG + "text")]
     assert any(text.startswith("lll") and text.endswith("…") and len(text) < 165 for text in texts)
     assert any(text.startswith("宽宽") and text.endswith("…") and len(text) < 10 for text in texts)
 
 
-def test_svg_has_no_script_and_asks_for_nothing() -> None:
-    data = written(svg, GOOD).decode()
+def test_svg_has_no_script_and_loads_nothing() -> None:
+    data = render(svg, GOOD).decode()
     assert "<script" not in data
     assert "href" not in data
     assert "url(" not in data
     assert data.count("http") == 1  # the name space
 
 
-def test_svg_survives_depth_and_emptiness() -> None:
+def test_svg_draws_deep_and_empty_stacks() -> None:
     deep = tuple(Frame(f"f{n}") for n in range(5000))
-    root = ET.fromstring(written(svg, folded((deep, 7))))
+    root = ET.fromstring(render(svg, make_folded((deep, 7))))
     assert float(root.attrib["height"]) < 8000
     texts = [str(text.text) for text in root.iter(SVG + "text")]
     assert any("above row 400" in text for text in texts)
-    empty = ET.fromstring(written(svg, folded()))
+    empty = ET.fromstring(render(svg, make_folded()))
     assert "no samples" in [text.text for text in empty.iter(SVG + "text")]

@@ -10,12 +10,12 @@ TESTS = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def captured() -> pathlib.Path:
-    """The root of a real host: 2 cores, Linux 6.18, virtio_net."""
+    """The root of a captured host: 2 cores, Linux 6.18, virtio_net."""
     return TESTS / "fixtures/hosts/2-cores-6.18"
 
 
 @pytest.fixture(scope="session")
 def large(tmp_path_factory: pytest.TempPathFactory) -> fakehost.FakeHost:
-    """192 cores of 256 possible, two of them off-line. Nobody changes it."""
+    """A host with 192 of 256 possible cores, two of them offline. Read-only."""
     root = tmp_path_factory.mktemp("large")
     return fakehost.FakeHost(root, 192, possible=256, offline=(3, 97))

@@ -40,15 +40,15 @@ def top(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def churn(top: pathlib.Path, clock: Clock) -> Iterator[cgroupchurn.Churn]:
-    with contextlib.closing(cgroupchurn.Churn((str(top),), clock=clock)) as one:
-        yield one
+    with contextlib.closing(cgroupchurn.Churn((str(top),), clock=clock)) as churn:
+        yield churn
 
 
-def test_what_was_there_is_not_born(churn: cgroupchurn.Churn) -> None:
+def test_existing_cgroups_are_not_births(churn: cgroupchurn.Churn) -> None:
     assert churn.read() == {}
 
 
-def test_one_that_came_and_went_between_two_looks_is_counted(
+def test_a_cgroup_that_lives_between_two_polls_is_counted(
     churn: cgroupchurn.Churn, top: pathlib.Path
 ) -> None:
     for i in range(6):
@@ -57,18 +57,18 @@ def test_one_that_came_and_went_between_two_looks_is_counted(
     assert churn.read() == {"/ecs.service": (6, 6, 6, 0)}
 
 
-def test_the_same_name_again_and_again_is_each_time_another(
+def test_a_reused_name_is_a_new_cgroup_each_time(
     churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock
 ) -> None:
-    one = top / "ecs.service/task"
-    one.mkdir()
+    task = top / "ecs.service/task"
+    task.mkdir()
     churn.read()
     for _ in range(3):
-        one.rmdir()
-        one.mkdir()
+        task.rmdir()
+        task.mkdir()
     clock.now += 2
     assert churn.read() == {"/ecs.service": (4, 3, 3, 2000)}
-    (one / "inside").mkdir()
+    (task / "inside").mkdir()
     assert churn.read()["/ecs.service/task"] == (1, 0, 0, 0)
 
 
@@ -86,21 +86,21 @@ def test_lifetimes_and_short_lived_cgroups(
     assert churn.read()["/ecs.service"] == (2, 2, 1, 110_000)
 
 
-def test_one_that_was_there_before_us_dies_of_unknown_age(
+def test_a_cgroup_older_than_the_watch_dies_at_an_unknown_age(
     churn: cgroupchurn.Churn, top: pathlib.Path
 ) -> None:
     (top / "ecs.service").rmdir()
     assert churn.read() == {"/": (0, 1, 0, 0)}
 
 
-def test_what_is_made_in_a_new_one_before_it_is_watched_counts(
+def test_births_in_a_new_cgroup_count_before_it_is_watched(
     churn: cgroupchurn.Churn, top: pathlib.Path
 ) -> None:
     (top / "new/below/deep").mkdir(parents=True)
     assert churn.read() == {"/": (1, 0, 0, 0), "/new": (1, 0, 0, 0), "/new/below": (1, 0, 0, 0)}
 
 
-def test_a_parent_that_dies_has_no_row(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
+def test_a_removed_parent_has_no_row(churn: cgroupchurn.Churn, top: pathlib.Path) -> None:
     (top / "pod/a").mkdir(parents=True)
     churn.read()
     (top / "pod/a").rmdir()
@@ -155,12 +155,12 @@ def test_files_are_not_cgroups(churn: cgroupchurn.Churn, top: pathlib.Path) -> N
     assert churn.read() == {}
 
 
-def test_after_an_overflow_it_looks_again(
+def test_an_overflow_causes_a_new_scan(
     churn: cgroupchurn.Churn, top: pathlib.Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel says that its queue ran over with an event of watch -1."""
+    """The kernel reports an overflow of its queue as an event of watch -1."""
     (top / "ecs.service/a").mkdir()
-    (top / "ecs.service").rename(top.parent / "aside")  # both events are then thrown away
+    (top / "ecs.service").rename(top.parent / "aside")  # both events are dropped
     (top / "b").mkdir()
     events = [cgroupchurn.EVENT.pack(-1, cgroupchurn.IN_Q_OVERFLOW, 0, 0)]
 
@@ -205,7 +205,7 @@ def test_exhausted_inotify_instances_raise_no_data(
             os.close(descriptor)
 
 
-def test_births_nested_deeper_than_calls_may_be(
+def test_births_nested_deeper_than_the_recursion_limit(
     churn: cgroupchurn.Churn, top: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (top / "/".join("x" * 300)).mkdir(parents=True)

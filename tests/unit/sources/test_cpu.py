@@ -46,7 +46,7 @@ def test_a_fake_tree_is_read_instead_of_this_host(tmp_path: pathlib.Path) -> Non
     assert cpu.online(tmp_path) == (0, 39)
 
 
-def test_this_very_host() -> None:
+def test_cores_of_this_host() -> None:
     assert {times.core for times in cpu.read_cpu()} == set(cpu.online())
 
 
@@ -59,18 +59,18 @@ def test_ticks_are_the_kernels_own_numbers(captured: pathlib.Path) -> None:
     assert len(rows["0"]) == len(cpu.SIGNALS[0].columns) == 10
 
 
-def test_ticks_of_a_large_host_with_holes(large: fakehost.FakeHost) -> None:
+def test_ticks_of_a_large_host_with_offline_cores(large: fakehost.FakeHost) -> None:
     rows = cpu.open_ticks(large.root)()
     assert rows == {str(core): tuple(large.ticks[core]) for core in large.online}
     assert "3" not in rows
     assert "97" not in rows
 
 
-def test_modes_that_an_old_kernel_does_not_have_are_zero() -> None:
+def test_modes_missing_in_an_old_kernel_are_zero() -> None:
     assert cpu.parse_ticks(STAT.encode())["39"] == (5, 0, 0, 5, 0, 0, 0, 0, 0, 0)
 
 
-def test_a_core_that_goes_and_comes_back(tmp_path: pathlib.Path) -> None:
+def test_a_core_that_goes_offline_and_comes_back(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 4)
     read = cpu.open_ticks(tmp_path)
     before = read()

@@ -13,17 +13,17 @@ from overnight.sources import ethtool
 ENA = [
     "total_resets", "reset_fail", "tx_timeout", "wd_expired", "admin_q_pause", "bw_in_allowance_exceeded",
     "suspected_poll_starvation", "missing_tx_cmpl",
-    *(f"queue_{q}_tx_{what}" for q in range(32) for what in ("cnt", "bytes", "missed_tx", "napi_comp", "doorbells")),
+    *(f"queue_{q}_tx_{counter}" for q in range(32) for counter in ("cnt", "bytes", "missed_tx", "napi_comp", "doorbells")),
 ]  # fmt: skip
 
 
 class Driver:
-    """Answers as the kernel does: it writes into the buffer that it is given."""
+    """Answer as the kernel does, by writing into the given buffer."""
 
     def __init__(self, names: list[str | bytes]) -> None:
         self.names = names
         self.values = list(range(len(names)))
-        self.asked: list[int] = []
+        self.requests: list[int] = []
         self.error: int | None = None
         self.grow_before_numbers = False
 
@@ -31,7 +31,7 @@ class Driver:
         if self.error:
             raise OSError(self.error, "said the kernel")
         (command,) = struct.unpack_from("@I", answer)
-        self.asked.append(command)
+        self.requests.append(command)
         if command == ethtool.GSSET_INFO:
             if self.names:
                 struct.pack_into("@QI", answer, 8, 2, len(self.names))
@@ -52,7 +52,7 @@ class Driver:
             struct.pack_into("@32s32s32s32s", answer, 4, b"ena", b"2.11.0g", b"", b"0000:20:03.0")
 
 
-def test_only_trouble_is_kept_under_the_drivers_own_names() -> None:
+def test_only_error_counters_are_kept_under_the_drivers_names() -> None:
     driver = Driver(ENA)
     rows = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
     assert rows["eth0 suspected_poll_starvation"] == (6,)
@@ -69,11 +69,11 @@ def test_the_names_are_read_once() -> None:
     read()
     driver.values = [value + 1 for value in driver.values]
     assert read()["eth0 total_resets"] == (1,)
-    assert driver.asked.count(ethtool.GSTRINGS) == 1
-    assert driver.asked.count(ethtool.GSTATS) == 2
+    assert driver.requests.count(ethtool.GSTRINGS) == 1
+    assert driver.requests.count(ethtool.GSTATS) == 2
 
 
-def test_queues_that_are_added_move_the_counters() -> None:
+def test_added_queues_move_the_counters() -> None:
     driver = Driver(["rx_drops", "tx_timeout"])
     read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
     read()
@@ -91,11 +91,11 @@ def test_queues_added_between_two_requests_give_no_wrong_numbers() -> None:
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENODEV])
 def test_an_interface_that_does_not_answer_is_left_out(number: int) -> None:
-    sick, well = Driver([]), Driver(["rx_drops"])
-    sick.error = number
+    failing, healthy = Driver([]), Driver(["rx_drops"])
+    failing.error = number
 
     def ask(interface: str, answer: array.array) -> None:
-        (sick if interface == "eth0" else well)(interface, answer)
+        (failing if interface == "eth0" else healthy)(interface, answer)
 
     assert ethtool.open_ethtool(interfaces=lambda: ["eth0", "eth1"], ask=ask)() == {
         "eth1 rx_drops": (0,)
@@ -113,15 +113,15 @@ def test_another_error_is_raised() -> None:
 
 
 def test_an_interface_that_comes_back_is_queried_again() -> None:
-    driver, there = Driver(["rx_drops"]), ["eth0", "eth1"]
-    read = ethtool.open_ethtool(interfaces=lambda: there, ask=driver)
+    driver, names = Driver(["rx_drops"]), ["eth0", "eth1"]
+    read = ethtool.open_ethtool(interfaces=lambda: names, ask=driver)
     read()
-    there.remove("eth0")
+    names.remove("eth0")
     assert read() == {"eth1 rx_drops": (0,)}
-    there[:] = ["eth0"]
+    names[:] = ["eth0"]
     driver.names = ["tx_timeout"]
     assert read() == {"eth0 tx_timeout": (0,)}
-    there.clear()
+    names.clear()
     with pytest.raises(sources.NoDataError):
         read()
 
@@ -129,7 +129,7 @@ def test_an_interface_that_comes_back_is_queried_again() -> None:
 def test_a_driver_without_counters() -> None:
     driver = Driver([])
     assert ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)() == {}
-    assert driver.asked == [ethtool.GSSET_INFO]
+    assert driver.requests == [ethtool.GSSET_INFO]
 
 
 def test_hostile_names_and_numbers() -> None:
@@ -148,7 +148,7 @@ def test_a_driver_with_thousands_of_counters_is_bounded() -> None:
     assert len(rows) == ethtool.MAX_COUNTERS
 
 
-def test_what_drives_an_interface() -> None:
+def test_the_driver_of_an_interface() -> None:
     facts = ethtool.open_drivers(interfaces=lambda: ["eth0"], ask=Driver([]))()
     assert facts == {
         "eth0": {"driver": "ena", "version": "2.11.0g", "firmware": "", "bus": "0000:20:03.0"}
@@ -156,7 +156,7 @@ def test_what_drives_an_interface() -> None:
 
 
 def test_interfaces_of_another_namespace_are_not_mistaken_for_ours(tmp_path: pathlib.Path) -> None:
-    """A container's eth0 and its host's are two."""
+    """A container's eth0 is not its host's eth0."""
     (tmp_path / "sys/class/net/lo/device").mkdir(parents=True)
     with pytest.raises(sources.NoDataError, match="another network namespace"):
         ethtool.open_ethtool(tmp_path)()

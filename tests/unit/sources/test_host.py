@@ -64,7 +64,7 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def test_the_labels_of_a_host_in_a_cloud(root: pathlib.Path) -> None:
+def test_the_labels_of_a_cloud_host(root: pathlib.Path) -> None:
     assert host.read_host(root) == {
         "": {
             "boot": "07ef-boot",
@@ -94,7 +94,7 @@ def test_no_secret_of_the_instance_data_is_a_label(root: pathlib.Path) -> None:
     assert "SECRET" not in json.dumps(host.read_host(root))
 
 
-def test_without_instance_data_the_id_alone(root: pathlib.Path) -> None:
+def test_without_instance_data_the_id_is_read_from_its_file(root: pathlib.Path) -> None:
     (root / "run/cloud-init/instance-data.json").unlink()
     assert "instance" not in host.read_host(root)[""]
     plant(root, {"var/lib/cloud/data/instance-id": "i-9\n"})
@@ -102,7 +102,7 @@ def test_without_instance_data_the_id_alone(root: pathlib.Path) -> None:
     assert (labels["instance"], labels["instance_type"]) == ("i-9", "p4d.24xlarge")
 
 
-def test_a_clock_that_is_slewed_does_not_change_when_it_booted(root: pathlib.Path) -> None:
+def test_a_slewed_clock_does_not_change_the_boot_time(root: pathlib.Path) -> None:
     read = host.SIGNALS[0].open(root)
     before = read()[""]["booted_at"]
     (root / "proc/stat").write_text("cpu  1\nbtime 1700000001\n")
@@ -124,20 +124,20 @@ def test_an_empty_tree_has_no_data(tmp_path: pathlib.Path) -> None:
         host.read_host(tmp_path)
 
 
-def test_this_very_host() -> None:
+def test_labels_of_this_host() -> None:
     assert host.read_host()[""]["boot"]
 
 
 @given(st.text(max_size=200) | st.recursive(st.none() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["v1", "ds", "meta_data", "region", "ami-id", "instance-type"]), inner)).map(json.dumps))  # fmt: skip
-def test_any_instance_data_gives_words_or_nothing(text: str) -> None:
-    found = host.parse_instance_data(text)
-    assert all(isinstance(value, str) and value for value in found.values())
+def test_any_instance_data_gives_strings_or_nothing(text: str) -> None:
+    labels = host.parse_instance_data(text)
+    assert all(isinstance(value, str) and value for value in labels.values())
 
 
 class Metadata(http.server.BaseHTTPRequestHandler):
-    """A double of the metadata service: a token first, as IMDSv2 wants it."""
+    """A fake metadata service that requires a token first, as IMDSv2 does."""
 
-    asked: list[str]
+    requests: list[str]
     token = "TOKEN=="
 
     def do_PUT(self) -> None:
@@ -146,7 +146,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
         self.answer(200, self.token)
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         if self.headers["X-aws-ec2-metadata-token"] != self.token:
             return self.answer(401, "")
         words = {"instance-id": "i-1", "placement/availability-zone": "us-east-1a", "ami-id": "ami-7"}  # fmt: skip
@@ -166,7 +166,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service() -> Iterator[http.server.ThreadingHTTPServer]:
-    Metadata.asked = []
+    Metadata.requests = []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -181,7 +181,7 @@ def test_the_metadata_service_is_queried_only_on_request(
 ) -> None:
     port = service.server_port
     assert host.read_metadata(address="127.0.0.1", port=port) == {}
-    assert Metadata.asked == []
+    assert Metadata.requests == []
     assert host.read_metadata(ask=True, address="127.0.0.1", port=port) == {
         "instance": "i-1",
         "zone": "us-east-1a",
@@ -192,9 +192,9 @@ def test_the_metadata_service_is_queried_only_on_request(
 def test_without_a_metadata_service_there_are_no_labels() -> None:
     import socket
 
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
-        assert host.read_metadata(ask=True, address="127.0.0.1", port=taken.getsockname()[1]) == {}
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, but not listening
+        assert host.read_metadata(ask=True, address="127.0.0.1", port=unused.getsockname()[1]) == {}
 
 
 def test_a_metadata_service_that_refuses_a_token_gives_no_labels(
@@ -202,4 +202,4 @@ def test_a_metadata_service_that_refuses_a_token_gives_no_labels(
 ) -> None:
     monkeypatch.setattr(Metadata, "do_PUT", lambda self: self.answer(403, ""))
     assert host.read_metadata(ask=True, address="127.0.0.1", port=service.server_port) == {}
-    assert Metadata.asked == []
+    assert Metadata.requests == []

@@ -1,4 +1,4 @@
-"""Damaged or foreign texts: numbers, or an error that says so, and nothing else."""
+"""Damaged or foreign texts give numbers or the expected error, and nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LINES = st.lists(st.lists(WORDS, max_size=6).map(b" ".join), max_size=6).map(b"\
 @pytest.mark.parametrize("name", PARSERS)
 @hypothesis.given(LINES | st.binary(max_size=60))
 @hypothesis.settings(max_examples=150)
-def test_any_text(name: str, data: bytes) -> None:
+def test_any_text_gives_numbers_or_an_error(name: str, data: bytes) -> None:
     try:
         PARSERS[name](data)
     except ValueError:

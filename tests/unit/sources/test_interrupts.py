@@ -90,7 +90,7 @@ def test_a_large_host(large: fakehost.FakeHost) -> None:
         assert top not in (3, 97)
 
 
-def test_the_core_that_took_most_is_of_this_look_not_of_all_time(tmp_path: pathlib.Path) -> None:
+def test_the_busiest_core_is_that_of_the_last_interval(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 4, queues=1)
     number = host.of["eth0"][1]
     host.irqs[number].counts = [1000, 0, 0, 0]
@@ -102,7 +102,7 @@ def test_the_core_that_took_most_is_of_this_look_not_of_all_time(tmp_path: pathl
     assert read()["eth0 q0"] == (number, 1053, 2, 50)
 
 
-def test_a_core_that_goes_and_comes_back_changes_no_sum(tmp_path: pathlib.Path) -> None:
+def test_a_core_that_goes_offline_and_comes_back_changes_no_sum(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 4, queues=1)
     number = host.of["eth0"][1]
     host.irqs[number].counts = [10, 20, 500, 40]
@@ -133,7 +133,7 @@ def test_a_reset_gives_new_interrupts(tmp_path: pathlib.Path) -> None:
     assert read()["eth0 q0"] == (number, 1004, 0, 3)
 
 
-def test_while_a_core_goes_the_lines_are_not_mixed_up() -> None:
+def test_columns_are_not_mixed_up_while_a_core_goes_offline() -> None:
     head = b"           CPU0       CPU1       CPU2       \n"
     short = b" 38:          1          2  PCI-MSI 1-edge      eth0-Tx-Rx-0\n"
     long = b" 39:          1          2          3          4  PCI-MSI 1-edge      eth0-Tx-Rx-1\n"
@@ -153,7 +153,7 @@ def test_numbers_of_any_width() -> None:
 
 
 def test_a_bridges_interrupts_are_not_the_interfaces(tmp_path: pathlib.Path) -> None:
-    """Only a virtio device takes them from the device around it."""
+    """Only a virtio device uses the interrupts of its parent device."""
     host = fakehost.FakeHost(tmp_path, 2, interfaces={"eth0": "virtio"}, queues=1)
     assert interrupts.read_nic_irqs(tmp_path) == {"eth0": host.of["eth0"]}
     host.put("sys/class/net/eth0/device/modalias", "pci:v00001D0Fd0000EC20\n")
@@ -166,7 +166,7 @@ def test_a_bridges_interrupts_are_not_the_interfaces(tmp_path: pathlib.Path) -> 
     assert interrupts.read_nic_irqs(tmp_path) == {"eth0": [26]}
 
 
-def test_an_interface_that_goes_takes_its_rows_along(tmp_path: pathlib.Path) -> None:
+def test_the_rows_of_a_removed_interface_disappear(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 4, interfaces={"eth0": "ena", "ens5": "ixgbe"}, queues=2)
     read, queues = interrupts.open_interrupts(tmp_path), interrupts.open_queues(tmp_path)
     assert len(read()) == len(queues()) == 6
@@ -176,7 +176,7 @@ def test_an_interface_that_goes_takes_its_rows_along(tmp_path: pathlib.Path) -> 
     assert set(read()) == set(queues()) == {f"eth0 irq{host.of['eth0'][0]}", "eth0 q0", "eth0 q1"}
 
 
-def test_where_the_interrupt_may_go_when_the_kernel_does_not_say_where_it_goes(
+def test_the_allowed_cores_are_used_when_the_effective_core_is_unknown(
     tmp_path: pathlib.Path,
 ) -> None:
     host = fakehost.FakeHost(tmp_path, 4, queues=1)

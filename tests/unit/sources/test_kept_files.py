@@ -1,4 +1,4 @@
-"""What every source shares: files that stay open, names that may hold anything."""
+"""Shared by every source: files that stay open and names with arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def descriptors() -> set[str]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 100, 4096])
-def test_all_of_a_file_is_read_whatever_the_room(tmp_path: pathlib.Path, size: int) -> None:
+def test_a_file_is_read_completely_with_any_buffer_size(tmp_path: pathlib.Path, size: int) -> None:
     text = bytes(i % 251 for i in range(size))
     (tmp_path / "file").write_bytes(text)
     assert sources.KeptFile(tmp_path / "file", room=10).read() == text
 
 
-def test_each_read_is_of_now_and_opens_nothing_more(tmp_path: pathlib.Path) -> None:
+def test_each_read_is_current_and_opens_no_descriptor(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "file"
     path.write_text("one")
     file = sources.KeptFile(path)
@@ -43,19 +43,19 @@ def test_a_missing_file_raises_no_data_until_it_exists(tmp_path: pathlib.Path) -
 
 
 def test_a_file_whose_device_went_away_is_reopened(tmp_path: pathlib.Path) -> None:
-    """The descriptor is taken away under it, as an interface's is when its driver is unloaded."""
+    """The descriptor becomes invalid, as an interface's does when its driver is unloaded."""
     path = tmp_path / "file"
     path.write_text("one")
     file = sources.KeptFile(path)
     file.read()
-    stale = os.open(tmp_path, os.O_RDONLY)  # to read a folder fails
+    stale = os.open(tmp_path, os.O_RDONLY)  # reading a folder fails
     os.dup2(stale, file._descriptor)
     os.close(stale)
     path.write_text("two")
     assert file.read() == b"two"
 
 
-def test_what_is_forbidden_is_an_error_not_the_absence_of_data(tmp_path: pathlib.Path) -> None:
+def test_a_forbidden_file_is_an_error_not_missing_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(IsADirectoryError):
         sources.KeptFile(tmp_path).read()
 
@@ -70,7 +70,7 @@ def test_a_dropped_reader_leaves_no_descriptor(tmp_path: pathlib.Path) -> None:
     assert descriptors() == before
 
 
-def test_small_files_that_come_and_go(tmp_path: pathlib.Path) -> None:
+def test_small_files_that_appear_and_disappear(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("x")
     before = descriptors()
     assert sources.read_once(tmp_path / "file") == b"x"

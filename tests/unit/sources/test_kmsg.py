@@ -17,12 +17,12 @@ READ_AT = clock.Clock(1_000_000_000_000, 5_000_000_000)
 
 
 def record(data: bytes, ahead_us: int = 0) -> kmsg.Record:
-    found = kmsg.parse_record(data, READ_AT, ahead_us)
-    assert found is not None
-    return found
+    parsed = kmsg.parse_record(data, READ_AT, ahead_us)
+    assert parsed is not None
+    return parsed
 
 
-def test_no_device(tmp_path: pathlib.Path) -> None:
+def test_a_missing_device_is_reported(tmp_path: pathlib.Path) -> None:
     error = kmsg.try_kmsg(tmp_path)
     assert error is not None
     assert error.errno == errno.ENOENT
@@ -30,7 +30,7 @@ def test_no_device(tmp_path: pathlib.Path) -> None:
         kmsg.KernelLog.open(tmp_path)
 
 
-def test_a_device_that_cannot_be_opened(tmp_path: pathlib.Path) -> None:
+def test_a_device_that_cannot_be_opened_is_reported(tmp_path: pathlib.Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kmsg").symlink_to("kmsg")
     with pytest.raises(errors.MissingPermissionError):
@@ -48,29 +48,29 @@ def test_the_log_of_this_host() -> None:
     assert kmsg.try_kmsg() is None
 
 
-def test_a_record_of_the_kernel() -> None:
-    found = record(
+def test_a_kernel_record() -> None:
+    parsed = record(
         b"3,991,1529063497,-;ena 0000:20:03.0 eth0: Trigger reset is on\n"
         b" SUBSYSTEM=pci\n DEVICE=+pci:0000:20:03.0\n"
     )
-    assert (found.sequence, found.monotonic_us, found.priority) == (991, 1529063497, 3)
-    assert (found.facility, found.from_user) == (0, False)
-    assert found.text == "ena 0000:20:03.0 eth0: Trigger reset is on"
-    assert found.properties == {"SUBSYSTEM": "pci", "DEVICE": "+pci:0000:20:03.0"}
-    assert found.device == "0000:20:03.0"
+    assert (parsed.sequence, parsed.monotonic_us, parsed.priority) == (991, 1529063497, 3)
+    assert (parsed.facility, parsed.from_user) == (0, False)
+    assert parsed.text == "ena 0000:20:03.0 eth0: Trigger reset is on"
+    assert parsed.properties == {"SUBSYSTEM": "pci", "DEVICE": "+pci:0000:20:03.0"}
+    assert parsed.device == "0000:20:03.0"
 
 
-def test_a_record_with_its_caller_and_a_piece_of_a_line() -> None:
-    found = record(b"6,7,8,c,caller=C39;more\n")
-    assert (found.sequence, found.priority, found.text) == (7, 6, "more")
+def test_a_partial_record_with_its_caller() -> None:
+    parsed = record(b"6,7,8,c,caller=C39;more\n")
+    assert (parsed.sequence, parsed.priority, parsed.text) == (7, 6, "more")
 
 
 @pytest.mark.parametrize("number", [8, 12, 30], ids=["user", "user warning", "daemon"])
 def test_a_line_written_by_a_process_is_marked(number: int) -> None:
     fake = b"[12345.678] ena 0000:20:03.0 eth0: Trigger reset is on"
-    found = record(b"%d,1,2,-;%s\n" % (number, fake))
-    assert found.from_user
-    assert found.text == fake.decode()
+    parsed = record(b"%d,1,2,-;%s\n" % (number, fake))
+    assert parsed.from_user
+    assert parsed.text == fake.decode()
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_control_characters_are_escaped(raw: bytes, text: str) -> None:
 def test_a_dictionary_cannot_be_forged_and_is_bounded() -> None:
     assert record(rb"12,1,2,-;x\x0a DEVICE=+pci:0000:00:00.0" + b"\n").device == ""
     many = b"".join(b" K%d=%s\n" % (n, b"v" * 5000) for n in range(1000))
-    found = record(b"6,1,2,-;x\n" + many)
-    assert len(found.properties) == kmsg.MAX_PROPERTIES
-    assert max(map(len, found.properties.values())) == 256
+    parsed = record(b"6,1,2,-;x\n" + many)
+    assert len(parsed.properties) == kmsg.MAX_PROPERTIES
+    assert max(map(len, parsed.properties.values())) == 256
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_bytes_that_are_not_a_record_are_ignored(data: bytes) -> None:
 @hypothesis.settings(max_examples=60)
 def test_any_bytes_give_a_printable_record_or_none(body: bytes) -> None:
     for data in (body, b"6,1,2,-;" + body):
-        found = kmsg.parse_record(data)
-        if found is not None:
-            assert found.text.isprintable()
-            assert len(found.text) <= kmsg.TEXT_LIMIT
+        parsed = kmsg.parse_record(data)
+        if parsed is not None:
+            assert parsed.text.isprintable()
+            assert len(parsed.text) <= kmsg.TEXT_LIMIT
 
 
 def test_when_a_line_was_written() -> None:
@@ -123,7 +123,7 @@ def test_when_a_line_was_written() -> None:
     assert late.instant == READ_AT, "never after it was read"
 
 
-def test_drift_is_the_least_of_the_last_minutes() -> None:
+def test_drift_is_the_smallest_of_the_last_minutes() -> None:
     drift = kmsg.Drift()
     assert drift.ahead_us == 0
     drift.learn(1_000_500, 1_000_000)
@@ -131,9 +131,9 @@ def test_drift_is_the_least_of_the_last_minutes() -> None:
     drift.learn(8_000_000, 3_000_000)  # the reader was starved for five seconds
     assert drift.ahead_us == 50
     drift.learn(302_000_900, 302_000_000)
-    assert drift.ahead_us == 50, "what is five minutes old still counts"
+    assert drift.ahead_us == 50, "a reading of five minutes ago counts"
     drift.learn(1_000_000_000_700, 1_000_000_000_000)
-    assert drift.ahead_us == 700, "what is days old does not"
+    assert drift.ahead_us == 700, "a reading of days ago does not count"
 
 
 def test_drift_ignores_a_line_that_was_read_long_after_it_was_written() -> None:
@@ -164,18 +164,18 @@ class Log:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    made = Log()
-    yield made
-    made.close()
+    pipe_log = Log()
+    yield pipe_log
+    pipe_log.close()
 
 
-def test_reading_never_waits(log: Log) -> None:
+def test_reading_never_blocks(log: Log) -> None:
     assert log.log.read() == []
     assert log.log.drained
     log.write(1, 2, 3)
-    assert [one.sequence for one in log.log.read(2)] == [1, 2]
+    assert [entry.sequence for entry in log.log.read(2)] == [1, 2]
     assert not log.log.drained
-    assert [one.sequence for one in log.log.read()] == [3]
+    assert [entry.sequence for entry in log.log.read()] == [3]
     assert (log.log.lines, log.log.lost) == (3, 0)
 
 
@@ -191,13 +191,13 @@ def test_lost_lines_are_counted(log: Log) -> None:
 def test_only_wanted_lines_are_parsed_and_all_are_counted(log: Log) -> None:
     log.write(1, 2)
     log.write(3, text="Trigger reset")
-    found = log.log.read(wanted=lambda data: b"reset" in data)
-    assert [one.sequence for one in found] == [3]
+    entries = log.log.read(wanted=lambda data: b"reset" in data)
+    assert [entry.sequence for entry in entries] == [3]
     assert (log.log.lines, log.log.lost) == (3, 0)
 
 
 def test_an_overwritten_record_is_not_an_error(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EPIPE: real kernels give it once, then the oldest line that is left."""
+    """The kernel returns EPIPE once, then the oldest record that is left."""
     log.write(1)
     log.log.read()
     log.write(90)
@@ -210,11 +210,11 @@ def test_an_overwritten_record_is_not_an_error(log: Log, monkeypatch: pytest.Mon
         return real(descriptor, size)
 
     monkeypatch.setattr(os, "read", read)
-    assert [one.sequence for one in log.log.read()] == [90]
+    assert [entry.sequence for entry in log.log.read()] == [90]
     assert log.log.lost == 88
 
 
-def test_lines_from_before_say_nothing_about_the_clock(log: Log) -> None:
+def test_lines_from_before_the_start_do_not_change_the_drift(log: Log) -> None:
     log.write(1)
     assert log.log.read()[0].ahead_us == 0
     log.write(4_999_000)

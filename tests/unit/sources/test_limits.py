@@ -27,11 +27,11 @@ def test_connections_that_are_not_tracked_have_no_row(tmp_path: pathlib.Path) ->
     assert "conntrack" in read()
 
 
-def test_no_limit_of_files_fits_into_63_bits(large: fakehost.FakeHost) -> None:
+def test_an_unlimited_file_limit_fits_into_63_bits(large: fakehost.FakeHost) -> None:
     used, most = limits.open_limits(large.root)()["files"]
     assert used < most == 2**63 - 1
 
 
-def test_nothing_there(tmp_path: pathlib.Path) -> None:
+def test_a_host_without_the_files_has_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError):
         limits.open_limits(tmp_path)()

@@ -30,7 +30,7 @@ def test_counters_of_every_queue(tmp_path: pathlib.Path) -> None:
     rows = read()
     assert set(rows) == {f"{name} q{n}" for name in ("eth0", "ens5") for n in range(4)}
     assert [key for key, (count,) in rows.items() if count] == ["ens5 q3"]
-    # A queue, then a whole interface goes.
+    # Remove a queue, then an interface.
     shutil.rmtree(tmp_path / "sys/class/net/ens5/queues/tx-3")
     assert "ens5 q3" not in read()
     shutil.rmtree(tmp_path / "sys/class/net/ens5")
@@ -54,7 +54,7 @@ def test_hardware_comes_first_and_containers_do_not_crowd_it_out(tmp_path: pathl
     rows = read()
     assert len(rows) == netqueues.MAX_INTERFACES
     assert rows["eth0"][1] == 1000
-    # Those that were chosen stay while they are there, whatever comes in front of them.
+    # Chosen interfaces stay chosen while they exist, whatever comes before them.
     host.put(
         "proc/net/dev",
         b"head\n" + line(b"aaa", 7) + veths[: veths.find(b"veth90")] + line(b"eth0", 1001),

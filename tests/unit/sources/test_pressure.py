@@ -20,13 +20,13 @@ def test_resources_that_this_kernel_does_not_account_have_no_row(captured: pathl
     assert list(pressure.open_pressure(captured)()) == ["cpu", "memory", "io"]
 
 
-def test_all_four(large: fakehost.FakeHost) -> None:
+def test_all_four_resources(large: fakehost.FakeHost) -> None:
     rows = pressure.open_pressure(large.root)()
     assert rows == {
         name: (0 if name == "irq" else some, full) for name, (some, full) in large.psi.items()
     }
 
 
-def test_switched_off(tmp_path: pathlib.Path) -> None:
+def test_pressure_that_is_switched_off_is_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError, match="psi=1"):
         pressure.open_pressure(fakehost.FakeHost(tmp_path, 2, pressure=()).root)()

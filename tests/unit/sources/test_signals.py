@@ -1,4 +1,4 @@
-"""What every signal promises, whoever wrote it."""
+"""Rules that every signal follows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from overnight import sources
 
 MODULES = [
-    importlib.import_module(f"overnight.sources.{found.name}")
-    for found in pkgutil.iter_modules(sources.__path__)
+    importlib.import_module(f"overnight.sources.{info.name}")
+    for info in pkgutil.iter_modules(sources.__path__)
 ]
 SIGNALS = [signal for module in MODULES for signal in getattr(module, "SIGNALS", ())]
 
 
-def test_names_are_one_each() -> None:
+def test_names_are_unique() -> None:
     names = [signal.name for signal in SIGNALS]
     assert len(set(names)) == len(names) >= 16
 
@@ -56,14 +56,14 @@ def test_rows_are_integers_in_the_declared_columns(
     [(1, ()), (2, (0,)), (96, range(1, 96, 3)), (192, (191, 5))],
     ids=["1", "2", "96", "192"],
 )
-def test_each_core_that_is_on_line_has_a_row_in_every_signal_of_cores(
+def test_each_online_core_has_a_row_in_every_core_signal(
     tmp_path: pathlib.Path, cores: int, offline: tuple[int, ...]
 ) -> None:
     host = fakehost.FakeHost(tmp_path, cores, offline=offline, queues=2)
-    told = {s.name: set(s.open(tmp_path)()) for s in NUMBERS if s.key == "core"}
-    assert {"cpu", "softirqs", "softnet", "schedstat"} <= set(told)
+    rows = {s.name: set(s.open(tmp_path)()) for s in NUMBERS if s.key == "core"}
+    assert {"cpu", "softirqs", "softnet", "schedstat"} <= set(rows)
     online = {str(core) for core in host.online}
-    assert {name: keys for name, keys in told.items() if keys != online} == {}
+    assert {name: keys for name, keys in rows.items() if keys != online} == {}
 
 
 FACTS = [signal for signal in SIGNALS if isinstance(signal, sources.FactSignal)]
@@ -89,5 +89,5 @@ def test_an_empty_host_gives_no_data_or_no_rows(
         rows = signal.open(tmp_path)()
     except sources.NoDataError:
         return
-    # The clock is the kernel's, whatever the root.
+    # The clock comes from the kernel, whatever the root.
     assert not rows or signal.name == "clock"

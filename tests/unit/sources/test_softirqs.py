@@ -18,13 +18,13 @@ def test_a_real_text(captured: pathlib.Path) -> None:
         assert (rows["0"][place], rows["1"][place]) == (int(first), int(second))
 
 
-def test_cores_that_are_off_line_or_only_possible_have_no_row(large: fakehost.FakeHost) -> None:
+def test_offline_and_possible_cores_have_no_row(large: fakehost.FakeHost) -> None:
     rows = softirqs.open_softirqs(large.root)()
     assert list(rows) == [str(core) for core in large.online]
     assert rows["191"] == tuple(kind[191] for kind in large.softirqs)
 
 
-def test_a_core_that_goes_and_comes_back(tmp_path: pathlib.Path) -> None:
+def test_a_core_that_goes_offline_and_comes_back(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 4)
     read = softirqs.open_softirqs(tmp_path)
     assert list(read()) == ["0", "1", "2", "3"]
@@ -34,7 +34,7 @@ def test_a_core_that_goes_and_comes_back(tmp_path: pathlib.Path) -> None:
     assert list(read()) == ["0", "1", "2", "3"]
 
 
-def test_kinds_are_found_by_name_old_and_unknown() -> None:
+def test_kinds_are_matched_by_name() -> None:
     text = b"   CPU0\n   BLOCK_IOPOLL: 5\n  NEW_KIND: 9\n   RCU: 7\n"
     assert softirqs.parse_softirqs(text) == {"0": (0, 0, 0, 0, 0, 5, 0, 0, 0, 7)}
 

@@ -23,12 +23,12 @@ def test_every_width_the_kernel_has_had(tmp_path: pathlib.Path, columns: int) ->
     assert rows == {str(core): tuple(host.softnet[core]) for core in (1, 2, 3, 4, 6, 7)}
 
 
-def test_a_large_host_with_holes(large: fakehost.FakeHost) -> None:
+def test_a_large_host_with_offline_cores(large: fakehost.FakeHost) -> None:
     rows = softnet.open_softnet(large.root)()
     assert list(rows) == [str(core) for core in large.online]
 
 
-def test_the_core_comes_from_the_line_where_it_has_one() -> None:
+def test_the_core_is_read_from_the_line_if_it_has_one() -> None:
     text = b"00000001 " * 12 + b"00000027 00000000 00000000\n"
 
     def never() -> list[int]:

@@ -11,11 +11,11 @@ NAMES = list(vmstat.COLUMNS)
 
 def test_a_real_text(captured: pathlib.Path) -> None:
     row = dict(zip(NAMES, vmstat.open_vmstat(captured)()[""], strict=True))
-    told = dict(line.split() for line in (captured / "proc/vmstat").read_text().splitlines())
-    for name in set(NAMES) & set(told):
-        assert row[name] == int(told[name])
+    counters = dict(line.split() for line in (captured / "proc/vmstat").read_text().splitlines())
+    for name in set(NAMES) & set(counters):
+        assert row[name] == int(counters[name])
     assert row["thp_fault_alloc"] > 0
-    assert {name for name in NAMES if name not in told} == {"allocstall"}
+    assert {name for name in NAMES if name not in counters} == {"allocstall"}
 
 
 def test_zones_are_summed_and_old_names_known() -> None:
@@ -29,13 +29,13 @@ def test_zones_are_summed_and_old_names_known() -> None:
     assert row["oom_kill"] == 0
 
 
-def test_zones_of_before_4_8() -> None:
+def test_zones_before_linux_4_8() -> None:
     text = b"pgscan_direct_dma 1\npgscan_direct_normal 2\npgscan_direct_movable 4\nallocstall 9\n"
     row = dict(zip(NAMES, vmstat.parse_vmstat(text), strict=True))
     assert (row["pgscan_direct"], row["allocstall"]) == (7, 9)
 
 
-def test_the_places_are_found_again_when_counters_are_added(tmp_path: pathlib.Path) -> None:
+def test_added_counters_do_not_shift_the_columns(tmp_path: pathlib.Path) -> None:
     host = fakehost.FakeHost(tmp_path, 2)
     read = vmstat.open_vmstat(tmp_path)
     assert read() == {"": vmstat.parse_vmstat((tmp_path / "proc/vmstat").read_bytes())}

@@ -1,4 +1,4 @@
-"""Every kind of damage is found and named."""
+"""Every kind of damage is found and reported."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def segment_of(home: pathlib.Path) -> segments.Segment:
     return segment
 
 
-def found(home: pathlib.Path) -> tuple[check.Problem, ...]:
+def find_problems(home: pathlib.Path) -> tuple[check.Problem, ...]:
     problems = check.check(segments.Catalogue(home)).problems
     assert all(problem.todo and problem.path.startswith(str(home)) for problem in problems)
     return problems
 
 
 def ask_everything(home: pathlib.Path) -> None:
-    """Whatever a store holds: an answer, or an error of ours."""
+    """Run every query; each must answer or raise an OvernightError."""
     whole = Window(NIGHT // 1000, (NIGHT + 20 * SECOND) // 1000)
     part = Window(NIGHT // 1000 + 1, (NIGHT + 9 * SECOND) // 1000)
     filtered = Selection(process="n", function="a")
@@ -81,7 +81,7 @@ def test_a_clean_store_has_no_problem(home: pathlib.Path) -> None:
     assert report.as_json()["schema"] == "overnight.store-check/1"
 
 
-def test_no_store_at_all_has_no_problem(tmp_path: pathlib.Path) -> None:
+def test_a_missing_store_has_no_problem(tmp_path: pathlib.Path) -> None:
     assert check.check(segments.Catalogue(tmp_path)) == check.Report(0, 0, 0, (), ())
 
 
@@ -94,7 +94,7 @@ def test_a_flipped_bit_is_found(home: pathlib.Path, name: str) -> None:
         bad = bytearray(good)
         bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
         path.write_bytes(bad)
-        problems = found(home)
+        problems = find_problems(home)
         assert (str(path), "has changed since it was written") in [
             (problem.path, problem.what) for problem in problems
         ]
@@ -111,10 +111,10 @@ def test_a_flipped_bit_of_the_description_is_found(home: pathlib.Path) -> None:
         bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
         path.write_bytes(bad)
         try:
-            harmless = json.loads(bytes(bad)) == meant  # a space that became another
+            harmless = json.loads(bytes(bad)) == meant  # one kind of space replaced by another
         except ValueError:
             harmless = False
-        assert bool(found(home)) != harmless
+        assert bool(find_problems(home)) != harmless
         ask_everything(home)
 
 
@@ -124,19 +124,19 @@ def test_a_file_cut_short_is_found(home: pathlib.Path, name: str, kept: float) -
     path = segment_of(home).path / name
     good = path.read_bytes()
     path.write_bytes(good[: int(len(good) * kept)])
-    assert any(name in problem.path or name in problem.what for problem in found(home))
+    assert any(name in problem.path or name in problem.what for problem in find_problems(home))
     ask_everything(home)
 
 
 @pytest.mark.parametrize("name", [*FILES, "segment.json"])
-def test_a_file_that_is_gone_is_named(home: pathlib.Path, name: str) -> None:
+def test_a_missing_file_is_named(home: pathlib.Path, name: str) -> None:
     (segment_of(home).path / name).unlink()
-    assert any(name in problem.path or name in problem.what for problem in found(home))
+    assert any(name in problem.path or name in problem.what for problem in find_problems(home))
     ask_everything(home)
 
 
 def rewrite(home: pathlib.Path, name: str = "", change: object = None, **fields: object) -> None:
-    """A file changed together with all its checksums: what only the content gives away."""
+    """Change a file and all checksums, so that only the content shows the change."""
     segment = segment_of(home)
     if name:
         path = segment.path / name
@@ -149,8 +149,8 @@ def rewrite(home: pathlib.Path, name: str = "", change: object = None, **fields:
     for file in FILES:
         data = (segment.path / file).read_bytes()
         files[file] = (len(data), hashlib.blake2b(data, digest_size=16).hexdigest())
-    said = dataclasses.replace(meta, files=files, **fields).as_json()  # type: ignore[arg-type]
-    (segment.path / "segment.json").write_text(json.dumps(said))
+    description = dataclasses.replace(meta, files=files, **fields).as_json()  # type: ignore[arg-type]
+    (segment.path / "segment.json").write_text(json.dumps(description))
 
 
 def setting(column: str, place: int, value: int) -> Callable[[parquet.Columns], None]:
@@ -178,43 +178,45 @@ CONTRADICTIONS = {
 def test_files_that_contradict_each_other_are_found(home: pathlib.Path, kind: str) -> None:
     name, change, what = CONTRADICTIONS[kind]
     rewrite(home, name, change)
-    assert any(what in problem.what for problem in found(home))
+    assert any(what in problem.what for problem in find_problems(home))
     ask_everything(home)
 
 
-def test_counts_that_the_description_gets_wrong_are_found(home: pathlib.Path) -> None:
+def test_wrong_counts_in_the_description_are_found(home: pathlib.Path) -> None:
     samples = segment_of(home).meta().samples
     rewrite(home, samples=samples + 1)
-    assert f"has {samples} samples instead of {samples + 1}" in {p.what for p in found(home)}
+    assert f"has {samples} samples instead of {samples + 1}" in {
+        p.what for p in find_problems(home)
+    }
 
 
 def test_a_description_of_another_segment_is_found(home: pathlib.Path) -> None:
     rewrite(home, begin_us=5)
-    assert "belongs to another segment" in "".join(p.what for p in found(home))
+    assert "belongs to another segment" in "".join(p.what for p in find_problems(home))
     ask_everything(home)
 
 
-def test_sums_by_second_that_miss_something_are_found(home: pathlib.Path) -> None:
+def test_incomplete_sums_by_second_are_found(home: pathlib.Path) -> None:
     path = segment_of(home).path / "seconds.npy"
     plane = np.load(path)
     plane[0] = 0
     np.save(path, plane)
     rewrite(home)
-    assert [p.what for p in found(home)] == ["sums by second and samples differ"]
+    assert [p.what for p in find_problems(home)] == ["sums by second and samples differ"]
 
 
 def test_a_description_that_leaves_files_out_is_found(home: pathlib.Path) -> None:
     segment = segment_of(home)
-    said = json.loads((segment.path / "segment.json").read_bytes())
-    del said["files"]["nodes.parquet"]
-    (segment.path / "segment.json").write_text(json.dumps(said))
-    assert "is incomplete" in [p.what for p in found(home)]
+    description = json.loads((segment.path / "segment.json").read_bytes())
+    del description["files"]["nodes.parquet"]
+    (segment.path / "segment.json").write_text(json.dumps(description))
+    assert "is incomplete" in [p.what for p in find_problems(home)]
 
 
-def test_a_segment_of_a_newer_overnight_is_named_not_read(home: pathlib.Path) -> None:
+def test_a_segment_of_a_newer_overnight_is_reported_and_not_read(home: pathlib.Path) -> None:
     path = segment_of(home).path / "segment.json"
     path.write_text(json.dumps({"format": "overnight.segment/2"}))
-    (problem,) = found(home)
+    (problem,) = find_problems(home)
     assert "overnight.segment/2" in problem.what
     assert "newer" in problem.todo
     ask_everything(home)
@@ -227,7 +229,7 @@ HOSTILE = ["", "[]", "3", "null", '"x"', "{", "[" * 100_000, '{"format": []}',
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_descriptions(home: pathlib.Path, text: str) -> None:
     (segment_of(home).path / "segment.json").write_text(text)
-    assert len(found(home)) == 1
+    assert len(find_problems(home)) == 1
     ask_everything(home)
 
 
@@ -239,22 +241,25 @@ def test_hostile_descriptions(home: pathlib.Path, text: str) -> None:
 )  # fmt: skip
 def test_hostile_fields(home: pathlib.Path, field: str, value: object) -> None:
     path = segment_of(home).path / "segment.json"
-    said = {**json.loads(path.read_bytes()), field: value}
-    path.write_text(json.dumps({**said, "digest": segments.description_digest(said)}))
+    description = {**json.loads(path.read_bytes()), field: value}
+    path.write_text(json.dumps({**description, "digest": segments.description_digest(description)}))
     if field != "timed":
-        assert found(home)
+        assert find_problems(home)
     ask_everything(home)
 
 
-def test_damage_in_one_segment_hides_none_in_another(home: pathlib.Path) -> None:
+def test_damage_in_one_segment_does_not_hide_damage_in_another(home: pathlib.Path) -> None:
     captures.store(home, captures.build([captures.Sample(NIGHT + 60 * SECOND)]))
     for segment in segments.Catalogue(home).segments("alpha"):
         (segment.path / "seconds.npy").write_bytes(b"")
-    assert len({pathlib.Path(p.path).name for p in found(home) if p.path.endswith(".npy")}) == 1
-    assert len({p.path for p in found(home) if p.path.endswith(".npy")}) == 2
+    assert (
+        len({pathlib.Path(p.path).name for p in find_problems(home) if p.path.endswith(".npy")})
+        == 1
+    )
+    assert len({p.path for p in find_problems(home) if p.path.endswith(".npy")}) == 2
 
 
-def test_what_is_being_written_is_not_called_unfinished(tmp_path: pathlib.Path) -> None:
+def test_a_segment_that_is_being_written_is_not_unfinished(tmp_path: pathlib.Path) -> None:
     """A live writer's folder is locked; one without a lock was left by a writer that died."""
     folder = tmp_path / "profiles" / segments.VERSION / "host/20261115"
     alive, dead = folder / ".new-alive", folder / ".new-dead"
@@ -273,9 +278,9 @@ def test_what_is_being_written_is_not_called_unfinished(tmp_path: pathlib.Path) 
 
 
 def test_signals_are_checked_too(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
-    rings.record(made, range(50))
-    made.close()
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(50))
+    writer.close()
     report = check.check(segments.Catalogue(tmp_path))
     assert (report.blocks, report.looks, report.problems) == (1, 50, ())
     (path,) = rings.ring_files(tmp_path)

@@ -1,4 +1,4 @@
-"""Files of hours give the sums of their segments, or nothing; they come and go with them."""
+"""Hour files give the sums of their segments, or nothing, and are removed with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGIN = captures.NIGHT // HOUR * HOUR
 
 
 def piece(number: int, *, seed: int = 0, lost: int = 0) -> object:
-    """Ten minutes of the night."""
+    """A capture of ten minutes."""
     begin = BEGIN + number * 600 * SECOND
     cores = (0, 1) if number % 3 else (0, 1, 5)
     samples = captures.random_samples(
@@ -36,7 +36,7 @@ def piece(number: int, *, seed: int = 0, lost: int = 0) -> object:
 
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Two hours that are over and one that is not; written as a recorder does."""
+    """Two past hours and the current one, written as a recorder does."""
     captures.store(tmp_path, *(piece(n) for n in range(13)), segment_seconds=600)
     return tmp_path
 
@@ -48,12 +48,12 @@ def files(home: pathlib.Path) -> list[pathlib.Path]:
 def answers(home: pathlib.Path) -> list[object]:
     source = reader.Reader(segments.Catalogue(home))
     window = source.extent()
-    found = []
+    results = []
     for mode in segments.MODES:
         for step in (1_000_000, 7_000_000):
-            one = heatmap.by_core(source, window, mode=mode, step_us=step)
-            found.append((one.rows, one.values.tolist(), one.full, one.coverage))
-    return found
+            grid = heatmap.by_core(source, window, mode=mode, step_us=step)
+            results.append((grid.rows, grid.values.tolist(), grid.full, grid.coverage))
+    return results
 
 
 def without(home: pathlib.Path) -> list[object]:
@@ -67,7 +67,7 @@ def problems(home: pathlib.Path) -> list[tuple[str, str]]:
     return [(pathlib.Path(p.path).name, p.what) for p in report.problems]
 
 
-def test_hours_that_are_over_have_a_file_and_the_same_answers(home: pathlib.Path) -> None:
+def test_past_hours_have_a_file_that_gives_the_same_answers(home: pathlib.Path) -> None:
     number = BEGIN // HOUR
     assert [path.name for path in files(home)] == [f"{number}.hour", f"{number + 1}.hour"]
     planes = reader.Reader(segments.Catalogue(home)).planes(
@@ -91,27 +91,26 @@ def test_the_last_hour_of_a_day_has_a_file(tmp_path: pathlib.Path) -> None:
     assert problems(tmp_path) == []
 
 
-def test_a_reader_meets_the_file_that_is_there_now(home: pathlib.Path) -> None:
+def test_a_reader_uses_the_current_hour_files(home: pathlib.Path) -> None:
     source = reader.Reader(segments.Catalogue(home))
     window = source.extent()
     first = heatmap.by_core(source, window)
     for path in files(home):
         path.unlink()
-    captures.store(home, piece(19, seed=77), segment_seconds=600)  # a later hour: all are made
+    # A later hour: all files are written.
+    captures.store(home, piece(19, seed=77), segment_seconds=600)
     assert len(files(home)) == 3
     assert heatmap.by_core(source, window).values.tolist() == first.values.tolist()
 
 
-def test_a_segment_that_comes_late_takes_its_hours_file_away(home: pathlib.Path) -> None:
+def test_a_late_segment_removes_the_file_of_its_hour(home: pathlib.Path) -> None:
     captures.store(home, piece(3, seed=99), segment_seconds=600)
     assert [path.name for path in files(home)] == [f"{BEGIN // HOUR + 1}.hour"]
     late = answers(home)
     assert late == without(home)
 
 
-def test_a_segment_that_was_copied_in_by_hand_counts(
-    home: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_segment_copied_in_by_hand_counts(home: pathlib.Path, tmp_path: pathlib.Path) -> None:
     captures.store(tmp_path / "other", piece(3, seed=99), segment_seconds=600)
     (fresh,) = segments.Catalogue(tmp_path / "other").segments("alpha")
     fresh.path.rename(files(home)[0].with_name(fresh.path.name))
@@ -136,7 +135,7 @@ def test_damage_falls_back_to_the_segments(home: pathlib.Path) -> None:
     assert problems(home) == [(path.name, "is damaged")]
 
 
-def test_sums_that_changed_are_told(home: pathlib.Path) -> None:
+def test_changed_sums_are_reported(home: pathlib.Path) -> None:
     path = files(home)[1]
     good = bytearray(path.read_bytes())
     good[-3] ^= 1
@@ -144,7 +143,7 @@ def test_sums_that_changed_are_told(home: pathlib.Path) -> None:
     assert problems(home) == [(path.name, "differs from its segments")]
 
 
-def test_files_of_segments_that_are_gone_are_told(home: pathlib.Path) -> None:
+def test_files_of_removed_segments_are_reported(home: pathlib.Path) -> None:
     first = files(home)[0]
     for segment in segments.Catalogue(home).segments("alpha"):
         if hours.hour_file(segment) == first:
@@ -152,18 +151,18 @@ def test_files_of_segments_that_are_gone_are_told(home: pathlib.Path) -> None:
     assert problems(home) == [(first.name, "its segments are gone")]
 
 
-def test_trimming_takes_the_file_along(home: pathlib.Path) -> None:
+def test_trimming_removes_the_hour_file(home: pathlib.Path) -> None:
     catalogue = segments.Catalogue(home)
     everything = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
-    trimmed = {"keep_seconds": 0.0, "now_us": BEGIN // 1000 + 10**12}
-    assert trim.trim_store(catalogue, budget_bytes=everything, **trimmed) == ()
-    (removed,) = trim.trim_store(catalogue, budget_bytes=everything - 1, **trimmed)
+    limits = {"keep_seconds": 0.0, "now_us": BEGIN // 1000 + 10**12}
+    assert trim.trim_store(catalogue, budget_bytes=everything, **limits) == ()
+    (removed,) = trim.trim_store(catalogue, budget_bytes=everything - 1, **limits)
     assert removed.begin_us == BEGIN // 1000
     assert [path.name for path in files(home)] == [f"{BEGIN // HOUR + 1}.hour"]
     assert problems(home) == []
 
 
-def test_what_a_killed_writer_left_is_removed(home: pathlib.Path) -> None:
+def test_the_leftover_of_a_killed_writer_is_removed(home: pathlib.Path) -> None:
     left = files(home)[0].with_name(".new-abc")
     left.write_bytes(b"half")
     report = check.check(segments.Catalogue(home))
@@ -173,7 +172,7 @@ def test_what_a_killed_writer_left_is_removed(home: pathlib.Path) -> None:
     assert problems(home) == []
 
 
-def test_where_it_cannot_be_written_segments_still_are(
+def test_an_hour_file_that_cannot_be_written_is_not_an_error(
     home: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -188,7 +187,7 @@ def test_where_it_cannot_be_written_segments_still_are(
     assert list(home.rglob(".new-*")) == []
 
 
-def test_a_plane_is_the_segments_own(home: pathlib.Path) -> None:
+def test_planes_equal_those_of_the_segments(home: pathlib.Path) -> None:
     for mode in segments.MODES:
         plane = hours.read(files(home)[0], mode)
         assert plane is not None

@@ -1,4 +1,4 @@
-"""Texts come back from Parquet as they went in, whatever they hold."""
+"""Any text is read back from Parquet unchanged."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_texts_come_back(tmp_path: pathlib.Path, texts: list[str]) -> None:
     parquet.write(
         path, {"number": numbers, "text": parquet.texts(texts), "again": parquet.texts(texts)}
     )
-    found = parquet.read(path, ("number", "text", "again"))
-    assert found["number"].tolist() == numbers.tolist()
-    assert found["text"].tolist() == found["again"].tolist() == texts
+    columns = parquet.read(path, ("number", "text", "again"))
+    assert columns["number"].tolist() == numbers.tolist()
+    assert columns["text"].tolist() == columns["again"].tolist() == texts
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark(tmp_path: pathlib.Path) -> None:

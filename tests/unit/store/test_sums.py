@@ -1,4 +1,4 @@
-"""Samples counted by what their core did: as if each were looked at by itself."""
+"""Samples summed by mode: the same as counting each sample separately."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ROW = st.tuples(
 @settings(max_examples=60)
 @given(st.lists(ROW, max_size=30), st.booleans())
 @pytest.mark.parametrize("at_once", [0, sums.MAX_AT_ONCE])
-def test_sums_are_those_of_single_samples(at_once: int, rows: list, plain: bool) -> None:
+def test_sums_equal_those_of_single_samples(at_once: int, rows: list, plain: bool) -> None:
     rows = [(cell, node, 0, 1) for cell, node, _, _ in rows] if plain else rows
     cell, node, event, count = np.array(rows, np.int64).reshape(-1, 4).T
-    made = types.SimpleNamespace(event=event.astype(np.uint8), count=count.astype(np.uint32))
-    counted = sums.Counter(made, FLAGS, node.astype(np.uint32))
+    profile = types.SimpleNamespace(event=event.astype(np.uint8), count=count.astype(np.uint32))
+    counted = sums.Counter(profile, FLAGS, node.astype(np.uint32))
     expected = np.zeros((4, CELLS), np.int64)
     for at, which, of_event, samples in rows:
         flags = int(FLAGS[which])
@@ -49,8 +49,8 @@ def test_sums_are_those_of_single_samples(at_once: int, rows: list, plain: bool)
         expected[2, at] += samples * bool(flags & tree.SOFTIRQ)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sums, "MAX_AT_ONCE", at_once)
-        found = counted.by_mode(cell, CELLS)
-    assert [found.busy, found.kernel, found.softirq, found.idle] == [
+        modes = counted.by_mode(cell, CELLS)
+    assert [modes.busy, modes.kernel, modes.softirq, modes.idle] == [
         pytest.approx(plane, abs=0) for plane in expected
     ]
     assert counted.total(cell, CELLS).tolist() == (expected[0] + expected[3]).tolist()

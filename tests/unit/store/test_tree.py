@@ -1,4 +1,4 @@
-"""Trees against the slow, obvious way of making them."""
+"""Trees compared with those built in the slow, obvious way."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def folded(pairs: list[tuple[int, int]], stacks: list[list[int]]) -> tree.Tree:
     return tree.Tree(*(np.frombuffer(c, t) for c, t in zip(columns, types, strict=True)))
 
 
-def path_of(made: tree.Tree, node: int) -> tuple[int, ...]:
-    path = [int(made.frame[node])]
-    while made.up[node]:
-        node -= int(made.up[node])
-        path.append(int(made.frame[node]))
+def path_of(nodes: tree.Tree, node: int) -> tuple[int, ...]:
+    path = [int(nodes.frame[node])]
+    while nodes.up[node]:
+        node -= int(nodes.up[node])
+        path.append(int(nodes.frame[node]))
     return tuple(reversed(path))
 
 
@@ -56,51 +56,51 @@ def path_of(made: tree.Tree, node: int) -> tuple[int, ...]:
 def test_the_extension_and_python_agree(
     pairs: list[tuple[int, int]], stacks: list[list[int]]
 ) -> None:
-    given_ = arrays(pairs, stacks)
-    assert _tree.fold(*given_) == tree.fold_in_python(*given_)
+    inputs = arrays(pairs, stacks)
+    assert _tree.fold(*inputs) == tree.fold_in_python(*inputs)
 
 
 @given(pairs_of, stacks_of)
-def test_nodes_stand_in_preorder_each_path_once(
+def test_nodes_are_in_preorder_and_each_path_appears_once(
     pairs: list[tuple[int, int]], stacks: list[list[int]]
 ) -> None:
-    made = folded(pairs, stacks)
-    paths = [path_of(made, node) for node in range(len(made.frame))]
+    nodes = folded(pairs, stacks)
+    paths = [path_of(nodes, node) for node in range(len(nodes.frame))]
     assert len(set(paths)) == len(paths)
     for node, path in enumerate(paths):
         below = [i for i, other in enumerate(paths) if other[: len(path)] == path]
-        assert below == list(range(node, node + int(made.size[node])))
-    for (root, stack), leaf in zip(pairs, made.leaf.tolist(), strict=True):
+        assert below == list(range(node, node + int(nodes.size[node])))
+    for (root, stack), leaf in zip(pairs, nodes.leaf.tolist(), strict=True):
         assert paths[leaf] == (FRAMES + root, *stacks[stack % len(stacks)])
-    assert not tree.is_torn(made.up, made.size)
+    assert not tree.is_torn(nodes.up, nodes.size)
 
 
 @given(pairs_of, stacks_of, st.randoms(use_true_random=False))
-def test_a_path_has_one_hash_however_frames_and_stacks_are_numbered(pairs, stacks, chance) -> None:
+def test_the_hash_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) -> None:
     names = [f"f{i}" for i in range(FRAMES + ROOTS)]
     order = list(range(FRAMES))
     chance.shuffle(order)
     kinds = np.array([0] * FRAMES + [FrameKind.PROCESS] * ROOTS, np.uint8)
 
-    def hashes(number: list[int], these: list[tuple[int, int]]) -> dict[tuple[str, ...], int]:
-        called = [""] * FRAMES
+    def hashes(number: list[int], chosen: list[tuple[int, int]]) -> dict[tuple[str, ...], int]:
+        new_names = [""] * FRAMES
         for frame, place in enumerate(number):
-            called[place] = names[frame]
-        called += names[FRAMES:]
+            new_names[place] = names[frame]
+        new_names += names[FRAMES:]
         renumbered = [[number[frame] for frame in stack] for stack in stacks]
-        made = tree.fold_capture(
-            np.array([FRAMES + root for root, _ in these], np.uint32),
-            np.array([stack % len(stacks) for _, stack in these], np.uint32),
+        nodes = tree.fold_capture(
+            np.array([FRAMES + root for root, _ in chosen], np.uint32),
+            np.array([stack % len(stacks) for _, stack in chosen], np.uint32),
             capture.Stacks(
                 np.cumsum([0, *map(len, renumbered)]).astype(np.uint32),
                 np.array([f for stack in renumbered for f in stack], np.uint32),
             ),
-            tree.frame_hashes(called, [""] * len(called), kinds),
-            np.zeros(len(called), np.uint8),
+            tree.frame_hashes(new_names, [""] * len(new_names), kinds),
+            np.zeros(len(new_names), np.uint8),
         )
         return {
-            tuple(called[frame] for frame in path_of(made, node)): int(made.hash[node])
-            for node in range(len(made.frame))
+            tuple(new_names[frame] for frame in path_of(nodes, node)): int(nodes.hash[node])
+            for node in range(len(nodes.frame))
         }
 
     shuffled = list(pairs)
@@ -110,7 +110,7 @@ def test_a_path_has_one_hash_however_frames_and_stacks_are_numbered(pairs, stack
     assert len(set(plain.values())) == len(plain)
 
 
-def test_name_module_and_kind_each_make_another_frame() -> None:
+def test_name_module_and_kind_distinguish_frames() -> None:
     kinds = np.array([0, 0, 1, 0], np.uint8)
     hashes = tree.frame_hashes(["f", "f", "f", "f\0m"], ["m", "n", "m", ""], kinds)
     assert len(set(hashes.tolist())) == 4
@@ -126,31 +126,32 @@ def test_flags_of_frames() -> None:
 def test_only_the_high_half_of_flags_is_passed_down(
     pairs: list[tuple[int, int]], stacks: list[list[int]]
 ) -> None:
-    made = folded(pairs, stacks)
-    for node in range(len(made.frame)):
-        inherited = 2 in path_of(made, node)
-        assert int(made.flags[node]) == 1 + 16 * inherited
+    nodes = folded(pairs, stacks)
+    for node in range(len(nodes.frame)):
+        inherited = 2 in path_of(nodes, node)
+        assert int(nodes.flags[node]) == 1 + 16 * inherited
 
 
 @given(pairs_of, stacks_of)
 def test_outermost_nodes_have_no_ancestor_of_their_frame(
     pairs: list[tuple[int, int]], stacks: list[list[int]]
 ) -> None:
-    made = folded(pairs, stacks)
+    nodes = folded(pairs, stacks)
     expected = [
-        path_of(made, node)[-1] not in path_of(made, node)[:-1] for node in range(len(made.frame))
+        path_of(nodes, node)[-1] not in path_of(nodes, node)[:-1]
+        for node in range(len(nodes.frame))
     ]
-    assert tree.outermost(made.frame, made.size).tolist() == expected
+    assert tree.outermost(nodes.frame, nodes.size).tolist() == expected
 
 
 @given(pairs_of, stacks_of, st.data())
 def test_subtree_sums(pairs, stacks, data) -> None:
-    made = folded(pairs, stacks)
-    n = len(made.frame)
+    nodes = folded(pairs, stacks)
+    n = len(nodes.frame)
     own = data.draw(st.lists(st.integers(0, 1 << 50), min_size=n, max_size=n))
-    paths = [path_of(made, node) for node in range(n)]
+    paths = [path_of(nodes, node) for node in range(n)]
     expected = [sum(own[i] for i in range(n) if paths[i][: len(path)] == path) for path in paths]
-    assert tree.subtree_sums(np.array(own, np.int64), made.size).tolist() == expected
+    assert tree.subtree_sums(np.array(own, np.int64), nodes.size).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_subtree_sums(pairs, stacks, data) -> None:
     [([1], [1]), ([0, 2], [2, 1]), ([0, 1], [2, 2]), ([0, 1], [1, 1]), ([0], [0])],
     ids=["no parent", "parent before all", "beyond the end", "outside its parent", "no size"],
 )
-def test_what_is_no_tree_is_seen(up: list[int], size: list[int]) -> None:
+def test_invalid_trees_are_detected(up: list[int], size: list[int]) -> None:
     assert tree.is_torn(np.array(up, np.uint32), np.array(size, np.uint32))
 
 

@@ -1,4 +1,4 @@
-"""The tree in C is the tree in Python, and refuses indices that point nowhere."""
+"""The C extension gives the same trees as Python and refuses indices out of range."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def inputs(draw: st.DrawFn) -> tuple[bytes, ...]:
 
 @settings(max_examples=40)
 @given(inputs())
-def test_both_fold_alike(arrays: tuple[bytes, ...]) -> None:
+def test_fold_gives_the_same_in_c_and_python(arrays: tuple[bytes, ...]) -> None:
     assert _tree.fold(*arrays) == tree.fold_in_python(*arrays)
 
 
@@ -62,8 +62,8 @@ def test_an_index_outside_its_table_is_refused(which: int, bad: bytes) -> None:
         _tree.fold(*GOOD[:which], bad, *GOOD[which + 1 :])
 
 
-def test_nodes_made_to_share_one_place_cost_the_same_each() -> None:
-    """These 65,000 lie side by side in a hash that whoever makes a file can work out: 4 s."""
+def test_nodes_chosen_to_collide_in_the_hash_table_are_not_slow() -> None:
+    """With a predictable hash, the author of a file can make these 65,000 collide: 4 s."""
     many = 2048
     parent = np.arange(1, many + 1, dtype=np.uint64)[:, None]
     x = (parent << np.uint64(32)) + np.arange(1, many + 1, dtype=np.uint64)
@@ -90,16 +90,18 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30)
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 2), min_size=4, max_size=4), ROWS)
-def test_both_pair_up_alike(process: list[int], rows: list[tuple[int, int]]) -> None:
+def test_pair_up_gives_the_same_in_c_and_python(
+    process: list[int], rows: list[tuple[int, int]]
+) -> None:
     task, stack = np.array(rows, np.uint32).reshape(-1, 2).T
     arguments = (np.array(process, np.uint32), task, stack, 3, 5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tree, "HAS_EXTENSION", False)
         python = tree.pair_up(*arguments)
     native = tree.pair_up(*arguments)
-    for one, other in zip(native, python, strict=True):
-        assert one.dtype == other.dtype == np.uint32
-        assert one.tolist() == other.tolist()
+    for column, expected in zip(native, python, strict=True):
+        assert column.dtype == expected.dtype == np.uint32
+        assert column.tolist() == expected.tolist()
     roots, hanging, pair = native
     assert [(roots[i], hanging[i]) for i in pair] == [(process[t], s) for t, s in rows]
 

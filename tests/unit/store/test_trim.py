@@ -1,4 +1,4 @@
-"""The oldest goes first; what matters stays."""
+"""The oldest segments are removed first; recent and pinned ones stay."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BEGIN_US = NIGHT // 1000
 
 @pytest.fixture
 def catalogue(tmp_path: pathlib.Path) -> segments.Catalogue:
-    """Ten segments of a minute each, in turns of two hosts."""
-    made = [
+    """Ten segments of a minute each, alternating between two hosts."""
+    profiles = [
         captures.build(
             [captures.Sample(NIGHT + i * 60 * SECOND)],
             host=("alpha", "beta")[i % 2],
@@ -25,7 +25,7 @@ def catalogue(tmp_path: pathlib.Path) -> segments.Catalogue:
         )
         for i in range(10)
     ]
-    return captures.store(tmp_path, *made).catalogue
+    return captures.store(tmp_path, *profiles).catalogue
 
 
 def stored_bytes(catalogue: segments.Catalogue) -> int:
@@ -82,7 +82,7 @@ def test_pinned_windows_stay(catalogue: segments.Catalogue) -> None:
     assert left(catalogue) == [2, 6, 7]
 
 
-def test_a_segment_that_another_removed_is_no_problem(
+def test_a_segment_that_another_process_removed_is_not_an_error(
     catalogue: segments.Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = pathlib.Path.rename

@@ -1,4 +1,4 @@
-"""Captures through the store and back: nothing is lost, added or moved."""
+"""Captures are read back from the store with nothing lost, added or moved."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Sample = captures.Sample
 
 
 def read_back(written: tuple[segments.Segment, ...]) -> collections.Counter[tuple[object, ...]]:
-    """Every stored sample, spelled out again."""
-    found: collections.Counter[tuple[object, ...]] = collections.Counter()
+    """Every stored sample, with its task and stack spelled out."""
+    samples: collections.Counter[tuple[object, ...]] = collections.Counter()
     for segment in written:
         rows = parquet.read(
             segment.path / "samples.parquet",
@@ -39,13 +39,13 @@ def read_back(written: tuple[segments.Segment, ...]) -> collections.Counter[tupl
                 path.append(tuple(frames[n][nodes["frame"][node]] for n in frames))
                 node -= int(nodes["up"][node])
             root = frames["name"][nodes["frame"][node]]
-            who = tuple(tasks[n][rows["task"][i]] for n in tasks)
-            assert root == (who[3] or who[2])
-            found[
-                int(rows["time_us"][i]), int(rows["cpu"][i]), who, tuple(reversed(path)),
+            task = tuple(tasks[n][rows["task"][i]] for n in tasks)
+            assert root == (task[3] or task[2])
+            samples[
+                int(rows["time_us"][i]), int(rows["cpu"][i]), task, tuple(reversed(path)),
                 int(rows["event"][i]), int(rows["count"][i]), int(rows["period"][i]),
             ] += 1  # fmt: skip
-    return found
+    return samples
 
 
 def as_stored(samples: list[Sample]) -> collections.Counter[tuple[object, ...]]:
@@ -60,38 +60,38 @@ def test_every_sample_comes_back(tmp_path: pathlib.Path, seed: int) -> None:
     samples = captures.random_samples(
         seed, 200, begin=NIGHT + 7, end=NIGHT + 200 * SECOND, cores=(0, 3, -1), events=2
     )
-    made = captures.build(samples, events=("cpu-clock", "page-faults"))
-    written = writer.write_capture(tmp_path, made, segment_seconds=60)
+    profile = captures.build(samples, events=("cpu-clock", "page-faults"))
+    written = writer.write_capture(tmp_path, profile, segment_seconds=60)
     assert read_back(written) == as_stored(samples)
     assert check.check(segments.Catalogue(tmp_path)).problems == ()
 
 
-def test_it_is_split_on_the_clock(tmp_path: pathlib.Path) -> None:
+def test_a_capture_is_split_on_the_clock(tmp_path: pathlib.Path) -> None:
     moments = (30, 119.9999999, 120, 239, 250, 370)
-    made = captures.build([Sample(NIGHT + round(at * SECOND)) for at in moments], lost=9)
-    written = writer.write_capture(tmp_path, made)
-    places = [
+    profile = captures.build([Sample(NIGHT + round(at * SECOND)) for at in moments], lost=9)
+    written = writer.write_capture(tmp_path, profile)
+    spans = [
         ((s.begin_us * 1000 - NIGHT) / SECOND, (s.end_us * 1000 - NIGHT) / SECOND) for s in written
     ]
-    assert places == [(30, 120), (120, 240), (240, 360), (360, 370.000001)]
+    assert spans == [(30, 120), (120, 240), (240, 360), (360, 370.000001)]
     assert [s.meta().samples for s in written] == [2, 2, 1, 1]
     assert [s.meta().lost for s in written] == [9, 0, 0, 0]
 
 
-def test_a_piece_that_is_a_little_over_stays_whole(tmp_path: pathlib.Path) -> None:
-    made = captures.build([Sample(NIGHT), Sample(NIGHT + 179 * SECOND)])
-    assert len(writer.write_capture(tmp_path, made)) == 1
+def test_a_piece_slightly_over_the_length_stays_whole(tmp_path: pathlib.Path) -> None:
+    profile = captures.build([Sample(NIGHT), Sample(NIGHT + 179 * SECOND)])
+    assert len(writer.write_capture(tmp_path, profile)) == 1
 
 
-def test_losses_and_gaps_of_a_piece_without_samples_are_told(tmp_path: pathlib.Path) -> None:
+def test_losses_and_gaps_of_a_piece_without_samples_are_kept(tmp_path: pathlib.Path) -> None:
     gaps = (
         capture.Gap(NIGHT + SECOND, NIGHT + 2 * SECOND, "before all"),
         capture.Gap(NIGHT + 250 * SECOND, NIGHT + 350 * SECOND, "between"),
     )
-    made = captures.build(
+    profile = captures.build(
         [Sample(NIGHT + 125 * SECOND), Sample(NIGHT + 500 * SECOND)], begin=NIGHT, lost=5, gaps=gaps
     )
-    metas = [s.meta() for s in writer.write_capture(tmp_path, made)]
+    metas = [s.meta() for s in writer.write_capture(tmp_path, profile)]
     assert [meta.lost for meta in metas] == [5, 0]
     assert [gap[2] for meta in metas for gap in meta.gaps] == ["before all", "between"]
 
@@ -101,33 +101,33 @@ def test_losses_whose_time_is_known_go_to_their_segments(tmp_path: pathlib.Path)
         capture.Loss(NIGHT + round(begin * SECOND), NIGHT + round(end * SECOND), count)
         for begin, end, count in ((1, 2, 3), (119, 120, 4), (119, 121, 5), (700, 800, 6))
     )
-    made = captures.build(
+    profile = captures.build(
         [Sample(NIGHT + 5 * SECOND), Sample(NIGHT + 125 * SECOND), Sample(NIGHT + 500 * SECOND)],
         begin=NIGHT, lost=18, losses=losses,
     )  # fmt: skip
-    metas = [segment.meta() for segment in writer.write_capture(tmp_path, made)]
+    metas = [segment.meta() for segment in writer.write_capture(tmp_path, profile)]
     assert [meta.lost for meta in metas] == [7, 5, 6]
     assert [len(meta.losses) for meta in metas] == [2, 1, 1]
     assert metas[1].losses == (((NIGHT + 119 * SECOND) // 1000, (NIGHT + 121 * SECOND) // 1000, 5),)
 
 
-def test_a_hostile_span_is_split_in_no_time(tmp_path: pathlib.Path) -> None:
-    made = captures.build([Sample(0), Sample(1 << 62)])
-    written = writer.write_capture(tmp_path, made)
+def test_a_hostile_span_is_split_quickly(tmp_path: pathlib.Path) -> None:
+    profile = captures.build([Sample(0), Sample(1 << 62)])
+    written = writer.write_capture(tmp_path, profile)
     assert [s.meta().samples for s in written] == [1, 1]
     assert segments.Catalogue(tmp_path).segments("alpha") == written
 
 
-def test_samples_outside_the_stretch_a_capture_names_are_kept(tmp_path: pathlib.Path) -> None:
+def test_samples_outside_the_stated_span_are_kept(tmp_path: pathlib.Path) -> None:
     samples = [Sample(NIGHT - 5), Sample(NIGHT + 300 * SECOND)]
-    made = captures.build(samples, begin=NIGHT, end=NIGHT + 200 * SECOND)
-    assert read_back(writer.write_capture(tmp_path, made)) == as_stored(samples)
+    profile = captures.build(samples, begin=NIGHT, end=NIGHT + 200 * SECOND)
+    assert read_back(writer.write_capture(tmp_path, profile)) == as_stored(samples)
     assert check.check(segments.Catalogue(tmp_path)).problems == ()
 
 
 def test_the_last_sample_is_inside_its_segment(tmp_path: pathlib.Path) -> None:
-    made = captures.build([Sample(NIGHT), Sample(NIGHT + 2 * SECOND + 1)])
-    source = captures.store(tmp_path, made)
+    profile = captures.build([Sample(NIGHT), Sample(NIGHT + 2 * SECOND + 1)])
+    source = captures.store(tmp_path, profile)
     extent = source.extent()
     assert flame.flame(source, extent).coverage.samples == 2
     on_core = flame.flame(source, extent, Selection(cores=(0,)))
@@ -136,34 +136,34 @@ def test_the_last_sample_is_inside_its_segment(tmp_path: pathlib.Path) -> None:
     assert heatmap.by_core(source, extent, mode="idle").values.sum() == 0
 
 
-def test_the_same_capture_twice_is_there_once(tmp_path: pathlib.Path) -> None:
-    made = captures.build(captures.random_samples(1, 50, begin=NIGHT, end=NIGHT + 300 * SECOND))
-    first = writer.write_capture(tmp_path, made)
+def test_the_same_capture_is_stored_once(tmp_path: pathlib.Path) -> None:
+    profile = captures.build(captures.random_samples(1, 50, begin=NIGHT, end=NIGHT + 300 * SECOND))
+    first = writer.write_capture(tmp_path, profile)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert writer.write_capture(tmp_path, made) == first
+    assert writer.write_capture(tmp_path, profile) == first
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
-def test_untimed_captures_that_differ_only_in_names_are_two(tmp_path: pathlib.Path) -> None:
+def test_untimed_captures_that_differ_only_in_names_are_both_stored(tmp_path: pathlib.Path) -> None:
     for name in ("parse", "write"):
         path = (captures.user(name),)
-        made = captures.build([Sample(NIGHT, path)], timed=False)
-        writer.write_capture(tmp_path, made)
+        profile = captures.build([Sample(NIGHT, path)], timed=False)
+        writer.write_capture(tmp_path, profile)
     assert len(segments.Catalogue(tmp_path).segments("alpha")) == 2
 
 
-def test_a_lost_race_against_the_same_capture_is_no_error(
+def test_a_lost_race_against_the_same_capture_is_not_an_error(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = captures.build([Sample(NIGHT)])
+    profile = captures.build([Sample(NIGHT)])
     real = pathlib.Path.is_dir
 
-    def not_there_yet(path: pathlib.Path) -> bool:
+    def is_dir_except_segments(path: pathlib.Path) -> bool:
         return real(path) and not segments.NAME.fullmatch(path.name)
 
-    writer.write_capture(tmp_path, made)
-    monkeypatch.setattr(pathlib.Path, "is_dir", not_there_yet)
-    (segment,) = writer.write_capture(tmp_path, made)
+    writer.write_capture(tmp_path, profile)
+    monkeypatch.setattr(pathlib.Path, "is_dir", is_dir_except_segments)
+    (segment,) = writer.write_capture(tmp_path, profile)
     monkeypatch.undo()
     assert [p.name for p in segment.path.parent.iterdir()] == [segment.path.name]
 
@@ -185,13 +185,13 @@ def test_a_hostile_host_name_stays_inside_and_maps_back(tmp_path: pathlib.Path, 
     assert [p.name for p in tmp_path.iterdir()] == ["deep"]
 
 
-def test_host_names_do_not_meet(tmp_path: pathlib.Path) -> None:
+def test_host_names_do_not_share_a_folder(tmp_path: pathlib.Path) -> None:
     folders = {segments.host_folder(tmp_path, host).name.lower() for host in HOSTS}
     assert len(folders) == len(HOSTS)
     assert max(map(len, folders)) <= 255
 
 
-def test_folders_of_others_are_no_hosts(tmp_path: pathlib.Path) -> None:
+def test_other_folders_are_not_hosts(tmp_path: pathlib.Path) -> None:
     for name in ("lost+found", "%zz", "a%", "%ff", f"abc%~{'0' * 32}"):
         (tmp_path / "profiles/v1" / name / "20261115").mkdir(parents=True)
     (tmp_path / "profiles/v1/web").mkdir()
@@ -219,7 +219,7 @@ def test_hostile_names_survive(tmp_path: pathlib.Path) -> None:
     assert stored == as_stored(plain)
 
 
-def test_after_a_lone_surrogate_the_store_still_writes(tmp_path: pathlib.Path) -> None:
+def test_the_store_writes_after_a_lone_surrogate(tmp_path: pathlib.Path) -> None:
     source = captures.store(
         tmp_path,
         captures.build([Sample(NIGHT, (captures.user("\ud800"),))]),
@@ -240,18 +240,19 @@ def test_an_empty_capture(tmp_path: pathlib.Path) -> None:
 def test_unknown_cores_count_but_have_no_capacity(tmp_path: pathlib.Path) -> None:
     samples = [Sample(NIGHT, cpu=-1, count=3), Sample(NIGHT + SECOND, cpu=-1)]
     source = captures.store(tmp_path, captures.build(samples, cores=()))
-    found = heatmap.by_core(source, source.extent())
-    assert (found.rows, found.values.tolist()) == (("-1",), [[3], [1]])
-    assert (found.coverage.capacity, found.coverage.core_seconds) == (0, 0)
+    result = heatmap.by_core(source, source.extent())
+    assert (result.rows, result.values.tolist()) == (("-1",), [[3], [1]])
+    assert (result.coverage.capacity, result.coverage.core_seconds) == (0, 0)
 
 
-def test_a_core_that_the_capture_does_not_list_is_its_own(tmp_path: pathlib.Path) -> None:
+def test_a_core_that_the_capture_does_not_list_has_its_own_row(tmp_path: pathlib.Path) -> None:
     samples = [Sample(NIGHT, cpu=5), Sample(NIGHT, cpu=1), Sample(NIGHT, cpu=-1)]
-    samples += [Sample(NIGHT, cpu=1 << 30)]  # a hostile one is unknown, and costs no memory
+    # A hostile number counts as unknown and takes no memory.
+    samples += [Sample(NIGHT, cpu=1 << 30)]
     source = captures.store(tmp_path, captures.build(samples, cores=(0, 1)))
-    found = heatmap.by_core(source, source.extent())
-    assert found.rows == ("-1", "0", "1", "5")
-    assert found.values.tolist() == [[2, 0, 1, 1]]
+    result = heatmap.by_core(source, source.extent())
+    assert result.rows == ("-1", "0", "1", "5")
+    assert result.values.tolist() == [[2, 0, 1, 1]]
 
 
 def test_counts_add_up_beyond_32_bits(tmp_path: pathlib.Path) -> None:
@@ -262,22 +263,22 @@ def test_counts_add_up_beyond_32_bits(tmp_path: pathlib.Path) -> None:
     assert check.check(source.catalogue).problems == ()
 
 
-def test_a_cell_of_the_sums_by_second_is_at_most_full(tmp_path: pathlib.Path) -> None:
+def test_a_cell_of_the_sums_by_second_saturates(tmp_path: pathlib.Path) -> None:
     samples = [
         Sample(NIGHT, count=70_000),
         Sample(NIGHT, cpu=1, count=65_535),
         Sample(NIGHT + SECOND),
     ]
     source = captures.store(tmp_path, captures.build(samples))
-    found = heatmap.by_core(source, source.extent())
-    assert found.values.tolist() == [[65_535, 65_535], [1, 0]]
+    result = heatmap.by_core(source, source.extent())
+    assert result.values.tolist() == [[65_535, 65_535], [1, 0]]
     assert check.check(source.catalogue).problems == ()
 
 
 def test_events_are_never_added_up_and_periods_are_kept(tmp_path: pathlib.Path) -> None:
     samples = [Sample(NIGHT + i, event=i % 2, count=1 + i % 2, period=40 + i) for i in range(6)]
-    made = captures.build(samples, events=("cycles", "page-faults"))
-    (segment,) = writer.write_capture(tmp_path, made)
+    profile = captures.build(samples, events=("cycles", "page-faults"))
+    (segment,) = writer.write_capture(tmp_path, profile)
     assert segment.meta().samples == 3
     assert int(parquet.read(segment.path / "nodes.parquet", ("own",))["own"].sum()) == 3
     assert int(parquet.read(segment.path / "tasks.parquet", ("busy",))["busy"].sum()) == 3
@@ -296,10 +297,12 @@ def test_sums_by_task_and_function(tmp_path: pathlib.Path) -> None:
     (segment,) = writer.write_capture(tmp_path, captures.build(samples))
     tasks = parquet.read(segment.path / "tasks.parquet", ("tid", "busy", "kernel", "idle"))
     for i, tid in enumerate(tasks["tid"].tolist()):
-        mine = [s for s in samples if s.tid == tid]
-        assert tasks["busy"][i] == sum(s.count for s in mine if not s.idle)
-        assert tasks["kernel"][i] == sum(s.count for s in mine if not s.idle and s.in_kernel)
-        assert tasks["idle"][i] == sum(s.count for s in mine if s.idle)
+        task_samples = [s for s in samples if s.tid == tid]
+        assert tasks["busy"][i] == sum(s.count for s in task_samples if not s.idle)
+        assert tasks["kernel"][i] == sum(
+            s.count for s in task_samples if not s.idle and s.in_kernel
+        )
+        assert tasks["idle"][i] == sum(s.count for s in task_samples if s.idle)
     frames = parquet.read(
         segment.path / "frames.parquet", ("name", "module", "kind", "own", "whole")
     )
@@ -313,9 +316,9 @@ def test_sums_by_task_and_function(tmp_path: pathlib.Path) -> None:
         assert frames["own"][i] == sum(s.count for s in busy if s.path[-1] == frame)
 
 
-def test_an_untimed_profile_of_a_century_takes_no_memory(tmp_path: pathlib.Path) -> None:
-    made = captures.build([Sample(NIGHT)], end=NIGHT + (1 << 61), timed=False)
-    source = captures.store(tmp_path, made)
+def test_an_untimed_profile_of_a_century_takes_little_space(tmp_path: pathlib.Path) -> None:
+    profile = captures.build([Sample(NIGHT)], end=NIGHT + (1 << 61), timed=False)
+    source = captures.store(tmp_path, profile)
     (segment,) = source.catalogue.segments("alpha")
     assert (segment.path / "seconds.npy").stat().st_size < 1000
     late = captures.window(NIGHT + (1 << 60), NIGHT + (1 << 60) + SECOND)
@@ -325,11 +328,11 @@ def test_an_untimed_profile_of_a_century_takes_no_memory(tmp_path: pathlib.Path)
 
 def test_only_segments_that_overlap_are_touched(tmp_path: pathlib.Path) -> None:
     day = 86_400 * SECOND
-    made = [
+    profiles = [
         captures.build([Sample(NIGHT + i * day // 2)], end=NIGHT + i * day // 2 + SECOND)
         for i in range(6)
     ]
-    source = captures.store(tmp_path, *made)
+    source = captures.store(tmp_path, *profiles)
     assert len(source.catalogue.segments("alpha")) == 6
     for i in range(6):
         begin = (NIGHT + i * day // 2) // 1000
@@ -343,12 +346,12 @@ def test_only_segments_that_overlap_are_touched(tmp_path: pathlib.Path) -> None:
     assert len(source.catalogue.segments("alpha", -(10**18), 10**19)) == 6
 
 
-def test_times_before_1970_are_found_again(tmp_path: pathlib.Path) -> None:
+def test_times_before_1970_are_read_back(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path, captures.build([Sample(-5 * SECOND), Sample(-SECOND)]))
     assert flame.flame(source, source.extent()).coverage.samples == 2
 
 
-def test_what_is_written_is_not_changed_by_an_unfinished_one(tmp_path: pathlib.Path) -> None:
+def test_an_unfinished_segment_does_not_change_the_others(tmp_path: pathlib.Path) -> None:
     source = captures.store(tmp_path, captures.build([Sample(NIGHT)]))
     (segment,) = source.catalogue.segments("alpha")
     half = segment.path.parent / ".new-abc"
@@ -362,10 +365,10 @@ def test_what_is_written_is_not_changed_by_an_unfinished_one(tmp_path: pathlib.P
     assert check.check(source.catalogue).unfinished == ()
 
 
-def test_a_description_is_json_with_all_its_fields(tmp_path: pathlib.Path) -> None:
+def test_a_description_is_json_and_lists_all_files(tmp_path: pathlib.Path) -> None:
     (segment,) = writer.write_capture(tmp_path, captures.build([Sample(NIGHT)]), source="a.data")
-    said = json.loads((segment.path / "segment.json").read_bytes())
-    assert said["format"] == segments.FORMAT
-    assert said["source"] == "a.data"
-    assert set(said["files"]) | {"segment.json"} == {p.name for p in segment.path.iterdir()}
+    description = json.loads((segment.path / "segment.json").read_bytes())
+    assert description["format"] == segments.FORMAT
+    assert description["source"] == "a.data"
+    assert set(description["files"]) | {"segment.json"} == {p.name for p in segment.path.iterdir()}
     assert segment.path.stat().st_mode & 0o777 == 0o755

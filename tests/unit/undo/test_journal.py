@@ -1,4 +1,4 @@
-"""Everything that a run changes is undone: at its end, after a kill -9, and never more than it changed."""
+"""A run's changes are undone at its end or after a kill -9, and nothing else is."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "undo"
 
 
-def is_over(pid: int) -> bool:
-    """Gone, or dead and not yet fetched by its parent."""
+def has_ended(pid: int) -> bool:
+    """Return whether the process has ended; a zombie has."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -43,27 +43,27 @@ def test_changes_are_undone_the_latest_first(
     assert not run_journal.path.exists()
 
 
-def test_files_and_folders_are_removed_and_what_is_gone_is_no_fault(
+def test_files_and_folders_are_removed_and_missing_ones_are_not_an_error(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    made = tmp_path / "made"
+    created = tmp_path / "made"
     with journal.Journal("a test", folder) as run_journal:
-        run_journal.write("folder", made)
-        made.mkdir()
-        (made / "inside").write_text("x")
+        run_journal.write("folder", created)
+        created.mkdir()
+        (created / "inside").write_text("x")
         run_journal.write("file", tmp_path / "never")
-    assert not made.exists()
+    assert not created.exists()
     assert run_journal.problems == []
 
 
-def test_its_processes_and_their_children_are_ended(folder: pathlib.Path) -> None:
+def test_processes_of_a_run_and_their_children_are_ended(folder: pathlib.Path) -> None:
     with journal.Journal("a test", folder) as run_journal:
         child = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], env=run_journal.environment())
         while len(run_journal.processes()) < 2:
             time.sleep(0.01)
-        there = run_journal.processes()
+        pids = run_journal.processes()
     child.wait(5)
-    assert all(is_over(pid) for pid in there)
+    assert all(has_ended(pid) for pid in pids)
 
 
 KILLED = """
@@ -78,21 +78,21 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_after_kill_9_the_next_run_cleans_up(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    made = tmp_path / "made"
-    subprocess.run([sys.executable, "-c", KILLED, folder, made], check=False)
-    (left,) = journal.leftovers(folder)
-    assert left.what == "killed"
+    created = tmp_path / "made"
+    subprocess.run([sys.executable, "-c", KILLED, folder, created], check=False)
+    (leftover,) = journal.leftovers(folder)
+    assert leftover.what == "killed"
     deadline = time.monotonic() + 5
-    while not journal.processes_of(left.run) and time.monotonic() < deadline:
-        time.sleep(0.01)  # a process that was just made has no environment to read yet
-    (sleeper,) = journal.processes_of(left.run)
+    while not journal.processes_of(leftover.run) and time.monotonic() < deadline:
+        time.sleep(0.01)  # a new process has no environment to read yet
+    (sleeper,) = journal.processes_of(leftover.run)
     done, problems = journal.clean(folder)
-    assert (problems, made.exists(), journal.leftovers(folder)) == ([], False, ())
+    assert (problems, created.exists(), journal.leftovers(folder)) == ([], False, ())
     assert "killed" in done[0]
-    assert is_over(sleeper)
+    assert has_ended(sleeper)
 
 
-def test_a_run_that_lives_is_left_alone(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_running_run_is_left_alone(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     with journal.Journal("alive", folder) as run_journal:
         run_journal.write("folder", tmp_path / "mine")
         (tmp_path / "mine").mkdir()
@@ -101,7 +101,7 @@ def test_a_run_that_lives_is_left_alone(folder: pathlib.Path, tmp_path: pathlib.
         assert (tmp_path / "mine").exists()
 
 
-def test_what_was_kept_is_undone_only_when_asked(
+def test_kept_changes_are_undone_only_on_request(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     run_journal = journal.Journal("aged", folder)
@@ -109,12 +109,12 @@ def test_what_was_kept_is_undone_only_when_asked(
     (tmp_path / "kept").touch()
     run_journal.keep()
     assert journal.leftovers(folder) == ()
-    assert [one.what for one in journal.leftovers(folder, kept=True)] == ["aged"]
+    assert [leftover.what for leftover in journal.leftovers(folder, kept=True)] == ["aged"]
     assert journal.clean(folder, kept=True)[1] == []
     assert not (tmp_path / "kept").exists()
 
 
-def test_what_cannot_be_undone_stays_written_and_is_told(
+def test_a_change_that_cannot_be_undone_stays_in_the_journal_and_is_reported(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: str) -> None:
@@ -128,7 +128,7 @@ def test_what_cannot_be_undone_stays_written_and_is_told(
     assert run_journal.path.exists()
 
 
-def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
+def test_a_stopped_run_reports_what_it_could_not_undo(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: str) -> None:
@@ -140,9 +140,11 @@ def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
             raise KeyboardInterrupt
 
     monkeypatch.setitem(operations.UNDO, "file", fail)
-    with pytest.raises(errors.CannotError, match=r"not everything was undone: file .*busy") as told:
+    with pytest.raises(
+        errors.CannotError, match=r"not everything was undone: file .*busy"
+    ) as raised:
         stop()
-    assert "KeyboardInterrupt" in told.value.why
+    assert "KeyboardInterrupt" in raised.value.why
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,7 @@ def test_one_that_was_stopped_says_itself_what_it_could_not_undo(
         ("link", ""), ("netns", "a/b"), ("link", "a\nb"),
     ],
 )  # fmt: skip
-def test_what_no_run_would_write_is_refused_also_when_read(
+def test_dangerous_targets_are_refused_when_written_and_when_read(
     folder: pathlib.Path, kind: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[str] = []
@@ -168,7 +170,7 @@ def test_what_no_run_would_write_is_refused_also_when_read(
     assert called == []
 
 
-def test_a_line_that_was_cut_off_was_never_acted_upon(folder: pathlib.Path) -> None:
+def test_a_truncated_line_is_ignored(folder: pathlib.Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / "overnight-1.undo").write_text('{"schema": "overnight.undo/1", "what": "cut"}\n{"ki')
     assert journal.clean(folder) == (["cut (overnight-1)"], [])
@@ -181,7 +183,7 @@ def test_a_folder_that_others_can_write_to_is_refused(folder: pathlib.Path) -> N
         journal.Journal("a test", folder)
 
 
-def test_nobody_knows_how_to_undo_something_new(folder: pathlib.Path) -> None:
+def test_an_unknown_kind_is_refused(folder: pathlib.Path) -> None:
     with (
         pytest.raises(ValueError, match="no undo operation"),
         journal.Journal("a test", folder) as run_journal,
@@ -189,7 +191,7 @@ def test_nobody_knows_how_to_undo_something_new(folder: pathlib.Path) -> None:
         run_journal.write("kernel", "x")
 
 
-def test_runs_are_chosen_by_what_they_are_and_told_by_state(
+def test_runs_are_selected_by_name_and_listed_with_their_state(
     folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     for what in ("age dentries 5", "rehearse quiet"):
@@ -198,7 +200,7 @@ def test_runs_are_chosen_by_what_they_are_and_told_by_state(
         (tmp_path / what).touch()
         run_journal.keep()
     with journal.Journal("age now", folder):
-        states = {left.what: left.state for left in journal.runs(folder)}
+        states = {run.what: run.state for run in journal.runs(folder)}
         assert states == {"age dentries 5": "kept", "rehearse quiet": "kept", "age now": "running"}
         assert len(journal.runs(folder, what="age ")) == 2
         done, _ = journal.clean(folder, kept=True, what="age ")
@@ -207,7 +209,7 @@ def test_runs_are_chosen_by_what_they_are_and_told_by_state(
     assert (tmp_path / "rehearse quiet").exists()
 
 
-def test_two_that_undo_at_once_undo_once(
+def test_two_concurrent_cleanups_undo_once(
     folder: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_journal = journal.Journal("age", folder)
@@ -230,8 +232,8 @@ def test_two_that_undo_at_once_undo_once(
     assert undone == [str(tmp_path / "mine")]
 
 
-def test_pages_are_not_left_to_zombies(tmp_path: pathlib.Path) -> None:
-    """v1 has one file for it, v2 another, to which it is said how much."""
+def test_pages_of_a_cgroup_are_released(tmp_path: pathlib.Path) -> None:
+    """v1 has one file for it; v2 has another, which takes the number of bytes."""
     (tmp_path / "memory.force_empty").write_text("")
     operations._release_pages(tmp_path)
     assert (tmp_path / "memory.force_empty").read_text() == "0"

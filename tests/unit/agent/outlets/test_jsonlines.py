@@ -1,4 +1,4 @@
-"""One line an event, and a reader that goes away."""
+"""One line per event, and a reader that goes away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from overnight.agent.outlets import jsonlines
 
 
-def test_one_line_an_event_whatever_its_text():
+def test_each_event_is_one_line_with_any_text():
     stream = io.StringIO()
     outlet = jsonlines.JsonLines(stream)
     outlet.event(hoststatus.make_event(text="a\nb\x1b[31m"))
@@ -26,9 +26,9 @@ def test_one_line_an_event_whatever_its_text():
 
 
 def test_a_reader_that_went_away_does_not_end_the_agent():
-    hear, speak = os.pipe()
-    os.close(hear)
-    stream = os.fdopen(speak, "w")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    stream = os.fdopen(write_end, "w")
     outlet = jsonlines.JsonLines(stream)
     outlet.event(hoststatus.make_event())
     outlet.event(hoststatus.make_event())

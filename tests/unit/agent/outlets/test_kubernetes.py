@@ -1,4 +1,4 @@
-"""Events and conditions, against a double of the node: no API server can be had here."""
+"""Events and conditions on a fake node; the tests have no API server."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from overnight.model import clock
 
 
 class Node:
-    """Remembers what was written."""
+    """Keep what was written."""
 
     def __init__(self, *before: kubernetes.NodeCondition) -> None:
-        self.said = {one.type: one for one in before}
+        self.by_type = {condition.type: condition for condition in before}
         self.events: dict[str, kubernetes.NodeEvent] = {}
 
     def conditions(self):
-        return list(self.said.values())
+        return list(self.by_type.values())
 
-    def write_event(self, told):
-        self.events[told.name] = told
+    def write_event(self, event):
+        self.events[event.name] = event
 
-    def write_condition(self, told):
-        self.said[told.type] = told
+    def write_condition(self, condition):
+        self.by_type[condition.type] = condition
 
     def delete_condition(self, type_):
-        del self.said[type_]
+        del self.by_type[type_]
 
 
 def later(seconds: float, **changes):
-    made = hoststatus.make_status(**changes)
-    wall = made.clock.wall_ns + round(seconds * 1e9)
-    return dataclasses.replace(made, clock=clock.Clock(wall, made.clock.monotonic_ns))
+    status = hoststatus.make_status(**changes)
+    wall = status.clock.wall_ns + round(seconds * 1e9)
+    return dataclasses.replace(status, clock=clock.Clock(wall, status.clock.monotonic_ns))
 
 
 def condition(type_: str, status: str = "True") -> kubernetes.NodeCondition:
@@ -42,46 +42,46 @@ def condition(type_: str, status: str = "True") -> kubernetes.NodeCondition:
     )
 
 
-def test_what_happened_once_is_an_event_and_no_condition():
+def test_a_single_occurrence_is_an_event_without_a_condition():
     node = Node()
     kubernetes.Kubernetes(node, "ip-10-0-0-7").event(hoststatus.make_event())
-    (told,) = node.events.values()
-    assert (told.reason, told.type, told.count) == ("NetDriverReset", "Warning", 3)
-    assert told.first_timestamp == "2023-11-14T22:13:20Z"
-    assert told.last_timestamp == "2023-11-14T22:13:26Z"
-    assert node.said == {}
+    (event,) = node.events.values()
+    assert (event.reason, event.type, event.count) == ("NetDriverReset", "Warning", 3)
+    assert event.first_timestamp == "2023-11-14T22:13:20Z"
+    assert event.last_timestamp == "2023-11-14T22:13:26Z"
+    assert node.by_type == {}
 
 
 def test_every_condition_begins_unknown():
     node = Node()
     kubernetes.Kubernetes(node, "n").tick(later(0, open=()))
-    assert {one.status for one in node.said.values()} == {"Unknown"}
-    assert set(node.said) == set(npd.CONDITIONS.values())
+    assert {condition.status for condition in node.by_type.values()} == {"Unknown"}
+    assert set(node.by_type) == set(npd.CONDITIONS.values())
 
 
-def test_what_lasts_is_true_while_it_is_seen_and_cleared_after_its_time_to_live():
+def test_a_lasting_problem_is_true_until_its_time_to_live_ends():
     node = Node()
     outlet = kubernetes.Kubernetes(node, "n", clear_seconds=300)
     outlet.tick(later(0, open=()))
     outlet.event(hoststatus.make_event("memory.zombie_cgroups"))
-    assert node.said["ZombieMemoryCgroups"].status == "True"
+    assert node.by_type["ZombieMemoryCgroups"].status == "True"
     outlet.tick(later(1000))  # still open
     outlet.tick(later(1200, open=()))
-    assert node.said["ZombieMemoryCgroups"].status == "True"
+    assert node.by_type["ZombieMemoryCgroups"].status == "True"
     outlet.tick(later(1301, open=()))
-    assert node.said["ZombieMemoryCgroups"].status == "False"
+    assert node.by_type["ZombieMemoryCgroups"].status == "False"
 
 
-def test_a_restart_of_the_agent_keeps_what_the_node_says_until_its_time_to_live():
+def test_conditions_survive_an_agent_restart_until_their_time_to_live():
     node = Node(condition("ZombieMemoryCgroups"))
     outlet = kubernetes.Kubernetes(node, "n", clear_seconds=300)
     outlet.tick(later(0, open=()))
-    assert node.said["ZombieMemoryCgroups"].status == "True"
+    assert node.by_type["ZombieMemoryCgroups"].status == "True"
     outlet.tick(later(301, open=()))
-    assert node.said["ZombieMemoryCgroups"].status == "False"
+    assert node.by_type["ZombieMemoryCgroups"].status == "False"
 
 
-def test_the_condition_of_a_rule_that_is_gone_is_deleted():
+def test_the_condition_of_a_removed_rule_is_deleted():
     node = Node(condition("OldRule"))
     kubernetes.Kubernetes(node, "n").tick(later(0, open=()))
-    assert "OldRule" not in node.said
+    assert "OldRule" not in node.by_type

@@ -14,40 +14,40 @@ from overnight.agent.outlets import openmetrics
 
 def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
     return {
-        (one.name, tuple(sorted(one.labels.values()))): one.value
+        (sample.name, tuple(sorted(sample.labels.values()))): sample.value
         for family in parser.text_string_to_metric_families(text)
-        for one in family.samples
+        for sample in family.samples
     }
 
 
-def test_every_name_of_the_convention_is_there_with_its_value():
-    told = samples(openmetrics.render(hoststatus.make_status()))
-    assert told["overnight_cpu_saturated_seconds_total", ("39",)] == 6.0
-    assert told["overnight_kernel_events_total", ("ena-tx-paused",)] == 2
-    assert told["overnight_memory_cgroups", ("dying",)] == 68_440
-    assert told["overnight_memory_cgroups", ("tracked",)] == 68_680
-    assert told["overnight_events_total", ("critical", "net.driver_reset")] == 2
-    assert told["overnight_unit_restarts_total", ("ecs.service",)] == 17
-    assert ("overnight_unit_restarts_total", ("ssh.service",)) not in told
-    assert told["overnight_agent_resident_memory_bytes", ()] == 20e6
+def test_every_metric_of_the_convention_has_its_value():
+    metrics = samples(openmetrics.render(hoststatus.make_status()))
+    assert metrics["overnight_cpu_saturated_seconds_total", ("39",)] == 6.0
+    assert metrics["overnight_kernel_events_total", ("ena-tx-paused",)] == 2
+    assert metrics["overnight_memory_cgroups", ("dying",)] == 68_440
+    assert metrics["overnight_memory_cgroups", ("tracked",)] == 68_680
+    assert metrics["overnight_events_total", ("critical", "net.driver_reset")] == 2
+    assert metrics["overnight_unit_restarts_total", ("ecs.service",)] == 17
+    assert ("overnight_unit_restarts_total", ("ssh.service",)) not in metrics
+    assert metrics["overnight_agent_resident_memory_bytes", ()] == 20e6
 
 
-def test_what_node_problem_detectors_users_know_is_there_too():
-    told = samples(openmetrics.render(hoststatus.make_status()))
-    assert told["problem_counter", ("NetDriverReset",)] == 2
-    assert told["problem_gauge", ("MemoryZombieCgroups", "ZombieMemoryCgroups")] == 1
+def test_metrics_of_node_problem_detector_are_served():
+    metrics = samples(openmetrics.render(hoststatus.make_status()))
+    assert metrics["problem_counter", ("NetDriverReset",)] == 2
+    assert metrics["problem_gauge", ("MemoryZombieCgroups", "ZombieMemoryCgroups")] == 1
     quiet = samples(openmetrics.render(hoststatus.make_status(open=())))
     assert quiet["problem_gauge", ("MemoryZombieCgroups", "ZombieMemoryCgroups")] == 0
 
 
 def test_hostile_labels_stay_labels():
     text = openmetrics.render(hoststatus.make_status(rules={'a"} 1\n# EOF\nevil{x="': 1}))
-    told = samples(text)
-    assert ("overnight_kernel_events_total", ('a"} 1\n# EOF\nevil{x="',)) in told
+    metrics = samples(text)
+    assert ("overnight_kernel_events_total", ('a"} 1\n# EOF\nevil{x="',)) in metrics
     assert text.count("# EOF\n") == 1
 
 
-def test_a_host_on_which_nothing_happened_has_a_page():
+def test_a_host_without_events_has_a_page():
     empty = hoststatus.make_status(
         rows={}, facts={}, counts={}, rules={}, saturated={}, open=(), agent={}
     )
@@ -56,9 +56,9 @@ def test_a_host_on_which_nothing_happened_has_a_page():
 
 @pytest.fixture
 def endpoint():
-    made = openmetrics.Endpoint("127.0.0.1", 0)
-    yield made
-    made.close()
+    opened = openmetrics.Endpoint("127.0.0.1", 0)
+    yield opened
+    opened.close()
 
 
 def ask(endpoint: openmetrics.Endpoint, path: str) -> http.client.HTTPResponse:
@@ -80,6 +80,6 @@ def test_the_endpoint_answers_once_a_second_has_passed(endpoint):
     assert ask(endpoint, "/etc/passwd").status == 404
 
 
-def test_an_address_that_is_taken_is_said(endpoint):
+def test_an_address_in_use_is_an_error(endpoint):
     with pytest.raises(errors.CannotError, match="cannot serve metrics"):
         openmetrics.Endpoint("127.0.0.1", endpoint.port)

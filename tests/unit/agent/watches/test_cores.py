@@ -1,4 +1,4 @@
-"""Nights on 2 to 192 cores, told to the watch second by second."""
+"""Synthetic loads on 2 to 192 cores, checked second by second."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ def at(second: float) -> clock.Clock:
 
 
 class Host:
-    """Counters that rise by what each second spends."""
+    """Counters that rise by the ticks spent in each second."""
 
     def __init__(self, count: int) -> None:
         self.ticks = {str(core): [0] * 10 for core in range(count)}
         self.watch = cores.CorePinned()
         self.now = 0
 
-    def look(self) -> list:
+    def poll(self) -> list:
         rows = {core: tuple(row) for core, row in self.ticks.items()}
         return list(self.watch.check("cpu", at(self.now), rows))
 
     def second(self, spent: dict[int, dict[str, int]] | None = None, idle: int = 80) -> list:
-        """Every core is `100 - idle` % busy in user space, but those that are told."""
+        """Every core is `100 - idle` % busy in user space, except those in `spent`."""
         modes = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
         for core, row in self.ticks.items():
             used = (spent or {}).get(int(core), {"user": 100 - idle, "idle": idle})
             for mode, ticks in used.items():
                 row[modes.index(mode)] += ticks
         self.now += 1
-        return self.look()
+        return self.poll()
 
 
 @pytest.mark.parametrize("count", [2, 96, 192])
 def test_one_core_pinned_in_the_kernel_is_seen_after_three_seconds(count):
     host = Host(count)
-    host.look()
+    host.poll()
     pinned = {count - 1: {"system": 99, "idle": 1}}
     assert host.second(pinned) == []
     assert host.second(pinned) == []
@@ -60,32 +60,32 @@ def test_one_core_pinned_in_the_kernel_is_seen_after_three_seconds(count):
     assert seen.begin == at(0)
 
 
-def test_a_busy_host_is_no_pinned_core():
+def test_a_busy_host_has_no_pinned_core():
     host = Host(4)
-    host.look()
+    host.poll()
     for _ in range(10):
         assert host.second({0: {"user": 100}}, idle=45) == []
 
 
-def test_all_cores_busy_is_no_pinned_core():
+def test_a_host_with_all_cores_busy_has_no_pinned_core():
     host = Host(2)
-    host.look()
+    host.poll()
     for _ in range(10):
         assert host.second(idle=0) == []
 
 
-def test_two_pinned_cores_of_many_are_two():
+def test_two_pinned_cores_of_many_are_two_sightings():
     host = Host(8)
-    host.look()
+    host.poll()
     both = {1: {"user": 100}, 6: {"softirq": 92, "idle": 8}}
     host.second(both)
     host.second(both)
-    assert [one.core for one in host.second(both)] == [1, 6]
+    assert [sighting.core for sighting in host.second(both)] == [1, 6]
 
 
-def test_a_second_of_rest_begins_the_count_anew():
+def test_an_idle_second_restarts_the_count():
     host = Host(2)
-    host.look()
+    host.poll()
     pinned = {0: {"user": 100}}
     host.second(pinned)
     host.second(pinned)
@@ -97,24 +97,24 @@ def test_a_second_of_rest_begins_the_count_anew():
 
 
 def test_steal_is_not_busy():
-    """A core that the hypervisor took most of ran little of this host: it is stolen, not pinned."""
+    """A core that the hypervisor takes most of is stolen, not pinned."""
     host = Host(2)
-    host.look()
+    host.poll()
     for _ in range(5):
         seen = host.second({0: {"user": 40, "steal": 60}})
-    assert [one.kind for one in seen] == ["cpu.core_stolen"]
+    assert [sighting.kind for sighting in seen] == ["cpu.core_stolen"]
 
 
 def test_waiting_for_a_disk_is_not_busy():
     host = Host(2)
-    host.look()
+    host.poll()
     for _ in range(5):
         assert host.second({0: {"iowait": 100}}) == []
 
 
-def test_what_the_hypervisor_took_is_told_apart():
+def test_stolen_time_is_reported_separately():
     host = Host(2)
-    host.look()
+    host.poll()
     stolen = {0: {"steal": 60, "user": 40}}
     host.second(stolen)
     host.second(stolen)
@@ -122,9 +122,9 @@ def test_what_the_hypervisor_took_is_told_apart():
     assert (seen.kind, seen.core) == ("cpu.core_stolen", 0)
 
 
-def test_a_pause_of_the_agent_proves_nothing():
+def test_a_pause_of_the_agent_is_not_evidence():
     host = Host(2)
-    host.look()
+    host.poll()
     pinned = {0: {"user": 100}}
     host.second(pinned)
     host.second(pinned)
@@ -135,7 +135,7 @@ def test_a_pause_of_the_agent_proves_nothing():
 
 def test_a_core_that_goes_off_line_is_forgotten():
     host = Host(3)
-    host.look()
+    host.poll()
     pinned = {2: {"user": 100}}
     host.second(pinned)
     host.second(pinned)
@@ -146,17 +146,17 @@ def test_a_core_that_goes_off_line_is_forgotten():
     assert host.second(pinned) == []
 
 
-def test_idle_that_steps_back_is_no_load():
+def test_idle_time_that_decreases_is_not_load():
     host = Host(2)
     host.ticks["0"][3] = 1000
-    host.look()
+    host.poll()
     for _ in range(5):
         assert host.second({0: {"idle": -1, "user": 0}}) == []
 
 
-def test_a_pinned_core_that_receives_the_network_alone_says_so_and_who_ran_there():
+def test_a_pinned_core_with_all_receive_work_reports_skew_and_process():
     host = Host(4)
-    host.look()
+    host.poll()
     pinned = {3: {"softirq": 100}}
     for second in range(1, 3):
         host.watch.check(

@@ -12,40 +12,44 @@ from overnight.model.audit import Belonging, Finding
 from overnight.sources.image import unitfile
 
 
-def found(root: pathlib.Path, **chosen: str) -> dict[tuple[str, str], Finding]:
-    return {(one.unit, one.id): one for one in audit.examine(root, **chosen).findings}
+def find(root: pathlib.Path, **options: str) -> dict[tuple[str, str], Finding]:
+    return {
+        (finding.unit, finding.id): finding for finding in audit.examine(root, **options).findings
+    }
 
 
-def test_the_image_of_the_incident(tmp_path: pathlib.Path) -> None:
+def test_findings_of_the_incident_image(tmp_path: pathlib.Path) -> None:
     images.deep_learning(tmp_path)
     report = audit.examine(tmp_path)
     assert report.orchestrator.name == "kubernetes"
-    assert any(one.where == "/etc/kubernetes/kubelet.conf" for one in report.orchestrator.evidence)
+    assert any(
+        fact.where == "/etc/kubernetes/kubelet.conf" for fact in report.orchestrator.evidence
+    )
     assert "ecs" in report.orchestrator.others
     worst = report.findings[0]
     assert (worst.unit, worst.id, worst.risk) == ("ecs.service", "foreign-orchestrator", "high")
-    places = {one.place for one in worst.evidence}
+    places = {fact.place for fact in worst.evidence}
     assert "/usr/lib/systemd/system-preset/90-ecs.preset:2" in places
     assert "/etc/systemd/system/multi-user.target.wants/ecs.service" in places
     assert "memory cgroup" in worst.why
     assert report.to_turn_off == ("ecs.service",)
     assert report.bad
-    ids = {one.id for one in report.findings if one.unit == "ecs.service"}
+    ids = {finding.id for finding in report.findings if finding.unit == "ecs.service"}
     assert {"endless-restart", "supervisor-inside"} <= ids
 
 
 def test_kubelet_is_endless_by_design(tmp_path: pathlib.Path) -> None:
     images.deep_learning(tmp_path)
-    finding = found(tmp_path)["kubelet.service", "endless-restart"]
+    finding = find(tmp_path)["kubelet.service", "endless-restart"]
     assert finding.risk == "low"
-    assert "StartLimitInterval=0" in {one.says for one in finding.evidence}
+    assert "StartLimitInterval=0" in {fact.says for fact in finding.evidence}
 
 
-def test_what_the_operator_says_decides(tmp_path: pathlib.Path) -> None:
+def test_the_orchestrator_option_overrides_detection(tmp_path: pathlib.Path) -> None:
     images.deep_learning(tmp_path)
-    said = found(tmp_path, orchestrator="ecs")
-    assert ("kubelet.service", "foreign-orchestrator") in said
-    assert ("ecs.service", "foreign-orchestrator") not in said
+    findings = find(tmp_path, orchestrator="ecs")
+    assert ("kubelet.service", "foreign-orchestrator") in findings
+    assert ("ecs.service", "foreign-orchestrator") not in findings
     with pytest.raises(errors.UsageError, match="mesos"):
         audit.examine(tmp_path, orchestrator="mesos")
 
@@ -55,38 +59,38 @@ def test_an_ecs_host_keeps_its_agent(tmp_path: pathlib.Path) -> None:
     image.file("etc/ecs/ecs.config", "ECS_CLUSTER=batch\n")
     report = audit.examine(tmp_path)
     assert report.orchestrator.name == "ecs"
-    assert "batch" not in repr(report)  # a mark is told, not what else its line says
-    assert not any("orchestrator" in one.id for one in report.findings)
+    assert "batch" not in repr(report)  # the evidence does not quote the rest of the line
+    assert not any("orchestrator" in finding.id for finding in report.findings)
 
 
-def test_an_enabled_agent_alone_does_not_make_a_host_its_own(tmp_path: pathlib.Path) -> None:
+def test_an_enabled_agent_does_not_decide_the_orchestrator(tmp_path: pathlib.Path) -> None:
     images.Image(tmp_path).unit("ecs.service", images.ECS, enabled=True).file("etc/ecs/ecs.config")
     report = audit.examine(tmp_path)
     assert report.orchestrator.name == ""
-    finding = found(tmp_path)["ecs.service", "unclear-orchestrator"]
+    finding = find(tmp_path)["ecs.service", "unclear-orchestrator"]
     assert finding.risk == "low"
     assert not finding.turn_off
 
 
-def test_an_agent_of_another_cloud(tmp_path: pathlib.Path) -> None:
+def test_an_agent_of_another_cloud_is_a_finding(tmp_path: pathlib.Path) -> None:
     image = images.deep_learning(tmp_path)
     image.unit("google-guest-agent.service", images.SSH, enabled=True)
     image.file("sys/class/dmi/id/sys_vendor", "Amazon EC2\n")
-    finding = found(tmp_path)["google-guest-agent.service", "foreign-cloud"]
+    finding = find(tmp_path)["google-guest-agent.service", "foreign-cloud"]
     assert finding.turn_off
     assert "Amazon EC2" in finding.what
 
 
-def test_docker_beside_containerd_on_kubernetes(tmp_path: pathlib.Path) -> None:
+def test_docker_and_containerd_on_kubernetes_are_a_finding(tmp_path: pathlib.Path) -> None:
     image = images.deep_learning(tmp_path)
     image.link("etc/systemd/system/multi-user.target.wants/docker.service", "/x")
-    assert ("docker.service", "together") not in found(tmp_path)
+    assert ("docker.service", "together") not in find(tmp_path)
     (tmp_path / "usr/lib/systemd/system/docker.service").write_text(images.SSH)
     image.unit("containerd.service", images.SSH, enabled=True)
-    assert ("docker.service", "together") in found(tmp_path)
+    assert ("docker.service", "together") in find(tmp_path)
 
 
-def test_a_plain_debian_is_clear(tmp_path: pathlib.Path) -> None:
+def test_a_plain_debian_has_no_findings(tmp_path: pathlib.Path) -> None:
     images.debian(tmp_path)
     report = audit.examine(tmp_path)
     assert report.findings == ()
@@ -95,18 +99,18 @@ def test_a_plain_debian_is_clear(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_hostile_image_is_looked_at_and_leaks_nothing(tmp_path: pathlib.Path) -> None:
+def test_a_hostile_image_is_audited_and_leaks_nothing(tmp_path: pathlib.Path) -> None:
     root, outside = tmp_path / "image", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
     images.hostile(root, outside)
     report = audit.examine(root)
     assert "leaked" not in repr(report)
-    assert {one.unit for one in report.findings} >= {"absolute.service", "climbing.service"}
-    assert any(one.id == "outside-link" for one in report.findings)
+    assert {finding.unit for finding in report.findings} >= {"absolute.service", "climbing.service"}
+    assert any(finding.id == "outside-link" for finding in report.findings)
 
 
-def test_nothing_to_look_at_is_said(tmp_path: pathlib.Path) -> None:
+def test_a_root_without_units_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CannotError, match="no systemd units"):
         audit.examine(tmp_path)
     with pytest.raises(errors.CannotError, match="cannot be read"):
@@ -126,25 +130,26 @@ def test_nothing_to_look_at_is_said(tmp_path: pathlib.Path) -> None:
         ("Restart=always\n[Unit]\nStartLimitBurst=0", True),
         ("Restart=always\nRestartSec=10\n[Unit]\nStartLimitIntervalSec=1min", False),
         ("Restart=always\nRestartSec=10\nStartLimitInterval=60", False),  # the old name
-        ("Restart=always\nRestartSec=10\nStartLimitIntervalSec=60", True),  # not read there
+        # systemd reads StartLimitIntervalSec= only in [Unit].
+        ("Restart=always\nRestartSec=10\nStartLimitIntervalSec=60", True),
         ("Restart=always\nRestartSec=1\nRestartSteps=3\nRestartMaxDelaySec=8", True),  # 1+2+4+8+8
         ("Restart=always\nRestartSec=1\nRestartSteps=9\nRestartMaxDelaySec=2", False),
     ],
 )
-def test_when_a_restart_limit_can_trip(text: str, endless: bool) -> None:
+def test_endless_restarts(text: str, endless: bool) -> None:
     settings = unitfile.Settings(unitfile.parse_unit(f"[Service]\n{text}\n", "x"))
     assert restarts.limit_of(settings, restarts.Defaults()).endless is endless
 
 
-def test_the_managers_defaults_count(tmp_path: pathlib.Path) -> None:
+def test_manager_defaults_set_the_restart_limit(tmp_path: pathlib.Path) -> None:
     image = images.Image(tmp_path)
     image.unit("a.service", "[Service]\nExecStart=/a\nRestart=always\nRestartSec=3\n[Install]\nWantedBy=x.target\n", enabled=True)  # fmt: skip
     image.program("a")
-    assert ("a.service", "endless-restart") in found(tmp_path)
+    assert ("a.service", "endless-restart") in find(tmp_path)
     image.file("etc/systemd/system.conf", "[Manager]\nDefaultStartLimitIntervalSec=1h\n")
-    assert ("a.service", "endless-restart") not in found(tmp_path)
+    assert ("a.service", "endless-restart") not in find(tmp_path)
     image.file("etc/systemd/system.conf.d/x.conf", "[Manager]\nDefaultStartLimitIntervalSec=5\n")
-    assert ("a.service", "endless-restart") in found(tmp_path)
+    assert ("a.service", "endless-restart") in find(tmp_path)
 
 
 SERVICE = "[Unit]\n{unit}\n[Service]\nExecStart={command}\n[Install]\nWantedBy=multi-user.target\n"
@@ -166,26 +171,26 @@ SERVICE = "[Unit]\n{unit}\n[Service]\nExecStart={command}\n[Install]\nWantedBy=m
         ("/opt", "", "medium"),
     ],
 )
-def test_programs_that_are_not_there(
+def test_missing_programs(
     tmp_path: pathlib.Path, command: str, unit: str, risk: str | None
 ) -> None:
     image = images.Image(tmp_path).program("opt/here").program("usr/bin/here")
     image.unit("a.service", SERVICE.format(command=command, unit=unit), enabled=True)
-    finding = found(tmp_path).get(("a.service", "missing-binary"))
+    finding = find(tmp_path).get(("a.service", "missing-binary"))
     assert (finding.risk if finding else None) == risk
 
 
-def test_evidence_keeps_no_secret(tmp_path: pathlib.Path) -> None:
+def test_evidence_has_no_secrets(tmp_path: pathlib.Path) -> None:
     image = images.Image(tmp_path)
     command = "/opt/gone --token hunter2 s3cr3tT0k3nV4lu3XyZ9Qw"
     image.unit("a.service", SERVICE.format(command=command, unit=""), enabled=True)
-    finding = found(tmp_path)["a.service", "missing-binary"]
+    finding = find(tmp_path)["a.service", "missing-binary"]
     assert "hunter2" not in repr(finding)
     assert "s3cr3t" not in repr(finding)
     assert finding.evidence[0].line == 4
 
 
-def test_masked_yet_wanted_and_wanted_missing(tmp_path: pathlib.Path) -> None:
+def test_wanted_units_that_are_masked_or_missing(tmp_path: pathlib.Path) -> None:
     image = images.Image(tmp_path).program("a")
     image.unit(
         "a.service",
@@ -200,7 +205,7 @@ def test_masked_yet_wanted_and_wanted_missing(tmp_path: pathlib.Path) -> None:
     image.link("etc/systemd/system/n.service", "/dev/null")
     image.link("etc/systemd/system/x.target.wants/n.service", "/usr/lib/systemd/system/n.service")
     image.link("etc/systemd/system/x.target.requires/gone.service", "/gone.service")
-    risks = {key: one.risk for key, one in found(tmp_path).items()}
+    risks = {key: finding.risk for key, finding in find(tmp_path).items()}
     assert risks == {
         ("m.service", "masked-yet-wanted"): "medium",
         ("n.service", "masked-yet-wanted"): "low",
@@ -210,15 +215,15 @@ def test_masked_yet_wanted_and_wanted_missing(tmp_path: pathlib.Path) -> None:
     }
 
 
-def test_presets_that_contradict_each_other(tmp_path: pathlib.Path) -> None:
+def test_contradicting_presets(tmp_path: pathlib.Path) -> None:
     image = images.debian(tmp_path)
     image.file("etc/systemd/system-preset/10-x.preset", "disable ssh.service\n")
     image.file("usr/lib/systemd/system-preset/20-y.preset", "enable ssh*\n")
     image.file("usr/lib/systemd/system-preset/99.preset", "disable *\n")
-    seen = found(tmp_path)
-    assert "disable wins" in seen["ssh.service", "preset-conflict"].what
-    assert ("ssh.service", "against-preset") in seen
-    assert ("getty@.service", "preset-conflict") not in seen
+    findings = find(tmp_path)
+    assert "disable wins" in findings["ssh.service", "preset-conflict"].what
+    assert ("ssh.service", "against-preset") in findings
+    assert ("getty@.service", "preset-conflict") not in findings
 
 
 @pytest.mark.parametrize(
@@ -232,16 +237,16 @@ def test_presets_that_contradict_each_other(tmp_path: pathlib.Path) -> None:
         ("/usr/bin/supervisord -n", True),
     ],
 )
-def test_supervisors(command: str, inside: bool) -> None:
+def test_supervisors_are_recognised(command: str, inside: bool) -> None:
     words = unitfile.parse_command(command)[1]
-    assert any(one.runs(words) for one in knowledge.known().supervisors) is inside
+    assert any(supervisor.runs(words) for supervisor in knowledge.known().supervisors) is inside
 
 
 RUNNING = {"Id": "ssh.service", "LoadState": "loaded", "ActiveState": "active", "SubState": "running", "Result": "success", "NRestarts": "0", "ActiveEnterTimestampMonotonic": "99", "ConditionResult": "yes", "ConditionTimestampMonotonic": "98", "ExecMainStatus": "0"}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("said", "journal", "uptime", "finding"),
+    ("properties", "journal", "uptime", "finding"),
     [
         ({}, 0, 9999, None),
         ({"NRestarts": "1834", "SubState": "auto-restart"}, 0, 9999, "looping"),
@@ -256,21 +261,25 @@ RUNNING = {"Id": "ssh.service", "LoadState": "loaded", "ActiveState": "active", 
         ({"NRestarts": "many"}, 0, 9999, None),
     ],
 )  # fmt: skip
-def test_what_a_running_manager_adds(
-    tmp_path: pathlib.Path, said: dict[str, str], journal: int, uptime: float, finding: str | None
+def test_findings_from_a_running_manager(
+    tmp_path: pathlib.Path,
+    properties: dict[str, str],
+    journal: int,
+    uptime: float,
+    finding: str | None,
 ) -> None:
     images.debian(tmp_path)
-    scene = scene_of(
-        tmp_path, {"ssh.service": {**RUNNING, **said}}, {"ssh.service": journal}, uptime
+    scene = make_scene(
+        tmp_path, {"ssh.service": {**RUNNING, **properties}}, {"ssh.service": journal}, uptime
     )
-    assert [one.id for one in runtime.failing(scene)] == ([finding] if finding else [])
+    assert [result.id for result in runtime.failing(scene)] == ([finding] if finding else [])
 
 
-def scene_of(
+def make_scene(
     root: pathlib.Path, running: dict[str, dict[str, str]], journal: dict[str, int], uptime: float
 ) -> rules.Scene:
     from overnight.sources.image import tree, units
 
-    nobody = Belonging("", "", (), {})
-    look = tree.Tree(root)
-    return rules.Scene(look, units.Units(look).all(), (), knowledge.known(), nobody, nobody, restarts.Defaults(), True, running, journal, uptime)  # fmt: skip
+    unknown = Belonging("", "", (), {})
+    image = tree.Tree(root)
+    return rules.Scene(image, units.Units(image).all(), (), knowledge.known(), unknown, unknown, restarts.Defaults(), True, running, journal, uptime)  # fmt: skip

@@ -15,7 +15,7 @@ LINK = "etc/systemd/system/multi-user.target.wants/ecs.service"
 MASK = "etc/systemd/system/ecs.service"
 
 
-def tree_of(root: pathlib.Path) -> dict[str, str]:
+def read_tree(root: pathlib.Path) -> dict[str, str]:
     return {
         str(path.relative_to(root)): str(path.readlink()) if path.is_symlink() else path.read_text()
         for path in sorted(root.rglob("*"))
@@ -29,40 +29,40 @@ def change(root: pathlib.Path, home: pathlib.Path) -> None:
     changes.apply(steps, root, home)
 
 
-def test_an_image_is_changed_and_changed_back(tmp_path: pathlib.Path) -> None:
+def test_changes_to_an_image_are_undone(tmp_path: pathlib.Path) -> None:
     root, home = tmp_path / "image", tmp_path / "home"
     images.deep_learning(root)
-    before = tree_of(root)
+    before = read_tree(root)
     change(root, home)
-    after = tree_of(root)
+    after = read_tree(root)
     assert after[MASK] == "/dev/null"
     assert LINK not in after
     assert "disable ecs.service" in after[fixes.PRESET.lstrip("/")]
     assert "ecs.service" not in audit.examine(root).to_turn_off
-    taken, left = changes.undo(root, home)
-    assert tree_of(root) == before
-    assert (len(taken), left) == (3, ())
+    undone, left = changes.undo(root, home)
+    assert read_tree(root) == before
+    assert (len(undone), left) == (3, ())
     with pytest.raises(errors.CannotError, match="nothing to undo"):
         changes.undo(root, home)
 
 
-def test_applying_twice_is_taken_back_at_once(tmp_path: pathlib.Path) -> None:
+def test_one_undo_reverts_two_applies(tmp_path: pathlib.Path) -> None:
     root, home = tmp_path / "image", tmp_path / "home"
     image = images.deep_learning(root)
     image.file("sys/class/dmi/id/sys_vendor", "Amazon EC2\n")
-    before = tree_of(root)
+    before = read_tree(root)
     change(root, home)
     agent = "google-guest-agent.service"
     image.unit(agent, images.SSH, enabled=True)
     change(root, home)
-    assert tree_of(root)[f"etc/systemd/system/{agent}"] == "/dev/null"
+    assert read_tree(root)[f"etc/systemd/system/{agent}"] == "/dev/null"
     changes.undo(root, home)
-    after = tree_of(root)
+    after = read_tree(root)
     assert {name: after[name] for name in before} == before
     assert {name for name in after if "overnight" in name} == set()
 
 
-def test_what_was_changed_since_is_left(tmp_path: pathlib.Path) -> None:
+def test_undo_keeps_later_changes(tmp_path: pathlib.Path) -> None:
     root, home = tmp_path / "image", tmp_path / "home"
     images.deep_learning(root)
     change(root, home)
@@ -74,7 +74,7 @@ def test_what_was_changed_since_is_left(tmp_path: pathlib.Path) -> None:
     assert "/mine" in (root / MASK).read_text()
 
 
-def test_a_file_of_ones_own_is_not_masked(tmp_path: pathlib.Path) -> None:
+def test_a_local_unit_file_is_not_masked(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "image"
     images.deep_learning(root).file(MASK, images.ECS)
     steps, cannot = changes.plan(audit.examine(root), root)
@@ -100,7 +100,7 @@ def test_nothing_is_written_outside_a_hostile_image(tmp_path: pathlib.Path) -> N
     assert (outside / "victim").read_text() == "mine"
 
 
-def test_a_damaged_record_is_said(tmp_path: pathlib.Path) -> None:
+def test_a_damaged_record_is_an_error(tmp_path: pathlib.Path) -> None:
     root, home = tmp_path / "image", tmp_path / "home"
     images.deep_learning(root)
     change(root, home)
@@ -111,7 +111,7 @@ def test_a_damaged_record_is_said(tmp_path: pathlib.Path) -> None:
         changes.undo(root, home)
 
 
-def test_every_form_of_the_fix_names_the_unit_once_in_each_command(tmp_path: pathlib.Path) -> None:
+def test_every_form_of_the_fix_names_the_unit(tmp_path: pathlib.Path) -> None:
     images.deep_learning(tmp_path)
     report = audit.examine(tmp_path)
     preset, shell, packer, cloud = (fixes.write_fix(report, form) for form in fixes.Form)
@@ -122,13 +122,13 @@ def test_every_form_of_the_fix_names_the_unit_once_in_each_command(tmp_path: pat
     assert '- [systemctl, mask, --now, "ecs.service"]' in cloud
 
 
-def test_a_hostile_name_stays_in_its_comment_and_its_quotes() -> None:
+def test_a_hostile_name_is_quoted_in_every_form() -> None:
     from overnight.model.audit import Belonging, Finding, Report, Risk
 
     name = "a\nrm -rf x;$(reboot)${y}.service"
     finding = Finding("x", name, Risk.HIGH, "w\nat", "why", "fix", (), turn_off=True)
-    nobody = Belonging("", "", (), {})
-    report = Report("h", "/", False, 1, 1, nobody, nobody, (finding,), ())
+    unknown = Belonging("", "", (), {})
+    report = Report("h", "/", False, 1, 1, unknown, unknown, (finding,), ())
     assert "disable -- 'a\nrm -rf x;$(reboot)${y}.service'" in fixes.write_fix(
         report, fixes.Form.SHELL
     )
@@ -139,7 +139,7 @@ def test_a_hostile_name_stays_in_its_comment_and_its_quotes() -> None:
 def test_systemctl_is_called_on_a_running_host(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A systemctl that writes down how it is called stands in: PID 1 is no systemd here."""
+    """A fake systemctl records its arguments, because PID 1 of the test host is not systemd."""
     log = tmp_path / "log"
     fake = tmp_path / "bin/systemctl"
     fake.parent.mkdir()

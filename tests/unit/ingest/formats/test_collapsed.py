@@ -30,25 +30,25 @@ def read(folder: pathlib.Path, text: str | bytes) -> capture.Capture:
     return collapsed.read(path, "web-7")
 
 
-def stacks(taken: capture.Capture) -> list[list[str]]:
-    offset, frame = taken.stacks.offset, taken.stacks.frame
+def stacks(parsed: capture.Capture) -> list[list[str]]:
+    offset, frame = parsed.stacks.offset, parsed.stacks.frame
     return [
-        [taken.frames.name[f] for f in frame[offset[number] : offset[number + 1]]]
-        for number in taken.stack
+        [parsed.frames.name[f] for f in frame[offset[number] : offset[number + 1]]]
+        for number in parsed.stack
     ]
 
 
 def test_lines_become_rows_at_one_instant(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, "nginx;main;do_syscall_64_[k];f_[j];g_[i] 42\ngrep;main 7\n\n")
-    assert stacks(taken) == [["main", "do_syscall_64", "f", "g"], ["main"]]
-    assert [taken.tasks.process[task] for task in taken.task] == ["nginx", "grep"]
-    assert taken.count.tolist() == [42, 7]
-    assert taken.time.tolist() == [MTIME, MTIME]
-    assert not taken.timed
-    assert taken.host == "web-7"
-    kinds = dict(zip(taken.frames.name, taken.frames.kind.tolist(), strict=True))
+    parsed = read(tmp_path, "nginx;main;do_syscall_64_[k];f_[j];g_[i] 42\ngrep;main 7\n\n")
+    assert stacks(parsed) == [["main", "do_syscall_64", "f", "g"], ["main"]]
+    assert [parsed.tasks.process[task] for task in parsed.task] == ["nginx", "grep"]
+    assert parsed.count.tolist() == [42, 7]
+    assert parsed.time.tolist() == [MTIME, MTIME]
+    assert not parsed.timed
+    assert parsed.host == "web-7"
+    kinds = dict(zip(parsed.frames.name, parsed.frames.kind.tolist(), strict=True))
     assert kinds == {"main": 0, "do_syscall_64": 1, "f": 0, "g": 0}
-    assert any("used as the process" in note for note in taken.notes)
+    assert any("used as the process" in note for note in parsed.notes)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_lines_become_rows_at_one_instant(tmp_path: pathlib.Path) -> None:
 def test_a_process_keeps_its_whole_name(
     tmp_path: pathlib.Path, root: str, process: str, pid: int, tid: int
 ) -> None:
-    taken = read(tmp_path, f"{root};main;work 3\n")
-    assert taken.tasks.process == [process]
-    assert taken.tasks.pid.tolist() == [pid]
-    assert taken.tasks.tid.tolist() == [tid]
+    parsed = read(tmp_path, f"{root};main;work 3\n")
+    assert parsed.tasks.process == [process]
+    assert parsed.tasks.pid.tolist() == [pid]
+    assert parsed.tasks.tid.tolist() == [tid]
 
 
 @pytest.mark.parametrize(
@@ -86,39 +86,39 @@ def test_a_process_keeps_its_whole_name(
     ],
 )
 def test_a_function_is_not_taken_for_a_process(tmp_path: pathlib.Path, text: str) -> None:
-    taken = read(tmp_path, text)
-    assert taken.tasks.process == [""]
-    assert sum(map(len, stacks(taken))) == text.count(";") + text.count("\n")
+    parsed = read(tmp_path, text)
+    assert parsed.tasks.process == [""]
+    assert sum(map(len, stacks(parsed))) == text.count(";") + text.count("\n")
 
 
 def test_the_same_stack_twice_is_one_row(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, "a;b 1\na;c 2\na;b 3\n")
-    assert taken.count.tolist() == [4, 2]
+    parsed = read(tmp_path, "a;b 1\na;c 2\na;b 3\n")
+    assert parsed.count.tolist() == [4, 2]
 
 
 def test_names_may_hold_spaces_and_numbers(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, "app;operator new(unsigned long) 12;f 2 3.0 5\n")
-    assert stacks(taken) == [["operator new(unsigned long) 12", "f 2 3.0"]]
-    assert taken.count.tolist() == [5]
+    parsed = read(tmp_path, "app;operator new(unsigned long) 12;f 2 3.0 5\n")
+    assert stacks(parsed) == [["operator new(unsigned long) 12", "f 2 3.0"]]
+    assert parsed.count.tolist() == [5]
 
 
 def test_fractions_keep_their_proportions(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, "a;b 0.0025\na;c 0.01\na;d 1e-3\n")
-    assert (taken.count / taken.count[2]).tolist() == [2.5, 10.0, 1.0]
-    assert any("multiplied by" in note for note in taken.notes)
+    parsed = read(tmp_path, "a;b 0.0025\na;c 0.01\na;d 1e-3\n")
+    assert (parsed.count / parsed.count[2]).tolist() == [2.5, 10.0, 1.0]
+    assert any("multiplied by" in note for note in parsed.notes)
     assert read(tmp_path, "a;b 2.0\n").count.tolist() == [2]
 
 
 def test_weights_too_large_are_scaled(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, "a;b 20000000000000\na;c 10000000000000\na;d 1\n")
-    assert taken.count[0] == 2 * taken.count[1]
-    assert taken.count[2] == 1
-    assert any("multiplied by 0.0001" in note for note in taken.notes)
+    parsed = read(tmp_path, "a;b 20000000000000\na;c 10000000000000\na;d 1\n")
+    assert parsed.count[0] == 2 * parsed.count[1]
+    assert parsed.count[2] == 1
+    assert any("multiplied by 0.0001" in note for note in parsed.notes)
 
 
-def test_lines_that_mean_nothing_are_counted(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, "a;b 1\nno count here\na;c 1\n# a comment\n")
-    assert "1 unknown lines were skipped, the first at byte 6" in taken.notes
+def test_unknown_lines_are_counted(tmp_path: pathlib.Path) -> None:
+    parsed = read(tmp_path, "a;b 1\nno count here\na;c 1\n# a comment\n")
+    assert "1 unknown lines were skipped, the first at byte 6" in parsed.notes
 
 
 @pytest.mark.parametrize("text", ["", "nothing\n", "a;b 0\n", "a;b -1\n", "a;b 1e999\n", "\0\0"])
@@ -134,9 +134,9 @@ def test_a_bomb_is_refused(tmp_path: pathlib.Path, text: bytes) -> None:
         read(tmp_path, packed)
 
 
-def test_gzip_and_a_last_line_without_end(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, gzip.compress(b"a;b 1\na;c 2"))
-    assert taken.count.tolist() == [1, 2]
+def test_gzip_and_a_last_line_without_a_newline(tmp_path: pathlib.Path) -> None:
+    parsed = read(tmp_path, gzip.compress(b"a;b 1\na;c 2"))
+    assert parsed.count.tolist() == [1, 2]
 
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name == name.strip())
@@ -153,27 +153,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @given(
-    made=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack[0]),
+    samples=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack[0]),
 )
 @settings(max_examples=100, deadline=None)
-def test_what_is_written_is_read_again(folder: pathlib.Path, made: list[folding.Stack]) -> None:
-    root = Frame("a process")  # names of NAMES that equal it would be functions
-    whole = folding.fold([((root, *frames), count) for frames, count in made])
+def test_written_stacks_are_read_back(folder: pathlib.Path, samples: list[folding.Stack]) -> None:
+    root = Frame("a process")  # a name from NAMES that equals it would be a function
+    whole = folding.fold([((root, *frames), count) for frames, count in samples])
     path = folder / "written.collapsed"
     with path.open("wb") as file:
         writer.write(whole, file)
-    taken = collapsed.read(path, "h")
-    assert taken.tasks.process == ["a process"]
-    assert sum(taken.count.tolist()) == sum(count for _, count in made)
+    parsed = collapsed.read(path, "h")
+    assert parsed.tasks.process == ["a process"]
+    assert sum(parsed.count.tolist()) == sum(count for _, count in samples)
     kinds = [
-        [int(taken.frames.kind[f]) for f in taken.stacks.frame[begin:end]]
-        for begin, end in zip(taken.stacks.offset[:-1], taken.stacks.offset[1:], strict=True)
+        [int(parsed.frames.kind[f]) for f in parsed.stacks.frame[begin:end]]
+        for begin, end in zip(parsed.stacks.offset[:-1], parsed.stacks.offset[1:], strict=True)
     ]
-    assert [kinds[number] for number in taken.stack] == [
+    assert [kinds[number] for number in parsed.stack] == [
         [frame.kind for frame in frames[1:]] for frames, _ in folding.unfold(whole)
     ]
-    plain = {f.name for frames, _ in made for f in frames if f.name.isascii() and f.name.isalnum()}
-    assert plain <= set(taken.frames.name)
+    plain = {
+        f.name for frames, _ in samples for f in frames if f.name.isascii() and f.name.isalnum()
+    }
+    assert plain <= set(parsed.frames.name)
 
 
 @given(data=st.binary(max_size=500))
@@ -185,9 +187,9 @@ def test_any_bytes_are_read_or_refused(folder: pathlib.Path, data: bytes) -> Non
 
 @given(text=st.text(alphabet="ab;_[k] 019.e+-/?\n\r\t", max_size=300))
 @settings(max_examples=200, deadline=None)
-def test_lines_much_like_stacks_are_read_or_refused(folder: pathlib.Path, text: str) -> None:
+def test_lines_similar_to_stacks_are_read_or_refused(folder: pathlib.Path, text: str) -> None:
     try:
-        taken = read(folder, text)
+        parsed = read(folder, text)
     except errors.DamagedFileError:
         return
-    assert int(taken.count.min()) >= 1
+    assert int(parsed.count.min()) >= 1

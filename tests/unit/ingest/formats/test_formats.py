@@ -33,7 +33,7 @@ def test_there_is_an_example_of_each_format() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_head_is_known_by_exactly_its_reader(name: str) -> None:
+def test_a_file_is_recognized_by_exactly_one_reader(name: str) -> None:
     assert [reader.NAME for reader in READERS if reader.sniff(EXAMPLES[name])] == [name]
 
 
@@ -46,7 +46,7 @@ def test_other_files_match_no_format(head: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "zstd"])
-def test_text_comes_out_as_it_went_in(tmp_path: pathlib.Path, kind: str) -> None:
+def test_text_is_read_unchanged(tmp_path: pathlib.Path, kind: str) -> None:
     data = bytes(range(256)) * 4000
     path = tmp_path / "misnamed.txt"
     path.write_bytes(pack(kind, data))
@@ -59,7 +59,7 @@ def test_text_comes_out_as_it_went_in(tmp_path: pathlib.Path, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
-def test_members_follow_each_other_and_zeros_pad(tmp_path: pathlib.Path, kind: str) -> None:
+def test_concatenated_members_and_zero_padding_are_read(tmp_path: pathlib.Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"one") + pack(kind, b"two") + b"\0" * 100_000)
     text = formats.Text(path)
@@ -77,7 +77,7 @@ def test_a_truncated_file_is_marked(tmp_path: pathlib.Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
-def test_rubbish_inside_is_an_error(tmp_path: pathlib.Path, kind: str) -> None:
+def test_garbage_after_a_member_is_an_error(tmp_path: pathlib.Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"fine") + b"rubbish, and more of it")
     with pytest.raises(errors.DamagedFileError, match="invalid compressed data"):
@@ -85,14 +85,14 @@ def test_rubbish_inside_is_an_error(tmp_path: pathlib.Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "zstd"])
-def test_there_is_an_end_to_decompressing(tmp_path: pathlib.Path, kind: str) -> None:
+def test_decompressed_size_is_limited(tmp_path: pathlib.Path, kind: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(kind, b"\0" * 40_000_000))
     with pytest.raises(errors.DamagedFileError, match="more than 1000000 bytes"):
         list(formats.Text(path, 1_000_000))
 
 
-def test_a_zstd_window_may_not_be_huge(tmp_path: pathlib.Path) -> None:
+def test_a_huge_zstd_window_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00\xff" + b"\0" * 20)  # a window of 3.75 TiB
     with pytest.raises(errors.DamagedFileError):

@@ -20,37 +20,37 @@ from overnight.ingest.formats import perfscript
 def test_compression_is_detected_by_content(tmp_path: pathlib.Path, pack: object) -> None:
     assert callable(pack)
     plain = (sample() + sample(at="   83.000000")).encode()
-    taken = read(tmp_path, pack(plain) + pack(plain))
-    assert len(taken.time) == 4
+    parsed = read(tmp_path, pack(plain) + pack(plain))
+    assert len(parsed.time) == 4
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor().compress])
-def test_a_compressed_file_cut_short_keeps_what_it_holds(
+def test_a_truncated_compressed_file_is_read_up_to_the_cut(
     tmp_path: pathlib.Path, pack: object
 ) -> None:
     assert callable(pack)
     noise = "".join(sample(f"t{n * 7919 % 10007}", f"{n:>5}") for n in range(20_000))
     packed = pack(noise.encode())
-    taken = read(tmp_path, packed[: len(packed) * 3 // 4])
-    assert 1000 < len(taken.time) < 20_000
-    assert any("truncated" in note for note in taken.notes)
+    parsed = read(tmp_path, packed[: len(packed) * 3 // 4])
+    assert 1000 < len(parsed.time) < 20_000
+    assert any("truncated" in note for note in parsed.notes)
 
 
 @pytest.mark.parametrize("cut", range(3, len(sample("b"))))
-def test_a_sample_that_the_end_cuts_is_left_out(tmp_path: pathlib.Path, cut: int) -> None:
+def test_a_sample_cut_off_by_the_end_is_left_out(tmp_path: pathlib.Path, cut: int) -> None:
     text = sample() + sample("b")[:-cut]
-    taken = read(tmp_path, text)
+    parsed = read(tmp_path, text)
     whole_lines = text.endswith("\n")
-    assert any("ends within a line" in note for note in taken.notes) is not whole_lines
+    assert any("ends within a line" in note for note in parsed.notes) is not whole_lines
     if not whole_lines:
-        assert threads(taken) == ["app"]
+        assert threads(parsed) == ["app"]
 
 
-def test_lines_that_mean_nothing_are_counted(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, sample() + "what is this\n\n" + sample("b") + "\n\tffff stray\n")
-    assert threads(taken) == ["app", "b"]
+def test_unknown_lines_are_counted(tmp_path: pathlib.Path) -> None:
+    parsed = read(tmp_path, sample() + "what is this\n\n" + sample("b") + "\n\tffff stray\n")
+    assert threads(parsed) == ["app", "b"]
     first = len(sample().encode())
-    assert f"2 unknown lines were skipped, the first at byte {first}" in taken.notes
+    assert f"2 unknown lines were skipped, the first at byte {first}" in parsed.notes
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_bomb_is_refused_quickly(tmp_path: pathlib.Path, text: bytes) -> None:
     assert time.process_time() - begin < 2
 
 
-def test_lines_of_spaces_are_passed_over_quickly(tmp_path: pathlib.Path) -> None:
+def test_lines_of_spaces_are_skipped_quickly(tmp_path: pathlib.Path) -> None:
     begin = time.process_time()
-    taken = read(tmp_path, sample() + (" " * 900_000 + "x\n\n") * 20 + sample("b"))
-    assert threads(taken) == ["app", "b"]
+    parsed = read(tmp_path, sample() + (" " * 900_000 + "x\n\n") * 20 + sample("b"))
+    assert threads(parsed) == ["app", "b"]
     assert time.process_time() - begin < 1
 
 
-def test_names_may_not_fill_the_memory(
+def test_the_total_size_of_names_is_limited(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(formats, "MAX_NAMES", 100_000)
@@ -88,37 +88,37 @@ def test_names_may_not_fill_the_memory(
         read(tmp_path, text)
 
 
-def test_forgetting_what_was_met_changes_nothing(
+def test_a_small_cache_changes_nothing(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "".join(
         sample(f"t{n % 3}", at=f"{n:>5}.000000", stack=(USER, IDLE, SOFTIRQ_ON_IDLE)[n % 3])
         for n in range(60)
     )
-    usual = read(tmp_path, text)
+    plain = read(tmp_path, text)
     monkeypatch.setattr(perfscript, "CACHE_BYTES", 400)
-    forgetful = read(tmp_path, text)
-    assert threads(forgetful) == threads(usual)
-    assert [stack(forgetful, n) for n in range(60)] == [stack(usual, n) for n in range(60)]
-    assert len(forgetful.frames.name) == len(usual.frames.name)
+    small_cache = read(tmp_path, text)
+    assert threads(small_cache) == threads(plain)
+    assert [stack(small_cache, n) for n in range(60)] == [stack(plain, n) for n in range(60)]
+    assert len(small_cache.frames.name) == len(plain.frames.name)
 
 
-def test_lines_may_end_as_elsewhere(tmp_path: pathlib.Path) -> None:
+def test_lines_may_end_in_crlf(tmp_path: pathlib.Path) -> None:
     text = (HEADER + sample("a") + sample("b", stack=IDLE)).replace("\n", "\r\n")
-    taken = read(tmp_path, text)
-    assert threads(taken) == ["a", "b"]
-    assert stack(taken, 1) == ["common_startup_64", "do_idle", "pv_native_safe_halt"]
-    assert taken.frames.module[-1] == "[kernel]"
-    assert (taken.host, taken.events) == ("web-7", ("cpu-clock",))
-    assert not any("unknown lines" in note for note in taken.notes)
+    parsed = read(tmp_path, text)
+    assert threads(parsed) == ["a", "b"]
+    assert stack(parsed, 1) == ["common_startup_64", "do_idle", "pv_native_safe_halt"]
+    assert parsed.frames.module[-1] == "[kernel]"
+    assert (parsed.host, parsed.events) == ("web-7", ("cpu-clock",))
+    assert not any("unknown lines" in note for note in parsed.notes)
 
 
-def test_functions_without_addresses_stay_apart(tmp_path: pathlib.Path) -> None:
-    taken = read(tmp_path, sample(stack="\tleaf+0x1 (/a)\n\troot+0x1 (/a)\n"))
-    assert stack(taken, 0) == ["root", "leaf"]
+def test_functions_without_addresses_are_distinct(tmp_path: pathlib.Path) -> None:
+    parsed = read(tmp_path, sample(stack="\tleaf+0x1 (/a)\n\troot+0x1 (/a)\n"))
+    assert stack(parsed, 0) == ["root", "leaf"]
 
 
-def test_sniff_knows_its_own() -> None:
+def test_sniff_recognizes_its_format() -> None:
     assert perfscript.sniff(HEADER.encode())
     assert perfscript.sniff(b"# comment\n" + sample("a [b] c: d").encode())
     assert not perfscript.sniff(b"main;work;leaf 12\nmain;other 3\n")
@@ -128,10 +128,10 @@ def test_sniff_knows_its_own() -> None:
 def test_identical_stacks_of_many_samples_are_kept_once(tmp_path: pathlib.Path) -> None:
     text = "".join(sample(at=f"{n:>5}.000000") for n in range(500))
     moved = USER.replace("9b0c2", "9b0c3").replace("0x12", "0x13")
-    taken = read(tmp_path, text + sample(stack=moved))
-    assert len(taken.time) == 501
-    assert len(taken.stacks.offset) == 2
-    assert len(taken.frames.name) == 2
+    parsed = read(tmp_path, text + sample(stack=moved))
+    assert len(parsed.time) == 501
+    assert len(parsed.stacks.offset) == 2
+    assert len(parsed.frames.name) == 2
 
 
 GOOD = (HEADER + sample() + sample("foo 123 bar", "  7/8    ", stack=SOFTIRQ_ON_IDLE) * 2).encode()
@@ -139,15 +139,15 @@ GOOD = (HEADER + sample() + sample("foo 123 bar", "  7/8    ", stack=SOFTIRQ_ON_
 
 def reads_or_refuses(folder: pathlib.Path, data: bytes) -> None:
     try:
-        taken = read(folder, data)
+        parsed = read(folder, data)
     except errors.DamagedFileError:
         return
-    assert len(taken.time) > 0
-    assert (np.diff(taken.time) >= 0).all()
-    assert taken.stacks.offset[-1] == len(taken.stacks.frame)
-    assert taken.stack.max() < len(taken.stacks.offset) - 1
-    assert taken.task.max() < len(taken.tasks.thread)
-    assert taken.event.max() < len(taken.events)
+    assert len(parsed.time) > 0
+    assert (np.diff(parsed.time) >= 0).all()
+    assert parsed.stacks.offset[-1] == len(parsed.stacks.frame)
+    assert parsed.stack.max() < len(parsed.stacks.offset) - 1
+    assert parsed.task.max() < len(parsed.tasks.thread)
+    assert parsed.event.max() < len(parsed.events)
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_flipped_and_cut_files_are_read_or_refused(
     )
 )
 @settings(max_examples=150, deadline=None)
-def test_lines_much_like_samples_are_read_or_refused(
+def test_lines_similar_to_samples_are_read_or_refused(
     folder: pathlib.Path, lines: list[str]
 ) -> None:
     reads_or_refuses(folder, "\n".join(lines).encode())

@@ -109,34 +109,34 @@ def read(folder: pathlib.Path, data: bytes) -> capture.Capture:
     return pprof.read(path, "web-7")
 
 
-def stacks(taken: capture.Capture) -> list[list[str]]:
-    offset, frame = taken.stacks.offset, taken.stacks.frame
+def stacks(parsed: capture.Capture) -> list[list[str]]:
+    offset, frame = parsed.stacks.offset, parsed.stacks.frame
     return [
-        [taken.frames.name[f] for f in frame[offset[stack] : offset[stack + 1]]]
-        for stack in taken.stack
+        [parsed.frames.name[f] for f in frame[offset[stack] : offset[stack + 1]]]
+        for stack in parsed.stack
     ]
 
 
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("pack", [True, False])
-def test_a_profile_is_read_whole(tmp_path: pathlib.Path, pack: bool, packed: bool) -> None:
+def test_all_fields_of_a_profile_are_read(tmp_path: pathlib.Path, pack: bool, packed: bool) -> None:
     profile = cpu_profile()
     profile.sample([3, 2, 1], [4, 40_000_000], packed=packed, comm="nginx", pid=77, tid=78, cpu=3)
     profile.sample([9, 1], [1, 10_000_000], packed=packed, thread="Web Content", pid="5")
-    taken = read(tmp_path, profile.done(pack=pack))
-    assert stacks(taken) == [["main", "caller", "inlined", "do_idle"], ["main", "[unknown]"]]
-    assert taken.count.tolist() == [4, 1]
-    assert taken.period.tolist() == [10_000_000, 10_000_000]
-    assert taken.events == ("cpu",)
-    assert (taken.frequency, taken.host, taken.timed) == (100, "web-7", False)
-    assert (taken.begin, taken.end) == (BEGIN, BEGIN + 30_000_000_000)
-    assert taken.time.tolist() == [BEGIN, BEGIN]
-    assert taken.cpu.tolist() == [3, -1]
-    assert taken.tasks.pid.tolist() == [77, 5]
-    assert taken.tasks.tid.tolist() == [78, -1]
-    assert taken.tasks.process == ["nginx", ""]
-    assert taken.tasks.thread == ["", "Web Content"]
-    frames = zip(taken.frames.name, taken.frames.module, taken.frames.kind.tolist(), strict=True)
+    parsed = read(tmp_path, profile.done(pack=pack))
+    assert stacks(parsed) == [["main", "caller", "inlined", "do_idle"], ["main", "[unknown]"]]
+    assert parsed.count.tolist() == [4, 1]
+    assert parsed.period.tolist() == [10_000_000, 10_000_000]
+    assert parsed.events == ("cpu",)
+    assert (parsed.frequency, parsed.host, parsed.timed) == (100, "web-7", False)
+    assert (parsed.begin, parsed.end) == (BEGIN, BEGIN + 30_000_000_000)
+    assert parsed.time.tolist() == [BEGIN, BEGIN]
+    assert parsed.cpu.tolist() == [3, -1]
+    assert parsed.tasks.pid.tolist() == [77, 5]
+    assert parsed.tasks.tid.tolist() == [78, -1]
+    assert parsed.tasks.process == ["nginx", ""]
+    assert parsed.tasks.thread == ["", "Web Content"]
+    frames = zip(parsed.frames.name, parsed.frames.module, parsed.frames.kind.tolist(), strict=True)
     assert set(frames) == {
         ("main", "/opt/app", 0),
         ("caller", "/opt/app", 0),
@@ -155,12 +155,12 @@ def test_measures_other_than_samples_become_events(tmp_path: pathlib.Path) -> No
     profile.sample([1], [3, 0])
     profile.sample([1, 1], [0, 1 << 40])
     profile.sample([1], [-5, -5])
-    taken = read(tmp_path, profile.done())
-    assert taken.events == ("alloc_objects", "alloc_space")
-    assert taken.event.tolist() == [0, 1]
-    assert taken.count.tolist() == [1, (1 << 40) // 1000]
-    assert any("divided by 1000" in note for note in taken.notes)
-    assert any("has no time" in note for note in taken.notes)
+    parsed = read(tmp_path, profile.done())
+    assert parsed.events == ("alloc_objects", "alloc_space")
+    assert parsed.event.tolist() == [0, 1]
+    assert parsed.count.tolist() == [1, (1 << 40) // 1000]
+    assert any("divided by 1000" in note for note in parsed.notes)
+    assert any("has no time" in note for note in parsed.notes)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_measures_other_than_samples_become_events(tmp_path: pathlib.Path) -> No
         (lambda p: p.sample([1], [1, 1]) or p.measure(1, "x", "y") or p.strings.pop(), "string"),
     ],
 )
-def test_what_does_not_fit_together_is_damaged(
+def test_an_inconsistent_profile_is_damaged(
     tmp_path: pathlib.Path, spoil: object, problem: str
 ) -> None:
     assert callable(spoil)
@@ -182,7 +182,7 @@ def test_what_does_not_fit_together_is_damaged(
         read(tmp_path, profile.done())
 
 
-def test_sniff_knows_its_own_and_its_beginning() -> None:
+def test_sniff_recognizes_a_profile_and_its_prefixes() -> None:
     profile = cpu_profile()
     for n in range(50):
         profile.sample([1], [1, n])
@@ -201,7 +201,7 @@ def test_a_profile_cut_short_is_damaged(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [100, 60_000])
-def test_a_small_file_cannot_ask_for_hours(
+def test_a_small_file_cannot_take_hours(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
     monkeypatch.setattr(formats, "MAX_STACK_FRAMES", 1 << 20)
@@ -232,36 +232,36 @@ STACKS = st.tuples(st.lists(FRAMES, min_size=1, max_size=6).map(tuple), st.integ
 
 @given(
     # Equal stacks are folded into one, whose sum must fit too.
-    made=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack[0]),
+    samples=st.lists(STACKS, min_size=1, max_size=8, unique_by=lambda stack: stack[0]),
     frequency=st.sampled_from([0, 97, 1000]),
     event=st.sampled_from(["cpu-clock", "page-faults", ""]),
 )
 @settings(max_examples=100, deadline=None)
-def test_what_is_written_is_read_again(
-    folder: pathlib.Path, made: list[folding.Stack], frequency: int, event: str
+def test_written_profiles_are_read_back(
+    folder: pathlib.Path, samples: list[folding.Stack], frequency: int, event: str
 ) -> None:
     buffer = io.BytesIO()
     folded = folding.fold(
-        made, begin_ns=BEGIN, end_ns=BEGIN + 5, frequency=frequency, cores=(0,), event=event,
+        samples, begin_ns=BEGIN, end_ns=BEGIN + 5, frequency=frequency, cores=(0,), event=event,
         lost=3, notes=("n",),
     )  # fmt: skip
     writer.write(folded, buffer)
     assert pprof.sniff(gzip.decompress(buffer.getvalue()))
-    taken = read(folder, buffer.getvalue())
+    parsed = read(folder, buffer.getvalue())
     frames = [
         Frame(*frame)
         for frame in zip(
-            taken.frames.name, taken.frames.module, taken.frames.kind.tolist(), strict=True
+            parsed.frames.name, parsed.frames.module, parsed.frames.kind.tolist(), strict=True
         )
     ]
-    offset = taken.stacks.offset
+    offset = parsed.stacks.offset
     again = [
-        (tuple(frames[f] for f in taken.stacks.frame[offset[s] : offset[s + 1]]), int(count))
-        for s, count in zip(taken.stack, taken.count, strict=True)
+        (tuple(frames[f] for f in parsed.stacks.frame[offset[s] : offset[s + 1]]), int(count))
+        for s, count in zip(parsed.stack, parsed.count, strict=True)
     ]
     assert again == folding.unfold(folded)
-    assert (taken.begin, taken.end) == (BEGIN, BEGIN + 5)
-    assert taken.frequency == (frequency if event == "cpu-clock" else 0)
+    assert (parsed.begin, parsed.end) == (BEGIN, BEGIN + 5)
+    assert parsed.frequency == (frequency if event == "cpu-clock" else 0)
 
 
 def good() -> bytes:

@@ -1,4 +1,4 @@
-"""ELF files to read: one made byte by byte, and real ones from the compiler."""
+"""ELF files to read: one built byte by byte, and real ones from the compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 TEXT_AT = 0x1000
-BASE = 0x400000  # where the made file's text is loaded, minus TEXT_AT
+BASE = 0x400000  # where the text of the built file is loaded, minus TEXT_AT
 FUNCTION, OBJECT, LABEL = 2, 1, 0
 LOCAL, GLOBAL, WEAK = 0, 1, 2
 
@@ -113,15 +113,15 @@ def compiled(tmp_path_factory):
     source = folder / "small.c"
     source.write_text(SOURCE)
     compiler = shutil.which("gcc") or pytest.fail("the tests need gcc")
-    made: dict[tuple[str, ...], pathlib.Path] = {}
+    binaries: dict[tuple[str, ...], pathlib.Path] = {}
 
     def compile_(*options: str) -> pathlib.Path:
-        if options not in made:
-            target = folder / f"small{len(made)}"
+        if options not in binaries:
+            target = folder / f"small{len(binaries)}"
             command = [compiler, "-O1", "-fno-builtin", *options, "-o", target, source]
             subprocess.run(command, check=True, capture_output=True)
-            made[options] = target
-        return made[options]
+            binaries[options] = target
+        return binaries[options]
 
     compile_()
     compile_("-Wl,-z,ibtplt", "-Wl,-z,lazy")

@@ -54,7 +54,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("mangled", "expected"), {**CPLUSPLUS, **RUST, **OTHERS}.items())
-def test_names_are_those_of_perf(mangled: str, expected: str) -> None:
+def test_names_are_the_same_as_in_perf(mangled: str, expected: str) -> None:
     assert demangle.readable(mangled) == expected
 
 
@@ -65,7 +65,7 @@ def growing(steps: int) -> str:
     return "_Z1f1A1BIS_S_E" + "".join(parts)
 
 
-def test_a_name_that_stands_for_gigabytes_is_left_as_it_is(monkeypatch) -> None:
+def test_a_name_that_expands_to_gigabytes_is_not_demangled(monkeypatch) -> None:
     monkeypatch.setattr(cplusplus, "PATIENCE", 0.2)
     monkeypatch.setattr(cplusplus, "WORKER", cplusplus._Worker())
     begin = time.monotonic()
@@ -75,15 +75,15 @@ def test_a_name_that_stands_for_gigabytes_is_left_as_it_is(monkeypatch) -> None:
     cplusplus.WORKER.close()
 
 
-def test_names_that_are_expected_are_the_same(monkeypatch) -> None:
+def test_names_demangled_in_a_batch_are_the_same(monkeypatch) -> None:
     names = [f"_ZN5batch{len(str(i)) + 1}n{i}Ev" for i in range(3000)]  # more than a pipe holds
     monkeypatch.setattr(cplusplus, "WORKER", cplusplus._Worker())
     demangle.expect([*names, *CPLUSPLUS, *RUST, *OTHERS, "_Znone", "_Z\nline", "_Z" + "é"])
-    asked = []
-    monkeypatch.setattr(cplusplus.WORKER, "_running", lambda: asked.append(1))
+    requests = []
+    monkeypatch.setattr(cplusplus.WORKER, "_running", lambda: requests.append(1))
     assert [demangle.readable(name) for name in names] == [f"batch::n{i}" for i in range(3000)]
     assert demangle.readable("_Z\nline") == "_Z\nline"
-    assert not asked  # none had to be asked for by itself
+    assert not requests  # no name needed a separate request
     monkeypatch.undo()
     for mangled, expected in {**CPLUSPLUS, **RUST, **OTHERS}.items():
         assert demangle.readable(mangled) == expected
@@ -112,7 +112,7 @@ def doubling(steps: int) -> str:
     return f"_R{text}E"
 
 
-def test_rust_names_that_refer_to_themselves_end() -> None:
+def test_rust_names_that_refer_to_themselves_are_limited() -> None:
     assert rust.demangle(doubling(2)) == (
         "a::b::<(u8,), ((u8,), (u8,)), (((u8,), (u8,)), ((u8,), (u8,)))>"
     )
@@ -133,11 +133,11 @@ def test_without_a_c_plus_plus_library_names_stay_as_they_are(monkeypatch, tmp_p
 
 @given(st.text("_RNvCINBTEsS0123456789abcuGLKFD", max_size=60))
 def test_any_rust_name_is_text_or_none(tail: str) -> None:
-    found = rust.demangle("_R" + tail)
-    assert found is None or isinstance(found, str)
+    name = rust.demangle("_R" + tail)
+    assert name is None or isinstance(name, str)
 
 
 @given(st.text(max_size=40))
 def test_any_legacy_name_is_text_or_none(middle: str) -> None:
-    found = rust.demangle(f"_ZN{middle}17h0123456789abcdefE")
-    assert found is None or isinstance(found, str)
+    name = rust.demangle(f"_ZN{middle}17h0123456789abcdefE")
+    assert name is None or isinstance(name, str)

@@ -19,22 +19,22 @@ from overnight.ingest.symbols import elf, table
 AT = 0x1000
 
 
-def listed(made: table.SymbolTable) -> dict[int, str]:
-    return {start: made.name(i) for i, start in enumerate(made.start.tolist())}
+def listed(symbols: table.SymbolTable) -> dict[int, str]:
+    return {start: symbols.name(i) for i, start in enumerate(symbols.start.tolist())}
 
 
-def at(made: table.SymbolTable, offset: int) -> str | None:
-    index = int(made.find(np.array([offset], np.uint64))[0])
-    return made.name(index) if index >= 0 else None
+def at(symbols: table.SymbolTable, offset: int) -> str | None:
+    index = int(symbols.find(np.array([offset], np.uint64))[0])
+    return symbols.name(index) if index >= 0 else None
 
 
-def test_functions_stand_at_their_offsets_in_the_file(elf_maker, symbol) -> None:
-    made = elf.read_elf_symbols(elf_maker([symbol("b", AT + 64), symbol("a", AT)]))
-    assert listed(made) == {AT: "a", AT + 64: "b"}
+def test_functions_are_at_their_offsets_in_the_file(elf_maker, symbol) -> None:
+    symbols = elf.read_elf_symbols(elf_maker([symbol("b", AT + 64), symbol("a", AT)]))
+    assert listed(symbols) == {AT: "a", AT + 64: "b"}
 
 
-def test_only_what_perf_takes_is_taken(elf_maker, symbol) -> None:
-    made = elf.read_elf_symbols(
+def test_only_the_symbols_that_perf_uses_are_read(elf_maker, symbol) -> None:
+    symbols = elf.read_elf_symbols(
         elf_maker(
             [
                 symbol("function", AT),
@@ -52,7 +52,7 @@ def test_only_what_perf_takes_is_taken(elf_maker, symbol) -> None:
             ]
         )
     )
-    assert list(listed(made).values()) == ["function", "object", "indirect", "label"]
+    assert list(listed(symbols).values()) == ["function", "object", "indirect", "label"]
 
 
 def test_arm_mapping_symbols_are_not_functions(elf_maker, symbol) -> None:
@@ -80,7 +80,7 @@ def test_a_pipe_in_place_of_a_library_does_not_block(tmp_path: pathlib.Path) -> 
         elf.read_elf_symbols(tmp_path / "lib.so")
 
 
-def test_symbols_split_off_are_found_by_build_id(elf_maker, symbol, tmp_path) -> None:
+def test_separate_debug_symbols_are_found_by_build_id(elf_maker, symbol, tmp_path) -> None:
     build_id = bytes.fromhex("abcdef0123")
     stripped = elf_maker([symbol("exported", AT)], table=b".dynsym", build_id=build_id)
     debug = tmp_path / ".build-id/ab/cdef0123.debug"
@@ -95,28 +95,28 @@ def test_symbols_split_off_are_found_by_build_id(elf_maker, symbol, tmp_path) ->
     assert listed(elf.read_elf_symbols(stripped, debug_dirs=[tmp_path])) == {AT: "exported"}
 
 
-def test_fedora_s_small_table_is_unpacked(elf_maker, symbol) -> None:
+def test_the_compressed_table_of_fedora_is_unpacked(elf_maker, symbol) -> None:
     packed = lzma.compress(elf_maker([symbol("static_one", AT + 64)]))
-    made = elf_maker([symbol("a", AT)], table=b".dynsym", extra={b".gnu_debugdata": packed})
-    assert "static_one" in listed(elf.read_elf_symbols(made, debug_dirs=())).values()
+    image = elf_maker([symbol("a", AT)], table=b".dynsym", extra={b".gnu_debugdata": packed})
+    assert "static_one" in listed(elf.read_elf_symbols(image, debug_dirs=())).values()
     broken = elf_maker([symbol("a", AT)], table=b".dynsym", extra={b".gnu_debugdata": packed[9:]})
     assert listed(elf.read_elf_symbols(broken, debug_dirs=())) == {AT: "a"}
 
 
 def test_a_section_larger_than_its_file_takes_no_memory(elf_maker, symbol) -> None:
-    made = bytearray(elf_maker([symbol("a", AT)]))
-    sections_at = struct.unpack_from("<Q", made, 40)[0]
-    struct.pack_into("<Q", made, sections_at + 2 * 64 + 32, 10 << 30)
+    image = bytearray(elf_maker([symbol("a", AT)]))
+    sections_at = struct.unpack_from("<Q", image, 40)[0]
+    struct.pack_into("<Q", image, sections_at + 2 * 64 + 32, 10 << 30)
     with pytest.raises(errors.DamagedFileError, match="past the end of the file"):
-        elf.read_elf_symbols(bytes(made))
+        elf.read_elf_symbols(bytes(image))
 
 
-def test_a_sparse_file_cannot_make_us_read_it_all(elf_maker, symbol, tmp_path) -> None:
-    made = bytearray(elf_maker([symbol("a", AT)]))
-    sections_at = struct.unpack_from("<Q", made, 40)[0]
-    struct.pack_into("<Q", made, sections_at + 2 * 64 + 32, 9 << 30)
+def test_a_huge_section_of_a_sparse_file_is_refused(elf_maker, symbol, tmp_path) -> None:
+    image = bytearray(elf_maker([symbol("a", AT)]))
+    sections_at = struct.unpack_from("<Q", image, 40)[0]
+    struct.pack_into("<Q", image, sections_at + 2 * 64 + 32, 9 << 30)
     path = tmp_path / "sparse"
-    path.write_bytes(made)
+    path.write_bytes(image)
     with path.open("r+b") as file:
         file.truncate(10 << 30)
     with pytest.raises(errors.DamagedFileError, match="too large"):
@@ -139,14 +139,14 @@ def disassembled(path: pathlib.Path) -> dict[int, str]:
 def test_calls_into_libraries_are_named(compiled, options: tuple[str, ...]) -> None:
     path = compiled(*options)
     assert (b".plt.sec\0" in path.read_bytes()) == bool(options)
-    made = elf.read_elf_symbols(path)
+    symbols = elf.read_elf_symbols(path)
     expected = disassembled(path)
     assert {"strlen@plt", "strtol@plt"} <= set(expected.values())
-    assert {address: at(made, address) for address in expected} == expected
-    assert {"main", "outer", "inner"} <= set(listed(made).values())
+    assert {address: at(symbols, address) for address in expected} == expected
+    assert {"main", "outer", "inner"} <= set(listed(symbols).values())
 
 
-def test_a_real_program_s_build_id(compiled) -> None:
+def test_the_build_id_of_a_real_program(compiled) -> None:
     shown = subprocess.run(
         ["readelf", "-n", compiled()], check=True, capture_output=True, text=True
     ).stdout
@@ -154,19 +154,19 @@ def test_a_real_program_s_build_id(compiled) -> None:
     assert build_id is None or build_id in shown
 
 
-def test_our_own_interpreter_can_be_read() -> None:
+def test_the_python_interpreter_can_be_read() -> None:
     path = pathlib.Path(sys.executable).resolve()
     assert len(elf.read_elf_symbols(path)) > 10
 
 
-def survives(data: bytes) -> None:
+def check_damaged(data: bytes) -> None:
     try:
-        made = elf.read_elf_symbols(data, debug_dirs=())
+        symbols = elf.read_elf_symbols(data, debug_dirs=())
     except errors.DamagedFileError:
         return
-    found = made.find(np.arange(0, 0x3000, 64, dtype=np.uint64))
-    for index in np.unique(found[found >= 0])[:50].tolist():
-        assert isinstance(made.name(index), str)
+    indices = symbols.find(np.arange(0, 0x3000, 64, dtype=np.uint64))
+    for index in np.unique(indices[indices >= 0])[:50].tolist():
+        assert isinstance(symbols.name(index), str)
 
 
 @settings(max_examples=60)
@@ -179,14 +179,14 @@ def test_flipped_bytes_give_a_table_or_a_damaged_file(compiled, data: st.DataObj
     )
     for _ in range(data.draw(st.integers(1, 6))):
         whole[data.draw(places)] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
-    survives(bytes(whole))
+    check_damaged(bytes(whole))
 
 
 @settings(max_examples=60)
 @given(st.data())
 def test_a_file_cut_short_gives_a_table_or_a_damaged_file(compiled, data: st.DataObject) -> None:
     whole = compiled().read_bytes()
-    survives(whole[: data.draw(st.integers(0, len(whole)))])
+    check_damaged(whole[: data.draw(st.integers(0, len(whole)))])
 
 
 def test_random_headers_give_a_table_or_a_damaged_file(elf_maker, symbol) -> None:
@@ -194,12 +194,12 @@ def test_random_headers_give_a_table_or_a_damaged_file(elf_maker, symbol) -> Non
     whole = elf_maker([symbol(f"s{i}", AT + 16 * i) for i in range(20)], table=b".dynsym")
     sections_at = struct.unpack_from("<Q", whole, 40)[0]
     for _ in range(300):
-        made = bytearray(whole)
+        image = bytearray(whole)
         for _ in range(chance.randrange(1, 4)):
             place = chance.choice(
-                [chance.randrange(16, 120), chance.randrange(sections_at, len(made) - 8)]
+                [chance.randrange(16, 120), chance.randrange(sections_at, len(image) - 8)]
             )
             struct.pack_into(
-                "<Q", made, place, chance.choice([0, 1, 2**63, 2**64 - 1, chance.getrandbits(16)])
+                "<Q", image, place, chance.choice([0, 1, 2**63, 2**64 - 1, chance.getrandbits(16)])
             )
-        survives(bytes(made))
+        check_damaged(bytes(image))

@@ -51,7 +51,7 @@ def test_read_only_data_is_not_a_function() -> None:
     assert resolve(SAMPLE, 0xFFFFFFFF81000100) == [("do_one_initcall", "[kernel]")]
 
 
-def test_between_kernel_and_modules_is_nothing() -> None:
+def test_addresses_between_kernel_and_modules_have_no_name() -> None:
     assert resolve(SAMPLE, 0xFFFFFFFF90000000, 0xFFFFFFFFC0280000, 0xFFFFFFFF80000000) == [None] * 3
 
 
@@ -74,12 +74,12 @@ def test_any_bytes_can_be_read(noise: bytes, place: int) -> None:
     assert all(kernel.functions.name(i) for i in range(len(kernel.functions)))
 
 
-def test_a_kernel_without_a_list(tmp_path: pathlib.Path) -> None:
+def test_a_missing_kallsyms_file_gives_none(tmp_path: pathlib.Path) -> None:
     assert kallsyms.read_kallsyms(tmp_path) is None
 
 
 @pytest.mark.needs_root
-def test_this_kernel_quickly() -> None:
+def test_this_kernel_is_parsed_quickly() -> None:
     text = kallsyms.read_kallsyms()
     assert text is not None
     begin = time.process_time()

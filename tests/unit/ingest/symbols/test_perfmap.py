@@ -17,27 +17,27 @@ not a line
 
 
 def name(text: bytes, address: int) -> str | None:
-    made = perfmap.parse_perf_map(text)
-    index = int(made.find(np.array([address], np.uint64))[0])
-    return made.name(index) if index >= 0 else None
+    table = perfmap.parse_perf_map(text)
+    index = int(table.find(np.array([address], np.uint64))[0])
+    return table.name(index) if index >= 0 else None
 
 
 def test_names_may_hold_spaces() -> None:
     assert name(SAMPLE.split(b"\n")[0], 0x7F3A2C0011BF) == "LazyCompile:*main /srv/app.js:12"
 
 
-def test_the_later_line_counts_where_memory_was_used_again() -> None:
+def test_the_later_line_counts_where_memory_was_reused() -> None:
     assert name(SAMPLE, 0x7F3A2C001000) == "py::recompiled:/srv/app.py"
     assert name(SAMPLE, 0x7F3A2C001100) is None
 
 
 def test_invalid_lines_are_skipped() -> None:
     assert name(SAMPLE, 0x7F3A2C00200F) == "Interpreter"
-    for nothing in (0x7F3A2C003000, 0x7F3A2C004000, 0x7F3A2C005000):
-        assert name(SAMPLE, nothing) is None
+    for address in (0x7F3A2C003000, 0x7F3A2C004000, 0x7F3A2C005000):
+        assert name(SAMPLE, address) is None
 
 
-def test_whose_map_it_is() -> None:
+def test_the_pid_is_read_from_the_file_name() -> None:
     assert perfmap.perf_map_pid("/tmp/perf-123.map") == 123
     assert perfmap.perf_map_pid("/tmp/perf-x.map") is None
     assert perfmap.perf_map_pid("/srv/tmp/perf-1.map") is None
@@ -45,5 +45,5 @@ def test_whose_map_it_is() -> None:
 
 @given(st.binary(max_size=400))
 def test_any_bytes_can_be_read(noise: bytes) -> None:
-    made = perfmap.parse_perf_map(noise + b"\n" + SAMPLE)
-    assert all(isinstance(made.name(i), str) for i in range(len(made)))
+    table = perfmap.parse_perf_map(noise + b"\n" + SAMPLE)
+    assert all(isinstance(table.name(i), str) for i in range(len(table)))

@@ -38,8 +38,8 @@ def test_each_address_gets_a_name_and_each_function_appears_once(
 
 def test_kernel_functions_come_with_their_modules(tmp_path) -> None:
     named = make(tmp_path).resolve_kernel(offsets(0xFFFFFFFF81000010, 0xFFFFFFFFC0201010, 1))
-    found = [(named.names[i], named.modules[i]) for i in named.which.tolist()]
-    assert found == [
+    functions = [(named.names[i], named.modules[i]) for i in named.which.tolist()]
+    assert functions == [
         ("do_idle", "[kernel]"),
         ("nf_hook", "[nf_conntrack]"),
         ("[unknown]", "[kernel]"),
@@ -47,39 +47,39 @@ def test_kernel_functions_come_with_their_modules(tmp_path) -> None:
 
 
 def test_a_kernel_without_symbols_is_a_problem(tmp_path) -> None:
-    made = resolver.Resolver(None, files.LiveFiles(root=tmp_path).find)
-    assert by_address(made.resolve_kernel(offsets(1))) == ["[unknown]"]
-    assert "[kernel]" in made.problems
+    lookup = resolver.Resolver(None, files.LiveFiles(root=tmp_path).find)
+    assert by_address(lookup.resolve_kernel(offsets(1))) == ["[unknown]"]
+    assert "[kernel]" in lookup.problems
 
 
-def test_jit_code_by_address(tmp_path) -> None:
-    made = make(tmp_path, perf_map=lambda pid: b"1000 10 jitted" if pid == 7 else None)
-    assert by_address(made.resolve("/tmp/perf-7.map", offsets(0x1008, 0x1010))) == [
+def test_jit_code_is_named_by_address(tmp_path) -> None:
+    lookup = make(tmp_path, perf_map=lambda pid: b"1000 10 jitted" if pid == 7 else None)
+    assert by_address(lookup.resolve("/tmp/perf-7.map", offsets(0x1008, 0x1010))) == [
         "jitted",
         "[unknown]",
     ]
-    assert by_address(made.resolve("/tmp/perf-8.map", offsets(0x1008))) == ["[unknown]"]
-    assert set(made.problems) == {"/tmp/perf-8.map"}
+    assert by_address(lookup.resolve("/tmp/perf-8.map", offsets(0x1008))) == ["[unknown]"]
+    assert set(lookup.problems) == {"/tmp/perf-8.map"}
 
 
 def test_files_that_are_missing_or_damaged_are_named_in_problems(tmp_path) -> None:
     (tmp_path / "text").write_text("no program")
-    made = make(tmp_path)
+    lookup = make(tmp_path)
     for module in ("/gone", "/text", "[heap]", "", "//anon", "/nul\0", "/" + "long" * 2000):
-        assert by_address(made.resolve(module, offsets(0, 2**64 - 1))) == ["[unknown]"] * 2
-    assert {"/gone", "/text"} <= set(made.problems)
+        assert by_address(lookup.resolve(module, offsets(0, 2**64 - 1))) == ["[unknown]"] * 2
+    assert {"/gone", "/text"} <= set(lookup.problems)
 
 
-def test_no_addresses_no_names(tmp_path) -> None:
+def test_no_addresses_give_no_names(tmp_path) -> None:
     assert by_address(make(tmp_path).resolve("/gone", offsets())) == []
 
 
-def test_tables_are_read_once_and_dropped_when_they_are_too_many(
+def test_tables_are_read_once_and_dropped_when_there_are_too_many(
     elf_maker, symbol, tmp_path, monkeypatch
 ) -> None:
     for name in "abc":
         (tmp_path / name).write_bytes(elf_maker([symbol(name, AT)]))
-    one = elf.read_elf_symbols(tmp_path / "a").nbytes + resolver.TABLE_COST
+    table_bytes = elf.read_elf_symbols(tmp_path / "a").nbytes + resolver.TABLE_COST
     read = []
     real = elf.read_elf_symbols
 
@@ -88,10 +88,10 @@ def test_tables_are_read_once_and_dropped_when_they_are_too_many(
         return real(path, **options)
 
     monkeypatch.setattr(elf, "read_elf_symbols", reading)
-    monkeypatch.setattr(resolver, "MAX_KEPT", 2 * one)
-    made = make(tmp_path)
+    monkeypatch.setattr(resolver, "MAX_KEPT", 2 * table_bytes)
+    lookup = make(tmp_path)
     for module in ("/a", "/b", "/a", "/c", "/a", "/b"):
-        assert by_address(made.resolve(module, offsets(AT))) == [module[1:]]
+        assert by_address(lookup.resolve(module, offsets(AT))) == [module[1:]]
     assert read == ["a", "b", "c", "b"]
 
 
@@ -100,14 +100,14 @@ def test_containers_have_different_files_under_the_same_path(elf_maker, symbol, 
         inside = tmp_path / f"proc/{pid}/root/app"
         inside.parent.mkdir(parents=True)
         inside.write_bytes(elf_maker([symbol(f"in_{pid}", AT)]))
-    made = make(tmp_path)
-    assert by_address(made.resolve("/app", offsets(AT), 41)) == ["in_41"]
-    assert by_address(made.resolve("/app", offsets(AT), 42)) == ["in_42"]
-    assert by_address(made.resolve("/app", offsets(AT), 41)) == ["in_41"]
-    assert by_address(made.resolve("/app", offsets(AT), 43)) == ["[unknown]"]
+    lookup = make(tmp_path)
+    assert by_address(lookup.resolve("/app", offsets(AT), 41)) == ["in_41"]
+    assert by_address(lookup.resolve("/app", offsets(AT), 42)) == ["in_42"]
+    assert by_address(lookup.resolve("/app", offsets(AT), 41)) == ["in_41"]
+    assert by_address(lookup.resolve("/app", offsets(AT), 43)) == ["[unknown]"]
 
 
-def test_a_file_is_taken_from_where_the_process_sees_it(elf_maker, symbol, tmp_path) -> None:
+def test_a_file_is_read_from_the_root_of_the_process(elf_maker, symbol, tmp_path) -> None:
     inside = tmp_path / "proc/41/root/srv/app"
     inside.parent.mkdir(parents=True)
     inside.write_bytes(elf_maker([symbol("in_container", AT)], build_id=b"\x01" * 20))
@@ -125,14 +125,14 @@ def test_a_file_that_was_replaced_since_the_recording_has_no_names(
     elf_maker, symbol, tmp_path
 ) -> None:
     (tmp_path / "app").write_bytes(elf_maker([symbol("new", AT)], build_id=b"\x02" * 32))
-    made = make(tmp_path)
-    assert by_address(made.resolve("/app", offsets(AT), 7, "01" * 20)) == ["[unknown]"]
-    assert made.problems == {"/app": "the file was removed or replaced"}
+    lookup = make(tmp_path)
+    assert by_address(lookup.resolve("/app", offsets(AT), 7, "01" * 20)) == ["[unknown]"]
+    assert lookup.problems == {"/app": "the file was removed or replaced"}
     for recorded in ("", "02" * 20):  # perf records at most 20 bytes
-        assert by_address(made.resolve("/app", offsets(AT), 7, recorded)) == ["new"]
+        assert by_address(lookup.resolve("/app", offsets(AT), 7, recorded)) == ["new"]
 
 
-def test_a_map_is_found_under_the_pid_that_the_container_knows(tmp_path) -> None:
+def test_a_perf_map_is_found_under_the_pid_inside_the_container(tmp_path) -> None:
     inside = tmp_path / "proc/900/root/tmp/perf-7.map"
     inside.parent.mkdir(parents=True)
     inside.write_bytes(b"1000 10 jitted")
@@ -142,28 +142,28 @@ def test_a_map_is_found_under_the_pid_that_the_container_knows(tmp_path) -> None
     assert live.perf_map(901) is None
 
 
-def test_files_of_a_living_process() -> None:
+def test_files_of_a_running_process_are_found() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            found = files.LiveFiles().find("/bin/sh", process.pid)
-            assert found is not None
-            assert str(process.pid) in str(found)
-            assert found.samefile("/bin/sh")
+            path = files.LiveFiles().find("/bin/sh", process.pid)
+            assert path is not None
+            assert str(process.pid) in str(path)
+            assert path.samefile("/bin/sh")
         finally:
             process.send_signal(signal.SIGKILL)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="named otherwise elsewhere")
-def test_our_own_vdso() -> None:
+def test_the_vdso_of_this_process_has_names() -> None:
     image = files.read_vdso()
     assert image is not None
-    made = elf.read_elf_symbols(image, name="[vdso]")
-    names = [made.name(i) for i in range(len(made))]
+    symbols = elf.read_elf_symbols(image, name="[vdso]")
+    names = [symbols.name(i) for i in range(len(symbols))]
     assert "__vdso_clock_gettime" in names
-    start = int(made.start[names.index("__vdso_clock_gettime")])
-    found = resolver.Resolver(None, lambda *_: None, image).resolve("[vdso]", offsets(start + 1))
-    assert by_address(found) == ["__vdso_clock_gettime"]
+    start = int(symbols.start[names.index("__vdso_clock_gettime")])
+    named = resolver.Resolver(None, lambda *_: None, image).resolve("[vdso]", offsets(start + 1))
+    assert by_address(named) == ["__vdso_clock_gettime"]
 
 
-def test_without_a_vdso_there_is_none(tmp_path) -> None:
+def test_a_missing_vdso_gives_none(tmp_path) -> None:
     assert files.read_vdso(tmp_path) is None

@@ -1,4 +1,4 @@
-"""Dentries in a folder of the run, and what is refused."""
+"""Dentries in a folder of the run, and refusals."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def undo(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "undo"
 
 
-def test_files_are_made_told_of_and_removed(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
-    told: list[int] = []
+def test_files_are_created_reported_and_removed(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
+    progress: list[int] = []
     request = host_state.Request(
-        6_500, tmp_path, {"positive": "yes"}, on_progress=lambda done, _: told.append(done)
+        6_500, tmp_path, {"positive": "yes"}, on_progress=lambda done, _: progress.append(done)
     )
     with journal.Journal("a test", undo) as run_journal:
         aged = dentries.age(request, run_journal)
         folder = pathlib.Path(aged.where)
         assert folder.name.startswith(run_journal.run)
         assert len(list(folder.iterdir())) == 6_500
-    assert (aged.made, aged.counts, told) == (6_500, "dentries", [1_000, 6_000, 6_500])
+    assert (aged.made, aged.counts, progress) == (6_500, "dentries", [1_000, 6_000, 6_500])
     assert not folder.exists()
 
 
-def test_a_file_system_that_forgets_is_told(
+def test_a_file_system_that_forgets_missing_names_is_an_error(
     tmp_path: pathlib.Path, undo: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dentries, "count", lambda: {"dentries": 5})
@@ -47,7 +47,7 @@ def test_a_file_system_that_forgets_is_told(
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
 
 
-def test_it_stops_when_told(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
+def test_it_stops_on_request(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
     stop = threading.Event()
     request = host_state.Request(
         1 << 20, tmp_path, {"positive": "yes"}, on_progress=lambda *_: stop.set(), stop=stop
@@ -68,7 +68,7 @@ def test_it_stops_before_memory_is_short(
         dentries.age(host_state.Request(5_000, tmp_path, {"positive": "yes"}), run_journal)
 
 
-def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
+def test_more_than_memory_or_inodes_is_refused_before_any_change(
     tmp_path: pathlib.Path, undo: pathlib.Path
 ) -> None:
     with journal.Journal("a test", undo) as run_journal:
@@ -79,7 +79,9 @@ def test_more_than_memory_or_inodes_is_refused_before_anything_is_made(
     assert [path.name for path in tmp_path.iterdir()] == ["undo"]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: pathlib.Path, undo: pathlib.Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(
+    tmp_path: pathlib.Path, undo: pathlib.Path
+) -> None:
     (tmp_path / "file").touch()
     request = host_state.Request(10, tmp_path, {"folder": str(tmp_path / "file")})
     with (
@@ -89,7 +91,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: pathlib.Path, undo: path
         dentries.age(request, run_journal)
 
 
-def test_what_the_slab_keeps_is_told(tmp_path: pathlib.Path) -> None:
+def test_slab_counts_are_reported(tmp_path: pathlib.Path) -> None:
     assert "only root" in dentries.remains(tmp_path)
     (tmp_path / "proc").mkdir()
     line = "dentry  60000  63000  192  21  1 : tunables 0 0 0 : slabdata 3000 3000 0\n"
@@ -97,7 +99,7 @@ def test_what_the_slab_keeps_is_told(tmp_path: pathlib.Path) -> None:
     assert "12.1 MB, 11.5 MB of it in use" in dentries.remains(tmp_path)
 
 
-def test_a_kernel_that_does_not_count_the_negative_ones(tmp_path: pathlib.Path) -> None:
+def test_a_kernel_that_does_not_count_negative_dentries(tmp_path: pathlib.Path) -> None:
     assert dentries.count(tmp_path) == {}
     assert dentries.parse_dentry_state("9 8 45 0 0 0") == {"dentries": 9}
     assert dentries.parse_dentry_state("") == {}

@@ -1,4 +1,4 @@
-"""What is refused before anything is made, and how a parent is taken, on trees of files."""
+"""Refusals before any change, and the preparation of a parent, on trees of files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ V1 = cgroups.Layout("v1", pathlib.PurePosixPath("/cg"), None, memory_version=1)
 V2 = cgroups.Layout("v2", pathlib.PurePosixPath("/cg"), pathlib.PurePosixPath("/cg"), memory_version=2)  # fmt: skip
 
 
-class Book:
-    """Notes what was written down, and whether it was there by then."""
+class FakeJournal:
+    """Records each change, and whether its target existed by then."""
 
     run = "overnight-0"
 
@@ -31,7 +31,7 @@ class Book:
         self.written.append((kind, target, target.exists()))
 
 
-def own(parent: pathlib.Path, layout: cgroups.Layout, run_journal: Book) -> None:
+def own(parent: pathlib.Path, layout: cgroups.Layout, run_journal: FakeJournal) -> None:
     memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", run_journal))
 
 
@@ -42,29 +42,29 @@ def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
     return folder
 
 
-def test_a_parent_is_written_down_before_it_is_made(tmp_path: pathlib.Path) -> None:
-    run_journal = Book()
+def test_a_parent_is_journaled_before_it_is_created(tmp_path: pathlib.Path) -> None:
+    run_journal = FakeJournal()
     own(tmp_path / "mine", V1, run_journal)
     assert run_journal.written == [("cgroup", tmp_path / "mine", False)]
     assert (tmp_path / "mine").is_dir()
 
 
-def test_of_a_given_parent_only_the_child_is_ours(tmp_path: pathlib.Path) -> None:
-    run_journal = Book()
+def test_below_a_given_parent_only_the_child_is_journaled(tmp_path: pathlib.Path) -> None:
+    run_journal = FakeJournal()
     own(tmp_path, V1, run_journal)
     assert run_journal.written == [("cgroup", tmp_path / "z", False)]
 
 
-def test_on_v2_our_parent_passes_the_controller_on(tmp_path: pathlib.Path) -> None:
+def test_on_v2_our_parent_enables_the_controller_for_children(tmp_path: pathlib.Path) -> None:
     parent = as_v2(tmp_path / "mine", "cpu memory pids\n")
-    own(parent, V2, Book())
+    own(parent, V2, FakeJournal())
     assert (parent / "cgroup.subtree_control").read_text() == "+memory"
 
 
 def test_on_v2_the_controller_is_never_switched_on_for_others(tmp_path: pathlib.Path) -> None:
     parent = as_v2(tmp_path / "mine", "cpu pids\n")
     with pytest.raises(errors.CannotError, match="is off below") as raised:
-        own(parent, V2, Book())
+        own(parent, V2, FakeJournal())
     assert f"{tmp_path}/cgroup.subtree_control" in raised.value.todo
     assert (parent / "cgroup.subtree_control").read_text() == ""
 
@@ -72,13 +72,13 @@ def test_on_v2_the_controller_is_never_switched_on_for_others(tmp_path: pathlib.
 def test_on_v2_a_parent_with_processes_is_refused(tmp_path: pathlib.Path) -> None:
     parent = as_v2(tmp_path / "mine", "memory\n")
     (parent / "cgroup.subtree_control").unlink()
-    (parent / "cgroup.subtree_control").mkdir()  # cannot be written to, as the busy one cannot
+    (parent / "cgroup.subtree_control").mkdir()  # cannot be written to, like that of a busy cgroup
     with pytest.raises(errors.CannotError, match="cannot enable the memory controller"):
-        own(parent, V2, Book())
+        own(parent, V2, FakeJournal())
 
 
 @pytest.mark.parametrize("under", ["../../etc", "/a/../../etc", "nobody"])
-def test_under_must_be_a_cgroup_that_is_there(
+def test_under_must_be_an_existing_cgroup(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, under: str
 ) -> None:
     monkeypatch.setattr(sources, "ROOT", tmp_path)
@@ -98,7 +98,7 @@ def test_under_must_be_a_cgroup_that_is_there(
     ],
     ids=["v1", "v2"],
 )
-def test_the_limit_leaves_room_above_what_they_hold(
+def test_the_limit_is_above_the_memory_held(
     tmp_path: pathlib.Path, files: tuple[str, ...], limit: str
 ) -> None:
     for name in files:
@@ -112,7 +112,7 @@ def test_without_root_it_says_what_to_do(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(errors.MissingPermissionError) as raised:
-        memory_cgroups.make(tmp_path / "p", 1, cast("journal.Ledger", Book()))
+        memory_cgroups.make(tmp_path / "p", 1, cast("journal.Ledger", FakeJournal()))
     assert "sudo" in raised.value.todo
     assert not (tmp_path / "p").exists()
 
@@ -135,11 +135,11 @@ def test_without_a_memory_controller_it_says_what_to_do(
     assert raised.value.todo
 
 
-def test_where_they_cannot_be_counted_there_is_no_count(tmp_path: pathlib.Path) -> None:
+def test_without_a_census_there_is_no_count(tmp_path: pathlib.Path) -> None:
     assert memory_cgroups.count(tmp_path) == {}
 
 
-def test_more_than_a_share_of_memory_is_refused_with_how_many_would_do() -> None:
+def test_too_much_memory_is_refused_with_the_number_that_fits() -> None:
     host_state.check_cost("memory-cgroups", 10, 100, 1_000)
     with pytest.raises(errors.CannotError, match=r"would take about 1\.1 kB") as raised:
         host_state.check_cost("memory-cgroups", 11, 100, 1_000)

@@ -1,4 +1,4 @@
-"""The maker stops for memory, for its caller and at the end, and says why."""
+"""The maker stops for memory, on request and at the end, and gives the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(plan: dict[str, object], capfd: pytest.CaptureFixture[str]) -> dict[str,
     return json.loads(capfd.readouterr().out.splitlines()[-1])
 
 
-def test_each_has_a_page_of_its_own(
+def test_each_cgroup_holds_a_page(
     plan: dict[str, object], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
     seen = []
@@ -62,40 +62,40 @@ def test_it_stops_before_memory_is_short(
     assert 0 < int(str(last["made"])) < 1000
 
 
-def test_it_stops_when_they_cost_more_than_was_thought(
+def test_it_stops_when_cgroups_cost_more_than_expected(
     plan: dict[str, object], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
-    def dear(*_: object) -> None:
+    def make_costly(*_: object) -> None:
         usage = tmp_path / "usage"
         usage.write_text(str(int(usage.read_text()) + (1 << 20)))
 
-    monkeypatch.setattr(_zombie_maker, "make_one", dear)
+    monkeypatch.setattr(_zombie_maker, "make_one", make_costly)
     last = run({**plan, "most": 500 << 20}, capfd)
     assert (last["why"], last["made"]) == ("cost", _zombie_maker.SURE)
     assert last["charged"] == _zombie_maker.SURE << 20
 
 
-def test_whoever_asks_it_to_end_gets_what_is_made(
+def test_a_stop_request_returns_the_number_made(
     plan: dict[str, object], monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
-    def last_one(*arguments: int) -> None:
+    def stop_at_ten(*arguments: int) -> None:
         if arguments[-1] == 9:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(_zombie_maker, "make_one", last_one)
+    monkeypatch.setattr(_zombie_maker, "make_one", stop_at_ten)
     last = run(plan, capfd)
     assert (last["why"], last["made"]) == ("", 10)
 
 
-def test_when_nobody_listens_it_leaves_nothing_half_made(
+def test_a_broken_pipe_leaves_nothing_half_made(
     plan: dict[str, object], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def gone(*_: object) -> int:
+    def fail(*_: object) -> int:
         raise BrokenPipeError
 
     monkeypatch.setattr(_zombie_maker, "make_one", lambda *_: (tmp_path / "z").mkdir(exist_ok=True))
     monkeypatch.setattr(_zombie_maker, "REPORT_S", 0.0)
-    monkeypatch.setattr(os, "write", gone)
+    monkeypatch.setattr(os, "write", fail)
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     assert _zombie_maker.main(json.dumps(plan)) == 1
     for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
@@ -103,6 +103,6 @@ def test_when_nobody_listens_it_leaves_nothing_half_made(
     assert not (tmp_path / "z").exists()
 
 
-def test_what_the_kernel_does_not_say_is_no_bound(tmp_path: pathlib.Path) -> None:
+def test_a_missing_number_is_zero(tmp_path: pathlib.Path) -> None:
     assert _zombie_maker.available() > 0
     assert _zombie_maker.number(str(tmp_path / "none")) == 0

@@ -1,4 +1,4 @@
-"""What each workload starts where, and what it refuses, without starting anything."""
+"""Processes and cores of each workload, and refusals, without starting anything."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ KNOWN = "overnight.load.workloads.stress_ng._known"
 
 @pytest.fixture
 def run_journal(tmp_path: pathlib.Path):
-    with journal.Journal("a test", tmp_path / "undo") as made:
-        yield made
+    with journal.Journal("a test", tmp_path / "undo") as opened:
+        yield opened
 
 
 def plan(
     workload: str, run_journal: journal.Journal, cores=(1, 2, 3), **options
 ) -> tuple[load.Job, ...]:
-    asked = load.Options(cores, **options)
-    runner.check_options(ALL[workload], asked)
-    return ALL[workload].prepare(asked, run_journal)
+    requested = load.Options(cores, **options)
+    runner.check_options(ALL[workload], requested)
+    return ALL[workload].prepare(requested, run_journal)
 
 
-def test_all_are_found() -> None:
+def test_all_workloads_are_found() -> None:
     assert set(ALL) >= {"cpu", "memory", "network", "stress-ng", "trials"}
     known = set(load.Options.__dataclass_fields__)
-    for one in ALL.values():
-        assert set(one.takes) <= known
-        assert any(metric.gated for metric in one.metrics(load.Options((1,))))
+    for workload in ALL.values():
+        assert set(workload.takes) <= known
+        assert any(metric.gated for metric in workload.metrics(load.Options((1,))))
 
 
 @pytest.mark.parametrize("name", ["cpu", "memory", "stress-ng", "trials"])
-def test_each_has_one_process_a_core(name: str, run_journal: journal.Journal, monkeypatch) -> None:
+def test_each_workload_has_one_process_per_core(
+    name: str, run_journal: journal.Journal, monkeypatch
+) -> None:
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
     monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
     jobs = plan(name, run_journal, name="mine")
@@ -53,7 +55,7 @@ def test_cpu_periods_are_staggered(run_journal: journal.Journal) -> None:
     assert {job.settings["duty"] for job in plan("cpu", run_journal, duty=0.25)} == {0.25}
 
 
-def test_trials_are_the_same_and_shared_out(run_journal: journal.Journal) -> None:
+def test_trials_are_equal_and_split_between_processes(run_journal: journal.Journal) -> None:
     jobs = plan("trials", run_journal, trials=7, seed=4)
     assert [job.settings["trials"] for job in jobs] == [3, 2, 2]
     assert len({(job.settings["seed"], job.settings["steps"]) for job in jobs}) == 1
@@ -63,7 +65,7 @@ def test_trials_are_the_same_and_shared_out(run_journal: journal.Journal) -> Non
 
 
 @pytest.mark.parametrize(("option", "extra"), [("backend", "torch"), ("orchestrator", "ray")])
-def test_an_extra_that_is_missing_says_how_to_get_it(
+def test_a_missing_extra_is_an_error_with_the_install_command(
     option: str, extra: str, run_journal: journal.Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
@@ -82,7 +84,7 @@ def test_ray_has_all_cores_in_one_process(run_journal: journal.Journal, monkeypa
     assert not folder.exists()
 
 
-def test_stress_ng_that_is_missing_says_how_to_get_it(
+def test_missing_stress_ng_is_an_error_with_the_install_command(
     run_journal: journal.Journal, monkeypatch
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
@@ -91,7 +93,7 @@ def test_stress_ng_that_is_missing_says_how_to_get_it(
     assert "apt-get install stress-ng" in caught.value.todo
 
 
-def test_memory_is_shared_out_and_bounded(run_journal: journal.Journal) -> None:
+def test_memory_is_split_and_bounded(run_journal: journal.Journal) -> None:
     jobs = plan("memory", run_journal, size=96 << 20, rate=3e6)
     assert [(job.settings["size"], job.settings["rate"]) for job in jobs] == [(32 << 20, 1e6)] * 3
     with pytest.raises(errors.CannotError, match="too large for this host"):
@@ -102,7 +104,9 @@ def test_network_pairs_have_two_cores_and_the_same_packets(run_journal: journal.
     jobs = plan("network", run_journal, cores=(0, 1, 2, 3), rate=100.0)
     assert [job.cores for job in jobs] == [(1,), (0,), (3,), (2,)]
     assert [job.settings["rate"] for job in jobs[1::2]] == [100.0, 100.0]
-    targets = [one.target for one in ALL["network"].metrics(load.Options((0, 1, 2, 3), rate=100.0))]
+    targets = [
+        metric.target for metric in ALL["network"].metrics(load.Options((0, 1, 2, 3), rate=100.0))
+    ]
     assert targets[:2] == [200.0, 200.0 * 512]
     for number in (number for job in jobs for number in job.files):
         os.close(number)
@@ -136,14 +140,14 @@ def test_a_veth_pair_needs_root(
         ("stress-ng", {"stressor": "nosuch"}),
     ],
 )
-def test_what_makes_no_sense_is_refused(name: str, options, run_journal: journal.Journal, monkeypatch) -> None:  # fmt: skip
+def test_invalid_options_are_refused(name: str, options, run_journal: journal.Journal, monkeypatch) -> None:  # fmt: skip
     monkeypatch.setattr("shutil.which", lambda word: f"/usr/bin/{word}")
     monkeypatch.setattr(KNOWN, lambda: ["cpu", "vm"])
     with pytest.raises(errors.UsageError):
         plan(name, run_journal, **options)
 
 
-def test_a_workload_that_is_not_there() -> None:
+def test_an_unknown_workload_is_refused() -> None:
     with pytest.raises(errors.UsageError, match="no workload 'gpu'"):
         workloads.find("gpu")
 
@@ -160,12 +164,12 @@ def test_the_first_core_is_left_free(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["1-", "-1", "1-0", "0,,1", "0-1-2", "x", "9"])
-def test_cores_that_are_none_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_core_lists_are_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     with pytest.raises(errors.UsageError, match="does not name cores"):
         runner.choose_cores(text)
 
 
-def test_a_load_of_no_time_is_refused(run_journal: journal.Journal) -> None:
+def test_a_duration_of_zero_is_refused(run_journal: journal.Journal) -> None:
     with pytest.raises(errors.UsageError, match="greater than 0"):
         runner.run(runner.Plan("cpu", load.Options((0,)), seconds=0.0), run_journal)

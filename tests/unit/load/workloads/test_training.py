@@ -5,7 +5,7 @@ import pytest
 from overnight.load.workloads import _training
 
 
-# Without the workload's environment, BLAS uses a thread per core; beside other work they wait for each other.
+# Without the workload's environment, BLAS uses a thread per core; next to other work they wait for each other.
 @pytest.mark.timeout(60)
 def test_the_same_seed_gives_the_same_loss_and_it_learns() -> None:
     steps = []

@@ -1,4 +1,4 @@
-"""The collector's workers read on, and not longer than the collector itself."""
+"""The collector's workers keep reading and end with the collector."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from collections.abc import Callable
 from overnight.rehearsals import zombie_agent
 
 
-def wait(true: Callable[[], object]) -> None:
+def wait(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 8
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 def children(pid: int) -> list[int]:
     return [
-        int(one) for one in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     ]
 
 
-def gone(pid: int) -> bool:
-    """Or dead, and only not yet collected by whoever adopted it."""
+def has_ended(pid: int) -> bool:
+    """Return whether the process has ended; a zombie has."""
     try:
         status = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -34,20 +34,21 @@ def gone(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] == "Z"
 
 
-def test_workers_end_with_it(tmp_path: pathlib.Path) -> None:
+def test_workers_end_with_the_collector(tmp_path: pathlib.Path) -> None:
     files = [tmp_path / f"data-{number}" for number in range(3)]
     for file in files:
-        with file.open("wb") as made:
-            made.truncate(1 << 20)
+        with file.open("wb") as stream:
+            stream.truncate(1 << 20)
     program = zombie_agent.INSIDE / "collector.py"
     collector = subprocess.Popen([sys.executable, "-I", "-S", program, tmp_path, *files])
     workers: list[int] = []
     try:
         wait(lambda: len(children(collector.pid)) == 2)
         workers = children(collector.pid)
-        wait(lambda: all(os.getsid(one) == one for one in workers))  # a moment after the fork
+        # A worker starts its session a moment after the fork.
+        wait(lambda: all(os.getsid(worker) == worker for worker in workers))
         assert (tmp_path / "cgroup.procs").read_text() == "0"
     finally:
         collector.kill()
         collector.wait(8)
-    wait(lambda: all(map(gone, workers)))
+    wait(lambda: all(map(has_ended, workers)))

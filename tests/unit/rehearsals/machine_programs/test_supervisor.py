@@ -1,4 +1,4 @@
-"""The agent that runs in the machine, on folders that are no cgroups."""
+"""The agent that runs in the machine, on plain folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_each_start_has_a_group_of_its_own_and_leaves_its_state(
 ) -> None:
     unit, state = place
     task = tmp_path / "task"
-    # As sh would be called; the group is there while it runs.
+    # Called as sh would be; the group exists while it runs.
     task.write_text('#!/bin/sh\ntest "$1" = -c && test -d "$4" && echo "$4" > "$5"; exit 1\n')
     task.chmod(0o755)
     for number in range(3):
@@ -33,7 +33,7 @@ def test_each_start_has_a_group_of_its_own_and_leaves_its_state(
     ]
 
 
-def test_the_past_leaves_as_much_as_so_many_starts(
+def test_a_simulated_past_leaves_the_state_of_its_starts(
     place: tuple[pathlib.Path, pathlib.Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit, state = place

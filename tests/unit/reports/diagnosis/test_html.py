@@ -1,4 +1,4 @@
-"""The page of a verdict: whole, closed, and what a host calls itself stays text."""
+"""Verdicts as a page: valid HTML that loads nothing and escapes the names of the host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from overnight.reports import diagnosis
 from overnight.reports.diagnosis import html as pages
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
-# What the page is made of; anything else came out of a name.
+# The elements of the page; any other element came out of a name.
 TAGS = {
     "html",
     "head",
@@ -87,7 +87,7 @@ TAGS = {
 
 
 class Page(html.parser.HTMLParser):
-    """Elements, attributes and texts of a page; a tag that closes another's element is a fault."""
+    """Elements, attributes and texts of a page; refuses a closing tag that does not match."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__()
@@ -114,40 +114,40 @@ class Page(html.parser.HTMLParser):
 
     @property
     def text(self) -> str:
-        said = (data for tag, data in self.texts if tag not in ("style", "script"))
-        return " ".join(" ".join(said).split())
+        texts = (data for tag, data in self.texts if tag not in ("style", "script"))
+        return " ".join(" ".join(texts).split())
 
 
-def written(told: Verdict, beside: diagnosis.Material = diagnosis.EMPTY) -> bytes:
+def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> bytes:
     file = io.BytesIO()
-    pages.write(told, file, beside)
+    pages.write(verdict, file, material)
     return file.getvalue()
 
 
 @pytest.mark.parametrize("name", verdicts.ALL)
-def test_every_page_is_whole_closed_and_asks_for_nothing(name: str) -> None:
-    data = written(*verdicts.ALL[name]())
+def test_every_page_is_valid_and_loads_nothing(name: str) -> None:
+    data = render(*verdicts.ALL[name]())
     page = Page(data)
     assert {tag for tag, _ in page.elements} <= TAGS
     for tag, attributes in page.elements:
-        assert not [one for one in attributes if one.startswith("on") or one == "src"]
+        assert not [key for key in attributes if key.startswith("on") or key == "src"]
         assert (attributes.get("href") or "#").startswith("#")
         if tag == "svg":
             assert attributes["role"] == "img"
     assert [tag for tag, _ in page.elements].count("script") == 1
     style = "".join(data for tag, data in page.texts if tag == "style")
     assert set(re.findall(r"url\([^)]*\)|@import|https?:", style)) <= {"url(#hatch)"}
-    ids = [one["id"] for _, one in page.elements if "id" in one]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    assert data == written(*verdicts.ALL[name]())
+    assert data == render(*verdicts.ALL[name]())
 
 
-def test_the_policy_lets_only_the_known_script_run() -> None:
-    page = Page(written(*verdicts.reference()))
+def test_the_content_security_policy_allows_only_the_known_script() -> None:
+    page = Page(render(*verdicts.reference()))
     (policy,) = [
-        str(one["content"])
-        for _, one in page.elements
-        if one.get("http-equiv") == "Content-Security-Policy"
+        str(attributes["content"])
+        for _, attributes in page.elements
+        if attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     (script,) = [data for tag, data in page.texts if tag == "script"]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -155,27 +155,27 @@ def test_the_policy_lets_only_the_known_script_run() -> None:
     assert "default-src 'none'" in policy
 
 
-def test_what_the_reader_needs_is_there() -> None:
-    told, beside = verdicts.reference()
-    text = Page(written(told, beside)).text
+def test_the_page_shows_every_part_of_the_verdict() -> None:
+    verdict, material = verdicts.reference()
+    text = Page(render(verdict, material)).text
     assert "Cause found: ecs.service leaks memory cgroups confidence 0.82" in text
-    for part in told.narrative.parts:
+    for part in verdict.narrative.parts:
         assert f"{part.label} {' '.join(part.text.split())}" in text
     assert "not the probability" in text
-    assert told.chain
-    for step in told.chain.steps:
+    assert verdict.chain
+    for step in verdict.chain.steps:
         assert step.summary in text
-        for one in (*step.evidence, *step.against):
-            assert one.text in text
-            assert one.look in text
-    for gap in told.gaps:
+        for fact in (*step.evidence, *step.against):
+            assert fact.text in text
+            assert fact.look in text
+    for gap in verdict.gaps:
         assert gap.why in text
-    for chain in told.alternatives:
+    for chain in verdict.alternatives:
         assert chain.why_not in text
-    for one in (*told.next, *told.fix):
-        assert one.expect in text
-        assert all(line in text for line in one.command.split("\n"))
-    for answer in told.answers:
+    for step in (*verdict.next, *verdict.fix):
+        assert step.expect in text
+        assert all(line in text for line in step.command.split("\n"))
+    for answer in verdict.answers:
         assert answer.detector in text
         assert answer.why in text
     for name in ("share of samples", "share of capacity", "cores"):
@@ -185,55 +185,55 @@ def test_what_the_reader_needs_is_there() -> None:
 
 
 def test_a_chain_is_drawn_with_its_strengths() -> None:
-    told, beside = verdicts.reference()
-    data = written(told, beside).decode()
+    verdict, material = verdicts.reference()
+    data = render(verdict, material).decode()
     picture = data[data.index('<svg class="chain"') :].partition("</svg>")[0]
     assert picture.count('class="arrow"') == 5
     assert picture.count('class="box') == 6
     texts = re.findall(r"<text[^>]*>(.*?)</text>", picture)
-    assert any("0.88 strong" in one for one in texts)
-    assert any(one.startswith("against: the host was not rebooted") for one in texts)
-    weak = dataclasses.replace(told, chain=told.alternatives[0])
-    assert 'stroke-dasharray="5 4"' in written(weak, beside).decode()
+    assert any("0.88 strong" in label for label in texts)
+    assert any(label.startswith("against: the host was not rebooted") for label in texts)
+    weak = dataclasses.replace(verdict, chain=verdict.alternatives[0])
+    assert 'stroke-dasharray="5 4"' in render(weak, material).decode()
 
 
-def test_without_material_the_verdict_is_still_a_page() -> None:
-    told, _ = verdicts.reference()
-    text = Page(written(told)).text
+def test_a_verdict_without_material_is_a_page() -> None:
+    verdict, _ = verdicts.reference()
+    text = Page(render(verdict)).text
     assert "The flight recorder kept no seconds" in text
     assert "Flame graph" not in text
     empty, _ = verdicts.no_cause()
-    text = Page(written(empty)).text
+    text = Page(render(empty)).text
     assert "Chain" not in text
     assert "detectors without data and those that failed are listed below" in text
     assert "Fix" not in text
 
 
-def test_where_no_cause_is_claimed_no_box_is_called_the_cause() -> None:
-    told, beside = verdicts.inconclusive()
-    data = written(told, beside).decode()
+def test_an_inconclusive_chain_has_no_root_cause_box() -> None:
+    verdict, material = verdicts.inconclusive()
+    data = render(verdict, material).decode()
     assert ">cause</text>" not in data
     assert 'class="box root"' not in data
     assert "No cause is claimed: the earliest known step is at the top" in data
-    assert ">root cause</text>" in written(*verdicts.reference()).decode()
+    assert ">root cause</text>" in render(*verdicts.reference()).decode()
 
 
-def test_nothing_is_missing_only_where_every_detector_could_answer() -> None:
-    told, _ = verdicts.no_cause()
-    whole = dataclasses.replace(told, answers=told.answers[:2])
-    assert "Nothing that the detectors need is missing" in Page(written(whole)).text
+def test_no_evidence_is_missing_when_every_detector_answered() -> None:
+    verdict, _ = verdicts.no_cause()
+    whole = dataclasses.replace(verdict, answers=verdict.answers[:2])
+    assert "Nothing that the detectors need is missing" in Page(render(whole)).text
 
 
-def test_gaps_say_what_they_cost() -> None:
-    told, beside = verdicts.inconclusive()
-    text = Page(written(told, beside)).text
+def test_gaps_show_their_effect_on_the_confidence() -> None:
+    verdict, material = verdicts.inconclusive()
+    text = Page(render(verdict, material)).text
     assert "together 0.17" in text
     assert "Missing evidence multiplies it by 0.17" in text
-    assert beside.problems[0] in text
+    assert material.problems[0] in text
 
 
-def test_names_are_shown_as_they_are_but_hidden_characters_are_spelled_out() -> None:
-    text = Page(written(*verdicts.hostile())).text
+def test_names_are_escaped_and_hidden_characters_are_spelled_out() -> None:
+    text = Page(render(*verdicts.hostile())).text
     assert "</script><script>window.broken=1</script>" in text
     assert "\\u202egnp.exe\\u2066" in text
     assert "a\\x1b[31mred\\x00\\x07\\x85\\n\\r\\tb" in text
@@ -268,19 +268,19 @@ def test_any_text_and_number_makes_a_page(
         share,
         name,
     )
-    told = Verdict(
+    verdict = Verdict(
         verdicts.reset(name, kind=other, text=name, time_us=when),
         VerdictStatus.CAUSE_FOUND, share, chain, (chain,), (Gap(GapKind.STACKS, name, other, share),),
         (Step(name, other, name),), (), (Answer(name, Status.FAILED, (), other),),
         (step,), {name: [other, {name: number}]}, narrative=Narrative(name, other, name, other),
     )  # fmt: skip
-    page = Page(written(told))
+    page = Page(render(verdict))
     assert {tag for tag, _ in page.elements} <= TAGS
     assert [tag for tag, _ in page.elements].count("script") == 1
 
 
-def test_the_page_opens_with_the_verdict_and_the_timeline_and_folds_the_evidence() -> None:
-    data = written(*verdicts.reference()).decode()
+def test_the_page_starts_with_verdict_and_timeline_and_folds_the_evidence() -> None:
+    data = render(*verdicts.reference()).decode()
     places = [data.index(part) for part in ('class="form"', 'id="timeline"', 'id="fix"', 'id="chain"', 'id="evidence"')]  # fmt: skip
     assert places == sorted(places)
     assert "<details open" not in data
@@ -289,7 +289,7 @@ def test_the_page_opens_with_the_verdict_and_the_timeline_and_folds_the_evidence
         assert f"<details><summary>{summary}</summary>" in evidence
 
 
-def test_titles_and_numbers_of_a_users_knowledge_are_used() -> None:
+def test_titles_and_numbers_of_user_knowledge_are_used() -> None:
     text = """
 [[kind]]
 kind = "gpu.poll"
@@ -304,7 +304,7 @@ format = "{value:,.0f} polls/s"
     polls = verdicts.make_finding(
         "polls", "gpu.poll", "it polls", magnitude={"polls_per_second": 4e6}
     )
-    told = dataclasses.replace(verdicts.reference()[0], findings=(polls,))
-    page = Page(written(told, dataclasses.replace(diagnosis.EMPTY, known=known))).text
+    verdict = dataclasses.replace(verdicts.reference()[0], findings=(polls,))
+    page = Page(render(verdict, dataclasses.replace(diagnosis.EMPTY, known=known))).text
     assert "Polling GPU driver. it polls" in page
     assert "4,000,000 polls/s" in page

@@ -1,4 +1,4 @@
-"""The document for programs: `Verdict.as_json`, and it fits the schema that is documented."""
+"""JSON verdicts: the output of `Verdict.as_json`, which matches the documented schema."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ SCHEMA = json.loads(
 )
 
 
-def written(told: Verdict) -> bytes:
+def render(verdict: Verdict) -> bytes:
     file = io.BytesIO()
-    documents.write(told, file)
+    documents.write(verdict, file)
     return file.getvalue()
 
 
-def refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} is no JSON")
+def refuse_constant(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
 
 
 @pytest.mark.parametrize("name", verdicts.ALL)
 def test_every_verdict_fits_the_schema(name: str) -> None:
-    told, _ = verdicts.ALL[name]()
-    data = written(told)
-    document = json.loads(data, parse_constant=refuse)
+    verdict, _ = verdicts.ALL[name]()
+    data = render(verdict)
+    document = json.loads(data, parse_constant=refuse_constant)
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(document, SCHEMA)
     assert data.isascii()
     assert set(document) == set(SCHEMA["required"]) == set(SCHEMA["properties"])
 
 
-def test_it_is_what_the_verdict_says() -> None:
-    told, _ = verdicts.reference()
-    document = json.loads(written(told))
-    assert document == json.loads(json.dumps(told.as_json()))
+def test_it_is_the_verdict_as_json() -> None:
+    verdict, _ = verdicts.reference()
+    document = json.loads(render(verdict))
+    assert document == json.loads(json.dumps(verdict.as_json()))
     assert document["verdict"]["chain"][0]["kind"] == "unit.hidden_crash_loop"
     assert document["verdict"]["chain"][2]["subject"]["core"] == 39
 
 
-def test_a_word_that_the_schema_does_not_know_is_refused() -> None:
-    document = json.loads(written(verdicts.reference()[0]))
+def test_the_schema_refuses_unknown_words_and_fields() -> None:
+    document = json.loads(render(verdicts.reference()[0]))
     for change in (
-        lambda one: one["verdict"].update(status="maybe"),
-        lambda one: one["verdict"].update(confidence=1.2),
-        lambda one: one.update(more=1),
-        lambda one: one["gaps"][0].pop("factor"),
-        lambda one: one["verdict"]["chain"][0]["subject"].update(core=-1),
+        lambda copy: copy["verdict"].update(status="maybe"),
+        lambda copy: copy["verdict"].update(confidence=1.2),
+        lambda copy: copy.update(more=1),
+        lambda copy: copy["gaps"][0].pop("factor"),
+        lambda copy: copy["verdict"]["chain"][0]["subject"].update(core=-1),
     ):
         broken = json.loads(json.dumps(document))
         change(broken)
@@ -67,8 +67,8 @@ def test_a_word_that_the_schema_does_not_know_is_refused() -> None:
 
 
 def test_numbers_that_json_cannot_hold_are_null() -> None:
-    told, _ = verdicts.hostile()
-    step = json.loads(written(told), parse_constant=refuse)["findings"][0]
+    verdict, _ = verdicts.hostile()
+    step = json.loads(render(verdict), parse_constant=refuse_constant)["findings"][0]
     assert step["magnitude"]["odd"] is None
     assert step["evidence"][0]["values"]["nan"] is None
-    assert math.isinf(told.findings[0].magnitude["odd"])
+    assert math.isinf(verdict.findings[0].magnitude["odd"])

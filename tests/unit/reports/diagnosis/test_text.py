@@ -1,4 +1,4 @@
-"""A verdict in a terminal of 80 columns, or fewer, with and without colours."""
+"""Verdicts in a terminal of 80 columns or fewer, with and without colours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from overnight.reports import diagnosis
 from overnight.reports.diagnosis import text
 
 
-def printed(name: str, width: int = 80, **more: object) -> str:
+def render(name: str, width: int = 80, **more: object) -> str:
     file = io.StringIO()
     console = rich.console.Console(file=file, width=width, highlight=False, **more)  # type: ignore[arg-type]
     console.print(text.render(*verdicts.ALL[name]()))
@@ -23,14 +23,14 @@ def printed(name: str, width: int = 80, **more: object) -> str:
 
 @pytest.mark.parametrize("name", verdicts.ALL)
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_it_fits_the_terminal_and_sends_it_no_command(name: str, width: int) -> None:
-    shown = printed(name, width)
+def test_it_fits_the_terminal_and_has_no_escape_sequences(name: str, width: int) -> None:
+    shown = render(name, width)
     assert all(rich.cells.cell_len(line) <= width for line in shown.splitlines())
     assert not [c for c in shown if not c.isprintable() and c != "\n"]
 
 
 def test_the_chain_is_drawn_from_root_to_event() -> None:
-    lines = printed("reference").splitlines()
+    lines = render("reference").splitlines()
     begin = lines.index("Chain, root first")
     chain = lines[begin + 1 : lines.index("", begin)]
     assert [line[2:].partition("  ")[0] for line in chain if line[0] in "●○"] == [
@@ -47,36 +47,36 @@ def test_the_chain_is_drawn_from_root_to_event() -> None:
     assert not any(line[0] in "│▼" for line in chain[last + 1 :])
 
 
-def test_everything_that_is_to_be_done_is_there() -> None:
-    shown = printed("reference", 200)
-    told, _ = verdicts.reference()
-    for step in (*told.next, *told.fix):
+def test_every_step_is_shown() -> None:
+    shown = render("reference", 200)
+    verdict, _ = verdicts.reference()
+    for step in (*verdict.next, *verdict.fix):
         assert all(f"     {line}" in shown for line in step.command.split("\n"))
         assert f"expect: {step.expect}" in shown
     first = shown.splitlines()[0]
     assert first.startswith("Cause found: ecs.service leaks memory cgroups  ")
     assert first.endswith("  confidence 0.82")
-    for part in told.narrative.parts:
+    for part in verdict.narrative.parts:
         assert f"  {part.label:<10}  {part.text[:60]}" in shown
     assert "failed   storage: ValueError" in shown
     assert "Softirq storm: it ended 53 s before" in shown
     assert "0.97  0.8 % of the samples" in shown
 
 
-def test_a_long_command_is_broken_only_where_the_shell_lets_it_be() -> None:
-    told, _ = verdicts.reference()
+def test_a_long_command_is_broken_only_where_the_shell_allows_it() -> None:
+    verdict, _ = verdicts.reference()
     command = " && ".join(f"systemctl mask -- unit-{n}.service" for n in range(5))
-    one = verdicts.dataclasses.replace(told.fix[0], command=command)
+    step = verdicts.dataclasses.replace(verdict.fix[0], command=command)
     file = io.StringIO()
-    made = text.render(verdicts.dataclasses.replace(told, fix=(one,)), diagnosis.EMPTY)
-    rich.console.Console(file=file, width=80, highlight=False).print(made)
+    rendered = text.render(verdicts.dataclasses.replace(verdict, fix=(step,)), diagnosis.EMPTY)
+    rich.console.Console(file=file, width=80, highlight=False).print(rendered)
     shown = [line.strip() for line in file.getvalue().splitlines() if "unit-" in line]
     assert " ".join(shown) == command
     assert all(line.endswith("&&") for line in shown[:-1])
 
 
-def test_no_cause_is_said_plainly() -> None:
-    shown = printed("no-cause")
+def test_no_cause_has_no_chain_and_no_fix() -> None:
+    shown = render("no-cause")
     assert shown.startswith("No cause found")
     assert "Chain" not in shown
     assert "Fix" not in shown
@@ -84,9 +84,9 @@ def test_no_cause_is_said_plainly() -> None:
 
 def test_markup_in_names_is_text() -> None:
     file = io.StringIO()
-    told, _ = verdicts.reference()
+    verdict, _ = verdicts.reference()
     nasty = verdicts.dataclasses.replace(
-        told, narrative=Narrative("[bold red]x[/] [link=file:///]y[/link]")
+        verdict, narrative=Narrative("[bold red]x[/] [link=file:///]y[/link]")
     )
     rich.console.Console(file=file, width=100, force_terminal=True).print(
         text.render(nasty, diagnosis.EMPTY)

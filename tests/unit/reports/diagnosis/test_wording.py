@@ -1,4 +1,4 @@
-"""What all formats say alike."""
+"""Wording that all formats share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from overnight.model.verdict import VerdictStatus
 from overnight.reports.diagnosis import markdown, wording
 
 
-def test_the_examples() -> None:
+def test_the_docstring_examples_pass() -> None:
     for module in (wording, markdown):
         failed, tried = doctest.testmod(module)
         assert tried > 0
@@ -26,18 +26,18 @@ def test_the_examples() -> None:
 
 @given(st.text())
 def test_clean_text_is_one_printable_line_that_hides_nothing(text: str) -> None:
-    said = wording.clean(text)
-    assert said.isprintable()
-    assert len(said) <= 10 * (wording.LONGEST + 1)
+    cleaned = wording.clean(text)
+    assert cleaned.isprintable()
+    assert len(cleaned) <= 10 * (wording.LONGEST + 1)
     if text.isprintable() and len(text) <= wording.LONGEST:
-        assert said == text
+        assert cleaned == text
 
 
 def test_a_command_keeps_its_lines() -> None:
     assert wording.command("a\nb\x1b\n") == "a\nb\\x1b"
 
 
-def test_who_and_where() -> None:
+def test_subjects_and_places_are_described() -> None:
     walk = verdicts.incident_steps()["walk"].subject
     assert (
         wording.describe_subject(walk) == "kubelet (kubelet.service) in mem_cgroup_nr_lru_pages()"
@@ -48,13 +48,13 @@ def test_who_and_where() -> None:
     assert wording.describe_subject(queue) == ""
 
 
-def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
+def test_known_numbers_have_a_unit_and_unknown_numbers_are_shown() -> None:
     step = dataclasses.replace(
         verdicts.incident_steps()["walk"],
         magnitude={"cores_burnt": 0.0, "odd_thing": 5.0, "share_of_core_samples": 0.979, "samples": math.nan},
     )  # fmt: skip
-    said = ["98 % of that core's samples", "odd thing 5", "0.00 cores used"]
-    assert list(wording.list_numbers(step, knowledge.known())) == said
+    texts = ["98 % of that core's samples", "odd thing 5", "0.00 cores used"]
+    assert list(wording.list_numbers(step, knowledge.known())) == texts
 
 
 @pytest.mark.parametrize(
@@ -67,29 +67,29 @@ def test_numbers_name_what_they_are_of_and_unknown_ones_are_shown() -> None:
         ("no-cause", 0.0, ""),
     ],
 )
-def test_what_a_confidence_means(status: str, confidence: float, begins: str) -> None:
-    told = dataclasses.replace(
+def test_a_confidence_is_explained(status: str, confidence: float, begins: str) -> None:
+    verdict = dataclasses.replace(
         verdicts.reference()[0], status=VerdictStatus(status), confidence=confidence, gaps=()
     )
-    said = wording.explain_confidence(told)
-    assert said.startswith(begins)
-    assert "Missing evidence" not in said
-    assert bool(wording.format_confidence(told)) == (status != "no-cause")
-    claimed = wording.chain_heading(told) == "Chain, root first"
+    explanation = wording.explain_confidence(verdict)
+    assert explanation.startswith(begins)
+    assert "Missing evidence" not in explanation
+    assert bool(wording.format_confidence(verdict)) == (status != "no-cause")
+    claimed = wording.chain_heading(verdict) == "Chain, root first"
     assert claimed == (status == "cause-found")
 
 
-def test_a_time_that_nobody_lives_in_is_still_said() -> None:
+def test_a_time_out_of_range_is_shown_in_seconds() -> None:
     assert wording.clock(2**62) == "4611686018427 s after 1970"
 
 
-def test_every_kind_that_is_shared_has_words() -> None:
+def test_every_shared_kind_has_a_title() -> None:
     for step in verdicts.incident_steps().values():
         assert ":" not in knowledge.known().title(step.kind)
     assert knowledge.known().title("gpu.fell_off") == "gpu: fell off"
 
 
-def test_an_instant_has_no_length() -> None:
-    assert [wording.format_length(one) for one in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
+def test_the_length_of_an_instant_is_not_shown() -> None:
+    assert [wording.format_length(seconds) for seconds in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
         "", "", "0.05 s", "4.5 s", "29m20s",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A comparison as SVG: what is new, what vanished, and how wide each is."""
+"""Comparisons as SVG: new frames, vanished frames and their widths."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ SVG = "{http://www.w3.org/2000/svg}"
 MAIN, OLD, NEW = Frame("main", "/opt/app"), Frame("old"), Frame("new", "", 1)
 
 
-def folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
-    said = {
+def make_folded(*stacks: tuple[tuple[Frame, ...], int], **more: object) -> Folded:
+    fields = {
         "title": "A night", "host": "web-7", "begin_ns": 1_794_712_440_000_000_000,
         "end_ns": 1_794_712_445_000_000_000, "frequency": 97, "cores": (), "event": "cpu-clock",
     }  # fmt: skip
-    return folding.fold(stacks, **{**said, **more})
+    return folding.fold(stacks, **{**fields, **more})
 
 
-def written(now: Folded, before: Folded, *capacity: float, about: str = "") -> bytes:
+def render(now: Folded, before: Folded, *capacity: float, about: str = "") -> bytes:
     file = io.BytesIO()
     compared = difference.Compared(now, before, *(capacity or (1000, 1000)), about)
     difference.write_difference(compared, file)
     return file.getvalue()
 
 
-def boxes(data: bytes) -> dict[str, tuple[float, float, int, bool, str]]:
-    """By name: left, width, level, whether it is outlined, tip."""
-    found = {}
+def parse_boxes(data: bytes) -> dict[str, tuple[float, float, int, bool, str]]:
+    """Return left, width, level, whether it is outlined, and tip, by name."""
+    frames = {}
     for group in ET.fromstring(data).iter(SVG + "g"):
         title, rect = group.find(SVG + "title"), group.find(SVG + "rect")
         assert title is not None
@@ -44,40 +44,42 @@ def boxes(data: bytes) -> dict[str, tuple[float, float, int, bool, str]]:
         *edge, level = rect.attrib["class"].split()
         place = float(rect.attrib["x"]), float(rect.attrib["width"])
         tip = str(title.text)
-        found[tip.partition(": ")[0]] = (*place, int(level[1:]), "o" in edge, tip)
-    return found
+        frames[tip.partition(": ")[0]] = (*place, int(level[1:]), "o" in edge, tip)
+    return frames
 
 
 def test_a_frame_is_as_wide_as_its_larger_rate_and_coloured_by_the_change() -> None:
-    now = folded(((MAIN,), 500), ((MAIN, NEW), 200))
-    before = folded(((MAIN,), 1000), ((MAIN, OLD), 400))
-    found = boxes(written(now, before, 1000, 2000))
-    assert found["main (/opt/app)"][2] == 8  # 70 % of the cores' time now as before
-    assert found["new"][2:4] == (16, False)
-    assert found["old"][2:4] == (0, True)
-    assert found["new"][1] == pytest.approx(found["old"][1], abs=0.02)  # 20 % each
-    assert found["new"][1] / found["main (/opt/app)"][1] == pytest.approx(2 / 9, abs=0.001)
-    assert "20 % of the cores' time (200 samples), before 0 % (0), +20" in found["new"][4]
+    now = make_folded(((MAIN,), 500), ((MAIN, NEW), 200))
+    before = make_folded(((MAIN,), 1000), ((MAIN, OLD), 400))
+    frames = parse_boxes(render(now, before, 1000, 2000))
+    assert frames["main (/opt/app)"][2] == 8  # 70 % of the cores' time now as before
+    assert frames["new"][2:4] == (16, False)
+    assert frames["old"][2:4] == (0, True)
+    assert frames["new"][1] == pytest.approx(frames["old"][1], abs=0.02)  # 20 % each
+    assert frames["new"][1] / frames["main (/opt/app)"][1] == pytest.approx(2 / 9, abs=0.001)
+    assert "20 % of the cores' time (200 samples), before 0 % (0), +20" in frames["new"][4]
 
 
-def test_what_may_be_chance_is_grey() -> None:
-    assert boxes(written(folded(((OLD,), 103)), folded(((OLD,), 95))))["old"][2] == 8
-    assert boxes(written(folded(((OLD,), 2)), folded()))["old"][2] == 8
-    more = boxes(written(folded(((OLD,), 200)), folded(((OLD,), 100))))
+def test_insignificant_changes_are_grey() -> None:
+    assert parse_boxes(render(make_folded(((OLD,), 103)), make_folded(((OLD,), 95))))["old"][2] == 8
+    assert parse_boxes(render(make_folded(((OLD,), 2)), make_folded()))["old"][2] == 8
+    more = parse_boxes(render(make_folded(((OLD,), 200)), make_folded(((OLD,), 100))))
     assert more["old"][2] == 12
-    assert boxes(written(folded(((OLD,), 100)), folded(((OLD,), 200))))["old"][2] == 4
+    assert (
+        parse_boxes(render(make_folded(((OLD,), 100)), make_folded(((OLD,), 200))))["old"][2] == 4
+    )
 
 
 def test_without_a_known_rate_shares_are_of_the_samples() -> None:
-    found = boxes(written(folded(((OLD,), 10)), folded(((NEW,), 1000)), 0, 0))
-    assert "100 % of the samples (10 samples)" in found["old"][4]
-    assert found["old"][1] == pytest.approx(found["new"][1], abs=0.02)
+    frames = parse_boxes(render(make_folded(((OLD,), 10)), make_folded(((NEW,), 1000)), 0, 0))
+    assert "100 % of the samples (10 samples)" in frames["old"][4]
+    assert frames["old"][1] == pytest.approx(frames["new"][1], abs=0.02)
 
 
-def test_both_windows_and_the_filters_are_told() -> None:
-    now = folded(((MAIN,), 5), lost=2, notes=("one",))
-    before = folded(((MAIN,), 5), lost=1, notes=("one", "two"), host="web-8")
-    root = ET.fromstring(written(now, before, about="only --core 3"))
+def test_both_windows_and_the_filters_are_shown() -> None:
+    now = make_folded(((MAIN,), 5), lost=2, notes=("one",))
+    before = make_folded(((MAIN,), 5), lost=1, notes=("one", "two"), host="web-8")
+    root = ET.fromstring(render(now, before, about="only --core 3"))
     texts = [str(text.text) for text in root.iter(SVG + "text")]
     assert any(text.startswith("A  web-7, 2026-11-15T03:14:00.000Z for 5s: 5") for text in texts)
     assert any(text.startswith("B  web-8") for text in texts)
@@ -85,15 +87,15 @@ def test_both_windows_and_the_filters_are_told() -> None:
     assert texts.count("one") == 1
 
 
-def test_brothers_stand_side_by_side() -> None:
+def test_siblings_are_drawn_side_by_side() -> None:
     frames = [Frame(f"f{n}") for n in range(9)]
-    now = folded(*(((MAIN, frame), 10 * n) for n, frame in enumerate(frames)))
-    before = folded(*(((MAIN, frame), 90 - 10 * n) for n, frame in enumerate(frames)))
-    found = boxes(written(now, before))
-    order = [found[frame.name] for frame in frames]
+    now = make_folded(*(((MAIN, frame), 10 * n) for n, frame in enumerate(frames)))
+    before = make_folded(*(((MAIN, frame), 90 - 10 * n) for n, frame in enumerate(frames)))
+    drawn = parse_boxes(render(now, before))
+    order = [drawn[frame.name] for frame in frames]
     for left, right in itertools.pairwise(order):
         assert left[0] + left[1] == pytest.approx(right[0], abs=0.02)
-    parent = found["main (/opt/app)"]
+    parent = drawn["main (/opt/app)"]
     assert order[-1][0] + order[-1][1] <= parent[0] + parent[1] + 0.02
 
 
@@ -107,29 +109,31 @@ STACKS = st.lists(st.tuples(st.lists(FRAMES, max_size=4).map(tuple), st.integers
 @given(STACKS, STACKS, hostile)
 @settings(max_examples=60, deadline=None)
 def test_hostile_names_break_nothing(now: list, before: list, name: str) -> None:
-    data = written(folded(*now, title=name, host=name), folded(*before, notes=(name,)), about=name)
+    data = render(
+        make_folded(*now, title=name, host=name), make_folded(*before, notes=(name,)), about=name
+    )
     tags = {SVG + tag for tag in ("svg", "title", "desc", "style", "rect", "text", "g")}
     assert {element.tag for element in ET.fromstring(data).iter()} <= tags
 
 
-def test_it_survives_depth_narrowness_and_emptiness() -> None:
+def test_deep_narrow_and_empty_stacks_can_be_drawn() -> None:
     deep = tuple(Frame(f"f{n}") for n in range(3000))
-    root = ET.fromstring(written(folded((deep, 7)), folded()))
+    root = ET.fromstring(render(make_folded((deep, 7)), make_folded()))
     assert float(root.attrib["height"]) < 8000
     thin = [((MAIN, Frame(f"t{n}")), 1) for n in range(50)]
     texts = [
         str(text.text)
-        for text in ET.fromstring(written(folded(((MAIN,), 100_000), *thin), folded())).iter(
-            SVG + "text"
-        )
+        for text in ET.fromstring(
+            render(make_folded(((MAIN,), 100_000), *thin), make_folded())
+        ).iter(SVG + "text")
     ]
     assert "50 frames are too narrow or too deep to draw" in texts
-    empty = ET.fromstring(written(folded(), folded()))
+    empty = ET.fromstring(render(make_folded(), make_folded()))
     assert "no samples" in [text.text for text in empty.iter(SVG + "text")]
 
 
-def test_it_has_no_script_asks_for_nothing_and_knows_the_dark() -> None:
-    data = written(folded(((MAIN,), 1)), folded()).decode()
+def test_it_has_no_script_loads_nothing_and_supports_dark_mode() -> None:
+    data = render(make_folded(((MAIN,), 1)), make_folded()).decode()
     assert not re.search(r"<script|href|url\(|<image|@import", data)
     assert data.count("http") == 1  # the name space
     assert "@media (prefers-color-scheme:dark)" in data

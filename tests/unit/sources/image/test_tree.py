@@ -39,18 +39,18 @@ def test_links_are_followed_inside_the_root(image: pathlib.Path, target: str) ->
     assert tree.link("/etc/link") == target
 
 
-def test_no_link_leads_out(image: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_links_do_not_lead_outside_the_root(image: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (image / "absolute").symlink_to(tmp_path / "outside")
     (image / "climbing").symlink_to("../outside")
     (image / "folder").symlink_to(tmp_path)
     tree = trees.Tree(image)
     for path in ("/absolute", "/climbing", "/folder/outside", "/../outside", "/etc/../../outside"):
-        with pytest.raises(OSError):  # noqa: PT011 - which one is the kernel's business
+        with pytest.raises(OSError):  # noqa: PT011 - the kernel chooses the error
             tree.read(path)
         assert tree.stat(path) is None
 
 
-def test_a_loop_ends(image: pathlib.Path) -> None:
+def test_a_loop_of_links_is_an_error(image: pathlib.Path) -> None:
     (image / "a").symlink_to("b")
     (image / "b").symlink_to("a")
     (image / "self").symlink_to("self/x")
@@ -72,7 +72,7 @@ def test_only_plain_files_are_opened(image: pathlib.Path, monkeypatch: pytest.Mo
                 tree.read(path)
 
 
-def test_no_more_than_the_limit_is_read(image: pathlib.Path) -> None:
+def test_a_file_larger_than_the_limit_is_refused(image: pathlib.Path) -> None:
     (image / "huge").touch()
     os.truncate(image / "huge", 1 << 40)
     with pytest.raises(trees.TooLargeError, match="larger than 1048576 bytes"):
@@ -84,7 +84,7 @@ def test_no_more_than_the_limit_is_read(image: pathlib.Path) -> None:
         trees.Tree(image).read("/exact", 9)
 
 
-def test_a_folder_is_made_inside_though_links_say_otherwise(
+def test_a_folder_is_created_inside_the_root_despite_links(
     image: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     (image / "etc/systemd").symlink_to(tmp_path / "elsewhere")
@@ -119,13 +119,13 @@ names = st.sampled_from(["a", "b", "..", ".", "", "c"])
     links=st.dictionaries(
         st.sampled_from(["a", "b", "d/a", "d/b"]), st.lists(names, max_size=6), max_size=4
     ),
-    asked=st.lists(names, max_size=6),
+    components=st.lists(names, max_size=6),
     absolute=st.booleans(),
 )
-def test_whatever_the_links_a_path_stays_inside(
+def test_a_path_stays_inside_the_root_with_any_links(
     tmp_path_factory: pytest.TempPathFactory,
     links: dict[str, list[str]],
-    asked: list[str],
+    components: list[str],
     absolute: bool,
 ) -> None:
     root = tmp_path_factory.mktemp("image")
@@ -134,9 +134,9 @@ def test_whatever_the_links_a_path_stays_inside(
     (root / "d/c").write_text("d")
     for name, steps in links.items():
         (root / name).symlink_to(("/" if absolute else "") + "/".join(steps) or ".")
-    found = trees.Tree(root).resolve("/" + "/".join(asked))
-    if found not in (None, "/"):
-        assert ".." not in found.split("/")
-        inside = root / found.lstrip("/")
+    resolved = trees.Tree(root).resolve("/" + "/".join(components))
+    if resolved not in (None, "/"):
+        assert ".." not in resolved.split("/")
+        inside = root / resolved.lstrip("/")
         assert not inside.is_symlink()
         assert inside.parent.resolve().is_relative_to(root.resolve())

@@ -8,11 +8,11 @@ from overnight.sources.image import unitfile, unitname
 
 
 def pairs(text: str) -> list[tuple[str, str, str]]:
-    return [(one.section, one.key, one.value) for one in unitfile.parse_unit(text)]
+    return [(entry.section, entry.key, entry.value) for entry in unitfile.parse_unit(text)]
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("[Unit]\nA = b \n", [("Unit", "A", "b")]),
         ("A=b\n[Unit]\n", []),  # outside of a section
@@ -25,14 +25,16 @@ def pairs(text: str) -> list[tuple[str, str, str]]:
         ("[S]\nnonsense\nA=x=y\n", [("S", "A", "x=y")]),
     ],
 )
-def test_lines_are_read_as_systemd_reads_them(text: str, found: list[tuple[str, str, str]]) -> None:
-    assert pairs(text) == found
+def test_lines_are_read_as_systemd_reads_them(
+    text: str, expected: list[tuple[str, str, str]]
+) -> None:
+    assert pairs(text) == expected
 
 
 def test_an_empty_value_clears_a_list() -> None:
     text = "[Service]\nExecStart=/a\nExecStart=/b\nExecStart=\nExecStart=/c\nRestart=always\nRestart=\n"
     settings = unitfile.Settings(unitfile.parse_unit(text, "x"))
-    assert [one.value for one in settings.all("Service", "ExecStart")] == ["/c"]
+    assert [entry.value for entry in settings.all("Service", "ExecStart")] == ["/c"]
     assert settings.last("Service", "Restart") is None
     assert settings.last("Service", "ExecStart").line == 5
 
@@ -41,7 +43,7 @@ def test_an_empty_value_clears_a_list() -> None:
     ("text", "seconds"),
     [("5", 5), ("5s", 5), ("1min30s", 90), ("2 h", 7200), ("50ms", 0.05), ("1.5s", 1.5), ("1M", 2629800), ("1m", 60), ("", None), ("5 parsecs", None), ("-1", None), ("0", 0)],
 )  # fmt: skip
-def test_spans(text: str, seconds: float | None) -> None:
+def test_time_spans(text: str, seconds: float | None) -> None:
     assert unitfile.parse_span(text) == (None if seconds is None else pytest.approx(seconds))
 
 
@@ -61,21 +63,21 @@ def test_words(text: str, words: tuple[str, ...]) -> None:
 
 
 @hypothesis.given(st.text(alphabet="[]=#;\\\n\"' ax%-@", max_size=200))
-def test_no_text_breaks_the_parsers(text: str) -> None:
-    for one in unitfile.parse_unit(text):
-        assert "\n" not in one.value
-        unitfile.split_words(one.value)
-        unitfile.parse_command(one.value)
-        unitname.specify(one.value, "a@b.service")
+def test_any_text_can_be_parsed(text: str) -> None:
+    for entry in unitfile.parse_unit(text):
+        assert "\n" not in entry.value
+        unitfile.split_words(entry.value)
+        unitfile.parse_command(entry.value)
+        unitname.specify(entry.value, "a@b.service")
     unitfile.parse_span(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expanded"),
     [("/a/%i", "/a/b-c"), ("/a/%I", "/a/b/c"), ("%n %N %p", "a@b-c.service a@b-c a"), ("100%%", "100%"), ("%%i", "%i"), ("%q", None), ("x%", "x%")],
 )  # fmt: skip
-def test_specifiers(text: str, said: str | None) -> None:
-    assert unitname.specify(text, "a@b-c.service") == said
+def test_specifiers(text: str, expanded: str | None) -> None:
+    assert unitname.specify(text, "a@b-c.service") == expanded
 
 
 def test_names() -> None:

@@ -12,7 +12,7 @@ def load(root: pathlib.Path) -> units.Units:
     return units.Units(tree.Tree(root))
 
 
-def test_the_first_folder_wins_and_drop_ins_come_by_name(tmp_path: pathlib.Path) -> None:
+def test_the_first_folder_wins_and_drop_ins_are_sorted_by_name(tmp_path: pathlib.Path) -> None:
     image = images.Image(tmp_path)
     image.file("usr/lib/systemd/system/a-b.service", "[Service]\nExecStart=/vendor\nRestart=no\n")
     image.file("etc/systemd/system/a-b.service", "[Service]\nExecStart=/admin\n")
@@ -29,11 +29,11 @@ def test_the_first_folder_wins_and_drop_ins_come_by_name(tmp_path: pathlib.Path)
         "/usr/lib/systemd/system/service.d/10-x.conf",
         "/etc/systemd/system/a-b.service.d/30-z.conf",
     )
-    assert [one.value for one in unit.settings.all("Service", "ExecStart")] == ["/last"]
+    assert [entry.value for entry in unit.settings.all("Service", "ExecStart")] == ["/last"]
     assert unit.settings.value("Service", "Restart") == "always"
 
 
-def test_an_instance_is_its_template_and_its_own_drop_ins(tmp_path: pathlib.Path) -> None:
+def test_an_instance_has_its_template_and_its_own_drop_ins(tmp_path: pathlib.Path) -> None:
     image = images.debian(tmp_path)
     image.file("etc/systemd/system/getty@tty1.service.d/x.conf", "[Service]\nRestart=no\n")
     unit = load(tmp_path).unit("getty@tty1.service")
@@ -42,32 +42,32 @@ def test_an_instance_is_its_template_and_its_own_drop_ins(tmp_path: pathlib.Path
     assert unit.settings.value("Service", "RestartSec") == "0"
 
 
-def test_aliases_masks_and_missing_ones(tmp_path: pathlib.Path) -> None:
+def test_aliases_masks_and_missing_units(tmp_path: pathlib.Path) -> None:
     image = images.debian(tmp_path)
     image.link("etc/systemd/system/gone.service", "/dev/null")
     image.link("etc/systemd/system/multi-user.target.wants/never.service", "/usr/lib/x")
-    found = load(tmp_path)
-    assert {name: found.unit(name).state for name in ("sshd.service", "ssh.service", "gone.service", "never.service", "systemd-networkd.service")} == {
+    loaded = load(tmp_path)
+    assert {name: loaded.unit(name).state for name in ("sshd.service", "ssh.service", "gone.service", "never.service", "systemd-networkd.service")} == {
         "sshd.service": "alias",
         "ssh.service": "enabled",
         "gone.service": "masked",
         "never.service": "not-found",
         "systemd-networkd.service": "disabled",
     }  # fmt: skip
-    assert "never.service" in {unit.name for unit in found.all()}
+    assert "never.service" in {unit.name for unit in loaded.all()}
 
 
-def test_links_to_the_own_template_and_the_own_name(tmp_path: pathlib.Path) -> None:
+def test_links_to_a_units_own_template_and_own_name(tmp_path: pathlib.Path) -> None:
     image = images.debian(tmp_path)
     image.link("etc/systemd/system/getty@tty7.service", "/usr/lib/systemd/system/getty@.service")
     image.unit("same.service", images.SSH)
     image.link("etc/systemd/system/same.service", "/lib/systemd/system/same.service")
     image.link("etc/systemd/system/self.service", "self.service")
-    found = load(tmp_path)
-    assert found.unit("getty@tty7.service").state == "enabled"
-    assert found.unit("same.service").state == "bad"
-    assert found.unit("same.service").settings.value("Service", "Restart") == "on-failure"
-    assert found.unit("self.service").state == "bad"
+    loaded = load(tmp_path)
+    assert loaded.unit("getty@tty7.service").state == "enabled"
+    assert loaded.unit("same.service").state == "bad"
+    assert loaded.unit("same.service").settings.value("Service", "Restart") == "on-failure"
+    assert loaded.unit("self.service").state == "bad"
 
 
 @pytest.mark.timeout(20)
@@ -76,13 +76,13 @@ def test_a_hostile_image_reveals_nothing_from_outside(tmp_path: pathlib.Path) ->
     root.mkdir()
     outside.mkdir()
     images.hostile(root, outside)
-    found = load(root)
-    every = found.all()
+    loaded = load(root)
+    every = loaded.all()
     assert "leaked" not in repr([(unit, unit.settings._by_key) for unit in every])
-    assert found.unit("absolute.service").state == "bad"
-    assert found.unit("one.service").state == "bad"
-    assert found.unit("fifo.service").state in ("bad", "not-found")
-    assert any("larger than" in why for why in found.gaps.values())
+    assert loaded.unit("absolute.service").state == "bad"
+    assert loaded.unit("one.service").state == "bad"
+    assert loaded.unit("fifo.service").state in ("bad", "not-found")
+    assert any("larger than" in why for why in loaded.gaps.values())
 
 
 PRESETS = (
@@ -95,15 +95,15 @@ PRESETS = (
     ("name", "decision"),
     [("a.service", "enabled"), ("bb.service", "disabled"), ("t@x.service", "enabled"), ("t@z.service", "disabled"), ("t@.service", "enabled"), ("i.service", "ignored"), ("z.timer", "disabled")],
 )  # fmt: skip
-def test_the_first_preset_that_fits_decides(name: str, decision: str) -> None:
+def test_the_first_matching_preset_decides(name: str, decision: str) -> None:
     assert presets.decide(PRESETS, name)[0] == decision
 
 
-def test_without_a_preset_a_unit_is_to_be_enabled() -> None:
+def test_a_unit_without_a_preset_is_enabled() -> None:
     assert presets.decide((), "a.service") == ("enabled", None)
 
 
-def test_preset_files_come_by_name_and_the_first_folder_hides_the_others(
+def test_preset_files_are_sorted_by_name_and_the_first_folder_wins(
     tmp_path: pathlib.Path,
 ) -> None:
     image = images.Image(tmp_path)

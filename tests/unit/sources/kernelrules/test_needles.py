@@ -22,7 +22,7 @@ from overnight.sources.kernelrules import needles
         (r"(", ()),
     ],
 )
-def test_words_that_must_be_there(regex: str, words: tuple[str, ...]) -> None:
+def test_required_words_of_a_regex(regex: str, words: tuple[str, ...]) -> None:
     assert needles.extract(regex) == words
 
 

@@ -37,20 +37,20 @@ def test_rules_are_imported_and_others_reported() -> None:
     assert done.notes == ()
 
 
-def test_what_is_written_can_be_loaded_and_matches() -> None:
+def test_written_rules_can_be_loaded_and_match() -> None:
     done = npd.parse_npd(document(), "kernel-monitor.json")
     loaded = rulefiles.parse_rules(npd.as_toml(done.rules, 'about "it"\x7f'), "npd.toml")
     assert [rule.regex for rule in loaded] == [rule.regex for rule in done.rules]
     rules_matcher = matcher.Matcher(loaded)
-    found = rules_matcher.match("INFO: task docker:77 blocked for more than 120 seconds.")
-    assert [match.rule.name for match in found] == ["npd-docker-hung"]
+    matches = rules_matcher.match("INFO: task docker:77 blocked for more than 120 seconds.")
+    assert [match.rule.name for match in matches] == ["npd-docker-hung"]
     assert not rules_matcher.match("task docker:77 blocked for more than 120 seconds. Twice."), (
         "to the end"
     )
 
 
 @pytest.mark.parametrize(
-    ("go", "line", "found"),
+    ("go", "line", "matches"),
     [
         (r"a\Q.[\Eb", "a.[b", True),
         (r"a\Q.[", "a.[", True),
@@ -68,15 +68,15 @@ def test_what_is_written_can_be_loaded_and_matches() -> None:
         (r"[^\n]+x", "yx", True),
     ],
 )
-def test_what_go_means_is_meant_here(go: str, line: str, found: bool) -> None:
-    assert bool(re.search(npd.translate(go), line)) is found
+def test_a_translated_pattern_matches_as_in_go(go: str, line: str, matches: bool) -> None:
+    assert bool(re.search(npd.translate(go), line)) is matches
 
 
 @pytest.mark.parametrize(
     "go",
     [r"\pL", r"\PL", r"\C", "(?U)a+", "a(?i)b", r"a\nb", "a\nb", "[a", "[[:none:]]", "(", "(?=a)", "\\", r"\x{110000}"],
 )  # fmt: skip
-def test_what_cannot_be_translated(go: str) -> None:
+def test_an_untranslatable_pattern_is_refused(go: str) -> None:
     with pytest.raises(npd.NotTranslatableError):
         npd.translate(go)
 
@@ -91,7 +91,7 @@ def test_any_pattern_is_translated_or_reported(go: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"rules": 3}', "\x00"])
-def test_a_file_that_is_not_a_configuration(text: str) -> None:
+def test_a_file_that_is_not_a_configuration_is_refused(text: str) -> None:
     with pytest.raises(errors.UsageError, match=r"x\.json"):
         npd.parse_npd(text, "x.json")
 

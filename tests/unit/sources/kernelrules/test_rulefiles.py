@@ -29,7 +29,7 @@ def replaced(old: str, new: str) -> str:
     return RULE.replace(old, new)
 
 
-def test_a_rule_of_a_user() -> None:
+def test_a_user_rule() -> None:
     (rule,) = rulefiles.parse_rules(RULE, "mine.toml")
     assert (rule.family, rule.origin, rule.needles) == ("mine", "mine.toml", (" burns",))
 
@@ -87,17 +87,17 @@ def test_untested_needs_a_reason() -> None:
 
 
 def test_rules_of_a_folder_add_and_override(tmp_path: pathlib.Path) -> None:
-    ours = {rule.name for rule in rulefiles.built_in()}
+    built_in = {rule.name for rule in rulefiles.built_in()}
     (tmp_path / "mine.toml").write_text(RULE)
     (tmp_path / "oom.toml").write_text(
         RULE.replace('"mine"', '"oom-kill"').replace("my.kind", "memory.oom_kill")
     )
-    found = {rule.name: rule for rule in rulefiles.load(tmp_path, tmp_path / "none")}
-    assert set(found) == ours | {"mine"}
-    assert found["oom-kill"].meaning == "A disk burns."
+    rules = {rule.name: rule for rule in rulefiles.load(tmp_path, tmp_path / "none")}
+    assert set(rules) == built_in | {"mine"}
+    assert rules["oom-kill"].meaning == "A disk burns."
 
 
-def test_two_files_of_a_folder_with_one_name(tmp_path: pathlib.Path) -> None:
+def test_two_rules_with_one_name_in_a_folder_are_refused(tmp_path: pathlib.Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text(RULE)
     with pytest.raises(errors.UsageError) as caught:
@@ -105,7 +105,7 @@ def test_two_files_of_a_folder_with_one_name(tmp_path: pathlib.Path) -> None:
     assert "two rules in the folder" in caught.value.why
 
 
-def test_a_file_that_is_not_text(tmp_path: pathlib.Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(errors.CannotError, match=r"a\.toml"):
         rulefiles.load(tmp_path)

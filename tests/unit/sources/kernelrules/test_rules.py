@@ -1,4 +1,4 @@
-"""Every rule that comes with overnight, on every sample of every rule."""
+"""Every built-in rule, checked against the samples of all rules."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SAMPLES = [(rule, sample) for rule in RULES for sample in rule.matches]
 LONG = 8192
 
 
-def test_what_is_loaded_at_a_start_is_what_was_checked_here() -> None:
+def test_the_compiled_rules_are_the_rules_tested_here() -> None:
     assert rulefiles.built_in() == RULES
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_is_whole(rule: kernelrules.Rule) -> None:
+def test_a_rule_is_complete(rule: kernelrules.Rule) -> None:
     assert rule.matches, "a line it matches"
     assert rule.misses, "a line it does not match"
     assert not rule.untested
@@ -37,7 +37,7 @@ def test_a_rule_is_whole(rule: kernelrules.Rule) -> None:
 
 
 @pytest.mark.parametrize(("rule", "sample"), SAMPLES, ids=lambda value: getattr(value, "name", ""))
-def test_a_sample_is_found_by_its_rule_and_by_no_other_kind(
+def test_a_sample_matches_its_rule_and_no_other_kind(
     rule: kernelrules.Rule, sample: kernelrules.Sample
 ) -> None:
     alone = matcher.try_rule(rule, sample.line)
@@ -54,7 +54,7 @@ def test_a_sample_is_found_by_its_rule_and_by_no_other_kind(
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_line_it_must_not_match(rule: kernelrules.Rule) -> None:
+def test_a_rule_does_not_match_its_misses(rule: kernelrules.Rule) -> None:
     for line in rule.misses:
         assert matcher.try_rule(rule, line) is None
 
@@ -69,7 +69,7 @@ def test_ordinary_lines_are_filtered_out() -> None:
 
 
 def hostile_lines(rule: kernelrules.Rule) -> list[str]:
-    """Long lines made of what the rule likes: each sample, cut anywhere, and its tail repeated."""
+    """Return long lines built from each sample: cut anywhere, with the tail repeated."""
     lines = []
     for sample in rule.matches:
         line = sample.line
@@ -82,16 +82,16 @@ def hostile_lines(rule: kernelrules.Rule) -> list[str]:
 
 
 def steps(pattern: re.Pattern[str], lines: list[str]) -> float:
-    """How many times longer the worst of the lines takes than one plain walk over a line as long."""
+    """Return how many times longer the slowest line takes than one scan of a line of that length."""
     plain = re.compile(r"[^\n]*?\n")
 
-    def least(one: re.Pattern[str], line: str) -> float:
-        taken = []
+    def least(regex: re.Pattern[str], line: str) -> float:
+        durations = []
         for _ in range(3):
             begin = time.process_time_ns()
-            one.match(line) if one is plain else one.search(line)
-            taken.append(time.process_time_ns() - begin)
-        return min(taken)
+            regex.match(line) if regex is plain else regex.search(line)
+            durations.append(time.process_time_ns() - begin)
+        return min(durations)
 
     unit = max(1.0, least(plain, "x" * LONG))
     worst = 0.0
@@ -114,29 +114,29 @@ def test_no_hostile_line_is_slow(rule: kernelrules.Rule) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_slow_regex_would_be_seen() -> None:
+def test_a_slow_regex_is_detected() -> None:
     assert steps(re.compile(r"(?P<unit>\S+): Scheduled restart"), ["x" * LONG]) > 400
 
 
 def test_hostile_numbers_and_names() -> None:
     rule = next(rule for rule in RULES if rule.name == "soft-lockup")
     line = "BUG: soft lockup - CPU#{} stuck for 22s! [{}:1]"
-    found = matcher.try_rule(rule, line.format("9" * 5000, "c" * 2000))
-    assert found is not None
-    assert "cpu" not in found.fields
-    assert found.key == ""
-    assert len(str(found.fields["comm"])) == 200
+    match = matcher.try_rule(rule, line.format("9" * 5000, "c" * 2000))
+    assert match is not None
+    assert "cpu" not in match.fields
+    assert match.key == ""
+    assert len(str(match.fields["comm"])) == 200
     other = matcher.try_rule(rule, line.format("٣", "c"))
     assert other is not None
     assert "cpu" not in other.fields, "a digit, but none the kernel prints"
 
 
-def test_the_device_that_the_kernel_names_helps_where_the_text_has_none() -> None:
-    (found,) = MATCHER.match("Trigger reset is on", device="0000:20:03.0")
-    assert found.key == "0000:20:03.0"
+def test_the_kernels_device_is_the_key_when_the_text_names_none() -> None:
+    (match,) = MATCHER.match("Trigger reset is on", device="0000:20:03.0")
+    assert match.key == "0000:20:03.0"
 
 
 @pytest.mark.parametrize(("xid", "severity"), [(79, "critical"), (13, "warning")])
-def test_some_errors_of_a_gpu_are_fatal(xid: int, severity: str) -> None:
-    (found,) = MATCHER.match(f"NVRM: Xid (PCI:0000:65:00): {xid}, pid=1")
-    assert found.severity == severity
+def test_some_gpu_errors_are_fatal(xid: int, severity: str) -> None:
+    (match,) = MATCHER.match(f"NVRM: Xid (PCI:0000:65:00): {xid}, pid=1")
+    assert match.severity == severity

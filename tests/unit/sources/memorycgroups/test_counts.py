@@ -45,7 +45,9 @@ def v2_host(root: pathlib.Path, stat: str) -> pathlib.Path:
 
 
 @pytest.mark.parametrize("mounts", [V1_MOUNTS, V1_MOUNTS + UNIFIED], ids=["v1", "hybrid"])
-def test_v1_is_the_column_less_the_directories(tmp_path: pathlib.Path, mounts: str) -> None:
+def test_v1_dying_cgroups_are_the_tracked_ones_minus_the_directories(
+    tmp_path: pathlib.Path, mounts: str
+) -> None:
     root = v1_host(tmp_path, 68_680, mounts=mounts)
     layout = counts.read_layout(root)
     assert counts.read_census(layout, root) == counts.Census(68_680, 6, 68_674)
@@ -54,7 +56,7 @@ def test_v1_is_the_column_less_the_directories(tmp_path: pathlib.Path, mounts: s
 def test_more_directories_than_counted_cgroups_give_zero_dying(
     tmp_path: pathlib.Path,
 ) -> None:
-    """As when one is made between the two reads."""
+    """A cgroup can be created between the two reads."""
     root = v1_host(tmp_path, 5)
     assert counts.read_census(counts.read_layout(root), root).dying == 0
 
@@ -77,7 +79,7 @@ def test_v2_is_counted_by_the_kernel(
     assert counts.read_census(counts.read_layout(root), root) == counts.Census(*expected)
 
 
-def test_hosts_without_anything_to_count_say_so(tmp_path: pathlib.Path) -> None:
+def test_hosts_without_a_count_have_no_data(tmp_path: pathlib.Path) -> None:
     with pytest.raises(sources.NoDataError, match="mountinfo"):
         counts.read_layout(tmp_path)
     root = v2_host(tmp_path, "nr_descendants 1\n")
@@ -101,7 +103,7 @@ def test_a_v1_host_without_the_controller_has_no_data(tmp_path: pathlib.Path) ->
 
 
 class Clock:
-    """Each read takes this long."""
+    """A clock that advances by `step` at each reading."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -113,21 +115,23 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("takes", "rests"), [(0.001, 600.0), (0.5, 3600.0)], ids=["quick", "slow: an hour of rest"]
+    ("duration", "pause"), [(0.001, 600.0), (0.5, 3600.0)], ids=["quick", "slow: an hour of rest"]
 )
-def test_the_statistics_are_read_seldom(tmp_path: pathlib.Path, takes: float, rests: float) -> None:
+def test_the_statistics_are_read_rarely(
+    tmp_path: pathlib.Path, duration: float, pause: float
+) -> None:
     root = v1_host(tmp_path, 9)
     clock = Clock()
     timer = counts.StatTimer(counts.read_layout(root), root, clock)
-    clock.step = takes
+    clock.step = duration
     first = timer.read()
-    assert first == pytest.approx(takes * 1e6, rel=0.01)
+    assert first == pytest.approx(duration * 1e6, rel=0.01)
     clock.step = 0
-    begun = 1000.0 + takes  # the reader's own first reading of the clock
-    clock.now = begun + rests - 1
+    begun = 1000.0 + duration  # the reader's own first reading of the clock
+    clock.now = begun + pause - 1
     assert timer.read() == first
     assert timer.reads == 1
-    clock.now = begun + rests
+    clock.now = begun + pause
     timer.read()
     assert timer.reads == 2
 
@@ -140,18 +144,18 @@ def test_the_signal_has_a_value_for_each_column(tmp_path: pathlib.Path) -> None:
     assert memorycgroups.SIGNALS[0].open(root)()[""][:3] == (68_680, 6, 68_674)
 
 
-def test_directories_are_counted_where_links_are_not(
+def test_directories_are_counted_when_link_counts_are_unusable(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file system that says 1 for every directory, as some do."""
+    """Some file systems report one link for every directory."""
     for name in ("a/b", "a/c", "d"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "a/file").touch()
     assert counts.count_directories(str(tmp_path)) == 5
     real = sources.os.stat
 
-    class One:
+    class Stat:
         st_nlink = 1
 
-    monkeypatch.setattr(sources.os, "stat", lambda path: One() if path else real(path))
+    monkeypatch.setattr(sources.os, "stat", lambda path: Stat() if path else real(path))
     assert counts.count_directories(str(tmp_path)) == 5

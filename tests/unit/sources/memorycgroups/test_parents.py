@@ -27,21 +27,21 @@ def test_v2_is_counted_directory_by_directory(
         folder = tmp_path / "cg" / path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cgroup.stat").write_text(f"nr_descendants 9\nnr_dying_descendants {number}\n")
-    found = parents.read_parents(V2, 700, tmp_path)
-    assert [(one.path, one.dying, one.in_use) for one in found] == [
+    rows = parents.read_parents(V2, 700, tmp_path)
+    assert [(row.path, row.dying, row.in_use) for row in rows] == [
         ("/a/b", 500, 0),
         ("/a", 100, 2),
         ("/", 80, 2),
         ("/d", 20, 0),
     ]
-    assert all(one.counted and one.at_least == one.at_most == one.dying for one in found)
+    assert all(row.counted and row.at_least == row.at_most == row.dying for row in rows)
     monkeypatch.setattr(parents, "MAX_PARENTS", 2)
     assert len(parents.read_parents(V2, 700, tmp_path)) == 2
 
 
 @contextlib.contextmanager
 def shallow_stack() -> Iterator[None]:
-    """Room for the depth that is walked and for who measures meanwhile, but not for the whole tree."""
+    """Limit recursion to more than the depth that is walked (and a coverage tool), less than the tree's."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 400)
     try:
@@ -61,8 +61,8 @@ def test_endlessly_nested_cgroups_are_not_an_error(
         (deep / "memory.stat").write_text(f"cache 0\ntotal_cache {50 * PAGE}\n")
         deep = deep / "x"
     with shallow_stack():
-        found = parents.read_parents(layout, 5, tmp_path, budget_s=5)
-    assert [(one.path.count("/x"), one.dying) for one in found] == [(parents.MAX_DEPTH, 5)]
+        rows = parents.read_parents(layout, 5, tmp_path, budget_s=5)
+    assert [(row.path.count("/x"), row.dying) for row in rows] == [(parents.MAX_DEPTH, 5)]
 
 
 def v1_folder(folder: pathlib.Path, *, own: int = 0, total: int = 0, kernel: int = 0) -> None:
@@ -73,42 +73,42 @@ def v1_folder(folder: pathlib.Path, *, own: int = 0, total: int = 0, kernel: int
     (folder / "memory.kmem.usage_in_bytes").write_text(f"{kernel}\n")
 
 
-def test_v1_follows_what_they_hold(tmp_path: pathlib.Path) -> None:
-    """Three hundred of a page each below `leak`; a few that hold a lot below `big`."""
+def test_v1_shares_follow_the_memory_held(tmp_path: pathlib.Path) -> None:
+    """Below `leak`, 300 cgroups hold a page each; below `big`, a few hold much more."""
     big = 400 * 1000 * PAGE
     v1_folder(tmp_path / "cg", own=5 * PAGE, total=big + 305 * PAGE + 9 * PAGE)
     v1_folder(tmp_path / "cg/leak", total=300 * PAGE + 9 * PAGE, kernel=301 * COST + 5000)
     v1_folder(tmp_path / "cg/leak/live", own=9 * PAGE, total=9 * PAGE, kernel=5000)
     v1_folder(tmp_path / "cg/big", total=big, kernel=300 << 20)
-    found = parents.read_parents(V1, 329, tmp_path)
-    assert [(one.path, one.dying, one.at_least, one.at_most) for one in found] == [
+    rows = parents.read_parents(V1, 329, tmp_path)
+    assert [(row.path, row.dying, row.at_least, row.at_most) for row in rows] == [
         ("/leak", 300, 0, 300),
         ("/big", 29, 29, 329),
     ]
-    assert not any(one.counted for one in found)
+    assert not any(row.counted for row in rows)
 
 
-def test_v1_without_kernel_memory_charged_to_parents_goes_by_pages(tmp_path: pathlib.Path) -> None:
-    """As before 5.9: a directory with children that exist has less than they would cost."""
+def test_v1_counts_pages_when_parents_are_not_charged_kernel_memory(tmp_path: pathlib.Path) -> None:
+    """Before 5.9, a directory with live children is charged less than they would cost."""
     v1_folder(tmp_path / "cg", total=100 * PAGE)
     v1_folder(tmp_path / "cg/a", total=100 * PAGE, kernel=0)
     v1_folder(tmp_path / "cg/a/live")
-    assert [(one.path, one.dying) for one in parents.read_parents(V1, 100, tmp_path)] == [
+    assert [(row.path, row.dying) for row in parents.read_parents(V1, 100, tmp_path)] == [
         ("/a", 100)
     ]
 
 
-def test_v1_where_reads_are_slow_goes_by_counters(tmp_path: pathlib.Path) -> None:
-    """A directory's own memory then counts as held there: the bounds are wider, and nothing is slow."""
+def test_v1_uses_counters_when_reads_are_slow(tmp_path: pathlib.Path) -> None:
+    """A directory's own memory then counts as held: the bounds are wider, and the reads stay fast."""
     v1_folder(tmp_path / "cg", total=100 * PAGE)
     for name, pages in (("leak", 300), ("busy", 100_000)):
         v1_folder(tmp_path / "cg" / name, kernel=330 * COST)
         usage = tmp_path / "cg" / name / "memory.usage_in_bytes"
         usage.write_text(f"{pages * PAGE + 330 * COST}\n")
     ticks = iter(range(100))
-    found = parents.read_parents(V1, 350, tmp_path, clock=lambda: next(ticks) * 0.2)
+    rows = parents.read_parents(V1, 350, tmp_path, clock=lambda: next(ticks) * 0.2)
     assert next(ticks) < 10
-    assert [(one.path, one.dying, one.at_least, one.at_most) for one in found] == [
+    assert [(row.path, row.dying, row.at_least, row.at_most) for row in rows] == [
         ("/leak", 300, 0, 300),
         ("/busy", 50, 50, 350),
     ]
@@ -126,15 +126,15 @@ def test_v1_where_reads_are_slow_goes_by_counters(tmp_path: pathlib.Path) -> Non
     ),
     st.integers(0, 100_000),
 )
-def test_shares_stay_within_their_bounds_and_the_whole(
+def test_shares_stay_within_their_bounds_and_the_total(
     charges: dict[str, parents.Charge], dying: int
 ) -> None:
-    found = parents.share_out(charges, dying, "/cg", COST)
-    assert sum(one.dying for one in found) <= dying
-    for one in found:
-        assert 0 <= one.at_least <= one.dying <= one.at_most <= dying
+    rows = parents.share_out(charges, dying, "/cg", COST)
+    assert sum(row.dying for row in rows) <= dying
+    for row in rows:
+        assert 0 <= row.at_least <= row.dying <= row.at_most <= dying
 
 
 @pytest.mark.parametrize(("cores", "measured"), [(2, 14_300), (32, 75_000)])
-def test_the_cost_of_one_is_what_was_measured(cores: int, measured: int) -> None:
+def test_the_cost_of_a_cgroup_is_the_measured_one(cores: int, measured: int) -> None:
     assert parents.own_cost(cores) == pytest.approx(measured, rel=0.02)

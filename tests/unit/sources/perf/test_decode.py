@@ -1,4 +1,4 @@
-"""The two decoders of perf.data records: what they say, and that both say the same."""
+"""The results of the two decoders of perf.data records, which must be equal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def stack_of(*records: bytes, layout: make.Layout = FULL) -> tuple[tuple[str, in
 
 
 def refusal_of(*records: bytes, layout: make.Layout = FULL) -> object:
-    kind, found = perfdecoded.same_of_both(b"".join(records), layout)
-    assert kind == "refused", found
-    return found
+    kind, refusal = perfdecoded.same_of_both(b"".join(records), layout)
+    assert kind == "refused", refusal
+    return refusal
 
 
 # ------------------------------------------------------------------ samples
@@ -40,7 +40,7 @@ def test_every_field_of_a_sample() -> None:
     assert row.stack == (("[kernel]", 0xFFFF800000000010),)
 
 
-def test_nothing_gives_nothing() -> None:
+def test_an_empty_stream_has_no_samples() -> None:
     columns, tasks, stacks, frames, strings, modules, lost = result_of()
     assert (*columns, *tasks, *stacks, *frames) == (b"",) * 14
     assert strings == [b"[kernel]", b"[unknown]", b"swapper"]
@@ -48,14 +48,14 @@ def test_nothing_gives_nothing() -> None:
     assert lost == 0
 
 
-def test_what_a_sample_does_not_carry_is_minus_one() -> None:
+def test_fields_that_a_sample_lacks_are_minus_one() -> None:
     layout = make.Layout(make.IP | make.TIME)
     (row,) = perfdecoded.decoded(layout.sample(5, ip=0x10, mode=make.KERNEL), layout=layout)
     assert (row.pid, row.tid, row.cpu, row.period, row.thread) == (-1, -1, -1, 0, ":-1")
     assert row.stack == (("[kernel]", 0x10),)
 
 
-def test_a_core_of_minus_one_stays() -> None:
+def test_a_core_of_minus_one_is_kept() -> None:
     assert decoded(FULL.sample(1, cpu=-1))[0].cpu == -1
 
 
@@ -63,8 +63,8 @@ def test_a_core_of_minus_one_stays() -> None:
 def test_without_a_chain_the_address_is_the_stack(mode: int) -> None:
     layout = make.Layout(make.IP | make.TID | make.TIME)
     mapped = layout.mmap2(1, 0x1000, 0x1000, b"/bin/x", offset=0x200)
-    found = stack_of(mapped, layout.sample(2, ip=0x1234, mode=mode), layout=layout)
-    assert found == {
+    stack = stack_of(mapped, layout.sample(2, ip=0x1234, mode=mode), layout=layout)
+    assert stack == {
         make.KERNEL: (("[kernel]", 0x1234),),
         make.USER: (("/bin/x", 0x434),),
         make.HYPERVISOR: (UNKNOWN,),
@@ -80,21 +80,21 @@ def test_an_empty_chain_is_an_empty_stack() -> None:
     assert stack_of(FULL.sample(1, [], ip=0x5)) == ()
 
 
-def test_markers_say_where_the_words_after_them_lie() -> None:
+def test_markers_set_the_mode_of_the_words_after_them() -> None:
     chain = [make.IN_KERNEL, 0x10, 0x11, make.IN_USER, 0x1010, make.IN_GUEST, 0x12, 2**64 - 4095]
     assert stack_of(
         FULL.mmap2(1, 0x1000, 0x1000, b"/bin/x"), FULL.sample(2, [*chain, 2**64 - 4096])
     ) == (("[kernel]", 0x10), ("[kernel]", 0x11), ("/bin/x", 0x10), UNKNOWN, UNKNOWN)
 
 
-def test_a_chain_without_marker_begins_where_the_sample_was_taken() -> None:
+def test_a_chain_without_a_marker_has_the_mode_of_its_sample() -> None:
     assert stack_of(FULL.sample(2, [0x10], mode=make.KERNEL)) == (("[kernel]", 0x10),)
     assert stack_of(FULL.sample(2, [0x10], mode=make.USER)) == (UNKNOWN,)
 
 
 def test_the_same_chain_and_mode_in_another_address_space_is_another_stack() -> None:
     chain = [make.IN_USER, 0x1010]
-    found = decoded(
+    rows = decoded(
         FULL.mmap2(1, 0x1000, 0x1000, b"/a", pid=1),
         FULL.mmap2(1, 0x1000, 0x1000, b"/b", pid=2),
         FULL.sample(2, chain, pid=1),
@@ -102,7 +102,7 @@ def test_the_same_chain_and_mode_in_another_address_space_is_another_stack() -> 
         FULL.sample(2, chain, pid=3),
         FULL.sample(2, chain, pid=4),
     )
-    assert [row.stack for row in found] == [
+    assert [row.stack for row in rows] == [
         (("/a", 0x10),),
         (("/b", 0x10),),
         (UNKNOWN,),
@@ -110,7 +110,7 @@ def test_the_same_chain_and_mode_in_another_address_space_is_another_stack() -> 
     ]
 
 
-# PERF_SAMPLE_READ: how many words it takes, for each read_format.
+# PERF_SAMPLE_READ: its words for each read_format.
 READS = [
     (0, [1]),
     (make.ENABLED | make.RUNNING, [1, 2, 3]),
@@ -124,7 +124,7 @@ READS = [
 
 
 @pytest.mark.parametrize(("read_format", "words"), READS)
-def test_counter_values_are_stepped_over(read_format: int, words: list[int]) -> None:
+def test_counter_values_are_skipped(read_format: int, words: list[int]) -> None:
     layout = make.Layout(FULL.type | make.READ, read_format)
     sample = layout.sample(1, [make.IN_KERNEL, 0x42], read=words)
     assert stack_of(sample, layout=layout) == (("[kernel]", 0x42),)
@@ -165,7 +165,7 @@ def test_a_record_smaller_than_its_header_is_refused(size: int) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 7, 8, 9, 63])
-def test_a_record_that_the_end_cuts_off_is_left_out(left: int) -> None:
+def test_a_record_cut_off_by_the_end_is_ignored(left: int) -> None:
     first, second = FULL.sample(1), FULL.sample(2, [0x1])
     assert [row.time for row in decoded(first + second[:left])] == [1]
 
@@ -178,18 +178,18 @@ def test_the_id_selects_the_event(where: int) -> None:
     layout = make.Layout(FULL.type | where)
     ids = [(7, 0), (8, 1), (2**64 - 1, 2)]
     samples = [layout.sample(t, event=e) for t, e in enumerate((8, 7, 2**64 - 1, 9, 0))]
-    found = perfdecoded.decoded(*samples, layout=layout, ids=ids)
-    assert [row.event for row in found] == [1, 0, 2, 0, 0]
+    rows = perfdecoded.decoded(*samples, layout=layout, ids=ids)
+    assert [row.event for row in rows] == [1, 0, 2, 0, 0]
 
 
-def test_where_both_ids_are_there_and_differ_the_later_one_counts() -> None:
+def test_of_two_different_ids_the_later_one_counts() -> None:
     layout = make.Layout(make.ID | make.IDENTIFIER)
     sample = make.record(make.SAMPLE, struct.pack("<QQ", 1, 2))
     (row,) = perfdecoded.decoded(sample, layout=layout, ids=[(1, 1), (2, 2)])
     assert row.event == 2
 
 
-def test_an_id_that_several_events_claim_is_the_last_ones() -> None:
+def test_an_id_that_several_events_claim_belongs_to_the_last() -> None:
     layout = make.Layout(make.ID)
     ids = [(1, 9), (5, 1), (5, 2), (5, 3), (6, 8)]
     (row,) = perfdecoded.decoded(layout.sample(event=5), layout=layout, ids=ids)
@@ -204,22 +204,22 @@ def test_without_ids_there_is_one_event() -> None:
 # ------------------------------------------------------------------ order
 
 
-def test_records_count_in_order_of_time_not_of_the_file() -> None:
+def test_records_apply_in_time_order_not_in_file_order() -> None:
     chain = [make.IN_USER, 0x1000]
-    found = decoded(
+    rows = decoded(
         FULL.sample(30, chain),
         FULL.sample(10, chain),
         FULL.mmap2(20, 0x1000, 0x1000, b"/late"),
         FULL.comm(25, 10, b"named"),
     )
-    assert [(row.time, row.stack, row.thread) for row in found] == [
+    assert [(row.time, row.stack, row.thread) for row in rows] == [
         (10, (UNKNOWN,), ":10"),
         (30, (("/late", 0),), "named"),
     ]
 
 
 def test_equal_times_keep_the_file_order() -> None:
-    found = decoded(
+    rows = decoded(
         FULL.sample(5, cpu=1),
         FULL.comm(5, 10, b"one"),
         FULL.sample(5, cpu=2),
@@ -227,7 +227,7 @@ def test_equal_times_keep_the_file_order() -> None:
         FULL.sample(5, cpu=3),
         FULL.sample(4, cpu=0),
     )
-    assert [(row.cpu, row.thread) for row in found] == [
+    assert [(row.cpu, row.thread) for row in rows] == [
         (0, ":10"), (1, ":10"), (2, "one"), (3, "two"),
     ]  # fmt: skip
 
@@ -235,24 +235,24 @@ def test_equal_times_keep_the_file_order() -> None:
 def test_times_of_all_sizes_are_sorted() -> None:
     rng = random.Random(4)
     times = [rng.getrandbits(bits) for bits in range(65) for _ in range(5)]
-    found = decoded(*(FULL.sample(time, cpu=i) for i, time in enumerate(times)))
-    assert [row.time for row in found] == sorted(times)
+    rows = decoded(*(FULL.sample(time, cpu=i) for i, time in enumerate(times)))
+    assert [row.time for row in rows] == sorted(times)
     wanted = [i for i, _ in sorted(enumerate(times), key=lambda pair: pair[1])]
-    assert [row.cpu for row in found] == wanted
+    assert [row.cpu for row in rows] == wanted
 
 
 def test_without_identity_side_band_comes_first() -> None:
     layout = make.Layout(id_all=False)
-    found = perfdecoded.decoded(layout.sample(5), layout.comm(9, 10, b"x"), layout=layout)
-    assert found[0].thread == "x"
+    rows = perfdecoded.decoded(layout.sample(5), layout.comm(9, 10, b"x"), layout=layout)
+    assert rows[0].thread == "x"
 
 
 @pytest.mark.parametrize("kind", [make.TIME, make.TIME | make.TID, make.TIME | make.CPU | make.ID])
-def test_the_time_of_side_band_is_found_in_its_identity(kind: int) -> None:
+def test_the_time_of_side_band_is_read_from_its_identity(kind: int) -> None:
     layout = make.Layout(kind | make.TID)
     early, late = layout.sample(5), layout.sample(7)
-    found = perfdecoded.decoded(layout.comm(6, 10, b"x"), late, early, layout=layout)
-    assert [row.thread for row in found] == [":10", "x"]
+    rows = perfdecoded.decoded(layout.comm(6, 10, b"x"), late, early, layout=layout)
+    assert [row.thread for row in rows] == [":10", "x"]
 
 
 # ------------------------------------------------------------------ losses

@@ -1,4 +1,4 @@
-"""Which mappings a process has after a fork, in both decoders."""
+"""Mappings of a process after a fork, in both decoders."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ def sample(pid: int, ip: int) -> bytes:
     return record(SAMPLE, struct.pack("<QiiQII", ip, pid, pid, 1000, 0, 0), 2)
 
 
-def really_forked(pid: int, parent: int) -> bytes:
+def kernel_fork(pid: int, parent: int) -> bytes:
     return record(FORK, struct.pack("<iiiiQ", pid, parent, pid, parent, 0))
 
 
 def module_of_only_sample(decoder: object, stream: bytes) -> bytes:
     assert callable(decoder)
-    found = decoder(memoryview(stream), IP | TID | TIME | CPU, 0, False, b"", b"")
-    _, _, _, frames, strings, modules, _ = found
+    result = decoder(memoryview(stream), IP | TID | TIME | CPU, 0, False, b"", b"")
+    _, _, _, frames, strings, modules, _ = result
     (module,) = struct.unpack("<I", frames[0])
     return bytes(strings[modules[module][0]])
 
 
 @pytest.mark.parametrize("decoder", [perfdata.decode_stream, decode.decode])
-def test_a_fork_that_the_recorder_made_up_inherits_no_mappings(decoder: object) -> None:
+def test_a_synthesized_fork_inherits_no_mappings(decoder: object) -> None:
     before = mapped(PARENT, 0x4000, b"/bin/parent")
     after = sample(CHILD, 0x4100)
-    forked = before + really_forked(CHILD, PARENT) + after
+    forked = before + kernel_fork(CHILD, PARENT) + after
     assert module_of_only_sample(decoder, forked) == b"/bin/parent"
-    found = before + processes.fork_record(CHILD, PARENT) + after
-    assert module_of_only_sample(decoder, found) != b"/bin/parent"
+    stream = before + processes.fork_record(CHILD, PARENT) + after
+    assert module_of_only_sample(decoder, stream) != b"/bin/parent"
 
 
 @pytest.mark.parametrize("decoder", [perfdata.decode_stream, decode.decode])
-def test_a_made_up_fork_forgets_what_an_earlier_process_of_that_number_had(decoder: object) -> None:
+def test_a_synthesized_fork_forgets_the_earlier_process_with_that_pid(decoder: object) -> None:
     stream = (
         mapped(PARENT, 0x4000, b"/bin/parent")
-        + really_forked(CHILD, PARENT)
+        + kernel_fork(CHILD, PARENT)
         + processes.fork_record(CHILD, PARENT)
         + mapped(CHILD, 0x8000, b"/bin/child")
         + sample(CHILD, 0x4100)

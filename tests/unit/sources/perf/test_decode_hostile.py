@@ -1,4 +1,4 @@
-"""Record streams made to hurt: both decoders have the same outcome, soon, and within bounds."""
+"""Hostile record streams: both decoders have the same outcome, quickly and within bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FULL = make.Layout()
 UNKNOWN = ("[unknown]", 0)
 
 
-def test_one_process_cannot_map_without_end() -> None:
+def test_mappings_of_one_process_are_bounded() -> None:
     count = decode.MAPPINGS_A_PROCESS
     records = [FULL.mmap(i, (i + 1) * 16, 8, b"x") for i in range(count + 5)]
     probes = [16, count * 16, count * 16 + 16]
@@ -26,7 +26,7 @@ def test_one_process_cannot_map_without_end() -> None:
 
 
 def forks(count: int, *, ending: bool) -> bytes:
-    """A process with as many mappings as it may have, and children that copy them all."""
+    """A process with the maximum number of mappings, and children that copy them all."""
     base = [FULL.mmap(1, (i + 1) * 16, 8, b"x") for i in range(decode.MAPPINGS_A_PROCESS - 1)]
     for pid in range(11, 11 + count):
         base += [FULL.fork(2, pid, 10), FULL.mmap(2, 8, 8, b"y", pid=pid)]
@@ -35,23 +35,23 @@ def forks(count: int, *, ending: bool) -> bytes:
     return b"".join(base)
 
 
-def test_processes_that_ended_are_forgotten_where_there_are_too_many() -> None:
+def test_ended_processes_are_forgotten_when_there_are_too_many() -> None:
     stream = forks(70, ending=True)
     probes = [FULL.sample(3, [make.IN_USER, 8], pid=pid) for pid in (11, 79, 80)]
-    kind, found = perfdecoded.same_of_both(stream + b"".join(probes), FULL)
+    kind, result = perfdecoded.same_of_both(stream + b"".join(probes), FULL)
     assert kind == "result"
-    assert [row.stack for row in perfdecoded.rows(found)] == [(UNKNOWN,), (("y", 0),), (("y", 0),)]
+    assert [row.stack for row in perfdecoded.rows(result)] == [(UNKNOWN,), (("y", 0),), (("y", 0),)]
 
 
 @pytest.mark.timeout(20)
-def test_forking_without_end_is_refused() -> None:
+def test_endless_forking_is_refused() -> None:
     kind, (problem, offset) = perfdecoded.same_of_both(forks(600, ending=False), FULL)
     assert (kind, problem) == ("refused", "more memory mappings than any host has")
     assert offset > 0
 
 
 def test_distinct_tasks_and_files_cost_the_same_each() -> None:
-    """100,000 that once shared one hash took minutes."""
+    """100,000 of them once shared one hash, and decoding took minutes."""
     layout = make.Layout(make.TID)
     samples = b"".join(layout.sample(pid=pid, tid=5) for pid in range(100_000))
     modules = b"".join(
@@ -61,8 +61,8 @@ def test_distinct_tasks_and_files_cost_the_same_each() -> None:
         )
         for i in range(50_000)
     )
-    kind, found = perfdecoded.outcome(_perfdata.decode, samples + modules, layout)
-    assert (kind, len(found[0][1]), len(found[5])) == ("result", 400_000, 50_002)
+    kind, result = perfdecoded.outcome(_perfdata.decode, samples + modules, layout)
+    assert (kind, len(result[0][1]), len(result[5])) == ("result", 400_000, 50_002)
 
 
 WORDS = st.sampled_from(
@@ -85,7 +85,7 @@ LAYOUTS = st.builds(
 
 
 def records_of(layout: make.Layout) -> st.SearchStrategy[bytes]:
-    """Records of every kind, right in shape, with the numbers that hurt."""
+    """Records of every kind, valid in layout, with extreme numbers."""
     odd = st.sampled_from([make.USER, make.KERNEL, make.USER | make.MISC_DATA, 2 | 1 << 14, 65535])
     return st.one_of(
         st.builds(
@@ -114,7 +114,7 @@ def records_of(layout: make.Layout) -> st.SearchStrategy[bytes]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, make.Layout]:
-    """Whole records, a few bytes of which may then be others, and whose end may be missing."""
+    """Whole records; a few bytes may be changed, and the end may be missing."""
     layout = draw(LAYOUTS)
     stream = bytearray(b"".join(draw(st.lists(records_of(layout), max_size=12))))
     for at, value in draw(
@@ -131,7 +131,7 @@ IDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 255)), max_size=6).ma
 
 @settings(max_examples=80)
 @given(streams(), IDS)
-def test_hostile_streams_have_one_outcome(
+def test_both_decoders_agree_on_hostile_streams(
     stream: tuple[bytes, make.Layout], ids: list[tuple[int, int]]
 ) -> None:
     perfdecoded.same_of_both(*stream, ids)
@@ -139,5 +139,5 @@ def test_hostile_streams_have_one_outcome(
 
 @settings(max_examples=50)
 @given(st.binary(max_size=400), LAYOUTS)
-def test_any_bytes_have_one_outcome(stream: bytes, layout: make.Layout) -> None:
+def test_both_decoders_agree_on_any_bytes(stream: bytes, layout: make.Layout) -> None:
     perfdecoded.same_of_both(stream, layout)

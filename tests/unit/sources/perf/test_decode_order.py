@@ -1,4 +1,4 @@
-"""Records in any order, chains in changing address spaces, streams that are given back: in both decoders."""
+"""Both decoders: records in any order, chains in changing address spaces, streams released while read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = 2**64 - 1
 
 
 def times_of(times: list[int]) -> list[int]:
-    """The times that come out; each sample has its place in the file as its period."""
+    """Return the decoded times; each sample has its place in the file as its period."""
     records = [LAYOUT.sample(time, [1], period=i) for i, time in enumerate(times)]
     rows = perfdecoded.decoded(*records, layout=LAYOUT)
     assert [row.period for row in rows] == sorted(range(len(times)), key=times.__getitem__)
@@ -27,7 +27,7 @@ def times_of(times: list[int]) -> list[int]:
 
 @settings(max_examples=60)
 @given(st.lists(st.one_of(st.integers(0, 40), st.integers(0, LAST)), max_size=40))
-def test_samples_come_in_order_of_time_and_else_as_they_stand(times: list[int]) -> None:
+def test_samples_are_sorted_by_time_then_by_file_order(times: list[int]) -> None:
     assert times_of(times) == sorted(times)
 
 
@@ -35,16 +35,16 @@ def test_samples_come_in_order_of_time_and_else_as_they_stand(times: list[int]) 
     "times",
     [
         list(range(2000, 0, -1)),
-        [LAST, *range(2000, 0, -1)],  # all but one close together: nothing to tell them apart by
+        [LAST, *range(2000, 0, -1)],  # all but one close together
         [0] * 500 + [LAST - i % 7 for i in range(500)],
         [10**13 + i // 2 * 10**6 + i % 2 * 10**9 for i in range(1000)],  # two cores
     ],
 )
-def test_however_far_a_sample_is_from_its_place(times: list[int]) -> None:
+def test_samples_far_from_their_place_are_sorted(times: list[int]) -> None:
     assert times_of(times) == sorted(times)
 
 
-def test_a_chain_is_what_it_is_in_the_address_space_of_the_moment() -> None:
+def test_a_chain_is_resolved_in_the_address_space_of_its_time() -> None:
     chain = [make.IN_KERNEL, 0xFFFF_FFFF_8000_0000, make.IN_USER, 0x1010, 0x9010]
     records = [
         LAYOUT.mmap2(1, 0x1000, 0x1000, b"/bin/a"),
@@ -73,7 +73,7 @@ def test_a_chain_is_what_it_is_in_the_address_space_of_the_moment() -> None:
     ]
 
 
-def test_a_thread_has_the_name_of_the_moment() -> None:
+def test_a_thread_has_the_name_of_its_time() -> None:
     records = [
         LAYOUT.comm(1, 10, b"before"),
         LAYOUT.sample(2),
@@ -88,19 +88,19 @@ def test_a_thread_has_the_name_of_the_moment() -> None:
 
 
 def long_stream(samples: int) -> bytes:
-    """Chains that differ in their first word alone, some of them again and again."""
+    """Chains that differ only in their first word, some of them repeated."""
     rest = list(range(1, LONG))
     return b"".join(LAYOUT.sample(i, [i % 40 * 0x1000, *rest]) for i in range(samples))
 
 
 def test_forget_is_called_and_may_release_pages() -> None:
     stream = memoryview(long_stream(400))
-    told: list[int] = []
+    offsets: list[int] = []
     plain = _perfdata.decode(stream, LAYOUT.type, 0, True, b"", b"")
-    found = _perfdata.decode(stream, LAYOUT.type, 0, True, b"", b"", told.append)
-    assert found == plain
-    assert told == sorted(told)
-    assert 0 < told[0] < told[-1] == len(stream)
+    result = _perfdata.decode(stream, LAYOUT.type, 0, True, b"", b"", offsets.append)
+    assert result == plain
+    assert offsets == sorted(offsets)
+    assert 0 < offsets[0] < offsets[-1] == len(stream)
 
 
 def test_an_error_in_forget_ends_decoding() -> None:
@@ -111,10 +111,10 @@ def test_an_error_in_forget_ends_decoding() -> None:
         _perfdata.decode(memoryview(long_stream(200)), LAYOUT.type, 0, True, b"", b"", fail)
 
 
-def test_a_long_file_is_the_same_from_the_disk(tmp_path: pathlib.Path) -> None:
+def test_a_long_file_reads_the_same_from_disk(tmp_path: pathlib.Path) -> None:
     stream = long_stream(300)
     path = tmp_path / "perf.data"
     path.write_bytes(make.file([LAYOUT.attr()], [stream]))
     with perfdata.open_perfdata(path) as file:
         assert file.decode() == _perfdata.decode(memoryview(stream), LAYOUT.type, 0, True, b"", b"")
-        assert bytes(file.stream) == stream  # what was given back comes again
+        assert bytes(file.stream) == stream  # released pages are read again

@@ -1,4 +1,4 @@
-"""Who ran and what they had mapped, as the records say it: names, forks, files, made code."""
+"""Processes and their mappings as the records describe them: names, forks, files, JIT code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_threads_have_their_own_names_and_that_of_their_process() -> None:
     assert names_of(*known, FULL.sample(2, tid=12)) == (":12", "server")
 
 
-def test_where_the_process_has_no_name_the_thread_gives_it() -> None:
+def test_an_unnamed_process_has_the_name_of_its_thread() -> None:
     assert names_of(FULL.comm(1, 11, b"w", pid=10), FULL.sample(2, tid=11)) == ("w", "w")
 
 
@@ -52,11 +52,11 @@ def test_idle_is_called_swapper() -> None:
     assert names_of(FULL.sample(1, pid=0)) == ("swapper", "swapper")
 
 
-def test_a_new_name_holds_from_its_time_on() -> None:
-    found = decoded(
+def test_a_new_name_applies_from_its_time_on() -> None:
+    rows = decoded(
         FULL.comm(1, 10, b"sh"), FULL.sample(2), FULL.comm(3, 10, b"gcc"), FULL.sample(4)
     )
-    assert [row.thread for row in found] == ["sh", "gcc"]
+    assert [row.thread for row in rows] == ["sh", "gcc"]
 
 
 def test_children_and_threads_inherit_names() -> None:
@@ -66,7 +66,7 @@ def test_children_and_threads_inherit_names() -> None:
     assert names_of(*known, from_thread, FULL.sample(3, tid=13)) == ("pool", "sh")
 
 
-def test_a_made_up_name_is_not_inherited() -> None:
+def test_a_placeholder_name_is_not_inherited() -> None:
     records = FULL.sample(1), FULL.fork(2, 20, 10), FULL.sample(3, pid=20)
     assert names_of(*records) == (":20", ":20")
 
@@ -86,7 +86,7 @@ def test_names_end_at_a_zero_and_may_be_any_bytes() -> None:
 # ------------------------------------------------------------------ mappings
 
 
-def test_an_address_is_one_in_the_file() -> None:
+def test_an_address_is_an_offset_in_the_file() -> None:
     mapped = FULL.mmap2(1, 0x7000, 0x1000, b"/lib/a.so", offset=0x3000)
     at = [0x6FFF, 0x7000, 0x7FFF, 0x8000]
     assert stack_of(mapped, FULL.sample(2, [make.IN_USER, *at])) == (
@@ -126,7 +126,7 @@ def test_the_last_byte_of_memory_can_be_mapped() -> None:
     )
 
 
-def test_offsets_wrap_alike() -> None:
+def test_offsets_wrap_the_same_in_both_decoders() -> None:
     mapped = FULL.mmap(1, 0x1000, 0x1000, b"/x", offset=2**64 - 8)
     over = FULL.mmap(2, 0x1000, 0x800, b"/y", offset=2**64 - 1)
     assert stack_of(mapped, over, FULL.sample(3, [make.IN_USER, 0x1001, 0x1810])) == (
@@ -147,20 +147,20 @@ def test_offsets_wrap_alike() -> None:
         (8, 4, "....aaaaNNNN"),
     ],
 )
-def test_a_mapping_over_others_leaves_what_sticks_out(start: int, length: int, wanted: str) -> None:
-    found = stack_of(
+def test_a_mapping_replaces_only_what_it_covers(start: int, length: int, wanted: str) -> None:
+    stack = stack_of(
         FULL.mmap2(1, 4, 4, b"a", offset=4),
         FULL.mmap2(1, 8, 4, b"b", offset=8),
         FULL.mmap2(2, start, length, b"N", offset=start),
         FULL.sample(3, [make.IN_USER, *range(12)]),
     )
-    assert "".join("." if module == "[unknown]" else module for module, _ in found) == wanted
-    assert all(address == i or module == "[unknown]" for i, (module, address) in enumerate(found))
+    assert "".join("." if module == "[unknown]" else module for module, _ in stack) == wanted
+    assert all(address == i or module == "[unknown]" for i, (module, address) in enumerate(stack))
 
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=25))
-def test_many_mappings_are_as_painted_one_over_the_other(spans: list[tuple[int, int]]) -> None:
+def test_later_mappings_cover_earlier_ones(spans: list[tuple[int, int]]) -> None:
     cells: list[tuple[str, int]] = [UNKNOWN] * 64
     records = []
     for i, (start, length) in enumerate(spans):
@@ -181,8 +181,8 @@ def test_many_mappings_are_as_painted_one_over_the_other(spans: list[tuple[int, 
 @pytest.mark.parametrize("second", [False, True], ids=["MMAP", "MMAP2"])
 def test_jit_code_is_resolved_by_address_in_its_process_map(name: bytes, second: bool) -> None:
     mapped = (FULL.mmap2 if second else FULL.mmap)(1, 0x1000, 0x1000, name, pid=7, offset=5)
-    found = stack_of(mapped, FULL.sample(2, [make.IN_USER, 0x1008], pid=7))
-    assert found == (("/tmp/perf-7.map", 0x1008),)
+    stack = stack_of(mapped, FULL.sample(2, [make.IN_USER, 0x1008], pid=7))
+    assert stack == (("/tmp/perf-7.map", 0x1008),)
 
 
 def modules_of(*records: bytes) -> list[tuple[bytes, int, bytes]]:
@@ -209,34 +209,34 @@ def test_files_are_distinguished_by_build_id_which_is_stored() -> None:
     ) == [(b"/x", 1, b"\1" * 20), (b"/x", 3, b"\2" * 20), (b"/x", 4, b"\1" * 16), (b"/x", 5, b"")]
 
 
-def test_a_build_id_longer_than_there_is_room_for_is_cut() -> None:
+def test_a_build_id_that_is_too_long_is_cut() -> None:
     mapped = bytearray(FULL.mmap2(1, 0x1000, 0x1000, b"/x", build_id=b"\7" * 20))
     mapped[40] = 255
     assert modules_of(bytes(mapped)) == [(b"/x", 10, b"\7" * 20)]
 
 
-def test_children_keep_what_their_parent_had_mapped_then() -> None:
-    found = decoded(
+def test_children_keep_the_mappings_of_their_parent_at_the_fork() -> None:
+    rows = decoded(
         FULL.mmap2(1, 0x1000, 0x1000, b"/both", pid=1),
         FULL.fork(2, 2, 1),
         FULL.mmap2(3, 0x2000, 0x1000, b"/child", pid=2),
         FULL.mmap2(3, 0x3000, 0x1000, b"/parent", pid=1),
         *(FULL.sample(4, [make.IN_USER, 0x1000, 0x2000, 0x3000], pid=pid) for pid in (1, 2)),
     )
-    assert [row.stack for row in found] == [
+    assert [row.stack for row in rows] == [
         (("/both", 0), UNKNOWN, ("/parent", 0)),
         (("/both", 0), ("/child", 0), UNKNOWN),
     ]
 
 
-def test_the_child_of_an_unknown_parent_maps_its_own() -> None:
+def test_the_child_of_an_unknown_parent_has_its_own_mappings() -> None:
     records = FULL.fork(2, 2, 1), FULL.mmap2(3, 0x2000, 0x1000, b"/child", pid=2)
     assert stack_of(*records, FULL.sample(4, [make.IN_USER, 0x2000], pid=2)) == (("/child", 0),)
     assert stack_of(*records, FULL.sample(4, [make.IN_USER, 0x2000], pid=1)) == (UNKNOWN,)
 
 
-def test_processes_that_perf_found_at_its_start_have_nothing_from_their_parents() -> None:
-    found = decoded(
+def test_processes_older_than_the_recording_inherit_nothing() -> None:
+    rows = decoded(
         FULL.mmap2(0, 0x1000, 0x1000, b"/old", pid=2),
         FULL.mmap2(0, 0x2000, 0x1000, b"/parent", pid=1),
         FULL.comm(0, 1, b"init"),
@@ -245,18 +245,18 @@ def test_processes_that_perf_found_at_its_start_have_nothing_from_their_parents(
         FULL.sample(1, [make.IN_USER, 0x1000, 0x2000, 0x3000], pid=2),
         FULL.sample(1, [make.IN_USER, 0x2000], pid=1),
     )
-    assert found[0].stack == (UNKNOWN, UNKNOWN, ("/own", 0))
-    assert found[0].thread == "init"
-    assert found[1].stack == (("/parent", 0),)
+    assert rows[0].stack == (UNKNOWN, UNKNOWN, ("/own", 0))
+    assert rows[0].thread == "init"
+    assert rows[1].stack == (("/parent", 0),)
 
 
-def test_a_new_thread_shares_all() -> None:
+def test_a_new_thread_shares_all_mappings() -> None:
     mapped = FULL.mmap2(1, 0x1000, 0x1000, b"/x")
     thread = FULL.fork(2, 10, 10, 11, 10)
     assert stack_of(mapped, thread, FULL.sample(4, [make.IN_USER, 0x1000], tid=11)) == (("/x", 0),)
 
 
-def test_a_reused_pid_has_what_its_new_parent_has() -> None:
+def test_a_reused_pid_has_the_mappings_of_its_new_parent() -> None:
     records = (
         FULL.mmap2(1, 0x1000, 0x1000, b"/old", pid=2),
         FULL.exit(2, 2),

@@ -25,14 +25,14 @@ def test_an_unknown_architecture_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     assert probe.refused[0].startswith("ENOSYS")
 
 
-def test_a_core_that_is_not_there_is_refused_with_the_kernels_reason() -> None:
+def test_a_missing_core_is_refused_with_the_kernels_reason() -> None:
     probe = events.probe((4095,))
     assert probe.cores == ()
     assert list(probe.refused) == [4095]
 
 
 @pytest.mark.needs_root
-def test_every_core_of_this_host_really_opens() -> None:
+def test_an_event_opens_on_every_core_of_this_host() -> None:
     probe = events.probe(cpu.online())
     assert probe.everywhere
     assert probe.kernel_stacks

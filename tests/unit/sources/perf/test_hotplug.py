@@ -1,11 +1,11 @@
-"""What a watch makes of the online list and of uevents."""
+"""Core changes derived from the online list and from uevents."""
 
 from __future__ import annotations
 
 from overnight.sources.perf import hotplug
 
 
-def test_cores_that_go_and_come_are_reported_once():
+def test_cores_that_go_offline_and_return_are_reported_once():
     cores = [0, 1, 2]
     watch = hotplug.CoreWatch(lambda: tuple(cores))
     assert watch.poll() == hotplug.Change()
@@ -18,14 +18,14 @@ def test_cores_that_go_and_come_are_reported_once():
     watch.close()
 
 
-def test_a_core_that_flapped_between_two_looks_is_gone_and_back(monkeypatch):
+def test_a_core_that_flapped_between_two_polls_is_gone_and_back(monkeypatch):
     watch = hotplug.CoreWatch(lambda: (0, 1))
     monkeypatch.setattr(watch, "_drain", lambda: frozenset({1, 9}))
     assert watch.poll() == hotplug.Change(gone=(1,), back=(1,))
     watch.close()
 
 
-def test_only_a_processor_that_goes_is_meant():
+def test_only_uevents_of_a_removed_processor_count():
     assert hotplug.parse_uevent(b"offline@/devices/system/cpu/cpu12\0ACTION=offline\0") == 12
     for other in (
         b"online@/devices/system/cpu/cpu12\0",

@@ -1,4 +1,4 @@
-"""What the kernel may refuse, and what the native recorder then does."""
+"""The native recorder when the kernel refuses events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from overnight.sources.perf import events, native_recorder, ring
 
 
 def kernel(monkeypatch, *, refuse):
-    """A kernel that says no where `refuse(attr)` gives an error number."""
+    """Replace the kernel by one that fails where `refuse(attr)` gives an error number."""
 
     def open_event(attr, *, pid, cpu):
         code = refuse(attr)
@@ -24,7 +24,7 @@ def kernel(monkeypatch, *, refuse):
     monkeypatch.setattr(events, "open_event", open_event)
 
 
-def test_all_that_a_willing_kernel_grants(monkeypatch):
+def test_a_permissive_kernel_grants_everything(monkeypatch):
     kernel(monkeypatch, refuse=lambda attr: 0)
     best = events.best_attr(native_recorder.ATTR, 0)
     assert best.type == events.TYPE_HARDWARE
@@ -32,14 +32,14 @@ def test_all_that_a_willing_kernel_grants(monkeypatch):
     assert best.read_format & events.FORMAT_LOST
 
 
-def test_the_clock_where_there_are_no_cycles(monkeypatch):
+def test_the_clock_is_used_without_a_cycle_counter(monkeypatch):
     kernel(monkeypatch, refuse=lambda attr: attr.type == events.TYPE_HARDWARE and errno.ENOENT)
     best = events.best_attr(native_recorder.ATTR, 0)
     assert best.type == events.TYPE_SOFTWARE
     assert not best.flags & events.EXCLUDE_KERNEL
 
 
-def test_user_stacks_alone_where_the_kernel_hides(monkeypatch):
+def test_only_user_stacks_when_the_kernel_is_hidden(monkeypatch):
     hides = lambda attr: 0 if attr.flags & events.EXCLUDE_KERNEL else errno.EACCES  # noqa: E731
     kernel(monkeypatch, refuse=hides)
     assert events.best_attr(native_recorder.ATTR, 0).flags & events.EXCLUDE_KERNEL
@@ -70,7 +70,7 @@ def test_a_refusal_has_a_next_step_and_leaves_nothing_behind(monkeypatch, tmp_pa
     assert recorder.poll(0) == recorder.stop() == perf.Progress()
 
 
-def test_the_fence_works_on_this_machine():
+def test_the_memory_barrier_works_on_this_machine():
     ring.fence()
 
 
@@ -80,7 +80,7 @@ def test_an_unknown_processor_is_refused_rather_than_read_wrongly():
     assert "--recorder perf" in refused.value.todo
 
 
-def test_the_attr_has_the_given_values():
+def test_the_attr_has_the_requested_values():
     packed = native_recorder.ATTR.pack()
     assert len(packed) == 112 == int.from_bytes(packed[4:8], "little")
     assert int.from_bytes(packed[32:40], "little") == native_recorder.ATTR.read_format

@@ -23,7 +23,7 @@ exec sleep 60
 """
 
 
-def test_an_old_perf_follows_cores_that_come_back(
+def test_an_old_perf_is_restarted_for_returning_cores(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     binary = tmp_path / "perf"

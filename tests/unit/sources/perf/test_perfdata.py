@@ -1,4 +1,4 @@
-"""perf.data files in every shape that perf writes, and in those that it does not."""
+"""perf.data files in every layout that perf writes, and in invalid ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_features_of_a_file(path: pathlib.Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [FILE, PIPE], ids=["file", "pipe"])
-def test_both_decoders_read_it(
+def test_both_decoders_read_the_file(
     path: pathlib.Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     native = opened(path, data)[1]
@@ -90,7 +90,7 @@ def test_a_file_without_features(path: pathlib.Path, make_file) -> None:
     assert len(rows) == 20
 
 
-def test_an_unfinished_file_runs_to_its_end(path: pathlib.Path) -> None:
+def test_an_unfinished_file_is_read_to_its_end(path: pathlib.Path) -> None:
     data = make.file([LAYOUT.attr()], RECORDS, features=FEATURES, finished=False)
     file, rows = opened(path, data[:-4])
     assert (file.finished, file.hostname, len(rows)) == (False, "", 20)
@@ -125,14 +125,14 @@ def test_several_events_each_with_its_ids(path: pathlib.Path, make_file) -> None
     assert [row.event for row in rows] == [1, 0, 1, 0, 0]
 
 
-def test_names_that_do_not_fit_the_events_are_not_taken(path: pathlib.Path) -> None:
+def test_names_that_do_not_match_the_events_are_ignored(path: pathlib.Path) -> None:
     for content in (make.event_desc([b"a", b"b"], LAYOUT.attr(), [[], []]), b"\1\0\0\0", b""):
         data = make.file([LAYOUT.attr()], RECORDS, features={make.EVENT_DESC: content})
         assert opened(path, data)[0].events[0].name == "cpu-clock"
 
 
 def test_a_dummy_event_may_carry_less(path: pathlib.Path) -> None:
-    """As perf has one, since 6.6, beside a sampling event with call chains."""
+    """Since 6.6, perf adds one to a sampling event with call chains."""
     dummy = make.Layout(WITH_ID.type & ~(make.CALLCHAIN | make.PERIOD))
     samples = [WITH_ID.sample(1, [make.IN_KERNEL, 7], event=2), dummy.comm(0, 10, b"x")]
     data = make.file([dummy.attr(config=9), WITH_ID.attr()], samples, ids=[[1], [2]])
@@ -146,18 +146,18 @@ def test_events_that_carry_different_fields_are_refused(path: pathlib.Path) -> N
         assert "different sample fields" in problem
 
 
-def test_trace_data_in_a_pipe_is_stepped_over(path: pathlib.Path) -> None:
+def test_trace_data_in_a_pipe_is_skipped(path: pathlib.Path) -> None:
     trace = make.record(make.TRACING_DATA, struct.pack("<II", 32, 0)) + b"\xff" * 32
     assert len(opened(path, make.pipe([LAYOUT.attr()], [trace, *RECORDS]))[1]) == 20
     endless = make.record(make.TRACING_DATA, struct.pack("<II", 2**32 - 1, 0))
     assert "past the end" in refusal(path, make.pipe([LAYOUT.attr()], [endless]))[1]
 
 
-# ------------------------------------------------------------------ packed
+# ------------------------------------------------------------------ compressed
 
 
 def pieces(records: bytes, sizes: list[int]) -> list[bytes]:
-    """The stream packed in one go and flushed after each size, as perf does after each read."""
+    """Compress the stream as one frame, flushed after each size, as perf does after each read."""
     engine = zstandard.ZstdCompressor().compressobj()
     out, at = [], 0
     for size in [*sizes, len(records)]:
@@ -171,7 +171,7 @@ def pieces(records: bytes, sizes: list[int]) -> list[bytes]:
 
 @pytest.mark.parametrize("wrap", [make.packed, make.packed2], ids=["COMPRESSED", "COMPRESSED2"])
 @pytest.mark.parametrize("make_file", [make.file, make.pipe])
-def test_packed_records_are_unpacked(path: pathlib.Path, make_file, wrap) -> None:
+def test_compressed_records_are_decompressed(path: pathlib.Path, make_file, wrap) -> None:
     """Cut anywhere, with plain records in between."""
     plain, whole = RECORDS[0], b"".join(RECORDS[1:])
     parts = [wrap(piece) for piece in pieces(whole, [1, 6, 90, 200, 3])]
@@ -181,20 +181,20 @@ def test_packed_records_are_unpacked(path: pathlib.Path, make_file, wrap) -> Non
     assert rows == opened(path, FILE)[1]
 
 
-def test_packed_losses_between_pieces_are_counted(path: pathlib.Path) -> None:
+def test_losses_between_compressed_pieces_are_counted(path: pathlib.Path) -> None:
     parts = [make.packed(piece) for piece in pieces(b"".join(RECORDS), [100])]
     path.write_bytes(make.file([LAYOUT.attr()], [parts[0], make.lost(7), parts[1], make.lost(1)]))
     with perfdata.open_perfdata(path, zstd) as file:
         assert file.decode()[-1] == 8
 
 
-def test_a_packed_file_that_was_cut_gives_what_is_there(path: pathlib.Path) -> None:
+def test_a_truncated_compressed_file_gives_its_complete_records(path: pathlib.Path) -> None:
     parts = [make.packed(piece) for piece in pieces(b"".join(RECORDS), [300, 300])]
     data = make.file([LAYOUT.attr()], parts, finished=False)
     assert 0 < len(opened(path, data[: -len(parts[-1]) - 1])[1]) < 20
 
 
-def test_packed_without_zstd_is_refused(path: pathlib.Path) -> None:
+def test_a_compressed_file_without_zstd_is_refused(path: pathlib.Path) -> None:
     path.write_bytes(make.file([LAYOUT.attr()], [make.packed(b"x")]))
     with (
         pytest.raises(errors.DamagedFileError, match="zstd is not installed"),
@@ -203,15 +203,15 @@ def test_packed_without_zstd_is_refused(path: pathlib.Path) -> None:
         pass
 
 
-def test_packed_rubbish_is_refused_where_it_stands(path: pathlib.Path) -> None:
+def test_invalid_compressed_data_is_refused_at_its_offset(path: pathlib.Path) -> None:
     data = make.file([LAYOUT.attr()], [RECORDS[0], make.packed(b"rubbish that is no zstd")])
     offset, problem = refusal(path, data)
     assert "compressed records" in problem
     assert data[offset + 8 : offset + 15] == b"rubbish"
 
 
-def test_what_is_unpacked_must_be_records(path: pathlib.Path) -> None:
-    """It once was kept as half a record for ever, and copied with each piece."""
+def test_decompressed_data_must_be_records(path: pathlib.Path) -> None:
+    """Other data was once kept as an incomplete record and copied with each piece."""
     parts = [make.packed(piece) for piece in pieces(bytes(5000), [100] * 40)]
     assert "not records" in refusal(path, make.file([LAYOUT.attr()], parts))[1]
 
@@ -224,7 +224,7 @@ def test_damage_in_unpacked_records_is_reported_as_such(path: pathlib.Path) -> N
     assert "of the unpacked records" in problem
 
 
-def test_a_bomb_is_refused_before_it_goes_off(
+def test_a_decompression_bomb_is_refused_early(
     path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run-length block of 4 bytes is 128 KiB; one piece could be 2 GiB."""
@@ -233,14 +233,14 @@ def test_a_bomb_is_refused_before_it_goes_off(
     header = b"\x28\xb5\x2f\xfd\x00\x58"
     filler = make.record(99, b"\x63" * 248)  # a run of "c" is records of type 0x63636363
     run = struct.pack("<I", 131072 << 3 | 1 << 1)[:3] + b"\x63"
-    made = [0]
+    decompressed = [0]
 
     def counting() -> compressed.Decompress:
         engine = zstd()
 
         def unpack(piece: bytes) -> bytes:
             plain = engine(piece)
-            made[0] += len(plain)
+            decompressed[0] += len(plain)
             return plain
 
         return unpack
@@ -251,7 +251,7 @@ def test_a_bomb_is_refused_before_it_goes_off(
         perfdata.open_perfdata(path, counting),
     ):
         pass
-    assert made[0] < 20 << 20
+    assert decompressed[0] < 20 << 20
 
 
 # ------------------------------------------------------------------ hostile headers
@@ -287,12 +287,12 @@ ATTRS_AT = struct.unpack_from("<Q", FILE, 24)[0]
         (make.file([LAYOUT.attr()], [RECORDS[0], make.record(1, size=3)]), 296, "a record of 3"),
     ],
 )
-def test_a_header_that_cannot_be_is_refused(
+def test_an_invalid_header_is_refused(
     path: pathlib.Path, data: bytes, offset: int, problem: str
 ) -> None:
-    found, text = refusal(path, data)
+    refused_at, text = refusal(path, data)
     assert problem in text
-    assert found == offset
+    assert refused_at == offset
 
 
 def test_four_billion_cores_are_refused(path: pathlib.Path) -> None:
@@ -301,7 +301,7 @@ def test_four_billion_cores_are_refused(path: pathlib.Path) -> None:
 
 
 def test_many_events_that_share_all_bytes_as_ids_are_refused(path: pathlib.Path) -> None:
-    """Each could claim the whole file as its ids: the square of it in memory."""
+    """Each could claim the whole file as its ids, which needs quadratic memory."""
     data = bytearray(make.file([LAYOUT.attr()] * 200, [bytes(1 << 17)]))
     for i in range(200):
         struct.pack_into("<QQ", data, 104 + 144 * i + 128, 0, 1 << 17)
@@ -347,29 +347,29 @@ def outcome(path: pathlib.Path, data: bytes) -> str:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_cut_anywhere_it_is_read_or_refused(path: pathlib.Path, shape: str) -> None:
+def test_a_file_cut_anywhere_is_read_or_refused(path: pathlib.Path, shape: str) -> None:
     data = SHAPES[shape]()
-    found = [outcome(path, data[:end]) for end in range(0, len(data), 7)]
-    assert found[0] == "refused"
-    assert found.count("read") > len(found) // 4
+    outcomes = [outcome(path, data[:end]) for end in range(0, len(data), 7)]
+    assert outcomes[0] == "refused"
+    assert outcomes.count("read") > len(outcomes) // 4
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_with_bits_flipped_it_is_read_or_refused(path: pathlib.Path, shape: str) -> None:
+def test_a_file_with_flipped_bits_is_read_or_refused(path: pathlib.Path, shape: str) -> None:
     rng = random.Random(shape)
     whole = SHAPES[shape]()
-    found = set()
+    outcomes = set()
     for _ in range(250):
         data = bytearray(whole)
         for _ in range(rng.choice((1, 1, 3, 20))):
             data[rng.randrange(8, len(data))] ^= 1 << rng.randrange(8)
-        found.add(outcome(path, bytes(data)))
-    assert found == {"read", "refused"}
+        outcomes.add(outcome(path, bytes(data)))
+    assert outcomes == {"read", "refused"}
 
 
 @settings(max_examples=100)
 @given(st.binary(max_size=300), st.booleans())
-def test_any_bytes_behind_the_magic_are_read_or_refused(body: bytes, pipe: bool) -> None:
+def test_any_bytes_after_the_magic_are_read_or_refused(body: bytes, pipe: bool) -> None:
     import tempfile
 
     with tempfile.NamedTemporaryFile() as file:

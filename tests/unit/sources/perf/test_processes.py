@@ -1,4 +1,4 @@
-"""Processes told as records: what the kernel's own would say."""
+"""Running processes as records, equal to those the kernel would write."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def decode_mapping(record: bytes) -> tuple[tuple[int, ...], bytes]:
 
 
 def test_only_executable_mappings_with_their_names():
-    found = [decode_mapping(record) for record in processes.map_records(7, MAPS)]
-    assert [name for _, name in found] == [b"/opt/my app/bin\nx", b"//anon", b"[vdso]"]
+    mappings = [decode_mapping(record) for record in processes.map_records(7, MAPS)]
+    assert [name for _, name in mappings] == [b"/opt/my app/bin\nx", b"//anon", b"[vdso]"]
     expected = (7, 7, 0x55D0C0001000, 0x2000, 0x1000, 0xFE, 1, 99, 0, 5, 2)
-    assert found[0][0] == expected
+    assert mappings[0][0] == expected
 
 
 def test_a_process_with_an_odd_name_and_threads(tmp_path):
@@ -56,16 +56,16 @@ def test_a_process_with_an_odd_name_and_threads(tmp_path):
     assert sum(r[0] == decode.MMAP2 for r in records) == 3
 
 
-def test_we_find_ourselves():
+def test_this_process_is_listed():
     stream = memoryview(b"".join(processes.process_records()))
     own = os.getpid()
     comm = pathlib.Path("/proc/self/comm").read_bytes().strip()
-    found = [
+    names = [
         bytes(stream[b + 16 : e - 24]).rstrip(b"\0")
         for kind, b, e in segmentfile.walk(stream)
         if kind == decode.COMM and struct.unpack_from("<ii", stream, b + 8) == (own, own)
     ]
-    assert found == [comm]
+    assert names == [comm]
 
 
 def test_the_kernel_and_its_modules(tmp_path):

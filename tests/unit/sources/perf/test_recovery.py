@@ -1,4 +1,4 @@
-"""What a killed recorder left becomes ordinary segments."""
+"""Leftovers of a killed recorder become ordinary segments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sample(time_ns: int) -> bytes:
 
 def leave(path, *times: int, finish: bool = False) -> bytes:
     file = segmentfile.SegmentFile.create(path, events.EventAttr().pack(), [1])
-    file.write([sample(one) for one in times])
+    file.write([sample(time_ns) for time_ns in times])
     if finish:
         clock = perf.Clock(WALL, 0)
         file.finish(segmentfile.features("web-1", [], 1, (clock, clock)))
@@ -64,7 +64,7 @@ def test_without_current_json_nothing_readable_is_lost(tmp_path):
     assert [path.name for path in recovery.recover_segments(tmp_path, IDENTITY, 1)] == [FIRST]
 
 
-def test_empty_ones_go_and_unreadable_ones_are_put_aside(tmp_path):
+def test_empty_segments_are_removed_and_unreadable_ones_set_aside(tmp_path):
     (tmp_path / "a.perf.data.writing").write_bytes(b"")
     leave(tmp_path / "b.perf.data.writing")
     (tmp_path / "c.perf.data.writing").write_bytes(bytes(5000))
@@ -76,12 +76,12 @@ def test_an_existing_segment_is_never_replaced(tmp_path):
     (tmp_path / FIRST).write_bytes(b"precious")
     leave(tmp_path / (FIRST + perf.WRITING), 5)
     os.utime(tmp_path / FIRST, ns=(WALL, WALL))
-    (taken,) = recovery.recover_segments(tmp_path, IDENTITY, 1)
-    assert taken.name != FIRST
+    (recovered,) = recovery.recover_segments(tmp_path, IDENTITY, 1)
+    assert recovered.name != FIRST
     assert (tmp_path / FIRST).read_bytes() == b"precious"
 
 
-def test_a_perf_that_still_finishes_is_waited_for(tmp_path):
+def test_recovery_waits_for_a_perf_that_is_still_finishing(tmp_path):
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"]) as child:
         current = recovery.Current(
             "x", perf.Clock(0, 0), b"", child.pid, recovery.read_start_ticks(child.pid)
@@ -94,7 +94,7 @@ def test_a_perf_that_still_finishes_is_waited_for(tmp_path):
         assert recovery.read_start_ticks(child.pid) == 0
 
 
-def test_a_reused_process_number_is_not_waited_for(tmp_path):
+def test_recovery_does_not_wait_for_a_reused_pid(tmp_path):
     own = os.getpid()
     stale = recovery.Current("x", perf.Clock(0, 0), b"", own, recovery.read_start_ticks(own) - 1)
     recovery.write_current(tmp_path, stale)

@@ -1,4 +1,4 @@
-"""Names of segments: they sort by time, and say host, start and boot."""
+"""Segment names sort by time and contain host, start and boot."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_other_files_are_not_segments(name):
     assert perf.parse_segment_name(name) is None
 
 
-def test_two_of_one_millisecond_both_stay(tmp_path):
+def test_two_segments_of_one_millisecond_are_both_kept(tmp_path):
     name = perf.SegmentName("h", 10**18, "0" * 8)
     paths = []
     for text in ("a", "b"):

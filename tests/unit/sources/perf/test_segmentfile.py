@@ -1,4 +1,4 @@
-"""perf.data files written and finished by us, read back by our own reader."""
+"""perf.data files that overnight writes and reads back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def clock_of(path) -> tuple[int, int]:
     return struct.unpack_from("<QQ", data, at + 8)
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_written_records_are_read_back(tmp_path):
     write(tmp_path / "a", sample(1), sample(2, cpu=1), lost(3))
     samples = perfsamples.read_samples(tmp_path / "a")
     assert list(samples.time) == [1, 2]
@@ -129,7 +129,7 @@ def test_the_clock_reference_follows_a_step_and_nothing_else(tmp_path):
     assert list(perfsamples.read_samples(path).time) == [1]
 
 
-def test_lost_is_counted_and_a_look_alike_in_a_stack_is_not(tmp_path):
+def test_lost_records_are_counted_and_similar_bytes_in_a_stack_are_not(tmp_path):
     chain = struct.pack("<QiiQIIQ", 1, 7, 7, 5, 0, 0, 3) + lost(999, event=10)
     decoy = struct.pack("<IHH", 9, 2, 8 + len(chain)) + chain
     write(tmp_path / "a", lost(4), decoy, sample(1), lost(5, event=12))
@@ -137,12 +137,12 @@ def test_lost_is_counted_and_a_look_alike_in_a_stack_is_not(tmp_path):
     assert perfsamples.read_samples(tmp_path / "a").lost == 9
 
 
-def test_side_band_leaves_samples_out():
+def test_side_band_excludes_samples():
     stream = memoryview(sample(1) + lost(1) + sample(2) + b"\x01")
     assert segmentfile.sideband(stream) == lost(1)
 
 
-def test_without_room_the_file_keeps_what_it_had(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     file = segmentfile.SegmentFile.create(tmp_path / "a", ATTR.pack(), [1])
     file.write([sample(1)])
 

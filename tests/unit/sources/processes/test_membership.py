@@ -22,6 +22,6 @@ def test_the_innermost_unit(path: str, unit: str) -> None:
     assert processes.unit_of(path) == unit
 
 
-def test_one_that_has_ended_has_none() -> None:
+def test_an_ended_process_has_no_unit() -> None:
     assert processes.read_unit(2**22 + 1) == ""
     assert isinstance(processes.read_unit(os.getpid()), str)

@@ -52,7 +52,7 @@ class Host:
         (self.root / "proc/loadavg").write_text(f"0.1 0.1 0.1 1/9 {self.last}\n")
 
     def end(self, pid: int) -> None:
-        """What is open of it then reads as nothing; of a real one, as an error."""
+        """Open files of it then read as empty; those of a real process, as an error."""
         (self.root / "proc" / str(pid) / "stat").write_bytes(b"")
         (self.root / "proc" / str(pid) / "stat").unlink()
         (self.root / "proc" / str(pid)).rmdir()
@@ -63,7 +63,7 @@ def host(tmp_path: pathlib.Path) -> Host:
     return Host(tmp_path)
 
 
-def test_what_was_used_before_us_is_not_of_this_second(host: Host) -> None:
+def test_cpu_time_used_before_the_first_poll_is_not_counted(host: Host) -> None:
     host.put(10, utime=100_000)
     host.put(11)
     with contextlib.closing(table.Table(host.root)) as seen:
@@ -85,7 +85,7 @@ def test_the_policy_of_a_real_process_is_the_kernels() -> None:
     assert table.parse_stat(text)[-2] == os.sched_getscheduler(0)
 
 
-def test_a_new_one_is_seen_at_the_next_look(host: Host) -> None:
+def test_a_new_process_is_seen_at_the_next_poll(host: Host) -> None:
     for pid in range(10, 300):
         host.put(pid)
     with contextlib.closing(table.Table(host.root)) as seen:
@@ -94,7 +94,7 @@ def test_a_new_one_is_seen_at_the_next_look(host: Host) -> None:
         assert seen.read() == {"900 burst": (40, 0, 44, 1, 3, ord("S"), 0, 0)}
 
 
-def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
+def test_every_process_is_read_within_five_polls(host: Host) -> None:
     pids = range(10, 60)
     for pid in pids:
         host.put(pid)
@@ -104,7 +104,7 @@ def test_every_process_has_its_turn_within_five_looks(host: Host) -> None:
             host.put(pid, utime=9)
         for _ in range(5):
             seen.read()
-        assert all(one.ticks == 9 for one in seen._known.values())
+        assert all(process.ticks == 9 for process in seen._known.values())
 
 
 def test_a_sleeping_process_is_read_rarely_but_still_found(host: Host) -> None:
@@ -114,7 +114,7 @@ def test_a_sleeping_process_is_read_rarely_but_still_found(host: Host) -> None:
     with contextlib.closing(table.Table(host.root)) as seen:
         read: list[int] = []
         real = seen._text
-        seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
+        seen._text = lambda pid, process: read.append(pid) or real(pid, process)  # type: ignore[method-assign]
         for _ in range(1 + table.TURNS * table.PATIENT):
             seen.read()
         read.clear()
@@ -128,7 +128,7 @@ def test_a_sleeping_process_is_read_rarely_but_still_found(host: Host) -> None:
         assert rows["33 x"][0] == 70
 
 
-def test_the_twenty_busiest_are_shown(host: Host) -> None:
+def test_the_twenty_busiest_are_reported(host: Host) -> None:
     pids = range(100, 160)
     for pid in pids:
         host.put(pid)
@@ -141,7 +141,7 @@ def test_the_twenty_busiest_are_shown(host: Host) -> None:
         assert set(rows) == {f"{pid} x" for pid in range(140, 160)}
 
 
-def test_one_that_ends_and_one_that_takes_its_number(host: Host) -> None:
+def test_a_process_that_ends_and_one_that_reuses_its_pid(host: Host) -> None:
     host.put(10, b"old", utime=500)
     with contextlib.closing(table.Table(host.root)) as seen:
         seen.read()
@@ -155,7 +155,7 @@ def test_one_that_ends_and_one_that_takes_its_number(host: Host) -> None:
         assert seen._opened == 0
 
 
-def test_those_that_are_blocked_are_shown_and_counted(host: Host) -> None:
+def test_blocked_processes_are_reported_and_counted(host: Host) -> None:
     host.put(10, state=b"D")
     host.put(11, state=b"Z")
     host.put(12, state=b"R")
@@ -178,7 +178,7 @@ def test_hostile_names(host: Host, comm: bytes) -> None:
         seen.read()
         host.put(10, comm, utime=50)
         seen.full_scan()
-        if len(comm) > 1000:  # cut off by the read: no kernel writes one of more than 64 bytes
+        if len(comm) > 1000:  # cut off by the read: the kernel writes at most 64 bytes
             assert seen.read() == {}
         else:
             (key,) = seen.read()
@@ -187,7 +187,7 @@ def test_hostile_names(host: Host, comm: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_line_or_a_value_error(text: bytes) -> None:
+def test_any_bytes_are_parsed_or_a_value_error(text: bytes) -> None:
     with contextlib.suppress(ValueError, IndexError):
         assert len(table.parse_stat(text)) == 10
 
@@ -200,7 +200,7 @@ def test_open_files_and_work_are_bounded_at_many_processes(host: Host) -> None:
         assert seen._opened == table.MAX_OPEN
         read = []
         real = seen._text
-        seen._text = lambda pid, one: read.append(pid) or real(pid, one)  # type: ignore[method-assign]
+        seen._text = lambda pid, process: read.append(pid) or real(pid, process)  # type: ignore[method-assign]
         seen.read()
         assert 0 < len(read) <= table.MAX_A_TURN + table.HOT
 
@@ -232,7 +232,7 @@ def test_threads_of_this_process_are_not_processes() -> None:
     assert real == {task: task == os.getpid() for task in real}
 
 
-def test_this_very_host_new_and_busy_processes_are_seen_at_once() -> None:
+def test_new_and_busy_processes_of_this_host_are_seen_at_once() -> None:
     """The real /proc, where the listing can begin at a PID."""
     with contextlib.closing(table.Table()) as seen:
         assert seen._seeks
@@ -241,7 +241,7 @@ def test_this_very_host_new_and_busy_processes_are_seen_at_once() -> None:
         try:
             began, waited = time.monotonic(), noise.read_waited([os.getpid()])
             rows: sources.Rows = {}
-            # A row of one that is being loaded, and blocked, has no ticks yet.
+            # A process that is blocked while it is loaded has no ticks yet.
             while not any(k.startswith(f"{busy.pid} ") and sum(row[:2]) for k, row in rows.items()):
                 late = noise.read_waited([os.getpid(), busy.pid]) - waited
                 assert time.monotonic() - began < 1.5 + late

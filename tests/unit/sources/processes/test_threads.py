@@ -48,12 +48,12 @@ def polls(host: Host, *used: int) -> list[dict[str, tuple[int, ...]]]:
         seen = threads.RealTime(processes, host.root)
         host.put(0)
         processes.read()
-        found = []
+        results = []
         for utime in used:
             host.put(utime)
             processes.read()
-            found.append(dict(seen.read()))
-        return found
+            results.append(dict(seen.read()))
+        return results
 
 
 def test_a_real_time_thread_of_a_busy_process_is_reported(host: Host) -> None:
@@ -69,10 +69,10 @@ def test_an_idle_process_is_not_read(host: Host) -> None:
     assert polls(host, 9, 18) == [{}, {}]
 
 
-def test_many_threads_are_read_some_at_a_time_and_real_time_ones_at_each_look(host: Host) -> None:
+def test_many_threads_are_read_in_parts_and_real_time_ones_at_each_poll(host: Host) -> None:
     host.threads = {11: (1, 50), **dict.fromkeys(range(20, 20 + 2 * threads.MAX_READ), (0, 0))}
-    found = polls(host, 90, 180, 270, 360)
-    assert [list(one) for one in found] == [[], [], ["10/11 poll"], ["10/11 poll"]]
+    results = polls(host, 90, 180, 270, 360)
+    assert [list(rows) for rows in results] == [[], [], ["10/11 poll"], ["10/11 poll"]]
 
 
 def test_a_thread_that_becomes_ordinary_or_ends_is_dropped(host: Host) -> None:
@@ -92,7 +92,7 @@ def test_a_thread_that_becomes_ordinary_or_ends_is_dropped(host: Host) -> None:
 
 
 def test_a_real_thread_matches_the_kernel() -> None:
-    """The test itself burns; its other thread is ordinary, so no row, and its line was understood."""
+    """The test itself is busy; its other thread is ordinary, so it has no row, and its line was parsed."""
     done = threading.Event()
     helper = threading.Thread(target=done.wait, daemon=True)
     helper.start()
@@ -107,9 +107,9 @@ def test_a_real_thread_matches_the_kernel() -> None:
             processes.read()
             rows = seen.read()
             assert not any(key.startswith(f"{os.getpid()}/") for key in rows)
-            mine = seen._known[os.getpid()]
-            assert mine.threads >= 2
-            assert mine.unread == []
+            process = seen._known[os.getpid()]
+            assert process.threads >= 2
+            assert process.unread == []
     finally:
         done.set()
         helper.join()

@@ -46,14 +46,12 @@ def test_a_call_is_encoded_as_specified() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_values(signature: str, data: bytes, expected: list[object]) -> None:
+def test_values_are_decoded(signature: str, data: bytes, expected: list[object]) -> None:
     assert dbus.decode(signature, data) == expected
 
 
 @given(st.text("ybnqiuxtdsogvah(){}z", max_size=12), st.binary(max_size=64))
-def test_hostile_bytes_give_values_or_an_error_of_the_connection(
-    signature: str, data: bytes
-) -> None:
+def test_hostile_bytes_give_values_or_a_dbus_error(signature: str, data: bytes) -> None:
     with contextlib.suppress(dbus.DbusError):
         assert isinstance(dbus.decode(signature, data), list)
 
@@ -72,7 +70,7 @@ REFUSED = struct.pack("<BBBBIII", ord("l"), 3, 0, 1, 0, 9, 8) + b"\x05\x01u\0"
 
 @contextlib.contextmanager
 def server(path: pathlib.Path, *, greeting: bytes, after: bytes = b"") -> Iterator[str]:
-    """Takes one connection, greets it, and says the rest once a question has come."""
+    """Accept one connection, greet it, and send the rest after the first call."""
     address = str(path / "private")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
@@ -81,9 +79,9 @@ def server(path: pathlib.Path, *, greeting: bytes, after: bytes = b"") -> Iterat
         def serve() -> None:
             line, _ = listening.accept()
             with line:
-                asked = line.recv(4096)
-                assert asked.startswith(b"\0AUTH EXTERNAL ")
-                assert asked.endswith(b"BEGIN\r\n")
+                request = line.recv(4096)
+                assert request.startswith(b"\0AUTH EXTERNAL ")
+                assert request.endswith(b"BEGIN\r\n")
                 line.sendall(greeting)
                 if after:
                     line.recv(4096)
@@ -95,9 +93,9 @@ def server(path: pathlib.Path, *, greeting: bytes, after: bytes = b"") -> Iterat
         thread.join()
 
 
-def test_answers_come_in_the_order_of_the_questions(tmp_path: pathlib.Path) -> None:
-    said = SIGNAL + reply(2, "b") + reply(77, "of nobody") + REFUSED + struct.pack("<I", 3) + reply(1, "a")  # fmt: skip
-    with server(tmp_path, greeting=b"OK 00\r\n", after=said) as address:
+def test_replies_are_in_the_order_of_the_calls(tmp_path: pathlib.Path) -> None:
+    messages = SIGNAL + reply(2, "b") + reply(77, "of nobody") + REFUSED + struct.pack("<I", 3) + reply(1, "a")  # fmt: skip
+    with server(tmp_path, greeting=b"OK 00\r\n", after=messages) as address:
         line = dbus.Connection(address)
         assert line.ask([CALL, CALL, CALL]) == [["a"], ["b"], None]
         line.close()
@@ -114,7 +112,7 @@ def test_answers_come_in_the_order_of_the_questions(tmp_path: pathlib.Path) -> N
     ],
     ids=["refused", "babble", "gone", "cut short", "huge"],
 )
-def test_a_systemd_that_does_not_answer_well_is_an_oserror(
+def test_an_invalid_reply_of_systemd_is_an_oserror(
     tmp_path: pathlib.Path, greeting: bytes, after: bytes, words: str
 ) -> None:
     def converse(address: str) -> None:
@@ -131,6 +129,6 @@ def test_a_systemd_that_does_not_answer_well_is_an_oserror(
         converse(address)
 
 
-def test_an_array_of_nothings_ends() -> None:
+def test_an_array_of_empty_structs_is_refused() -> None:
     with pytest.raises(dbus.DbusError):
         dbus.decode("a()", struct.pack("<II", 4, 0) + b"\0" * 8)

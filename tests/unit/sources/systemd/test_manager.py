@@ -17,7 +17,7 @@ def process(root: pathlib.Path, pid: int, comm: str, nspid: str, cgroup: str) ->
     (folder / "cgroup").write_text(cgroup)
 
 
-def test_machines_that_machined_knows_and_those_it_does_not(tmp_path: pathlib.Path) -> None:
+def test_machines_are_found_with_and_without_machined(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "run/systemd/machines"
     folder.mkdir(parents=True)
     (folder / "db").write_text("# private\nNAME=db\nLEADER=400\nCLASS=container\n")
@@ -79,15 +79,17 @@ ROW = ("a.service", "About", "loaded", "active", "running", "", "/path", 0, "", 
         (None, []),
     ],
 )
-def test_what_counts_as_a_service(listed: list[object] | None, names: list[str]) -> None:
+def test_only_loaded_or_active_services_are_listed(
+    listed: list[object] | None, names: list[str]
+) -> None:
     assert [row[0] for row in units._services(listed)] == names
 
 
-def test_answers_of_the_wrong_kind_change_nothing() -> None:
-    one = units.Unit("loaded", "active", "running", "/path")
+def test_values_of_the_wrong_type_are_ignored() -> None:
+    unit = units.Unit("loaded", "active", "running", "/path")
     for name, value in (("NRestarts", "many"), ("Result", 7), ("Nonsense", "x"), ("Restart", None)):
-        one.learn(name, value)
-    assert one == units.Unit("loaded", "active", "running", "/path")
-    one.learn("NRestarts", 12)
-    one.learn("UnitFilePreset", "enabled")
-    assert (one.restarts, one.fact()["preset"]) == (12, "enabled")
+        unit.learn(name, value)
+    assert unit == units.Unit("loaded", "active", "running", "/path")
+    unit.learn("NRestarts", 12)
+    unit.learn("UnitFilePreset", "enabled")
+    assert (unit.restarts, unit.fact()["preset"]) == (12, "enabled")

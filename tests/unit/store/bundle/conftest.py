@@ -10,7 +10,7 @@ from overnight.app import bundles
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A real bundle of a small night."""
-    place = tmp_path_factory.mktemp("night")
-    told = nights.build(place / "home")
-    return bundles.create(place / "home", told, place / "reset.overnight", now_us=1).file
+    """A real bundle of a small recording."""
+    folder = tmp_path_factory.mktemp("night")
+    event = nights.build(folder / "home")
+    return bundles.create(folder / "home", event, folder / "reset.overnight", now_us=1).file

@@ -1,4 +1,4 @@
-"""The strict zip: what it writes it reads, other tools read it, and whatever differs is refused."""
+"""The strict zip: we and other tools read what it writes; any other form is refused."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def packed(*members: tuple[str, bytes], deflate: bool = True) -> bytes:
 
 def unpacked(data: bytes) -> dict[str, bytes]:
     file = io.BytesIO(data)
-    return {one.name: b"".join(archive.read(file, one)) for one in archive.members(file)}
+    return {member.name: b"".join(archive.read(file, member)) for member in archive.members(file)}
 
 
 @given(st.lists(st.tuples(st.binary(max_size=400), st.booleans()), max_size=5))
-def test_what_is_written_is_read_by_us_and_by_others(bodies: list[tuple[bytes, bool]]) -> None:
+def test_an_archive_is_read_by_us_and_by_other_tools(bodies: list[tuple[bytes, bool]]) -> None:
     out = io.BytesIO()
     packer = archive.Packer(out)
     for n, (body, deflate) in enumerate(bodies):
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_by_us_and_by_others(bodies: list[tuple[bytes, b
 
 
 def test_a_long_repetition_comes_back_whole() -> None:
-    """The unpacker holds back what does not fit into a piece, also when it has read everything."""
+    """The decompressor holds back output beyond a piece, even after it has read all input."""
     body = b"\0" * (3 * archive.PIECE + 17)
     assert unpacked(packed(("a/b", body))) == {"a/b": body}
 
@@ -71,7 +71,7 @@ def test_a_long_repetition_comes_back_whole() -> None:
         ("a" * 2000, "too long or too deep"),
     ],
 )
-def test_names_that_no_folder_should_hold(name: str, words: str) -> None:
+def test_unsafe_names_are_refused(name: str, words: str) -> None:
     with pytest.raises(archive.BadArchiveError, match=words):
         archive.check_names([name])
 
@@ -85,7 +85,7 @@ def test_names_that_no_folder_should_hold(name: str, words: str) -> None:
         (["home/A/b", "home/a"], "a file and a folder"),
     ],
 )
-def test_names_that_meet_each_other(names: list[str], words: str) -> None:
+def test_names_that_collide_are_refused(names: list[str], words: str) -> None:
     with pytest.raises(archive.BadArchiveError, match=words):
         archive.check_names(names)
 
@@ -100,17 +100,17 @@ def foreign(
 ) -> bytes:
     """A zip as other tools write it."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as made:
+    with zipfile.ZipFile(out, "w") as file:
         info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
         info.external_attr = 0o100600 << 16
         for key, value in properties.items():
             setattr(info, key, value)
-        made.writestr(info, data)
-        made.comment = all_comment
+        file.writestr(info, data)
+        file.comment = all_comment
     return out.getvalue()
 
 
-def test_a_zip_of_another_tool_in_the_same_form_is_as_good() -> None:
+def test_a_zip_of_another_tool_in_the_same_form_is_read() -> None:
     assert unpacked(foreign("home/x")) == {"home/x": b"x"}
 
 
@@ -135,13 +135,13 @@ def test_a_zip_of_another_tool_in_the_same_form_is_as_good() -> None:
         (b"PK\5\6", "cut short"),
     ],
 )
-def test_what_other_tools_can_put_into_a_zip(data: bytes, words: str) -> None:
+def test_zips_in_another_form_are_refused(data: bytes, words: str) -> None:
     with pytest.raises(archive.BadArchiveError, match=words):
         unpacked(data)
 
 
 def forged(members: list[archive.Member], bodies: bytes) -> bytes:
-    """A file whose directory says what it likes."""
+    """An archive with this directory, even if it does not fit the bodies."""
     directory = b"".join(member.central() for member in members)
     end = archive.END.pack(
         archive.END_MAGIC, 0, 0, len(members), len(members), len(directory), len(bodies), 0
@@ -151,23 +151,23 @@ def forged(members: list[archive.Member], bodies: bytes) -> bytes:
 
 def test_members_that_share_their_bytes_are_refused() -> None:
     whole = packed(("home/a", b"\0" * 100_000))
-    (one,) = archive.members(io.BytesIO(whole))
-    body = whole[: one.end]
-    twin = one._replace(name="home/b")
+    (member,) = archive.members(io.BytesIO(whole))
+    body = whole[: member.end]
+    twin = member._replace(name="home/b")
     with pytest.raises(archive.BadArchiveError, match="overlaps"):
-        archive.members(io.BytesIO(forged([one, twin], body)))
+        archive.members(io.BytesIO(forged([member, twin], body)))
     with pytest.raises(archive.BadArchiveError, match="two different heads"):
         archive.members(io.BytesIO(forged([twin], body)))
     with pytest.raises(archive.BadArchiveError, match="unused bytes"):
-        archive.members(io.BytesIO(forged([one], body + b"more")))
+        archive.members(io.BytesIO(forged([member], body + b"more")))
 
 
 @pytest.mark.parametrize("claimed", [10, 99_999, 100_001])
-def test_a_member_unpacks_to_what_it_claims(claimed: int) -> None:
+def test_a_member_that_states_a_wrong_size_is_refused(claimed: int) -> None:
     whole = packed(("home/a", b"\0" * 100_000))
-    (one,) = archive.members(io.BytesIO(whole))
-    liar = one._replace(size=claimed)
-    body = liar.local() + whole[len(liar.local()) : one.end]
+    (member,) = archive.members(io.BytesIO(whole))
+    liar = member._replace(size=claimed)
+    body = liar.local() + whole[len(liar.local()) : member.end]
     file = io.BytesIO(forged([liar], body))
     seen: list[bytes] = []
     with pytest.raises(archive.BadArchiveError, match="than its stated size"):
@@ -185,8 +185,8 @@ def test_any_bytes_are_an_archive_or_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("deflate", [False, True])
-def test_each_bit_counts(deflate: bool) -> None:
-    """But for the few that fill up the last byte of what was deflated."""
+def test_each_flipped_bit_is_detected(deflate: bool) -> None:
+    """Except for the few that pad the last byte of deflated data."""
     members = (("bundle.json", b"{}"), ("home/a", b"some words " * 9))
     whole = packed(*members, deflate=deflate)
     unseen = 0
@@ -201,7 +201,7 @@ def test_each_bit_counts(deflate: bool) -> None:
     assert unseen <= (14 if deflate else 0)
 
 
-def test_what_is_too_large_for_a_zip_is_said_before_it_is_wrong(monkeypatch) -> None:
+def test_an_archive_too_large_for_a_zip_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(archive, "MAX_BYTES", 1000)
     with pytest.raises(archive.BadArchiveError, match="4 GiB"):
         packed(("home/a", bytes(range(256)) * 8), deflate=False)

@@ -1,4 +1,4 @@
-"""Headers and manifests: what is written is read; anything else is refused in words."""
+"""Headers and manifests are read back; anything else is refused with a reason."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ VALUES = st.recursive(
 )
 
 
-def test_there_and_back() -> None:
+def test_a_header_is_read_back() -> None:
     assert header.parse_header(HEADER.encode()) == HEADER
     assert HEADER.encode() == HEADER.encode()
 
 
 @given(st.sampled_from(sorted(json.loads(HEADER.encode()))), VALUES)
 def test_a_header_with_any_value_is_read_or_refused(name: str, value: object) -> None:
-    said = json.loads(HEADER.encode()) | {name: value}
+    fields = json.loads(HEADER.encode()) | {name: value}
     try:
-        made = header.parse_header(json.dumps(said).encode())
+        parsed = header.parse_header(json.dumps(fields).encode())
     except (header.NoBundleError, header.FutureError):
         return
-    assert json.loads(made.encode())["format"] == header.FORMAT
+    assert json.loads(parsed.encode())["format"] == header.FORMAT
 
 
 @given(st.binary(max_size=200))
@@ -60,23 +60,23 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", sorted(json.loads(HEADER.encode())))
 def test_a_header_without_a_field_is_refused(name: str) -> None:
-    said = json.loads(HEADER.encode())
-    del said[name]
-    if name == "needs":  # only of later versions is it asked
-        assert header.parse_header(json.dumps(said).encode()) == HEADER
+    fields = json.loads(HEADER.encode())
+    del fields[name]
+    if name == "needs":  # required only in later versions
+        assert header.parse_header(json.dumps(fields).encode()) == HEADER
         return
     with pytest.raises(header.NoBundleError):
-        header.parse_header(json.dumps(said).encode())
+        header.parse_header(json.dumps(fields).encode())
 
 
-def test_a_version_that_is_true_is_none() -> None:
-    said = json.loads(HEADER.encode()) | {"version": True}
+def test_a_version_of_true_is_not_a_version() -> None:
+    fields = json.loads(HEADER.encode()) | {"version": True}
     with pytest.raises(header.NoBundleError, match="another format"):
-        header.parse_header(json.dumps(said).encode())
+        header.parse_header(json.dumps(fields).encode())
 
 
 @given(st.dictionaries(st.text(max_size=9), VALUES, max_size=3))
-def test_a_manifest_of_anything_is_refused(members: dict[str, object]) -> None:
+def test_a_manifest_with_any_members_is_refused(members: dict[str, object]) -> None:
     text = json.dumps({"members": members}).encode()
     fits = dataclasses.replace(
         HEADER, members=len(members), manifest_sha256=hashlib.sha256(text).hexdigest()

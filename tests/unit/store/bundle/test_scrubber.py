@@ -1,4 +1,4 @@
-"""What is masked, and what must not be: findings are joined by names that look random."""
+"""Secrets are masked; names that look random are not, because findings are joined by them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOKEN = "ghp_A1b2C3d4E5f6G7h8J9k0"
         "systemd-networkd-wait-online.service",
     ],
 )
-def test_names_of_a_host_stay(name: str) -> None:
+def test_names_on_a_host_are_not_masked(name: str) -> None:
     masks = scrubber.Scrubber()
     assert masks.name("unit names", name) == name
     assert masks.text("event texts", f"something of {name} ended") == f"something of {name} ended"
@@ -44,7 +44,7 @@ def test_names_of_a_host_stay(name: str) -> None:
     "label",
     ["ami-0a1b2c3d4e5f67890", "i-0a1b2c3d", "us-east-1a", "5.10.234-225.910.amzn2.x86_64", POD],
 )
-def test_labels_of_a_host_stay(label: str) -> None:
+def test_labels_of_a_host_are_not_masked(label: str) -> None:
     assert scrubber.Scrubber().fact("image", label) == label
 
 
@@ -60,18 +60,18 @@ def test_labels_of_a_host_stay(label: str) -> None:
         ("\0" + CONTAINER, "(masked)"),
     ],
 )
-def test_secrets_in_names_go(name: str, left: str) -> None:
+def test_secrets_in_names_are_masked(name: str, left: str) -> None:
     assert scrubber.Scrubber().name("unit names", name) == left
 
 
-def test_a_pair_within_a_pair_is_found() -> None:
+def test_a_secret_pair_inside_another_pair_is_masked() -> None:
     masks = scrubber.Scrubber()
     line = 'audit: op=login: password=hunter2 msg="token=hunter3"'
     assert "hunter" not in masks.text("event texts", line)
     assert masks.masked == {"event texts": 1}
 
 
-def test_mangled_and_java_names_of_functions_stay() -> None:
+def test_mangled_and_java_function_names_are_not_masked() -> None:
     masks = scrubber.Scrubber()
     for name in (
         "_ZN4core3ptr85drop_in_place$LT$std..rt..lang_start$LT$$LP$$RP$$GT$17h0a1b2c3d4e5f6a7bE",
@@ -83,14 +83,14 @@ def test_mangled_and_java_names_of_functions_stay() -> None:
 
 
 @given(st.lists(st.text(max_size=60)))
-def test_names_that_differ_still_differ(names: list[str]) -> None:
+def test_different_names_stay_different(names: list[str]) -> None:
     masks = scrubber.Scrubber()
     secret = [f"{name}{TOKEN}{n}" for n, name in enumerate(names)]
     secret = ["(masked) 2", *secret, "(masked)", "(masked) 3"]
-    made = [masks.name("x", name) for name in secret]
-    assert len(set(made)) == len(set(secret))
-    assert made == [masks.name("x", name) for name in secret]
-    assert not any(TOKEN in one for one in made)
+    masked = [masks.name("x", name) for name in secret]
+    assert len(set(masked)) == len(set(secret))
+    assert masked == [masks.name("x", name) for name in secret]
+    assert not any(TOKEN in name for name in masked)
 
 
 @given(st.text())

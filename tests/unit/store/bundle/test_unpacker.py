@@ -1,4 +1,4 @@
-"""Opening: a whole data home or none, whatever the file is."""
+"""Opening a bundle gives a complete data home or nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from overnight.store.bundle import archive, header, unpacker
 
 def parts_of(bundle: pathlib.Path) -> dict[str, bytes]:
     with bundle.open("rb") as file:
-        return {one.name: b"".join(archive.read(file, one)) for one in archive.members(file)}
+        return {
+            member.name: b"".join(archive.read(file, member)) for member in archive.members(file)
+        }
 
 
 def write(path: pathlib.Path, parts: dict[str, bytes], *, deflate: bool = False) -> pathlib.Path:
@@ -31,19 +33,19 @@ def write(path: pathlib.Path, parts: dict[str, bytes], *, deflate: bool = False)
     return path
 
 
-def forge(parts: dict[str, bytes], **said: object) -> dict[str, bytes]:
-    """The same with a manifest and a header that fit what is there."""
+def forge(parts: dict[str, bytes], **fields: object) -> dict[str, bytes]:
+    """The same members with a manifest and a header that match them."""
     inside = {k: v for k, v in parts.items() if k not in (header.HEADER, header.MANIFEST)}
     manifest, checksum = header.encode_manifest(
         {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in inside.items()}
     )
     head = json.loads(parts[header.HEADER])
-    head |= {"members": len(inside), "manifest_sha256": checksum} | said
+    head |= {"members": len(inside), "manifest_sha256": checksum} | fields
     return {header.HEADER: json.dumps(head).encode(), header.MANIFEST: manifest, **inside}
 
 
 def refuse(path: pathlib.Path, place: pathlib.Path) -> errors.CannotError:
-    """It is refused, and nothing is left."""
+    """Check that the file is refused and leaves nothing behind; return the error."""
     before = sorted(place.rglob("*"))
     with pytest.raises(errors.CannotError) as caught:
         unpacker.open_into(path, place / "into")
@@ -55,31 +57,31 @@ def refuse(path: pathlib.Path, place: pathlib.Path) -> errors.CannotError:
 
 @pytest.fixture
 def place(tmp_path: pathlib.Path) -> pathlib.Path:
-    made = tmp_path / "place"
-    made.mkdir()
-    return made
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return folder
 
 
 def test_a_bundle_becomes_a_data_home(bundle: pathlib.Path, place: pathlib.Path) -> None:
-    said = unpacker.open_into(bundle, place / "deep" / "into")
+    bundle_header = unpacker.open_into(bundle, place / "deep" / "into")
     home = place / "deep" / "into"
-    assert header.parse_header(parts_of(bundle)["bundle.json"]) == said
-    assert header.parse_header((home / "bundle.json").read_bytes()) == said
+    assert header.parse_header(parts_of(bundle)["bundle.json"]) == bundle_header
+    assert header.parse_header((home / "bundle.json").read_bytes()) == bundle_header
     wanted = {
         name.removeprefix("home/"): data
         for name, data in parts_of(bundle).items()
         if name.startswith("home/")
     }
-    found = {str(p.relative_to(home)): p.read_bytes() for p in home.rglob("*") if p.is_file()}
-    del found["bundle.json"]
-    assert found == wanted
+    files = {str(p.relative_to(home)): p.read_bytes() for p in home.rglob("*") if p.is_file()}
+    del files["bundle.json"]
+    assert files == wanted
     assert home.stat().st_mode & 0o777 == 0o700
     assert all(p.stat().st_mode & 0o777 == 0o600 for p in home.rglob("*.ring"))
     assert [p.name for p in (place / "deep").iterdir()] == ["into"]
 
 
-def test_forging_as_such_is_no_reason_to_refuse(bundle, tmp_path, place) -> None:
-    """The cases below are refused for what they say, not for how they were made."""
+def test_a_consistent_rewritten_bundle_is_accepted(bundle, tmp_path, place) -> None:
+    """The cases below are refused for their content, not for how they were built."""
     unpacker.open_into(write(tmp_path / "x", forge(parts_of(bundle))), place / "into")
 
 
@@ -131,16 +133,18 @@ def _with_manifest(parts: dict[str, bytes], text: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_what_is_not_as_it_was_written_is_refused(bundle, tmp_path, place, name: str) -> None:
+def test_modified_bundles_are_refused(bundle, tmp_path, place, name: str) -> None:
     change, words = FORGED[name]
     error = refuse(write(tmp_path / "x", change(parts_of(bundle))), place)
     assert words in error.what
 
 
-def test_a_later_version_says_which_overnight_is_needed(bundle, tmp_path, place) -> None:
+def test_the_error_for_a_later_version_names_the_overnight_to_install(
+    bundle, tmp_path, place
+) -> None:
     parts = forge(parts_of(bundle), version=2, needs="9.4.1", windows="of another shape")
     whole = write(tmp_path / "x", parts).read_bytes()
-    # Of a later version nothing but the first member is known: not even that it is a whole zip.
+    # Only the first member of a later version is known; the file may not be a complete zip.
     (tmp_path / "x").write_bytes(whole[: len(whole) // 2])
     error = refuse(tmp_path / "x", place)
     assert "9.4.1" in error.todo
@@ -155,12 +159,12 @@ def test_a_bomb_is_refused_before_it_is_unpacked(bundle, tmp_path, place) -> Non
 
 
 def test_a_bomb_that_lies_about_its_size_is_cut_off(bundle, tmp_path, place) -> None:
-    """A member that says it is small, with a directory and a manifest to match."""
+    """The member states a small size; directory and manifest match it."""
     honest = write(
         tmp_path / "x", {**parts_of(bundle), "home/signals/db-7/x": b"\0" * 9_000_000}, deflate=True
     )
     with honest.open("rb") as file:
-        found = archive.members(file)
+        members = archive.members(file)
     lie = b"small"
     parts = forge({**parts_of(bundle), "home/signals/db-7/x": lie})
     out = io.BytesIO()
@@ -169,8 +173,8 @@ def test_a_bomb_that_lies_about_its_size_is_cut_off(bundle, tmp_path, place) -> 
         if name != "home/signals/db-7/x":
             packer.add(name, iter([data]), deflate=False)
     begin = packer._at
-    body = honest.read_bytes()[found[-1].offset + len(found[-1].local()) : found[-1].end]
-    liar = found[-1]._replace(size=len(lie), offset=begin)
+    body = honest.read_bytes()[members[-1].offset + len(members[-1].local()) : members[-1].end]
+    liar = members[-1]._replace(size=len(lie), offset=begin)
     packer._write(liar.local() + body)
     packer._members.append(liar)
     packer.finish()
@@ -185,7 +189,7 @@ def test_a_file_that_is_cut_short_is_refused(bundle, tmp_path, place, left: int)
     refuse(tmp_path / "x", place)
 
 
-def test_what_is_no_bundle_at_all(bundle, tmp_path, place) -> None:
+def test_other_files_are_not_bundles(bundle, tmp_path, place) -> None:
     for data in (b"", b"hello", b"\x1f\x8b" + b"\0" * 99, b"PK\3\4" + b"\0" * 99):
         (tmp_path / "x").write_bytes(data)
         assert "not a valid bundle" in refuse(tmp_path / "x", place).what
@@ -202,7 +206,7 @@ def test_flipped_bits_give_the_same_home_or_none(bundle, tmp_path, place, seed: 
     path = tmp_path / "x"
     for _ in range(8):
         damaged = bytearray(whole)
-        # The beginning and the end, where all the structure is, as often as everything between.
+        # The beginning and the end, which hold the structure, as often as the whole file.
         at = chance.choice((chance.randrange(4000), -1 - chance.randrange(9000), chance.randrange(len(whole))))  # fmt: skip
         damaged[at] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
@@ -211,7 +215,7 @@ def test_flipped_bits_give_the_same_home_or_none(bundle, tmp_path, place, seed: 
 
 def test_a_folder_that_is_in_use_is_left_alone(bundle, place) -> None:
     (place / "into").mkdir()
-    unpacker.open_into(bundle, place / "into")  # an empty one is taken
+    unpacker.open_into(bundle, place / "into")  # an empty folder is used
     before = sorted(place.rglob("*"))
     with pytest.raises(errors.CannotError, match="already exists"):
         unpacker.open_into(bundle, place / "into")
@@ -222,7 +226,7 @@ def test_a_folder_that_is_in_use_is_left_alone(bundle, place) -> None:
     assert sorted(place.rglob("*")) == before
 
 
-def test_no_room_is_said_before_anything_is_written(bundle, place, monkeypatch) -> None:
+def test_a_full_disk_is_reported_before_anything_is_written(bundle, place, monkeypatch) -> None:
     monkeypatch.setattr(unpacker.shutil, "disk_usage", lambda _: _Full)
     assert "not enough disk space" in refuse(bundle, place).what
 
@@ -231,13 +235,13 @@ class _Full:
     free = 1000
 
 
-def test_a_bundle_is_open_for_as_long_as_it_is_needed(bundle: pathlib.Path) -> None:
-    with unpacker.opened(bundle) as (home, said):
-        assert (home / "signals" / "db-7" / "host").read_text() == said.host
+def test_an_opened_bundle_is_removed_after_use(bundle: pathlib.Path) -> None:
+    with unpacker.opened(bundle) as (home, bundle_header):
+        assert (home / "signals" / "db-7" / "host").read_text() == bundle_header.host
     assert not home.parent.exists()
 
 
-def test_it_is_closed_when_the_reader_fails(bundle: pathlib.Path) -> None:
+def test_an_opened_bundle_is_removed_when_the_reader_fails(bundle: pathlib.Path) -> None:
     seen: list[pathlib.Path] = []
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""Nothing here loses power: syncing would only make these tests as slow as the disk of the day."""
+"""These tests do not depend on fsync; without it they do not wait for the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged and hostile files: what is whole is read, the rest is told, memory stays bounded."""
+"""Damaged and hostile files: intact blocks are read, damage is reported, memory is bounded."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from overnight.store.ring import block_encoder, blocks, check, columns, layout, 
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> pathlib.Path:
     """Four blocks of 100 s in one file."""
-    made = rings.open_writer(tmp_path, block_seconds=100)
-    rings.record(made, range(400))
-    made.close()
+    writer = rings.open_writer(tmp_path, block_seconds=100)
+    rings.record(writer, range(400))
+    writer.close()
     return tmp_path
 
 
@@ -34,22 +34,22 @@ def _blocks(path: pathlib.Path) -> list[blocks.Block | blocks.Damage]:
         return list(blocks.blocks_of(path, file.fileno()))
 
 
-def _found_seconds(home: pathlib.Path) -> list[int]:
+def _read_seconds(home: pathlib.Path) -> list[int]:
     source = reader.Reader(home)
-    found = rings.everything(source)
-    true = rings.expected_numbers(range(400))
-    assert all(true[at] == value for at, value in found.items())
-    return sorted({(at - rings.us(0)) // 1_000_000 for at, _, _ in found})
+    numbers = rings.everything(source)
+    expected = rings.expected_numbers(range(400))
+    assert all(expected[at] == value for at, value in numbers.items())
+    return sorted({(at - rings.us(0)) // 1_000_000 for at, _, _ in numbers})
 
 
-def test_behind_a_damaged_head_the_next_block_is_found(home: pathlib.Path) -> None:
+def test_the_block_after_a_damaged_head_is_found(home: pathlib.Path) -> None:
     (path,) = rings.ring_files(home)
     second = _blocks(path)[1]
     assert isinstance(second, blocks.Block)
     data = bytearray(path.read_bytes())
     data[second.offset + 30] ^= 4
     path.write_bytes(data)
-    assert _found_seconds(home) == [*range(100), *range(200, 400)]
+    assert _read_seconds(home) == [*range(100), *range(200, 400)]
     source = reader.Reader(home)
     rings.everything(source)
     assert source.problems == [f"{path}: the data at byte {second.offset} is not a block"]
@@ -57,16 +57,16 @@ def test_behind_a_damaged_head_the_next_block_is_found(home: pathlib.Path) -> No
     assert problem.path == str(path)
 
 
-def test_the_extent_of_a_ring_whose_first_block_is_damaged(home: pathlib.Path) -> None:
+def test_the_extent_leaves_out_a_damaged_first_block(home: pathlib.Path) -> None:
     (path,) = rings.ring_files(home)
     path.write_bytes(b"rubbish" + path.read_bytes()[7:])
     assert reader.Reader(home).extent(rings.HOST) == (rings.us(100), rings.us(399))
 
 
-def test_a_file_that_begins_with_rubbish(home: pathlib.Path) -> None:
+def test_a_file_that_begins_with_garbage_is_read(home: pathlib.Path) -> None:
     (path,) = rings.ring_files(home)
     path.write_bytes(b"\0" * 3_000_000 + blocks.MAGIC + path.read_bytes())
-    assert _found_seconds(home) == list(range(400))
+    assert _read_seconds(home) == list(range(400))
 
 
 def test_every_cut_gives_the_blocks_before_it(home: pathlib.Path) -> None:
@@ -75,7 +75,7 @@ def test_every_cut_gives_the_blocks_before_it(home: pathlib.Path) -> None:
     ends = [b.offset + b.head.size for b in _blocks(path) if isinstance(b, blocks.Block)]
     for size in (0, 1, 79, 80, 81, ends[0] - 1, ends[0], ends[2] + 40, len(whole) - 1):
         path.write_bytes(whole[:size])
-        assert _found_seconds(home) == list(range(100 * sum(end <= size for end in ends)))
+        assert _read_seconds(home) == list(range(100 * sum(end <= size for end in ends)))
 
 
 def test_a_flipped_bit_never_gives_a_wrong_number(home: pathlib.Path) -> None:
@@ -86,13 +86,13 @@ def test_a_flipped_bit_never_gives_a_wrong_number(home: pathlib.Path) -> None:
         data = bytearray(whole)
         data[seeded.randrange(len(data))] ^= 1 << seeded.randrange(8)
         path.write_bytes(data)
-        assert len(_found_seconds(home)) >= 300
+        assert len(_read_seconds(home)) >= 300
         assert check.check(home).problems
 
 
 def test_a_flipped_bit_in_an_open_block(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
-    rings.record(made, range(60))
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(60))
     (path,) = rings.open_files(tmp_path)
     whole = path.read_bytes()
     seeded = random.Random(8)
@@ -100,29 +100,29 @@ def test_a_flipped_bit_in_an_open_block(tmp_path: pathlib.Path) -> None:
         data = bytearray(whole)
         data[seeded.randrange(len(data))] ^= 1 << seeded.randrange(8)
         path.write_bytes(data)
-        seconds = _found_seconds(tmp_path)
+        seconds = _read_seconds(tmp_path)
         assert seconds == list(range(len(seconds)))
     path.write_bytes(whole)
-    made.close()
+    writer.close()
 
 
-def test_every_cut_of_an_open_block_gives_the_looks_before_it(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
-    rings.record(made, range(12))
+def test_every_cut_of_an_open_block_gives_the_readings_before_it(tmp_path: pathlib.Path) -> None:
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(12))
     (path,) = rings.open_files(tmp_path)
     whole = path.read_bytes()
     counts = []
     for size in range(0, len(whole) + 1, 7):
         path.write_bytes(whole[:size])
-        counts.append(len(_found_seconds(tmp_path)))
+        counts.append(len(_read_seconds(tmp_path)))
     assert counts == sorted(counts)
     assert counts[0] == 0
     path.write_bytes(whole)
-    assert len(_found_seconds(tmp_path)) == 12
-    made.close()
+    assert len(_read_seconds(tmp_path)) == 12
+    writer.close()
 
 
-def _lay(home: pathlib.Path, block: bytes) -> pathlib.Path:
+def _write_ring_file(home: pathlib.Path, block: bytes) -> pathlib.Path:
     folder = layout.host_folder(home, rings.HOST)
     folder.mkdir(parents=True)
     (folder / "host").write_text(rings.HOST)
@@ -132,7 +132,7 @@ def _lay(home: pathlib.Path, block: bytes) -> pathlib.Path:
 
 
 def _block(change: dict[str, object], chunks: tuple[bytes, ...] = ()) -> bytes:
-    """A block whose checksums are right and whose directory lies."""
+    """A block with valid checksums and a changed directory."""
     head = open_block.head_record(rings.HOST, rings.BOOT, rings.BEGIN_US, full=True)
     table = open_block.TableWriter(0, "cpu", rings.COLUMNS)
     for second in range(20):
@@ -140,21 +140,21 @@ def _block(change: dict[str, object], chunks: tuple[bytes, ...] = ()) -> bytes:
         head += table.record(rings.rows_of(second), rings.us(second), mono)
         table.commit()
     data = block_encoder.pack_at_once(open_block.parse(head))
-    said = blocks.read_head(data)
-    assert said is not None
-    begin = blocks.HEAD_BYTES + said.directory_bytes
+    block_head = blocks.read_head(data)
+    assert block_head is not None
+    begin = blocks.HEAD_BYTES + block_head.directory_bytes
     directory = json.loads(zlib.decompress(data[blocks.HEAD_BYTES : begin]))
     entry = directory["tables"][0]
     for name, value in change.items():
         (directory if name in directory else entry)[name] = value
-    return _assemble(said, zlib.compress(json.dumps(directory).encode()), data[begin:] + b"".join(chunks))  # fmt: skip
+    return _assemble(block_head, zlib.compress(json.dumps(directory).encode()), data[begin:] + b"".join(chunks))  # fmt: skip
 
 
-def _assemble(said: blocks.Head, directory: bytes, body: bytes, version: int = 1) -> bytes:
+def _assemble(block_head: blocks.Head, directory: bytes, body: bytes, version: int = 1) -> bytes:
     head = blocks.HEAD.pack(
-        blocks.MAGIC, version, said.flags, len(directory), zlib.crc32(directory), len(body),
-        said.stamp_us, said.begin_us, said.end_us, said.begin_mono_us, said.end_mono_us,
-        said.readings, said.boot.encode(),
+        blocks.MAGIC, version, block_head.flags, len(directory), zlib.crc32(directory), len(body),
+        block_head.stamp_us, block_head.begin_us, block_head.end_us, block_head.begin_mono_us, block_head.end_mono_us,
+        block_head.readings, block_head.boot.encode(),
     )  # fmt: skip
     return head + struct.pack("<I", zlib.crc32(head)) + directory + body
 
@@ -189,29 +189,29 @@ def _assemble(said: blocks.Head, directory: bytes, body: bytes, version: int = 1
     ],
     ids=" ".join,
 )
-def test_a_directory_that_lies_gives_nothing_and_is_told(
+def test_an_invalid_directory_gives_nothing_and_is_reported(
     tmp_path: pathlib.Path, change: dict[str, object]
 ) -> None:
-    _lay(tmp_path, _block(change))
+    _write_ring_file(tmp_path, _block(change))
     source = reader.Reader(tmp_path)
     tracemalloc.start()
-    found = rings.everything(source)
+    numbers = rings.everything(source)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 3 * layout.MAX_BYTES
-    assert found == {}
+    assert numbers == {}
     assert source.problems
     assert check.check(tmp_path).problems
 
 
-def test_the_untouched_block_is_read(tmp_path: pathlib.Path) -> None:
-    """Else the test above would pass whatever the reader does."""
-    _lay(tmp_path, _block({}))
+def test_the_unchanged_block_is_read(tmp_path: pathlib.Path) -> None:
+    """The reader refuses the changes above, not the block itself."""
+    _write_ring_file(tmp_path, _block({}))
     assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(20))
     assert check.check(tmp_path).problems == ()
 
 
-def test_a_bomb_unpacks_no_further_than_it_said() -> None:
+def test_a_bomb_is_not_unpacked_past_its_stated_size() -> None:
     bomb = lzma.compress(bytes(16 << 20), lzma.FORMAT_RAW, filters=columns.FILTERS)
     small = zlib.compress(bytes(layout.MAX_BYTES + 1), 1)
     assert len(bomb) < 10_000
@@ -227,25 +227,25 @@ def test_a_bomb_unpacks_no_further_than_it_said() -> None:
     tracemalloc.stop()
 
 
-def test_many_small_bombs_are_one() -> None:
+def test_many_small_bombs_are_limited_together() -> None:
     facts = [1, 1, "units", True, {"a": {"x": " " * (30 << 20)}}, []]
     bomb = open_block.record(open_block.FACTS, zlib.compress(json.dumps(facts).encode(), 1))
-    made = open_block.parse(open_block.head_record("h", "b", 1, full=True) + 20 * bomb)
-    assert len(made.facts) == 4
-    assert "too large" in made.damage
+    block = open_block.parse(open_block.head_record("h", "b", 1, full=True) + 20 * bomb)
+    assert len(block.facts) == 4
+    assert "too large" in block.damage
 
 
-def test_a_later_version_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+def test_a_later_version_is_refused_with_its_number(tmp_path: pathlib.Path) -> None:
     data = _block({})
-    said = blocks.read_head(data)
-    assert said is not None
+    block_head = blocks.read_head(data)
+    assert block_head is not None
     begin = blocks.HEAD_BYTES
-    path = _lay(
+    path = _write_ring_file(
         tmp_path,
         _assemble(
-            said,
-            data[begin : begin + said.directory_bytes],
-            data[begin + said.directory_bytes :],
+            block_head,
+            data[begin : begin + block_head.directory_bytes],
+            data[begin + block_head.directory_bytes :],
             version=2,
         ),
     )
@@ -260,8 +260,8 @@ def test_a_later_version_is_refused_by_name(tmp_path: pathlib.Path) -> None:
 def test_an_open_block_of_a_later_version_is_refused_and_left_alone(tmp_path: pathlib.Path) -> None:
     rings.open_writer(tmp_path).close()
     path = layout.host_folder(tmp_path, rings.HOST) / f"{rings.BEGIN_US}-1a2b3c4d.open"
-    said = {"version": 2, "host": "x", "boot": "y", "stamp_us": 1, "full": True}
-    path.write_bytes(open_block.record(open_block.HEAD, json.dumps(said).encode()))
+    head = {"version": 2, "host": "x", "boot": "y", "stamp_us": 1, "full": True}
+    path.write_bytes(open_block.record(open_block.HEAD, json.dumps(head).encode()))
     source = reader.Reader(tmp_path)
     assert rings.everything(source) == {}
     assert "update overnight" in source.problems[0]
@@ -271,40 +271,40 @@ def test_an_open_block_of_a_later_version_is_refused_and_left_alone(tmp_path: pa
 
 @hypothesis.settings(max_examples=200)
 @hypothesis.given(st.binary(max_size=300), st.sampled_from(range(5)))
-def test_any_record_is_taken_or_told(payload: bytes, kind: int) -> None:
+def test_any_record_is_parsed_or_refused(payload: bytes, kind: int) -> None:
     head = open_block.head_record("h", "b", 1, full=True)
     for data in (payload, head + payload, head + open_block.record(kind, payload)):
         try:
-            made = open_block.parse(data)
+            block = open_block.parse(data)
         except columns.DamagedError:
             continue
-        block_encoder.pack_at_once(made, packed=False)
+        block_encoder.pack_at_once(block, packed=False)
 
 
-def test_differences_that_leave_64_bits_wrap() -> None:
+def test_differences_beyond_64_bits_wrap() -> None:
     head = open_block.head_record("h", "b", 1, full=True)
     table = open_block.TableWriter(0, "x", ("n",))
     first, other = (table.record({key: ((1 << 63) - 1,)}, 1, 1) for key in "ab")
     grown = open_block.record(open_block.DELTAS, open_block.READING.pack(0, 2, 2, 1, 0) + b"\x05")
-    made = open_block.parse(head + first + grown + other)
-    assert not made.damage
-    assert blocks.read_head(block_encoder.pack_at_once(made)) is not None
+    block = open_block.parse(head + first + grown + other)
+    assert not block.damage
+    assert blocks.read_head(block_encoder.pack_at_once(block)) is not None
 
 
-def test_a_length_of_4_gigabytes_in_an_open_block_is_a_cut(tmp_path: pathlib.Path) -> None:
+def test_a_length_of_4_gigabytes_in_an_open_block_counts_as_a_cut(tmp_path: pathlib.Path) -> None:
     head = open_block.head_record("h", "b", 1, full=True)
-    made = open_block.parse(head + struct.pack("<IIB", 0, 0xFFFFFFFF, 1) + b"x" * 50)
-    assert made == open_block.parse(head)
-    assert not made.damage
+    block = open_block.parse(head + struct.pack("<IIB", 0, 0xFFFFFFFF, 1) + b"x" * 50)
+    assert block == open_block.parse(head)
+    assert not block.damage
 
 
-def test_files_that_are_none_of_ours(home: pathlib.Path) -> None:
+def test_other_files_are_ignored(home: pathlib.Path) -> None:
     folder = layout.host_folder(home, rings.HOST)
     (folder / "notes.txt").write_text("hello")
     (folder / "-1-zzzzzzzz.ring").write_bytes(os.urandom(100))
     (home / "signals" / "stray").write_text("x")
     (home / "signals" / "empty").mkdir()
-    assert _found_seconds(home) == list(range(400))
+    assert _read_seconds(home) == list(range(400))
     assert reader.Reader(home).hosts() == (rings.HOST,)
     assert check.check(home).problems == ()
     shutil.rmtree(folder)

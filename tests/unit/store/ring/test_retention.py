@@ -1,4 +1,4 @@
-"""Bounded by size and by age, and pinned windows survive."""
+"""A ring is limited by size and by age; pinned windows stay."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_the_oldest_go_first_and_no_more_than_needed() -> None:
     chosen = retention.choose_removals(
         _files(30, 10, 20, 40), (), now_us=50, age_seconds=1, surplus=150
     )
-    assert [one.begin_us for one in chosen] == [10, 20]
+    assert [file.begin_us for file in chosen] == [10, 20]
 
 
-def test_what_is_too_old_goes_whatever_the_budget_says() -> None:
+def test_files_past_the_age_limit_go_even_within_the_budget() -> None:
     chosen = retention.choose_removals(
         _files(10, 20, 5_000_000), (), now_us=5_000_000, age_seconds=1, surplus=-1
     )
-    assert [one.begin_us for one in chosen] == [10, 20]
+    assert [file.begin_us for file in chosen] == [10, 20]
 
 
 @hypothesis.given(
@@ -39,35 +39,35 @@ def test_what_is_too_old_goes_whatever_the_budget_says() -> None:
     st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=4),
     st.integers(-500, 3000),
 )
-def test_never_a_pinned_window_never_the_newest(
+def test_pinned_windows_and_the_newest_file_are_never_removed(
     begins: list[int], windows: list[tuple[int, int]], surplus: int
 ) -> None:
     held = [Pin(str(n), min(w) * 1000, max(w) * 1000, "") for n, w in enumerate(windows)]
     files = _files(*begins)
     chosen = retention.choose_removals(files, held, now_us=2000, age_seconds=1, surplus=surplus)
-    assert not {max(begins, default=-1)} & {one.begin_us for one in chosen}
-    for one in chosen:
-        assert not any(p.begin_us < one.end_us and one.begin_us < p.end_us for p in held)
-    freed = sum(one.bytes for one in chosen)
+    assert not {max(begins, default=-1)} & {file.begin_us for file in chosen}
+    for file in chosen:
+        assert not any(p.begin_us < file.end_us and file.begin_us < p.end_us for p in held)
+    freed = sum(file.bytes for file in chosen)
     free = [f for f in sorted(files)[:-1] if not any(p.begin_us < f.end_us and f.begin_us < p.end_us for p in held)]  # fmt: skip
-    assert freed >= min(surplus, sum(one.bytes for one in free))
+    assert freed >= min(surplus, sum(file.bytes for file in free))
 
 
-def _night(home: pathlib.Path, hours: int, **options: float) -> None:
-    made = rings.open_writer(home, block_seconds=1800, **options)
+def _record_hours(home: pathlib.Path, hours: int, **options: float) -> None:
+    writer = rings.open_writer(home, block_seconds=1800, **options)
     for second in range(0, hours * HOUR, 120):
         rows = {str(n): tuple(hash((second, n, c)) % 10**9 for c in range(3)) for n in range(20)}
-        made.numbers("cpu", rings.COLUMNS, rings.at(second), rows)
-        made.tick(rings.at(second))
-    made.tick(rings.at(hours * HOUR))
-    made.close()
+        writer.numbers("cpu", rings.COLUMNS, rings.at(second), rows)
+        writer.tick(rings.at(second))
+    writer.tick(rings.at(hours * HOUR))
+    writer.close()
 
 
 def test_rotation_by_size_keeps_pinned_windows(tmp_path: pathlib.Path) -> None:
     budget = 1 << 16
     kept = layout.ring_pins(tmp_path, rings.HOST)
     kept.pin(Pin("reset-0314", rings.us(HOUR) * 1000, rings.us(HOUR + 180) * 1000, "NIC reset"))
-    _night(tmp_path, 16, budget_bytes=budget)
+    _record_hours(tmp_path, 16, budget_bytes=budget)
     total = sum(path.stat().st_size for path in rings.ring_files(tmp_path))
     assert total <= budget + (1 << 15)
     source = reader.Reader(tmp_path)
@@ -82,19 +82,19 @@ def test_rotation_by_size_keeps_pinned_windows(tmp_path: pathlib.Path) -> None:
 
 
 def test_rotation_by_age(tmp_path: pathlib.Path) -> None:
-    _night(tmp_path, 12, age_seconds=3 * HOUR)
+    _record_hours(tmp_path, 12, age_seconds=3 * HOUR)
     seconds = sorted({at for at, _, _ in rings.everything(reader.Reader(tmp_path), keys=("0",))})
     assert rings.us(6 * HOUR) <= seconds[0] <= rings.us(9 * HOUR)
 
 
-def test_pins_that_hold_more_than_the_budget_are_told(tmp_path: pathlib.Path) -> None:
+def test_pins_that_hold_more_than_the_budget_count_as_surplus(tmp_path: pathlib.Path) -> None:
     layout.ring_pins(tmp_path, rings.HOST).pin(Pin("all", 0, rings.EVER * 1000, ""))
-    made = rings.open_writer(tmp_path, budget_bytes=1000)
-    rings.record(made, range(3000))
-    made.tick(rings.at(3100))
-    assert made.surplus > 0
+    writer = rings.open_writer(tmp_path, budget_bytes=1000)
+    rings.record(writer, range(3000))
+    writer.tick(rings.at(3100))
+    assert writer.surplus > 0
     assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(3000))
-    made.close()
+    writer.close()
 
 
 def test_a_pin_that_cannot_be_read_pins_everything(tmp_path: pathlib.Path) -> None:
@@ -107,13 +107,13 @@ def test_a_pin_that_cannot_be_read_pins_everything(tmp_path: pathlib.Path) -> No
         held.pin(Pin("../x", 1, 2, ""))
 
 
-def test_the_file_of_gaps_stays_small(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path, age_seconds=1000)
+def test_the_gaps_file_stays_small(tmp_path: pathlib.Path) -> None:
+    writer = rings.open_writer(tmp_path, age_seconds=1000)
     why = "x" * 20_000
     for second in range(100):
-        made.note_gap(rings.us(100 * second), rings.us(100 * second + 1), why)
-    made.tick(rings.at(10_000))
-    assert (made.folder / "gaps.jsonl").stat().st_size <= retention.MAX_GAPS_BYTES
+        writer.note_gap(rings.us(100 * second), rings.us(100 * second + 1), why)
+    writer.tick(rings.at(10_000))
+    assert (writer.folder / "gaps.jsonl").stat().st_size <= retention.MAX_GAPS_BYTES
     begins = [gap.begin_us for gap in reader.Reader(tmp_path).gaps(rings.HOST)]
     assert begins == [rings.us(100 * second) for second in range(90, 100)]
-    made.close()
+    writer.close()

@@ -1,4 +1,4 @@
-"""What goes in comes out, packed or not, whatever the numbers and keys are."""
+"""Numbers are read back unchanged, packed or not, for any numbers and keys."""
 
 from __future__ import annotations
 
@@ -25,45 +25,47 @@ key = st.one_of(st.sampled_from(["0", "1", "17 kubelet"]), st.text(max_size=8))
     ),
     st.booleans(),
 )
-def test_any_numbers_under_any_keys(told: list[dict[str, tuple[int, ...]]], packed: bool) -> None:
+def test_any_numbers_under_any_keys_come_back(
+    readings: list[dict[str, tuple[int, ...]]], packed: bool
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = pathlib.Path(folder)
-        made = rings.open_writer(home)
-        for second, rows in enumerate(told):
-            made.numbers("any", ("a", "idle", "c"), rings.at(second), rows)
+        writer = rings.open_writer(home)
+        for second, rows in enumerate(readings):
+            writer.numbers("any", ("a", "idle", "c"), rings.at(second), rows)
         if packed:
-            made.close()
+            writer.close()
         source = reader.Reader(home)
         assert rings.everything(source, "any") == {
             (rings.us(second), name, column): value
-            for second, rows in enumerate(told)
+            for second, rows in enumerate(readings)
             for name, row in rows.items()
             for column, value in zip(("a", "idle", "c"), row, strict=True)
         }
         assert source.problems == []
         assert check.check(home).problems == ()
-        made.close()
+        writer.close()
 
 
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(
     st.lists(st.lists(st.integers(0, 40_000), min_size=9, max_size=9), min_size=1, max_size=12)
 )
-def test_counters_that_rise(steps: list[list[int]]) -> None:
-    """The way that cores take: differences in planes, the sum in place of idle."""
+def test_rising_counters_come_back(steps: list[list[int]]) -> None:
+    """The encoding of the cores: differences in planes, the sum in place of idle."""
     with tempfile.TemporaryDirectory() as folder:
         home = pathlib.Path(folder)
-        made = rings.open_writer(home)
-        totals, told = [10**12] * 9, {}
+        writer = rings.open_writer(home)
+        totals, expected = [10**12] * 9, {}
         for second, step in enumerate(steps):
             totals = [total + more for total, more in zip(totals, step, strict=True)]
             rows = {str(core): tuple(totals[3 * core : 3 * core + 3]) for core in range(3)}
-            made.numbers("cpu", rings.COLUMNS, rings.at(second), rows)
+            writer.numbers("cpu", rings.COLUMNS, rings.at(second), rows)
             for core, row in rows.items():
                 for column, value in zip(rings.COLUMNS, row, strict=True):
-                    told[rings.us(second), core, column] = value
-        made.close()
-        assert rings.everything(reader.Reader(home)) == told
+                    expected[rings.us(second), core, column] = value
+        writer.close()
+        assert rings.everything(reader.Reader(home)) == expected
 
 
 @hypothesis.given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=40))
@@ -73,28 +75,28 @@ def test_a_column_comes_back(numbers: list[int]) -> None:
 
 
 def test_unsigned_numbers_beyond_63_bits_wrap(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
-    made.numbers("ethtool", ("a",), rings.at(0), {"eth0": ((1 << 64) - 1,)})
-    made.numbers("ethtool", ("a",), rings.at(1), {"eth0": (5,)})
-    made.close()
-    found = rings.everything(reader.Reader(tmp_path), "ethtool")
-    assert list(found.values()) == [-1, 5]
+    writer = rings.open_writer(tmp_path)
+    writer.numbers("ethtool", ("a",), rings.at(0), {"eth0": ((1 << 64) - 1,)})
+    writer.numbers("ethtool", ("a",), rings.at(1), {"eth0": (5,)})
+    writer.close()
+    numbers = rings.everything(reader.Reader(tmp_path), "ethtool")
+    assert list(numbers.values()) == [-1, 5]
 
 
-def test_rows_that_do_not_fit_are_refused(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
+def test_rows_of_the_wrong_length_are_refused(tmp_path: pathlib.Path) -> None:
+    writer = rings.open_writer(tmp_path)
     for rows in ({"0": (1, 2)}, {"0": (1, 2, 3), "1": (1,)}):
         with pytest.raises(ValueError, match=r"numbers instead of|shorter"):
-            made.numbers("cpu", rings.COLUMNS, rings.at(0), rows)
-    rings.record(made, range(2))
+            writer.numbers("cpu", rings.COLUMNS, rings.at(0), rows)
+    rings.record(writer, range(2))
     assert rings.everything(reader.Reader(tmp_path)) == rings.expected_numbers(range(2))
-    made.close()
+    writer.close()
 
 
-def test_only_what_is_asked_for(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
-    rings.record(made, range(50), cores=5)
-    made.close()
+def test_only_the_requested_times_keys_and_columns_are_read(tmp_path: pathlib.Path) -> None:
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(50), cores=5)
+    writer.close()
     source = reader.Reader(tmp_path)
     everything = rings.expected_numbers(range(50), cores=5)
     assert rings.everything(source, begin_us=rings.us(10), end_us=rings.us(20)) == {
@@ -110,27 +112,27 @@ def test_only_what_is_asked_for(tmp_path: pathlib.Path) -> None:
     assert source.extent("nobody") is None
 
 
-def test_columns_kept_less_often(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
+def test_columns_may_be_stored_less_often(tmp_path: pathlib.Path) -> None:
+    writer = rings.open_writer(tmp_path)
     for second in range(40):
         rows = rings.rows_of(second)
-        made.numbers("cpu", rings.COLUMNS, rings.at(second), rows, every=(0, 10.0, 0))
-    made.close()
-    found = rings.everything(reader.Reader(tmp_path))
-    slow = sorted({at for at, _, column in found if column == "system"})
+        writer.numbers("cpu", rings.COLUMNS, rings.at(second), rows, every=(0, 10.0, 0))
+    writer.close()
+    numbers = rings.everything(reader.Reader(tmp_path))
+    slow = sorted({at for at, _, column in numbers if column == "system"})
     assert slow == [rings.us(second) for second in (0, 10, 20, 30)]
-    assert {at: v for at, v in found.items() if at[2] != "system"} == {
+    assert {at: v for at, v in numbers.items() if at[2] != "system"} == {
         at: v for at, v in rings.expected_numbers(range(40)).items() if at[2] != "system"
     }
-    assert all(rings.expected_numbers(range(40))[at] == v for at, v in found.items())
+    assert all(rings.expected_numbers(range(40))[at] == v for at, v in numbers.items())
 
 
-def test_a_zero_look_and_keys_that_come_and_go(tmp_path: pathlib.Path) -> None:
-    looked = [{}, {"a": (1,)}, {"b": (5,), "a": (2,)}, {"b": (4,)}, {}, {"a": (9,)}]
-    made = rings.open_writer(tmp_path)
-    for second, rows in enumerate(looked):
-        made.numbers("top", ("x",), rings.at(second), rows)
-    made.close()
+def test_empty_readings_and_keys_that_come_and_go(tmp_path: pathlib.Path) -> None:
+    readings = [{}, {"a": (1,)}, {"b": (5,), "a": (2,)}, {"b": (4,)}, {}, {"a": (9,)}]
+    writer = rings.open_writer(tmp_path)
+    for second, rows in enumerate(readings):
+        writer.numbers("top", ("x",), rings.at(second), rows)
+    writer.close()
     frames = list(reader.Reader(tmp_path).numbers(rings.HOST, "top", 0, rings.EVER))
     assert [list(frame.wall_us) for frame in frames] == [[rings.us(n) for n in range(6)]]
     times, values = frames[0].series("a", "x")
@@ -140,17 +142,17 @@ def test_a_zero_look_and_keys_that_come_and_go(tmp_path: pathlib.Path) -> None:
 
 
 def test_both_clocks_are_kept(tmp_path: pathlib.Path) -> None:
-    made = rings.open_writer(tmp_path)
-    rings.record(made, range(5))
-    made.numbers("cpu", rings.COLUMNS, rings.at(5, step=-3600), rings.rows_of(5))
-    made.close()
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(5))
+    writer.numbers("cpu", rings.COLUMNS, rings.at(5, step=-3600), rings.rows_of(5))
+    writer.close()
     frames = list(reader.Reader(tmp_path).numbers(rings.HOST, "cpu", 0, rings.EVER))
     assert [list(frame.monotonic_ns) for frame in frames] == [
         [105_000_000_000],
         [(100 + n) * 1_000_000_000 for n in range(5)],
     ]
     assert frames[0].wall_us[0] == rings.us(5 - 3600)
-    assert len(rings.ring_files(tmp_path)) == 2  # a file is of one clock
+    assert len(rings.ring_files(tmp_path)) == 2  # each file has one clock
     assert frames[0].boot == rings.BOOT
 
 
@@ -164,12 +166,12 @@ def test_hostile_host_names_stay_inside(tmp_path: pathlib.Path) -> None:
         assert host in layout.hosts(tmp_path)
 
 
-def test_a_record_that_was_not_committed_never_was() -> None:
+def test_an_uncommitted_record_does_not_change_the_next() -> None:
     table = open_block.TableWriter(0, "cpu", ("a",))
     head = open_block.head_record("h", "b", 1, full=True)
     first = table.record({"0": (5,)}, 1, 1)
     table.commit()
     table.record({"0": (50,)}, 2, 2)  # the disk did not take it
     third = table.record({"0": (7,)}, 3, 3)
-    made = open_block.parse(head + first + third)
-    assert [look.deltas for look in made.tables[0].readings] == [b"", b"\x02"]
+    block = open_block.parse(head + first + third)
+    assert [reading.deltas for reading in block.tables[0].readings] == [b"", b"\x02"]

@@ -1,4 +1,4 @@
-"""The rules that tests/conftest.py makes for the suite, proved on small suites of their own."""
+"""The rules of tests/conftest.py, tested with small suites."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     [("true", {"failed": 1, "errors": 1}), ("", {"skipped": 2})],
     ids=["CI", "at home"],
 )
-def test_a_skip_fails_in_ci_alone(
+def test_a_skip_fails_only_in_ci(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, outcome: dict[str, int]
 ) -> None:
     monkeypatch.setenv("CI", ci)
@@ -48,7 +48,7 @@ def test_a_skip_fails_in_ci_alone(
     suite.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(**outcome)
 
 
-def test_a_unit_test_has_only_seconds_of_cpu_time(
+def test_a_unit_test_has_a_cpu_time_limit(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNIT_SECONDS", "0.3")
@@ -59,7 +59,7 @@ def test_a_unit_test_has_only_seconds_of_cpu_time(
     result.stdout.fnmatch_lines(["*used * s of CPU time; a unit test has 0.3 s*"])
 
 
-def test_a_unit_test_that_hangs_is_ended(
+def test_a_hanging_unit_test_is_stopped(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OVERNIGHT_UNIT_HANG_SECONDS", "0.5")
@@ -71,7 +71,7 @@ def test_a_unit_test_that_hangs_is_ended(
     result.stdout.fnmatch_lines(["*Timeout (>0.5*"])
 
 
-def test_what_records_all_cores_or_boots_a_machine_has_the_machine_to_itself(
+def test_tests_that_record_all_cores_or_boot_a_machine_run_alone(
     suite: pytest.Pytester,
 ) -> None:
     for folder in ("unit", "integration/agent", "integration/ingest", "integration/store"):
@@ -96,9 +96,11 @@ def test_what_records_all_cores_or_boots_a_machine_has_the_machine_to_itself(
 
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("long", [True, False])
-def test_every_test_is_in_one_phase_of_make_test_or_long(alone: bool, long: bool) -> None:
+def test_every_test_runs_in_exactly_one_phase_of_make_test_or_make_long(
+    alone: bool, long: bool
+) -> None:
     has = {"alone": alone, "long": long}
     phases = re.findall(r'^(?:TOGETHER|ALONE) := .*-m "([^"]+)"', MAKEFILE, re.MULTILINE)
     assert len(phases) == 2
-    chosen = [one for one in phases if expression.Expression.compile(one).evaluate(lambda name, **_: has[name])]  # fmt: skip
+    chosen = [phase for phase in phases if expression.Expression.compile(phase).evaluate(lambda name, **_: has[name])]  # fmt: skip
     assert len(chosen) == (0 if long else 1)

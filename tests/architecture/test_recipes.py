@@ -48,7 +48,7 @@ def discovered_packages() -> set[str]:
     return packages
 
 
-def test_the_discovered_packages_are_found() -> None:
+def test_discovered_packages_are_found() -> None:
     assert {"sources", "watches", "detectors", "formats", "providers", "workloads", "rehearsals", "host_state", "doctor", "commands"} <= discovered_packages()  # fmt: skip
 
 

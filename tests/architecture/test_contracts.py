@@ -1,4 +1,4 @@
-"""Each import contract is broken once, in a copy of the source, and must be seen."""
+"""Break each import contract in a copy of the source; the linter must report it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 REPOSITORY = pathlib.Path(__file__).parents[2]
 CONFIG = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
 
-# contract -> what is added where, and what the linter must name
+# name -> contract, file, text added to it, module that the linter must name
 SEEDS = {
     "upwards": ("layers", "sources/seed.py", "from overnight import app\n", "overnight.app"),
     "sideways": ("layers", "sources/seed.py", "from overnight import store\n", "overnight.store"),
@@ -116,19 +116,19 @@ def test_a_seeded_violation_is_caught(copy: pathlib.Path, seed: str) -> None:
         add(copy, name, text)
     else:
         for other, body in ALSO.items():
-            # Only what this seed leads to: the others would break contracts of their own.
+            # Only the modules that this seed imports: the others would break other contracts.
             if pathlib.Path(other).stem in text or other.endswith("__init__.py"):
                 add(copy, other, body)
         if "between" in text:
             add(copy, "undo/local.py", "")
         add(copy, name, text)
-    done = lint(copy, contract)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert named in done.stdout
+    result = lint(copy, contract)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert named in result.stdout
 
 
 @pytest.mark.parametrize("contract", [contract["id"] for contract in CONFIG["contracts"]])
-def test_every_contract_has_a_seed_and_is_kept(copy: pathlib.Path, contract: str) -> None:
+def test_every_contract_has_a_seed_and_holds(copy: pathlib.Path, contract: str) -> None:
     assert contract in {seed[0] for seed in SEEDS.values()}
-    done = lint(copy, contract)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = lint(copy, contract)
+    assert result.returncode == 0, result.stdout + result.stderr

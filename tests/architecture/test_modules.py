@@ -1,4 +1,4 @@
-"""What every module of the package has to keep."""
+"""Rules for every module of the package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from overnight.interfaces.cli import commands
 PACKAGE = pathlib.Path(overnight.__file__).parent
 
 
-def test_examples_of_docstrings_work() -> None:
+def test_docstring_examples_work() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         if ">>> " in path.read_text():
             name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -44,7 +44,7 @@ def _is_module(name: str) -> bool:
     return base.is_dir() or bool(list(base.parent.glob(base.name + ".*")))
 
 
-def test_plugins_offer_what_their_parent_promises() -> None:
+def test_plugins_implement_their_interface() -> None:
     from overnight import app
 
     assert [module.ORDER for module in doctor.modules()] == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""What the four questions about a night share: their options, and the formats that fit each."""
+"""Options that the four profile queries share, and the formats that each can write."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from overnight.interfaces import cli
 from overnight.interfaces.cli import formats
 from overnight.model.selection import Selection
 
-QUESTIONS = ("heatmap", "flame", "diff", "top")
-FIT = {
+QUERIES = ("heatmap", "flame", "diff", "top")
+WRITABLE = {
     "heatmap": {"text", "json", "svg", "html"},
     "flame": {"text", "json", "collapsed", "pprof", "speedscope", "svg", "html"},
     "diff": {"text", "json", "svg", "html"},
@@ -32,16 +32,16 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def test_every_question_has_every_option_of_the_shared_block() -> None:
+def test_every_query_has_every_shared_option() -> None:
     commands = typer.main.get_command(cli.build()).commands  # type: ignore[attr-defined]
-    for name in QUESTIONS:
-        have = {parameter.name for parameter in commands[name].params}
-        want = {field.name for field in dataclasses.fields(windows.Query)}
-        assert want - have == ({"idle"} if name == "heatmap" else set())
-        assert "query" not in have
+    for name in QUERIES:
+        options = {parameter.name for parameter in commands[name].params}
+        shared = {field.name for field in dataclasses.fields(windows.Query)}
+        assert shared - options == ({"idle"} if name == "heatmap" else set())
+        assert "query" not in options
 
 
-def test_every_filter_of_the_block_is_one_of_the_model() -> None:
+def test_every_shared_filter_is_in_the_selection() -> None:
     query = {field.name for field in dataclasses.fields(windows.Query)}
     known = {field.name for field in dataclasses.fields(Selection)}
     assert query - {"begin", "end", "host", "core", "perf_event"} == known - {"cores", "event"}
@@ -54,45 +54,47 @@ def test_filters_are_spelled_as_they_are_typed() -> None:
 
 
 @pytest.mark.parametrize("output", [*formats.Format])
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_a_format_fits_or_the_error_names_those_that_do(
+@pytest.mark.parametrize("name", QUERIES)
+def test_an_unsuitable_format_is_an_error_that_names_the_others(
     home: pathlib.Path, name: str, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = home / "answer"
     begin = ["-b", "15s"] if name == "diff" else []
     code = cli.main(["--home", str(home), name, *begin, "-O", output, "-o", str(target)])
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     if output == "text":
         assert code == 2
-        assert f"> {target}" in said.err
-    elif output in FIT[name]:
-        assert code == 0, said.err
+        assert f"> {target}" in captured.err
+    elif output in WRITABLE[name]:
+        assert code == 0, captured.err
         assert target.stat().st_size > 0
-        assert said.out == ""
+        assert captured.out == ""
     else:
         assert code == 2
-        assert f"cannot be written as {output}" in said.err
-        todo = said.err.partition("do:")[2]
-        assert all(other in todo for other in FIT[name])
+        assert f"cannot be written as {output}" in captured.err
+        todo = captured.err.partition("do:")[2]
+        assert all(other in todo for other in WRITABLE[name])
         assert not target.exists()
 
 
-def test_a_format_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_format_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["heatmap", "-O", "xml"]) == 2
-    said = capsys.readouterr().err
-    assert "no format 'xml'" in said
-    assert "text, json, svg or html" in said
+    output = capsys.readouterr().err
+    assert "no format 'xml'" in output
+    assert "text, json, svg or html" in output
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_errors_are_json_where_json_was_asked_for(
+@pytest.mark.parametrize("name", QUERIES)
+def test_errors_are_json_with_output_json(
     home: pathlib.Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(home), name, "--core", "x", "-O", "json"]) == 2
     assert json.loads(capsys.readouterr().err)["error"]["kind"] == "usage"
 
 
-def test_a_page_is_of_one_host(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_is_limited_to_one_host(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     samples = captures.random_samples(5, 300, begin=NIGHT, end=NIGHT + 30 * SECOND)
     captures.store(tmp_path, captures.build(samples, host="a"), captures.build(samples, host="b"))
     base = ["--home", str(tmp_path)]
@@ -105,35 +107,35 @@ def test_a_page_is_of_one_host(tmp_path: pathlib.Path, capsys: pytest.CaptureFix
     assert "B  b, " in capsys.readouterr().out
 
 
-def test_a_perf_event_is_chosen_by_its_name_and_pages_have_none(
+def test_a_perf_event_is_chosen_by_name_but_not_for_pages(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     samples = [
-        dataclasses.replace(one, event=number % 4 == 0)
-        for number, one in enumerate(
+        dataclasses.replace(sample, event=number % 4 == 0)
+        for number, sample in enumerate(
             captures.random_samples(5, 400, begin=NIGHT, end=NIGHT + 30 * SECOND)
         )
     ]
-    made = captures.build(samples, events=("cycles", "cache-misses"))
-    captures.store(tmp_path, made)
+    capture = captures.build(samples, events=("cycles", "cache-misses"))
+    captures.store(tmp_path, capture)
 
-    def ask(*words: str) -> int:
+    def run(*words: str) -> int:
         return cli.main(["--home", str(tmp_path), "top", "--idle", *words])
 
-    def counted(*words: str) -> int:
-        assert ask("-O", "json", *words) == 0
+    def count_samples(*words: str) -> int:
+        assert run("-O", "json", *words) == 0
         return int(json.loads(capsys.readouterr().out)["coverage"]["samples"])
 
     missed, cycles = (sum(s.count for s in samples if s.event == n) for n in (1, 0))
-    assert counted("--perf-event", "cache") == counted("--perf-event", "1") == missed
-    assert counted() == counted("--perf-event", "cycles") == cycles
-    assert ask("--perf-event", "c") == 2
+    assert count_samples("--perf-event", "cache") == count_samples("--perf-event", "1") == missed
+    assert count_samples() == count_samples("--perf-event", "cycles") == cycles
+    assert run("--perf-event", "c") == 2
     assert "cycles" in capsys.readouterr().err
-    assert ask("--perf-event", "cache", "-O", "html") == 2
+    assert run("--perf-event", "cache", "-O", "html") == 2
     assert "leave --perf-event out" in capsys.readouterr().err
 
 
-def test_a_page_shows_busy_and_kernel_alone(
+def test_a_page_shows_only_busy_and_kernel(
     home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = ["--home", str(home), "heatmap", "-O", "html", "-o", str(home / "x.html"), "--mode"]
@@ -142,7 +144,7 @@ def test_a_page_shows_busy_and_kernel_alone(
     assert cli.main([*page, "kernel", "--by", "offset"]) == 0
 
 
-def test_a_page_of_no_table_is_refused(
+def test_a_page_of_an_unknown_table_is_refused(
     home: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["--home", str(home), "top", "everything", "-O", "html"]) == 2
