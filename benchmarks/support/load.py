@@ -102,8 +102,10 @@ def busy_cores(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_mixed(folder: pathlib.Path, samples: int, seconds: float) -> Iterator[pathlib.Path]:
-    """A perf.data file of about so many samples in so many seconds; the load's processes are alive
-    while the block runs, stopped, so that their symbols can be found as they are in a recording.
+    """Record the load and yield a perf.data file of about `samples` samples.
+
+    During the block the processes of the load are stopped but alive, so that their symbols can be found, as in a
+    recording.
     """
     path = folder / "mixed.perf.data"
     rate = round(samples / seconds / (os.cpu_count() or 1))

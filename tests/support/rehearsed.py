@@ -1,6 +1,6 @@
 """A rehearsal on a machine that others may use, too: its plumbing always, its verdict where the core was quiet.
 
-Other work that fills the victim's core before the fault leaves nothing for the diagnosis to find: the core was
+Other work that saturates the victim's core before the fault leaves nothing for the diagnosis to find: the core was
 saturated all the time. Recorded rehearsals (tests/scenarios/test_recorded.py) hold the verdict to the truth in
 any case.
 """

@@ -59,7 +59,7 @@ class Night:
     log: list[tuple[float, str]] = dataclasses.field(default_factory=list)
     rates: dict[Counted, list[tuple[float, float, float]]] = dataclasses.field(
         default_factory=lambda: collections.defaultdict(list)
-    )  # from, to, so many a second more
+    )  # begin, end, increase per second
     steps: dict[Counted, list[tuple[float, int]]] = dataclasses.field(
         default_factory=lambda: collections.defaultdict(list)
     )  # when, and by how much

@@ -1,6 +1,6 @@
-"""Detectors of cores and stacks on whole made-up nights: what is true is found, and nothing on random ones.
+"""Core and stack detectors on generated scenarios: true causes are found, none in random ones.
 
-Nights are made once for all tests, outside of the time that a unit test has.
+Scenarios are built once for all tests, outside the time limit of a unit test.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def truth(build: Build, request: pytest.FixtureRequest) -> scenarios.Truth:
 
 def findings(truth: scenarios.Truth) -> list[Finding]:
     assert truth.event is not None
-    looked = case.Case(truth.home, truth.event)
-    answers = [detector.look(looked) for detector in DETECTORS]
+    opened = case.Case(truth.home, truth.event)
+    answers = [detector.look(opened) for detector in DETECTORS]
     assert Status.FAILED not in {answer.status for answer in answers}
     return [finding for answer in answers for finding in answer.findings]
 
@@ -69,7 +69,7 @@ def _is_right(actual: object, right: object) -> bool:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("truth", NIGHTS, indirect=True, ids=lambda night: night[0])
-def test_what_is_true_is_found_and_other_causes_are_not(truth: scenarios.Truth) -> None:
+def test_true_causes_are_found_and_other_causes_are_not(truth: scenarios.Truth) -> None:
     for night in (truth, *truth.others):
         reported = findings(night)
         assert night.event is not None
@@ -92,24 +92,24 @@ def test_what_is_true_is_found_and_other_causes_are_not(truth: scenarios.Truth) 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("truth", [("random", seed) for seed in range(4)], indirect=True, ids=str)
-def test_a_random_night_has_nothing_but_its_event(truth: scenarios.Truth) -> None:
-    """But for lift, which may be wrong in five of a hundred: then it says that recurrence is 1."""
+def test_a_random_scenario_has_only_its_event(truth: scenarios.Truth) -> None:
+    """Lift may be wrong in 5 of 100; its confidence is then low, as there is one recurrence."""
     assert truth.event is not None
     reported = findings(truth)
     assert [finding.kind for finding in reported if finding.kind != lift.KIND] == [truth.event.kind]
     assert all(finding.confidence <= 0.4 for finding in reported if finding.kind == lift.KIND)
 
 
-def lifted(looked: unrecorded.UnrecordedCase) -> set[str]:
-    answer = lift.DETECTORS[0].look(looked)  # type: ignore[arg-type]  # as much of a case as it asks
+def lifted(opened: unrecorded.UnrecordedCase) -> set[str]:
+    answer = lift.DETECTORS[0].look(opened)  # type: ignore[arg-type]  # has all that lift reads of a case
     assert answer.status in {Status.FOUND, Status.CLEAR}
     return {finding.subject.process for finding in answer.findings}
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_random_nights_are_called_lifted_in_no_more_than_four_of_a_hundred() -> None:
-    """Of one recurrence, 2.5 are to be expected. A hundred nights alone may have nine."""
+def test_at_most_four_of_a_hundred_random_scenarios_have_a_lift() -> None:
+    """With one recurrence 2.5 in 100 are expected; a sample of only 100 may have 9."""
     seeds = range(100, 1100)
     alarms = 0
     for seed in seeds:
@@ -119,7 +119,7 @@ def test_random_nights_are_called_lifted_in_no_more_than_four_of_a_hundred() -> 
 
 
 @pytest.mark.parametrize("recurrences", [0, 1, 3])
-def test_who_walks_before_each_reset_is_lifted(recurrences: int) -> None:
+def test_a_process_that_walks_before_each_reset_is_lifted(recurrences: int) -> None:
     hits = 0
     for seed in range(20):
         host, act, moments = catalogue.reference_night(seed, recurrences, **SHORT)

@@ -28,7 +28,7 @@ def pinned(core: int, begin: int, end: int) -> casebook.Shares:
     return shares
 
 
-def test_a_core_that_the_mean_hides_is_found_to_the_second(home: casebook.Home) -> None:
+def test_a_core_hidden_by_the_mean_is_found_to_the_second(home: casebook.Home) -> None:
     home.cpu(pinned(2, AT - 6, AT))
     home.event(core=2)
     (finding,) = DETECTOR.look(home.case()).findings
@@ -40,7 +40,7 @@ def test_a_core_that_the_mean_hides_is_found_to_the_second(home: casebook.Home) 
     assert finding.confidence > 0.9
 
 
-def test_the_others_come_behind_the_events_core(home: casebook.Home) -> None:
+def test_other_cores_rank_after_the_events_core(home: casebook.Home) -> None:
     def both(second: int, core: int) -> tuple[float, float, float]:
         begin = {1: 12, 2: 4}.get(core, 0)
         return (0.0, 1.0, 0.0) if AT - begin <= second < AT else (0.05, 0.0, 0.0)
@@ -60,7 +60,7 @@ def test_a_quiet_host_is_clear(home: casebook.Home) -> None:
     assert "14 %" in answer.why
 
 
-def test_a_host_that_is_busy_everywhere_has_no_core_that_stands_out(home: casebook.Home) -> None:
+def test_a_host_that_is_busy_everywhere_has_no_saturated_core(home: casebook.Home) -> None:
     home.cpu(lambda _second, _core: (0.98, 0.0, 0.0))
     home.event(core=2)
     answer = DETECTOR.look(home.case())
@@ -68,7 +68,7 @@ def test_a_host_that_is_busy_everywhere_has_no_core_that_stands_out(home: casebo
     assert "whole host" in answer.why
 
 
-def test_the_events_core_stands_out_against_itself_where_all_are_full_for_once(
+def test_the_events_core_is_found_when_all_cores_are_saturated_briefly(
     home: casebook.Home,
 ) -> None:
     home.cpu(lambda second, _: (1.0, 0.0, 0.0) if second >= AT - 8 else (0.3, 0.0, 0.0))
@@ -78,7 +78,7 @@ def test_the_events_core_stands_out_against_itself_where_all_are_full_for_once(
     assert findings[0].magnitude["cores_added"] == pytest.approx(0.7, abs=0.05)
 
 
-def test_what_this_host_always_does_is_no_finding(home: casebook.Home) -> None:
+def test_saturation_that_is_normal_for_the_host_is_not_a_finding(home: casebook.Home) -> None:
     def often(second: int, core: int) -> tuple[float, float, float]:
         return (1.0, 0.0, 0.0) if core == 1 and second % 30 < 5 else (0.05, 0.0, 0.0)
 
@@ -89,7 +89,9 @@ def test_what_this_host_always_does_is_no_finding(home: casebook.Home) -> None:
     assert "as often" in answer.why
 
 
-def test_of_the_events_core_it_is_said_and_held_against_it(home: casebook.Home) -> None:
+def test_normal_saturation_of_the_events_core_is_found_with_low_confidence(
+    home: casebook.Home,
+) -> None:
     def often(second: int, core: int) -> tuple[float, float, float]:
         return (1.0, 0.0, 0.0) if core == 2 and second % 30 < 5 else (0.05, 0.0, 0.0)
 
@@ -100,13 +102,13 @@ def test_of_the_events_core_it_is_said_and_held_against_it(home: casebook.Home) 
     assert finding.confidence < 0.5
 
 
-def test_what_began_after_the_event_did_not_cause_it(home: casebook.Home) -> None:
+def test_saturation_after_the_event_is_not_a_cause(home: casebook.Home) -> None:
     home.cpu(pinned(2, AT + 4, AT + 9))
     home.event(core=2)
     assert DETECTOR.look(home.case()).status is Status.CLEAR
 
 
-def test_without_signals_the_samples_tell(home: casebook.Home) -> None:
+def test_without_signals_samples_show_the_saturation(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, "dd", (captures.kernel("vfs_read"),)))
     home.event(core=2)
     (finding,) = DETECTOR.look(home.case()).findings

@@ -1,4 +1,4 @@
-"""Loops that systemd counts, loops that it does not, and what is no loop."""
+"""Loops that systemd counts, loops that it does not, and what is not a loop."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ VISIBLE, HIDDEN = crash_loops.DETECTORS
 HOURS_2 = 7200
 
 
-def _look(
+def _run_detector(
     home: evidence.Home,
     detector: crash_loops.CrashLoops | crash_loops.UncountedCrashLoops = VISIBLE,
 ) -> Answer:
     return detector.look(home.case(home.add_event(home.seconds - 30, "net.driver_reset")))
 
 
-def test_a_unit_that_systemd_restarts_for_hours(tmp_path: pathlib.Path) -> None:
+def test_a_unit_that_systemd_restarts_for_hours_is_a_loop(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.facts["units"] = {"ecs.service": {"active": "activating", "result": "exit-code"}}
     home.signal(
@@ -32,56 +32,56 @@ def test_a_unit_that_systemd_restarts_for_hours(tmp_path: pathlib.Path) -> None:
         30,
         lambda s: {"ecs.service": (max(0, s - 3600) // 30, 0), "ssh.service": (4, 0)},
     )
-    (finding,) = _look(home).findings
+    (finding,) = _run_detector(home).findings
     assert finding.subject == Subject(host=rings.HOST, unit="ecs.service")
     assert finding.magnitude["restarts_per_hour"] == pytest.approx(120, rel=0.1)
-    # It began an hour into the night; counters are met every ten minutes.
+    # It began after an hour; counters are compared every ten minutes.
     assert abs(finding.window.begin_us - rings.us(3600)) <= crash_loops.INTERVAL_US
     assert any("exit-code" in e.text for e in finding.evidence)
 
 
-def test_a_loop_that_ended_hours_ago_is_none_now(tmp_path: pathlib.Path) -> None:
+def test_a_loop_that_ended_hours_ago_is_not_reported(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, 3 * 3600)
     home.signal("unit-restarts", 30, lambda s: {"ecs.service": (min(s, 3600) // 30, 0)})
-    assert _look(home).status == Status.CLEAR
+    assert _run_detector(home).status == Status.CLEAR
 
 
 @pytest.mark.parametrize(("begins", "count"), [(0, 1), (400, 0)])
-def test_what_begins_after_the_event_did_not_cause_it(
+def test_a_loop_that_begins_after_the_event_is_not_a_cause(
     tmp_path: pathlib.Path, begins: int, count: int
 ) -> None:
-    """Two minutes into the record: what goes on after counts if it went on before."""
+    """The event is two minutes into the recording: a loop counts if it ran before, too."""
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("unit-restarts", 10, lambda s: {"ecs.service": (max(0, s - begins) // 15, 0)})
     opened = home.case(home.add_event(120, "net.driver_reset"))
     assert len(VISIBLE.look(opened).findings) == count
 
 
-def test_a_counter_that_begins_high_is_no_loop(tmp_path: pathlib.Path) -> None:
-    """For a while systemd did not answer: the unit and its old counter come back."""
+def test_a_counter_that_begins_high_is_not_a_loop(tmp_path: pathlib.Path) -> None:
+    """When systemd answers again, the unit returns with its old counter."""
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("unit-restarts", 30, lambda s: {"ecs.service": (900, 0)} if s > 6000 else {})
-    assert _look(home).status == Status.CLEAR
+    assert _run_detector(home).status == Status.CLEAR
 
 
-def test_what_the_watch_told_is_enough_where_nothing_was_counted(tmp_path: pathlib.Path) -> None:
+def test_a_recorded_event_is_enough_without_counters(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.add_event(
         5000, "unit.crash_loop", unit="ecs.service", until_us=rings.us(7000), fields={"restarts": 9}
     )
-    (finding,) = _look(home).findings
+    (finding,) = _run_detector(home).findings
     assert finding.magnitude["restarts_per_hour"] == 27
     assert finding.confidence < 0.95
 
 
-def test_nothing_was_counted(tmp_path: pathlib.Path) -> None:
+def test_without_counters_there_is_no_data(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("load", 60, lambda s: {"": (1,)})
     opened = home.case(home.add_event(7000, "net.driver_reset"))
     assert {detector.look(opened).status for detector in crash_loops.DETECTORS} == {Status.NO_DATA}
 
 
-def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
+def test_a_loop_of_a_supervisor_is_found(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     cgroup = "/system.slice/ecs.service"
     home.signal("cgroup-births", 60, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
@@ -90,7 +90,7 @@ def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
     home.add_samples(
         6500, 60, ("do_syscall_64",), unit="ecs.service", process="ecs-agent", share=0.05
     )
-    (finding,) = _look(home, HIDDEN).findings
+    (finding,) = _run_detector(home, HIDDEN).findings
     assert finding.subject == Subject(host=rings.HOST, unit="ecs.service", cgroup=cgroup)
     assert finding.magnitude["births_per_hour"] == pytest.approx(240, rel=0.03)
     assert finding.magnitude["deaths_per_hour"] == pytest.approx(240, rel=0.03)
@@ -99,12 +99,14 @@ def test_a_supervisor_s_own_loop(tmp_path: pathlib.Path) -> None:
     assert any(e.source == "unit-restarts" for e in finding.evidence)
 
 
-def test_births_that_systemd_counts_as_restarts_are_not_hidden(tmp_path: pathlib.Path) -> None:
+def test_births_that_systemd_counts_as_restarts_are_not_an_uncounted_loop(
+    tmp_path: pathlib.Path,
+) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     cgroup = "/system.slice/ecs.service"
     home.signal("cgroup-births", 60, lambda s: {cgroup: (s // 15, s // 15, s // 15, 800 * s)})
     home.signal("unit-restarts", 60, lambda s: {"ecs.service": (s // 16, 0)})
-    answer = _look(home, HIDDEN)
+    answer = _run_detector(home, HIDDEN)
     assert answer.status == Status.CLEAR
     assert "that systemd counts" in answer.why
 
@@ -113,19 +115,19 @@ def test_births_that_systemd_counts_as_restarts_are_not_hidden(tmp_path: pathlib
     ("cgroup", "every", "count"),
     [("/system.slice", 60, 0), ("/system.slice", 5, 1), ("/docker", 60, 1), ("/docker", 300, 0)],
 )
-def test_timers_of_a_healthy_host_are_no_loop(
+def test_timers_of_a_healthy_host_are_not_a_loop(
     tmp_path: pathlib.Path, cgroup: str, every: int, count: int
 ) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("cgroup-births", 60, lambda s: {cgroup: (s // every,) * 3 + (s,)})
-    answer = _look(home, HIDDEN)
+    answer = _run_detector(home, HIDDEN)
     assert len(answer.findings) == count
     assert all(finding.confidence == (0.5 if cgroup == "/system.slice" else 0.9) for finding in answer.findings)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
-    """Some restarts a night, jobs that come and go, most of them for longer than a minute."""
+    """A few restarts, and jobs of which most run longer than a minute."""
     chance = random.Random(seed)
     restarts = sorted(chance.sample(range(HOURS_2), 4))
     births = sorted(chance.sample(range(HOURS_2), 40))
@@ -146,7 +148,7 @@ def test_a_healthy_host_has_no_loop(tmp_path: pathlib.Path, seed: int) -> None:
 MACHINE = "/box/system.slice/flint.service"
 
 
-def _short(home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.UncountedCrashLoops) -> Answer:  # fmt: skip
+def _run_on_short_recording(home: evidence.Home, detector: crash_loops.CrashLoops | crash_loops.UncountedCrashLoops) -> Answer:  # fmt: skip
     return detector.look(home.case(home.add_event(home.seconds - 3, "net.driver_reset")))
 
 
@@ -155,12 +157,12 @@ def test_a_loop_that_goes_on_all_the_time_is_found_in_half_a_minute(tmp_path: pa
     home.facts["units"] = {"box:flint.service": {"active": "active", "result": "success"}}
     home.signal("cgroup-births", 1, lambda s: {MACHINE: (8 * s, 8 * s, 8 * s, 40 * s)})
     home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (0, 0)})
-    (finding,) = _short(home, HIDDEN).findings
+    (finding,) = _run_on_short_recording(home, HIDDEN).findings
     assert finding.subject == Subject(host=rings.HOST, unit="flint.service", cgroup=MACHINE)
     assert finding.magnitude["births_per_hour"] == pytest.approx(8 * 3600, rel=0.05)
     assert finding.confidence < 0.9
     assert "h at least" not in finding.summary
-    # What systemd says is known by the machine's own name for the unit.
+    # The state from systemd is recorded under the machine's own name for the unit.
     assert any("box:flint.service" in e.text and e.source == "units" for e in finding.evidence)
     assert any(e.source == "unit-restarts" for e in finding.evidence)
 
@@ -169,33 +171,33 @@ def test_a_loop_that_goes_on_all_the_time_is_found_in_half_a_minute(tmp_path: pa
     "count",
     [
         lambda s: 100 * (s > 10),  # a deploy: all at once
-        lambda s: min(10 * s, 120),  # a boot: many, and then no more
-        lambda s: s // 2,  # steady, but too few to know how steady
+        lambda s: min(10 * s, 120),  # a boot: many, then none
+        lambda s: s // 2,  # steady, but too few to be certain
     ],
 )
-def test_a_burst_in_half_a_minute_is_no_loop(
+def test_a_burst_in_half_a_minute_is_not_a_loop(
     tmp_path: pathlib.Path, count: Callable[[int], int]
 ) -> None:
     home = evidence.Home(tmp_path, 30)
     home.signal("cgroup-births", 1, lambda s: {MACHINE: (count(s), count(s), count(s), s)})
     home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (count(s), 0)})
-    assert _short(home, HIDDEN).status == Status.NO_DATA
-    assert _short(home, VISIBLE).status == Status.NO_DATA
+    assert _run_on_short_recording(home, HIDDEN).status == Status.NO_DATA
+    assert _run_on_short_recording(home, VISIBLE).status == Status.NO_DATA
 
 
 def test_restarts_twice_a_second_are_a_loop_in_half_a_minute(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, 30)
     home.signal("unit-restarts", 2, lambda s: {"box:flint.service": (2 * s + 7, 0), "ssh.service": (1, 0)})  # fmt: skip
-    (finding,) = _short(home, VISIBLE).findings
+    (finding,) = _run_on_short_recording(home, VISIBLE).findings
     assert finding.subject.unit == "box:flint.service"
     assert finding.magnitude["restarts_per_hour"] == pytest.approx(7200, rel=0.1)
 
 
 @pytest.mark.parametrize(("machine", "count"), [("box", 0), ("other", 1)])
-def test_births_on_a_shelf_are_explained_by_the_restarts_of_what_is_on_it(
+def test_births_below_a_slice_are_explained_by_restarts_of_its_units(
     tmp_path: pathlib.Path, machine: str, count: int
 ) -> None:
     home = evidence.Home(tmp_path, HOURS_2)
     home.signal("cgroup-births", 60, lambda s: {"/box/system.slice": (s // 5,) * 3 + (s,)})
     home.signal("unit-restarts", 60, lambda s: {f"{machine}:flint.service": (s // 6, 0), "ssh.service": (0, 0)})  # fmt: skip
-    assert len(_look(home, HIDDEN).findings) == count
+    assert len(_run_detector(home, HIDDEN).findings) == count

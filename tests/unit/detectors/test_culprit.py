@@ -36,43 +36,43 @@ def kinds(answer: Answer) -> list[str]:
     return [finding.kind for finding in answer.findings]
 
 
-def test_who_ran_there_in_those_seconds_and_the_queue_it_starved(home: casebook.Home) -> None:
+def test_the_process_on_the_core_and_the_starved_queue_are_found(home: casebook.Home) -> None:
     before = casebook.busy(AT - 60, AT - 6, 2, "trainer", (captures.user("forward"),))
     home.stacks(
         before + casebook.busy(AT - 6, AT, 2, "kubelet", WALK, unit="kubelet.service")
     ).queues({4: 1, 5: 2})
     home.event(fields=STARVED)
-    who, queue = DETECTOR.look(home.case()).findings
-    assert who.subject == Subject(
+    process, queue = DETECTOR.look(home.case()).findings
+    assert process.subject == Subject(
         "db-7", 2, "kubelet.service", "kubelet", "mem_cgroup_nr_lru_pages"
     )
-    assert who.magnitude["share_of_core_samples"] == 1.0
-    assert who.magnitude["cores_burnt"] == pytest.approx(1.0)
-    assert who.magnitude["kernel_share"] == 1.0
-    assert who.evidence[1].values["path"] == (
+    assert process.magnitude["share_of_core_samples"] == 1.0
+    assert process.magnitude["cores_burnt"] == pytest.approx(1.0)
+    assert process.magnitude["kernel_share"] == 1.0
+    assert process.evidence[1].values["path"] == (
         "kubelet;main;do_syscall_64;memcg_numa_stat_show;mem_cgroup_nr_lru_pages"
     )
-    assert "--process '^kubelet$'" in who.evidence[0].look
+    assert "--process '^kubelet$'" in process.evidence[0].look
     assert queue.kind == "net.queue_starved"
     assert queue.subject == Subject("db-7", 2, interface="eth0", queue=5)
     assert "6.0 s since the last poll" in queue.evidence[1].text
 
 
 @pytest.mark.parametrize("process", ["it's", "a';reboot;'", "$(reboot)", "a b.c"])
-def test_the_command_that_shows_it_is_safe_to_paste(home: casebook.Home, process: str) -> None:
+def test_the_command_in_the_evidence_is_safe_to_paste(home: casebook.Home, process: str) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, process, WALK)).event(core=2)
     (finding,) = DETECTOR.look(home.case()).findings
     words = shlex.split(finding.evidence[0].look)
     assert words[words.index("--process") + 1 :] == [f"^{re.escape(process)}$"]
 
 
-def test_a_queue_that_nobody_calls_starved_is_none(home: casebook.Home) -> None:
+def test_a_queue_without_a_starvation_report_is_not_starved(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK)).queues({5: 2})
     home.event("cpu.core_pinned", core=2)
     assert kinds(DETECTOR.look(home.case())) == ["cpu.culprit"]
 
 
-def test_the_event_of_another_queue_says_nothing_of_this_one(home: casebook.Home) -> None:
+def test_an_event_of_another_queue_does_not_concern_this_queue(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK)).queues({4: 1, 5: 2})
     home.event(fields={"interface": "eth0", "queue": 4})
     answer = DETECTOR.look(home.case())
@@ -80,7 +80,7 @@ def test_the_event_of_another_queue_says_nothing_of_this_one(home: casebook.Home
     assert answer.findings[0].against
 
 
-def test_counters_say_it_where_the_event_does_not(home: casebook.Home) -> None:
+def test_counters_show_starvation_when_the_event_does_not(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK)).queues({5: 2})
     home.numbers(
         "ethtool",
@@ -94,7 +94,7 @@ def test_counters_say_it_where_the_event_does_not(home: casebook.Home) -> None:
     assert answer.findings[1].confidence < 0.7
 
 
-def test_soft_interrupts_are_not_blamed_on_whom_they_interrupt(home: casebook.Home) -> None:
+def test_soft_interrupts_are_not_attributed_to_the_interrupted_process(home: casebook.Home) -> None:
     path = (captures.user("main"), captures.kernel("handle_softirqs"), captures.kernel("net_rx"))
     home.stacks(casebook.busy(AT - 6, AT, 2, "victim", path))
     home.event(core=2)
@@ -103,7 +103,7 @@ def test_soft_interrupts_are_not_blamed_on_whom_they_interrupt(home: casebook.Ho
     assert "softirqs: 100 %" in answer.why
 
 
-def test_two_that_share_the_core_are_both_told(home: casebook.Home) -> None:
+def test_two_processes_that_share_the_core_are_both_reported(home: casebook.Home) -> None:
     home.stacks(
         casebook.busy(AT - 6, AT - 2, 2, "big", WALK)
         + casebook.busy(AT - 2, AT, 2, "small", (captures.user("spin"),))
@@ -117,7 +117,7 @@ def test_two_that_share_the_core_are_both_told(home: casebook.Home) -> None:
 
 
 def shared(home: casebook.Home, before: int, now: int, rest: str = "hog") -> Answer:
-    """A worker that has so many samples a second before, and in the seconds of the event; `rest` the rest."""
+    """A worker with `before` samples a second, then `now` in the incident; `rest` has the others."""
     forward = (captures.user("forward"),)
     home.stacks(
         casebook.busy(AT - 700, AT - 6, 2, "worker", forward, hertz=before)
@@ -129,7 +129,9 @@ def shared(home: casebook.Home, before: int, now: int, rest: str = "hog") -> Ans
 
 
 @pytest.mark.parametrize("now", [30, 45, 55, 60])
-def test_who_had_the_core_before_and_waits_now_is_no_culprit(home: casebook.Home, now: int) -> None:
+def test_a_process_that_had_the_core_and_now_waits_is_not_the_culprit(
+    home: casebook.Home, now: int
+) -> None:
     (finding,) = shared(home, 80, now).findings
     assert finding.subject.process == "hog"
     assert finding.magnitude["cores_burnt"] == pytest.approx((100 - now) / 100, abs=0.02)
@@ -141,7 +143,7 @@ def test_who_had_the_core_before_and_waits_now_is_no_culprit(home: casebook.Home
     assert waits[0].values["cores_before"] == pytest.approx(0.8, abs=0.02)
 
 
-def test_the_one_that_added_most_comes_first_also_where_another_has_more(
+def test_the_process_that_added_most_comes_first(
     home: casebook.Home,
 ) -> None:
     findings = shared(home, 35, 55).findings
@@ -149,7 +151,7 @@ def test_the_one_that_added_most_comes_first_also_where_another_has_more(
     assert findings[0].confidence > findings[1].confidence
 
 
-def test_when_nobody_has_more_than_before_it_is_told_less_surely(home: casebook.Home) -> None:
+def test_without_any_increase_the_confidence_is_low(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 700, AT, 2, "worker", (captures.user("forward"),)))
     home.event(core=2)
     (finding,) = DETECTOR.look(home.case()).findings
@@ -158,7 +160,7 @@ def test_when_nobody_has_more_than_before_it_is_told_less_surely(home: casebook.
     assert "cores_added" not in finding.magnitude
 
 
-def test_who_is_interrupted_all_the_time_waits(home: casebook.Home) -> None:
+def test_a_process_that_is_constantly_interrupted_is_waiting(home: casebook.Home) -> None:
     forward, soft = (captures.user("forward"),), (captures.kernel("handle_softirqs"),)
     home.stacks(
         casebook.busy(AT - 700, AT - 6, 2, "worker", forward, hertz=80)
@@ -171,7 +173,7 @@ def test_who_is_interrupted_all_the_time_waits(home: casebook.Home) -> None:
     assert "worker had to wait" in answer.why
 
 
-def test_without_samples_the_waiting_one_is_none_either(home: casebook.Home) -> None:
+def test_without_samples_a_waiting_process_is_not_the_culprit(home: casebook.Home) -> None:
     def rows(second: int) -> dict[str, tuple[int, ...]]:
         late = max(0, min(6, second - AT + 6))
         return {
@@ -187,7 +189,7 @@ def test_without_samples_the_waiting_one_is_none_either(home: casebook.Home) -> 
     assert any("worker had to wait" in entry.text for entry in finding.evidence)
 
 
-def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebook.Home) -> None:
+def test_without_samples_the_process_on_the_core_has_low_confidence(home: casebook.Home) -> None:
     home.numbers(
         "processes",
         casebook.PROCESSES,
@@ -208,7 +210,7 @@ def test_without_samples_the_process_seen_there_is_told_less_surely(home: casebo
     assert "not sampled" in answer.why
 
 
-def test_nobody_seen_is_no_data(home: casebook.Home) -> None:
+def test_no_samples_and_no_processes_is_no_data(home: casebook.Home) -> None:
     home.event(core=2)
     assert DETECTOR.look(home.case()).status is Status.NO_DATA
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DETECTOR = diagnosed_event.DETECTORS[0]
 
 
-def only(opened: case.Case) -> Finding:
+def find_event(opened: case.Case) -> Finding:
     answer = DETECTOR.look(opened)
     assert answer.status is Status.FOUND
     return answer.findings[0]
@@ -29,24 +29,24 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
 def test_the_core_of_a_queue_is_the_one_known_before_the_event(home: casebook.Home) -> None:
     home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND + 5)
     home.event(fields={"interface": "eth0", "queue": 5}, source="ena-tx-paused")
-    finding = only(home.case())
+    finding = find_event(home.case())
     assert finding.subject == Subject("db-7", 3, interface="eth0", queue=5)
     assert "core 3" in finding.evidence[1].text
 
 
-def test_what_a_counter_saw_may_be_ten_seconds_old(home: casebook.Home) -> None:
+def test_an_event_from_a_counter_may_be_ten_seconds_old(home: casebook.Home) -> None:
     home.queues({5: 3}).queues({5: 1}, second=casebook.EVENT_SECOND - 5)
     home.event(fields={"interface": "eth0", "queue": 5}, source="driver-counters")
-    assert only(home.case()).subject.core == 3
+    assert find_event(home.case()).subject.core == 3
 
 
-def test_an_event_that_names_its_core_is_believed(home: casebook.Home) -> None:
+def test_a_core_named_by_the_event_is_used(home: casebook.Home) -> None:
     home.queues({5: 3})
     home.event(fields={"interface": "eth0", "queue": 5, "cpu": 2})
-    assert only(home.case()).subject.core == 2
+    assert find_event(home.case()).subject.core == 2
 
 
-def test_the_queues_own_counter_names_it_where_the_driver_does_not(home: casebook.Home) -> None:
+def test_a_queue_counter_identifies_the_queue_when_the_driver_does_not(home: casebook.Home) -> None:
     home.queues({4: 1, 5: 3})
     late = casebook.EVENT_SECOND + 4
     home.numbers(
@@ -56,10 +56,10 @@ def test_the_queues_own_counter_names_it_where_the_driver_does_not(home: caseboo
         range(0, 960, 10),
     )
     home.event(fields={"interface": "eth0"})
-    assert only(home.case()).subject == Subject("db-7", 3, interface="eth0", queue=5)
+    assert find_event(home.case()).subject == Subject("db-7", 3, interface="eth0", queue=5)
 
 
-def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:
+def test_an_unknown_core_is_reported_as_unknown(home: casebook.Home) -> None:
     home.event(fields={"interface": "eth0", "queue": 5})
     answer = DETECTOR.look(home.case())
     assert answer.findings[0].subject.core is None
@@ -75,12 +75,12 @@ def test_an_unknown_core_is_said_to_be_unknown(home: casebook.Home) -> None:
         ({"since_napi_us": 5_100_000, "napi_scheduled": 0}, 0.0),  # nothing waited for the core
     ],
 )
-def test_what_the_driver_says_of_its_wait(
+def test_the_drivers_report_of_its_wait_is_used(
     home: casebook.Home, fields: dict[str, int], waited: float | None
 ) -> None:
     home.queues({5: 3})
     home.event(fields={"interface": "eth0", "queue": 5, **fields})
-    finding = only(home.case())
+    finding = find_event(home.case())
     assert finding.magnitude.get("waited_seconds") == waited
     assert any("no poll was scheduled" in entry.text for entry in finding.evidence) == (
         waited == 0.0

@@ -1,4 +1,4 @@
-"""Kernel reports around an event, which is never its own explanation: lockups, kills, disks, limits."""
+"""Kernel reports around an event: lockups, OOM kills, disks, limits. No event explains itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _reset(home: evidence.Home) -> case.Case:
     return home.case(home.add_event(AT, "net.driver_reset"))
 
 
-def test_a_soft_lockup_before_the_event(home: evidence.Home) -> None:
+def test_a_soft_lockup_before_the_event_is_found(home: evidence.Home) -> None:
     home.add_event(
         AT - 20, "cpu.soft_lockup", core=5, process="kubelet", text="BUG: soft lockup - CPU#5",
         fields={"s": 23, "cpu": 5},
@@ -45,7 +45,7 @@ def test_a_soft_lockup_before_the_event(home: evidence.Home) -> None:
     assert finding.evidence[0].look == "overnight events cpu.soft_lockup-0"
 
 
-def test_what_comes_after_is_less_likely_the_cause(home: evidence.Home) -> None:
+def test_a_stall_after_the_event_has_lower_confidence(home: evidence.Home) -> None:
     home.add_event(AT + 5, "rcu.stall", text="rcu: INFO: rcu_sched self-detected stall on CPU")
     (finding,) = LOCKUPS.look(_reset(home)).findings
     assert finding.confidence < lockups.CONFIDENCE["rcu.stall"]
@@ -59,8 +59,8 @@ def test_the_event_does_not_explain_itself(home: evidence.Home) -> None:
         assert detector.look(other.case(event)).status == Status.CLEAR
 
 
-def test_a_kill_is_named_once(home: evidence.Home) -> None:
-    """The log names the process, the counter and its watch do not."""
+def test_a_kill_is_reported_once(home: evidence.Home) -> None:
+    """The log names the process; the counter and its event do not."""
     home.add_event(
         AT - 9, "memory.oom_kill", process="python3", unit="job.service", text="Killed process 42",
         fields={"pid": 42, "comm": "python3"},
@@ -73,14 +73,14 @@ def test_a_kill_is_named_once(home: evidence.Home) -> None:
     assert any(e.source == "vmstat" for e in finding.evidence)
 
 
-def test_a_kill_that_only_the_counter_saw(home: evidence.Home) -> None:
+def test_a_kill_seen_only_by_the_counter_is_found(home: evidence.Home) -> None:
     home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, 2 * int(s >= AT - 9))})
     (finding,) = OOM.look(_reset(home)).findings
     assert finding.magnitude["kills"] == 2
     assert finding.window == Window(rings.us(AT - 10), rings.us(AT - 9))
 
 
-def test_a_disk_that_does_not_answer(home: evidence.Home) -> None:
+def test_a_disk_that_does_not_respond_is_found(home: evidence.Home) -> None:
     home.add_event(
         AT - 40, "storage.timeout", text="nvme nvme1: I/O 7 timeout", fields={"device": "nvme1"}
     )
@@ -99,13 +99,13 @@ def test_a_disk_that_does_not_answer(home: evidence.Home) -> None:
     [
         ("storage.filesystem_error", {"fields": {"device": "nvme1n1p2"}}, 1),
         ("storage.filesystem_error", {"fields": {"device": "nvme0n1p1"}}, 0),
-        ("storage.filesystem_error", {"fields": {"device": "dm-0"}}, 1),  # made of whichever disks
+        ("storage.filesystem_error", {"fields": {"device": "dm-0"}}, 1),  # may be on any disk
         ("task.hung", {"process": "jbd2/nvme0n1p1"}, 0),
         ("task.hung", {"process": "jbd2/nvme1n1p1"}, 1),
         ("task.hung", {"process": "postgres"}, 1),
     ],
 )
-def test_another_disk_is_no_explanation(
+def test_errors_of_another_disk_are_not_a_cause(
     home: evidence.Home, kind: str, more: dict[str, object], count: int
 ) -> None:
     home.add_event(AT - 40, "storage.timeout", text="I/O 7 timeout", fields={"device": "nvme1"})
@@ -114,19 +114,21 @@ def test_another_disk_is_no_explanation(
     assert ("the errors are of nvme1" in answer.why) == (not count)
 
 
-def test_waiting_for_disks_alone_is_weak(home: evidence.Home) -> None:
+def test_io_wait_alone_has_low_confidence(home: evidence.Home) -> None:
     home.signal("pressure", 1, lambda s: {"io": (900_000 * max(0, s - AT + 25), 0)})
     (finding,) = STORAGE.look(_reset(home)).findings
     assert finding.confidence == 0.5
 
 
-def test_a_host_that_waits_for_disks_all_night(home: evidence.Home) -> None:
+def test_constant_io_wait_is_not_a_finding(home: evidence.Home) -> None:
     home.signal("pressure", 1, lambda s: {"io": (600_000 * s, 0)})
     assert STORAGE.look(_reset(home)).status == Status.CLEAR
 
 
 @pytest.mark.parametrize(("used", "confidence"), [(690, 0), (720, 0.6), (970, 0.9)])
-def test_a_table_that_is_nearly_full(home: evidence.Home, used: int, confidence: float) -> None:
+def test_a_table_that_is_nearly_full_is_found(
+    home: evidence.Home, used: int, confidence: float
+) -> None:
     home.signal(
         "limits", 10, lambda s: {"pids": (used if s == AT - 60 else 100, 1000), "files": (1, 0)}
     )
@@ -134,20 +136,20 @@ def test_a_table_that_is_nearly_full(home: evidence.Home, used: int, confidence:
     assert [finding.confidence for finding in findings] == ([confidence] if confidence else [])
 
 
-def test_another_table_is_not_what_the_event_is_of(home: evidence.Home) -> None:
+def test_only_the_table_of_the_event_is_reported(home: evidence.Home) -> None:
     home.signal("limits", 10, lambda _: {"pids": (800, 1000), "files": (990, 1000)})
     event = home.add_event(AT, "limit.near", text="pids: 800 of 1000 used (80 %)")
     (finding,) = LIMITS.look(home.case(event)).findings
     assert finding.subject.function == "pids"
 
 
-def test_nobody_listened(tmp_path: pathlib.Path) -> None:
+def test_an_empty_recording_is_no_data(tmp_path: pathlib.Path) -> None:
     opened = _reset(evidence.Home(tmp_path, SECONDS))
     assert {detector.look(opened).status for detector in DETECTORS} == {Status.NO_DATA}
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_healthy_host_has_nothing(home: evidence.Home, seed: int) -> None:
+def test_a_healthy_host_has_no_findings(home: evidence.Home, seed: int) -> None:
     chance = random.Random(seed)
     waits = [0]
     for _ in range(SECONDS):

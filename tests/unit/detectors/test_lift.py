@@ -20,21 +20,23 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
     return casebook.Home(tmp_path)
 
 
-def everyday() -> list[captures.Sample]:
-    """A trainer that runs all night at 10 Hz, a poller at 1 Hz."""
+def baseline_samples() -> list[captures.Sample]:
+    """Return samples of a trainer at 10 Hz and a poller at 1 Hz, for the whole recording."""
     return [
         *casebook.busy(0, 960, 1, "trainer", (captures.user("forward"),), hertz=10),
         *casebook.busy(0, 960, 0, "poller", (captures.user("poll"),), unit="p.service", hertz=1),
     ]
 
 
-def test_what_runs_before_each_event_is_found_with_its_function(home: casebook.Home) -> None:
+def test_a_process_that_runs_before_each_event_is_found_with_its_function(
+    home: casebook.Home,
+) -> None:
     walks = [
         sample
         for at in EVENTS
         for sample in casebook.busy(at - 5, at, 2, "kubelet", WALK, unit="kubelet.service")
     ]
-    home.stacks(everyday() + walks)
+    home.stacks(baseline_samples() + walks)
     for at in EVENTS:
         home.event(second=at)
     answer = DETECTOR.look(home.case())
@@ -48,8 +50,8 @@ def test_what_runs_before_each_event_is_found_with_its_function(home: casebook.H
     assert "of 8 items" in answer.why
 
 
-def test_one_recurrence_is_said_to_be_one(home: casebook.Home) -> None:
-    home.stacks(everyday() + casebook.busy(casebook.EVENT_SECOND - 5, casebook.EVENT_SECOND, 2, "kubelet", WALK))  # fmt: skip
+def test_a_single_recurrence_is_reported_as_such(home: casebook.Home) -> None:
+    home.stacks(baseline_samples() + casebook.busy(casebook.EVENT_SECOND - 5, casebook.EVENT_SECOND, 2, "kubelet", WALK))  # fmt: skip
     home.event()
     answer = DETECTOR.look(home.case())
     (finding,) = answer.findings
@@ -59,8 +61,8 @@ def test_one_recurrence_is_said_to_be_one(home: casebook.Home) -> None:
     assert "only 1 recurrence" in finding.against[0].text
 
 
-def test_the_same_before_one_of_three_is_not_enough(home: casebook.Home) -> None:
-    home.stacks(everyday() + casebook.busy(595, 600, 2, "backup", WALK))
+def test_activity_before_one_of_three_events_is_not_enough(home: casebook.Home) -> None:
+    home.stacks(baseline_samples() + casebook.busy(595, 600, 2, "backup", WALK))
     for at in EVENTS:
         home.event(second=at)
     answer = DETECTOR.look(home.case())
@@ -68,8 +70,8 @@ def test_the_same_before_one_of_three_is_not_enough(home: casebook.Home) -> None
     assert "none of" in answer.why
 
 
-def test_baselines_keep_away_from_every_event(home: casebook.Home) -> None:
-    home.stacks(everyday())
+def test_baselines_keep_a_distance_from_every_event(home: casebook.Home) -> None:
+    home.stacks(baseline_samples())
     for at in EVENTS[:2]:
         home.event(second=at)
     home.event("storage.timeout", second=820, severity="warning")
@@ -87,15 +89,15 @@ def test_baselines_keep_away_from_every_event(home: casebook.Home) -> None:
 
 
 def test_a_state_that_lasts_all_night_leaves_baselines(home: casebook.Home) -> None:
-    """A core that somebody polls on is an event of the kind without an end."""
-    home.stacks(everyday())
+    """A core that a process polls on is such an event, and it never ends."""
+    home.stacks(baseline_samples())
     home.event("cpu.core_pinned", second=100, until_us=rings.us(950), core=0)
     home.event("cpu.core_pinned", core=2)
     assert len(lift.plan_windows(home.case()).events) == 1
 
 
-def test_events_of_one_outburst_are_one_recurrence(home: casebook.Home) -> None:
-    home.stacks(everyday())
+def test_events_of_one_burst_are_one_recurrence(home: casebook.Home) -> None:
+    home.stacks(baseline_samples())
     for at in (860, 880, 890, 900):
         home.event(second=at)
     assert len(lift.plan_windows(home.case()).events) == 1

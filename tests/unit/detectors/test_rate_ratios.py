@@ -1,4 +1,4 @@
-"""The statistics by simulation: seeds are fixed, so that a failure is one every time."""
+"""Simulations of the statistics; the seeds are fixed, so a failure is reproducible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RUNS = 400
 def counts(
     chance: np.random.Generator, items: int, recurrences: int, windows: int, *, bursts: bool
 ) -> np.ndarray:
-    """Busy and rare items whose rates differ from hour to hour; with bursts, from window to window, too."""
+    """Draw busy and rare items whose rates vary by hour; with bursts, also by window."""
     shape = (items, recurrences, windows)
     rate = 0.5 * chance.lognormal(0, 2, (items, 1, 1)) * chance.gamma(4, 1 / 4, (*shape[:2], 1))
     rate = np.broadcast_to(rate, shape).copy()
@@ -33,7 +33,7 @@ def counts(
         *(pytest.param(*shape, marks=pytest.mark.long) for shape in ((1, 40), (2, 25), (8, 7))),
     ],
 )
-def test_chance_is_called_a_lift_in_no_more_than_six_of_a_hundred(
+def test_chance_is_called_a_lift_in_at_most_six_of_a_hundred_runs(
     recurrences: int, windows: int, bursts: bool
 ) -> None:
     chance = np.random.default_rng(7)
@@ -48,18 +48,18 @@ GUARD, COMPARED = 6, 8  # windows
 
 
 def drifting(chance: np.random.Generator, recurrences: int, windows: int) -> np.ndarray:
-    """Rates that wander over minutes; window 0 is a minute later than the others, which touch."""
+    """Draw rates that drift over minutes; window 0 is a minute after the others, which are adjacent."""
     shape = (40, recurrences, windows + GUARD - 1)
     keep = np.exp(-10 / 120)
-    wander = chance.normal(0, 0.6, shape)
+    drift = chance.normal(0, 0.6, shape)
     for n in range(1, shape[2]):
-        wander[:, :, n] = keep * wander[:, :, n - 1] + np.sqrt(1 - keep**2) * wander[:, :, n]
-    rate = chance.lognormal(2, 1.5, (40, 1, 1)) * np.exp(wander[:, :, ::-1])
+        drift[:, :, n] = keep * drift[:, :, n - 1] + np.sqrt(1 - keep**2) * drift[:, :, n]
+    rate = chance.lognormal(2, 1.5, (40, 1, 1)) * np.exp(drift[:, :, ::-1])
     return chance.poisson(np.delete(rate, np.s_[1:GUARD], axis=2))
 
 
 def alike(recurrences: int, windows: int, labels: int) -> np.ndarray:
-    """Each of the first windows against those that lie to it as those of window 0 do."""
+    """Compare each of the first windows with windows at the same distance as for window 0."""
     against = np.zeros((recurrences, windows, windows), bool)
     against[:, 0, 1 : 1 + COMPARED] = True
     for label in range(1, labels):
@@ -69,7 +69,7 @@ def alike(recurrences: int, windows: int, labels: int) -> np.ndarray:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("recurrences", "labels", "most"), [(1, 40, 0.08), (3, 13, 0.06)])
-def test_load_that_wanders_is_seldom_called_a_lift(
+def test_a_drifting_load_is_rarely_called_a_lift(
     recurrences: int, labels: int, most: float
 ) -> None:
     chance = np.random.default_rng(9)
@@ -88,7 +88,7 @@ def test_load_that_wanders_is_seldom_called_a_lift(
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("recurrences", "windows"), [(1, 40), (2, 25), (3, 13), (8, 7)])
-def test_a_core_burnt_each_time_is_found(recurrences: int, windows: int) -> None:
+def test_a_core_used_before_each_event_is_found(recurrences: int, windows: int) -> None:
     chance = np.random.default_rng(8)
     hits = 0
     for run in range(60):
@@ -100,7 +100,7 @@ def test_a_core_burnt_each_time_is_found(recurrences: int, windows: int) -> None
     assert hits >= 57
 
 
-def test_a_burst_before_one_of_many_recurrences_is_not_called() -> None:
+def test_a_burst_before_one_of_many_recurrences_is_not_a_lift() -> None:
     table = np.random.default_rng(1).poisson(3.0, (50, 6, 7))
     table[0, 2, 0] += 900
     assert not ratios.compute_lifts(table).passed()[0]
@@ -116,7 +116,7 @@ def test_a_rare_stack_is_tested_and_can_be_found() -> None:
     assert np.flatnonzero(lifts.passed()).tolist() == [0]
 
 
-def test_too_few_windows_can_conclude_nothing_and_say_so() -> None:
+def test_too_few_windows_find_nothing() -> None:
     table = np.full((3, 1, 5), 2, np.int64)
     table[0, 0, 0] = 5000
     lifts = ratios.compute_lifts(table)
@@ -124,12 +124,15 @@ def test_too_few_windows_can_conclude_nothing_and_say_so() -> None:
     assert not lifts.passed().any()
 
 
-def test_windows_that_were_not_recorded_take_no_part() -> None:
+def test_windows_that_were_not_recorded_are_ignored() -> None:
     table = np.random.default_rng(3).poisson(20.0, (5, 3, 9))
     table[0, :, 0] = 200
-    there = np.ones((3, 9), bool)
-    there[:, 5:] = False
-    whole, part = ratios.compute_lifts(table[:, :, :5]), ratios.compute_lifts(table * there, there)
+    recorded = np.ones((3, 9), bool)
+    recorded[:, 5:] = False
+    whole, part = (
+        ratios.compute_lifts(table[:, :, :5]),
+        ratios.compute_lifts(table * recorded, recorded),
+    )
     assert part.low == pytest.approx(whole.low)
     assert part.adjusted[0] == pytest.approx(whole.adjusted[0])
 

@@ -43,14 +43,14 @@ def test_a_real_time_process_that_held_the_core_is_found(home: casebook.Home) ->
     assert finding.confidence == pytest.approx(0.95)
 
 
-def test_without_samples_it_is_told_less_surely(home: casebook.Home) -> None:
+def test_without_samples_the_confidence_is_lower(home: casebook.Home) -> None:
     processes(home, 2, 5)
     home.event(core=2)
     (finding,) = DETECTOR.look(home.case()).findings
     assert finding.confidence == pytest.approx(0.75)
 
 
-def test_samples_of_somebody_else_speak_against_it(home: casebook.Home) -> None:
+def test_samples_of_another_process_are_counter_evidence(home: casebook.Home) -> None:
     processes(home, 1, 80).stacks(casebook.busy(AT - 6, AT, 2, "other", POLL))
     home.event(core=2)
     (finding,) = DETECTOR.look(home.case()).findings
@@ -58,7 +58,7 @@ def test_samples_of_somebody_else_speak_against_it(home: casebook.Home) -> None:
     assert finding.confidence < 0.5
 
 
-def test_an_ordinary_process_is_no_hog(home: casebook.Home) -> None:
+def test_an_ordinary_process_is_not_a_real_time_hog(home: casebook.Home) -> None:
     processes(home, 0, 0)
     home.event(core=2)
     assert DETECTOR.look(home.case()).status is Status.CLEAR
@@ -70,7 +70,7 @@ def test_a_ring_without_policies_is_no_data(home: casebook.Home) -> None:
     assert DETECTOR.look(home.case()).status is Status.NO_DATA
 
 
-def test_one_that_held_the_core_all_the_time_is_told_less_surely(home: casebook.Home) -> None:
+def test_a_process_that_always_held_the_core_has_low_confidence(home: casebook.Home) -> None:
     home.numbers(
         "processes",
         casebook.PROCESSES,
@@ -100,7 +100,7 @@ def test_a_real_time_thread_of_an_ordinary_process_is_found(home: casebook.Home)
     assert finding.confidence == pytest.approx(0.95)
 
 
-def test_where_threads_were_looked_at_none_is_said_to_be_there(home: casebook.Home) -> None:
+def test_recorded_threads_are_mentioned_when_none_is_a_hog(home: casebook.Home) -> None:
     processes(home, 0, 0)
     columns = ("utime", "stime", "core", "policy", "rt_priority")
     row = {"70/71 sleeper": (0, 0, 1, 1, 50)}

@@ -1,4 +1,4 @@
-"""Every signature knows its functions and no others."""
+"""Every signature matches its functions and no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from overnight.detectors import _signatures
 @pytest.mark.parametrize(
     "signature", _signatures.signatures(), ids=lambda signature: signature.name
 )
-def test_samples_of_a_signature(signature: _signatures.Signature) -> None:
+def test_a_signature_matches_its_examples_only(signature: _signatures.Signature) -> None:
     assert signature.matches
     assert signature.misses
     known = re.compile(signature.functions).fullmatch
@@ -20,7 +20,7 @@ def test_samples_of_a_signature(signature: _signatures.Signature) -> None:
     assert [name for name in signature.misses if known(name)] == []
 
 
-def test_names_are_not_given_twice() -> None:
+def test_names_are_unique() -> None:
     names = [signature.name for signature in _signatures.signatures()]
     assert len(set(names)) == len(names)
 
@@ -35,5 +35,5 @@ def test_the_functions_of_the_reference_incident_are_known() -> None:
         assert known(name), name
 
 
-def test_a_role_that_nobody_has_matches_nothing() -> None:
+def test_an_unknown_role_matches_nothing() -> None:
     assert not _signatures.matcher("memory.cgroup_walk", "no such")("")

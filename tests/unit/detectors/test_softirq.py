@@ -28,7 +28,7 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
 
 
 def receive(home: casebook.Home, more: int) -> casebook.Home:
-    """Soft interrupts and packets of core 2: 100 a second, and `more` during the storm."""
+    """Record soft interrupts and packets of core 2: 100 a second, plus `more` in the storm."""
 
     def total(second: int) -> int:
         return 100 * second + more * max(0, min(10, second - AT + 5))
@@ -44,7 +44,7 @@ def receive(home: casebook.Home, more: int) -> casebook.Home:
     )
 
 
-def test_a_storm_is_found_with_its_packets_and_where_they_come_from(home: casebook.Home) -> None:
+def test_a_storm_is_found_with_its_packets_and_interface(home: casebook.Home) -> None:
     receive(home.cpu(storm), 20_000)
     home.stacks(casebook.busy(AT - 5, AT + 5, 2, "ksoftirqd/2", RECEIVE))
     home.event("net.softnet_drops", core=2)
@@ -69,7 +69,7 @@ def test_ordinary_receive_work_is_clear(home: casebook.Home) -> None:
     assert "10m before" in answer.why
 
 
-def test_soft_interrupts_that_are_not_the_networks_are_no_storm(home: casebook.Home) -> None:
+def test_soft_interrupts_of_other_kinds_are_not_a_storm(home: casebook.Home) -> None:
     receive(home.cpu(storm), 0)
     path = (captures.kernel("handle_softirqs"), captures.kernel("run_timer_softirq"))
     home.stacks(casebook.busy(AT - 5, AT + 5, 2, "swapper", path))

@@ -40,7 +40,7 @@ def _zombies(home: evidence.Home, dying: int) -> None:
     home.signal("memory-cgroups", 60, lambda s: {"": (dying + 240, 240, dying, 0, 1)})
 
 
-def test_who_reads_statistics_of_zombies(home: evidence.Home) -> None:
+def test_a_process_that_reads_statistics_of_zombies_is_found(home: evidence.Home) -> None:
     _zombies(home, 68_000)
     home.add_samples(AT - 6, 6, READ, core=3, process="kubelet", unit="kubelet.service")
     home.add_samples(100, 400, READ, core=1, process="kubelet", unit="kubelet.service", share=0.01)
@@ -56,7 +56,7 @@ def test_who_reads_statistics_of_zombies(home: evidence.Home) -> None:
 
 
 @pytest.mark.parametrize(("dying", "most"), [(None, 0.8), (40, 0.45)])
-def test_a_walk_without_zombies_is_less_sure(
+def test_a_walk_without_zombies_has_lower_confidence(
     home: evidence.Home, dying: int | None, most: float
 ) -> None:
     if dying is not None:
@@ -67,7 +67,7 @@ def test_a_walk_without_zombies_is_less_sure(
     assert any("dying" in e.values for e in finding.against) == (dying is not None)
 
 
-def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
+def test_reclaim_that_frees_memory_is_not_a_walk(home: evidence.Home) -> None:
     home.add_samples(
         AT - 8, 8, (*LIMIT, "shrink_lruvec", "shrink_inactive_list"), core=2, share=0.9
     )
@@ -80,7 +80,7 @@ def test_reclaim_that_works_is_no_walk(home: evidence.Home) -> None:
     assert "its cgroup was at its memory limit" in finding.summary
 
 
-def test_reclaim_that_walks_counts_as_a_whole(home: evidence.Home) -> None:
+def test_reclaim_that_walks_counts_completely_as_a_walk(home: evidence.Home) -> None:
     _zombies(home, 15_000)
     home.add_samples(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.5)
     home.add_samples(AT - 8, 8, (*LIMIT, "shrink_lruvec"), core=2, share=0.45)
@@ -94,7 +94,7 @@ def test_reclaim_that_walks_counts_as_a_whole(home: evidence.Home) -> None:
 @pytest.mark.parametrize(
     ("begin", "seconds", "share"), [(AT - 1, 1, 1.0), (AT - 20, 20, 0.05), (AT - 3, 3, 0.1)]
 )
-def test_what_burns_little_or_shortly_starved_nobody(
+def test_low_or_short_usage_is_not_a_finding(
     home: evidence.Home, begin: int, seconds: int, share: float
 ) -> None:
     home.add_samples(begin, seconds, READ, core=3, share=share)
@@ -106,13 +106,13 @@ def test_what_burns_little_or_shortly_starved_nobody(
     assert all(answer.why for answer in answers)
 
 
-def test_what_goes_on_all_night_is_not_what_happened(home: evidence.Home) -> None:
-    """Half a core of it in the ten minutes before, too."""
+def test_constant_usage_is_not_a_finding(home: evidence.Home) -> None:
+    """It used half a core in the ten minutes before, too."""
     home.add_samples(0, SECONDS, READ, core=3, share=0.5)
     assert WALK.look(_case(home)).status == Status.CLEAR
 
 
-def test_direct_reclaim_with_its_counters(home: evidence.Home) -> None:
+def test_direct_reclaim_is_found_with_its_counters(home: evidence.Home) -> None:
     home.add_samples(AT - 8, 8, ("__alloc_pages_slowpath", "try_to_free_pages", "shrink_node", "shrink_lruvec"))  # fmt: skip
     home.signal("vmstat", 1, lambda s: {"": (50_000 * max(0, s - AT + 8), s, 9 * max(0, s - AT + 8), 0)})  # fmt: skip
     home.signal("pressure", 1, lambda s: {"memory": (400_000 * max(0, s - AT + 8), 0)})
@@ -122,7 +122,7 @@ def test_direct_reclaim_with_its_counters(home: evidence.Home) -> None:
     assert {e.source for e in finding.evidence} == {"profiles", "vmstat", "pressure"}
 
 
-def test_counters_alone_tell_that_but_not_who(tmp_path: pathlib.Path) -> None:
+def test_counters_alone_show_reclaim_without_the_process(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, SECONDS)
     home.signal("vmstat", 1, lambda s: {"": (50_000 * max(0, s - AT + 8), s, 9 * max(0, s - AT + 8), 0)})  # fmt: skip
     (finding,) = RECLAIM.look(_case(home)).findings
@@ -130,20 +130,20 @@ def test_counters_alone_tell_that_but_not_who(tmp_path: pathlib.Path) -> None:
     assert finding.confidence <= 0.7
 
 
-def test_on_the_core_of_the_event_less_spinning_is_enough(home: evidence.Home) -> None:
-    """A core that was in use before is filled by what is added to it."""
+def test_less_spinning_is_enough_on_the_core_of_the_event(home: evidence.Home) -> None:
+    """A core that was already in use is saturated by a smaller addition."""
     home.add_samples(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
     findings = LOCKS.look(_case(home, core=2)).findings
     assert [finding.subject.core for finding in findings] == [2]
     assert findings[0].magnitude["cores_burnt"] == pytest.approx(0.4, abs=0.05)
 
 
-def test_elsewhere_so_little_spinning_is_daily_business(home: evidence.Home) -> None:
+def test_little_spinning_on_another_core_is_not_a_finding(home: evidence.Home) -> None:
     home.add_samples(AT - 10, 10, SPIN, core=2, process="writer", share=0.4)
     assert LOCKS.look(_case(home, core=1)).status == Status.CLEAR
 
 
-def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
+def test_lock_contention_is_grouped_by_caller(home: evidence.Home) -> None:
     for core in (0, 1, 2):
         home.add_samples(AT - 10, 10, SPIN, core=core, process=f"worker-{core}", share=0.9)
     home.add_samples(AT - 10, 10, ("shrink_inactive_list", "folio_lruvec_lock_irq", "_raw_spin_lock_irq", "native_queued_spin_lock_slowpath"), core=3, process="db")  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_lock_by_who_asks_for_it(home: evidence.Home) -> None:
     assert [finding.evidence[0].values["caller"] for finding in findings] == ["lockref_get", "shrink_inactive_list"]  # fmt: skip
     assert findings[0].magnitude["cores_burnt"] == pytest.approx(2.7, abs=0.05)
     assert findings[0].magnitude["waiters"] == 3
-    assert findings[0].subject.process == "worker-1"  # the one on the event's core
+    assert findings[0].subject.process == "worker-1"  # the worker on the event's core
     assert findings[0].subject.function == "native_queued_spin_lock_slowpath"
 
 
@@ -162,7 +162,7 @@ def test_a_futex_storm_needs_more_than_a_core(home: evidence.Home) -> None:
     assert LOCKS.look(opened).status == Status.CLEAR
 
 
-def test_a_futex_storm(home: evidence.Home) -> None:
+def test_a_futex_storm_is_found(home: evidence.Home) -> None:
     for core in range(3):
         home.add_samples(AT - 10, 10, ("do_syscall_64", "do_futex", "futex_wake"), core=core, process="job")  # fmt: skip
     (finding,) = LOCKS.look(_case(home)).findings
@@ -170,7 +170,7 @@ def test_a_futex_storm(home: evidence.Home) -> None:
     assert finding.magnitude["cores_burnt"] == pytest.approx(3, abs=0.05)
 
 
-def test_without_a_baseline_only_much_counts(tmp_path: pathlib.Path) -> None:
+def test_without_a_baseline_only_high_usage_is_a_finding(tmp_path: pathlib.Path) -> None:
     for share, count in ((0.4, 0), (0.95, 1)):
         home = evidence.Home(tmp_path / str(share), SECONDS, begin=AT - 40)
         home.idle()
@@ -178,13 +178,13 @@ def test_without_a_baseline_only_much_counts(tmp_path: pathlib.Path) -> None:
         assert len(WALK.look(_case(home)).findings) == count
 
 
-def test_no_stacks_no_answer(tmp_path: pathlib.Path) -> None:
+def test_no_stacks_is_no_data(tmp_path: pathlib.Path) -> None:
     opened = _case(evidence.Home(tmp_path, SECONDS))
     for detector in (WALK, LOCKS, RECLAIM):
         assert detector.look(opened).status == Status.NO_DATA
 
 
-def test_stacks_that_end_before_the_event_clear_nobody(tmp_path: pathlib.Path) -> None:
+def test_stacks_that_end_before_the_event_are_no_data(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, AT - 8)
     home.idle()
     home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, 0)})
@@ -195,7 +195,7 @@ def test_stacks_that_end_before_the_event_clear_nobody(tmp_path: pathlib.Path) -
         assert "s around the event were sampled" in answer.why
 
 
-def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) -> None:
+def test_a_damaged_segment_is_a_failure_and_not_clear(home: evidence.Home) -> None:
     home.add_samples(AT - 6, 6, READ, core=3)
     opened = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
@@ -205,7 +205,7 @@ def test_a_damaged_segment_is_a_failure_and_no_all_clear(home: evidence.Home) ->
     assert answer.why
 
 
-def test_kswapd_at_work_is_less_sure_a_cause(home: evidence.Home) -> None:
+def test_kswapd_activity_has_lower_confidence(home: evidence.Home) -> None:
     home.add_samples(AT - 8, 8, ("kthread", "kswapd", "balance_pgdat", "shrink_node", "shrink_lruvec"), process="kswapd0", unit="")  # fmt: skip
     (finding,) = RECLAIM.look(_case(home)).findings
     assert finding.confidence < 0.7

@@ -1,4 +1,4 @@
-"""A queue that nobody mapped to a core, and whose driver names the core itself."""
+"""Queues without a known core whose driver names the core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from overnight.model.finding import Subject
 
 DETECTOR = culprit.DETECTORS[0]
 AT = casebook.EVENT_SECOND
-SAID = {"interface": "ens5", "queue": 3, "since_napi_us": 5_001_000, "napi_scheduled": 1, "cpu": 2}
+REPORTED = {
+    "interface": "ens5",
+    "queue": 3,
+    "since_napi_us": 5_001_000,
+    "napi_scheduled": 1,
+    "cpu": 2,
+}
 BUSY = (captures.kernel("do_syscall_64"),)
 
 
@@ -21,14 +27,14 @@ BUSY = (captures.kernel("do_syscall_64"),)
     ("changed", "kinds"),
     [
         ({}, ["net.queue_starved"]),
-        ({"cpu": 1}, []),  # another core's
-        ({"cpu": -1}, []),  # no core polls it
-        ({"napi_scheduled": 0}, []),  # it waits for no poll: no starvation
-        ({"since_napi_us": 4_000}, []),  # it was polled a moment ago
+        ({"cpu": 1}, []),  # of another core
+        ({"cpu": -1}, []),  # not polled by any core
+        ({"napi_scheduled": 0}, []),  # no poll was scheduled: not starved
+        ({"since_napi_us": 4_000}, []),  # polled a moment ago
         ({"queue": ""}, []),
     ],
 )
-def test_the_driver_s_own_word_is_enough(
+def test_the_drivers_report_is_enough(
     tmp_path: pathlib.Path, changed: dict[str, int | str], kinds: list[str]
 ) -> None:
     home = casebook.Home(tmp_path).cpu(
@@ -37,7 +43,7 @@ def test_the_driver_s_own_word_is_enough(
         )
     )
     home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", BUSY))
-    home.event(fields={**SAID, **changed}, core=2)
+    home.event(fields={**REPORTED, **changed}, core=2)
     answer = DETECTOR.look(home.case())
     starved = [finding for finding in answer.findings if finding.kind == "net.queue_starved"]
     assert [finding.kind for finding in starved] == kinds
@@ -47,12 +53,12 @@ def test_the_driver_s_own_word_is_enough(
 
 
 @pytest.mark.parametrize("fields", [{"napi_scheduled": 0}, {"since_napi_us": 4_000}])
-def test_a_driver_that_was_not_kept_waiting_is_believed(
+def test_a_queue_is_not_starved_if_its_driver_did_not_wait(
     tmp_path: pathlib.Path, fields: dict[str, int]
 ) -> None:
-    """Its queue is known to be the full core's: still, nothing starved."""
+    """Even though the saturated core serves the queue."""
     home = casebook.Home(tmp_path).queues({3: 2})
     home.cpu(lambda second, core: (float(core == 2 and AT - 6 <= second < AT), 0.0, 0.0))
-    home.event(fields={**SAID, "interface": "eth0", **fields}, core=2)
+    home.event(fields={**REPORTED, "interface": "eth0", **fields}, core=2)
     kinds = {finding.kind for finding in DETECTOR.look(home.case()).findings}
     assert "net.queue_starved" not in kinds

@@ -1,6 +1,6 @@
-"""Detectors of state on whole made-up nights: what is true is found, what is not is not.
+"""State detectors on generated scenarios: true causes are found and others are not.
 
-Nights are made once for all tests, outside of the time that a unit test has.
+Scenarios are built once for all tests, outside the time limit of a unit test.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def truth(request: pytest.FixtureRequest, build: Build) -> scenarios.Truth:
     return build(name, seed, **more)
 
 
-def _look(truth: scenarios.Truth) -> dict[str, Answer]:
+def _run_detectors(truth: scenarios.Truth) -> dict[str, Answer]:
     assert truth.event is not None
     opened = case.Case(truth.home, truth.event)
     return {name: detector.look(opened) for name, detector in DETECTORS.items()}
@@ -96,8 +96,8 @@ def _is_about(finding: Finding, parts: dict[str, object]) -> bool:
     )
 
 
-def test_what_is_true_is_found_and_nothing_else(truth: scenarios.Truth) -> None:
-    answers = _look(truth)
+def test_true_causes_are_found_and_nothing_else(truth: scenarios.Truth) -> None:
+    answers = _run_detectors(truth)
     assert {name for name, answer in answers.items() if answer.status == Status.FAILED} == set()
     findings = _findings(answers)
     for kind, parts in truth.chain:
@@ -108,15 +108,15 @@ def test_what_is_true_is_found_and_nothing_else(truth: scenarios.Truth) -> None:
                 parts,
                 of_kind,
             )
-    # A loop that does no harm is a finding, and two causes of one night are both there.
+    # A harmless loop is a finding, and a scenario with two causes has both.
     allowed = LOOPS if truth.name in ("decoy", "two-cause") else set()
     if truth.name == "two-cause":
         allowed |= {"memory.zombie_cgroups"}
     assert [finding.kind for finding in findings if finding.kind in truth.absent - allowed] == []
 
 
-def test_findings_can_be_written_down_and_say_what_they_rest_on(truth: scenarios.Truth) -> None:
-    findings = _findings(_look(truth))
+def test_findings_are_valid_json_with_evidence(truth: scenarios.Truth) -> None:
+    findings = _findings(_run_detectors(truth))
     assert len({finding.id for finding in findings}) == len(findings)
     for finding in findings:
         json.dumps(finding.as_json(), allow_nan=False)
@@ -130,41 +130,44 @@ def test_findings_can_be_written_down_and_say_what_they_rest_on(truth: scenarios
                 assert evidence.look.startswith("overnight flame -b ")
 
 
-def test_the_leak_is_measured_and_its_maker_named(build: Build) -> None:
+def test_the_leak_is_measured_and_its_creator_named(build: Build) -> None:
     truth = build("reference", 1, cores=8)
-    (finding,) = _look(truth)["zombies"].findings
-    # Nearly every birth leaves a zombie in that story.
+    (finding,) = _run_detectors(truth)["zombies"].findings
+    # Nearly every birth leaves a zombie in this scenario.
     births = float(str(truth.facts["births_per_hour"]))
     assert finding.magnitude["growth_per_hour"] == pytest.approx(births, rel=0.2)
     assert finding.magnitude["growth_low"] <= finding.magnitude["growth_per_hour"]
-    makers = [e.values for e in finding.evidence if "creator" in e.values]
-    assert makers[0]["creator"] == truth.facts["loop"]
-    assert makers[0]["fits"] is True
+    creators = [e.values for e in finding.evidence if "creator" in e.values]
+    assert creators[0]["creator"] == truth.facts["loop"]
+    assert creators[0]["fits"] is True
     assert finding.magnitude["creator_deaths_per_zombie"] == pytest.approx(1, abs=0.35)
 
 
 def test_restarts_that_systemd_counts_make_zombies_too(build: Build) -> None:
     truth = build("modern", 1, **SHORT)
-    (finding,) = _look(truth)["zombies"].findings
+    (finding,) = _run_detectors(truth)["zombies"].findings
     assert next(e.values["creator"] for e in finding.evidence if "creator" in e.values) == truth.facts["loop"]  # fmt: skip
 
 
-def test_reclaim_that_walks_is_told_apart_from_reclaim_that_works(build: Build) -> None:
-    walks, works = _look(build("modern", 1, **SHORT)), _look(build("reclaim", 1, **SHORT))
-    (walk,) = walks["cgroup-walk"].findings
-    assert walk.confidence > walks["reclaim"].findings[0].confidence
-    assert works["cgroup-walk"].status == Status.CLEAR
-    assert works["reclaim"].findings[0].confidence > 0.8
+def test_reclaim_that_walks_is_distinguished_from_reclaim_that_frees_memory(build: Build) -> None:
+    walking, freeing = (
+        _run_detectors(build("modern", 1, **SHORT)),
+        _run_detectors(build("reclaim", 1, **SHORT)),
+    )
+    (walk,) = walking["cgroup-walk"].findings
+    assert walk.confidence > walking["reclaim"].findings[0].confidence
+    assert freeing["cgroup-walk"].status == Status.CLEAR
+    assert freeing["reclaim"].findings[0].confidence > 0.8
 
 
 def test_reclaim_of_the_whole_host_shows_in_its_counters(build: Build) -> None:
-    findings = _look(build("reclaim", 2, **SHORT, host_wide=True))["reclaim"].findings
+    findings = _run_detectors(build("reclaim", 2, **SHORT, host_wide=True))["reclaim"].findings
     assert findings[0].magnitude["pages_per_second"] > reclaim.PAGES_A_SECOND
     assert any(entry.source == "vmstat" for entry in findings[0].evidence)
 
 
-def test_without_the_stacks_nobody_says_that_no_one_walked(no_stacks: scenarios.Truth) -> None:
-    answers = _look(no_stacks)
+def test_without_stacks_the_walk_detector_has_no_data(no_stacks: scenarios.Truth) -> None:
+    answers = _run_detectors(no_stacks)
     assert answers["cgroup-walk"].status == Status.NO_DATA
     assert answers["lock-contention"].status == Status.NO_DATA
     assert answers["zombies"].status == Status.FOUND
@@ -177,13 +180,13 @@ def test_without_the_stacks_nobody_says_that_no_one_walked(no_stacks: scenarios.
     ],
     ids=lambda night: f"{night[0]}-{night[1]}",
 )
-def nothing(request: pytest.FixtureRequest, build: Build) -> scenarios.Truth:
+def without_cause(request: pytest.FixtureRequest, build: Build) -> scenarios.Truth:
     name, seed, more = request.param
     return build(name, seed, **more)
 
 
-def test_nothing_is_found_on_random_and_on_quiet_nights(nothing: scenarios.Truth) -> None:
-    assert _findings(_look(nothing)) == []
+def test_random_and_quiet_scenarios_have_no_findings(without_cause: scenarios.Truth) -> None:
+    assert _findings(_run_detectors(without_cause)) == []
 
 
 @pytest.fixture(scope="session")
@@ -193,6 +196,8 @@ def no_stacks(build: Build) -> scenarios.Truth:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_nothing_is_found_on_many_random_nights(build: Build) -> None:
-    nights = {seed: _findings(_look(build("random", seed, **SHORT))) for seed in range(100, 160)}
+def test_many_random_scenarios_have_no_findings(build: Build) -> None:
+    nights = {
+        seed: _findings(_run_detectors(build("random", seed, **SHORT))) for seed in range(100, 160)
+    }
     assert {seed: findings for seed, findings in nights.items() if findings} == {}

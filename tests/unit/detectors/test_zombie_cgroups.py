@@ -1,4 +1,4 @@
-"""Level, slope, age, parent and maker of zombie cgroups; and when there are none."""
+"""Level, slope, age, parent and creator of zombie cgroups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _home(
     return home
 
 
-def _look(home: evidence.Home) -> Answer:
+def _run_detector(home: evidence.Home) -> Answer:
     return DETECTOR.look(home.case(home.add_event(home.seconds - 60, "net.driver_reset")))
 
 
@@ -53,7 +53,7 @@ def test_a_leak_from_its_onset_to_the_watchdog(tmp_path: pathlib.Path) -> None:
         "cgroup-births", 60,
         lambda s: {"/docker": (s // 14, s // 14, s // 14, s), "/user.slice": (s // 4000, s // 4000, 0, s)},
     )  # fmt: skip
-    (finding,) = _look(home).findings
+    (finding,) = _run_detector(home).findings
     assert finding.kind == "memory.zombie_cgroups"
     assert finding.subject == Subject(host=rings.HOST, cgroup="/docker")
     assert finding.magnitude["growth_per_hour"] == pytest.approx(240, rel=0.02)
@@ -66,16 +66,16 @@ def test_a_leak_from_its_onset_to_the_watchdog(tmp_path: pathlib.Path) -> None:
     assert "/user.slice" not in finding.summary
 
 
-def test_what_was_purged_does_not_count(tmp_path: pathlib.Path) -> None:
+def test_purged_zombies_are_not_counted(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 90_000 if s < 2 * HOUR else 1500 + s // 12, in_use=10)
-    (finding,) = _look(home).findings
+    (finding,) = _run_detector(home).findings
     assert finding.window.begin_us == rings.us(2 * HOUR)
     assert finding.magnitude["growth_per_hour"] == pytest.approx(300, rel=0.05)
     assert "since the last reboot or purge" in _texts(finding)
 
 
-def test_an_event_early_in_the_record_is_told_from_what_came_after(tmp_path: pathlib.Path) -> None:
-    """Up to the purge that followed: that one was not before the event."""
+def test_an_event_early_in_the_recording_uses_the_time_after_it(tmp_path: pathlib.Path) -> None:
+    """Only up to the later purge, which was not before the event."""
     home = _home(tmp_path, lambda s: 20_000 + s // 12 if s < 1500 else 50, hours=1)
     home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 12, s // 12, s // 12, s)})
     (finding,) = DETECTOR.look(home.case(home.add_event(120, "net.driver_reset"))).findings
@@ -89,57 +89,57 @@ def test_an_event_early_in_the_record_is_told_from_what_came_after(tmp_path: pat
 def test_a_leak_that_was_faster_before(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 50_000 + s // 36)
     home.facts["host"] = {"": {"booted_at": rings.us(0) // 10**6 - 9 * HOUR}}
-    (finding,) = _look(home).findings
+    (finding,) = _run_detector(home).findings
     assert finding.magnitude["age_hours"] == pytest.approx(12, abs=0.1)
     assert "the growth was faster before" in _texts(finding)
 
 
-def test_zombies_that_do_not_grow_have_no_maker(tmp_path: pathlib.Path) -> None:
+def test_zombies_that_do_not_grow_have_no_creator(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 20_000 + s % 7)
     home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 9, s // 9, s // 9, s)})
-    (finding,) = _look(home).findings
+    (finding,) = _run_detector(home).findings
     assert "age_hours" not in finding.magnitude
     assert "creator_births_per_hour" not in finding.magnitude
     assert any("an hour" in e.text for e in finding.against)
 
 
-def test_a_maker_too_slow_for_the_leak_is_said_to_be(tmp_path: pathlib.Path) -> None:
+def test_a_creator_too_slow_for_the_leak_is_counter_evidence(tmp_path: pathlib.Path) -> None:
     home = _home(tmp_path, lambda s: 20_000 + s // 6)
     home.signal("cgroup-births", 60, lambda s: {"/docker": (s // 400, s // 400, 0, s)})
-    (finding,) = _look(home).findings
+    (finding,) = _run_detector(home).findings
     assert "creates them" not in finding.summary
     assert any("too few to be the source" in e.text for e in finding.against)
 
 
-def test_cgroups_that_were_never_removed_are_no_zombies(tmp_path: pathlib.Path) -> None:
-    answer = _look(_home(tmp_path, lambda s: 12, in_use=60_000))
+def test_cgroups_in_use_are_not_zombies(tmp_path: pathlib.Path) -> None:
+    answer = _run_detector(_home(tmp_path, lambda s: 12, in_use=60_000))
     assert answer.status == Status.CLEAR
     assert "60000 are in use" in answer.why
 
 
-def test_slow_growth_from_little_is_found_early(tmp_path: pathlib.Path) -> None:
-    (finding,) = _look(_home(tmp_path, lambda s: 220 + s // 40)).findings
+def test_slow_growth_from_a_low_level_is_found_early(tmp_path: pathlib.Path) -> None:
+    (finding,) = _run_detector(_home(tmp_path, lambda s: 220 + s // 40)).findings
     assert finding.magnitude["growth_per_hour"] == pytest.approx(90, rel=0.05)
 
 
-def test_nobody_counted(tmp_path: pathlib.Path) -> None:
+def test_without_counts_there_is_no_data(tmp_path: pathlib.Path) -> None:
     home = evidence.Home(tmp_path, 600)
     home.signal("load", 60, lambda second: {"": (1,)})
-    assert _look(home).status == Status.NO_DATA
+    assert _run_detector(home).status == Status.NO_DATA
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_healthy_host_has_none(tmp_path: pathlib.Path, seed: int) -> None:
-    """Hundreds that come and go; the walk wanders, by some tens an hour."""
+def test_a_healthy_host_has_no_finding(tmp_path: pathlib.Path, seed: int) -> None:
+    """Hundreds of zombies that come and go; the level drifts by some tens an hour."""
     chance = np.random.default_rng(seed)
     steps = np.cumsum(chance.normal(0, 6, 200))
     level = np.maximum(0, 400 + steps + chance.poisson(20, 200)).astype(int).tolist()
-    answer = _look(_home(tmp_path, lambda second: level[second // 60]))
+    answer = _run_detector(_home(tmp_path, lambda second: level[second // 60]))
     assert answer.status == Status.CLEAR, answer
 
 
-def test_a_leak_and_its_maker_in_half_a_minute(tmp_path: pathlib.Path) -> None:
-    """A rehearsal: looked at every two seconds, growing by eight a second."""
+def test_a_leak_and_its_creator_are_found_in_half_a_minute(tmp_path: pathlib.Path) -> None:
+    """A rehearsal, read every two seconds, growing by eight a second."""
     home = evidence.Home(tmp_path, 30)
     home.signal("memory-cgroups", 2, lambda s: {"": (12_050 + 8 * s, 50, 12_000 + 8 * s, 900, 1)})
     cgroup = "/box/system.slice/flint.service"
@@ -152,8 +152,8 @@ def test_a_leak_and_its_maker_in_half_a_minute(tmp_path: pathlib.Path) -> None:
     assert " 0 h" not in _texts(finding)
 
 
-def test_thousands_that_come_within_seconds_have_no_slope(tmp_path: pathlib.Path) -> None:
-    """One purge of a build farm, say: they are many, but do not grow."""
+def test_thousands_within_seconds_have_no_slope(tmp_path: pathlib.Path) -> None:
+    """For example a purge on a build farm: there are many zombies, but they do not grow."""
     home = evidence.Home(tmp_path, 30)
     home.signal("memory-cgroups", 2, lambda s: {"": (0, 50, 12_000 if s > 20 else 0, 900, 1)})
     (finding,) = DETECTOR.look(home.case(home.add_event(27, "net.driver_reset"))).findings

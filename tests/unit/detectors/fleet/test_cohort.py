@@ -1,4 +1,4 @@
-"""Cohort skew: what is found, what is another label's shadow, and when nothing can be concluded."""
+"""Cohort skew: findings, labels explained by another label, and too little data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from overnight.model.finding import Finding, Status
 from overnight.queries import fleet
 
 
-def make_fleet(count: int, label, often, spread: float = 1.0) -> fleet.Fleet:
-    """Hosts whose labels and number of events follow from their number."""
+def make_fleet(count: int, label, event_count, spread: float = 1.0) -> fleet.Fleet:
+    """Make hosts whose labels and number of events depend on their number."""
     chance = np.random.default_rng(5)
     return fleet.Fleet(
         tuple(
@@ -22,7 +22,7 @@ def make_fleet(count: int, label, often, spread: float = 1.0) -> fleet.Fleet:
                 f"h{n:02}",
                 label(n),
                 uptime_days=float(chance.uniform(0, 2)) * spread,
-                events=chance.uniform(0, 10, int(often(n))).tolist(),
+                events=chance.uniform(0, 10, int(event_count(n))).tolist(),
             )
             for n in range(count)
         )
@@ -33,7 +33,7 @@ def texts(finding: Finding) -> str:
     return "\n".join(evidence.text for evidence in finding.evidence)
 
 
-def test_the_image_is_found_and_the_zone_that_goes_with_it_is_its_shadow() -> None:
+def test_the_image_is_found_and_explains_the_correlated_zone() -> None:
     answer = cohort.look(
         make_fleet(
             60,
@@ -53,7 +53,7 @@ def test_the_image_is_found_and_the_zone_that_goes_with_it_is_its_shadow() -> No
     assert answer.why == finding.summary
 
 
-def test_labels_that_are_the_same_hosts_are_one_finding() -> None:
+def test_labels_of_the_same_hosts_are_one_finding() -> None:
     answer = cohort.look(
         make_fleet(
             40, lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 10}"}, lambda n: 2 * (n < 10)
@@ -63,7 +63,7 @@ def test_labels_that_are_the_same_hosts_are_one_finding() -> None:
     assert [finding.subject.cohort for finding in answer.findings] == ["image iTrue = kernel kTrue"]
 
 
-def test_labels_that_nearly_are_cannot_be_told_apart_and_that_is_said() -> None:
+def test_nearly_identical_labels_are_reported_as_indistinguishable() -> None:
     answer = cohort.look(
         make_fleet(
             40,
@@ -77,7 +77,7 @@ def test_labels_that_nearly_are_cannot_be_told_apart_and_that_is_said() -> None:
     assert finding.confidence <= 0.5
 
 
-def test_three_of_three_against_none_of_nine() -> None:
+def test_three_of_three_hosts_against_none_of_nine_is_found() -> None:
     answer = cohort.look(
         make_fleet(12, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
     )
@@ -93,7 +93,7 @@ def test_three_of_three_against_none_of_nine() -> None:
     assert "1/220" in texts(finding)
 
 
-def test_too_few_hosts_to_conclude_anything() -> None:
+def test_too_few_hosts_is_no_data() -> None:
     answer = cohort.look(
         make_fleet(6, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
     )
@@ -102,7 +102,7 @@ def test_too_few_hosts_to_conclude_anything() -> None:
     assert "no smaller than 0.05" in answer.why
 
 
-def test_two_sick_hosts_prove_nothing() -> None:
+def test_two_affected_hosts_are_no_data() -> None:
     answer = cohort.look(
         make_fleet(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < 2)),
         fleets.KIND,
@@ -111,7 +111,7 @@ def test_two_sick_hosts_prove_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "label", "often", "status", "why"),
+    ("hosts", "label", "event_count", "status", "why"),
     [
         (1, lambda n: {"zone": "a"}, lambda n: 1, Status.NO_DATA, "no cohorts"),
         (9, lambda n: {"zone": "a"}, lambda n: 1, Status.NO_DATA, "the same labels"),
@@ -120,15 +120,15 @@ def test_two_sick_hosts_prove_nothing() -> None:
         (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: n % 3 == 0, Status.CLEAR, "no label"),
     ],
 )  # fmt: skip
-def test_what_is_said_without_a_finding(hosts, label, often, status, why) -> None:
-    answer = cohort.look(make_fleet(hosts, label, often, spread=0.0), fleets.KIND)
+def test_an_answer_without_a_finding_has_a_reason(hosts, label, event_count, status, why) -> None:
+    answer = cohort.look(make_fleet(hosts, label, event_count, spread=0.0), fleets.KIND)
     assert answer.status is status
     assert why in answer.why
     assert answer.findings == ()
 
 
-def test_watched_time_counts_and_not_hosts() -> None:
-    """Zone a was watched ten times as long and has ten times the events: nothing is wrong with it."""
+def test_rates_are_per_watched_time_and_not_per_host() -> None:
+    """Zone a was watched ten times as long and has ten times the events: the same rate."""
     hosts = [
         fleets.host(f"h{n}", {"zone": "a" if n < 20 else "b"}, days=100 if n < 20 else 10,
                     events=[1.0 + n / 50] * (10 if n < 20 else 1))
@@ -144,12 +144,12 @@ def test_the_same_fleet_gets_the_same_answer() -> None:
     assert cohort.look(hosts, fleets.KIND) == cohort.look(hosts, fleets.KIND)
 
 
-def test_unknown_values_are_no_cohort() -> None:
+def test_unknown_values_are_not_a_cohort() -> None:
     groups = skew.form_groups({"zone": ["", "", "a", "a", "b"], "image": ["x"] * 5})
     assert groups.names == ((("zone", "a"),),)
 
 
-def test_strata_are_dealt_within() -> None:
+def test_values_are_shuffled_within_strata() -> None:
     strata = np.array([0, 1, 0, 1, 0])
     values = np.arange(5.0)
     rows = permutation.shuffled(values, strata, 50, np.random.default_rng(1))
@@ -159,7 +159,7 @@ def test_strata_are_dealt_within() -> None:
     assert len(np.unique(rows, axis=0)) > 5
 
 
-def test_all_three_answer_for_an_empty_fleet() -> None:
+def test_all_detectors_have_no_data_for_an_empty_fleet() -> None:
     answers = [detector.ask(fleet.Fleet(()), fleets.KIND) for detector in package.DETECTORS]
     assert [(answer.detector, answer.status) for answer in answers] == [
         ("fleet.cohort", Status.NO_DATA),

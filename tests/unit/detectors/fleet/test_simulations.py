@@ -1,7 +1,7 @@
-"""The statistics keep their promises on fleets whose truth is known: how often they accuse, and find.
+"""Simulated fleets with a known truth: false-positive rate and power of the statistics.
 
-Short runs with the tolerance that so many runs need; the long ones are marked, and docs/fleet.md has their
-figures (`pytest -m long -s` prints them).
+The short runs use the tolerance that their number of runs needs; the long runs are marked `long`, and
+docs/fleet.md has their figures (`pytest -m long -s` prints them).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scipy import stats
 from overnight.detectors.fleet import hazard, odds, permutation, skew
 
 ALPHA = 0.05
-SETTINGS = [(0.5, 0.25), (0.8, 0.25), (1.5, 0.2)]  # events a host, shape of their rates
+SETTINGS = [(0.5, 0.25), (0.8, 0.25), (1.5, 0.2)]  # events per host, shape of their rates
 LENGTHS = [
     pytest.param(200, id="short", marks=pytest.mark.timeout(60)),
     pytest.param(2000, id="full", marks=[pytest.mark.long, pytest.mark.timeout(600)]),
@@ -25,13 +25,13 @@ LENGTHS = [
 GROUPS = skew.form_groups({"zone": [str(zone) for zone in fleets.ZONES]})
 
 
-def tell(figures: str) -> None:
-    """Shown with `-s`."""
+def print_figures(figures: str) -> None:
+    """Print figures; `-s` shows them."""
     sys.stdout.write(figures + "\n")
 
 
 def most(share: float, runs: int) -> float:
-    """What a share of that size exceeds once in a thousand times."""
+    """Return the limit that a true share of this size exceeds once in a thousand times."""
     return float(stats.binom.ppf(0.999, runs, share)) / runs
 
 
@@ -57,7 +57,7 @@ def permuted(mean: float, shape: float, times: float) -> Callable[[np.random.Gen
 
 
 def binomial(mean: float, shape: float) -> Callable[[np.random.Generator], bool]:
-    """What everybody does first: events of a zone against its share of the time, as if each came alone."""
+    """The naive test: events of a zone against its share of time, as if events were independent."""
 
     def hit(chance: np.random.Generator) -> bool:
         events, time = fleets.clustered(chance, mean, shape)
@@ -72,7 +72,7 @@ def binomial(mean: float, shape: float) -> Callable[[np.random.Generator], bool]
 
 
 def any_event(mean: float, shape: float) -> Callable[[np.random.Generator], bool]:
-    """Fisher's test of hosts with any event, by Bonferroni for three zones: it throws counts away."""
+    """Fisher's test of hosts with any event, Bonferroni for three zones: it ignores counts."""
 
     def hit(chance: np.random.Generator) -> bool:
         events, _ = fleets.clustered(chance, mean, shape, 5)
@@ -85,17 +85,17 @@ def any_event(mean: float, shape: float) -> Callable[[np.random.Generator], bool
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_cohort_accuses_no_more_than_it_says(runs: int) -> None:
+def test_cohort_false_positives_stay_below_alpha(runs: int) -> None:
     shares = [share_of(runs, permuted(mean, shape, 1)) for mean, shape in SETTINGS]
-    tell(f"cohort, no effect: {shares}")
+    print_figures(f"cohort, no effect: {shares}")
     assert np.mean(shares) <= most(0.05, 3 * runs)
     assert max(shares) <= most(0.06, runs)
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_counting_events_accuses_at_will(runs: int) -> None:
+def test_the_naive_binomial_test_has_many_false_positives(runs: int) -> None:
     shares = [share_of(runs, binomial(mean, shape)) for mean, shape in SETTINGS]
-    tell(f"cohort, no effect, binomial: {shares}")
+    print_figures(f"cohort, no effect, binomial: {shares}")
     assert min(shares) > 0.2
 
 
@@ -103,14 +103,14 @@ def test_counting_events_accuses_at_will(runs: int) -> None:
 def test_cohort_finds_five_times_the_rate(runs: int) -> None:
     shares = [share_of(runs, permuted(mean, shape, 5)) for mean, shape in SETTINGS]
     tables = [share_of(runs, any_event(mean, shape)) for mean, shape in SETTINGS]
-    tell(f"cohort, 5 times: {shares}; Fisher on any event: {tables}")
+    print_figures(f"cohort, 5 times: {shares}; Fisher on any event: {tables}")
     assert min(shares) >= least(0.51, runs)
     assert max(tables) < min(shares) - 0.1
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_five_labels_accuse_no_more_than_one(runs: int) -> None:
-    """Labels that mean nothing, some of them nearly the same."""
+def test_five_labels_have_no_more_false_positives_than_one(runs: int) -> None:
+    """The labels have no effect; some of them are nearly the same."""
 
     def hit(chance: np.random.Generator) -> bool:
         events, time = fleets.clustered(chance, 0.8, 0.25)
@@ -127,13 +127,13 @@ def test_five_labels_accuse_no_more_than_one(runs: int) -> None:
         return bool(cohorts) and cohorts[0].p <= ALPHA
 
     share = share_of(runs, hit)
-    tell(f"cohort, no effect, five labels: {share}")
+    print_figures(f"cohort, no effect, five labels: {share}")
     assert share <= most(0.05, runs)
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_within_the_other_label_the_shadow_is_gone(runs: int) -> None:
-    """Zone goes with image, and the image does it: within images the zone accuses no more than it says."""
+def test_a_correlated_label_disappears_within_the_true_label(runs: int) -> None:
+    """Zone correlates with image, and the image is the cause: within images the zone is not found."""
     zone = fleets.ZONES == "a"
 
     def hit(chance: np.random.Generator) -> bool:
@@ -143,7 +143,7 @@ def test_within_the_other_label_the_shadow_is_gone(runs: int) -> None:
         return skew.within(events, time, zone, image.astype(np.int64), chance, 199) <= ALPHA
 
     share = share_of(runs, hit)
-    tell(f"cohort, zone within image: {share}")
+    print_figures(f"cohort, zone within image: {share}")
     assert share <= most(0.05, runs)
 
 
@@ -160,11 +160,11 @@ def rises(shape: float, early: float, burst: float = 1.0) -> Callable[[np.random
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_a_constant_hazard_is_left_alone(runs: int) -> None:
-    """With hosts alike, with hosts that differ, and with events in bursts of two and four."""
+def test_a_constant_hazard_has_few_false_positives(runs: int) -> None:
+    """With equal hosts, with different hosts, and with events in bursts of two and four."""
     kinds = ((0.0, 1.0), (1.0, 1.0), (0.3, 1.0), (0.0, 2.0), (1.0, 4.0))
     shares = [share_of(runs, rises(shape, 1, burst)) for shape, burst in kinds]
-    tell(f"uptime, constant hazard: {shares}")
+    print_figures(f"uptime, constant hazard: {shares}")
     assert max(shares) <= most(0.06, runs)
 
 
@@ -178,20 +178,20 @@ def test_uptime_at_the_event_alone_rejects_a_constant_hazard(runs: int) -> None:
         return bool(stats.kstest(line.event_uptime / longest, "uniform").pvalue <= ALPHA)
 
     share = share_of(min(runs, 1000), hit)
-    tell(f"uptime, constant hazard, naive KS: {share}")
+    print_figures(f"uptime, constant hazard, naive KS: {share}")
     assert share >= 0.9
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_a_reboot_that_cures_for_a_week_is_seen(runs: int) -> None:
+def test_a_reboot_that_helps_for_a_week_is_found(runs: int) -> None:
     shares = [share_of(runs, rises(0.0, early)) for early in (0.1, 0.0)]
-    tell(f"uptime, a tenth of the hazard in the first week, none: {shares}")
+    print_figures(f"uptime, a tenth of the hazard in the first week, none: {shares}")
     assert shares[0] >= least(0.95, runs)
     assert shares[1] >= least(0.985, runs)
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_the_onset_lies_in_its_interval(runs: int) -> None:
+def test_the_onset_is_inside_its_interval(runs: int) -> None:
     runs //= 5
     inside, middle = 0, []
     chance = np.random.default_rng(3)
@@ -200,7 +200,7 @@ def test_the_onset_lies_in_its_interval(runs: int) -> None:
         assert onset is not None
         inside += onset.low <= 7 * hazard.DAY <= onset.high
         middle.append(onset.uptime / hazard.DAY)
-    tell(f"onset of 7 days: in the interval {inside / runs}, median {np.median(middle)}")
+    print_figures(f"onset of 7 days: in the interval {inside / runs}, median {np.median(middle)}")
     assert inside / runs >= least(0.95, runs)
     assert np.median(middle) == pytest.approx(7.25, abs=0.75)
 
@@ -220,14 +220,14 @@ def test_the_lower_bound_ranks_the_cause_first(runs: int) -> None:
             before, equal = (score > score[0] + 1e-12).sum(), np.isclose(score, score[0]).sum()
             ranks[name].append(1 + before + (equal - 1) / 2)
     places = {name: (np.median(of), np.percentile(of, 90)) for name, of in ranks.items()}
-    tell(f"drift, median and p90 rank of the cause: {places}")
+    print_figures(f"drift, median and p90 rank of the cause: {places}")
     assert places["low"] == (1, 1)
     assert places["lift"][0] >= 2
     assert places["lift"][1] >= 4
 
 
 @pytest.mark.parametrize("runs", LENGTHS)
-def test_drift_accuses_no_more_than_it_says(runs: int) -> None:
+def test_drift_false_positives_stay_below_alpha(runs: int) -> None:
     runs //= 2
 
     def hit(cause: bool) -> Callable[[np.random.Generator], bool]:
@@ -240,7 +240,7 @@ def test_drift_accuses_no_more_than_it_says(runs: int) -> None:
         return draw
 
     quiet, first = share_of(runs, hit(False)), share_of(runs, hit(True))
-    tell(f"drift, nothing wrong: {quiet}; the cause first and past the gate: {first}")
+    print_figures(f"drift, nothing wrong: {quiet}; the cause first and past the gate: {first}")
     assert quiet <= most(0.05, runs)
     assert first >= 0.8
 

@@ -1,4 +1,4 @@
-"""Uptime hazard: what accumulates, what comes early, and when nothing can be concluded."""
+"""Uptime hazard: rising, falling, constant, and too little data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from overnight.model.finding import Status
 from overnight.queries import fleet
 
 
-def lived(
+def make_host(
     chance: np.random.Generator, number: int, early: float, late: float, onset: float = 7.0
 ) -> fleet.Host:
-    """Thirty days of a host that is rebooted now and then; hazards are events a day."""
+    """Make thirty days of a host with random reboots; hazards are events per day."""
     at, up, spells, events = 0.0, float(chance.exponential(8)), [], []
     while at < 30:
         span = min(float(chance.exponential(12)), 30 - at)
@@ -33,10 +33,10 @@ def lived(
 
 def make_fleet(early: float, late: float, hosts: int = 50) -> fleet.Fleet:
     chance = np.random.default_rng(7)
-    return fleet.Fleet(tuple(lived(chance, n, early, late) for n in range(hosts)))
+    return fleet.Fleet(tuple(make_host(chance, n, early, late) for n in range(hosts)))
 
 
-def test_a_reboot_cures_it_for_a_week() -> None:
+def test_a_hazard_that_starts_after_a_week_is_found() -> None:
     answer = uptime.look(make_fleet(0.0, 0.05), fleets.KIND)
     assert answer.status is Status.FOUND
     (finding,) = answer.findings
@@ -49,7 +49,7 @@ def test_a_reboot_cures_it_for_a_week() -> None:
     assert finding.against == ()
 
 
-def test_what_comes_early_after_the_boot() -> None:
+def test_a_hazard_that_falls_after_boot_is_found() -> None:
     (finding,) = uptime.look(make_fleet(0.2, 0.01), fleets.KIND).findings
     assert "comes early after the boot" in finding.summary
     assert finding.magnitude["rate_ratio"] < 1
@@ -62,7 +62,7 @@ def test_a_constant_rate_is_clear() -> None:
     assert "does not change with uptime" in answer.why
 
 
-def test_without_reboots_uptime_may_stand_for_something_else() -> None:
+def test_without_reboots_the_confidence_is_lower() -> None:
     old = [fleets.host(f"o{n}", days=1, uptime_days=40 + n, events=[0.5]) for n in range(10)]
     young = [fleets.host(f"y{n}", days=1, uptime_days=n / 10) for n in range(30)]
     (finding,) = uptime.look(fleet.Fleet((*old, *young)), fleets.KIND).findings
@@ -80,14 +80,14 @@ def test_without_reboots_uptime_may_stand_for_something_else() -> None:
         ([fleets.host("a", days=30, events=[1.0] * 9)], Status.NO_DATA, "9 net.driver_reset on 1"),
     ],
 )  # fmt: skip
-def test_what_is_said_without_a_finding(hosts, status, why) -> None:
+def test_an_answer_without_a_finding_has_a_reason(hosts, status, why) -> None:
     answer = uptime.look(fleet.Fleet(tuple(hosts)), fleets.KIND)
     assert answer.status is status
     assert why in answer.why
 
 
-def test_time_before_the_agent_is_no_exposure() -> None:
-    """Left truncation: a host first seen after 20 days has no time below."""
+def test_time_before_the_agent_is_not_exposure() -> None:
+    """Left truncation: a host first seen after 20 days has no exposure before."""
     line = uptime.build_timeline(
         (fleets.host("a", days=5, uptime_days=20, events=[0.5]),), fleets.KIND
     )
@@ -103,8 +103,8 @@ def test_bands_have_exact_intervals() -> None:
     assert band.rate_high * band.seconds == pytest.approx(7.2247, abs=1e-4)
 
 
-def test_a_burst_is_one_piece_of_evidence() -> None:
-    """Forty events in one hour of one old host are no trend."""
+def test_a_burst_counts_once() -> None:
+    """Forty events in one hour of one old host are not a trend."""
     hosts = [fleets.host(f"h{n}", days=10, uptime_days=n) for n in range(20)]
     burst = [9 + n / 1000 for n in range(40)]
     hosts[19] = fleets.host("h19", days=10, uptime_days=19, events=burst)
@@ -114,7 +114,7 @@ def test_a_burst_is_one_piece_of_evidence() -> None:
     assert answer.status is not Status.FOUND
 
 
-def test_events_in_time_that_nobody_watched_are_left_out() -> None:
+def test_events_in_unwatched_time_are_left_out() -> None:
     host = fleets.host("a", days=5, events=[1.0, 9.0])
     wrong = dataclasses.replace(fleets.event("a", 2.0), boot="0000000b")
     host = dataclasses.replace(host, events=(*host.events, wrong))
