@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import noise
 import pooldatabases
 from poolworld import State, World
 
