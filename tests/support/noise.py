@@ -37,6 +37,9 @@ def prefer_this_process() -> Iterator[None]:
     Only cgroup v1 has a hierarchy for the CPU alone: on v2 a rehearsal's machine is in another cgroup than its
     victim, and would no longer compete with it.
     """
+    for left in CPU_HIERARCHY.glob("overnight-test-*"):  # of a run that was killed
+        if not pathlib.Path("/proc", left.name.rpartition("-")[2]).exists():
+            _remove(left)
     group = CPU_HIERARCHY / f"overnight-test-{os.getpid()}"
     try:
         group.mkdir()
@@ -44,18 +47,30 @@ def prefer_this_process() -> Iterator[None]:
     except OSError:
         yield
         return
-    own = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
-    parent = next(line.rpartition(":")[2] for line in own if ":cpu:" in line)
+    parent = find_cpu_cgroup(pathlib.Path("/proc/self/cgroup").read_text())
     (group / "cgroup.procs").write_text("0")
     try:
         yield
     finally:
-        back = CPU_HIERARCHY / parent.lstrip("/") / "cgroup.procs"
-        while pids := (group / "cgroup.procs").read_text().split():
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    back.write_text(pid)
-        group.rmdir()
+        _remove(group, CPU_HIERARCHY / parent)
+
+
+def find_cpu_cgroup(text: str) -> str:
+    """Return a process's cgroup in the v1 hierarchy of the CPU, relative to its root.
+
+    >>> find_cpu_cgroup("4:cpu,cpuacct:/user.slice\\n3:cpuset:/")
+    'user.slice'
+    """
+    lines = (line.split(":", 2) for line in text.splitlines())
+    return next(path for _, names, path in lines if "cpu" in names.split(",")).lstrip("/")
+
+
+def _remove(group: pathlib.Path, parent: pathlib.Path = CPU_HIERARCHY) -> None:
+    while pids := (group / "cgroup.procs").read_text().split():
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                (parent / "cgroup.procs").write_text(pid)
+    group.rmdir()
 
 
 def read_waited(pids: Iterable[int]) -> float:
