@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from overnight.model.pool import (
     LifecycleClass,
     MemberDetails,
+    MemberState,
     Past,
     Pool,
     PoolDetails,
@@ -231,9 +232,17 @@ class PoolAdmin:
         now = self._control.clock()
         with self._database.write("delete") as connection:
             pool = pool_rows.lock(connection, name)
-            count = len(pool_rows.view(connection, pool, now).members)
-            if count:
-                raise pool_errors.PoolHasMembersError(pool.name, count)
+            view = pool_rows.view(connection, pool, now)
+            if view.members:
+                # An abandoned member is not terminated again: waiting for it would not help.
+                ending = [
+                    m
+                    for m in view.members
+                    if m.state is MemberState.DRAINING and not m.abandoned_us
+                ]
+                raise pool_errors.PoolHasMembersError(
+                    pool.name, len(view.members), draining=len(ending)
+                )
             pool_rows.delete(connection, pool)
             event_rows.add(connection, "pool_deleted", now, pool=pool, reason="operator")
 

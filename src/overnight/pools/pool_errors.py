@@ -110,11 +110,14 @@ class NoLiveReadyMembersError(PoolError):
 
 
 class PoolHasMembersError(PoolError):
-    def __init__(self, name: str, count: int) -> None:
+    def __init__(self, name: str, count: int, *, draining: int = 0) -> None:
+        todo = f"overnight pool drain {name}, then delete the pool when its claims have ended"
+        if draining == count:
+            todo = f"wait until they are terminated (overnight pool show {name}), then delete it"
         super().__init__(
             f"pool {name} still has {count} {'member' if count == 1 else 'members'}",
             why="deleting the pool would lose track of live machines",
-            todo=f"overnight pool drain {name}, then delete the pool when its claims have ended",
+            todo=todo,
         )
 
 

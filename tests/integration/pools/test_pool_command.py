@@ -135,6 +135,8 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
         assert "still has 1 member" in pool("delete", "ci", code=3)
         drained = pool.json("pool-done-1", "drain", "ci")
         assert (drained["drained"], drained["claimed_remaining"]) == (1, 0)
+        # The reaper that `drain` woke may still be terminating the member.
+        until(lambda: pool.details()["pool"]["draining_count"] == 0)
         pool.json("pool-done-1", "delete", "ci")
         assert processes(pool.home) == []
         assert endpoint.startswith("http://127.0.0.1:")
@@ -156,6 +158,7 @@ def test_members_survive_a_restart_of_the_reaper(pool: Pool) -> None:
         until(lambda: pool.ready() == 2 and before[0] not in processes(pool.home))
         until(lambda: any(e["reason"] == "machine_gone" for e in pool.details()["recent_events"]))
         pool("drain", "ci")
+        until(lambda: pool.details()["pool"]["draining_count"] == 0)
     assert processes(pool.home) == []
 
 

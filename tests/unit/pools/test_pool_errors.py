@@ -30,6 +30,12 @@ def test_delete_of_a_pool_with_members_names_a_command_that_exists() -> None:
     assert "system_drain_instance_pool" not in str(error.as_json())
 
 
+def test_delete_of_a_pool_whose_members_are_ending_says_to_wait() -> None:
+    error = pool_errors.PoolHasMembersError("ci", 2, draining=2)
+    assert error.todo == "wait until they are terminated (overnight pool show ci), then delete it"
+    assert "pool drain ci" in pool_errors.PoolHasMembersError("ci", 2, draining=1).todo
+
+
 @pytest.mark.parametrize("name", [n for n, v in vars(pool_errors).items() if isinstance(v, type)])
 def test_every_refusal_is_in_the_one_tree(name: str) -> None:
     refusal = getattr(pool_errors, name)
