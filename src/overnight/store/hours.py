@@ -37,7 +37,7 @@ from overnight.store import segments
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
 MAX_INDEX = 64 << 20
-USUAL_INDEX = 64 << 10  # few are larger
+USUAL_INDEX = 64 << 10  # few indexes are larger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,9 +129,9 @@ def _read_index(file: BinaryIO, identity: tuple[int, int, int]) -> Hour:
 
 
 def write_past(segment: segments.Segment) -> None:
-    """Write the missing files of the hours before a segment, in the folder of the last one's day.
+    """Write the missing files of the hours before a new segment, on the day of the hour before it.
 
-    Called after each segment. The files are optional: errors are ignored.
+    The files are optional: errors are ignored.
     """
     hour = segment.begin_us // HOUR_US
     # The last hour of a day ends with the first segment of the next day.
