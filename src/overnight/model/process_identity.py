@@ -8,7 +8,8 @@ import pathlib
 def read_start(pid: int) -> str:
     """Return the start time in ticks since boot; '' where the process is gone."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return text.rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
 
