@@ -37,7 +37,7 @@ from overnight.store import segments
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
 MAX_INDEX = 64 << 20
-USUAL_INDEX = 64 << 10  # few are larger
+USUAL_INDEX = 64 << 10  # few indexes are larger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _read_index(file: BinaryIO, identity: tuple[int, int, int]) -> Hour:
 def write_past(segment: segments.Segment) -> None:
     """Write the missing files of the hours before a segment, of its day and of the recorded day before.
 
-    Called after each segment. The files are optional: errors are ignored.
+    The files are optional: errors are ignored.
     """
     hour, own = segment.begin_us // HOUR_US, segment.path.parent
     before = own.with_name(segments.day_of((hour - 1) * HOUR_US))
