@@ -33,8 +33,8 @@ class Layout:
 def parse_layout(mountinfo: str) -> Layout:
     """Parse /proc/self/mountinfo, one mount a line.
 
-    It shows the mounts; the kernel version does not tell: a 6.18 host may run v1 (measured), and
-    distributions switched at different times::
+    The mounts decide, not the kernel version: a 6.18 host may run v1 (measured), and distributions
+    switched at different times::
 
         31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
         39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw

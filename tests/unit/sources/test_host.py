@@ -166,7 +166,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
     def answer(self, code: int, text: str) -> None:
         self.send_response(code)
-        self.send_header("Content-Length", str(len(text)))
+        self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -206,6 +206,15 @@ def test_without_a_metadata_service_there_are_no_labels() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, but not listening
         assert host.read_metadata(ask=True, address="127.0.0.1", port=unused.getsockname()[1]) == {}
+
+
+@pytest.mark.parametrize("token", ["tökén", "a\nb", ""])
+def test_a_token_that_no_header_can_carry_gives_no_labels(
+    service: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setattr(Metadata, "token", token)
+    assert host.read_metadata(ask=True, address="127.0.0.1", port=service.server_port) == {}
+    assert Metadata.requests == []
 
 
 def test_a_metadata_service_that_refuses_a_token_gives_no_labels(
