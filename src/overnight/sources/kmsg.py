@@ -53,7 +53,6 @@ class Record:
     priority: int  # 0 emergency … 7 debug
     facility: int
     text: str
-
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read_at: clock.Clock = NO_CLOCK
     ahead_us: int = 0  # how far CLOCK_MONOTONIC is ahead of the record's clock; 0 until known
@@ -139,7 +138,6 @@ def parse_record(data: bytes, read_at: clock.Clock = NO_CLOCK, ahead_us: int = 0
     except ValueError:
         return None
     message, *more = rest.split(b"\n")
-
     return Record(
         sequence=sequence,
         monotonic_us=stamp,
