@@ -64,6 +64,17 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+def test_a_host_with_more_mounts_than_fit_into_one_read(
+    root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = root / "proc/self/mountinfo"
+    mounts.write_text("2 1 0:2 / /mnt/x rw - tmpfs tmpfs rw\n" * 200 + mounts.read_text())
+    whole = sources.read_once
+    # The kernel returns at most a page of mountinfo per read (seq_read_iter).
+    monkeypatch.setattr(sources, "read_once", lambda *a: (whole(*a) or b"")[:4096])
+    assert host.read_host(root)[""]["cgroups"] == "v1"
+
+
 def test_the_labels_of_a_cloud_host(root: pathlib.Path) -> None:
     assert host.read_host(root) == {
         "": {
