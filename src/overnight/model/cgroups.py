@@ -31,7 +31,7 @@ class Layout:
 
 
 def parse_layout(mountinfo: str) -> Layout:
-    """Parse /proc/self/mountinfo, one mount a line.
+    """Parse /proc/self/mountinfo, one mount per line.
 
     The mounts decide, not the kernel version: a 6.18 host may run v1 (measured), and distributions
     switched at different times::

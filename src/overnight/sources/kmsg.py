@@ -1,6 +1,6 @@
-r"""The kernel log, /dev/kmsg: one record a read, from the oldest kept to the newest.
+r"""The kernel log, /dev/kmsg: one record per read, from the oldest kept to the newest.
 
-What one read gives, a real record with its dictionary::
+The result of one read, a real record with its dictionary::
 
     6,193,299794,-;acpi PNP0A08:00: PCIe port services disabled\n SUBSYSTEM=acpi\n DEVICE=+acpi:PNP0A08:00\n
 
@@ -163,7 +163,7 @@ class KernelLog:
     """
 
     def __init__(self, descriptor: int, now: Callable[[], clock.Clock] = _now) -> None:
-        """Take over an open descriptor of /dev/kmsg, or of a pipe that returns one record a read."""
+        """Take over an open descriptor of /dev/kmsg, or of a pipe that returns one record per read."""
         self._descriptor = descriptor
         self._now = now
         self._expected: int | None = None

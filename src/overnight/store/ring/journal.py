@@ -35,7 +35,7 @@ class Journal:
         return self.flush()
 
     def flush(self) -> bool:
-        """Write waiting lines; return False while the disk does not take them."""
+        """Write waiting lines; return False while the disk refuses them."""
         with contextlib.suppress(OSError):
             if self._waiting:
                 files.append_lines(self.path, self._waiting)
