@@ -51,7 +51,7 @@ def serve(
     chosen = bool(listen or endpoint)
     advertised = endpoint or ("" if listen else plane.get(ADVERTISED))
     start = functools.partial(
-        member_api.Server,
+        member_api.serve,
         plane.enrolment,
         functools.partial(metrics.render, plane),
         address=address,
@@ -65,11 +65,11 @@ def serve(
     with contextlib.closing(server):
         # Another reaper that answers keeps its address; the two share the work.
         if chosen or not _is_answering(plane.endpoint):
-            plane.set(ENDPOINT, advertised or server.endpoint)
+            plane.set(ENDPOINT, advertised or server.url)
             plane.set(ADVERTISED, advertised)
             plane.set(LISTEN, f"{address}:{server.port}")
-        url = advertised or server.endpoint
-        progress(f"serving members at {url}, metrics at {server.endpoint}/metrics")
+        url = advertised or server.url
+        progress(f"serving members at {url}, metrics at {server.url}/metrics")
         _warn_unfillable(plane, progress)
         reaper.Reaper(plane, interval=interval).run(stop)
 
