@@ -1,18 +1,16 @@
-"""The HTTP API for members: enrol, phase, beat; and metrics.
+"""The HTTP API for members: enrol, phase, beat.
 
 `MemberApi` is all that it needs of the control plane, so that another server can mount the same.
 
     POST /v1/enrol  {"token", "credential"}     -> {"member_id"}
     POST /v1/phase  {"phase", "reason"}          with `Authorization: Bearer CREDENTIAL`
     POST /v1/beat   {}                           the same; the answer has the member's state
-    GET  /metrics
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from overnight import errors, http_listener
@@ -70,12 +68,10 @@ def _refuse(status: int, what: str) -> Answer:
     return status, {"error": {"kind": "usage", "what": what}}
 
 
-def respond(
-    api: MemberApi, metrics: Callable[[], str], request: http_listener.Request
-) -> http_listener.Answer:
+def respond(api: MemberApi, request: http_listener.Request) -> http_listener.Answer:
     """Answer a request of HTTP."""
     if request.method != "POST":
-        return http_listener.respond_metrics(metrics)(request)
+        return http_listener.refuse(404, "only POST is served")
     try:
         body = json.loads(request.body or b"{}")
     except (ValueError, RecursionError):
@@ -84,14 +80,12 @@ def respond(
     return http_listener.answer_json(*answer(api, request.path, credential, body))
 
 
-def serve(
-    api: MemberApi, metrics: Callable[[], str], *, address: str = "127.0.0.1", port: int = 0
-) -> http_listener.Listener:
+def serve(api: MemberApi, *, address: str = "127.0.0.1", port: int = 0) -> http_listener.Listener:
     """Answer members until the listener is closed."""
     return http_listener.Listener(
         address,
         port,
-        functools.partial(respond, api, metrics),
+        functools.partial(respond, api),
         serves="members",
         option="--listen",
         limits=LIMITS,

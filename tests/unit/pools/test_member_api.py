@@ -91,7 +91,7 @@ def test_a_refusal_has_its_status_and_its_reason(
 @pytest.fixture
 def server() -> Any:
     members = FakeMembers()
-    server = member_api.serve(members, lambda: "# EOF\n")
+    server = member_api.serve(members)
     server.members = members  # type: ignore[attr-defined]
     yield server
     server.close()
@@ -112,8 +112,7 @@ def test_over_the_wire(server: Any) -> None:
     status, text = ask(server, "POST", "/v1/beat", b"{}", Authorization="Bearer abc")
     assert (status, text) == (200, b'{"gone": false}')
     assert server.members.requests == [("beat", "abc")]
-    assert ask(server, "GET", "/metrics") == (200, b"# EOF\n")
-    assert ask(server, "GET", "/")[0] == 404
+    assert ask(server, "GET", "/v1/beat")[0] == 404
     assert ask(server, "POST", "/v1/beat", b"not json")[0] == 400
     assert ask(server, "POST", "/v1/beat", b"x" * 70_000)[0] == 413
     odd = {"Content-Length": "\u00b2"}  # a digit, but not a number
@@ -146,5 +145,5 @@ def test_a_bug_of_the_server_is_a_500(server: Any) -> None:
 
 def test_a_port_in_use_is_an_error_with_a_hint(server: Any) -> None:
     with pytest.raises(errors.CannotError, match=str(server.port)) as caught:
-        member_api.serve(FakeMembers(), lambda: "", port=server.port)
+        member_api.serve(FakeMembers(), port=server.port)
     assert "--listen" in caught.value.todo
