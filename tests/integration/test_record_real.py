@@ -21,6 +21,7 @@ from overnight.model.selection import Selection, Window
 from overnight.queries import flame, heatmap, reader, top
 from overnight.sources import cpu, perf
 from overnight.store import check, segments
+from overnight.store.ring import reader as rings
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/recording-1.json").read_text())
@@ -103,6 +104,7 @@ def test_a_busy_core_is_recorded_with_time_and_function(
 ) -> None:
     running = start(tmp_path, "--for", "7s", "--segment", "3s", "--frequency", "199", "--recorder", recorder, "-O", "json")  # fmt: skip
     wait_for_samples(tmp_path)
+    recorders = {running.pid, *list_children(running.pid)}
     time.sleep(1)
     began = time.time_ns() // 1000
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -121,6 +123,11 @@ def test_a_busy_core_is_recorded_with_time_and_function(
     assert recording["profile"]["recorder"] == recorder
     assert recording["profile"]["lost"] == 0
     assert "cc1plus-7" in {share["process"] for share in recording["profile"]["processes"]}
+
+    # The flight recorder names the processes of this recording, and no other.
+    ring = rings.Reader(tmp_path)
+    frames = ring.numbers(recording["host"], "recorder", 0, 1 << 62)
+    assert {int(key.split()[0]) for frame in frames for key in frame.keys} == recorders
 
     source = reader.Reader(segments.Catalogue(tmp_path))
     busy = Window(began + 200_000, ended - 200_000)

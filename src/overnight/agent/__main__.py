@@ -51,14 +51,17 @@ def _arguments(words: list[str] | None) -> flight_recorder.FlightOptions:
     add("--events", dest="lines", action="store_true", help="print events as JSON lines")
     given = vars(parser.parse_args(words))
     if given.pop("with_parent", False):
-        _end_with_parent()
+        given["parent"] = _end_with_parent()
     given["rules"] = tuple(given.get("rules", ()))
     given["every"] = dict(given.get("every", ()))
     return flight_recorder.FlightOptions(**given)
 
 
-def _end_with_parent() -> None:
-    """Get SIGTERM when the parent thread ends, also by kill -9, so that no agent is left behind."""
+def _end_with_parent() -> int:
+    """Get SIGTERM when the parent thread ends, also by kill -9, so that no agent is left behind.
+
+    Return the parent.
+    """
     import ctypes
     import os
 
@@ -66,6 +69,7 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+    return parent
 
 
 def main(words: list[str] | None = None) -> int:

@@ -12,7 +12,15 @@ import time
 from collections.abc import Mapping
 
 from overnight import errors, sources
-from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, usage
+from overnight.agent import (
+    event_pins,
+    kernel_log,
+    outlets,
+    own_processes,
+    recorder_loop,
+    signals,
+    usage,
+)
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
@@ -36,6 +44,7 @@ class FlightOptions:
     lines: bool = False  # events as JSON lines on standard output
     cloud: bool = False  # ask the metadata service for labels
     every: Mapping[str, float] = dataclasses.field(default_factory=dict)  # signal -> seconds
+    parent: int = 0  # the process that records with this one; 0: none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +87,10 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         host=host,
         boot=boot,
         signals=add_cloud_labels(
-            signals.set_intervals(signals.discover_signals(), options.every),
+            (
+                *signals.set_intervals(signals.discover_signals(), options.every),
+                own_processes.signal(options.home, options.parent),
+            ),
             hostlabels.read_metadata(ask=options.cloud),
         ),
         watches=signals.discover_watches(),

@@ -44,6 +44,9 @@ class ProfilerOptions:
     budget_bytes: int = 20 << 30
     keep_seconds: float = 2 * 3600.0
     floor_bytes: int = 1 << 30
+    helpers: tuple[
+        int, ...
+    ] = ()  # other processes of this recording, whose cost is not counted here
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Status:
     mode: str
     why: str
     pid: int
+    processes: tuple[int, ...]  # of the whole recording
     recorder: str
     frequency: int
     updated_ns: int
@@ -266,6 +270,7 @@ class Recording:
             mode=str(mode),
             why=why,
             pid=os.getpid(),
+            processes=(os.getpid(), *self._recorder.processes, *self._options.helpers),
             recorder=self._options.recorder,
             frequency=self._options.frequency,
             updated_ns=clock.wall_ns,

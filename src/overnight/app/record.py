@@ -185,6 +185,7 @@ def _record_stacks(
                 # The store comes first; raw data gets the rest of the budget.
                 budget_bytes=max(0, options.budget_bytes - _stored(options)),
                 keep_seconds=options.keep_seconds,
+                helpers=(ingest.pid,),
             ),
             stop,
             report,

@@ -24,6 +24,7 @@ AGENT_SECONDS = 30
 class IngestProcess:
     """The ingest process; its cost is known when it has ended."""
 
+    pid: int
     cpu_seconds: float = 0.0
 
 
@@ -34,7 +35,7 @@ def run_ingest(
     """Ingest while the block runs, and the rest at its end."""
     arguments = map(str, (home, budget_bytes, keep_seconds))
     process = _start("overnight.app.spool_ingest", *arguments, stdin=subprocess.PIPE)
-    ingest = IngestProcess()
+    ingest = IngestProcess(process.pid)
     try:
         yield ingest
     finally:
