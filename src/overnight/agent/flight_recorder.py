@@ -106,7 +106,13 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         loop.run(stop, options.seconds)
     finally:
         ring.close()
-    problems = [f"{name}: {state.problem}" for name, state in loop.states.items() if state.problem]
+    problems = [
+        f"{name}: {state.lost} polls failed: {state.lost_why}"
+        if state.lost
+        else f"{name}: {state.problem}"
+        for name, state in loop.states.items()
+        if state.problem or state.lost
+    ]
     cost = usage.read_usage(())
     return FlightSummary(
         seconds=round(time.monotonic() - began, 3),

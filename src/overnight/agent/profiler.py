@@ -243,14 +243,17 @@ class Recording:
             self._recorder.start(self._options.spool)
         except errors.OvernightError as error:
             why = f"{error.what}: {error.why}"
+        except OSError as error:
+            why = f"the recorder did not start: {error}"
         state, gap = decisions.started(state, time.monotonic(), perf.read_clock(), why)
         self._note(gap)
         return state
 
     def _trim(self, now_ns: int) -> None:
         floor = round(self._policy.floor_bytes * decisions.RESUME_FACTOR)
-        self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
-        self._spool_bytes = self._store.used_bytes()
+        with contextlib.suppress(OSError):  # too many open files, or a read-only disk: tried again
+            self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
+            self._spool_bytes = self._store.used_bytes()
 
     def _note(self, gap: perf.Gap) -> None:
         self._gaps[gap.begin_ns, gap.why] = gap

@@ -91,11 +91,18 @@ class Ingester:
         A segment that cannot be read stays in the spool; the next process tries again.
         """
         ingested = False
-        for path in find_pending(self.folder):
+        try:
+            pending = find_pending(self.folder)
+        except OSError as error:
+            yield f"the spool cannot be read: {error.strerror or error}"
+            return
+        for path in pending:
             if path.name in self._failed:
                 continue
             try:
                 self._ingest(path)
+                with (self.folder / DONE).open("a") as done:
+                    done.write(path.name + "\n")
             except OSError as error:  # a full disk: tried again later
                 yield f"{path.name} is not ingested yet: {error.strerror or error}"
                 return
@@ -104,8 +111,6 @@ class Ingester:
                 what = error.what if isinstance(error, errors.OvernightError) else repr(error)
                 yield f"cannot ingest {path.name}: {what}"
                 continue
-            with (self.folder / DONE).open("a") as done:
-                done.write(path.name + "\n")
             ingested = True
         if ingested:
             self._trim()
@@ -187,7 +192,8 @@ def main(arguments: list[str]) -> None:
     while going:
         readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
         going = not readable or bool(os.read(0, 4096))
-        ingester.units.refresh()
+        with contextlib.suppress(OSError):  # too many open files: tried again
+            ingester.units.refresh()
         for problem in ingester.run():
             if problem not in reported:
                 reported.add(problem)
