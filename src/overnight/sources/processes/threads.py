@@ -65,7 +65,7 @@ class RealTime:
 
     def _list(self, pid: int) -> list[int]:
         try:
-            names = os.listdir(f"{self._proc}/{pid}/task")  # noqa: PTH208
+            names = os.listdir(f"{self._proc}/{pid}/task")  # noqa: PTH208 - polled: no Path per name
         except OSError as error:
             errors.raise_own(error)
             return []

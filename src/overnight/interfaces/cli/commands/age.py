@@ -54,7 +54,9 @@ def run_age(
     ] = None,
     limit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Memory limit of their parent, above their own memory."),
+        typer.Option(
+            metavar="SIZE", help="Memory limit of their parent, in addition to their own."
+        ),
     ] = None,
     rate: Annotated[
         float | None, typer.Option(min=0.01, help="Maximum number created per second.")

@@ -165,7 +165,7 @@ def acquire(
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
 ) -> None:  # fmt: skip
-    """Claim a ready member; nobody else gets it."""
+    """Claim a ready member for exclusive use."""
     from overnight.model.pool import Request
 
     request = Request(
