@@ -38,7 +38,7 @@ class Selection:
     thread: str = ""
     function: str = ""
     unit: str = ""
-    pids: tuple[int, ...] = ()  # processes
+    pids: tuple[int, ...] = ()  # for detectors: a pid means nothing to a user after the night
     side: str = ""  # "kernel", "user" or '' for both: the mode of the innermost frame
     idle: bool = False  # include idle samples
     # One sampled event, by name or by index in each capture: samples of different events do not add up.
