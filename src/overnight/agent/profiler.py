@@ -75,7 +75,8 @@ class Status:
 
     def as_json(self) -> dict[str, object]:
         """The form of status.json."""
-        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+        document = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        return document | {"processes": list(self.processes)}
 
 
 @dataclasses.dataclass(frozen=True)
