@@ -245,6 +245,6 @@ def _copy_snapshots(
                 for key, value in part.items():
                     if before.parts[name].get(key, value) != value:
                         masks.note("snapshots", f"{name} {key}")
-            snapshots.save(after, stage / path.relative_to(home))
+            snapshots.save(after, stage / path.relative_to(home), parents=True)
         if not earlier and known == []:
             yield f"no snapshot of {host}"
