@@ -117,9 +117,12 @@ class Ingester:
         stored = spool_paths.bytes_under(self.home / "profiles")
         raw.budget_bytes = max(0, self.budget_bytes - stored)
         raw.trim(time.time_ns())
+        names = (perf.parse_segment_name(segment.path.name) for segment in raw.segments())
+        boots = {self._boot, *(name.boot for name in names if name)}
+        spool_paths.remove_kallsyms(self.folder, boots)
         trim.trim_store(
             segments.Catalogue(self.home),
-            budget_bytes=self.budget_bytes,
+            budget_bytes=max(0, self.budget_bytes - raw.used_bytes()),
             keep_seconds=self.keep_seconds,
             now_us=time.time_ns() // 1000,
             pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins.pins()],
