@@ -13,6 +13,7 @@ import gzip
 import os
 import pathlib
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -184,6 +185,8 @@ def main(arguments: list[str]) -> None:
     """Run the ingest process; arguments: HOME BUDGET KEEP-SECONDS."""
     home, budget, keep = pathlib.Path(arguments[0]), int(arguments[1]), float(arguments[2])
     os.nice(10)  # the host's work first, then the recorder
+    # A service manager signals every process of a service; this one still has to ingest the rest.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ingester = Ingester(home, budget, keep)
     reported: set[str] = set()
     going = True
