@@ -41,7 +41,7 @@ def _arguments(words: list[str] | None) -> tuple[flight_recorder.FlightOptions, 
         help="folder of kernel-log rules (repeatable)",
     )
     add("--metrics", type=flight_recorder.parse_address, help="serve OpenMetrics on [ADDRESS:]PORT")
-    add("--cloud-labels", dest="cloud", action="store_true", help="ask the cloud metadata service")
+    add("--cloud-labels", dest="cloud", action="store_true", help="read labels from the cloud")
     add(
         "--every",
         type=flight_recorder.parse_every,

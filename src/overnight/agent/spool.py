@@ -68,11 +68,12 @@ class Journal:
         self.flush()
 
     def flush(self) -> bool:
-        """Write pending lines; return False while the disk does not take them."""
-        if self._pending and not files.append_lines(self.path, self._pending):
-            return False
-        self._pending.clear()
-        return True
+        """Write pending lines; return False while the disk refuses them."""
+        with contextlib.suppress(OSError):
+            if self._pending:
+                files.append_lines(self.path, self._pending)
+            self._pending.clear()
+        return not self._pending
 
     def read(self) -> tuple[perf.Gap, ...]:
         """Read every gap in its last form, by its begin; unreadable lines are left out."""

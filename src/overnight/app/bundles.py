@@ -113,7 +113,7 @@ def create(
         notes += [f"left out, damaged: {problem}" for problem in source.problems]
         if len(others) > len(chosen) - 1:
             notes.append(
-                f"{len(others)} other events of this kind have no window here: --all-recurrences"
+                f"{len(others)} other events of this kind are not in the bundle; use --all-recurrences"
             )
         bundle_header = header.Header(
             overnight=overnight.__version__,

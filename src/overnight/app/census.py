@@ -205,7 +205,7 @@ def _explain_no_data() -> Iterator[None]:
     except sources.NoDataError as error:
         raise errors.CannotError(
             f"cannot count memory cgroups: {error}",
-            why="there is no memory controller, or this is a container that sees only part of it",
+            why="the kernel has no memory controller, or this is a container that sees only part of it",
             todo="run it on the host, or mount the host's root and use --root /host",
         ) from error
 

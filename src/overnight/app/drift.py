@@ -1,4 +1,4 @@
-"""`overnight drift`: what tells sick hosts from healthy ones, by the snapshots of a data home."""
+"""`overnight drift`: what sets sick hosts apart from healthy ones, by the snapshots of a data home."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from overnight.model.verdict import Chain, Gap, GapKind, GapWindow
 if TYPE_CHECKING:
     from overnight.model.selection import Coverage, Window
 
-
 MIN_FACTOR = 0.2
 APART = (GapKind.SHORT_BASELINE, GapKind.DISTURBED_BASELINE, GapKind.DETECTOR_NO_DATA, GapKind.LOAD)
 STACKS = (GapKind.STACKS, GapKind.LOST_SAMPLES)

@@ -14,7 +14,6 @@ from overnight.model.times import HOUR_US, SECOND_US
 if TYPE_CHECKING:
     from overnight.queries import case as cases
 
-
 NIGHT_US, AFTER_US = 12 * HOUR_US, HOUR_US
 MAX_NOTES = 10
 EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))

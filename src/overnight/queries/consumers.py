@@ -17,7 +17,6 @@ from overnight.store import tree
 if TYPE_CHECKING:
     from overnight.model.actor import Actor
 
-
 Integers = samples.Integers
 
 
@@ -64,10 +63,7 @@ def count_functions(
     totals = np.zeros(len(windows), np.int64)
     processes: dict[Actor, int] = {}
     frames = segment_tables.Frames()
-    counted: tuple[list[Integers], list[Integers]] = (
-        [],
-        [],
-    )  # anywhere on the stack; where it ends
+    counted: tuple[list[Integers], list[Integers]] = ([], [])  # anywhere; at the end of the stack
     for part in samples.read_segments(source, host, windows, processes, selection):
         rows = part.busy()
         np.add.at(totals, rows.window, rows.count)

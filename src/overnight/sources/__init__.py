@@ -152,7 +152,7 @@ def read_once(path: str | os.PathLike[str], room: int = 4096) -> bytes | None:
 def list_folder(folder: str) -> list[str]:
     """List the sorted names in a folder; an empty list where it cannot be read."""
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208
+        return sorted(os.listdir(folder))  # noqa: PTH208 - polled: no Path per name
     except OSError:
         return []
 

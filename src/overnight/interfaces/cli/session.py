@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
+import inspect
+import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -115,6 +119,30 @@ def add_command(
 ) -> None:
     """Add a command to a panel of `overnight --help`."""
     cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")(command)
+
+
+def parameter(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def with_parameters(
+    run: Callable[..., Any],
+    command: Callable[..., Any],
+    replaced: Mapping[str, Sequence[inspect.Parameter]],
+    *more: inspect.Parameter,
+) -> Callable[..., Any]:
+    """Return `run` with the name, help and parameters of `command`, some replaced, for Typer to read."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters.items()
+    kept = {name: [parameter.replace(annotation=hints[name])] for name, parameter in own}
+    parameters = [*itertools.chain(*{**kept, **replaced}.values()), *more]
+    functools.update_wrapper(run, command)
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def confirm(yes: bool, refusal: str, why: str) -> None:

@@ -45,8 +45,11 @@ def next_heading(verdict: Verdict) -> str:
 
 
 def consumers_heading(material: diagnosis.Material) -> str:
-    where = f"core {material.core}" if material.core >= 0 else "all cores"
-    return f"Top consumers of {where} in the incident window"
+    return f"Top consumers of {name_cores(material)} in the incident window"
+
+
+def name_cores(material: diagnosis.Material) -> str:
+    return f"core {material.core}" if material.core >= 0 else "all cores"
 
 
 def is_claimed(verdict: Verdict) -> bool:

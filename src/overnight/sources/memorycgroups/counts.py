@@ -40,7 +40,7 @@ def parse_tracked(proc_cgroups: bytes) -> int | None:
 
 
 def parse_cgroup_stat(text: bytes) -> dict[str, int]:
-    """Parse a v2 `cgroup.stat`, or any other file with a name and a number a line."""
+    """Parse a v2 `cgroup.stat`, or any other file with a name and a number per line."""
     counts = {}
     for line in text.splitlines():
         name, _, number = line.partition(b" ")

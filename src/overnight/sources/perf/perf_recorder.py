@@ -159,7 +159,7 @@ class PerfRecorder:
                 # its error path, which does not finish the file (perf 6.1, measured).
                 pass_fds=theirs + ours,
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  see _die_with
+                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - see _die_with
             )
         except OSError as error:
             for descriptor in ours:

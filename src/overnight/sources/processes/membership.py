@@ -1,6 +1,6 @@
 """Which unit or container a process belongs to, from /proc/PID/cgroup.
 
-One hierarchy a line: several on cgroup v1, one on v2::
+One hierarchy per line: several on cgroup v1, one on v2::
 
     12:memory:/kubepods/burstable/pod7f/3fa9
     1:name=systemd:/system.slice/ecs.service

@@ -26,8 +26,8 @@ TOP = 20
 HOT = 40  # twice the number of rows: any of them may become one of the busiest
 BLOCKED = 5  # rows for processes in D state that are not busy
 TURNS = 5
-PATIENT = 3  # turns without a change, after which
-SELDOM = 4  # only every fourth of its turns is taken
+PATIENT = 3  # turns without a change, until a process is read less often:
+SELDOM = 4  # in every fourth of its turns
 MAX_A_TURN = 100
 MAX_NEW = 500
 MAX_TRIED = 48
@@ -276,10 +276,10 @@ class Table:
 
     def _list(self, first: int, limit: int) -> list[int]:
         if not self._seeks:
-            pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208
+            pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208 - polled: no Path per name
             return sorted(pid for pid in pids if pid >= first)[:limit]
         os.lseek(self._folder, FIRST_PID + first, os.SEEK_SET)
-        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:limit]  # noqa: PTH208
+        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:limit]  # noqa: PTH208 - polled: no Path per name
 
     def _new(self) -> list[int]:
         """List the processes created since the last poll: those above the last PID at that time."""

@@ -65,7 +65,7 @@ class RealTime:
 
     def _list(self, pid: int) -> list[int]:
         try:
-            names = os.listdir(f"{self._proc}/{pid}/task")  # noqa: PTH208
+            names = os.listdir(f"{self._proc}/{pid}/task")  # noqa: PTH208 - polled: no Path per name
         except OSError:
             return []
         # The youngest first: a new thread is why the list is read again.
