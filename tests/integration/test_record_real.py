@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -228,7 +229,9 @@ def test_a_part_that_dies_is_reported_at_once_and_the_others_continue(
     ]
     os.kill(child, signal.SIGKILL)
     assert running.stderr is not None
-    line = running.stderr.readline()  # before the end of the recording
+    # Before the end of the recording.
+    assert select.select([running.stderr], [], [], noise.HANG_SECONDS)[0], "nothing was reported"
+    line = running.stderr.readline()
     assert "failed at" in line
     assert "killed by signal 9" in line
     died = max(tmp_path.glob("spool/*.perf.data"), default=None)
