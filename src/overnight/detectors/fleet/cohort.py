@@ -96,9 +96,9 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
         best = cohorts[0]
         return _answer(
             Status.CLEAR,
-            f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}: the most striking of "
-            f"{len(cohorts)} cohorts, {_name(best)}, has p = {permutation.fraction(best.p)} (the smallest "
-            f"attainable here: {permutation.fraction(best.smallest)})",
+            f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}; the best of "
+            f"{len(cohorts)} cohorts has p = {permutation.fraction(best.p)} (the smallest attainable is "
+            f"{permutation.fraction(best.smallest)}): {_name(best)}",
         )
     explained = explain(events, seconds, labels, groups, standing, permutation.generator())
     # Uptime has a detector of its own.
