@@ -68,7 +68,7 @@ class Journal:
         self.flush()
 
     def flush(self) -> bool:
-        """Write pending lines; return False while the disk does not take them."""
+        """Write pending lines; return False while the disk refuses them."""
         with contextlib.suppress(OSError):
             if self._pending:
                 files.append_lines(self.path, self._pending)

@@ -218,7 +218,7 @@ def _show_signals(signals: Signals, console: rich.console.Console) -> None:
         f"{signals.cpu_percent:.2f} % of one core and {sizes.format_size(signals.rss_bytes)}"
     )
     for missing in signals.missing:
-        console.print(f"not available: {printable(missing)}", style="dim", markup=False)
+        terminal.print_line(console, f"not available: {missing}", "dim")
 
 
 def _show_cost(cost: Cost, console: rich.console.Console) -> None:
