@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from overnight import errors, sources
 from overnight.agent import (
@@ -60,8 +60,10 @@ class FlightSummary:
     problems: tuple[str, ...]
 
 
-def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
-    """Record until stopped. Only what prevents the start is an error."""
+def run(
+    options: FlightOptions, stop: threading.Event, on_start: Callable[[], None] = lambda: None
+) -> FlightSummary:
+    """Record until stopped. Only what prevents the start is an error; `on_start` is called after it."""
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
     boot = perf.read_identity(options.root).boot
@@ -74,6 +76,13 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     if extent is not None and now - extent[1] > ABSENT_US:
         ring.note_gap(extent[1], now, "the flight recorder did not run")
     # The user's rules besides the built-in ones.
+    for folder in options.rules:
+        if not folder.is_dir():
+            raise errors.UsageError(
+                f"--rules {folder} is not a folder",
+                why="it has no rule files",
+                todo="give a folder with *.toml files, or leave --rules out",
+            )
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
     log, no_log = kernel_log.open_kernel_log(options.root, *rules)
     profiles = options.home / "spool"
@@ -102,6 +111,7 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         root=options.root,
     )
     loop = recorder_loop.RecorderLoop(parts)
+    on_start()
     try:
         loop.run(stop, options.seconds)
     finally:

@@ -13,6 +13,7 @@ import gzip
 import os
 import pathlib
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -122,9 +123,12 @@ class Ingester:
         stored = spool_paths.bytes_under(self.home / "profiles")
         raw.budget_bytes = max(0, self.budget_bytes - stored)
         raw.trim(time.time_ns())
+        names = (perf.parse_segment_name(segment.path.name) for segment in raw.segments())
+        boots = {self._boot, *(name.boot for name in names if name)}
+        spool_paths.remove_kallsyms(self.folder, boots)
         trim.trim_store(
             segments.Catalogue(self.home),
-            budget_bytes=self.budget_bytes,
+            budget_bytes=max(0, self.budget_bytes - raw.used_bytes()),
             keep_seconds=self.keep_seconds,
             now_us=time.time_ns() // 1000,
             pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins.pins()],
@@ -186,6 +190,8 @@ def main(arguments: list[str]) -> None:
     """Run the ingest process; arguments: HOME BUDGET KEEP-SECONDS."""
     home, budget, keep = pathlib.Path(arguments[0]), int(arguments[1]), float(arguments[2])
     os.nice(10)  # the host's work first, then the recorder
+    # A service manager signals every process of a service; this one still has to ingest the rest.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ingester = Ingester(home, budget, keep)
     reported: set[str] = set()
     going = True

@@ -21,7 +21,7 @@ class Window:
             raise errors.UsageError(
                 f"-e must be after -b (the window is {self.end_us - self.begin_us} µs long)",
                 why="a window ends after it begins",
-                todo="exchange them, or write the end as a duration: -e +10m",
+                todo="swap them, or write the end as a duration: -e +10m",
             )
 
     @property

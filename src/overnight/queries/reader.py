@@ -68,7 +68,7 @@ class Reader:
         if absent or not known:
             raise errors.CannotError(
                 f"no profiles of {', '.join(absent)}" if absent else "no profiles are stored here",
-                why=f"{self.catalogue.home} has profiles of: {', '.join(known) or 'no host'}",
+                why=f"hosts with profiles in {self.catalogue.home}: {', '.join(known) or 'none'}",
                 todo="overnight record, or overnight import FILE; or choose another data home with --home DIR",
             )
         return chosen
