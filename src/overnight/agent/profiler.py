@@ -56,7 +56,6 @@ class Status:
     mode: str
     why: str
     pid: int
-    processes: tuple[int, ...]  # of the whole recording
     recorder: str
     frequency: int
     updated_ns: int
@@ -72,6 +71,7 @@ class Status:
     spool_bytes: int
     over_budget: bool
     free_bytes: int
+    processes: tuple[int, ...] = ()  # of the whole recording
 
     def as_json(self) -> dict[str, object]:
         """The form of status.json."""
