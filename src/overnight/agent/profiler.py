@@ -44,9 +44,8 @@ class ProfilerOptions:
     budget_bytes: int = 20 << 30
     keep_seconds: float = 2 * 3600.0
     floor_bytes: int = 1 << 30
-    helpers: tuple[
-        int, ...
-    ] = ()  # other processes of this recording, whose cost is not counted here
+    # Other processes of this recording; their cost is not counted here.
+    helpers: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
