@@ -97,7 +97,7 @@ def _warn_unfillable(plane: control.ControlPlane, progress: Callable[[str], None
 def _check_encryption(address: str, endpoint: str) -> None:
     """Raise where members would send their credentials unencrypted over a network."""
     hosts = [address]
-    if endpoint.startswith("http:"):
+    if urllib.parse.urlsplit(endpoint).scheme == "http":
         hosts.append(_parse_url(endpoint)[0])
     for host in hosts:
         if not addresses.is_loopback(host):
@@ -120,7 +120,7 @@ def _parse_url(text: str) -> tuple[str, int]:
         raise errors.UsageError(
             f"invalid endpoint {text!r}",
             why="it must be an http or https URL without a path",
-            todo="write it like http://pools.internal:8417",
+            todo="write it like https://pools.internal",
         )
     return host, port
 

@@ -80,7 +80,7 @@ def test_an_invalid_endpoint_is_refused(endpoint: str, where: pools.Pools) -> No
         ("[::]:0", ""),
         ("10.0.0.5:8417", "https://pools.internal"),  # a balancer that ends TLS elsewhere
         ("", "http://pools.internal:8417"),
-        ("127.0.0.1:0", "http://10.0.0.5:8417"),
+        ("127.0.0.1:0", "HTTP://10.0.0.5:8417"),
     ],
 )
 def test_plain_http_beyond_loopback_is_refused(
