@@ -34,7 +34,7 @@ class RecorderCost(_base.BaseDetector):
     def examine(self, case: cases.Case) -> Answer:
         if not case.has_profile(case.window):
             raise _base.MissingError(
-                "no stacks were sampled around the event: the recorder's cost is not known by process"
+                "there are no readable stacks around the event: the recorder's cost is not known by process"
             )
         processes, _ = case.ran((case.window,))
         coverage = case.flame(case.window).coverage

@@ -179,7 +179,7 @@ class Case:
 
     def has_profile(self, window: Window) -> bool:
         return self.host in self.profiles.catalogue.hosts() and bool(
-            self.profiles.touched((self.host,), window)
+            self.profiles.touched((self.host,), window, *profiles.TABLES)
         )
 
     def capacity(self, window: Window, chosen: Selection = Selection()) -> tuple[float, float]:

@@ -102,7 +102,7 @@ def _count(
         (np.array([numbers.setdefault(f, len(numbers)) for f in frames], np.int64), own, whole)
         for frames, own, whole in counted
     ]
-    return pieces, reader.coverage_of_parts(hosts, window, parts, chosen)
+    return pieces, source.cover_parts(hosts, window, parts, chosen)
 
 
 def _read_sums(touched: list[segments.Segment]) -> tuple[list[_Frame], Integers, Integers]:

@@ -19,10 +19,11 @@ from overnight.model.actor import Actor
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.model.times import SECOND_US
+from overnight.queries import reader
 from overnight.store import parquet, segments, tree
 
 if TYPE_CHECKING:
-    from overnight.queries import reader, segment_tables
+    from overnight.queries import segment_tables
 
 
 Integers = npt.NDArray[np.int64]
@@ -139,7 +140,7 @@ def read_segments(
         return
     touched: dict[segments.Segment, list[int]] = {}
     for number, window in enumerate(windows):
-        for segment in source.touched((host,), window):
+        for segment in source.touched((host,), window, *reader.TABLES):
             touched.setdefault(segment, []).append(number)
     place = (
         f"time_us // {SECOND_US}::BIGINT AS second, cpu::BIGINT AS core"

@@ -68,7 +68,8 @@ def top(
     check_kind(kind)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
-    parts = list(source.parts(names, window, chosen))
+    files = () if kind == "functions" else reader.TABLES
+    parts = list(source.parts(names, window, chosen, *files))
     whole: collections.Counter[str] = collections.Counter()
     own = whole if kind != "functions" else collections.Counter[str]()
     for part in parts:
@@ -78,7 +79,7 @@ def top(
                 own[name] += ending
         else:
             whole += _count_tasks(source, part, window, chosen, kind)
-    coverage = reader.coverage_of_parts(names, window, parts, chosen)
+    coverage = source.cover_parts(names, window, parts, chosen)
     one_core = (
         coverage.capacity / coverage.core_seconds * coverage.recorded_seconds
         if coverage.core_seconds

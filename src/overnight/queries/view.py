@@ -128,7 +128,7 @@ def view(
             todo="choose a shorter window: -b TIME -e TIME",
         )
     source.hosts((host,))
-    touched = source.touched((host,), window)
+    touched = source.touched((host,), window, *reader.TABLES, *heatmap.SUMS)
     known = sorted({c for segment in touched for c in source.meta(segment).cores if c >= 0})
     seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
     step = SECOND_US * max(1, -(-seconds * len(known) // MAX_HEAT_CELLS))
