@@ -15,16 +15,16 @@ def fold(
 ) -> Folded:
     """Add what the writers show beside the stacks."""
     coverage = tree.coverage
-    touched = source.touched(coverage.hosts, coverage.window)
-    meta = source.meta(touched[0]) if touched else None
+    metas = source.metas(coverage.hosts, coverage.window).values()
+    sampled = [meta.frequency for meta in metas if coverage.event in meta.events]
     return Folded(
         title=title,
         host=", ".join(coverage.hosts),
         begin_ns=coverage.window.begin_us * 1000,
         end_ns=coverage.window.end_us * 1000,
-        frequency=meta.frequency if meta else 0,
+        frequency=sampled[0] if sampled else 0,
         cores=cores,
-        event=meta.events[0] if meta and meta.events else "",
+        event=coverage.event,
         frames=tuple(
             Frame(name, module, FrameKind.KERNEL if kind == FrameKind.KERNEL else FrameKind.USER)
             for name, module, kind in zip(tree.names, tree.modules, tree.kinds, strict=True)

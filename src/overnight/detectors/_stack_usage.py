@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from overnight.detectors import _base, _core_shares, _signatures
 from overnight.model.finding import Evidence, Need
 from overnight.model.selection import Window
-from overnight.queries import coverage, function_usage
+from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.model.actor import Actor
@@ -53,10 +53,7 @@ def require_samples(case: cases.Case) -> None:
     """Raise MissingError unless the seconds that matter were sampled: else clear would be wrong."""
     event_us = case.event.time_us
     for window in (Window(event_us - NEAR_US, event_us), case.window):
-        recorded = sum(
-            coverage.recorded_seconds(segment, case.profiles.meta(segment), window)
-            for segment in case.profiles.touched((case.host,), window)
-        )
+        _, recorded = case.capacity(window)
         if recorded < NEAR_SHARE * window.seconds:
             raise _base.MissingError(
                 f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled",

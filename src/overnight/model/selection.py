@@ -133,6 +133,7 @@ class Coverage:
     gaps: tuple[tuple[int, int, str], ...]  # begin and end in µs, why
     notes: tuple[str, ...] = ()
     damaged: tuple[Damage, ...] = ()  # also gaps and notes
+    event: str = ""  # the sampled event; '': not known
 
     def as_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)

@@ -38,12 +38,24 @@ def _lost(metas: Metas, window: Window) -> tuple[int, bool]:
     return lost, bounded
 
 
-def resolve_event(chosen: Selection, metas: Metas) -> Selection:
-    """Complete the event's name where only its first letters were given."""
-    if isinstance(chosen.event, int) or not metas:
+def resolve_event(chosen: Selection, metas: Metas, window: Window) -> Selection:
+    """Return the selection of one event: samples of different events do not add up.
+
+    The first letters of a name are completed. An index becomes the name of the event that covers most of
+    the window where the captures do not agree on its name.
+    """
+    if isinstance(chosen.event, str):
+        names = (name for meta in metas.values() for name in meta.events)
+        return (
+            dataclasses.replace(chosen, event=match_event(chosen.event, names)) if metas else chosen
+        )
+    seconds: dict[str, float] = {}
+    for segment, meta in metas.items():
+        for name in meta.events[chosen.event : chosen.event + 1]:
+            seconds[name] = seconds.get(name, 0.0) + recorded_seconds(segment, meta, window)
+    if len(seconds) < 2:
         return chosen
-    names = (name for meta in metas.values() for name in meta.events)
-    return dataclasses.replace(chosen, event=match_event(chosen.event, names))
+    return dataclasses.replace(chosen, event=max(seconds, key=lambda name: seconds[name]))
 
 
 def measure(
@@ -60,11 +72,11 @@ def measure(
     gaps = dict.fromkeys((each.begin_us, each.end_us, "damaged segment") for each in damaged)
     notes = dict.fromkeys(map(str, damaged))
     events: dict[str, None] = {}
-    without = 0
+    without: list[segments.Meta] = []
     for segment, meta in metas.items():
         event = chosen.event_in(meta.events)
         if event < 0:
-            without += 1
+            without.append(meta)
             continue
         known = {core for core in meta.cores if core >= 0}
         cores = len(known & set(chosen.cores) if chosen.cores else known)
@@ -76,14 +88,16 @@ def measure(
         notes.update(dict.fromkeys(meta.notes))
         events.update(dict.fromkeys(meta.events[event : event + 1]))
     if without:
-        notes[f"{chosen.event} was not recorded in {without} of {len(metas)} segments"] = None
+        others = ", ".join(dict.fromkeys(name for meta in without for name in meta.events))
+        notes[
+            f"{chosen.event} was not recorded in {len(without)} of {len(metas)} segments: they have {others},"
+            " which is not added up (--perf-event)"
+        ] = None
     lost, bounded = _lost(metas, window)
     if bounded:
         notes[
             f"at most {lost:,} samples were lost in this window: the exact time of some is unknown"
         ] = None
-    if len(events) > 1:
-        notes[f"samples of different perf events are added up: {', '.join(events)}"] = None
     return Coverage(
         hosts=hosts,
         window=window,
@@ -97,4 +111,5 @@ def measure(
         gaps=tuple(gaps),
         notes=tuple(notes),
         damaged=damaged,
+        event=next(iter(events), ""),
     )

@@ -69,6 +69,7 @@ def diff(
     names = source.hosts(hosts)
     wanted = tuple(baseline_hosts)
     others = source.hosts(wanted) if wanted else names
+    chosen = source.resolved(chosen, names, window, source.metas(others, baseline))
     numbers: dict[_Frame, int] = {}
     now, coverage = _count(source, names, window, chosen, numbers)
     before, base = _count(source, others, baseline, chosen, numbers)

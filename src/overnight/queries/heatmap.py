@@ -65,12 +65,11 @@ def by_core(
         for segment in listed
         if segment.path in planes or source.is_intact(segment, SUMS if summed else ())
     }
-    chosen = coverage.resolve_event(chosen, metas)
+    chosen = coverage.resolve_event(chosen, metas, whole)
     events = {chosen.event_in(meta.events) for meta in metas.values()}
     if not summed or events - {0, -1}:  # the sums count the first event
         summed, whole = False, window
-        touched = source.touched(names, window, *reader.TABLES)
-        metas = {segment: source.meta(segment) for segment in touched}
+        metas = source.metas(names, window, *reader.TABLES)
     rows: dict[tuple[str, int], int] = {}
     for host in names:
         cores = set().union(*(meta.cores for s, meta in metas.items() if s.host == host))
@@ -131,8 +130,7 @@ def by_offset(
         )
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
-    touched = source.touched(names, window, *reader.TABLES)
-    metas = {segment: source.meta(segment) for segment in touched}
+    metas = source.metas(names, window, *reader.TABLES)
     begin = window.begin_us - window.begin_us % SECOND_US
     values = _make_cells(-(-(window.end_us - begin) // SECOND_US), rows)
     column = f"(time_us - {begin}) // {SECOND_US}"

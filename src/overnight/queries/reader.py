@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -179,10 +179,19 @@ class Reader:
             for name in ("segment.json", *files)
         )
 
-    def resolved(self, chosen: Selection, hosts: Iterable[str], window: Window) -> Selection:
-        """Return the selection with an event's full name, or its index where all captures agree."""
-        metas = {segment: self.meta(segment) for segment in self.touched(hosts, window)}
-        return coverages.resolve_event(chosen, metas)
+    def metas(self, hosts: Iterable[str], window: Window, *files: str) -> coverages.Metas:
+        """Return the segments of `touched` with their descriptions."""
+        return {segment: self.meta(segment) for segment in self.touched(hosts, window, *files)}
+
+    def resolved(
+        self,
+        chosen: Selection,
+        hosts: Iterable[str],
+        window: Window,
+        compared: Mapping[segments.Segment, segments.Meta] = {},
+    ) -> Selection:
+        """Return the selection of one event of the window, and of the segments compared with it."""
+        return coverages.resolve_event(chosen, {**compared, **self.metas(hosts, window)}, window)
 
     def parts(
         self, hosts: Iterable[str], window: Window, chosen: Selection, *files: str
@@ -223,9 +232,11 @@ class Reader:
             else:
                 yield self._part(segment, window, chosen)
 
-    def own(self, segment: segments.Segment, window: Window) -> npt.NDArray[np.int64]:
+    def own(
+        self, segment: segments.Segment, window: Window, chosen: Selection
+    ) -> npt.NDArray[np.int64]:
         """Return a segment's samples by node, idle ones included."""
-        return _by_node(self.names(segment), self._counts(segment, window, Selection()))
+        return _by_node(self.names(segment), self._counts(segment, window, chosen))
 
     def _counts(
         self, segment: segments.Segment, window: Window, chosen: Selection
@@ -285,7 +296,7 @@ class Reader:
         samples: int = 0,
     ) -> Coverage:
         """Return how much of the window was recorded, without reading samples."""
-        metas = {segment: self.meta(segment) for segment in self.touched(hosts, window)}
+        metas = self.metas(hosts, window)
         return self.cover(hosts, window, metas, chosen, samples=samples)
 
     def cover(

@@ -111,14 +111,19 @@ class WindowSamples:
 
 
 def read_window(
-    source: reader.Reader, host: str, window: Window, *, by_second: bool = True
+    source: reader.Reader,
+    host: str,
+    window: Window,
+    selection: Selection = Selection(),
+    *,
+    by_second: bool = True,
 ) -> WindowSamples:
     """Read the busy samples of a host; without `by_second` all rows are of second 0 and core 0."""
     processes: dict[Actor, int] = {}
-    rows = read_segments(source, host, (window,), processes, by_second=by_second)
+    rows = read_segments(source, host, (window,), processes, selection, by_second=by_second)
     parts = [part.busy() for part in rows]
     samples = sum(int(part.count.sum()) for part in parts)
-    coverage = source.coverage((host,), window, samples=samples)
+    coverage = source.coverage((host,), window, selection, samples)
     rate = coverage.capacity / coverage.core_seconds if coverage.core_seconds else 0.0
     return WindowSamples(window, coverage, rate, list(processes), parts)
 

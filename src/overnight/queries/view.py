@@ -128,12 +128,14 @@ def view(
             todo="choose a shorter window: -b TIME -e TIME",
         )
     source.hosts((host,))
-    touched = source.touched((host,), window, *reader.TABLES, *heatmap.SUMS)
+    metas = source.metas((host,), window, *reader.TABLES, *heatmap.SUMS)
+    sampled = source.resolved(Selection(), (host,), window)
+    touched = tuple(each for each, meta in metas.items() if sampled.event_in(meta.events) >= 0)
     known = sorted({c for segment in touched for c in source.meta(segment).cores if c >= 0})
     seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
     step = SECOND_US * max(1, -(-seconds * len(known) // MAX_HEAT_CELLS))
     # Samples of no known core are in no row of the heatmap.
-    chosen = Selection(cores=tuple(known))
+    chosen = dataclasses.replace(sampled, cores=tuple(known))
     busy = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step)
     kernel = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step, mode="kernel")
     shown = [i for i, row in enumerate(busy.rows) if int(row) >= 0]
@@ -143,9 +145,9 @@ def view(
         details += stretches
         for stretch in stretches:
             if stretch.step_us:
-                pieces.append(_read_sums(source, segment, stretch, tables, max_sums))
+                pieces.append(_read_sums(source, segment, stretch, sampled, tables, max_sums))
             else:
-                pieces.append(_read_samples(source, segment, stretch, tables))
+                pieces.append(_read_samples(source, segment, stretch, sampled, tables))
     notes = list(busy.coverage.notes)
     if step > SECOND_US:
         notes.append(
@@ -227,11 +229,15 @@ def _plan(
 
 
 def _read_samples(
-    source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables
+    source: reader.Reader,
+    segment: segments.Segment,
+    stretch: Detail,
+    sampled: Selection,
+    tables: _Tables,
 ) -> _Rows:
     names = source.names(segment)
     within = Window(stretch.begin_us, stretch.end_us)
-    rows = source.rows(segment, "time_us, cpu, task, node, count", within)
+    rows = source.rows(segment, "time_us, cpu, task, node, count", within, sampled)
     columns = parquet.read(segment.path / "tasks.parquet", TASK)
     task = tables.number_tasks(zip(*(columns[name].tolist() for name in TASK), strict=True))
     if len(rows["task"]) and int(rows["task"].max()) >= len(task):
@@ -248,14 +254,19 @@ def _read_samples(
 
 
 def _read_sums(
-    source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables, most: int
+    source: reader.Reader,
+    segment: segments.Segment,
+    stretch: Detail,
+    sampled: Selection,
+    tables: _Tables,
+    most: int,
 ) -> _Rows:
     """Sum samples by stack; beyond the `most` frequent ones they count for their process only.
 
     Idle stacks are few and always kept: under their process they would look like work.
     """
     names = source.names(segment)
-    own = source.own(segment, Window(stretch.begin_us, stretch.end_us))
+    own = source.own(segment, Window(stretch.begin_us, stretch.end_us), sampled)
     node = np.flatnonzero(own)
     roots = np.flatnonzero(names.up == 0)
     if len(node) > most:
