@@ -350,6 +350,12 @@ def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool
     return out
 
 
+def passing_nodes(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
+    """Mark the nodes that pass the filters on stacks and idle samples."""
+    mask = node_mask(names, chosen)
+    return mask if chosen.idle else mask & ((names.flags & tree.IDLE) == 0)
+
+
 def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
     """Mark the nodes that pass the filters on stacks."""
     mask = np.ones(len(names.frame), bool)
