@@ -89,11 +89,18 @@ def test_every_json_document_of_a_command_has_a_schema() -> None:
         assert f"schemas/{name}.json" in COMMANDS
 
 
+def anchors(document: pathlib.Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
 def test_every_link_in_the_documents_has_a_target() -> None:
     for document in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
+        for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", document.read_text()):
             if "://" not in target:
-                assert (document.parent / target).exists(), f"{document}: {target}"
+                linked = document.parent / target if target else document
+                assert linked.exists(), f"{document}: {target}"
+                assert not anchor or anchor in anchors(linked), f"{document}: {target}#{anchor}"
 
 
 def test_every_decision_is_listed() -> None:

@@ -17,10 +17,10 @@ TEXT = shellpages.text("pools.md")
 LOCAL = re.sub(r"^## Members on EC2\n.*?(?=^## )", "", TEXT, flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(330)
 def test_the_commands_of_the_page_run(tmp_path: pathlib.Path) -> None:
     shell = shellpages.Shell(tmp_path)
-    code, output = shell.run(shellpages.blocks(LOCAL), seconds=150)
+    code, output = shell.run(shellpages.blocks(LOCAL), seconds=300)
     assert code == 0, output
     assert "no pools; create one" in output.splitlines()[-1]
     assert "Traceback" not in output

@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import time
 from collections.abc import Iterable, Iterator
 
-from overnight.model import cpu as cpushares
-from overnight.sources import cpu
+from overnight.app import rehearsal_host
 
 __all__ = [
     "HANG_SECONDS",
     "find_quietest_core",
-    "measure_busy",
     "prefer_this_process",
     "read_waited",
 ]
@@ -83,20 +80,7 @@ def read_waited(pids: Iterable[int]) -> float:
     return total / 1e9
 
 
-def measure_busy(seconds: float = 2.0) -> dict[int, float]:
-    """Return how busy each core is, including steal, from 0 to 1."""
-    read = cpu.open_ticks()
-    before = read()
-    time.sleep(seconds)
-    after = read()
-    used = {}
-    for core in before.keys() & after.keys():
-        shares = cpushares.tick_shares(cpushares.tick_changes(before[core], after[core]))
-        used[int(core)] = shares.busy + shares.steal if shares else 1.0
-    return used
-
-
 def find_quietest_core() -> int:
     """Return the allowed core that is least busy now."""
-    used = measure_busy()
+    used = rehearsal_host.measure_busy()
     return min(os.sched_getaffinity(0), key=lambda core: used[core])

@@ -47,7 +47,18 @@ class Shell:
         )
         try:
             output, _ = running.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self._kill_members()
+            raise
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)
         return running.returncode, output
+
+    def _kill_members(self) -> None:
+        """Kill pool members, which outlive their control plane on purpose."""
+        for agent in (self.home / "pools/machines").glob("*/agent"):
+            pid = int(agent.read_text().split()[0])
+            with contextlib.suppress(OSError):
+                if str(self.home) in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, signal.SIGKILL)

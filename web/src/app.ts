@@ -122,27 +122,27 @@ export class App {
 
   /** Highlights matches on heatmap and flame graph; an empty pattern clears them. */
   async search(pattern: string): Promise<void> {
-    const says = byId("search-says");
+    const status = byId("search-says");
     const field = byId("search");
-    says.classList.remove("bad");
-    says.title = "";
+    status.classList.remove("bad");
+    status.title = "";
     field.removeAttribute("aria-invalid");
     try {
       if (pattern === "") {
         this.searching?.forget();
         this.matches = null;
       } else if (this.searching) {
-        const found = await this.searching.find(pattern);
-        if (!found) return;
-        this.matches = found;
+        const matches = await this.searching.find(pattern);
+        if (!matches) return;
+        this.matches = matches;
       }
     } catch (error) {
       if (!(error instanceof BadPattern)) throw error;
       this.matches = null;
-      says.classList.add("bad");
+      status.classList.add("bad");
       field.setAttribute("aria-invalid", "true");
-      says.textContent = error.message;
-      says.title = error.message;
+      status.textContent = error.message;
+      status.title = error.message;
       this.repaint();
       this.showFlame();
       return;
@@ -152,7 +152,7 @@ export class App {
     this.showMatches();
   }
 
-  look(view: Span): void {
+  setView(view: Span): void {
     this.view = view;
     this.redraw();
   }
@@ -195,15 +195,15 @@ export class App {
   }
 
   private showMatches(): void {
-    const says = byId("search-says");
-    if (says.classList.contains("bad")) return;
+    const status = byId("search-says");
+    if (status.classList.contains("bad")) return;
     if (!this.paint || (this.choices.mode === "subsecond" && !this.matches)) {
-      says.textContent = "";
+      status.textContent = "";
       return;
     }
     const where = `${grouped(this.map.painted)} cell${this.map.painted === 1 ? "" : "s"}`;
     const text = this.matches ? `${grouped(this.matches.functions)} function${this.matches.functions === 1 ? "" : "s"}, ${where}` : where;
-    says.replaceChildren(make("span", "", "swatch paint"), text);
+    status.replaceChildren(make("span", "", "swatch paint"), text);
   }
 
   private analyse(): void {
@@ -286,10 +286,10 @@ export class App {
       view: () => this.view,
       byCore: () => this.choices.byCore,
       current: () => this.selection,
-      draft: (window, baseline, spoken) => {
+      draft: (window, baseline, announced) => {
         this.draft = window ? { window, baseline } : null;
         this.map.drawOver(this.mapState());
-        if (spoken) this.map.announce(this.mapState());
+        if (announced) this.map.announce(this.mapState());
       },
       choose: (window, baseline) => (baseline && this.selection ? this.compare(window) : this.select(window)),
       click: (point: Point) => {
@@ -298,7 +298,7 @@ export class App {
         return run !== null;
       },
       hover: (point, page) => this.map.hover(this.mapState(), point, page),
-      look: (view) => this.look(view),
+      setView: (view) => this.setView(view),
     });
   }
 }

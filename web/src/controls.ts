@@ -28,9 +28,9 @@ function onCheck(id: string, act: (checked: boolean) => void): void {
 
 function joinView(app: App): void {
   const { header } = app.overview;
-  const zoom = (factor: number) => app.look(zoomed(header, app.view, factor, (app.view.beginUs + app.view.endUs) / 2));
-  const pan = (share: number) => app.look(panned(header, app.view, share * (app.view.endUs - app.view.beginUs)));
-  const all = () => app.look({ beginUs: header.begin_us, endUs: Math.max(header.begin_us + 1, header.end_us) });
+  const zoom = (factor: number) => app.setView(zoomed(header, app.view, factor, (app.view.beginUs + app.view.endUs) / 2));
+  const pan = (share: number) => app.setView(panned(header, app.view, share * (app.view.endUs - app.view.beginUs)));
+  const all = () => app.setView({ beginUs: header.begin_us, endUs: Math.max(header.begin_us + 1, header.end_us) });
   byId("zoom-in").addEventListener("click", () => zoom(2));
   byId("zoom-out").addEventListener("click", () => zoom(0.5));
   byId("zoom-reset").addEventListener("click", all);

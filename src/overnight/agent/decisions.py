@@ -106,7 +106,8 @@ def decide(state: State, seen: Observation, policy: Policy) -> tuple[State, tupl
     if state.mode is Mode.FAILED and seen.free_bytes < policy.floor_bytes:
         return dataclasses.replace(state, mode=Mode.PAUSED), tuple(actions)
     room = seen.free_bytes >= policy.floor_bytes * RESUME_FACTOR
-    if room if state.mode is Mode.PAUSED else seen.now >= state.retry_at:
+    resumes = room if state.mode is Mode.PAUSED else seen.now >= state.retry_at
+    if resumes:
         actions.append(Command.START)
     return state, tuple(actions)
 

@@ -24,7 +24,7 @@ MAX_OPEN = 1000
 MAX_FIELDS = 40
 MAX_TEXT = 400
 MAX_QUEUES = 32
-MAX_NEW_A_MINUTE = 30  # events of one kind; more are only counted
+MAX_NEW_A_MINUTE = 30  # events of one kind; more are dropped
 
 
 @dataclasses.dataclass
@@ -58,7 +58,6 @@ class EventTracker:
         self._began = began
         self._open: dict[tuple[str, str], OpenEvent] = {}
         self._recent: dict[str, collections.deque[int]] = {}
-        self.capped: dict[str, int] = {}
         self.counts: dict[tuple[str, str], int] = {}
 
     @property
@@ -100,10 +99,9 @@ class EventTracker:
 
     def _begin(self, sighting: watches.Sighting, now: clock.Clock, source: str) -> Event | None:
         recent = self._recent.setdefault(sighting.kind, collections.deque(maxlen=MAX_NEW_A_MINUTE))
-        if (
-            len(recent) == MAX_NEW_A_MINUTE and now.monotonic_ns - recent[0] < 60 * SECOND_NS
-        ) or len(self._open) >= MAX_OPEN:
-            self.capped[sighting.kind] = self.capped.get(sighting.kind, 0) + 1
+        minute_ago_ns = now.monotonic_ns - 60 * SECOND_NS
+        flood = len(recent) == MAX_NEW_A_MINUTE and recent[0] > minute_ago_ns
+        if flood or len(self._open) >= MAX_OPEN:
             return None
         recent.append(now.monotonic_ns)
         begin, last = sighting.begin, sighting.last or now

@@ -8,6 +8,8 @@ import pathlib
 import resource
 from collections.abc import Iterable
 
+from overnight.sources.processes import table
+
 ROOT = pathlib.Path("/")
 
 
@@ -15,17 +17,6 @@ ROOT = pathlib.Path("/")
 class Usage:
     cpu_seconds: float
     rss_bytes: int
-
-
-def parse_stat(text: str, ticks: int, page: int) -> Usage:
-    """Parse /proc/PID/stat; the name in it may contain spaces and brackets.
-
-    >>> line = "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 99 0 25 0"
-    >>> parse_stat(line, 100, 4096)
-    Usage(cpu_seconds=2.0, rss_bytes=102400)
-    """
-    fields = text[text.rindex(")") + 1 :].split()
-    return Usage((int(fields[11]) + int(fields[12])) / ticks, int(fields[21]) * page)
 
 
 def read_usage(helpers: Iterable[int], root: pathlib.Path = ROOT) -> Usage:
@@ -37,9 +28,10 @@ def read_usage(helpers: Iterable[int], root: pathlib.Path = ROOT) -> Usage:
     rss = 0
     for pid in (os.getpid(), *helpers):
         try:
-            usage = parse_stat((root / f"proc/{pid}/stat").read_text(errors="replace"), ticks, page)
+            stat = table.parse_stat((root / f"proc/{pid}/stat").read_bytes())
         except (OSError, ValueError, IndexError):
             continue
-        rss += usage.rss_bytes
-        cpu += usage.cpu_seconds if pid != os.getpid() else 0.0
+        _, _, _, user, system, _, pages, *_ = stat
+        rss += pages * page
+        cpu += (user + system) / ticks if pid != os.getpid() else 0.0
     return Usage(cpu, rss)

@@ -1,4 +1,4 @@
-"""`overnight drift`: what tells sick hosts from healthy ones, by the snapshots of a data home."""
+"""`overnight drift`: what sets sick hosts apart from healthy ones, by the snapshots of a data home."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Drift:
     def as_json(self, limit: int) -> dict[str, object]:
         """Return the document; docs/schemas/drift-1.json describes it."""
         comparison = self.comparison
-        status = "found" if comparison.standing else "clear"
+        status = "found" if comparison.significant else "clear"
         return {
             "schema": SCHEMA,
             "status": "no-data" if comparison.why_not else status,

@@ -95,8 +95,14 @@ def rehearse(
         on_progress(Progress("clean", note=f"undid what a killed run had left: {left}"))
     rehearsal_host.check_needs(rehearsal.needs)
     homes.need_writable(home)
+    used = rehearsal_host.measure_busy(1.0)
     plan = rehearsal_host.draw(
-        rehearsal.name, seed, os.sched_getaffinity(0), brief=brief, core=core
+        rehearsal.name,
+        seed,
+        os.sched_getaffinity(0),
+        busy=[core for core, share in used.items() if share > rehearsal_host.CROWDED],
+        brief=brief,
+        core=core,
     )
     with (
         stop_signals.interrupt_on_signals(),
@@ -164,7 +170,7 @@ class _Run:
         self._truth: Truth | None = None
         self._diagnosis: diagnose.Diagnosis | None = None
         self._took: float | None = None
-
+        self._ready_us = 0  # when the baseline began
         self._problems: list[str] = []
         self._disturbances: list[str] = []
 
@@ -196,16 +202,26 @@ class _Run:
         self._diagnose()
 
     def _baseline(self) -> None:
-        crowd = rehearsal_host.Crowd(self._journal.run)
-        late = [status.late_p50_ms for status in self._poll("baseline", self._plan.baseline)]
-        median = sorted(late)[len(late) // 2]
-        if median < victims.KEEPS_UP_MS and self._victim.status().resets == 0:
-            return
-        others = crowd.describe(core=self._plan.core) or ["no long-running process"]
+        for attempt in range(1, rehearsal_host.BASELINE_TRIES + 1):
+            self._ready_us = time.time_ns() // 1000
+            crowd = rehearsal_host.Crowd(self._journal.run)
+            resets = self._victim.status().resets
+            late = [status.late_p50_ms for status in self._poll("baseline", self._plan.baseline)]
+            median = sorted(late)[len(late) // 2]
+            if median < victims.KEEPS_UP_MS and self._victim.status().resets == resets:
+                return
+            others = crowd.describe(core=self._plan.core) or ["no long-running process"]
+            why = (
+                f"the victim fell {median / 1000:.1f} s behind on core {self._plan.core} before the fault;"
+                f" other processes there: {', '.join(others[:3])}"
+            )
+            if attempt < rehearsal_host.BASELINE_TRIES:
+                self._on_progress(
+                    Progress("baseline", note=f"the host is busy, trying again: {why}")
+                )
         raise errors.CannotError(
             "this host is too busy for a rehearsal",
-            why=f"the victim fell {median / 1000:.1f} s behind on core {self._plan.core} before the fault;"
-            f" other processes there: {', '.join(others[:3])}",
+            why=why,
             todo="retry when the host is less busy, or choose another --core",
         )
 
@@ -316,7 +332,7 @@ class _Run:
         assert self._diagnosis is not None
         verdict = self._diagnosis.verdict
         problems = self._truth.problems(verdict)
-        if not self._rehearsal.has_event and self._resets(0):
+        if not self._rehearsal.has_event and self._resets(self._ready_us):
             problems.append("the victim was reset without a fault")
         if self._rehearsal.has_event and not self._events:
             problems.append("no event occurred")

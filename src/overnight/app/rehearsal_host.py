@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from overnight import errors
 from overnight.app import record as recorder
 from overnight.model import cgroups
+from overnight.model import cpu as cpushares
 from overnight.rehearsals import victim
 from overnight.sources import cpu
 from overnight.sources.perf import events
@@ -31,6 +32,8 @@ BEGIN_SECONDS = 20.0
 EVERY = ("memory-cgroups=2", "memory-cgroup-parents=10", "units=2", "unit-restarts=2", "memory=2")
 # Needed by every rehearsal: without stacks the true cause cannot be found.
 ALWAYS = ("cores", "stacks")
+# How often the baseline is tried while other work on the host keeps the victim from keeping up.
+BASELINE_TRIES = 4
 CROWDED = 0.3  # of a core used by other processes: the verdict may be about them
 
 
@@ -51,13 +54,22 @@ class Plan:
     @property
     def longest(self) -> float:
         strike = self.patience + self.after + self.between + 60
-        return self.baseline + self.watch + self.strikes * strike + 60
+        return BASELINE_TRIES * self.baseline + self.watch + self.strikes * strike + 60
 
 
 def draw(
-    name: str, seed: int, cores: Collection[int], *, brief: bool = False, core: int | None = None
+    name: str,
+    seed: int,
+    cores: Collection[int],
+    *,
+    busy: Collection[int] = (),
+    brief: bool = False,
+    core: int | None = None,
 ) -> Plan:
-    """Draw a plan; the same seed gives the same plan on a host with the same cores."""
+    """Draw a plan; the same seed gives the same plan on a host with the same cores.
+
+    Cores that are `busy` with other work are avoided where others are left.
+    """
     chance = random.Random(f"overnight {name} {seed}")  # noqa: S311 - no secret
     allowed = sorted(cores)
     if len(allowed) < 2:
@@ -72,9 +84,11 @@ def draw(
             why=f"available cores: {', '.join(map(str, allowed))}",
             todo=f"choose one of them: --core {allowed[0]}",
         )
-    drawn = chance.choice(allowed)
+    quiet = [other for other in allowed if other not in busy]
+    drawn = chance.choice(quiet or allowed)
     chosen = drawn if core is None else core
-    spare = chance.choice([other for other in allowed if other != chosen])
+    others = [other for other in allowed if other != chosen]
+    spare = chance.choice([other for other in others if other in quiet] or others)
     return Plan(
         core=chosen,
         spare=spare,
@@ -86,6 +100,19 @@ def draw(
         patience=60.0 if brief else 120.0,
         watch=8.0 if brief else 40.0,
     )
+
+
+def measure_busy(seconds: float = 2.0) -> dict[int, float]:
+    """Return how busy each core is, including steal, from 0 to 1."""
+    read = cpu.open_ticks()
+    before = read()
+    time.sleep(seconds)
+    after = read()
+    used = {}
+    for core in before.keys() & after.keys():
+        shares = cpushares.tick_shares(cpushares.tick_changes(before[core], after[core]))
+        used[int(core)] = shares.busy + shares.steal if shares else 1.0
+    return used
 
 
 def check_needs(needs: Collection[str]) -> None:
@@ -254,6 +281,7 @@ class Recording:
         try:
             result = recorder.record(self._options, self._stop, lambda _: self._going.set())
             self._problems += result.gaps
+            self._problems += [f"{failed.part} failed: {failed.why}" for failed in result.failures]
         except errors.OvernightError as error:
             self._problems.append(f"the recording failed: {error.what}: {error.why}")
         except Exception as error:  # reported in the outcome; the run continues with its undo

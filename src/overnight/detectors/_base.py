@@ -10,7 +10,7 @@ from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from overnight.model.event import Value
     from overnight.model.selection import Window
@@ -52,15 +52,14 @@ class Draft:
         **values: Value | None,
     ) -> None:
         """Add evidence for the finding, from its own window unless given; values of None are left out."""
-        known = {name: value for name, value in values.items() if value is not None}
-        self.evidence.append(Evidence(text, source, known, window or self.window, look))
+        self.evidence.append(Evidence(text, source, _known(values), window or self.window, look))
 
     def oppose(
         self, text: str, source: str, /, *, factor: float = 1.0, **values: Value | None
     ) -> None:
         """Add evidence against the finding from its window; `factor` lowers the confidence."""
-        known = {name: value for name, value in values.items() if value is not None}
-        self.weigh(Evidence(text, source, known, self.window), supports=False, factor=factor)
+        evidence = Evidence(text, source, _known(values), self.window)
+        self.weigh(evidence, supports=False, factor=factor)
 
     def weigh(self, evidence: Evidence, *, supports: bool, factor: float = 1.0) -> None:
         """Add evidence on the side to which it belongs; evidence against lowers the confidence by a factor."""
@@ -68,7 +67,7 @@ class Draft:
         self.confidence *= 1.0 if supports else factor
 
     def finish(self, detector: str) -> Finding:
-        """Return the finding with its id and its numbers rounded; small p-values stay exact."""
+        """Return the finding with its id and its numbers rounded."""
         return Finding(
             finding_id(detector, self.kind, self.subject, self.window.begin_us),
             detector,
@@ -78,12 +77,26 @@ class Draft:
             min(1.0, max(0.0, self.confidence)),
             self.summary,
             tuple(self.evidence),
-            {
-                name: round(float(number), 4) if abs(number) >= 0.01 else float(number)
-                for name, number in self.magnitude.items()
-            },
+            {name: _round(float(number)) for name, number in self.magnitude.items()},
             tuple(self.against),
         )
+
+
+def _known(values: Mapping[str, Value | None]) -> dict[str, Value]:
+    return {
+        name: _round(value) if isinstance(value, float) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def _round(number: float) -> float:
+    """Round to four decimals, or to four significant digits where those would lose a small p-value.
+
+    >>> _round(2 / 3), _round(2 / 30_000)
+    (0.6667, 6.667e-05)
+    """
+    return round(number, 4) if abs(number) >= 0.01 else float(f"{number:.4g}")
 
 
 class BaseDetector:

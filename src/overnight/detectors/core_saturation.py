@@ -34,7 +34,7 @@ class CoreSaturation(_base.BaseDetector):
             _draft(case, saturation, stretch) for stretch in saturation.stretches[:MAX_FINDINGS]
         ]
         more = len(saturation.stretches) - len(drafts)
-        remark = f"{more} more cores were saturated" if more else ""
+        remark = f"more saturated cores: {more}" if more else ""
         return self.answer(drafts, clear=_why_clear(case, saturation), remark=remark)
 
 
@@ -43,7 +43,7 @@ def _why_clear(case: cases.Case, saturation: _saturation.Saturation) -> str:
     mean = f"the mean over {len(saturation.series.cores)} cores was {percent:.0f} %"
     if saturation.ordinary:
         return (
-            f"{saturation.ordinary} cores were saturated, as often and as long as in the baseline"
+            f"saturated cores: {saturation.ordinary}, as often and as long as in the baseline"
             f" ({case.baseline_text}); {mean}"
         )
     if percent >= _saturation.OTHERS:
@@ -127,8 +127,8 @@ def _draft(
             "baseline_seconds": round(base.covered_seconds),
         }
         text = (
-            f"this is ordinary: from the baseline, {expected:.1f} times as long on this core are"
-            " expected in a window of this length"
+            "this is ordinary: by the baseline, a window of this length has this core saturated for as"
+            f" long {expected:.1f} times"
         )
         ordinary = Evidence(text, series.source, values, case.baseline)
         draft.weigh(ordinary, supports=False, factor=0.5)

@@ -158,7 +158,7 @@ class CrashLoops(_base.BaseDetector):
         return self.answer(
             drafts[:MAX_FINDINGS],
             clear=f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour in"
-            f" {counted.seconds / 3600:.1f} h",
+            f" {times.format_duration(counted.seconds)}",
         )
 
 
@@ -237,7 +237,7 @@ def _state_evidence(case: cases.Case, *names: str) -> list[Evidence]:
         for name, value in facts[unit].items()
         if isinstance(value, (str, int, float, bool))
     }
-    state = ", ".join(f"{name} {value}" for name, value in values.items() if name != "since")
+    state = ", ".join(f"{name}={value}" for name, value in values.items() if name != "since")
     return [Evidence(f"{unit}: {state}", "units", values)]
 
 
@@ -271,11 +271,9 @@ class UncountedCrashLoops(_base.BaseDetector):
                 Need.CGROUP_BIRTHS,
             )
         drafts.sort(key=lambda draft: -draft.magnitude["births_per_hour"])
-        clear = (
-            f"cgroups were created below {len(counted.keys)} parents, none of them in a crash loop"
-        )
+        clear = f"none of the parents of new cgroups ({len(counted.keys)}) is in a crash loop"
         if counted_by_systemd:
-            clear += f" but {counted_by_systemd} that systemd counts as restarts"
+            clear += f", except {counted_by_systemd} whose restarts systemd counts"
         return self.answer(drafts[:MAX_FINDINGS], clear=clear)
 
 
@@ -301,7 +299,7 @@ def _uncounted_draft(
         window,
         0.5 if is_shared else 0.9,
         f"{unit or cgroup} is in a crash loop not counted by systemd: its own supervisor starts a process"
-        f" {born / hours:,.0f} times an hour that lives {life:.0f} s, for at least {loop.duration}",
+        f" that lives {life:.0f} s, {born / hours:,.0f} times an hour, for at least {loop.duration}",
         magnitude={
             "births_per_hour": born / hours,
             "deaths_per_hour": died / hours,
@@ -323,7 +321,7 @@ def _uncounted_draft(
     )
     draft.evidence += _state_evidence(case, *_unit_names(cgroup))
     if restarts_per_hour is not None:
-        text = f"systemd counted only {restarts_per_hour:.1f} restarts of {unit} an hour"
+        text = f"systemd counted only {round(restarts_per_hour, 1):g} restarts of {unit} an hour"
         draft.support(text, "unit-restarts", restarts_per_hour=round(restarts_per_hour, 2))
     for event in case.events(window, "container.agent_restart")[-1:]:
         draft.evidence.append(_kernel_events.event_evidence(event))

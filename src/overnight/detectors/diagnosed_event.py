@@ -92,7 +92,7 @@ def _why_unknown(event: Event, location: _event_location.Location) -> str:
     if not event.kind.startswith("net.") or location.core is not None:
         return ""
     if location.queue is None:
-        reason = "the event names no queue, and not exactly one queue's timeout counter rose"
+        reason = "the event names no queue, and the timeout counters do not point to one"
     else:
         reason = "nic-queues was not recorded before the event, or names no single core"
     return f"the core that served the queue is not known: {reason}"

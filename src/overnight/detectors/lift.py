@@ -68,7 +68,7 @@ SMALL_CORES = 0.05
 CONFIDENCE = {1: 0.4, 2: 0.6, 3: 0.75, 4: 0.8}
 MAX_CONFIDENCE = 0.9
 ONE_RECURRENCE = (
-    "; there is only 1 recurrence: the interval covers sampling only, and this may be a coincidence"
+    "; with one recurrence the interval covers sampling only, and this may be a coincidence"
 )
 
 Integers = npt.NDArray[np.int64]
@@ -122,8 +122,8 @@ class Lift(_base.BaseDetector):
         return self.answer(
             _group_by_actor(examined, passed)[:MAX_FINDINGS],
             clear=_why_clear(examined),
-            remark=f"{len(passed)} of {lifts.tested} items of {lifts.recurrences} recurrences are lifted"
-            + _limits(examined),
+            remark=f"{len(passed)} of {lifts.tested} processes and functions ran more before the event"
+            f" (recurrences: {lifts.recurrences}){_limits(examined)}",
         )
 
 
@@ -156,7 +156,7 @@ def _limits(examined: _Examined) -> str:
     case, used = examined.case, examined.lifts.recurrences
     all_ = 1 + sum(event.host == case.host for event in case.recurrences)
     text = "" if used > 1 else ONE_RECURRENCE
-    return text + (f"; {all_ - used} more events of the kind were not compared" if all_ > used else "")  # fmt: skip
+    return text + (f"; other events of the kind, not compared: {all_ - used}" if all_ > used else "")  # fmt: skip
 
 
 def plan_windows(case: cases.Case) -> Plan:
@@ -263,8 +263,8 @@ def _why_clear(examined: _Examined) -> str:
     text = "nothing ran"
     if lifts.tested:
         text = (
-            f"none of {lifts.tested} items (unit, process, function) stands out before"
-            f" {lifts.recurrences} recurrences; the smallest adjusted p is {lifts.adjusted.min():.2f}"
+            f"none of {lifts.tested} processes and functions stands out before the event (recurrences:"
+            f" {lifts.recurrences}); the smallest adjusted p is {lifts.adjusted.min():.2f}"
         )
     if lifts.smallest > _alpha(lifts):
         text += f"; cannot conclude: with these windows p is never below {lifts.smallest:.2f}"
@@ -304,8 +304,8 @@ def _draft(examined: _Examined, actor: Actor, items: list[int]) -> _base.Draft:
         Subject.of_actor(case.host, actor, function=function),
         _window_before(case.event),
         confidence * (0.5 + 0.5 * min(1.0, max(0.0, more) / SMALL_CORES)),
-        f"{name} ran {lifts.lift[best]:.0f} times as much before {lifts.recurrences} recurrences as at"
-        f" other times: {more:.2f} cores more",
+        f"{name} ran {lifts.lift[best]:.0f} times as much before the event as at other times (recurrences:"
+        f" {lifts.recurrences}): {more:.2f} cores more",
         magnitude={
             "lift": float(lifts.lift[best]),
             "low": float(lifts.low[best]),
@@ -317,8 +317,8 @@ def _draft(examined: _Examined, actor: Actor, items: list[int]) -> _base.Draft:
     exactly = shlex.quote(f"^{re.escape(actor.process)}$")
     draft.support(
         f"{name} has {before:.1f} samples in the {seconds:.0f} s before the event and"
-        f" {baseline:.2f} in as long at other times, on average over {lifts.recurrences}"
-        f" recurrences; lift {lifts.lift[best]:.1f}, at least {np.exp(lifts.low[best]):.1f}"
+        f" {baseline:.2f} in as long at other times, on average (recurrences: {lifts.recurrences});"
+        f" lift {lifts.lift[best]:.1f}, at least {np.exp(lifts.low[best]):.1f}"
         f" (95 %); {lost} samples were lost",
         "profiles",
         look=_base.command("flame", draft.window, case.host, "--process", exactly),
@@ -330,9 +330,9 @@ def _draft(examined: _Examined, actor: Actor, items: list[int]) -> _base.Draft:
     )
     draft.evidence.append(
         Evidence(
-            f"{lifts.tested} items were tested; the false discovery rate is"
+            f"{lifts.tested} processes and functions were tested; the false discovery rate is"
             f" {lifts.q_value[best]:.2g}; in {100 * lifts.adjusted[best]:.1f} % of the permutations the"
-            " highest item scores as high",
+            " highest of them scores as high",
             "profiles",
             {
                 "items_tested": lifts.tested,
@@ -346,7 +346,7 @@ def _draft(examined: _Examined, actor: Actor, items: list[int]) -> _base.Draft:
         tally.items[item].function or "the process itself"
         for item in sorted(items, key=lambda item: -examined.before(item))[:8]
     )
-    text = f"{len(items)} items of this process are lifted: {functions}"
+    text = f"functions of this process that ran more: {functions}"
     draft.evidence.append(Evidence(text, "profiles", {"lifted_items": len(items)}))
     if lifts.recurrences == 1:
         text = "there is only 1 recurrence: this may be a coincidence"

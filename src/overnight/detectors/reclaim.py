@@ -97,7 +97,7 @@ class Reclaim(_base.BaseDetector):
             _stack_usage.require_samples(case)
         clear = (
             f"no process used {_stack_usage.MIN_CORES} cores in reclaim, and tasks scanned fewer than"
-            f" {PAGES_A_SECOND:.0f} pages a second"
+            f" {PAGES_A_SECOND:,.0f} pages a second"
         )
         if not is_sampled:
             clear += "; without stacks, reclaim at a cgroup's limit cannot be seen"
@@ -175,7 +175,7 @@ def _draft_burst(case: cases.Case, scanned: _Scanned) -> list[_base.Draft]:
             Subject(host=case.host),
             window,
             0.7 if stalls else 0.5,
-            f"tasks had to free memory themselves and scanned {pages:.0f} pages a second for"
+            f"tasks had to free memory themselves and scanned {pages:,.0f} pages a second for"
             f" {window.seconds:.0f} s; no stack shows which tasks",
             [_pages_evidence(case, window, pages, scanned.baseline)],
             magnitude={"pages_per_second": pages, "allocations_stalled_per_second": stalls},
@@ -200,7 +200,7 @@ def _entry_role(usage: function_usage.Usage) -> str:
 
 def _pages_evidence(case: cases.Case, window: Window, pages: float, baseline: float) -> Evidence:
     return Evidence(
-        f"{pages:.0f} pages a second were scanned; {baseline:.0f} in the baseline ({case.baseline_text})",
+        f"{pages:,.0f} pages a second were scanned; {baseline:,.0f} in the baseline ({case.baseline_text})",
         "vmstat",
         {"pages_per_second": round(pages, 1), "baseline_pages_per_second": round(baseline, 1)},
         window,

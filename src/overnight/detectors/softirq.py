@@ -135,7 +135,7 @@ def _draft(case: cases.Case, series: _saturation.Series, storm: _Storm) -> _base
             packets = now
         if now > 0 and now >= TIMES * before:
             draft.support(
-                f"core {key} had {now:.0f} {counted} a second; {before:.0f} in the baseline"
+                f"core {key} had {now:,.0f} {counted} a second; {before:,.0f} in the baseline"
                 f" ({case.baseline_text})",
                 signal,
                 per_second=round(now, 1),
@@ -143,7 +143,7 @@ def _draft(case: cases.Case, series: _saturation.Series, storm: _Storm) -> _base
             )
     squeezed = _rate(case, "softnet", "squeezed", storm.window, key)
     if squeezed >= SQUEEZES:
-        text = f"core {key} deferred received packets {squeezed:.0f} times a second (softnet time_squeeze)"
+        text = f"core {key} deferred received packets {squeezed:,.0f} times a second (softnet time_squeeze)"
         draft.support(text, "softnet", squeezed_per_second=round(squeezed, 1))
     received = _support_by_interface(case, draft)
     _support_by_stacks(case, draft)
@@ -166,7 +166,7 @@ def _support_by_interface(case: cases.Case, draft: _base.Draft) -> float:
         return 0.0
     packets = round(now[name], 1)
     draft.support(
-        f"{name} received {now[name]:.0f} packets a second; {baseline:.0f} in the baseline"
+        f"{name} received {now[name]:,.0f} packets a second; {baseline:,.0f} in the baseline"
         f" ({case.baseline_text})",
         "interfaces",
         interface=name,

@@ -31,7 +31,6 @@ from overnight.model.verdict import Argument, ArgumentOutcome, Chain, Link, Rule
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-
 UNKNOWN_FIT = 0.35  # less than even: what is not known does not speak for a cause
 MIN_STRENGTH = 0.4  # weaker links are not followed
 PARSIMONY = 0.99
@@ -237,9 +236,7 @@ def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str
             + "; ".join(weakest.against)
         )
     elif not same_actor:
-        explained = {step.id for step in winner.steps}
-        left = [step for step in loser.steps if step.id not in explained]
-        parts.append(f"{known.name((left or [root])[0].kind)} explains less of the incident")
+        parts.append("it explains less of the incident")
     return "; ".join(parts)
 
 
@@ -258,8 +255,10 @@ def _explain_unused(
         )
         return dataclasses.replace(first, text="; ".join(list(texts)[:MAX_REASONS]))
     reached = (kind for rule in known.rules if rule.cause == finding.kind for kind in rule.effects)
-    effects = sorted({known.name(kind) for kind in reached if "*" not in kind})
-    if not effects:
+    kinds = {kind for kind in reached if "*" not in kind}
+    if not kinds:
         return Refusal(RuledOutReason.NO_EFFECT_KNOWN, "it has no known effects")
-    text = f"none of its known effects ({', '.join(effects)}) was found, or none leads to the event"
+    # An event of its own kind, which only reports it, is not an effect to a reader.
+    effects = ", ".join(sorted(map(known.name, kinds - {finding.kind}))) or "none but its own event"
+    text = f"none of its known effects ({effects}) was found, or none leads to the event"
     return Refusal(RuledOutReason.NO_EFFECT_FOUND, text)

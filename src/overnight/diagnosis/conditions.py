@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
 
-
 RESOLUTION_S = 2.0  # signals are read once a second: two windows cannot be ordered more finely
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
 ROOT_CGROUPS = ("", "/")  # everything is below these: no evidence

@@ -20,7 +20,6 @@ from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-
 CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
 COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
 UNUSUAL = 0.3  # the confidence from which a finding is reported

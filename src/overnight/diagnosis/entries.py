@@ -11,7 +11,6 @@ from overnight import errors
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-
 Form = TypeVar("Form", bound="DataclassInstance")
 
 

@@ -44,9 +44,8 @@ class Kind:
     says_of_child: str = ""  # where a fix has `for_units` that match: the unit contains others
     detector: str = ""
     cleared: str = ""  # what is ruled out when the detector is clear
-    focus: int = dataclasses.field(
-        default=0, metadata=between(0, 1000)
-    )  # 1: the first whose core and seconds a report shows; 0: never
+    # 1: the first whose core and seconds a report shows; 0: never
+    focus: int = dataclasses.field(default=0, metadata=between(0, 1000))
     background: bool = False
     counted: bool = False
     effect: bool = False
@@ -86,12 +85,9 @@ class Condition:
     effect: tuple[str, ...] = ()  # as many, or none
     fits: tuple[float, float] = (0.5, 2.0)
     possible: tuple[float, float] = (0.2, 5.0)
-    slack_seconds: float = dataclasses.field(
-        default=2.0, metadata=between(0.0, math.inf)
-    )  # how much later the cause may be first seen
-    gap_seconds: float = dataclasses.field(
-        default=10.0, metadata=between(0.0, math.inf)
-    )  # how long before the effect it may have ended
+    # How much later the cause may be first seen, and how long before the effect it may have ended.
+    slack_seconds: float = dataclasses.field(default=2.0, metadata=between(0.0, math.inf))
+    gap_seconds: float = dataclasses.field(default=10.0, metadata=between(0.0, math.inf))
 
 
 @dataclasses.dataclass(frozen=True)

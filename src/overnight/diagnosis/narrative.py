@@ -23,7 +23,6 @@ from overnight.model.verdict import (
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-
 RECORD = "overnight record --for 12h"
 CHECK = "overnight doctor"
 MAX_NEEDS = MAX_MISSING = 3
@@ -44,6 +43,7 @@ NEEDS = {
     (GapKind.DISTURBED_BASELINE, None): ("Record a time without these events", RECORD),
     (GapKind.KERNEL_LOG, None): ("Make the kernel log readable", CHECK),
     (GapKind.PERMISSION, None): ("Give the recorder {what}", CHECK),
+    (GapKind.RECORDER, None): ("Give the recorder more open files and memory", CHECK),
     (GapKind.DETECTOR_NO_DATA, None): ("Check why {what}", CHECK),
     (GapKind.DETECTOR_FAILED, None): ("Check why {what}", CHECK),
     (GapKind.CLOCK, None): ("Keep the wall clock steady", ""),
@@ -86,7 +86,7 @@ def without_event(gaps: Sequence[Gap]) -> Narrative:
     return Narrative(
         headline="No cause found: no event was recorded",
         root_cause="There is no event to explain.",
-        todo="Keep the recorder running until the event occurs.",
+        todo="Keep the recorder running until an event occurs.",
         todo_command=RECORD,
         missing=_missing(gaps) if gaps else "",
     )
@@ -242,7 +242,7 @@ def list_needs(gaps: Sequence[Gap], leading: Chain | None) -> tuple[Step, ...]:
 
 def _list_needs(gaps: Iterable[Gap]) -> list[Step]:
     return [
-        Step(f"{text}: {gap.why}", command, "it is no longer missing")
+        Step(f"{text}: {gap.why}", command, "the next diagnosis does not list it as missing")
         for gap in _select_worst(gaps)[:MAX_NEEDS]
         for text, command in [_need(gap)]
     ]
@@ -254,8 +254,8 @@ def _need(gap: Gap) -> tuple[str, str]:
 
 
 def keep_recording(gaps: Sequence[Gap]) -> tuple[Step, ...]:
-    what = "Keep the recorder running until the event recurs"
-    again = Step(what, RECORD, "a second event, with stacks and signals around it")
+    what = "Keep the recorder running until the next event"
+    again = Step(what, RECORD, "an event with stacks and signals around it")
     return (*_list_needs(gaps), again)
 
 
@@ -263,4 +263,4 @@ def _first_need(gaps: Sequence[Gap]) -> str:
     for gap in gaps:
         if gap.factor < 1 and gap.kind is not GapKind.RIVAL:
             return f"{_need(gap)[0]}, and wait for the next event."
-    return "Keep the recorder running: a second event would tell more."
+    return "Keep the recorder running: a second event would show more."

@@ -18,7 +18,6 @@ from overnight.model.verdict import Chain, Step
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
 
-
 OWN = ("unit", "process", "function", "cgroup")  # the root's alone: those of other steps are not to blame  # fmt: skip
 OPTIONAL = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
 # What systemd, comm, cgroupfs and network interfaces allow as a name, as far as commands go.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,11 @@ from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
-from overnight.sources.perf import compressed, perfdata
+from overnight.sources.perf import compressed, decode, perfdata
 from overnight.store import capture
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-KERNEL_MODULE = 0
-RECORD = struct.Struct("<IHH")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,14 +123,13 @@ def _recorded_base(stream: memoryview) -> int | None:
     """Return the address of `_text` at recording time, from perf's first records."""
     offset = 0
     for _ in range(16):
-        if offset + RECORD.size > len(stream):
+        if offset + decode.RECORD.size > len(stream):
             return None
-        kind, _, size = RECORD.unpack_from(stream, offset)
+        kind, _, size = decode.RECORD.unpack_from(stream, offset)
         name = bytes(stream[offset + 40 : offset + size])
-        if kind == 1 and name.startswith(b"[kernel.kallsyms]"):
-            base: int = struct.unpack_from("<Q", stream, offset + 32)[0]
-            return base or None
-        if size < RECORD.size:
+        if kind == decode.MMAP and name.startswith(b"[kernel.kallsyms]"):
+            return int.from_bytes(stream[offset + 32 : offset + 40], "little") or None
+        if size < decode.RECORD.size:
             return None
         offset += size
     return None
@@ -179,8 +174,8 @@ def _name_frames(
             continue
         module_number = int(module[rows[0]])
         name, pid, build_id = modules[module_number]
-        kind = FrameKind.KERNEL if module_number == KERNEL_MODULE else FrameKind.USER
-        if module_number == KERNEL_MODULE and with_kernel:
+        kind = FrameKind.KERNEL if module_number == decode.KERNEL_MODULE else FrameKind.USER
+        if module_number == decode.KERNEL_MODULE and with_kernel:
             named = symbols.find.resolve_kernel(address[rows])
         else:
             named = symbols.find.resolve(text[name], address[rows], pid, build_id.hex())

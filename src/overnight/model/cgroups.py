@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import pathlib
 
-from overnight.model.text import printable
+from overnight.model.text import decode_octal, printable
 
 MAX_KEY = 200
 
@@ -31,10 +31,10 @@ class Layout:
 
 
 def parse_layout(mountinfo: str) -> Layout:
-    """Parse /proc/self/mountinfo, one mount a line.
+    """Parse /proc/self/mountinfo, one mount per line.
 
-    It shows the mounts; the kernel version does not tell: a 6.18 host may run v1 (measured), and
-    distributions switched at different times::
+    The mounts decide, not the kernel version: a 6.18 host may run v1 (measured), and distributions
+    switched at different times::
 
         31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
         39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
@@ -50,7 +50,7 @@ def parse_layout(mountinfo: str) -> Layout:
         fields, kind = left.split(), right.split()
         if not dash or len(fields) < 5 or len(kind) < 3:
             continue
-        place = pathlib.PurePosixPath(_decode_field(fields[4]))
+        place = pathlib.PurePosixPath(decode_octal(fields[4]))
         if kind[0] == "cgroup2":
             unified = unified or place
         elif kind[0] == "cgroup":
@@ -87,13 +87,6 @@ def parse_membership(text: str) -> dict[str, str]:
     """
     lines = (line.partition(":")[2].partition(":") for line in text.splitlines())
     return {controllers: path for controllers, _, path in lines}
-
-
-def _decode_field(field: str) -> str:
-    r"""Decode a mountinfo field: the kernel writes blanks, tabs, newlines and backslashes in octal."""
-    for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
-        field = field.replace("\\" + code, character)
-    return field
 
 
 def key_of(path: bytes) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
 import tempfile
 from collections.abc import Iterable
+
+from overnight import errors
 
 
 def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600) -> None:
@@ -29,30 +32,33 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600
     sync_folder(path.parent)
 
 
-def append_lines(path: pathlib.Path, lines: Iterable[bytes]) -> bool:
-    """Append whole lines and sync; return False, with the file unchanged, where the disk refuses them."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return False
+def append_lines(path: pathlib.Path, lines: Iterable[bytes], *, mode: int = 0o600) -> None:
+    """Append whole lines in one write and sync; on OSError the file is unchanged."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
     try:
         before = os.fstat(descriptor).st_size
         # A line cut off by a crash must not swallow the next one.
         cut = before > 0 and os.pread(descriptor, 1, before - 1) != b"\n"
         data = (b"\n" if cut else b"") + b"".join(lines)
         try:
-            written = os.write(descriptor, data) == len(data)
-            if written:
-                os.fsync(descriptor)
+            if os.write(descriptor, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(descriptor)
         except OSError:
-            written = False
-        if not written:
             os.ftruncate(descriptor, before)
-        return written
-    except OSError:
-        return False
+            raise
     finally:
         os.close(descriptor)
+
+
+def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | None:
+    """Try to reserve space in a folder; return the error where the disk is full or read-only."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, room)
+    except OSError as error:
+        return error if errors.is_own(error) else None
+    return None
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import pathlib
 
 
-def read_start(pid: int) -> str:
-    """Return the start time in ticks since boot; '' where the process is gone."""
+def read_stat(pid: int) -> tuple[str, str]:
+    """Return state and start time in ticks since boot; ("X", "") where the process is gone."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        # The name may hold any bytes, also brackets: it ends at the last bracket (proc(5)).
+        fields = text.rpartition(")")[2].split()
+        return fields[0], fields[19]
     except (OSError, IndexError):
-        return ""
+        return "X", ""
+
+
+def read_start(pid: int) -> str:
+    return read_stat(pid)[1]
 
 
 def read_boot() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
     r"""Escape what a terminal or a page would interpret; characters of `keep` stay.
@@ -17,3 +19,12 @@ def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
         c if c.isprintable() or c in keep else c.encode("unicode_escape", "replace").decode()
         for c in text
     )
+
+
+def decode_octal(path: str) -> str:
+    r"""Decode a path of /proc/mounts: the kernel writes blanks, newlines and backslashes in octal.
+
+    >>> decode_octal("/a\\040b\\134")
+    '/a b\\'
+    """
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)

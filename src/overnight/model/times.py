@@ -8,7 +8,6 @@ import re
 
 from overnight import errors
 
-MS_US = 1_000
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US

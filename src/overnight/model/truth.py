@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from overnight.model.verdict import VerdictStatus
+
 if TYPE_CHECKING:
     from overnight.model.finding import Finding
     from overnight.model.verdict import Verdict
 
-
 Part = str | int | frozenset[str]
 Expected = tuple[str, Mapping[str, Part]]
 
-FOUND, OPEN, NONE = "cause-found", "inconclusive", "no-cause"
 # All kinds of causes. A truth forbids those that its incident does not have.
 CAUSES = frozenset(
     (
@@ -33,7 +33,7 @@ class Truth:
     the claimed chain.
     """
 
-    status: str
+    status: VerdictStatus
     chain: tuple[Expected, ...] = ()
     absent: frozenset[str] = frozenset()
 
@@ -44,7 +44,7 @@ class Truth:
             problems.append(f"status {verdict.status}, not {self.status}")
         steps = list(verdict.chain.steps) if verdict.chain else []
         problems += [f"{step.kind} is in the chain" for step in steps if step.kind in self.absent]
-        if self.status != FOUND and not steps:
+        if self.status is not VerdictStatus.CAUSE_FOUND and not steps:
             return problems  # the event alone is not a chain
         return problems + self._missing(steps)
 
@@ -93,7 +93,9 @@ class Truth:
             )
             for step in document["chain"]
         )
-        return cls(str(document["status"]), chain, frozenset(map(str, document["absent"])))
+        return cls(
+            VerdictStatus(document["status"]), chain, frozenset(map(str, document["absent"]))
+        )
 
     def _missing(self, steps: Sequence[Finding]) -> list[str]:
         problems = []

@@ -50,7 +50,7 @@ class Policy:
             if seconds is not None and not 1 <= seconds <= days * 86400:
                 raise _refuse(
                     f"--{name} must be from 1s to {days}d (got {seconds:g}s)",
-                    "it is counted in seconds",
+                    f"the autoscaler works with times from one second to {days} days",
                 )
         if self.zero_after_s is not None and self.min_size:
             raise _refuse(

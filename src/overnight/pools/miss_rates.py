@@ -1,8 +1,16 @@
 """How often a claim finds no ready host, for a pool of a given size.
 
 Three models, each at most the next: `woken` (a claim wakes the replenishment, callers give up), `give_up`
-(a tick replenishes, callers give up), `wait` (a tick, callers queue and count in the deficit). docs/sizing.md
-proves the order, which is used: the model without a formula lies between two that have one.
+(a tick replenishes, callers give up), `wait` (a tick, callers queue and count in the deficit). The order is
+used: the model without a formula lies between two that have one. It holds for every sequence of claims, and
+more hosts never miss more:
+
+Let A(t) be the claims served up to t, and r(t) the time at which the host of a claim served at t is replaced,
+later for later t. The next claim is served when A < S + (those served whose r is past). Of two pools let the
+first have more hosts or an earlier r. While A1 >= A2, at least as many of its hosts are back. When A1 = A2 and
+the second serves, so does the first; when A1 > A2, one claim cannot reverse it. So A1 >= A2 always. A caller
+that waits needs the replacement of the S-th claim before its own; one that gives up needs that of the S-th
+served one before, which came no later.
 """
 
 from __future__ import annotations

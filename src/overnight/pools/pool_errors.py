@@ -82,17 +82,15 @@ class PoolNotActiveError(PoolError):
         )
 
 
-IDLE_REASON = ("all members are claimed, or none has come up", "members are still warming")
-
-
 class NoReadyMembersError(PoolError):
     def __init__(
         self, name: str, *, target: int, ready: int, warming: int, wanted: int = 1, why: str = ""
     ) -> None:
         batch = "" if wanted == 1 else f" for a batch of {wanted}"
+        idle = "all members are claimed, or none has come up"
         super().__init__(
             f"pool {name} has no ready member{batch}: target {target}, ready {ready}, warming {warming}",
-            why=why or IDLE_REASON[warming > 0],
+            why=why or ("members are still warming" if warming else idle),
             todo=f"wait with --wait 60s, launch one with --cold, or see why: overnight pool show {name}",
         )
 
@@ -111,13 +109,12 @@ class NoLiveReadyMembersError(PoolError):
 
 class PoolHasMembersError(PoolError):
     def __init__(self, name: str, count: int, *, draining: int = 0) -> None:
-        todo = f"overnight pool drain {name}, then delete the pool when its claims have ended"
-        if draining == count:
-            todo = f"wait until they are terminated (overnight pool show {name}), then delete it"
         super().__init__(
             f"pool {name} still has {count} {'member' if count == 1 else 'members'}",
             why="deleting the pool would lose track of live machines",
-            todo=todo,
+            todo=f"wait until they are terminated (overnight pool show {name}), then delete it"
+            if draining == count
+            else f"overnight pool drain {name}, then delete the pool when its claims have ended",
         )
 
 

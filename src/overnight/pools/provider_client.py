@@ -74,7 +74,7 @@ class ProviderClient:
         return self.provider.inventory(owner)
 
     def why_gone(self, machine_id: str, timeout: float) -> Reason:
-        """Say why a machine is missing."""
+        """Return why a machine is missing, as far as the provider knows."""
         if not isinstance(self.provider, pools.Cloud):
             return Reason.MACHINE_GONE
         ask = self.provider.why_gone

@@ -27,20 +27,19 @@ def build(given: Mapping[str, object]) -> Request:
 
 def _requirement(name: str, value: object) -> str:
     """Return what a value must be; '' if it is valid."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if name in STRINGS and not isinstance(value, str):
         return "a string"
     if name == "idempotency_key" and not value:
-        return (
-            "a non-empty string"  # typically an unset variable: all callers would share one claim
-        )
-    if name in NUMBERS and not (number and isinstance(value, int)):
+        # Typically an unset variable: all callers would share one claim.
+        return "a non-empty string"
+    if name in NUMBERS and not isinstance(number, int):
         return "a whole number"
     if name == "priority" and value not in PRIORITIES:
         return f"a whole number from {PRIORITIES[0]} to {PRIORITIES[-1]}"
     if name == "cold" and not isinstance(value, bool):
         return "true or false"
-    if name == "wait_seconds" and not (number and 0 <= value < 10**7):  # type: ignore[operator]
+    if name == "wait_seconds" and (number is None or not 0 <= number < 10**7):
         return "seconds, 0 or more"
     return ""
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from overnight.model.load import Load
     from overnight.queries import consumers, diff, flame, samples, top
 
-
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
 BASELINE_US = 600 * SECOND_US
@@ -99,9 +98,9 @@ class Case:
 
     @property
     def baseline_text(self) -> str:
-        """The baseline in words, to follow "in the"."""
+        """The baseline in words, for brackets."""
         than = " an earlier event" if self.compared.moved else ""
-        return f"{times.format_duration(self.baseline.seconds)} before{than}"
+        return f"the {times.format_duration(self.baseline.seconds)} before{than}"
 
     def _until(self, end: int) -> int:
         """Return the end of the incident window: a recording may end sooner than 10 s after the event."""

@@ -22,7 +22,6 @@ from overnight.store.ring import reader as rings
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-
 # Labels that distinguish similar hosts; each additional one costs statistical power.
 LABELS = ("zone", "image", "kernel", "instance_type", "driver")
 MAX_SNAPSHOT_BYTES = 64 << 20

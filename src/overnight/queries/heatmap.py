@@ -90,9 +90,8 @@ def by_core(
         else:
             column = f"(time_us - {window.begin_us}) // {step_us}"
             cells = _select(source, segment, window, chosen, mode, column, "cpu")
-            place = np.full(
-                segments.MAX_CORES + 1, -1, np.int64
-            )  # the last one is core -1: unknown
+            # The last one is core -1: unknown.
+            place = np.full(segments.MAX_CORES + 1, -1, np.int64)
             for (host, core), row in rows.items():
                 if host == segment.host:
                     place[core] = row

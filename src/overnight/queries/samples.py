@@ -25,7 +25,6 @@ from overnight.store import parquet, segments, tree
 if TYPE_CHECKING:
     from overnight.queries import segment_tables
 
-
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MAX_PATH = 40  # frames

@@ -19,7 +19,7 @@ TASK = ("pid", "tid", "thread", "process", "unit")
 
 
 def function_label(name: str, module: str) -> str:
-    """Tell unknown functions of different binaries apart.
+    """Distinguish unknown functions of different binaries.
 
     >>> function_label("[unknown]", "/usr/bin/nginx"), function_label("main", "/usr/bin/nginx")
     ('[unknown] in /usr/bin/nginx', 'main')

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from overnight.store.ring import frames as ring_frames
     from overnight.store.ring import reader
 
-
 # What counts into each share of a core's ticks.
 MODES = {
     "busy": cpu.BUSY,

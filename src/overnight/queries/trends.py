@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
-
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
@@ -155,10 +154,8 @@ def growth(
     ends = {*range(pivot, begin_us, -every_us), *range(pivot, window.end_us, every_us)}
     spans = [(at - NEAR_US, at, -1) for at in sorted({*ends, window.end_us})]
     readings: dict[tuple[str, int], _Reading] = {}
-    for begin, end, n in [
-        *spans,
-        (begin_us, begin_us + NEAR_US, 0),
-    ]:  # n: the last or first reading
+    # The last reading of each span, and the first of all.
+    for begin, end, n in [*spans, (begin_us, begin_us + NEAR_US, 0)]:
         frames = [
             frame
             for frame in source.numbers(

@@ -22,7 +22,6 @@ from overnight.store import segments, tree
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-
 Integers = npt.NDArray[np.int64]
 
 TICK_US = 100  # the page counts time in these, in 32 bits: 119 hours

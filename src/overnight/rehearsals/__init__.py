@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from overnight.model.truth import FOUND, Expected, Truth, forbidden
+from overnight.model.truth import Expected, Truth, forbidden
+from overnight.model.verdict import VerdictStatus
 
 if TYPE_CHECKING:
     from overnight.undo import journal
@@ -73,7 +74,7 @@ def starved(stage: Stage, *causes: Expected) -> Truth:
         ("cpu.core_saturated", {"core": stage.core}),
         ("net.driver_reset", {"interface": stage.interface, "queue": stage.queue}),
     )
-    return Truth(FOUND, chain, forbidden(chain))
+    return Truth(VerdictStatus.CAUSE_FOUND, chain, forbidden(chain))
 
 
 def starved_by_process(stage: Stage, kind: str) -> Truth:

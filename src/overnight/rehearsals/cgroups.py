@@ -129,4 +129,4 @@ def _filesystem(path: pathlib.Path) -> str:
     lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
     mounts = [line.split()[1:3] for line in reversed(lines)]
     holding = [mount for mount in mounts if path.resolve().is_relative_to(mount[0])]
-    return max(holding, key=lambda mount: len(mount[0]))[1]
+    return max(holding, key=lambda mount: len(mount[0]), default=["", ""])[1]

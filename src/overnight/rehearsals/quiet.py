@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.model.truth import CAUSES, NONE, Truth
+from overnight.model.truth import CAUSES, Truth
+from overnight.model.verdict import VerdictStatus
 
 if TYPE_CHECKING:
     from overnight import rehearsals
@@ -21,7 +22,7 @@ class Quiet:
     def strike(self, stage: rehearsals.Stage) -> None: ...
 
     def truth(self, _stage: rehearsals.Stage) -> Truth:
-        return Truth(NONE, (), CAUSES)
+        return Truth(VerdictStatus.NO_CAUSE, (), CAUSES)
 
 
 REHEARSALS = (Quiet(),)

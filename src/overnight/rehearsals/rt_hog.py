@@ -83,7 +83,8 @@ def become_realtime(priority: int, roots: Sequence[pathlib.Path] = ROOTS) -> Non
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
         return
     for tasks in filter(pathlib.Path.exists, roots):  # on v1 /sys/fs/cgroup is a tmpfs: no new file
-        tasks.write_text(str(os.getpid()))
+        with contextlib.suppress(OSError):  # read-only in a container
+            tasks.write_text(str(os.getpid()))
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
     except PermissionError:

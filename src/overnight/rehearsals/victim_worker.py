@@ -49,14 +49,14 @@ class Worker:
         self._settings = settings
         self._queue = queue
         self._view = memoryview(BLOCK)
-        self._bytes = self._calibrate()
+        self.bytes_a_packet = self._calibrate()
         self._due = 0
         self._late: list[int] = []
         self._reset_ns = 0
         self.status: dict[str, Any] = {
             "ready": True, "warm": False, "completed": 0, "dropped": 0, "lost": 0, "resets": 0,
             "late_ms": 0.0, "late_p50_ms": 0.0, "worst_ms": 0.0,
-            "cpu_share": 0.0, "bytes_a_packet": self._bytes,
+            "cpu_share": 0.0, "bytes_a_packet": self.bytes_a_packet,
         }  # fmt: skip
 
     def _calibrate(self) -> int:
@@ -72,7 +72,7 @@ class Worker:
         """Checksum the packet and a block: the same work for each packet, all of it in C."""
         number, sent = HEAD.unpack_from(packet)
         summed = hashlib.blake2b(packet)
-        summed.update(self._view[: self._bytes])
+        summed.update(self._view[: self.bytes_a_packet])
         now = time.monotonic_ns()
         self.status["completed"] += 1
         self.status["lost"] += max(0, number - self._due)
@@ -112,7 +112,7 @@ class Worker:
             "late_p50_ms": late[len(late) // 2] / 1e6,
             "worst_ms": max(self.status["worst_ms"], late[-1] / 1e6),
             "cpu_share": round(share, 3),
-            "bytes_a_packet": self._bytes,
+            "bytes_a_packet": self.bytes_a_packet,
             "monotonic_ns": time.monotonic_ns(),
         }
         self._late.clear()
@@ -125,7 +125,7 @@ class Worker:
         self.write_status(file, 0.0)
         written = warm = time.monotonic_ns()
         used = used_warm = time.thread_time_ns()
-        tries = 0
+        tries = completed_warm = 0
         while True:
             with contextlib.suppress(TimeoutError):
                 self.work(self._queue.recv(2048))
@@ -133,10 +133,11 @@ class Worker:
             if self.status["completed"] < self._settings["rate"] // 4:
                 # No packets yet, or the first ones are still warming the caches.
                 warm, used_warm = now, time.thread_time_ns()
+                completed_warm = self.status["completed"]
             elif tries < WARM_TRIES and now - warm > WARM_NS:
-                spent = time.thread_time_ns()
-                self._correct((spent - used_warm) / (now - warm))
-                warm, used_warm = now, spent
+                spent, completed = time.thread_time_ns(), self.status["completed"]
+                self.correct(spent - used_warm, completed - completed_warm)
+                warm, used_warm, completed_warm = now, spent, completed
                 tries += 1
                 self.status |= {"warm": tries == WARM_TRIES, "worst_ms": 0.0}
             if now - written > STATUS_NS:
@@ -144,10 +145,14 @@ class Worker:
                 self.write_status(file, (spent - used) / max(1, now - written))
                 written, used = now, spent
 
-    def _correct(self, share: float) -> None:
-        """Adjust the work to the measured share, which includes the cost of receiving."""
+    def correct(self, used_ns: int, packets: int) -> None:
+        """Adjust the work to the CPU time that packets took, which includes the cost of receiving.
+
+        Per packet, not per second: on a busy core the worker gets less CPU time, and must not be given more work.
+        """
+        share = used_ns / max(1, packets) * self._settings["rate"] / 1e9
         more = min(1.3, max(0.7, self._settings["share"] / max(0.01, share)))
-        self._bytes = _bounded(self._bytes * more)
+        self.bytes_a_packet = _bounded(self.bytes_a_packet * more)
 
 
 def _bounded(size: float) -> int:

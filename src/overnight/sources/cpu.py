@@ -70,7 +70,7 @@ def online(root: pathlib.Path = sources.ROOT) -> tuple[int, ...]:
 
 
 def parse_ticks(data: bytes) -> dict[str, tuple[int, ...]]:
-    """Parse the per-core lines as clock ticks: ten modes a core, by the core's number.
+    """Parse the per-core lines as clock ticks: ten modes per core, by the core's number.
 
     >>> parse_ticks(b"cpu  9 9 9 9\\ncpu3 200 0 100 700 0 0 50 0 0 0\\nintr 1")
     {'3': (200, 0, 100, 700, 0, 0, 50, 0, 0, 0)}

@@ -6,6 +6,7 @@ and only when the user asked for it.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 
 from overnight import sources
@@ -115,10 +116,12 @@ def _kernel(root: pathlib.Path) -> Labels:
         "kernel": _read(root / "proc/sys/kernel/osrelease"),
         "kernel_build": _read(root / "proc/sys/kernel/version"),
     }
-    layout = cgroups.parse_layout(_read(root / "proc/self/mountinfo", LONG))
-    if layout.memory_version:
-        labels["cgroups"] = layout.version
-        labels["memory_controller"] = f"v{layout.memory_version}"
+    # Not `_read`: one read returns only the mounts that fit into a page.
+    with contextlib.suppress(OSError):
+        layout = cgroups.read_layout(root)
+        if layout.memory_version:
+            labels["cgroups"] = layout.version
+            labels["memory_controller"] = f"v{layout.memory_version}"
     return labels
 
 

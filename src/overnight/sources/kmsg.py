@@ -1,6 +1,6 @@
-r"""The kernel log, /dev/kmsg: one record a read, from the oldest kept to the newest.
+r"""The kernel log, /dev/kmsg: one record per read, from the oldest kept to the newest.
 
-What one read gives, a real record with its dictionary::
+The result of one read, a real record with its dictionary::
 
     6,193,299794,-;acpi PNP0A08:00: PCIe port services disabled\n SUBSYSTEM=acpi\n DEVICE=+acpi:PNP0A08:00\n
 
@@ -53,7 +53,6 @@ class Record:
     priority: int  # 0 emergency … 7 debug
     facility: int
     text: str
-
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read_at: clock.Clock = NO_CLOCK
     ahead_us: int = 0  # how far CLOCK_MONOTONIC is ahead of the record's clock; 0 until known
@@ -139,7 +138,6 @@ def parse_record(data: bytes, read_at: clock.Clock = NO_CLOCK, ahead_us: int = 0
     except ValueError:
         return None
     message, *more = rest.split(b"\n")
-
     return Record(
         sequence=sequence,
         monotonic_us=stamp,
@@ -165,7 +163,7 @@ class KernelLog:
     """
 
     def __init__(self, descriptor: int, now: Callable[[], clock.Clock] = _now) -> None:
-        """Take over an open descriptor of /dev/kmsg, or of a pipe that returns one record a read."""
+        """Take over an open descriptor of /dev/kmsg, or of a pipe that returns one record per read."""
         self._descriptor = descriptor
         self._now = now
         self._expected: int | None = None

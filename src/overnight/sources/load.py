@@ -20,10 +20,10 @@ def parse_load(data: bytes) -> tuple[int, ...]:
     >>> parse_load(b"0.47 1.29 12.51 1/224 29767")
     (47, 129, 1251, 1, 224)
     """
-    one, five, fifteen, threads, *_ = data.split()
+    minute, five, fifteen, threads, *_ = data.split()
     runnable, _, every = threads.partition(b"/")
     # The kernel always prints two digits after the point (LOAD_FRAC).
-    averages = (int(average.replace(b".", b"")) for average in (one, five, fifteen))
+    averages = (int(average.replace(b".", b"")) for average in (minute, five, fifteen))
     return (*averages, int(runnable), int(every))
 
 

@@ -1,6 +1,6 @@
 """Traffic of the network interfaces, and transmit queues that timed out.
 
-/proc/net/dev, sixteen counters an interface::
+/proc/net/dev, sixteen counters per interface::
 
       eth0: 3160908978  114601 0 0 0 0 0 0  7895239   88975 0 0 0 0 0 0
 

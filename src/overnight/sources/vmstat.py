@@ -1,6 +1,6 @@
 """Counters of reclaim, compaction, huge pages and the OOM killer, from /proc/vmstat.
 
-One counter a line, some 190 of them, in the kernel's own order::
+One counter per line, some 190 in all, in the kernel's own order::
 
     pgscan_kswapd 0
     pgscan_direct 0

@@ -1,1 +1,1 @@
-"""What overnight keeps: append-only, versioned, safe to cut off at any moment."""
+"""The data home: append-only and versioned. Its writers may be killed at any time."""

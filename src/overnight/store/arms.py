@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pathlib
 from collections.abc import Mapping
+
+from overnight.model import files
 
 SCHEMA = "overnight.arm/1"
 
@@ -43,18 +44,9 @@ def path_of(home: pathlib.Path) -> pathlib.Path:
 
 
 def append(home: pathlib.Path, arm: Arm) -> None:
-    """Append one line in one write; it is on disk when this returns."""
     home.mkdir(parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    handle = os.open(path_of(home), flags, 0o644)
-    try:
-        # A truncated last line is completed with a newline first.
-        size = os.fstat(handle).st_size
-        cut = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        os.write(handle, b"\n" * cut + json.dumps(arm.as_json()).encode() + b"\n")
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    line = json.dumps(arm.as_json()).encode() + b"\n"
+    files.append_lines(path_of(home), [line], mode=0o644)
 
 
 def read(home: pathlib.Path) -> tuple[Arm, ...]:

@@ -100,7 +100,7 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
 
 def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[str]:
     rows = parquet.query(
-        "SELECT count(*) AS rows, coalesce(sum(count) FILTER (event = 0), 0)::BIGINT AS samples, "  # noqa: S608 - a path
+        "SELECT count(*) AS rows, coalesce(sum(count) FILTER (event = 0), 0)::BIGINT AS samples, "  # noqa: S608 - a quoted path
         "coalesce(max(node), 0) AS node, coalesce(max(task), 0) AS task, coalesce(min(time_us), 0) AS first, "
         "coalesce(max(time_us), 0) AS last, "
         f"coalesce(bool_and(ordered), true) AS ordered FROM (SELECT *, time_us >= lag(time_us, 1, time_us) OVER () AS ordered "

@@ -38,7 +38,7 @@ from overnight.store import segments
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
 MAX_INDEX = 64 << 20
-USUAL_INDEX = 64 << 10  # few are larger
+USUAL_INDEX = 64 << 10  # few indexes are larger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,18 +133,19 @@ def _read_index(file: BinaryIO, identity: tuple[int, int, int]) -> Hour:
 
 
 def write_past(segment: segments.Segment) -> None:
-    """Write the missing files of the hours before a segment, in the folder of the last one's day.
+    """Write the missing files of the hours before a segment, of its day and of the recorded day before.
 
-    Called after each segment. The files are optional: errors are ignored.
+    The files are optional: errors are ignored.
     """
-    hour = segment.begin_us // HOUR_US
-    # The last hour of a day ends with the first segment of the next day.
-    day = segment.path.parent.with_name(segments.day_of((hour - 1) * HOUR_US))
-    if segment.path.parent.name == segments.LONG or (day / f"{hour - 1}.hour").exists():
+    hour, own = segment.begin_us // HOUR_US, segment.path.parent
+    before = own.with_name(segments.day_of((hour - 1) * HOUR_US))
+    if own.name == segments.LONG or (before / f"{hour - 1}.hour").exists():
         return
     hours: dict[pathlib.Path, list[segments.Segment]] = {}
     with contextlib.suppress(OSError, errors.OvernightError):
-        for other in segments.in_folder(day, segment.host):
+        # The last hour of a day ends with the next segment, days later if the recording was paused.
+        days = sorted(day for day in own.parent.iterdir() if segments.LONG < day.name <= own.name)
+        for other in (each for day in days[-2:] for each in segments.in_folder(day, segment.host)):
             if other.begin_us // HOUR_US < hour:
                 hours.setdefault(hour_file(other), []).append(other)
         for path, inside in hours.items():

@@ -38,7 +38,7 @@ def _connect(threads: int) -> duckdb.DuckDBPyConnection:
 
 
 class _Connections(threading.local):
-    """Those of this thread: connections must not be shared. They have no network access."""
+    """The connections of this thread, which must not be shared. Without extensions: no network access."""
 
     @functools.cached_property
     def reader(self) -> duckdb.DuckDBPyConnection:

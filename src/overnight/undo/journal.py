@@ -34,9 +34,8 @@ GONE_SECONDS = 5.0
 
 def journal_folder() -> pathlib.Path:
     """Return the folder of all journals: one per machine, so that the next run finds them."""
-    given = os.environ.get("OVERNIGHT_UNDO")
-    if given:
-        return pathlib.Path(given)
+    if folder := os.environ.get("OVERNIGHT_UNDO"):
+        return pathlib.Path(folder)
     return pathlib.Path(tempfile.gettempdir()) / f"overnight-undo-{os.getuid()}"
 
 

@@ -14,13 +14,14 @@ import noise
 import pytest
 import rehearsed
 
-from overnight.app import rehearsal_host
+from overnight.app import rehearsal, rehearsal_host
 from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(240)]
 UNDER_WAY = 8
 # In `make test`, which has ten minutes, only zombies, rt-hog and quiet run; these are long tests.
 FAULTS = ("softirq-storm", "reclaim", "lock-convoy")
+LOOP = "while :; do :; done"
 RUN = """
 import pathlib, sys
 from overnight.app import rehearsal
@@ -73,3 +74,37 @@ def test_a_killed_rehearsal_is_undone_by_the_next(
     )
     assert remaining == []
     assert journal.leftovers() == ()
+
+
+@pytest.mark.long
+@pytest.mark.alone
+def test_a_rehearsal_waits_until_the_host_is_less_busy(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    core = noise.find_quietest_core()
+    loops = [subprocess.Popen(["taskset", "-c", str(core), "sh", "-c", LOOP]) for _ in range(4)]
+    notes: list[str] = []
+
+    def on_progress(progress: rehearsal.Progress) -> None:
+        if "the host is busy, trying again" in progress.note:
+            notes.append(progress.note)
+            for loop in loops:
+                loop.kill()
+
+    try:
+        outcome = rehearsal.rehearse(
+            rehearsal.find("quiet"),
+            seed=5,
+            home=tmp_path,
+            brief=True,
+            core=core,
+            on_progress=on_progress,
+        )
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert outcome.correct, outcome.problems
+    assert f"behind on core {core} before the fault" in notes[0]
+    assert sum(f"sh [{loop.pid}]" in notes[0] for loop in loops) == 3

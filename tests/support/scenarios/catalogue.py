@@ -20,7 +20,7 @@ def _play(
     home: pathlib.Path,
     setup: host_setup.HostSetup,
     *night_incidents: incidents.Incident,
-    status: str = truth.FOUND,
+    status: truth.VerdictStatus = truth.FOUND,
     missing: frozenset[str] = frozenset(),
     ring_gaps: list[tuple[int, int, str]] | None = None,
     profile_gaps: list[tuple[int, int, str]] | None = None,
@@ -60,7 +60,7 @@ def _truth(
     home: pathlib.Path,
     setup: host_setup.HostSetup,
     incident: incidents.Incident,
-    status: str,
+    status: truth.VerdictStatus,
 ) -> truth.Truth:
     near_us = setup.begin_us + round(incident.when * 1e6)
     event = truth.find_event(home, setup.host.name, incident.kind, near_us)

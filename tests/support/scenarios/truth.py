@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from overnight.model import truth
-from overnight.model.truth import CAUSES, FOUND, NONE, OPEN, Expected, Part, forbidden
+from overnight.model.truth import CAUSES, Expected, Part, forbidden
+from overnight.model.verdict import VerdictStatus
 from overnight.store.ring import reader
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ __all__ = [
     "Expected",
     "Part",
     "Truth",
+    "VerdictStatus",
     "find_event",
     "forbidden",
 ]
 
 EVER = 1 << 62
+FOUND, OPEN, NONE = VerdictStatus.CAUSE_FOUND, VerdictStatus.INCONCLUSIVE, VerdictStatus.NO_CAUSE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Truth:
     event: Event | None
     chain: tuple[Expected, ...]
     absent: frozenset[str]
-    status: str
+    status: VerdictStatus
     others: tuple[Truth, ...] = ()
     facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
 

@@ -50,6 +50,14 @@ def test_the_requested_core_is_used() -> None:
         rehearsal_host.draw("rt-hog", 3, range(4), core=9)
 
 
+def test_busy_cores_are_avoided_where_others_are_left() -> None:
+    for seed in range(20):
+        plan = rehearsal_host.draw("rt-hog", seed, range(4), busy=(0, 3))
+        assert {plan.core, plan.spare} == {1, 2}
+        assert rehearsal_host.draw("rt-hog", seed, range(2), busy=(0,)).core == 1
+        assert rehearsal_host.draw("rt-hog", seed, range(4), busy=range(4), core=2).core == 2
+
+
 def test_one_core_is_too_few() -> None:
     with pytest.raises(errors.CannotError, match="two cores"):
         rehearsal_host.draw("rt-hog", 1, {0})

@@ -12,11 +12,14 @@ import pytest
 import scenarios
 from overnight import errors
 from overnight.app import diagnose, recorded_rehearsal, rehearsal, scoreboard
-from overnight.model.truth import FOUND, Truth, forbidden
+from overnight.model.truth import Truth, forbidden
+from overnight.model.verdict import VerdictStatus
 from overnight.rehearsals import victim
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
-TRUTH = Truth(FOUND, (("cpu.rt_hog", {"core": 1}),), frozenset({"memory.reclaim"}))
+TRUTH = Truth(
+    VerdictStatus.CAUSE_FOUND, (("cpu.rt_hog", {"core": 1}),), frozenset({"memory.reclaim"})
+)
 CORRECT = scoreboard.Outcome(
     scenario="rt-hog", seed=1, brief=True, run="overnight-1", correct=True, rank=1,
     event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(), expected=TRUTH,

@@ -47,7 +47,7 @@ def test_a_process_that_runs_before_each_event_is_found_with_its_function(
     assert finding.magnitude["q_value"] < 0.01
     assert finding.magnitude["low"] > 3
     assert finding.evidence[1].values["items_tested"] == 8
-    assert "of 8 items" in answer.why
+    assert "of 8 processes and functions" in answer.why
 
 
 def test_a_single_recurrence_is_reported_as_such(home: casebook.Home) -> None:
@@ -57,7 +57,7 @@ def test_a_single_recurrence_is_reported_as_such(home: casebook.Home) -> None:
     (finding,) = answer.findings
     assert finding.magnitude["recurrences"] == 1
     assert finding.confidence <= 0.4
-    assert "only 1 recurrence" in answer.why
+    assert "with one recurrence" in answer.why
     assert "only 1 recurrence" in finding.against[0].text
 
 

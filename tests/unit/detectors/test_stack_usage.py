@@ -155,6 +155,21 @@ def test_lock_contention_is_grouped_by_caller(home: evidence.Home) -> None:
     assert findings[0].subject.function == "native_queued_spin_lock_slowpath"
 
 
+def test_a_process_that_waits_for_two_locks_is_ranked_by_the_costlier_one(
+    home: evidence.Home,
+) -> None:
+    other = tuple("other_caller" if function == "lockref_get" else function for function in SPIN)
+    third = tuple("third_caller" if function == "lockref_get" else function for function in SPIN)
+    home.add_samples(AT - 10, 10, SPIN, core=0, process="job", share=0.65)
+    home.add_samples(AT - 10, 10, other, core=0, process="job", share=0.3)
+    home.add_samples(AT - 10, 10, third, core=1, process="db", share=0.55)
+    findings = LOCKS.look(_case(home, core=0)).findings
+    assert [(f.subject.process, f.evidence[0].values["caller"]) for f in findings] == [
+        ("job", "lockref_get"),
+        ("db", "third_caller"),
+    ]
+
+
 def test_a_futex_storm_needs_more_than_a_core(home: evidence.Home) -> None:
     path = ("do_syscall_64", "do_futex", "futex_wake")
     home.add_samples(AT - 10, 10, path, core=0, process="job")

@@ -16,7 +16,8 @@ from overnight import errors
 from overnight.app import recorded_rehearsal, rehearsal, scoreboard
 from overnight.interfaces import cli
 from overnight.interfaces.cli import rehearsal_view
-from overnight.model.truth import FOUND, Truth
+from overnight.model.truth import Truth
+from overnight.model.verdict import VerdictStatus
 from overnight.rehearsals import victim
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
@@ -26,7 +27,7 @@ def make_outcome(**more: object) -> scoreboard.Outcome:
     base = scoreboard.Outcome(
         scenario="rt-hog", seed=7, brief=True, run="overnight-1", correct=True, rank=1,
         event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(),
-        expected=Truth(FOUND, (("cpu.rt_hog", {}),)), facts={},
+        expected=Truth(VerdictStatus.CAUSE_FOUND, (("cpu.rt_hog", {}),)), facts={},
         victim=victim.Status(completed=9, resets=1, worst_ms=5100.0), events=1, leftovers=(),
         others=(), home=pathlib.Path("/x"), report=pathlib.Path("/x/report.html"),
     )  # fmt: skip

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 
-from overnight.model.truth import FOUND, Expected, Truth, forbidden
+from overnight.model.truth import Expected, Truth, forbidden
+from overnight.model.verdict import VerdictStatus
 
 
 def test_a_truth_is_the_same_after_json() -> None:
@@ -10,5 +11,5 @@ def test_a_truth_is_the_same_after_json() -> None:
         ("cpu.rt_hog", {"core": 3, "process": frozenset({"a", "b"})}),
         ("net.driver_reset", {}),
     )
-    truth = Truth(FOUND, chain, forbidden(chain))
+    truth = Truth(VerdictStatus.CAUSE_FOUND, chain, forbidden(chain))
     assert Truth.from_json(json.loads(json.dumps(truth.as_json()))) == truth

@@ -59,7 +59,7 @@ def test_the_quick_rule_is_the_literal_pool(times: list[float], size: int, warm:
 def test_on_the_same_claims_more_hosts_never_miss_more(
     times: list[float], size: int, warm: float
 ) -> None:
-    """True on every path, not only on average. docs/sizing.md has the proof."""
+    """True on every path, not only on average. `miss_rates` has the proof."""
 
     def missed(count: int, **how: bool) -> int:
         return poolplay.play(times, count, warm_up_s=warm, interval_s=60, **how).missed

@@ -38,7 +38,7 @@ def test_a_long_recording_has_a_guard_of_a_minute(
         30 * SECOND,
         60 * SECOND,
     )
-    assert long_case.baseline_text == f"{baseline} before"
+    assert long_case.baseline_text == f"the {baseline} before"
 
 
 @pytest.mark.parametrize("known", [20, 40, 100, 149])

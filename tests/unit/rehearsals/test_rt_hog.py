@@ -24,8 +24,9 @@ def test_it_moves_to_the_root_cgroup_after_a_refusal(
             raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", ask)
-    # On v1 the first path is in a tmpfs, where writing would create a file and succeed.
-    rt_hog.become_realtime(50, (tmp_path / "tmpfs", root))
+    # On v1 the first path is in a tmpfs, where writing would create a file and succeed. The second cannot be
+    # written, like a cgroup in a container.
+    rt_hog.become_realtime(50, (tmp_path / "tmpfs", tmp_path, root))
     assert requested == [50, 50]
     assert root.read_text() == str(os.getpid())
     assert not (tmp_path / "tmpfs").exists()

@@ -74,3 +74,16 @@ def test_it_resets_once_in_five_seconds(pair: tuple[Quiet, socket.socket]) -> No
     worker.work(packet(1, 6.0))
     assert worker.status["resets"] == 1
     assert worker.status["lost"] == 0
+
+
+def test_a_worker_that_gets_little_time_is_not_given_more_work(
+    pair: tuple[Quiet, socket.socket],
+) -> None:
+    """It compared CPU time with wall-clock time: on a busy core the work grew, and it never caught up."""
+    worker, _ = pair
+    before = worker.status["bytes_a_packet"]
+    ns_a_packet = round(1e9 * PARAMETERS["share"] / PARAMETERS["rate"])
+    worker.correct(100 * ns_a_packet, 100)  # a tenth of the packets of a second, as on a busy core
+    assert worker.bytes_a_packet == before
+    worker.correct(1000 * ns_a_packet * 11 // 10, 1000)
+    assert worker.bytes_a_packet < before

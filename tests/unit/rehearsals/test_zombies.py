@@ -21,6 +21,14 @@ def run_journal(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
         yield opened
 
 
+def test_a_path_on_no_listed_mount_has_no_file_system(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cgroups._filesystem(tmp_path)
+    monkeypatch.setattr(pathlib.Path, "read_text", lambda _: "")  # /proc/self/mounts of a chroot
+    assert cgroups._filesystem(tmp_path) == ""
+
+
 def stage(run_journal: journal.Journal, seed: int, folder: pathlib.Path) -> rehearsals.Stage:
     return rehearsals.Stage(
         seed=seed, core=1, spare=0, home=folder, folder=folder, journal=run_journal,

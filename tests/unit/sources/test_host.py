@@ -64,6 +64,17 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+def test_a_host_with_more_mounts_than_fit_into_one_read(
+    root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = root / "proc/self/mountinfo"
+    mounts.write_text("2 1 0:2 / /mnt/x rw - tmpfs tmpfs rw\n" * 200 + mounts.read_text())
+    whole = sources.read_once
+    # The kernel returns at most a page of mountinfo per read (seq_read_iter).
+    monkeypatch.setattr(sources, "read_once", lambda *a: (whole(*a) or b"")[:4096])
+    assert host.read_host(root)[""]["cgroups"] == "v1"
+
+
 def test_the_labels_of_a_cloud_host(root: pathlib.Path) -> None:
     assert host.read_host(root) == {
         "": {
@@ -155,7 +166,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
     def answer(self, code: int, text: str) -> None:
         self.send_response(code)
-        self.send_header("Content-Length", str(len(text)))
+        self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()
         self.wfile.write(text.encode())
 
@@ -195,6 +206,15 @@ def test_without_a_metadata_service_there_are_no_labels() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, but not listening
         assert host.read_metadata(ask=True, address="127.0.0.1", port=unused.getsockname()[1]) == {}
+
+
+@pytest.mark.parametrize("token", ["tökén", "a\nb", ""])
+def test_a_token_that_no_header_can_carry_gives_no_labels(
+    service: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setattr(Metadata, "token", token)
+    assert host.read_metadata(ask=True, address="127.0.0.1", port=service.server_port) == {}
+    assert Metadata.requests == []
 
 
 def test_a_metadata_service_that_refuses_a_token_gives_no_labels(

@@ -91,6 +91,13 @@ def test_the_last_hour_of_a_day_has_a_file(tmp_path: pathlib.Path) -> None:
     assert problems(tmp_path) == []
 
 
+def test_the_last_hour_before_a_pause_across_midnight_has_a_file(tmp_path: pathlib.Path) -> None:
+    a_day = 24 * HOUR // (600 * SECOND)
+    captures.store(tmp_path, piece(0), piece(2 * a_day), segment_seconds=600)
+    assert [path.name for path in files(tmp_path)] == [f"{BEGIN // HOUR}.hour"]
+    assert problems(tmp_path) == []
+
+
 def test_a_reader_uses_the_current_hour_files(home: pathlib.Path) -> None:
     source = reader.Reader(segments.Catalogue(home))
     window = source.extent()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 import pytest
 
 from overnight import errors
+from overnight.model import process_identity
 from overnight.undo import journal, operations
 
 
@@ -173,6 +175,15 @@ def test_dangerous_targets_are_refused_when_written_and_when_read(
 def test_a_truncated_line_is_ignored(folder: pathlib.Path) -> None:
     folder.mkdir(mode=0o700)
     (folder / "overnight-1.undo").write_text('{"schema": "overnight.undo/1", "what": "cut"}\n{"ki')
+    assert journal.clean(folder) == (["cut (overnight-1)"], [])
+
+
+def test_a_head_without_a_start_time_counts_as_a_killed_run(folder: pathlib.Path) -> None:
+    folder.mkdir(mode=0o700)
+    head = {"schema": journal.SCHEMA, "what": "cut", "pid": str(os.getpid())}
+    head["boot"] = process_identity.read_boot()
+    (folder / "overnight-1.undo").write_text(json.dumps(head) + "\n")
+    assert [run.state for run in journal.runs(folder)] == ["left"]
     assert journal.clean(folder) == (["cut (overnight-1)"], [])
 
 

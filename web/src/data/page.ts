@@ -54,10 +54,10 @@ export async function readPacked(packed: ReadableStream<Uint8Array<ArrayBuffer>>
 
 /** Reads the data of the page; null if it has none. */
 export async function readPage(page: Document, reading: Reading): Promise<Night | null> {
-  const holder = page.getElementById("night");
-  const held = holder?.textContent?.trim() ?? "";
+  const element = page.getElementById("night");
+  const embedded = element?.textContent?.trim() ?? "";
   // overnight writes one line; a tool that wraps lines does so from the beginning.
-  const text = /\s/.test(held.slice(0, 1024)) ? held.replace(/\s+/g, "") : held;
-  holder?.remove(); // tens of megabytes of text, not needed again
+  const text = /\s/.test(embedded.slice(0, 1024)) ? embedded.replace(/\s+/g, "") : embedded;
+  element?.remove(); // tens of megabytes of text, not needed again
   return text === "" ? null : readPacked(packedStream(text), reading);
 }

@@ -27,8 +27,8 @@ export interface RateDifference extends Interval {
  * one count is zero, which is the case that matters here (a function that appeared or vanished).
  */
 export function rateDifference(count: number, exposure: number, baseCount: number, baseExposure: number): RateDifference {
-  const one = poissonInterval(count);
-  const two = poissonInterval(baseCount);
+  const interval = poissonInterval(count);
+  const baseInterval = poissonInterval(baseCount);
   const rate = count / exposure;
   const baseRate = baseCount / baseExposure;
   const difference = rate - baseRate;
@@ -36,8 +36,8 @@ export function rateDifference(count: number, exposure: number, baseCount: numbe
     rate,
     baseRate,
     difference,
-    low: difference - Math.hypot(rate - one.low / exposure, two.high / baseExposure - baseRate),
-    high: difference + Math.hypot(one.high / exposure - rate, baseRate - two.low / baseExposure),
+    low: difference - Math.hypot(rate - interval.low / exposure, baseInterval.high / baseExposure - baseRate),
+    high: difference + Math.hypot(interval.high / exposure - rate, baseRate - baseInterval.low / baseExposure),
   };
 }
 

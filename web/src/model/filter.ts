@@ -76,18 +76,18 @@ export function masks(night: Night, filter: Filter): Masks {
   const task = new Uint8Array(night.taskPid.length);
   const name = (ids: Uint32Array, i: number) => strings[ids[i] as number] as string;
   for (let i = 0; i < task.length; i++) {
-    const kept = process(name(night.taskProcess, i)) && thread(name(night.taskThread, i)) && unit(name(night.taskUnit, i));
-    task[i] = kept ? 1 : 0;
+    const selected = process(name(night.taskProcess, i)) && thread(name(night.taskThread, i)) && unit(name(night.taskUnit, i));
+    task[i] = selected ? 1 : 0;
   }
   const wanted = filter.cores.trim() === "" ? null : parseCores(filter.cores);
-  const kept = wanted ? cores.filter((core) => wanted.includes(core)) : cores;
+  const chosen = wanted ? cores.filter((core) => wanted.includes(core)) : cores;
   const core = new Uint8Array(NO_CORE + 1);
-  for (const number of kept) core[number] = 1;
+  for (const number of chosen) core[number] = 1;
   if (!wanted) core[NO_CORE] = 1;
   return {
     task,
     core,
-    cores: kept,
+    cores: chosen,
     tasksFiltered: filter.process !== "" || filter.thread !== "" || filter.unit !== "",
     coresFiltered: wanted !== null,
   };

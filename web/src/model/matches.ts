@@ -26,18 +26,18 @@ export class NightSearch {
   /** Null if a later search replaced this one. */
   async find(pattern: string): Promise<Matches | null> {
     const { night } = this;
-    const found = await this.search.find(pattern);
-    if (!found) return null;
+    const matched = await this.search.find(pattern);
+    if (!matched) return null;
     const frames = night.frameName.length;
     const label = new Uint8Array(frames + night.header.strings.length);
     let functions = 0;
     for (let frame = 0; frame < frames; frame++) {
-      if (found[night.frameName[frame] as number] === 0) continue;
+      if (matched[night.frameName[frame] as number] === 0) continue;
       label[frame] = 1;
       functions += 1;
     }
-    for (const process of new Set(night.taskProcess)) label[frames + process] = found[process] as number;
-    const task = Uint8Array.from(night.taskProcess, (process) => found[process] as number);
+    for (const process of new Set(night.taskProcess)) label[frames + process] = matched[process] as number;
+    const task = Uint8Array.from(night.taskProcess, (process) => matched[process] as number);
     return { pattern, label, stack: matchingStacks(night, label), task, functions };
   }
 }

@@ -4,7 +4,7 @@ import type { Masks } from "./filter";
 import { columnsIn } from "./heat";
 import { details, rowRange, rowTimeUs } from "./window";
 
-const MOST = 65535;
+const MAX_COUNT = 65535;
 
 export interface Paint {
   /** Matching samples of each cell, as the heatmap's own arrays. */
@@ -48,7 +48,7 @@ export function paint(night: Night, masks: Masks, matching: Matching | null): Pa
         if (index < 0) continue;
         const cell = column * cores + index;
         if (cells[cell] === 0) painted += 1;
-        cells[cell] = Math.min(MOST, (cells[cell] as number) + each);
+        cells[cell] = Math.min(MAX_COUNT, (cells[cell] as number) + each);
       }
     }
   }

@@ -71,7 +71,7 @@ export function dragged(plot: Plot, header: Header, from: Point, to: Point, byCo
   };
 }
 
-function kept(header: Header, beginUs: number, span: number): Span {
+function clamped(header: Header, beginUs: number, span: number): Span {
   const whole = header.end_us - header.begin_us;
   const wanted = Math.min(whole, Math.max(Math.min(MIN_SPAN_US, whole), span));
   const begin = Math.min(header.end_us - wanted, Math.max(header.begin_us, beginUs));
@@ -82,11 +82,11 @@ function kept(header: Header, beginUs: number, span: number): Span {
 export function zoomed(header: Header, view: Span, factor: number, aroundUs: number): Span {
   const span = (view.endUs - view.beginUs) / factor;
   const share = (aroundUs - view.beginUs) / (view.endUs - view.beginUs);
-  return kept(header, aroundUs - share * span, span);
+  return clamped(header, aroundUs - share * span, span);
 }
 
 export function panned(header: Header, view: Span, byUs: number): Span {
-  return kept(header, view.beginUs + byUs, view.endUs - view.beginUs);
+  return clamped(header, view.beginUs + byUs, view.endUs - view.beginUs);
 }
 
 /** Moves the view, and zooms in if necessary, so that the window is well visible. */
@@ -96,7 +96,7 @@ export function showing(header: Header, view: Span, window: Span): Span {
   const wanted = now > span * 60 ? Math.max(span * 20, 120e6) : now;
   const seen = window.beginUs >= view.beginUs && window.endUs <= view.endUs && wanted === now;
   if (seen) return view;
-  return kept(header, (window.beginUs + window.endUs) / 2 - wanted / 2, Math.max(wanted, span * 1.2));
+  return clamped(header, (window.beginUs + window.endUs) / 2 - wanted / 2, Math.max(wanted, span * 1.2));
 }
 
 export type Arrow = "left" | "right" | "up" | "down";

@@ -18,13 +18,13 @@ export function compile(pattern: string): RegExp {
 /** One byte per name, or null after a timeout. Self-contained: its source is the program of a worker. */
 function matchNames(source: string, flags: string, names: string[], longest: number, patienceMs: number): Uint8Array | null {
   const pattern = new RegExp(source, flags);
-  const found = new Uint8Array(names.length);
+  const matched = new Uint8Array(names.length);
   const deadline = Date.now() + patienceMs;
   for (let i = 0; i < names.length; i++) {
-    found[i] = pattern.test((names[i] as string).slice(0, longest)) ? 1 : 0;
+    matched[i] = pattern.test((names[i] as string).slice(0, longest)) ? 1 : 0;
     if ((i & 63) === 0 && Date.now() > deadline) return null;
   }
-  return found;
+  return matched;
 }
 
 const TOO_SLOW = "This pattern takes too long. Avoid nested repeats such as (a+)+.";
@@ -41,12 +41,12 @@ export class NameSearch {
     const turn = ++this.latest;
     const { source, flags } = compile(pattern);
     const worker = this.started();
-    const found = await (worker
+    const matched = await (worker
       ? this.ask(worker, turn, source, flags)
       : matchNames(source, flags, this.names, MAX_NAME_LENGTH, PATIENCE_MS));
     if (turn !== this.latest) return null;
-    if (found === null) throw new BadPattern(TOO_SLOW);
-    return found;
+    if (matched === null) throw new BadPattern(TOO_SLOW);
+    return matched;
   }
 
   /** Cancels running searches. */
@@ -60,7 +60,7 @@ export class NameSearch {
       const match = ${matchNames.toString()};
       onmessage = ({ data }) => {
         if (data.names) { names = data.names; return; }
-        postMessage({ turn: data.turn, found: match(data.source, data.flags, names, ${MAX_NAME_LENGTH}, ${PATIENCE_MS}) });
+        postMessage({ turn: data.turn, matched: match(data.source, data.flags, names, ${MAX_NAME_LENGTH}, ${PATIENCE_MS}) });
       };`;
     try {
       const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
@@ -74,20 +74,20 @@ export class NameSearch {
 
   private ask(worker: Worker, turn: number, source: string, flags: string): Promise<Uint8Array | null> {
     return new Promise((resolve) => {
-      const finish = (found: Uint8Array | null) => {
+      const finish = (matched: Uint8Array | null) => {
         clearTimeout(timer);
-        worker.removeEventListener("message", hear);
-        resolve(found);
+        worker.removeEventListener("message", onMessage);
+        resolve(matched);
       };
-      const hear = (event: MessageEvent<{ turn: number; found: Uint8Array | null }>) => {
-        if (event.data.turn === turn) finish(event.data.found);
+      const onMessage = (event: MessageEvent<{ turn: number; matched: Uint8Array | null }>) => {
+        if (event.data.turn === turn) finish(event.data.matched);
       };
       const timer = setTimeout(() => {
         worker.terminate();
         if (this.worker === worker) this.worker = null;
         finish(null);
       }, PATIENCE_MS * 2);
-      worker.addEventListener("message", hear);
+      worker.addEventListener("message", onMessage);
       worker.postMessage({ turn, source, flags });
     });
   }

@@ -11,13 +11,13 @@ export interface UserRow {
 
 export type TaskKind = Exclude<UserKind, "functions">;
 
-const NOBODY = "kernel threads and ended processes";
+const NO_UNIT = "kernel threads and ended processes";
 
 function nameOf(night: Night, task: number, kind: TaskKind): { name: string; filter: string } {
   const ids = { processes: night.taskProcess, threads: night.taskThread, units: night.taskUnit }[kind];
   const filter = night.header.strings[ids[task] as number] as string;
   if (filter !== "") return { name: filter, filter };
-  return { name: kind === "units" ? NOBODY : `pid ${night.taskPid[task]}`, filter };
+  return { name: kind === "units" ? NO_UNIT : `pid ${night.taskPid[task]}`, filter };
 }
 
 /** Ranks by samples, then by name. */

@@ -147,7 +147,7 @@ export class HeatmapView {
     }
   }
 
-  private hatched(context: CanvasRenderingContext2D, plot: Plot, beginUs: number, endUs: number, colour: string, says: string): void {
+  private hatched(context: CanvasRenderingContext2D, plot: Plot, beginUs: number, endUs: number, colour: string, text: string): void {
     const left = Math.max(plot.left, xOf(plot, beginUs));
     const right = Math.min(plot.left + plot.width, Math.max(left + 2, xOf(plot, endUs)));
     if (right <= plot.left || left >= plot.left + plot.width || endUs <= plot.beginUs) return;
@@ -156,7 +156,7 @@ export class HeatmapView {
     context.fillStyle = hatch(context, colour);
     context.fillRect(left, plot.top, right - left, plot.height);
     context.font = SANS;
-    const wide = context.measureText(says).width + 10;
+    const wide = context.measureText(text).width + 10;
     if (wide > right - left) return;
     const middle = (left + right) / 2;
     context.fillStyle = this.theme.panel;
@@ -164,7 +164,7 @@ export class HeatmapView {
     context.fillStyle = this.theme.ink;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    context.fillText(says, middle, plot.top + plot.height / 2);
+    context.fillText(text, middle, plot.top + plot.height / 2);
   }
 
   private drawMatchLane(context: CanvasRenderingContext2D, scene: HeatScene, plot: Plot, paint: Paint): void {

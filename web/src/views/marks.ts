@@ -77,8 +77,8 @@ interface Label {
 /** Draws a line per event; labels in two lanes, the most severe first; a symbol if there is no room. */
 export function drawEvents(context: CanvasRenderingContext2D, theme: Theme, plot: Plot, events: NightEvent[], lane: number): void {
   const seen = events.filter((event) => event.time_us >= plot.beginUs && event.time_us <= plot.endUs);
-  const grave: Severity[] = ["critical", "warning", "info"];
-  seen.sort((a, b) => grave.indexOf(a.severity) - grave.indexOf(b.severity) || a.time_us - b.time_us);
+  const order: Severity[] = ["critical", "warning", "info"];
+  seen.sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity) || a.time_us - b.time_us);
   const lanes: Label[][] = [[], []];
   const right = plot.left + plot.width;
   context.font = SANS;
@@ -167,8 +167,8 @@ function labelPinned(
 }
 
 /** A window over the cells: a stretch of time, perhaps of some cores only, with its letter. */
-export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window: Window, look: { colour: string; ground: string; letter: string; dashed: boolean }): void {
-  const { colour, letter, dashed } = look;
+export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window: Window, style: { colour: string; ground: string; letter: string; dashed: boolean }): void {
+  const { colour, letter, dashed } = style;
   const shape = plot.mode === "subsecond" ? subsecondShape(plot, window) : coreShape(plot, window);
   context.save();
   context.beginPath();
@@ -192,7 +192,7 @@ export function drawWindow(context: CanvasRenderingContext2D, plot: Plot, window
   context.font = `bold ${SANS}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
-  context.fillStyle = look.ground;
+  context.fillStyle = style.ground;
   context.fillText(letter, left + 6.5, top + 8);
 }
 

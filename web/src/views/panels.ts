@@ -28,8 +28,8 @@ export function showFacts(header: Header): void {
   const notes = header.notes.map((note) => make("li", cut(visible(note), 1000)));
   const list = make("ul");
   list.append(...notes);
-  const made = make("p", `Created ${cut(visible(header.generated), 40)} by overnight.`);
-  byId("notes").replaceChildren(...(notes.length > 0 ? [make("h2", "Notes"), list, made] : [made]));
+  const created = make("p", `Created ${cut(visible(header.generated), 40)} by overnight.`);
+  byId("notes").replaceChildren(...(notes.length > 0 ? [make("h2", "Notes"), list, created] : [created]));
 }
 
 /** Buttons that select cores saturated in the kernel, and the seconds before events. */
@@ -46,8 +46,8 @@ export function showPlaces(header: Header, pinned: PinnedRun[], go: (window: Win
     const text = `\u25a1 core ${run.core} in the kernel for ${duration(run.endUs - run.beginUs)}, ${clock(run.beginUs)}`;
     button(text, "pinned", "Select this window and core", { beginUs: run.beginUs, endUs: run.endUs, cores: [run.core] });
   }
-  const grave = [...header.events].sort((a, b) => "cwi".indexOf(a.severity[0] ?? "i") - "cwi".indexOf(b.severity[0] ?? "i") || a.time_us - b.time_us);
-  for (const event of grave.slice(0, MAX_PLACES)) {
+  const events = [...header.events].sort((a, b) => "cwi".indexOf(a.severity[0] ?? "i") - "cwi".indexOf(b.severity[0] ?? "i") || a.time_us - b.time_us);
+  for (const event of events.slice(0, MAX_PLACES)) {
     const window = { beginUs: Math.max(header.begin_us, event.time_us - BEFORE_EVENT_US), endUs: event.time_us, cores: null };
     const text = `${SYMBOL[event.severity]} ${cut(visible(event.kind), 60)} ${clock(event.time_us)}`;
     button(text, event.severity, `${visible(event.text)}\nSelect the 10 s before the event`, window);

@@ -11,12 +11,12 @@ export interface Steered {
   view(): Span;
   byCore(): boolean;
   current(): Window | null;
-  /** `spoken` asks to say the draft aloud: keys need that, a pointer would only chatter. */
-  draft(window: Window | null, baseline: boolean, spoken: boolean): void;
+  /** `announced`: screen readers read the draft; only for keys, because a pointer changes it too often. */
+  draft(window: Window | null, baseline: boolean, announced: boolean): void;
   choose(window: Window, baseline: boolean): void;
   click(point: Point): boolean;
   hover(point: Point | null, page: Point): void;
-  look(view: Span): void;
+  setView(view: Span): void;
 }
 
 const ARROWS: Record<string, Arrow> = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "up", ArrowDown: "down" };
@@ -101,11 +101,11 @@ export class Steering {
     const sideways = event.shiftKey ? event.deltaY + event.deltaX : event.deltaX;
     const view = this.steered.view();
     if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      this.steered.look(panned(this.steered.header(), view, (Math.sign(sideways) * (view.endUs - view.beginUs)) / 12));
+      this.steered.setView(panned(this.steered.header(), view, (Math.sign(sideways) * (view.endUs - view.beginUs)) / 12));
       return;
     }
     const factor = Math.exp(-Math.max(-120, Math.min(120, event.deltaY)) / 300);
-    this.steered.look(zoomed(this.steered.header(), view, factor, usAt(plot, this.point(event).x)));
+    this.steered.setView(zoomed(this.steered.header(), view, factor, usAt(plot, this.point(event).x)));
   }
 
   private key(event: KeyboardEvent): void {

@@ -70,7 +70,7 @@ function rankBar(measure: Measure, actions: TableActions): HTMLElement {
 
 /** Buttons that choose the table. */
 export function kindBar(kind: UserKind, actions: TableActions): HTMLElement {
-  const bar = choice("Table", USER_KINDS.map((one) => [one, one[0]?.toUpperCase() + one.slice(1)]), kind, actions.kind);
+  const bar = choice("Table", USER_KINDS.map((each) => [each, each[0]?.toUpperCase() + each.slice(1)]), kind, actions.kind);
   bar.id = "kinds";
   return bar;
 }

@@ -41,7 +41,7 @@ def find_owner(
     name = override
     if name is None:
         clear = ranked and (len(ranked) == 1 or weights[ranked[0]] > weights[ranked[1]])
-        # An enabled unit alone proves nothing: vendors enable units that nobody asked for.
+        # An enabled unit alone proves nothing: vendors enable units by default.
         name = ranked[0] if clear and weights[ranked[0]] > 1 else ""
     others = {other: evidence[other] for other in ranked if other != name}
     return Belonging(

@@ -65,7 +65,8 @@ class Difference:
         more = len(self.items) - 1
         return (
             f"{self.name}: on {column.sick_with} of {column.sick} sick hosts and {column.healthy_with} of "
-            f"{column.healthy} healthy ones" + (f"; {more} more items go with it" if more else "")
+            f"{column.healthy} healthy ones"
+            + (f"; the same hosts differ in {more} more" if more else "")
         )
 
 
@@ -83,7 +84,7 @@ class Comparison:
     why_not: str = ""
 
     @property
-    def standing(self) -> tuple[Difference, ...]:
+    def significant(self) -> tuple[Difference, ...]:
         """The differences that chance does not explain."""
         return tuple(difference for difference in self.differences if difference.is_significant)
 
@@ -99,24 +100,23 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
             why=compared.why_not,
             missing=(Need.SNAPSHOTS,) if compared.without else (),
         )
-    if not compared.standing:
+    if not compared.significant:
         why = "all snapshots are the same"
         if compared.differences:
             best = compared.differences[0]
             why = (
-                f"the most striking of {compared.columns} that differ, {best.text}, has p = "
-                f"{permutation.fraction(best.column.p_max)} (the smallest attainable here: "
-                f"{permutation.fraction(compared.smallest_p)})"
+                f"the best of {compared.columns} has p = {permutation.fraction(best.column.p_max)} (the "
+                f"smallest attainable is {permutation.fraction(compared.smallest_p)}): {best.text}"
             )
         return Answer(
             DETECTOR,
             Status.CLEAR,
-            why=f"no item tells {len(compared.sick)} sick hosts from {len(compared.healthy)} healthy ones: {why}",
+            why=f"no item separates {len(compared.sick)} sick hosts from {len(compared.healthy)} healthy ones; {why}",
         )
     window = Window(*fleet.window_us)
     findings = tuple(
         _draft(difference, compared, kind, window).finish(DETECTOR)
-        for difference in compared.standing[:MAX_FINDINGS]
+        for difference in compared.significant[:MAX_FINDINGS]
     )
     return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
@@ -134,11 +134,7 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
         why_not = (
             f"cannot conclude: there are snapshots of {sick_count} sick and {healthy_count} healthy hosts; at "
             f"least {MIN_SIDE} of each are needed"
-            + (
-                f"; {len(without)} hosts have none (overnight snapshot takes one)"
-                if without
-                else ""
-            )
+            + (f"; hosts without one: {len(without)} (overnight snapshot)" if without else "")
         )
         return Comparison(*sides, without, (), 0, 0, 1.0, why_not)
     least = odds.smallest_p(sick_count, healthy_count, permutation.DRAWS)
@@ -146,7 +142,7 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
     if least > package.ALPHA:
         why_not = (
             f"cannot conclude: {sick_count} sick hosts against {healthy_count} healthy ones; even an item "
-            f"that tells them apart without exception has p = {permutation.fraction(least)}"
+            f"that all sick hosts have, and no healthy one, has p = {permutation.fraction(least)}"
         )
     items, present, known = _table([host.snapshot for host in hosts if host.snapshot])
     columns, draws = odds.rank(

@@ -1,4 +1,4 @@
-"""Reads collapsed stacks, as flame graph tools write them: a stack a line, root first, and its count.
+"""Reads collapsed stacks, as flame graph tools write them: a stack per line, root first, and its count.
 
 ::
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
-import typing
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -74,23 +71,7 @@ LabelOption = Annotated[
 
 def takes_pools(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """Replace the parameters `current` and `where` of a command by --database and --output."""
-    hints = typing.get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name not in ("current", "where")
-    ]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [
-        inspect.Parameter("context", kind, annotation=typer.Context),
-        *own,
-        inspect.Parameter("database", kind, default="", annotation=DatabaseOption),
-        inspect.Parameter(
-            "output", kind, default=session.Output.TEXT, annotation=session.OutputOption
-        ),
-    ]
 
-    @functools.wraps(command)
     def run(
         context: typer.Context, database: str, output: session.Output, **values: Any
     ) -> int | None:
@@ -98,9 +79,14 @@ def takes_pools(command: Callable[..., int | None]) -> Callable[..., int | None]
         current.output = output
         return command(current, pools.Pools(current.home, database), **values)
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
-    return run
+    replaced = {"current": [session.parameter("context", typer.Context)], "where": []}
+    return session.with_parameters(
+        run,
+        command,
+        replaced,
+        session.parameter("database", DatabaseOption, ""),
+        session.parameter("output", session.OutputOption, session.Output.TEXT),
+    )
 
 
 def add_command(cli: typer.Typer, call: Callable[..., int | None], example: str) -> None:

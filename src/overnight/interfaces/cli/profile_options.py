@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-import typing
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from overnight.app import windows
+from overnight.interfaces.cli import session
 
 Query = windows.Query
 
 Command = Callable[..., None]
-PANEL = "Which samples"
+PANEL = "Selection"
 
 
 def _option(*names: str, metavar: str | None, text: str) -> Any:
@@ -68,30 +66,15 @@ OPTIONS = {
 def takes_query(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     """Replace a command's parameter `query: Query` by one option for each of its fields."""
     fields = [name for name in OPTIONS if name not in without]
+    defaults = {field: getattr(windows.Query, field) for field in fields} | {"host": None}
+    options = [session.parameter(field, OPTIONS[field], defaults[field]) for field in fields]
 
     def extend(command: Command) -> Command:
-        hints = typing.get_type_hints(command, include_extras=True)
-        parameters: list[inspect.Parameter] = []
-        for name, parameter in inspect.signature(command).parameters.items():
-            if name != "query":
-                parameters.append(parameter.replace(annotation=hints[name]))
-                continue
-            for field in fields:
-                default = None if field == "host" else getattr(windows.Query, field)
-                parameters.append(
-                    inspect.Parameter(
-                        field, parameter.kind, default=default, annotation=OPTIONS[field]
-                    )
-                )
-
-        @functools.wraps(command)
         def run(**values: Any) -> None:
             chosen = {field: values.pop(field) for field in fields}
             chosen["host"] = tuple(chosen["host"] or ())
             command(query=windows.Query(**chosen), **values)
 
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        return run
+        return session.with_parameters(run, command, {"query": options})
 
     return extend

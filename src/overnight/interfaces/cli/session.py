@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
+import inspect
+import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -67,9 +71,11 @@ class Session:
     @contextlib.contextmanager
     def progress(
         self, label: str, total: float, *, counted: bool = False
-    ) -> Iterator[Callable[[float, str], None]]:
-        """Yield a function that shows how much is done, and a text; shows nothing in a pipe."""
+    ) -> Iterator[Callable[..., None]]:
+        """Yield a function that shows how much is done, a text, and errors; only these in a pipe."""
         import rich.progress
+
+        from overnight.interfaces.cli import terminal
 
         with rich.progress.Progress(
             rich.progress.TextColumn(label, markup=False),
@@ -81,7 +87,13 @@ class Session:
             disable=not self.notes().is_terminal,
         ) as bar:
             task = bar.add_task("", total=total)
-            yield lambda done, text: bar.update(task, completed=done, description=text)
+
+            def update(done: float, text: str, *problems: str) -> None:
+                for problem in problems:
+                    terminal.print_line(bar.console, problem, "bold red")
+                bar.update(task, completed=done, description=text)
+
+            yield update
 
 
 def choose_output(context: typer.Context, value: Any) -> Any:
@@ -107,6 +119,30 @@ def add_command(
 ) -> None:
     """Add a command to a panel of `overnight --help`."""
     cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")(command)
+
+
+def parameter(
+    name: str, annotation: Any, default: Any = inspect.Parameter.empty
+) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def with_parameters(
+    run: Callable[..., Any],
+    command: Callable[..., Any],
+    replaced: Mapping[str, Sequence[inspect.Parameter]],
+    *more: inspect.Parameter,
+) -> Callable[..., Any]:
+    """Return `run` with the name, help and parameters of `command`, some replaced, for Typer to read."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    own = inspect.signature(command).parameters.items()
+    kept = {name: [parameter.replace(annotation=hints[name])] for name, parameter in own}
+    parameters = [*itertools.chain(*{**kept, **replaced}.values()), *more]
+    functools.update_wrapper(run, command)
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def confirm(yes: bool, refusal: str, why: str) -> None:

@@ -29,9 +29,9 @@ def run(link: worker.Link) -> None:
         def on_trial_complete(
             self,
             iteration: int,  # noqa: ARG002 - Ray's signature
-            trials: list[Any],  # noqa: ARG002
+            trials: list[Any],  # noqa: ARG002 - Ray passes it
             trial: Any,
-            **info: Any,  # noqa: ARG002
+            **info: Any,  # noqa: ARG002 - Ray passes it
         ) -> None:
             result = trial.last_result
             self.done += 1

@@ -81,6 +81,7 @@ def read_credential(folder: pathlib.Path) -> str:
 
 
 def main(folder: pathlib.Path) -> None:
+    # Not model.process_identity: this script imports nothing of overnight. Its own name is ASCII.
     began = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     (folder / "agent").write_text(f"{os.getpid()} {began}")
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 
 from overnight import pools
-from overnight.model import files
+from overnight.model import files, process_identity
 from overnight.model.pool import Reason
 from overnight.pools.providers import _folder_lock
 
@@ -71,7 +71,8 @@ class Processes:
                 cwd=place,
                 env={"PATH": os.environ.get("PATH", "")},
             )
-        files.write_atomically(place / "process", f"{started.pid} {_stat(started.pid)[1]}")
+        began = process_identity.read_start(started.pid)
+        files.write_atomically(place / "process", f"{started.pid} {began}")
         # Wait in the background, so that a dead child does not stay a zombie.
         threading.Thread(target=started.wait, name=f"reap {started.pid}", daemon=True).start()
         return pools.Machine(
@@ -148,12 +149,6 @@ def _process(place: pathlib.Path) -> tuple[int, int]:
     return (int(words[0]), int(words[1])) if len(words) == 2 else (0, 0)
 
 
-def _stat(pid: int) -> tuple[str, int]:
-    """Return state and start time (fields 3 and 22 of /proc/PID/stat); dead if the process is gone."""
-    fields = _read(pathlib.Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return (fields[0], int(fields[19])) if len(fields) > 19 else ("X", 0)
-
-
 def _is_running(pid: int, began: int) -> bool:
-    state, started = _stat(pid)
-    return pid > 0 and started == began and state not in ("Z", "X")
+    state, started = process_identity.read_stat(pid)
+    return pid > 0 and state not in "ZX" and int(started) == began

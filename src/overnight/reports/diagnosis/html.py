@@ -131,12 +131,11 @@ def _draw(
 
 def _trust(markup: str) -> markupsafe.Markup:
     """Insert our own markup as it is: style, script, and pictures, which escape what they write."""
-    return markupsafe.Markup(markup)  # noqa: S704
+    return markupsafe.Markup(markup)  # noqa: S704 - our own markup
 
 
 def _describe_focus(material: diagnosis.Material) -> str:
-    core = f"core {material.core}" if material.core >= 0 else "all cores"
-    window = material.incident
+    core, window = wording.name_cores(material), material.incident
     when = wording.format_window(window.begin_us, window.end_us) if window else ""
     return f"{core}, {when}".strip(", ")
 

@@ -41,7 +41,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
     file.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
 
-def m(text: object, longest: int = wording.LONGEST) -> str:
+def m(text: object, longest: int = wording.MAX_TEXT) -> str:
     r"""Escape text from a host: nothing in it is markup, a link, a tag or a mention.
 
     >>> m("*a* <b> mem_cgroup_iter")
@@ -123,8 +123,10 @@ def _processes(material: diagnosis.Material) -> Iterator[str]:
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
-        expect = "" if step.expect in ("", *wording.OUTCOMES) else f". Expect: {m(step.expect, 1000)}"  # fmt: skip
-        yield f"{number}\\. {m(step.what.removesuffix('.'), 1000)}{expect}"
+        what = m(step.what, 1000)
+        if step.expect not in ("", *wording.OUTCOMES):
+            what = f"{what.removesuffix('.')}. Expect: {m(step.expect, 1000)}"
+        yield f"{number}\\. {what}"
         yield from block(step.command) or [""]
 
 
@@ -139,7 +141,7 @@ def _facts(finding: Finding) -> Iterator[str]:
 def _evidence(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
     ruled_out = {each.finding: each.why for each in verdict.ruled_out}
     for finding in verdict.findings:
-        why = f" Not in the chain: {m(ruled_out[finding.id], 600)}" if finding.id in ruled_out else ""  # fmt: skip
+        why = f". Not in the chain: {m(ruled_out[finding.id], 600)}" if finding.id in ruled_out else ""  # fmt: skip
         yield f"- **{m(known.title(finding.kind))}**: {m(finding.summary, 1000)}{why}"
         yield from _facts(finding)
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import rich.console
+import rich.containers
+import rich.padding
+import rich.table
+import rich.text
 
 from overnight.model.finding import Status
 from overnight.model.times import HOUR_US, SECOND_US
@@ -12,9 +19,6 @@ from overnight.reports import diagnosis
 from overnight.reports.diagnosis import wording
 
 if TYPE_CHECKING:
-    import rich.console
-    import rich.text
-
     from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
     from overnight.model.verdict import Link, Step, Verdict
@@ -26,12 +30,13 @@ STYLES = {
 }
 MAX_ROWS = 5
 MAX_COMMAND = 72  # characters of a command on one line
+BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|[shd])(?!\w))")
+# Private, so that no cleaned text has it. Not a no-break space: Rich breaks lines there, too.
+JOINT = "\ue000"
 
 
 def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> rich.console.Group:
     """Render the verdict and its details; names are text, never markup."""
-    import rich.console
-
     known = wording.knowledge_of(material)
     sections = {
         "Fix": _steps(verdict.fix),
@@ -52,8 +57,6 @@ def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> 
 
 def _behind(lead: str, body: rich.console.RenderableType, style: str = "") -> rich.console.RenderableType:  # fmt: skip
     """Put a lead in a column of its own, so that wrapped lines stay aligned."""
-    import rich.table
-
     grid = rich.table.Table.grid(padding=0)
     grid.add_column(no_wrap=True, style=style)
     grid.add_column(overflow="fold")
@@ -61,18 +64,25 @@ def _behind(lead: str, body: rich.console.RenderableType, style: str = "") -> ri
     return grid
 
 
-def _text(*parts: tuple[str, str] | str) -> rich.text.Text:
-    import rich.text
+class _Text(rich.text.Text):
+    """Text whose lines end at spaces, but not at JOINT, which becomes one."""
 
-    text = rich.text.Text()
+    def wrap(self, *args: Any, **options: Any) -> rich.containers.Lines:
+        lines = super().wrap(*args, **options)
+        for line in lines:
+            line.plain = line.plain.replace(JOINT, " ")
+        return lines
+
+
+def _text(*parts: tuple[str, str] | str) -> _Text:
+    text = _Text()
     for part in parts:
-        text.append(part) if isinstance(part, str) else text.append(*part)
+        words, style = (part, "") if isinstance(part, str) else part
+        text.append(BEFORE_UNIT.sub(JOINT, words), style)
     return text
 
 
 def _verdict(verdict: Verdict) -> Iterator[rich.console.RenderableType]:
-    import rich.console
-
     style = STYLES.get(verdict.status, "bold")
     headline = wording.clean(verdict.narrative.headline, 600)
     yield _Headline(_text((headline, style)), wording.format_confidence(verdict))
@@ -95,12 +105,10 @@ class _Headline:
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.console.RenderResult:
-        import rich.text
-
         width = min(options.max_width, 100)
         free = width - self.headline.cell_len - len(self.right)
         if self.right and free >= 2:
-            yield rich.text.Text.assemble(self.headline, " " * free, self.right)
+            yield _Text.assemble(self.headline, " " * free, self.right)
             return
         yield self.headline
         if self.right:
@@ -144,8 +152,6 @@ class _Railed:
     def __rich_console__(
         self, console: rich.console.Console, options: rich.console.ConsoleOptions
     ) -> rich.console.RenderResult:
-        import rich.text
-
         lines = self.body.wrap(console, max(10, options.max_width - 4), overflow="fold")
         for number, line in enumerate(lines, 1):
             rail = self.tip if number == len(lines) else self.rail
@@ -172,9 +178,6 @@ def _when(step: Finding) -> str:
 def _processes(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
     if not material.processes or not material.processes.rows:
         return
-    import rich.table
-    import rich.text
-
     table = rich.table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(material.processes.kind, overflow="fold")
     for name in ("samples", *(name for name, _ in wording.DENOMINATORS)):
@@ -221,8 +224,6 @@ def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.conso
 
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:
-    import rich.padding
-
     for number, step in enumerate(steps, 1):
         yield _behind(f"{number}. ", _text(wording.clean(step.what, 1000)))
         for line in _split_command(step.command):

@@ -29,7 +29,7 @@ DENOMINATORS = (
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
 INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
-LONGEST = 400  # characters of a text from a host
+MAX_TEXT = 400  # characters of a text from a host
 
 
 def knowledge_of(material: diagnosis.Material) -> knowledge.Knowledge:
@@ -45,8 +45,11 @@ def next_heading(verdict: Verdict) -> str:
 
 
 def consumers_heading(material: diagnosis.Material) -> str:
-    where = f"core {material.core}" if material.core >= 0 else "all cores"
-    return f"Top consumers of {where} in the incident window"
+    return f"Top consumers of {name_cores(material)} in the incident window"
+
+
+def name_cores(material: diagnosis.Material) -> str:
+    return f"core {material.core}" if material.core >= 0 else "all cores"
 
 
 def is_claimed(verdict: Verdict) -> bool:
@@ -60,7 +63,7 @@ def nothing_missing(verdict: Verdict) -> str:
     return "Nothing that the detectors need is missing."
 
 
-def clean(text: object, longest: int = LONGEST) -> str:
+def clean(text: object, longest: int = MAX_TEXT) -> str:
     r"""Return text from a host on one line, with control characters escaped.
 
     >>> clean("a\x1b[31mb\u202ec\n")

@@ -18,7 +18,6 @@ from overnight.reports.pictures import boxes, colours
 if TYPE_CHECKING:
     from overnight.model.flame import Folded
 
-
 WIDTH, MARGIN, ROW, LINE = boxes.WIDTH, boxes.MARGIN, boxes.ROW, svg.LINE_HEIGHT
 OUTLINED = 5  # px
 MIDDLE = 8
@@ -26,7 +25,7 @@ MIDDLE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """A window, its baseline, and the number of samples of all cores in each; 0: not known."""
+    """A window and its baseline; `capacity`: the samples of all cores when 100 % busy, 0 if not known."""
 
     now: Folded
     before: Folded

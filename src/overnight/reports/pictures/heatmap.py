@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.queries import heatmap
 
-
 MAX_WIDTH, MIN_WIDTH = 1400, 860  # px of the cells; of the picture
 MAX_CELLS = 450_000  # about 4 MB where no two neighbours are equal
 MIN_COLUMNS = 60
@@ -54,11 +53,8 @@ def write_heatmap(
 ) -> None:
     """Draw the picture. If it has fewer columns than the heatmap, a column shows its busiest step."""
     end_us = result.begin_us + len(result.values) * result.step_us
-    severities = list(layout.SYMBOLS)
-    seen = sorted(
-        (mark for mark in marks if result.begin_us <= mark.time_us < end_us),
-        key=lambda mark: (severities.index(mark.severity), mark.time_us),
-    )
+    inside = (mark for mark in marks if result.begin_us <= mark.time_us < end_us)
+    seen = sorted(inside, key=layout.most_severe_first)
     label = min(24, max((len(name) for name in result.rows), default=0))
     left = max(52, round(label * MONO) + 16)
     columns = min(MAX_WIDTH, max(MIN_COLUMNS, MAX_CELLS // max(1, len(result.rows))))
@@ -173,7 +169,7 @@ def _foot_lines(
         where = f" core {mark.core}" if mark.core >= 0 else ""
         text = f": {mark.text}" if mark.text else ""
         lines.append(
-            f"{layout.SYMBOLS[mark.severity]} {times.format_instant(mark.time_us)}{where} {mark.kind}{text}"
+            f"{layout.symbol(mark)} {times.format_instant(mark.time_us)}{where} {mark.kind}{text}"
         )
     if len(seen) > MAX_LISTED:
         lines.append(f"and {len(seen) - MAX_LISTED} more events")
@@ -336,7 +332,9 @@ def _marks(seen: list[Event], plot: layout.Plot, width: int) -> Iterator[str]:
     for mark in seen:
         x = plot.x(mark.time_us)
         name = mark.text or mark.kind if mark.kind == "mark" else mark.kind
-        label = f"{layout.SYMBOLS[mark.severity]} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
+        label = (
+            f"{layout.symbol(mark)} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
+        )
         long = len(label) * SANS
         left = min(x - 5, width - 8 - long)
         lane = layout.find_lane(lanes, left, long)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from overnight.model.severity import Severity
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-
-
-SYMBOLS = {"critical": "▲", "warning": "◆", "info": "●"}
+SYMBOLS = {Severity.CRITICAL: "▲", Severity.WARNING: "◆", Severity.INFO: "●"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +48,14 @@ def clock(us: int, form: str = "%Y-%m-%d %H:%M:%S") -> str:
         return f"{datetime.datetime.fromtimestamp(us // 1_000_000, datetime.UTC):{form}}"
     except (ValueError, OverflowError, OSError):  # a damaged file may contain any number
         return f"{us / 1e6:.0f} s after 1970"
+
+
+def symbol(event: Event) -> str:
+    return SYMBOLS[Severity.of(event.severity)]
+
+
+def most_severe_first(event: Event) -> tuple[int, int]:
+    return -Severity.of(event.severity).rank, event.time_us
 
 
 def find_lane(lanes: Sequence[list[tuple[float, float]]], left: float, wide: float) -> int:

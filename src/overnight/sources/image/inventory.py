@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable
 
 from overnight import sources
+from overnight.model.text import decode_octal
 from overnight.sources.image import tree as trees
 
 Part = dict[str, str | dict[str, str]]
@@ -32,7 +33,6 @@ LABELS = (
 PASSING = re.compile(
     r"^(/var/lib/(docker|containerd|containers|kubelet/pods|rancher)|/run/(docker|containerd|netns|user|credentials|containers)|/run/k3s|/proc/)(/|$)"
 )
-OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
@@ -122,7 +122,7 @@ def parse_mounts(text: str) -> Part:
     """
     mounts: Part = {}
     for line in text.splitlines():
-        fields = [OCTAL.sub(lambda m: chr(int(m[1], 8)), field) for field in line.split(" ")]
+        fields = list(map(decode_octal, line.split(" ")))
         if len(fields) >= 4 and not PASSING.match(fields[1]):
             source, mount_point, kind, options = fields[:4]
             # A second mount on the same directory hides the first.

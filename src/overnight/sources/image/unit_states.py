@@ -32,7 +32,7 @@ PROPERTIES = (
 )
 SECONDS = 20
 LINES = 20_000
-BATCH = 200  # names a call: far below the limit of a command line
+BATCH = 200  # names per call: far below the limit of a command line
 RESTART = re.compile(
     r"^(\S+): Scheduled restart job, restart counter is at (\d{1,12})\.", re.MULTILINE
 )

@@ -70,7 +70,7 @@ class SegmentName:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What happened since the last poll.
+    """The results since the last poll.
 
     `failed` is why recording ended unexpectedly; it stays ended until `start`.
     """

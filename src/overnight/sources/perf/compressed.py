@@ -18,7 +18,7 @@ from overnight.sources.perf import decode
 if TYPE_CHECKING:
     from overnight import errors
 
-# Takes more of the compressed stream, returns what it adds to the plain one; one instance a file.
+# Takes more of the compressed stream, returns what it adds to the plain one; one instance per file.
 Decompress: TypeAlias = Callable[[bytes], bytes]
 
 COMPRESSED, COMPRESSED2 = 81, 83

@@ -78,7 +78,7 @@ def open_event(attr: EventAttr, *, pid: int, cpu: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What perf_event_open allows, tried on every core."""
+    """The result of opening a perf event on every core."""
 
     cores: tuple[int, ...]  # where whole-core sampling opened
     refused: dict[int, str]  # core -> the kernel's reason

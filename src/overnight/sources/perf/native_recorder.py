@@ -18,7 +18,7 @@ from overnight import errors
 from overnight.sources import perf
 from overnight.sources.perf import decode, events, processes, recovery, ring, segmentfile
 
-PAGES = 128  # 512 KiB a core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
+PAGES = 128  # 512 KiB per core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
 REPROBE_NS = 5_000_000_000
 AWAY_NS = 50_000_000  # the process may wait for a core between reading the clock and the event
 ALLOW = (
@@ -97,6 +97,8 @@ class NativeRecorder:
                 self._open(core)
         except OSError as error:
             self._close_rings()
+            if errors.is_own(error):
+                raise errors.own_error(error, "cannot sample every core") from error
             raise errors.MissingPermissionError(
                 "the kernel does not allow this process to sample whole cores",
                 why=f"perf_event_open: {error.strerror}",

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterator
 
 from overnight import errors
-from overnight.sources.perf import compressed, decode
+from overnight.sources.perf import compressed, decode, segmentfile
 
 try:
     from overnight.sources.perf import _perfdata
@@ -32,10 +32,8 @@ else:
     HAS_EXTENSION = True
     decode_stream = _perfdata.decode
 
-MAGIC = b"PERFILE2"
 HEADER = struct.Struct("<8sQQQQQQQQ")
 RECORD = decode.RECORD
-SECTION = struct.Struct("<QQ")
 ATTR = struct.Struct("<IIQQQQQ")
 HEADER_ATTR, TRACING_DATA, AUXTRACE, FEATURE = 64, 66, 71, 80
 FEATURES = {3: "hostname", 4: "release", 7: "cores", 12: "events", 29: "clock"}
@@ -145,7 +143,7 @@ def open_perfdata(
             stack.callback(_close, mapped)
             whole = stack.enter_context(memoryview(mapped))
             reader = _Reader(path, whole, decompress)
-            if bytes(whole[:8]) != MAGIC:
+            if bytes(whole[:8]) != segmentfile.MAGIC:
                 raise reader.damaged(0, "the file does not begin with PERFILE2")
             header_size = reader.unpack(decode.U64, 8)[0]
             perfdata = _open_pipe(reader) if header_size == 16 else _open_file(reader)
@@ -161,13 +159,15 @@ def _close(mapped: mmap.mmap) -> None:
 
 def _open_file(reader: _Reader) -> PerfData:
     _, _, attr_size, attrs, attrs_size, start, length, *_ = reader.unpack(HEADER, 0)
-    if attr_size < ATTR.size + SECTION.size or attrs_size < attr_size:
+    if attr_size < ATTR.size + segmentfile.SECTION.size or attrs_size < attr_size:
         raise reader.damaged(16, f"no room for an event in {attrs_size} bytes")
     if start > len(reader.data):
         raise reader.damaged(40, "the records begin past the end of the file")
     events: list[Event] = []
     for at in range(attrs, min(attrs + attrs_size, len(reader.data) - attr_size + 1), attr_size):
-        ids_at, ids_size = reader.unpack(SECTION, at + attr_size - SECTION.size)
+        ids_at, ids_size = reader.unpack(
+            segmentfile.SECTION, at + attr_size - segmentfile.SECTION.size
+        )
         _add_event(reader, at, events, reader.take(ids_at, ids_size - ids_size % 8))
     finished = length > 0 and start + length <= len(reader.data)
     length = min(length or len(reader.data), len(reader.data) - start)
@@ -180,8 +180,8 @@ def _features(reader: _Reader, table: int) -> dict[str, tuple[int, bytes]]:
     features = {}
     for number in range(bits.bit_length()):
         if bits >> number & 1:
-            offset, size = reader.unpack(SECTION, table)
-            table += SECTION.size
+            offset, size = reader.unpack(segmentfile.SECTION, table)
+            table += segmentfile.SECTION.size
             if number in FEATURES:
                 features[FEATURES[number]] = offset, bytes(reader.take(offset, size))
     return features

@@ -14,7 +14,7 @@ import pathlib
 import signal
 import time
 
-from overnight.model import files
+from overnight.model import files, process_identity
 from overnight.sources import perf
 from overnight.sources.perf import segmentfile
 
@@ -57,12 +57,8 @@ def read_current(spool: pathlib.Path) -> Current | None:
 
 def read_start_ticks(pid: int) -> int:
     """Read when a process started, in clock ticks since boot; 0 when it is gone or a zombie."""
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return 0
-    fields = stat[stat.rindex(")") + 1 :].split()
-    return 0 if fields[0] in "ZX" else int(fields[19])
+    state, started = process_identity.read_stat(pid)
+    return 0 if state in "ZX" else int(started)
 
 
 def _await_end(current: Current) -> None:

@@ -20,14 +20,14 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from overnight import sources
+from overnight import errors, sources
 
 TOP = 20
 HOT = 40  # twice the number of rows: any of them may become one of the busiest
 BLOCKED = 5  # rows for processes in D state that are not busy
 TURNS = 5
-PATIENT = 3  # turns without a change, after which
-SELDOM = 4  # only every fourth of its turns is taken
+PATIENT = 3  # turns without a change, until a process is read less often:
+SELDOM = 4  # in every fourth of its turns
 MAX_A_TURN = 100
 MAX_NEW = 500
 MAX_TRIED = 48
@@ -100,6 +100,7 @@ class Table:
         try:
             self._folder = os.open(self._proc, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
+            errors.raise_own(error)
             raise sources.NoDataError(f"{self._proc}: {error}") from error
         self._known: dict[int, Process] = {}
         self._hot: set[int] = set()  # read at each poll: recently busy, or new
@@ -125,8 +126,8 @@ class Table:
     def read(self) -> sources.Rows:
         """Return the busiest processes, and some that are blocked."""
         if self._full:
-            self._full = False
             self._read_all()
+            self._full = False
         else:
             self._read_some()
         known = self._known
@@ -199,9 +200,10 @@ class Table:
             process = self._known[pid] = Process()
         try:
             text = self._text(pid, process)
-        except OSError:
+        except OSError as error:
             was_open = process.open >= 0
             self._forget(pid)  # it has ended; another may have its PID
+            errors.raise_own(error)
             if was_open:
                 self._read(pid)
             return
@@ -276,10 +278,10 @@ class Table:
 
     def _list(self, first: int, limit: int) -> list[int]:
         if not self._seeks:
-            pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208
+            pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208 - polled: no Path per name
             return sorted(pid for pid in pids if pid >= first)[:limit]
         os.lseek(self._folder, FIRST_PID + first, os.SEEK_SET)
-        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:limit]  # noqa: PTH208
+        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:limit]  # noqa: PTH208 - polled: no Path per name
 
     def _new(self) -> list[int]:
         """List the processes created since the last poll: those above the last PID at that time."""

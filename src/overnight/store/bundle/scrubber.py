@@ -24,7 +24,7 @@ class Scrubber:
     """Masks the same text always in the same way, and counts the masked texts."""
 
     def __init__(self, hide: Sequence[str] = ()) -> None:
-        """Mask also the words of `hide`, each with its own placeholder.
+        """Also mask the words in `hide`, each with its own placeholder.
 
         >>> Scrubber(["acme"]).name("units", "/acme-billing/acme.service")
         '/hidden-1-billing/hidden-1.service'

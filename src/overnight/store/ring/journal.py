@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 from collections.abc import Iterator
@@ -34,11 +35,12 @@ class Journal:
         return self.flush()
 
     def flush(self) -> bool:
-        """Write waiting lines; return False while the disk does not take them."""
-        if self._waiting and not files.append_lines(self.path, self._waiting):
-            return False
-        self._waiting.clear()
-        return True
+        """Write waiting lines; return False while the disk refuses them."""
+        with contextlib.suppress(OSError):
+            if self._waiting:
+                files.append_lines(self.path, self._waiting)
+            self._waiting.clear()
+        return not self._waiting
 
 
 def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | None]]:

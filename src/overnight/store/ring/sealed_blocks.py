@@ -44,7 +44,7 @@ class Sealed:
         self._retry_ns = 0
 
     def finish(self, now: clock.Clock) -> None:
-        """Pack all that is left; what the disk does not take stays for the next writer."""
+        """Pack all remaining blocks; on a full disk they stay for the next writer."""
         self._closing = True
         self._retry_ns = 0
         while self.waiting and not self._retry_ns:

@@ -26,9 +26,9 @@ MAX_OPEN_BYTES = 32 << 20
 class Writer:
     """Stores readings within `budget_bytes` and `age_seconds`.
 
-    A full or failing disk never raises: what it does not take is dropped and counted (`dropped`), and the
-    time is recorded as a gap as soon as writing works again. Give all readings of one tick the same
-    clock: different times are stored again for each signal.
+    A full or failing disk never raises: lost readings are counted (`dropped`), and the time is recorded
+    as a gap as soon as writing works again. Give all readings of one tick the same clock: different times
+    are stored again for each signal.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Writer:
             self._trim(clock)
 
     def close(self) -> None:
-        """Pack everything and close. What the disk does not take stays in open blocks for the next writer."""
+        """Pack everything and close. On a full disk open blocks stay for the next writer."""
         self._seal()
         self._sealed.finish(clock.Clock(0, 1 << 62))
         if self._lock >= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 import rich.cells
@@ -94,3 +95,16 @@ def test_markup_in_names_is_text() -> None:
     plain = rich.text.Text.from_ansi(file.getvalue()).plain
     assert "[bold red]x[/] [link=file:///]y[/link]" in plain
     assert "\x1b]8" not in file.getvalue()
+
+
+@pytest.mark.parametrize("width", range(40, 101))
+def test_a_number_and_its_unit_stay_on_one_line(width: int) -> None:
+    lines = [line.rstrip(" │▼") for line in render("reference", width).splitlines()]
+    starts = [re.sub(r"^[│▼ ]+", "", line) for line in lines]
+    split = [
+        (line, start)
+        for line, start in zip(lines, starts[1:], strict=False)
+        if re.search(r"\d$", line) and re.match(r"(%|ms|[shd])(?!\w)", start)
+    ]
+    assert split == []
+    assert "\ue000" not in "".join(lines)

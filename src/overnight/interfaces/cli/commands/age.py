@@ -54,7 +54,9 @@ def run_age(
     ] = None,
     limit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Memory limit of their parent, above their own memory."),
+        typer.Option(
+            metavar="SIZE", help="Memory limit of their parent, in addition to their own."
+        ),
     ] = None,
     rate: Annotated[
         float | None, typer.Option(min=0.01, help="Maximum number created per second.")
@@ -133,12 +135,6 @@ def _action(state: str, number: int, options: dict[str, str], *, undo: bool, lis
         extra = "a number" if number else f"--{next(iter(options))}"
         raise errors.UsageError(
             f"age {action} does not take {extra}", why="it creates nothing", todo=f"omit {extra}"
-        )
-    if not simple and not number:
-        raise errors.UsageError(
-            f"no number of {action} was given",
-            why="a state needs a number above 0",
-            todo=f"overnight age {action} 15000",
         )
     return action
 

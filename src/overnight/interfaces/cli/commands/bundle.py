@@ -92,7 +92,7 @@ def open_(
 ) -> None:
     """Open a bundle as a data home.
 
-    Read it with overnight --home DIR. Checksums are verified first; a damaged or hostile bundle is refused
+    Read it with `overnight --home DIR`. Checksums are verified first; a damaged or hostile bundle is refused
     and nothing is written.
     """
     from overnight.app import bundles

@@ -26,7 +26,9 @@ def register(cli: typer.Typer) -> None:
 
 def import_(
     context: typer.Context,
-    files: Annotated[list[pathlib.Path], typer.Argument(metavar="FILE", help="Captures.")],
+    files: Annotated[
+        list[pathlib.Path], typer.Argument(metavar="FILE...", help="Captures, one or more.")
+    ],
     host: Annotated[str, typer.Option(metavar="NAME", help="Host of the captures.")] = "",
     kind: Annotated[
         str, typer.Option("--format", metavar="NAME", help="Format. Default: detected.")

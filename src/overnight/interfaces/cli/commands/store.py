@@ -74,7 +74,7 @@ def _show(report: store.CheckReport, clean: bool) -> None:
 def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
     """Ingest the data of a killed recording.
 
-    The next overnight record does it too.
+    `overnight record` does this too when it starts.
     """
     from overnight.app import store
 

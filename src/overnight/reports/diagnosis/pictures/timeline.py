@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from overnight.model.severity import Severity
 from overnight.reports import svg
 from overnight.reports.diagnosis import pictures, wording
 from overnight.reports.pictures import colours, layout
@@ -222,12 +223,11 @@ def _place_labels(
     marks: Sequence[Event], time: _Time
 ) -> list[tuple[Event, int, tuple[float, str]]]:
     """Place the labels: lane (-1: no room) and left end; the most severe choose first."""
-    order = dict(zip(layout.SYMBOLS, range(3), strict=True))
     taken: list[list[tuple[float, float]]] = [[] for _ in range(LANES)]
     placed = []
-    for event in sorted(marks, key=lambda event: (order.get(event.severity, 3), event.time_us)):
+    for event in sorted(marks, key=layout.most_severe_first):
         core = f" core {event.core}" if event.core >= 0 else ""
-        label = f"{layout.SYMBOLS.get(event.severity, '●')} {wording.clock(event.time_us, '%H:%M:%S')} {svg.fit(wording.clean(event.kind, 60), 40)}{core}"
+        label = f"{layout.symbol(event)} {wording.clock(event.time_us, '%H:%M:%S')} {svg.fit(wording.clean(event.kind, 60), 40)}{core}"
         wide = len(label) * BOLD
         left = min(time.x(event.time_us) - 5, WIDTH - 4 - wide)
         placed.append((event, layout.find_lane(taken, left, wide), (left, label)))
@@ -241,7 +241,7 @@ def _draw_marks(
     for event, lane, (left, label) in lanes:
         x = time.x(event.time_us)
         tip = svg.safe(f"{wording.clean(event.kind, 80)}: {wording.clean(event.text)}")
-        severity = event.severity if event.severity in layout.SYMBOLS else "info"
+        severity = Severity.of(event.severity)
         y = LANE * (lane + 1) if lane >= 0 else top
         yield (
             f'<g class="mark {severity}"><title>{tip}</title>'
