@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from overnight import app, errors, load, rehearsals
 from overnight.app import home as homes
 from overnight.app import rehearsal_host, scoreboard
-from overnight.model import stop_signals, times
+from overnight.model import files, stop_signals, times
 from overnight.rehearsals import processes
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
@@ -175,7 +175,7 @@ class _Run:
         self._disturbances: list[str] = []
 
     def play(self) -> None:
-        self.home.mkdir(parents=True, mode=0o700)
+        files.make_folder(self.home)
         marker = self.home / rehearsal_host.MARKER
         marker.write_text(json.dumps({"run": self._journal.run}) + "\n")
         self._journal.write("folder", self.stage.folder)

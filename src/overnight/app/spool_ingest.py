@@ -22,6 +22,7 @@ from overnight.agent import profiler as agent
 from overnight.agent import spool
 from overnight.app import spool_paths
 from overnight.ingest import perfdata
+from overnight.model import files
 from overnight.model.times import SECOND_NS
 from overnight.sources import cpu, perf, processes
 from overnight.sources.perf import recovery
@@ -104,8 +105,7 @@ class Ingester:
                 what = error.what if isinstance(error, errors.OvernightError) else repr(error)
                 yield f"cannot ingest {path.name}: {what}"
                 continue
-            with (self.folder / DONE).open("a") as done:
-                done.write(path.name + "\n")
+            files.append_lines(self.folder / DONE, [path.name.encode() + b"\n"])
             ingested = True
         if ingested:
             self._trim()
