@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from overnight import errors, sources
 from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, usage
+from overnight.model import data_home
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
@@ -53,6 +54,7 @@ class FlightSummary:
 
 def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     """Record until stopped. Only what prevents the start is an error."""
+    data_home.prepare(options.home)
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
     boot = perf.read_identity(options.root).boot

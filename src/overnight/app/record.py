@@ -20,6 +20,7 @@ from overnight import errors
 from overnight.agent import profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
+from overnight.model import files
 from overnight.model.recording import CoreSummary, Cost, ProcessShare, Profile, Recording
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
@@ -121,6 +122,7 @@ def record(
 
     Where stacks cannot be sampled, per-core CPU is still recorded, and a gap says why.
     """
+    homes.need_writable(options.home)
     chosen, no_stacks = _choose(options.recorder) if options.profiles else (None, "")
     watch = CoreWatch()
     problems: list[str] = []
@@ -164,8 +166,7 @@ def _record_stacks(
 ) -> tuple[profiler.Summary, Cost, list[str]]:
     begin = time.monotonic()
     folder = spool_paths.spool_folder(options.home)
-    homes.need_writable(options.home)
-    folder.mkdir(exist_ok=True, mode=0o700)
+    files.make_folder(folder)
     spool_paths.save_kallsyms(folder, perf.read_identity().boot)
 
     def report(status: profiler.Status) -> None:

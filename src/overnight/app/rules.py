@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from overnight import errors
+from overnight.app import home as homes
 from overnight.model import files
 from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
@@ -130,8 +131,11 @@ def import_npd(
     if imported.rules:
         comment = f"From {source.name}, made for node-problem-detector."
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            files.write_atomically(file, npd.as_toml(imported.rules, comment), mode=0o644)
+            if target is None:
+                homes.need_writable(home)
+            files.make_folder(file.parent)
+            text = npd.as_toml(imported.rules, comment)
+            files.write_atomically(file, text, mode=0o644 if target else None)
         except OSError as error:
             raise errors.unwritable(file, error, "choose another file with -o FILE") from error
     names = tuple(rule.name for rule in imported.rules)
