@@ -9,10 +9,18 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from overnight import errors, sources
-from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, usage
+from overnight.agent import (
+    event_pins,
+    kernel_log,
+    outlets,
+    own_processes,
+    recorder_loop,
+    signals,
+    usage,
+)
 from overnight.model import data_home
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
@@ -37,6 +45,7 @@ class FlightOptions:
     lines: bool = False  # events as JSON lines on standard output
     cloud: bool = False  # ask the metadata service for labels
     every: Mapping[str, float] = dataclasses.field(default_factory=dict)  # signal -> seconds
+    parent: int = 0  # the process that records with this one; 0: none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +61,10 @@ class FlightSummary:
     problems: tuple[str, ...]
 
 
-def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
-    """Record until stopped. Only what prevents the start is an error."""
+def run(
+    options: FlightOptions, stop: threading.Event, on_start: Callable[[], None] = lambda: None
+) -> FlightSummary:
+    """Record until stopped. Only what prevents the start is an error; `on_start` is called after it."""
     data_home.prepare(options.home)
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
@@ -67,6 +78,13 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     if extent is not None and now - extent[1] > ABSENT_US:
         ring.note_gap(extent[1], now, "the flight recorder did not run")
     # The user's rules besides the built-in ones.
+    for folder in options.rules:
+        if not folder.is_dir():
+            raise errors.UsageError(
+                f"--rules {folder} is not a folder",
+                why="it has no rule files",
+                todo="give a folder with *.toml files, or leave --rules out",
+            )
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
     log, no_log = kernel_log.open_kernel_log(options.root, *rules)
     profiles = options.home / "spool"
@@ -80,7 +98,10 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         host=host,
         boot=boot,
         signals=add_cloud_labels(
-            signals.set_intervals(signals.discover_signals(), options.every),
+            (
+                *signals.set_intervals(signals.discover_signals(), options.every),
+                own_processes.signal(options.home, options.parent),
+            ),
             hostlabels.read_metadata(ask=options.cloud),
         ),
         watches=signals.discover_watches(),
@@ -92,11 +113,18 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         root=options.root,
     )
     loop = recorder_loop.RecorderLoop(parts)
+    on_start()
     try:
         loop.run(stop, options.seconds)
     finally:
         ring.close()
-    problems = [f"{name}: {state.problem}" for name, state in loop.states.items() if state.problem]
+    problems = [
+        f"{name}: {state.lost} polls failed: {state.lost_why}"
+        if state.lost
+        else f"{name}: {state.problem}"
+        for name, state in loop.states.items()
+        if state.problem or state.lost
+    ]
     cost = usage.read_usage(())
     return FlightSummary(
         seconds=round(time.monotonic() - began, 3),

@@ -226,6 +226,12 @@ def _find_kind(request: Request) -> host_state.Kind:
             why=f"states: {', '.join(known)}, uptime, purge",
             todo="overnight age --list   describes them",
         )
+    if not request.count:
+        raise errors.UsageError(
+            f"no number of {request.state} was given",
+            why="a state needs a number above 0",
+            todo=f"overnight age {request.state} 15000",
+        )
     kind = known[request.state]
     for option in request.options:
         if option not in kind.TAKES:

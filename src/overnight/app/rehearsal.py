@@ -129,7 +129,7 @@ def rehearse(
             rehearsal_host.take_inventory(),
         )
     outcome = run.outcome(time.monotonic() - began, (*run_journal.problems, *ours), others)
-    (run.home / "outcome.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+    files.write(run.home / "outcome.json", json.dumps(outcome.as_json(), indent=2) + "\n")
     rehearsal_host.prune(home / "rehearsals", keep)
     return outcome
 
@@ -177,7 +177,7 @@ class _Run:
     def play(self) -> None:
         files.make_folder(self.home)
         marker = self.home / rehearsal_host.MARKER
-        marker.write_text(json.dumps({"run": self._journal.run}) + "\n")
+        files.write(marker, json.dumps({"run": self._journal.run}) + "\n")
         self._journal.write("folder", self.stage.folder)
         self.stage.folder.mkdir()
         self._on_progress(Progress("prepare"))

@@ -133,7 +133,7 @@ def import_npd(
         try:
             if target is None:
                 homes.need_writable(home)
-            files.make_folder(file.parent)
+                files.make_folder(file.parent)
             text = npd.as_toml(imported.rules, comment)
             files.write_atomically(file, text, mode=0o644 if target else None)
         except OSError as error:

@@ -41,7 +41,7 @@ def read_stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.Window
     now = case.stacks(case.window)
     if not now.core_rate or not now.seconds:
         raise _base.MissingError(
-            "the profile does not say how often it sampled which cores", Need.PROFILES
+            "the sampling rate and the cores of the profile are not known", Need.PROFILES
         )
     before = None
     if case.has_profile(case.baseline):

@@ -42,9 +42,21 @@ def read_recording(case: cases.Case) -> completeness.Recording:
             for name, row in problems.items()
             if row.get("denied") is True and name != KERNEL_LOG
         ),
+        exhausted=_exhausted(case),
         loads=case.loads(),
         compared=Window(case.baseline.begin_us, case.event.time_us),
         notes=stacks.notes[:MAX_NOTES],
+    )
+
+
+def _exhausted(case: cases.Case) -> tuple[tuple[str, str], ...]:
+    """Return the signals that the recorder itself failed to read at any time in the incident window."""
+    facts = case.ring.facts(case.host, PROBLEMS, case.window.begin_us, case.window.end_us)
+    later = ((change.key, change.after or {}) for change in facts.changes)
+    return tuple(
+        (name, str(row.get("problem", "")))
+        for name, row in (*(facts.state or {}).items(), *later)
+        if row.get("exhausted") is True
     )
 
 

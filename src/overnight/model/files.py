@@ -14,6 +14,8 @@ import stat
 import tempfile
 from collections.abc import Iterable
 
+from overnight import errors
+
 SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
@@ -92,6 +94,16 @@ def append_lines(path: pathlib.Path, lines: Iterable[bytes]) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | None:
+    """Try to reserve space in a folder; return the error where the disk is full or read-only."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, room)
+    except OSError as error:
+        return error if errors.is_own(error) else None
+    return None
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -21,7 +21,7 @@ class Window:
             raise errors.UsageError(
                 f"-e must be after -b (the window is {self.end_us - self.begin_us} µs long)",
                 why="a window ends after it begins",
-                todo="exchange them, or write the end as a duration: -e +10m",
+                todo="swap them, or write the end as a duration: -e +10m",
             )
 
     @property
@@ -38,6 +38,7 @@ class Selection:
     thread: str = ""
     function: str = ""
     unit: str = ""
+    pids: tuple[int, ...] = ()  # for detectors: a pid means nothing to a user after the night
     side: str = ""  # "kernel", "user" or '' for both: the mode of the innermost frame
     idle: bool = False  # include idle samples
     # One sampled event, by name or by index in each capture: samples of different events do not add up.
@@ -63,7 +64,7 @@ class Selection:
     @property
     def by_task(self) -> bool:
         """Whether it filters by process, thread or unit."""
-        return bool(self.process or self.thread or self.unit)
+        return bool(self.process or self.thread or self.unit or self.pids)
 
     @property
     def by_node(self) -> bool:

@@ -54,7 +54,7 @@ class Burst:
         return cls(mean, math.sqrt(mean * (mean - 1)))
 
     @functools.cached_property
-    def law(self) -> Numbers:
+    def probabilities(self) -> Numbers:
         """The probabilities of a burst of 0 (never), 1, 2, … claims."""
         whole = math.floor(self.mean)
         part = self.mean - whole
@@ -75,8 +75,8 @@ class Burst:
     @property
     def dispersion(self) -> float:
         """E[B^2] / E[B]: the variance of a count divided by its mean; 1 when every claim arrives alone."""
-        sizes = np.arange(len(self.law))
-        return float(self.law @ sizes**2 / (self.law @ sizes))
+        sizes = np.arange(len(self.probabilities))
+        return float(self.probabilities @ sizes**2 / (self.probabilities @ sizes))
 
 
 SINGLE = Burst()
@@ -88,8 +88,10 @@ def _one_and(rest: Numbers) -> Numbers:
 
 def _poisson(mean: float) -> Numbers:
     counts = np.arange(math.ceil(mean + 12 * math.sqrt(mean) + 30))
-    law: Numbers = np.exp(special.xlogy(counts, mean) - mean - special.gammaln(counts + 1))
-    return law
+    probabilities: Numbers = np.exp(
+        special.xlogy(counts, mean) - mean - special.gammaln(counts + 1)
+    )
+    return probabilities
 
 
 def _negative_binomial(mean: float, variance: float) -> Numbers:
@@ -97,16 +99,16 @@ def _negative_binomial(mean: float, variance: float) -> Numbers:
     # The tail falls by a factor of (1-p) a step, once beyond the mode.
     length = mean + 12 * math.sqrt(variance) + math.log(LEFT_OUT) / math.log1p(-p)
     counts = np.arange(math.ceil(length))
-    law: Numbers = np.exp(
+    probabilities: Numbers = np.exp(
         special.gammaln(counts + n) - special.gammaln(n) - special.gammaln(counts + 1)
         + n * math.log(p) + counts * math.log1p(-p)
     )  # fmt: skip
-    return law
+    return probabilities
 
 
 def ahead(burst: Burst) -> Numbers:
     """Return the probabilities that 0, 1, 2, … claims of its own burst are ahead of a claim."""
-    larger = 1 - np.cumsum(burst.law)
+    larger = 1 - np.cumsum(burst.probabilities)
     return np.clip(larger[:-1], 0, None) / burst.mean
 
 
@@ -128,10 +130,13 @@ def arrivals(
     bursts = claims_per_s / burst.mean
     mean = claims_per_s * longest_s
     reach = (
-        mean + 12 * math.sqrt(mean * burst.dispersion) + 40 * burst.dispersion + 2 * len(burst.law)
+        mean
+        + 12 * math.sqrt(mean * burst.dispersion)
+        + 40 * burst.dispersion
+        + 2 * len(burst.probabilities)
     )
     size = fft.next_fast_len(math.ceil(reach), real=True)
-    exponent = fft.rfft(burst.law, size) - 1
+    exponent = fft.rfft(burst.probabilities, size) - 1
     begin = bursts * shortest_s * exponent
     # exp(a) and the mean of exp over [0, b]: (exp(b) - 1) / b, which is 1 at b = 0.
     width = bursts * (longest_s - shortest_s) * exponent
@@ -140,5 +145,5 @@ def arrivals(
     whole = np.exp(begin) * evenly
     if before_a_claim:
         whole *= fft.rfft(ahead(burst), size)
-    law: Numbers = fft.irfft(whole, size)
-    return np.clip(law, 0, None)
+    probabilities: Numbers = fft.irfft(whole, size)
+    return np.clip(probabilities, 0, None)

@@ -35,7 +35,7 @@ def draw_sizes(
 ) -> npt.NDArray[np.int64]:
     if burst.mean == 1:
         return np.ones(count, dtype=np.int64)
-    edges = np.cumsum(burst.law)
+    edges = np.cumsum(burst.probabilities)
     return np.searchsorted(edges / edges[-1], random.random(count), side="right")
 
 

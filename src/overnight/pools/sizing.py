@@ -47,7 +47,7 @@ class Demand:
         if not 1e-9 <= self.miss <= 1 - 1e-9:
             raise errors.UsageError(
                 f"--miss must be between 0 and 1 (got {self.miss:g})",
-                why="it is the share of claims that may miss; no finite pool never misses",
+                why="it is the share of claims that may miss, and every pool misses some",
                 todo="write it like 1% or 0.01",
             )
         if self.cost_per_host_hour is not None:

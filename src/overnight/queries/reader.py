@@ -68,7 +68,7 @@ class Reader:
         if absent or not known:
             raise errors.CannotError(
                 f"no profiles of {', '.join(absent)}" if absent else "no profiles are stored here",
-                why=f"{self.catalogue.home} has profiles of: {', '.join(known) or 'no host'}",
+                why=f"hosts with profiles in {self.catalogue.home}: {', '.join(known) or 'none'}",
                 todo="overnight record, or overnight import FILE; or choose another data home with --home DIR",
             )
         return chosen
@@ -210,11 +210,14 @@ class Reader:
         if chosen.cores:
             parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
         if chosen.by_task:
-            tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit"))
+            texts = ("process", "thread", "unit")
+            tasks = parquet.read(segment.path / "tasks.parquet", (*texts, "pid"))
             mask = np.ones(len(tasks["process"]), bool)
-            for name, texts in tasks.items():
+            for name in texts:
                 if pattern := getattr(chosen, name):
-                    mask &= matches(texts, pattern)
+                    mask &= matches(tasks[name], pattern)
+            if chosen.pids:
+                mask &= np.isin(tasks["pid"], chosen.pids)
             numbers = ", ".join(map(str, np.flatnonzero(mask).tolist()))
             parts.append(f"task IN ({numbers})" if numbers else "false")
         return " AND ".join(parts)

@@ -106,6 +106,7 @@ class Segment:
             document = json.loads(file.read_bytes())
             kind = document.pop("format")
         except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+            errors.raise_own(error)
             why = f"no segment description ({error})"
             raise errors.DamagedFileError(str(file), 0, why) from error
         if kind != FORMAT:
@@ -129,6 +130,7 @@ class Segment:
                 raise errors.DamagedFileError(str(path), size, "it has the wrong length")
             return np.fromfile(path, "<u2", count=length // 2, offset=offset).reshape(shape)
         except (OSError, ValueError) as error:
+            errors.raise_own(error)
             raise errors.DamagedFileError(str(path), 0, str(error)) from error
 
     def seconds_at(self, mode: str, shape: tuple[int, int]) -> tuple[pathlib.Path, int, int]:

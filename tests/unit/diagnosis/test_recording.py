@@ -85,6 +85,37 @@ def test_sources_the_recorder_could_not_read_are_missing_evidence(tmp_path: path
     assert kinds[GapKind.PERMISSION].what == "permission to read signal interrupts"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "names"),
+    [
+        ((860, 863), ("ethtool", "interrupts")),  # over before the event
+        ((865, 965), ("ethtool", "interrupts")),
+        ((200, 300), ()),  # long before the incident window
+    ],
+)
+def test_readings_that_the_recorder_failed_to_take_are_missing_evidence(
+    tmp_path: pathlib.Path, seconds: tuple[int, int], names: tuple[str, ...]
+) -> None:
+    home = casebook.Home(tmp_path, seconds=970).cpu()
+    failed = {"problem": "Too many open files", "exhausted": True}
+    absent = {"problem": "no such interface"}
+    for second, rows in (
+        (60, {"nic-drivers": absent}),
+        (seconds[0], {"nic-drivers": absent, "ethtool": failed, "interrupts": failed}),
+        (seconds[1], {"nic-drivers": absent}),
+    ):
+        home.writer.facts("agent-problems", rings.at(second), rows)
+    home.event(second=890)
+    recorded = recording.read_recording(home.case())
+    assert {name for name, _ in recorded.exhausted} == set(names)
+    gaps = [gap for gap in completeness.find_gaps(recorded, ()) if gap.kind is GapKind.RECORDER]
+    assert bool(gaps) == bool(names)
+    for gap in gaps:
+        assert gap.what == "some readings of the signals ethtool, interrupts"
+        assert "Too many open files" in gap.why
+        assert gap.factor == pytest.approx(0.92**2)
+
+
 def test_a_recorder_without_problems_reports_no_kernel_log_gap(tmp_path: pathlib.Path) -> None:
     home = casebook.Home(tmp_path).cpu()
     home.writer.facts("agent-problems", rings.at(60), {})

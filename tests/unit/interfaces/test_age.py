@@ -29,6 +29,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
         (("--undo", "--list"), "are mutually exclusive"),
         (("dentries", "5", "--undo"), "are mutually exclusive"),
         (("dentries",), "no number of dentries"),
+        (("nothing",), "there is no state 'nothing'"),
         (("uptime", "5"), "does not take a number"),
         (("--undo", "--limit", "5MB"), "does not take --limit"),
         (("dentries", "5", "--under", "/a"), "does not take --under"),

@@ -17,17 +17,17 @@ from overnight.pools import bursts
 @given(st.floats(1.01, 50), st.floats(0, 3))
 def test_the_distribution_has_the_given_mean_and_spread(mean: float, relative: float) -> None:
     burst = bursts.Burst(mean, relative * mean)
-    sizes = np.arange(len(burst.law))
-    assert burst.law.sum() == pytest.approx(1)
-    assert burst.law[0] == 0
-    assert burst.law @ sizes == pytest.approx(mean, rel=1e-6)
+    sizes = np.arange(len(burst.probabilities))
+    assert burst.probabilities.sum() == pytest.approx(1)
+    assert burst.probabilities[0] == 0
+    assert burst.probabilities @ sizes == pytest.approx(mean, rel=1e-6)
     part = mean - math.floor(mean)
     variance = max(burst.spread**2, part * (1 - part))
-    assert burst.law @ sizes**2 - mean**2 == pytest.approx(variance, rel=1e-5, abs=1e-6)
+    assert burst.probabilities @ sizes**2 - mean**2 == pytest.approx(variance, rel=1e-5, abs=1e-6)
 
 
 def test_a_burst_of_five_without_spread_is_always_five() -> None:
-    assert bursts.Burst(5).law[5] == 1
+    assert bursts.Burst(5).probabilities[5] == 1
     assert bursts.Burst(5).dispersion == 5
     assert bursts.SINGLE.dispersion == 1
     np.testing.assert_allclose(bursts.ahead(bursts.Burst(5))[:5], 0.2)
@@ -51,7 +51,7 @@ def panjer(law: np.ndarray, mean: float, length: int) -> np.ndarray:
 @pytest.mark.parametrize("burst", [bursts.SINGLE, bursts.Burst(5), bursts.Burst(2.5, 3)], ids=str)
 def test_counts_are_those_of_panjer(burst: bursts.Burst) -> None:
     counts = bursts.arrivals(burst, 4 / 60, 150, 150)
-    want = panjer(burst.law, 10 / burst.mean, 60)
+    want = panjer(burst.probabilities, 10 / burst.mean, 60)
     np.testing.assert_allclose(counts[:60], want, atol=1e-14)
     assert counts.sum() == pytest.approx(1)
 

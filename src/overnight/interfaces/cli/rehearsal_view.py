@@ -125,8 +125,8 @@ def _write_lines(title: str, console: rich.console.Console) -> Callable[[rehears
         nonlocal last
         if now.phase and now.phase != last:
             last = now.phase
-            console.print(f"{title}: {now.phase}", markup=False, style="dim")
+            terminal.print_line(console, f"{title}: {now.phase}", "dim")
         if now.note:
-            console.print(f"{title}: {printable(now.note)}", markup=False, soft_wrap=True)
+            terminal.print_line(console, f"{title}: {now.note}")
 
     return write

@@ -130,4 +130,4 @@ def coverage_lines(coverage: Coverage) -> list[str]:
 
 def print_coverage(coverage: Coverage, console: rich.console.Console, prefix: str = "") -> None:
     for line in coverage_lines(coverage):
-        console.print(prefix + printable(line), style="dim", markup=False)
+        print_line(console, prefix + line, "dim")

@@ -290,7 +290,7 @@ def _need_tmpfs(count: int) -> None:
     room = os.statvfs(SHM)
     if room.f_bavail * room.f_frsize < count * PAGE:
         raise errors.CannotError(
-            f"{SHM} has no room for {count:,} pages",
+            f"{SHM} is too small for {count:,} pages",
             why=f"{sizes.format_size(room.f_bavail * room.f_frsize)} is free",
             todo=f"remove files there, or mount -o remount,size=… {SHM}",
         )

@@ -106,7 +106,7 @@ class FastClaim:
 
 
 def prepare(pool: str, request: Request) -> FastClaim | None:
-    """Prepare a claim; None if it is not for the fast path, which then serves or refuses it."""
+    """Prepare a claim; None if it is not for the fast path: the control plane then serves or refuses it."""
     lease = request.lease_seconds
     if request.count != 1 or (lease is not None and lease < 1) or request.idempotency_key == "":
         return None

@@ -136,12 +136,6 @@ def _action(state: str, number: int, options: dict[str, str], *, undo: bool, lis
         raise errors.UsageError(
             f"age {action} does not take {extra}", why="it creates nothing", todo=f"omit {extra}"
         )
-    if not simple and not number:
-        raise errors.UsageError(
-            f"no number of {action} was given",
-            why="a state needs a number above 0",
-            todo=f"overnight age {action} 15000",
-        )
     return action
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from overnight import errors
 from overnight.app import pool_documents, pools
-from overnight.interfaces.cli import pool_options, pool_view, session
+from overnight.interfaces.cli import pool_options, pool_view, session, terminal
 from overnight.model import stop_signals, times
 
 ORDER = 50
@@ -288,7 +289,7 @@ def serve(
             listen=listen,
             endpoint=endpoint.rstrip("/"),
             interval=times.parse_duration(interval),
-            progress=lambda text: current.notes().print(text, markup=False, soft_wrap=True),
+            progress=functools.partial(terminal.print_line, current.notes()),
         )
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.operation_document("serve", "", {}))

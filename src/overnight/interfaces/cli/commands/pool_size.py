@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import pool_options, session
+from overnight.interfaces.cli import pool_options, session, terminal
 from overnight.model import times
 
 if TYPE_CHECKING:
@@ -104,36 +105,34 @@ def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Conso
     lines.append(f"  bursts    variance {measured.dispersion:.2g} times the mean: {verdict}")
     lines += [f"  assumed   {text}" for text in known.assumed]
     for line in (*lines, ""):
-        console.print(line, markup=False, soft_wrap=True)
+        terminal.print_line(console, line)
 
 
 def show(sizing: pool_sizing.Sizing, console: rich.console.Console) -> None:
     """Print the three sizes, the curve, and the cost."""
     from overnight.interfaces.cli import miss_curve
 
-    def say(text: str, style: str = "") -> None:
-        console.print(text, style=style or None, markup=False)
-
+    show_line = functools.partial(terminal.print_line, console)
     demand = sizing.demand
     bursts = f" in bursts of {demand.burst.mean:g}" if demand.burst.mean > 1 else ""
-    say(
+    show_line(
         f"{demand.claims_per_minute:g} claims a minute{bursts}, warm-up "
         f"{times.format_duration(demand.warm_up_s)}, a tick every {times.format_duration(demand.interval_s)}; "
         f"{100 * demand.miss:g} % may miss"
     )
     if not demand.claims_per_minute:
-        say("No claims: 0 hosts. Let the first claim launch one (--cold).")
+        show_line("No claims: 0 hosts. Let the first claim launch one (--cold).")
         return
-    say("")
+    show_line("")
     for name, number, text in _describe_sizes(sizing):
-        say(f"{name:<12}{number:>6,}   {text}")
-    say("")
+        show_line(f"{name:<12}{number:>6,}   {text}")
+    show_line("")
     for line in miss_curve.draw(sizing, min(console.width, 100)):
         console.print(line, no_wrap=True, overflow="crop")
-    say("")
-    say("█ woken, callers give up  ▓ tick, callers give up  ░ tick, callers wait", "dim")
+    show_line("")
+    show_line("█ woken, callers give up  ▓ tick, callers give up  ░ tick, callers wait", "dim")
     for text in _describe_idle(sizing) + _describe_accuracy(sizing):
-        say(text)
+        show_line(text)
 
 
 def _describe_sizes(sizing: pool_sizing.Sizing) -> list[tuple[str, int, str]]:

@@ -91,13 +91,13 @@ def rehearse(
                 request,
                 run,
                 lambda title: rehearsal_view.shown(title, notes),
-                lambda text: notes.print(text, style="yellow", markup=False),
+                lambda text: terminal.print_line(notes, text, "yellow"),
             )
         except errors.CannotError as error:
             if single:
                 raise
             failures[run.name] = error
-            notes.print(f"{run.name}: {error.what}: {error.why}", markup=False)
+            terminal.print_line(notes, f"{run.name}: {error.what}: {error.why}")
             continue
         outcomes.append(outcome)
         _show(current, outcome, output, single=single)
@@ -205,6 +205,6 @@ def _clean(current: session.Session, output: session.Output) -> None:
         current.print_json(undone.as_json())
     else:
         for run in undone.runs:
-            current.console().print(f"undone: {run}", markup=False)
+            terminal.print_line(current.console(), f"undone: {run}")
         if not undone.runs:
             current.console().print("nothing to undo")
