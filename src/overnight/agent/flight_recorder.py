@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from overnight import errors, sources
 from overnight.agent import (
     event_pins,
+    event_tracker,
     kernel_log,
     outlets,
     own_processes,
@@ -124,6 +125,10 @@ def run(
         else f"{name}: {state.problem}"
         for name, state in loop.states.items()
         if state.problem or state.lost
+    ]
+    problems += [
+        f"{kind}: new events beyond {event_tracker.MAX_NEW_A_MINUTE} a minute were not recorded ({seen} sightings)"
+        for kind, seen in loop.events.dropped.items()
     ]
     cost = usage.read_usage(())
     return FlightSummary(
