@@ -181,22 +181,6 @@ def _open_outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:
     return tuple(opened)
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Parse `PORT`, `:PORT` or `ADDRESS:PORT`; the default address is loopback.
-
-    >>> parse_address("9464"), parse_address("0.0.0.0:9464")
-    (('127.0.0.1', 9464), ('0.0.0.0', 9464))
-    """
-    address, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) < 65536:
-        raise errors.UsageError(
-            f"--metrics {text!r} is not [ADDRESS:]PORT",
-            why="the port must be a number from 0 to 65535",
-            todo="use for example --metrics 9464 or --metrics 0.0.0.0:9464",
-        )
-    return address.strip("[]") or "127.0.0.1", int(port)
-
-
 def parse_every(text: str) -> tuple[str, float]:
     """Parse `SIGNAL=SECONDS`.
 
