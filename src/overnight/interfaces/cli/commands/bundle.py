@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import session, terminal
 
 if TYPE_CHECKING:
     from overnight.app import bundles
@@ -123,4 +122,4 @@ def _show(bundle: bundles.Bundle, ending: str) -> None:
     lines.append(f"masked: {masked or 'nothing looked like a secret'}")
     lines += [f"note: {note}" for note in header.notes]
     for line in (*lines, ending):
-        typer.echo(printable(line.replace("\n", " ")))
+        terminal.echo(line.replace("\n", " "))

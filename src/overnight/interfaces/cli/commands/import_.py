@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import session, terminal
 
 if TYPE_CHECKING:
     from overnight.app import imports
@@ -67,9 +66,9 @@ def _show(file: imports.Imported) -> None:
     from overnight.model import times
 
     begin, end = times.format_instant(file.begin_us), times.format_instant(file.end_us)
-    typer.echo(
-        f"{printable(file.path)}: {file.samples} samples of {printable(file.host)}, "
+    terminal.echo(
+        f"{file.path}: {file.samples} samples of {file.host}, "
         f"{begin} … {end}, {file.lost} lost ({file.format})"
     )
     for note in file.notes:
-        typer.echo(f"  note: {printable(note)}")
+        terminal.echo(f"  note: {note}")

@@ -9,7 +9,6 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
-from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,7 +146,7 @@ def _progress(
                 )
                 if s.why:
                     text += f" · {s.mode}: {s.why}"
-            update(min(now.seconds, options.seconds), printable(text), *map(_describe, fresh))
+            update(min(now.seconds, options.seconds), text, *map(_describe, fresh))
 
         yield show
 

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import profile_options, session
-from overnight.model.text import printable
+from overnight.interfaces.cli import profile_options, session, terminal
 
 if TYPE_CHECKING:
     from overnight.app import store
@@ -57,18 +56,18 @@ def check(
 
 
 def _show(report: store.CheckReport, clean: bool) -> None:
-    typer.echo(
+    terminal.echo(
         f"{report.segments} segments, {report.samples} samples; "
         f"{report.blocks} blocks of signals, {report.looks} polls; {report.bytes / 1e6:.1f} MB"
     )
     if report.unfinished:
         action = "deleted" if clean else "delete with: overnight store check --clean"
-        typer.echo(f"{len(report.unfinished)} unfinished files of killed writers; {action}")
+        terminal.echo(f"{len(report.unfinished)} unfinished files of killed writers; {action}")
     for problem in report.problems:
-        typer.echo(f"damaged: {printable(problem.path)}: {printable(problem.what)}")
-        typer.echo(f"   do: {printable(problem.todo)}")
+        terminal.echo(f"damaged: {problem.path}: {problem.what}")
+        terminal.echo(f"   do: {problem.todo}")
     if not report.problems:
-        typer.echo("nothing is damaged")
+        terminal.echo("nothing is damaged")
 
 
 def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
@@ -83,9 +82,9 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
         leftovers = store.ingest(current.home)
     if not current.printed_json(leftovers, output):
         for problem in leftovers.problems:
-            typer.echo(printable(problem))
+            terminal.echo(problem)
         if not leftovers.problems:
-            typer.echo("nothing left to ingest")
+            terminal.echo("nothing left to ingest")
     return errors.ExitCode.FOUND if leftovers.problems else errors.ExitCode.DONE
 
 
@@ -115,9 +114,9 @@ def pin(
         return
     for entry in pinned.pins:
         first, last = times.format_instant(entry.begin_us), times.format_instant(entry.end_us)
-        typer.echo(f"{entry.id}  {first} … {last}  {printable(entry.why)}")
+        terminal.echo(f"{entry.id}  {first} … {last}  {entry.why}")
     if not pinned.pins:
-        typer.echo("no pins")
+        terminal.echo("no pins")
 
 
 def unpin(
@@ -131,4 +130,4 @@ def unpin(
     current: session.Session = context.obj
     pinned = store.unpin(current.home, name)
     if not current.printed_json(pinned, output):
-        typer.echo(f"removed pin {name}")
+        terminal.echo(f"removed pin {name}")
