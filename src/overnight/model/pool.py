@@ -95,7 +95,9 @@ class PoolSettings:
     provider_timeout_seconds: int = 120
     bootstrap_token_seconds: int = 1800
     waiter_stale_seconds: int = 15  # a waiter that has not been heard for so long has left
-    priority_ageing_seconds: int = 60  # in the queue, worth one step of priority; 0: strict priority
+    priority_ageing_seconds: int = (
+        60  # in the queue, worth one step of priority; 0: strict priority
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
