@@ -208,6 +208,10 @@ class Pools:
         """Return a member: it is reused where the pool allows it, otherwise recycled."""
         return self.plane.give_back(claim_id)
 
+    def return_member(self, pool: str, member_id: str) -> Member:
+        """Return a member by its pool and id, whoever has claimed it."""
+        return self.plane.return_member(pool, member_id)
+
     def show_member(self, member_id: str, *, recent: int = 20) -> MemberDetails:
         """Return a member with its claims and recent events, also one that is gone."""
         return self.plane.show_member(member_id, recent=recent)

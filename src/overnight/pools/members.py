@@ -65,6 +65,26 @@ class MemberActions:
             )  # fmt: skip
         return self._finish(pool, member.id)
 
+    def return_member(self, pool_name: str, member_id: str) -> Member:
+        """End the claim on a member of a pool, whoever holds it."""
+        with self._database.read() as connection:
+            pool = pool_rows.find(connection, pool_name)
+            member = member_rows.find(connection, member_id)
+            claim = claim_rows.find_last(connection, member_id)
+        if member.pool_id != pool.id:
+            raise pool_errors.MemberStateError(
+                f"member {member_id} is not in pool {pool.name}",
+                why="it belongs to another pool",
+                todo=f"overnight pool member {member_id}",
+            )
+        if claim is None:
+            raise pool_errors.MemberStateError(
+                f"member {member_id} is not claimed",
+                why=f"it is {member.state}",
+                todo=f"to remove it: overnight pool terminate {member_id}",
+            )
+        return self.give_back(claim.id)
+
     def terminate(self, member_id: str, *, forget: bool = False) -> Member:
         """Terminate a member in any state, and end its claim. An abandoned one is tried again.
 

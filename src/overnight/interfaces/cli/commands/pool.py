@@ -191,13 +191,17 @@ def renew(
 
 
 def return_(
-    current: session.Session, where: pool_options.Pools, claim: pool_options.ClaimArgument
-) -> None:
-    """Return a member.
+    current: session.Session,
+    where: pool_options.Pools,
+    claim: Annotated[str, typer.Argument(metavar="CLAIM|POOL", help="Id of the claim; or the pool of MEMBER.")],
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member, after its pool.")] = "",
+) -> None:  # fmt: skip
+    """Return a member, by its claim or by pool and member.
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    pool_view.member(current, where.give_back(claim))
+    returned = where.return_member(claim, member) if member else where.give_back(claim)
+    pool_view.member(current, returned)
 
 
 def terminate(
