@@ -166,9 +166,12 @@ class Pools:
         )
         return PoolReport(details, reported)
 
-    def drain(self, name: str) -> dict[str, int]:
-        """Terminate unclaimed members and stop launching; return `drained`, `claimed_remaining`."""
-        return self.plane.drain(name)
+    def drain(self, name: str, *, confirmed: bool = False) -> dict[str, int]:
+        """Terminate unclaimed members and stop launching; return `drained`, `claimed_remaining`.
+
+        Raises UnconfirmedError if members are claimed, unless `confirmed`.
+        """
+        return self.plane.drain(name, confirmed=confirmed)
 
     def delete(self, name: str) -> dict[str, int]:
         """Delete a pool that has no members; return `deleted`."""
@@ -216,9 +219,14 @@ class Pools:
         """Return a member with its claims and recent events, also one that is gone."""
         return self.plane.show_member(member_id, recent=recent)
 
-    def terminate(self, member_id: str, *, forget: bool = False) -> Member:
-        """Terminate a member; with `forget` the provider is not called: its machine is gone."""
-        return self.plane.terminate(member_id, forget=forget)
+    def terminate(
+        self, member_id: str, *, forget: bool = False, confirmed: bool = False
+    ) -> Member:
+        """Terminate a member; with `forget` the provider is not called: its machine is gone.
+
+        Raises UnconfirmedError if the member is claimed, unless `confirmed`.
+        """
+        return self.plane.terminate(member_id, forget=forget, confirmed=confirmed)
 
     def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
         """Hold a member for inspection, or release it."""

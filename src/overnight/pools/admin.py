@@ -207,12 +207,22 @@ class PoolAdmin:
         if _differ(before, after, "status", "generation", *SIZES):
             self._maintenance.recycle(after.id)
 
-    def drain(self, name: str) -> dict[str, int]:
-        """Terminate every unclaimed member, and stop launching; claimed members stay."""
+    def drain(self, name: str, *, confirmed: bool = True) -> dict[str, int]:
+        """Terminate every unclaimed member, and stop launching; claimed members stay.
+
+        Raises unless `confirmed` if members are claimed.
+        """
         now = self._control.clock()
         with self._database.write("drain") as connection:
             pool = pool_rows.lock(connection, name)
+            claims = claim_rows.list_open(connection, pool.id)
             if pool.status is not Status.DRAINING:
+                if claims and not confirmed:
+                    raise pool_errors.ClaimsAffectedError(
+                        f"pool {pool.name} has {len(claims)} claimed "
+                        f"{'member' if len(claims) == 1 else 'members'}",
+                        why="after a drain they are not replaced, and new claims are refused",
+                    )
                 pool = dataclasses.replace(pool, status=Status.DRAINING, updated_us=now)
                 pool_rows.save(connection, pool)
                 event_rows.add(connection, "pool_draining", now, pool=pool, reason="operator")

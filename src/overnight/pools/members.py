@@ -85,10 +85,13 @@ class MemberActions:
             )
         return self.give_back(claim.id)
 
-    def terminate(self, member_id: str, *, forget: bool = False) -> Member:
+    def terminate(
+        self, member_id: str, *, forget: bool = False, confirmed: bool = True
+    ) -> Member:
         """Terminate a member in any state, and end its claim. An abandoned one is tried again.
 
-        With `forget` the provider is not called: the machine is known to be gone.
+        With `forget` the provider is not called: the machine is known to be gone. Raises unless
+        `confirmed` if somebody has claimed the member.
         """
         now = self._control.clock()
         with self._database.write("terminate member") as connection:
@@ -97,6 +100,12 @@ class MemberActions:
             member = member_rows.find(connection, member_id)
             if member.gone_us is not None:
                 return member
+            claim = claim_rows.find_last(connection, member_id)
+            if not confirmed and claim is not None and claim.released_us is None:
+                raise pool_errors.ClaimsAffectedError(
+                    f"member {member_id} is claimed by {claim.acquired_by or 'a caller'} ({claim.id})",
+                    why="terminating it ends the claim",
+                )
             claim_rows.end_of_member(connection, pool, member_id, reason="terminated", now_us=now)
             member_rows.move(
                 connection, pool, member_id, to=State.DRAINING, before=tuple(State),

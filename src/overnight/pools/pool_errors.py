@@ -118,6 +118,13 @@ class PoolHasMembersError(PoolError):
         )
 
 
+class ClaimsAffectedError(PoolError, errors.UnconfirmedError):
+    """Somebody uses the member, or members of the pool."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why=why, todo="add --yes")
+
+
 class MemberNotFoundError(PoolError):
     def __init__(self, member: str) -> None:
         super().__init__(

@@ -170,7 +170,7 @@ def test_a_cold_claim_from_the_command_line(pool: Pool) -> None:
         serving.stderr.readline()
         [claim] = pool.json("pool-claims-1", "acquire", "ci", "--cold")["claims"]
         assert claim["cold"]
-        pool("terminate", claim["member_id"])
+        pool("terminate", claim["member_id"], "--yes")
         pool("terminate", claim["member_id"], "--forget")
     assert processes(pool.home) == []
 

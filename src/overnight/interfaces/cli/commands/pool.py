@@ -212,16 +212,26 @@ def terminate(
         bool,
         typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
     ] = False,
+    yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate a member in any state, and end its claim."""
-    pool_view.member(current, where.terminate(member, forget=forget))
+    terminated = session.call_confirmed(
+        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
+    )
+    pool_view.member(current, terminated)
 
 
 def drain(
-    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+    current: session.Session,
+    where: pool_options.Pools,
+    pool: pool_options.PoolArgument,
+    yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate unclaimed members and stop launching."""
-    pool_view.done(current, "drain", pool, where.drain(pool))
+    counts = session.call_confirmed(
+        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
+    )
+    pool_view.done(current, "drain", pool, counts)
 
 
 def delete(
