@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+import sqlalchemy as sa
 from poolworld import START, S, World
 
 from overnight.model.pool import Counts, PoolStatus
-from overnight.pools import pool_errors
+from overnight.pools import control, pool_errors
+from overnight.pools.providers import nspawn, process
+from overnight.pools.sql import schema
+
+if TYPE_CHECKING:
+    import pathlib
 
 Status = PoolStatus
 
@@ -57,6 +65,52 @@ def test_an_invalid_pool_is_refused(world: World, changes: dict[str, object], na
     with pytest.raises(pool_errors.PoolError, match=named):
         world.plane.create(**plain | changes)
     assert world.plane.list() == ()
+
+
+OPTIONS = {
+    "template": "runner", "lifecycle_class": "spot", "region": "eu-1",
+    "preferred_regions": ["eu-1", "eu-2"], "instance_type": "large",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("provider", "refused"),
+    [
+        (process.NAME, set(OPTIONS)),
+        (nspawn.NAME, {"lifecycle_class", "region", "preferred_regions"}),
+    ],
+)
+def test_a_provider_refuses_what_it_would_ignore(
+    fast_world: World, tmp_path: pathlib.Path, provider: str, refused: set[str]
+) -> None:
+    module = {process.NAME: process, nspawn.NAME: nspawn}[provider]
+    db = fast_world.plane.context.database
+    plane = control.ControlPlane(db, {provider: module.create(tmp_path)})
+    plain = {"name": "ci", "template": "plain", "target_size": 0, "provider": provider}
+    plane.create(**plain)
+    for name in refused:
+        for call in (
+            lambda given: plane.create(**{**plain, "name": "new", **given}),
+            lambda given: plane.update("ci", **given),
+        ):
+            with pytest.raises(pool_errors.IgnoredOptionError) as caught:
+                call({name: OPTIONS[name]})
+            assert caught.value.knob == name
+    assert [details.pool.name for details in plane.list()] == ["ci"]
+
+
+def test_a_pool_keeps_an_ignored_option_that_it_had(
+    fast_world: World, tmp_path: pathlib.Path
+) -> None:
+    """Earlier versions accepted them: such a pool can still be changed."""
+    db = fast_world.plane.context.database
+    plane = control.ControlPlane(db, {"process": process.create(tmp_path)})
+    plane.create(name="ci", template="plain", target_size=0)
+    with db.write("an old pool") as connection:
+        connection.execute(sa.update(schema.pools).values(template="runner", region="eu-1"))
+    plane.check("ci")
+    assert plane.update("ci", region="").template == "runner"
+    assert plane.update("ci", template="plain").template == "plain"
 
 
 def test_a_pool_name_is_unique(world: World) -> None:

@@ -219,9 +219,7 @@ class Pools:
         """Return a member with its claims and recent events, also one that is gone."""
         return self.plane.show_member(member_id, recent=recent)
 
-    def terminate(
-        self, member_id: str, *, forget: bool = False, confirmed: bool = False
-    ) -> Member:
+    def terminate(self, member_id: str, *, forget: bool = False, confirmed: bool = False) -> Member:
         """Terminate a member; with `forget` the provider is not called: its machine is gone.
 
         Raises UnconfirmedError if the member is claimed, unless `confirmed`.

@@ -8,7 +8,7 @@ module of `providers` with `NAME` and `create(home)`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from overnight import errors
@@ -100,6 +100,13 @@ class Checks(Protocol):
 
     def check(self, order: Order) -> None:
         """Raise for an order that could never be launched; called before a pool is written."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A provider that would ignore some fields of a pool: other values are refused."""
+
+    fixed: Mapping[str, object]  # field of a pool -> its only value
 
 
 @runtime_checkable

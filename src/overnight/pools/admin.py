@@ -74,6 +74,7 @@ class PoolAdmin:
             updated_us=now,
         )
         _check_sizes(pool)
+        self._control.provider(pool.provider).check_used(pool)
         with self._database.read() as connection:
             self._check_order(connection, pool)
         with self._database.write("create") as connection:
@@ -166,6 +167,7 @@ class PoolAdmin:
             if after == before:
                 return before
             if _differ(before, after, *MADE_FROM, "preferred_regions"):
+                self._control.provider(after.provider).check_used(after, before)
                 self._check_order(connection, after)
             shared_values.add_used(connection, after)
             if after.status is not before.status:

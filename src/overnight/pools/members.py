@@ -85,9 +85,7 @@ class MemberActions:
             )
         return self.give_back(claim.id)
 
-    def terminate(
-        self, member_id: str, *, forget: bool = False, confirmed: bool = True
-    ) -> Member:
+    def terminate(self, member_id: str, *, forget: bool = False, confirmed: bool = True) -> Member:
         """Terminate a member in any state, and end its claim. An abandoned one is tried again.
 
         With `forget` the provider is not called: the machine is known to be gone. Raises unless

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def world(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[poolworld.World]:
+def world(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[poolworld.World]:
     """A pool whose only member is claimed by job-17."""
     new_world = poolworld.World(f"sqlite:///{tmp_path / 'pools.db'}")
     monkeypatch.setattr(pools.Pools, "plane", new_world.plane)

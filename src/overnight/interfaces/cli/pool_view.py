@@ -58,7 +58,7 @@ def pools(current: session.Session, listed: tuple[PoolDetails, ...]) -> None:
     for details in listed:
         _print(_summary(details))
     if not listed:
-        _print("no pools; create one: overnight pool create NAME --template T --target 5")
+        _print("no pools; create one: overnight pool create NAME --template plain --target 5")
 
 
 def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:

@@ -19,7 +19,7 @@ ORDER = 50
 def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     for name, call, example in (
-        ("create", create, "ci --template runner --target 5"),
+        ("create", create, "ci --template plain --target 5"),
         ("list", list_, ""),
         ("show", show, "ci"),
         ("update", update, "ci --target 8 --set ready_ttl_seconds=600"),
