@@ -77,6 +77,8 @@ class PoolSettings:
     """How one pool is maintained; `--set NAME=VALUE` sets each field."""
 
     warming_timeout_seconds: int = 1800  # a member not ready by then has failed
+    readiness_timeout_seconds: int = 300  # for the readiness command, after the boot
+    failed_units_action: str = "fail"  # or "ignore"
     ready_ttl_seconds: int = 14400  # an idle member this old is replaced
     claimed_ttl_seconds: int = 86400  # a claim without a lease this old is stale
     claimed_ttl_action: str = "flag"  # or "terminate"

@@ -283,4 +283,6 @@ def build_order(
         lifecycle_class=pool.lifecycle_class,
         endpoint=endpoint,
         token=token,
+        readiness_timeout_seconds=pool.settings.readiness_timeout_seconds,
+        ignore_failed_units=pool.settings.failed_units_action == "ignore",
     )

@@ -53,7 +53,7 @@ def _breaker(details: PoolDetails, now: int) -> Iterable[Problem]:
         yield Problem(
             "breaker_open",
             "the circuit breaker is open: no members are launched",
-            f"{pool.failures} launches failed in a row, the last with {pool.last_failure}",
+            f"{pool.failures} launches failed in a row, the last with {_last_failure(details)}",
             f"fix the cause, then: overnight pool update {pool.name} --close-breaker",
             alert=True,
         )
@@ -62,9 +62,17 @@ def _breaker(details: PoolDetails, now: int) -> Iterable[Problem]:
         yield Problem(
             "launches_fail",
             f"{pool.failures} launches failed in a row" if pool.failures > 1 else "a launch failed",
-            pool.last_failure,
+            _last_failure(details),
             f"next attempt in {left} s; after {pool.settings.breaker_failures} failures the circuit breaker opens",
         )
+
+
+def _last_failure(details: PoolDetails) -> str:
+    """Return the reason of the last failure, with what its event adds."""
+    reason = details.pool.last_failure
+    failed = (e for e in details.events if e.kind == "member_errored" and e.reason == reason)
+    detail = next((event.detail for event in failed), "")
+    return f"{reason} ({detail})" if detail else reason
 
 
 def _empty(details: PoolDetails) -> Iterable[Problem]:
