@@ -111,7 +111,10 @@ def test_a_failed_bootstrap_is_recorded_with_its_reason(world: World) -> None:
     [failing] = [
         problem
         for problem in problems.find_problems(
-            details, now_us=world.clock(), reaper_us=world.clock()
+            details,
+            now_us=world.clock(),
+            reaper_us=world.clock(),
+            past=world.plane.past("ci"),
         )
         if problem.name == "launches_fail"
     ]

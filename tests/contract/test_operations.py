@@ -232,5 +232,6 @@ def test_the_history_has_missed_claims_and_warm_ups(world: World) -> None:
     assert (past.begin_us, past.end_us) == (START, START + 120 * S)
     assert past.asked_us == (START, START, START, START + 90 * S)
     assert past.warm_ups_us == (90 * S, 90 * S)
+    assert (past.missed_us, past.waited_us) == ((START,) * 3, ())
     assert world.reasons("claim_missed") == ["no_ready_members", "gave_up"]
     assert world.plane.past("ci", 25).asked_us == ()

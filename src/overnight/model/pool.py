@@ -276,7 +276,12 @@ class Past:
     end_us: int
     asked_us: tuple[int, ...]
     warm_ups_us: tuple[int, ...]
-    missed: int = 0  # of `asked_us`
+    missed_us: tuple[int, ...] = ()  # of `asked_us`
+    waited_us: tuple[int, ...] = ()  # of `asked_us`: served, but not at once
+
+    @property
+    def missed(self) -> int:
+        return len(self.missed_us)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,8 @@ class Maintenance:
             kept_since = now - pool.settings.record_retention_seconds * SECOND_US
             event_rows.delete_old_records(connection, pool.id, kept_since)
             unseen = now - pool.settings.waiter_stale_seconds * 10 * SECOND_US
-            waiter_rows.delete_unseen(connection, pool.id, unseen)
+            for waiter in waiter_rows.delete_unseen(connection, pool.id, unseen):
+                event_rows.add_unserved(connection, pool, waiter, now, reason="unseen")
         if changed:
             self._control.notifier.notify()
         self.terminate_due(pool)

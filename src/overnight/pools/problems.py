@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from overnight.model.pool import MemberState, PoolDetails, Problem
+from overnight.model.pool import MemberState, Past, PoolDetails, Problem
 from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
+from overnight.pools import demand
 
 REAPER_LATE_US = 180 * SECOND_US
 SLOW_WARMING_US = 600 * SECOND_US
@@ -16,7 +17,7 @@ State = MemberState
 
 
 def find_problems(
-    details: PoolDetails, *, now_us: int, reaper_us: int | None, orphans: int = 0
+    details: PoolDetails, *, now_us: int, reaper_us: int | None, past: Past, orphans: int = 0
 ) -> tuple[Problem, ...]:
     """Return everything that explains why a pool is not as it should be, alerts first."""
     problems = [
@@ -28,7 +29,7 @@ def find_problems(
         *_autoscale(details),
         *_orphans(details, orphans),
         *_claims(details, now_us),
-        *_size(details, now_us),
+        *_size(details, past),
     ]
     return tuple(sorted(problems, key=lambda problem: not problem.alert))
 
@@ -228,15 +229,29 @@ def _claims(details: PoolDetails, now: int) -> Iterable[Problem]:
             )
 
 
-def _size(details: PoolDetails, now: int) -> Iterable[Problem]:
-    """'Members continuously cycle', 'the claim metric oscillates'."""
-    pool = details.pool
-    recent = [claim for claim in details.claims if now - claim.acquired_us < HOUR_US]
-    waited = [claim for claim in recent if claim.waited_us > 0]
-    if pool.refills and recent and (details.counts.waiting or len(waited) * 5 >= len(recent)):
+def _size(details: PoolDetails, past: Past) -> Iterable[Problem]:
+    """'Members continuously cycle'."""
+    pool, since = details.pool, past.end_us - HOUR_US
+    asked, missed, waited = (
+        demand.count_since(instants, since)
+        for instants in (past.asked_us, past.missed_us, past.waited_us)
+    )
+    if pool.refills and asked and (details.counts.waiting or (missed + waited) * 5 >= asked):
+        todo = f"overnight pool size --pool {pool.name}"
+        if len(past.asked_us) < demand.MIN_CLAIMS:  # otherwise it would refuse
+            most = demand.most_within(past.asked_us, demand.refill_us(past))
+            todo = _raise_target(details, max(pool.target_size + 1, most))
         yield Problem(
             "too_small",
-            f"{len(waited)} of the last {len(recent)} claims had to wait",
+            f"of {asked} claims in the last hour {missed} missed and {waited} had to wait",
             "members are claimed faster than they come up",
-            f"overnight pool size --pool {pool.name}",
+            todo,
         )
+
+
+def _raise_target(details: PoolDetails, size: int) -> str:
+    pool = details.pool
+    if details.autoscale is not None:
+        return f"overnight pool autoscale {pool.name} --min {size}"
+    more = pool.max_size + size - pool.target_size  # claimed members count, too
+    return f"overnight pool update {pool.name} --target {size} --max {more}"

@@ -12,6 +12,7 @@ from overnight.model.pool import (
     Claim,
     Member,
     MemberState,
+    Past,
     Pool,
     PoolDetails,
     PoolStatus,
@@ -40,8 +41,14 @@ def member(name: str = "m-1", state: State = State.READY, **changes: Any) -> Mem
     return Member(id=name, pool_id="p", state=state, **{**plain, **changes})
 
 
+def past_of(*asked_us: int, days: float = 7, **fields: Any) -> Past:
+    """Return what was asked of a pool whose members take 30 s to warm up, so 90 s to be replaced."""
+    plain: dict[str, Any] = {"warm_ups_us": (30 * S,), "begin_us": NOW - int(days * 86400 * S)}
+    return Past(**{**plain, "end_us": NOW, "asked_us": tuple(sorted(asked_us)), **fields})
+
+
 def problems_of(details: PoolDetails, **changes: Any) -> dict[str, Problem]:
-    plain: dict[str, Any] = {"now_us": NOW, "reaper_us": NOW - S}
+    plain: dict[str, Any] = {"now_us": NOW, "reaper_us": NOW - S, "past": past_of()}
     return {
         problem.name: problem for problem in problems.find_problems(details, **{**plain, **changes})
     }
@@ -136,14 +143,30 @@ def test_the_reaper_does_not_run(reaper_us: int | None, why: str) -> None:
     assert problem.alert
 
 
-def test_claims_that_had_to_wait_mean_the_pool_is_too_small() -> None:
-    claims = [
-        Claim(id=f"c-{n}", pool_id="p", member_id=f"m-{n}", acquired_us=NOW - S, waited_us=n)
-        for n in range(4)
-    ]
-    problem = problems_of(details_of(member(), claims=claims))["too_small"]
-    assert "3 of the last 4" in problem.what
+def test_claims_that_missed_or_waited_mean_the_pool_is_too_small() -> None:
+    minutes = [NOW - n * 60 * S for n in range(1, 8)]
+    missed = past_of(*minutes, missed_us=tuple(minutes[:5]))
+    problem = problems_of(details_of(member()), past=missed)["too_small"]
+    assert problem.what == "of 7 claims in the last hour 5 missed and 0 had to wait"
+    # Too few for `pool size`: at most two claims came within the 90 s that a member takes.
+    assert problem.todo == "overnight pool update ci --target 6 --max 16"
+    policy = dataclasses.replace(details_of(member()), autoscale=Autoscale())
+    assert problems_of(policy, past=missed)["too_small"].todo == (
+        "overnight pool autoscale ci --min 6"
+    )
+    many = past_of(*minutes * 3, waited_us=tuple(minutes))
+    problem = problems_of(details_of(member()), past=many)["too_small"]
+    assert "0 missed and 7 had to wait" in problem.what
     assert problem.todo == "overnight pool size --pool ci"
+
+
+def test_old_or_few_misses_do_not_mean_the_pool_is_too_small() -> None:
+    few = past_of(*[NOW - S] * 6, missed_us=(NOW - S,))
+    assert "too_small" not in problems_of(details_of(member()), past=few)
+    old = past_of(NOW - 3600 * S, NOW - S, missed_us=(NOW - 3600 * S,))
+    assert "too_small" not in problems_of(details_of(member()), past=old)
+    paused = details_of(member(), status=PoolStatus.PAUSED)
+    assert "too_small" not in problems_of(paused, past=past_of(NOW - S, missed_us=(NOW - S,)))
 
 
 def test_a_forgotten_claim_and_orphans_are_alerts() -> None:
@@ -162,7 +185,9 @@ def test_a_paused_pool_with_waiting_callers_is_reported() -> None:
 
 def test_alerts_come_first() -> None:
     slow = member(state=State.WARMING, warming_started_us=NOW - 900 * S)
-    problems_found = problems.find_problems(details_of(slow), now_us=NOW, reaper_us=NOW)
+    problems_found = problems.find_problems(
+        details_of(slow), now_us=NOW, reaper_us=NOW, past=past_of()
+    )
     assert [problem.alert for problem in problems_found] == sorted(
         (problem.alert for problem in problems_found), reverse=True
     )

@@ -26,10 +26,10 @@ FIRST_READY = (
 def read_past(connection: sa.Connection, pool_id: str, begin_us: int, end_us: int) -> Past:
     """Read every request since `begin_us`, and how long members took until they were first ready."""
     # The second condition adds nothing, but it has an index.
-    chosen = sa.select(REQUESTED_US).where(
+    chosen = sa.select(REQUESTED_US, claims.c.waited_us).where(
         claims.c.pool_id == pool_id, claims.c.acquired_us >= begin_us, begin_us <= REQUESTED_US
     )
-    served = [int(at) for at in connection.execute(chosen).scalars()]
+    served = [(int(at), int(waited)) for at, waited in connection.execute(chosen)]
     missed = []
     chosen_events = sa.select(events.c.at_us, events.c.detail).where(
         events.c.pool_id == pool_id, events.c.kind == MISSED, events.c.at_us >= begin_us
@@ -42,9 +42,10 @@ def read_past(connection: sa.Connection, pool_id: str, begin_us: int, end_us: in
     return Past(
         begin_us=begin_us,
         end_us=end_us,
-        asked_us=tuple(sorted(served + missed)),
+        asked_us=tuple(sorted([at for at, _ in served] + missed)),
         warm_ups_us=tuple(sorted(int(took) for took in connection.execute(warm_ups).scalars())),
-        missed=len(missed),
+        missed_us=tuple(sorted(missed)),
+        waited_us=tuple(sorted(at for at, waited in served if waited)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from overnight.model.pool import Claim, Pool, PoolEvent
+from overnight.model.pool import Claim, Pool, PoolEvent, Waiter
 from overnight.pools.sql import schema
 
 events, claims, members = schema.events, schema.claims, schema.members
@@ -50,6 +50,21 @@ def add_claimed(connection: sa.Connection, pool: Pool, batch: list[Claim]) -> No
             for claim in batch
         ],
     )  # fmt: skip
+
+
+def add_missed(
+    connection: sa.Connection, pool: Pool, wanted: int, now_us: int, *, reason: str
+) -> None:
+    """Record unmet demand, so that an empty pool does not look unused. `detail` is the number of members."""
+    add(connection, "claim_missed", now_us, pool=pool, detail=str(wanted), reason=reason)
+
+
+def add_unserved(
+    connection: sa.Connection, pool: Pool, waiter: Waiter, now_us: int, *, reason: str
+) -> None:
+    """Record a caller that left the queue without a member."""
+    add(connection, "waiter_left", now_us, pool=pool, reason=reason, detail=waiter.id)
+    add_missed(connection, pool, waiter.wanted, now_us, reason=reason)
 
 
 def list_recent(
