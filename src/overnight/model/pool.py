@@ -96,6 +96,7 @@ class PoolSettings:
     breaker_retry_seconds: int = 1800  # then one trial; 0: only when it is closed by hand
     provider_timeout_seconds: int = 120
     bootstrap_token_seconds: int = 1800
+    empty_alert_seconds: int = 300  # without a ready member for so long: an alert
     waiter_stale_seconds: int = 15  # a waiter that has not been heard for so long has left
 
 
@@ -124,6 +125,7 @@ class Pool:
     last_failure: str = ""
     launch_not_before_us: int = 0
     breaker_opened_us: int | None = None
+    empty_since_us: int | None = None  # since when no member is ready, although some should be
 
     @property
     def refills(self) -> bool:
@@ -278,6 +280,9 @@ class Past:
     warm_ups_us: tuple[int, ...]
     missed_us: tuple[int, ...] = ()  # of `asked_us`
     waited_us: tuple[int, ...] = ()  # of `asked_us`: served, but not at once
+    unchanged_us: int = 0  # since when the pool is as it is now
+    member_us: int = 0  # since then, the time of its members added up
+    ready_us: int = 0  # of `member_us`: ready, and claimed by nobody
 
     @property
     def missed(self) -> int:

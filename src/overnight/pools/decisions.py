@@ -101,6 +101,12 @@ def counts(view: View) -> Counts:
     )
 
 
+def is_empty(view: View) -> bool:
+    """Whether no member is ready although some should be: claims fail."""
+    ready = any(member.serves and member.state is State.READY for member in view.members)
+    return view.pool.refills and view.pool.target_size > 0 and not ready
+
+
 def retry_after(pool: Pool, attempts: int) -> int:
     """Return the seconds until the next attempt to terminate: doubled each time, with a cap."""
     settings = pool.settings

@@ -114,6 +114,7 @@ class Enrolment:
         member_rows.move(
             connection, pool, member.id,
             to=State.READY, before=(State.WARMING,), reason="phase_ready", now_us=now,
+            took_us=now - member.warming_started_us,
         )  # fmt: skip
         if pool.failures or pool.breaker_opened_us is not None:
             pool_rows.save(connection, decisions.after_success(pool))

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from overnight.model import times
 from overnight.model.pool import MemberState, Past, PoolDetails, Problem
-from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
+from overnight.model.times import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from overnight.pools import demand
 
 REAPER_LATE_US = 180 * SECOND_US
 SLOW_WARMING_US = 600 * SECOND_US
+MONTH_HOURS = 730
+IDLE = 0.9
 State = MemberState
 
 
@@ -23,13 +26,15 @@ def find_problems(
     problems = [
         *_reaper(details, now_us, reaper_us),
         *_breaker(details, now_us),
-        *_empty(details),
+        *_empty(details, now_us),
         *_warming(details, now_us),
         *_terminations(details),
         *_autoscale(details),
         *_orphans(details, orphans),
         *_claims(details, now_us),
         *_size(details, past),
+        *_bursts(details, past),
+        *_idle(details, past),
     ]
     return tuple(sorted(problems, key=lambda problem: not problem.alert))
 
@@ -76,8 +81,8 @@ def _last_failure(details: PoolDetails) -> str:
     return f"{reason} ({detail})" if detail else reason
 
 
-def _empty(details: PoolDetails) -> Iterable[Problem]:
-    """'NoReadyMembersError despite members in the dashboard'."""
+def _empty(details: PoolDetails, now: int) -> Iterable[Problem]:
+    """'NoReadyMembersError despite members in the dashboard'; an alert only if it lasts."""
     pool, counts = details.pool, details.counts
     if not pool.refills:
         if counts.waiting:
@@ -90,12 +95,14 @@ def _empty(details: PoolDetails) -> Iterable[Problem]:
         return
     if pool.target_size and not any(m.serves and m.state is State.READY for m in details.members):
         why, todo = _explain_empty(details)
+        empty_us = max(0, now - (pool.empty_since_us or now))
+        lasts = f" for {_duration(empty_us)}" if empty_us else ""
         yield Problem(
             "none_ready",
-            f"no member is ready (target {pool.target_size}): claims fail",
+            f"no member is ready{lasts} (target {pool.target_size}): claims fail",
             why,
             todo,
-            alert=True,
+            alert=empty_us >= pool.settings.empty_alert_seconds * SECOND_US,
         )
 
 
@@ -233,7 +240,7 @@ def _size(details: PoolDetails, past: Past) -> Iterable[Problem]:
     """'Members continuously cycle'."""
     pool, since = details.pool, past.end_us - HOUR_US
     asked, missed, waited = (
-        demand.count_since(instants, since)
+        len(demand.after(instants, since))
         for instants in (past.asked_us, past.missed_us, past.waited_us)
     )
     if pool.refills and asked and (details.counts.waiting or (missed + waited) * 5 >= asked):
@@ -247,6 +254,50 @@ def _size(details: PoolDetails, past: Past) -> Iterable[Problem]:
             "members are claimed faster than they come up",
             todo,
         )
+
+
+def _bursts(details: PoolDetails, past: Past) -> Iterable[Problem]:
+    """'Pool's claim metric oscillates': the runbook's headroom, for the bursts that were measured."""
+    pool, since = details.pool, max(past.unchanged_us, past.end_us - DAY_US)
+    asked = demand.after(past.asked_us, since)
+    unserved = len(demand.after(past.missed_us, since)) + len(demand.after(past.waited_us, since))
+    burst = demand.most_within(asked, demand.TOGETHER_US)
+    bursty = demand.is_bursty(asked, since, past.end_us, demand.refill_us(past))
+    if pool.refills and bursty and burst > 1 and unserved * 20 >= len(asked):
+        todo = _raise_target(details, pool.target_size + 2 * burst)
+        if details.autoscale is not None:
+            todo = f"overnight pool autoscale {pool.name} --burst {burst}"
+        yield Problem(
+            "claims_oscillate",
+            f"claims come in bursts of up to {burst}; {100 * unserved / len(asked):.0f} % of them missed or waited",
+            "a burst empties the pool faster than members come up",
+            todo,
+        )
+
+
+def _idle(details: PoolDetails, past: Past) -> Iterable[Problem]:
+    """'Pool is consistently >90% idle', and a smaller target would have served every claim."""
+    pool, since = details.pool, max(past.begin_us, past.unchanged_us)
+    idle = past.ready_us / max(1, past.member_us)
+    if not pool.refills or details.autoscale is not None or idle <= IDLE:
+        return
+    refill = demand.refill_us(past)
+    most = demand.most_within(demand.after(past.asked_us, since), refill)
+    target = max(pool.min_size, most + 1)  # one to spare
+    saved = pool.target_size - target
+    if saved > 0 and past.end_us - since >= DAY_US:
+        hosts = "1 host" if saved == 1 else f"{saved} hosts"
+        claims = "1 claim" if most == 1 else f"{most} claims"
+        yield Problem(
+            "too_large",
+            f"members were idle for {100 * idle:.0f} % of the last {_duration(past.end_us - since)}",
+            f"at most {claims} came while a member is replaced ({_duration(refill)}); the target is {pool.target_size}",
+            f"overnight pool update {pool.name} --target {target}   (saves {hosts}, {saved * MONTH_HOURS:,} host-hours a month)",
+        )
+
+
+def _duration(us: int) -> str:
+    return times.format_duration(us / SECOND_US)
 
 
 def _raise_target(details: PoolDetails, size: int) -> str:

@@ -15,6 +15,7 @@ from overnight.model.pool import (
     Past,
     Pool,
     PoolDetails,
+    PoolSettings,
     PoolStatus,
     Problem,
 )
@@ -65,7 +66,6 @@ def test_stuck_at_no_members() -> None:
     assert "provider_quota_exceeded" in problems_found["breaker_open"].why
     assert "--close-breaker" in problems_found["breaker_open"].todo
     assert problems_found["breaker_open"].alert
-    assert problems_found["none_ready"].alert
     # Replenishing would launch nothing.
     assert "--close-breaker" in problems_found["none_ready"].todo
     failing = details_of(
@@ -97,7 +97,6 @@ def test_none_ready_despite_members() -> None:
     problem = problems_of(details_of(*(member(f"m-{n}", State.WARMING) for n in range(5))))[
         "none_ready"
     ]
-    assert problem.alert
     assert "all 5 members are still warming" in problem.why
     full = problems_of(details_of(member(state=State.CLAIMED), max_size=1, target_size=1))[
         "none_ready"
@@ -106,6 +105,25 @@ def test_none_ready_despite_members() -> None:
     assert "--max" in full.todo
     missing = problems_of(details_of(member(missing_us=NOW)))["none_ready"]
     assert "replenish" in missing.todo
+
+
+@pytest.mark.parametrize(
+    ("since_us", "what", "alert"),
+    [
+        (None, "no member is ready (target 5)", False),
+        (NOW - 299 * S, "no member is ready for 4m59s (target 5)", False),
+        (NOW - 300 * S, "no member is ready for 5m (target 5)", True),
+    ],
+)
+def test_an_empty_pool_is_an_alert_only_when_it_lasts(
+    since_us: int | None, what: str, alert: bool
+) -> None:
+    empty = details_of(member(state=State.WARMING), empty_since_us=since_us)
+    problem = problems_of(empty)["none_ready"]
+    assert problem.what == f"{what}: claims fail"
+    assert problem.alert is alert
+    patient = details_of(empty_since_us=since_us, settings=PoolSettings(empty_alert_seconds=9999))
+    assert not problems_of(patient)["none_ready"].alert
 
 
 def test_stuck_draining() -> None:
@@ -186,12 +204,12 @@ def test_a_paused_pool_with_waiting_callers_is_reported() -> None:
 def test_alerts_come_first() -> None:
     slow = member(state=State.WARMING, warming_started_us=NOW - 900 * S)
     problems_found = problems.find_problems(
-        details_of(slow), now_us=NOW, reaper_us=NOW, past=past_of()
+        details_of(slow, empty_since_us=1), now_us=NOW, reaper_us=NOW, past=past_of()
     )
     assert [problem.alert for problem in problems_found] == sorted(
         (problem.alert for problem in problems_found), reverse=True
     )
-    assert len(problems_found) == 2
+    assert {problem.name for problem in problems_found} == {"none_ready", "slow_warming"}
 
 
 def test_a_wanted_size_above_the_maximum_is_reported() -> None:
@@ -208,3 +226,75 @@ def test_a_wanted_size_above_the_maximum_is_reported() -> None:
     assert problems_of(dataclasses.replace(limited, autoscale=less))["held_at_max"].todo == (
         "overnight pool autoscale ci --max 12"
     )
+
+
+def idle_past(*asked_us: int, idle: float = 0.95, days: float = 7, **fields: Any) -> Past:
+    """Return a history whose members were idle for a share of their time."""
+    plain = {"member_us": 10**12, "ready_us": int(idle * 10**12)}
+    return past_of(*asked_us, days=days, **{"unchanged_us": 0, **plain, **fields})
+
+
+def test_an_idle_pool_gets_a_smaller_target_and_the_saving() -> None:
+    hours = [NOW - n * 3600 * S for n in range(1, 100)]
+    pair = hours[50] + 60 * S  # two within 90 s
+    idle = details_of(member(), target_size=10)
+    problem = problems_of(idle, past=idle_past(*hours, pair))["too_large"]
+    assert problem.what == "members were idle for 95 % of the last 7d"
+    assert (
+        problem.why == "at most 2 claims came while a member is replaced (1m30s); the target is 10"
+    )
+    assert problem.todo == (
+        "overnight pool update ci --target 3   (saves 7 hosts, 5,110 host-hours a month)"
+    )
+    unused = problems_of(details_of(member(), target_size=2), past=idle_past())["too_large"]
+    assert "--target 1   (saves 1 host, 730 host-hours a month)" in unused.todo
+
+
+@pytest.mark.parametrize(
+    ("fields", "past"),
+    [
+        ({}, idle_past(NOW - S, idle=0.9)),  # not more than 90 %
+        ({"min_size": 10}, idle_past(NOW - S)),
+        ({}, idle_past(*[NOW - S] * 9)),  # a burst needed all of them
+        ({}, idle_past(NOW - S, days=0.9)),  # not yet a day
+        ({}, idle_past(NOW - S, unchanged_us=NOW - 3600 * S)),  # changed an hour ago
+        ({}, idle_past(NOW - S, member_us=0, ready_us=0)),
+        ({"status": PoolStatus.PAUSED}, idle_past(NOW - S)),
+    ],
+)
+def test_a_pool_that_needs_its_target_keeps_it(fields: dict[str, Any], past: Past) -> None:
+    pool = details_of(member(), **{"target_size": 10, **fields})
+    assert "too_large" not in problems_of(pool, past=past)
+    policy = dataclasses.replace(details_of(member(), target_size=10), autoscale=Autoscale())
+    assert "too_large" not in problems_of(policy, past=idle_past(NOW - S))
+
+
+def bursts_of(size: int, count: int) -> list[int]:
+    """Return bursts in the last day, one each 10 minutes; a claim each 200 ms."""
+    return [
+        NOW - (n * 600 + 60) * S + place * S // 5 for n in range(count) for place in range(size)
+    ]
+
+
+def test_bursts_that_miss_get_twice_the_largest_as_headroom() -> None:
+    asked = bursts_of(6, 40)
+    past = past_of(*asked, missed_us=tuple(sorted(asked)[::6]), unchanged_us=0)
+    problem = problems_of(details_of(member()), past=past)["claims_oscillate"]
+    assert problem.what == "claims come in bursts of up to 6; 17 % of them missed or waited"
+    assert problem.todo == "overnight pool update ci --target 17 --max 27"
+    policy = dataclasses.replace(details_of(member()), autoscale=Autoscale())
+    assert problems_of(policy, past=past)["claims_oscillate"].todo == (
+        "overnight pool autoscale ci --burst 6"
+    )
+
+
+def test_other_claims_do_not_oscillate() -> None:
+    steady = [NOW - n * 100 * S for n in range(1, 800)]
+    bursts = bursts_of(6, 40)
+    for past in (
+        past_of(*steady, missed_us=tuple(steady[::-1]), unchanged_us=0),
+        past_of(*bursts, unchanged_us=0),  # all were served
+        past_of(*bursts, missed_us=tuple(sorted(bursts)), unchanged_us=NOW - 600 * S),
+        past_of(*[at - 86400 * S for at in bursts], missed_us=(1,) * 99, unchanged_us=0),
+    ):
+        assert "claims_oscillate" not in problems_of(details_of(member()), past=past)

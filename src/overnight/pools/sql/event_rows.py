@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import sqlalchemy as sa
 
 from overnight.model.pool import Claim, Pool, PoolEvent, Waiter
-from overnight.pools.sql import schema
+from overnight.pools.sql import schema, total_rows
 
 events, claims, members = schema.events, schema.claims, schema.members
+SHOWN = tuple(events.c[field.name] for field in dataclasses.fields(PoolEvent))
 MAX_DETAIL = 2000
 
 
@@ -21,8 +24,9 @@ def add(
     claim_id: str = "",
     reason: str = "",
     detail: str = "",
+    took_us: int | None = None,
 ) -> None:
-    """Add an event in the transaction that makes the change."""
+    """Add an event in the transaction that makes the change; `took_us` goes into the histograms."""
     connection.execute(
         events.insert().values(
             at_us=now_us,
@@ -33,6 +37,7 @@ def add(
             claim_id=claim_id,
             reason=reason,
             detail=detail[:MAX_DETAIL],
+            took_us=None if took_us is None else max(0, took_us),
         )
     )
 
@@ -46,6 +51,7 @@ def add_claimed(connection: sa.Connection, pool: Pool, batch: list[Claim]) -> No
                 "at_us": claim.acquired_us, "kind": "member_claimed", "pool_id": pool.id,
                 "pool": pool.name, "member_id": claim.member_id, "claim_id": claim.id,
                 "reason": "cold" if claim.cold else "claimed", "detail": claim.acquired_by,
+                "took_us": max(0, claim.waited_us),
             }
             for claim in batch
         ],
@@ -71,7 +77,7 @@ def list_recent(
     connection: sa.Connection, pool_id: str, limit: int, *, member_id: str = ""
 ) -> tuple[PoolEvent, ...]:
     """Read the last events of a pool, or of one of its members, newest first."""
-    chosen = sa.select(events).where(events.c.pool_id == pool_id)
+    chosen = sa.select(*SHOWN).where(events.c.pool_id == pool_id)
     if member_id:
         chosen = chosen.where(events.c.member_id == member_id)
     rows = connection.execute(chosen.order_by(events.c.id.desc()).limit(limit)).mappings()
@@ -79,11 +85,15 @@ def list_recent(
 
 
 def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) -> None:
-    """Delete old events, ended claims (their member may be reused for ever), and members that are gone."""
+    """Delete old events, ended claims (their member may be reused for ever), and members that are gone.
+
+    Events that are not in the totals yet stay.
+    """
+    counted = events.c.id <= total_rows.read_counted(connection)
     for statement in (
         sa.delete(claims).where(claims.c.pool_id == pool_id, claims.c.released_us < before_us),
         sa.delete(members).where(members.c.pool_id == pool_id, members.c.gone_us < before_us),
-        sa.delete(events).where(events.c.pool_id == pool_id, events.c.at_us < before_us),
+        sa.delete(events).where(events.c.pool_id == pool_id, events.c.at_us < before_us, counted),
     ):
         connection.execute(statement)
 
