@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlalchemy as sa
 from poolworld import START
 from prometheus_client.openmetrics import parser
 
 from overnight import pools
 from overnight.pools import metrics, pool_errors, reaper
-from overnight.pools.sql import event_rows, total_rows
+from overnight.pools.sql import event_rows, schema, total_rows
 
 if TYPE_CHECKING:
     from poolworld import World
@@ -147,7 +148,7 @@ def test_a_transaction_that_commits_late_is_counted(world: World) -> None:
 
 
 def test_a_deleted_pool_leaves_the_page(world: World) -> None:
-    world.pool(target=0)
+    pool = world.pool(target=0)
     world.clock.forward(60)
     world.plane.recycle("ci")
     world.plane.delete("ci")
@@ -157,6 +158,8 @@ def test_a_deleted_pool_leaves_the_page(world: World) -> None:
     assert {
         labels for name, labels in Page(world.plane).samples if ("pool", "ci") in labels
     } == set()
+    with world.plane.context.database.read() as connection:
+        assert pool.id not in connection.execute(sa.select(schema.totals.c.pool_id)).scalars().all()
 
 
 def test_the_page_has_the_time_without_a_ready_member(world: World) -> None:

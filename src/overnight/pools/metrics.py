@@ -112,7 +112,7 @@ def _add_totals(
         elif total.kind == "member_claimed":
             claims[total.pool, "waited" if total.limit_us > 0 else "at_once"] += total.number
     page.family(
-        "overnight_pool_events", "counter", "Events by kind and reason.",
+        "overnight_pool_events", "counter", "Events by kind and reason; of claim_missed the requested members.",
         [({"pool": p, "kind": k, "reason": r}, n) for (p, k, r), n in sorted(events.items())],
     )  # fmt: skip
     page.family(

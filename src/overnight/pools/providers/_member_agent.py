@@ -148,7 +148,7 @@ def wait_until_ready(root: pathlib.Path, order: dict[str, object]) -> dict[str, 
         reason, detail = check(root, order, max(1.0, left))
         if not detail:
             return {"phase": "ready"}
-        log(f"not ready: {reason} {detail}")
+        log(f"not ready: {reason or 'waiting'}, {detail}")
         if reason or left <= 0:
             return {"phase": "failed", "reason": reason or "readiness_timeout", "detail": detail}
         time.sleep(min(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)], left))

@@ -1,4 +1,4 @@
-"""Totals of events since the database was made, by pool, kind, reason and duration.
+"""Totals of events since the database has them, by pool, kind, reason and duration.
 
 Events are deleted after a while, and a counter must not fall. A claim only adds its event: a counter in a row
 of its own would make claims wait for each other. The reaper adds events to the totals later, once.
