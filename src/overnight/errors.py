@@ -1,12 +1,14 @@
 """The exceptions that users see. Each says what failed, why, and what to do.
 
 The command line prints the three lines and exits with `exit_code`; other interfaces send `as_json()`.
-Any exception that is not an `OvernightError` is a bug.
+Any exception that is not an `OvernightError` is a bug, except those of `is_own`.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
+from typing import TypeGuard
 
 
 class ExitCode(enum.IntEnum):
@@ -91,6 +93,36 @@ def unreadable(path: object, error: Exception, todo: str) -> CannotError:
 
 def unwritable(path: object, error: Exception, todo: str) -> CannotError:
     return CannotError(f"{path} cannot be written", why=_reason(error), todo=todo)
+
+
+_OTHER_DISK = "choose another disk: overnight --home DIR"
+# Why, and what to do.
+_OWN = {
+    errno.EMFILE: ("this process has too many open files", "raise the limit: ulimit -n 65536"),
+    errno.ENFILE: ("this host has too many open files", "raise the limit: sysctl fs.file-max"),
+    errno.ENOMEM: ("not enough memory is free", "free memory, then try again"),
+    errno.ENOSPC: ("the disk is full", f"free disk space, or {_OTHER_DISK}"),
+    errno.EDQUOT: ("the disk quota is used up", f"free disk space, or {_OTHER_DISK}"),
+    errno.EROFS: ("the file system is read-only", f"mount it read-write, or {_OTHER_DISK}"),
+}
+
+
+def is_own(error: BaseException | None) -> TypeGuard[OSError]:
+    """Return whether this process or its disk is the reason, and not the file that it read."""
+    return isinstance(error, OSError) and error.errno in _OWN
+
+
+def raise_own(error: Exception) -> None:
+    """Raise the error again if `is_own`: where any other means that a file is absent or damaged."""
+    if is_own(error):
+        raise error
+
+
+def own_error(error: OSError, what: str = "") -> CannotError:
+    """Return the error to report where `is_own`; `what` failed, by default the use of a file."""
+    why, todo = _OWN[error.errno or 0]
+    what = what or f"cannot use {error.filename or 'a file'}"
+    return CannotError(what, why=f"{why} ({error.strerror})", todo=todo)
 
 
 def _reason(error: Exception) -> str:

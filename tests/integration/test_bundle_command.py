@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import random
+import signal
+import subprocess
+import sys
 
 import jsonschema
 import nights
@@ -15,6 +19,20 @@ from overnight.store.bundle import archive, header, packer
 
 SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/bundle-1.json"
 EVENT = nights.reset(nights.RESET_S).id
+# Sends itself a signal in the function that works on the temporary copy.
+INTERRUPTED = """
+import importlib, os, signal, sys
+from overnight.interfaces import cli
+number, function, *words = sys.argv[1:]
+if number == "ignored":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    number = signal.SIGHUP
+module, _, name = function.rpartition(".")
+loaded = importlib.import_module(module)
+real = getattr(loaded, name)
+setattr(loaded, name, lambda *given: (os.kill(os.getpid(), int(number)), real(*given))[1])
+sys.exit(cli.main(words))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +136,35 @@ def test_a_forged_bundle_with_valid_checksums_is_not_a_bug(home, folder, capsys,
     for words in (["events"], ["store", "check"], ["heatmap"], ["top"], ["bundle", "create", "--event", EVENT, "-o", "z"]):  # fmt: skip
         assert cli.main(["--home", "opened", *words]) in (0, 1, 3), words
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.fixture
+def bundle(home, folder) -> str:
+    assert run(home, "create", "--event", EVENT, "-o", "r.overnight") == 0
+    return "r.overnight"
+
+
+def interrupt(home, folder, number: str, function: str, *words: str) -> int:
+    """Return the exit code of a command that gets a signal while it has a temporary copy."""
+    command = [sys.executable, "-c", INTERRUPTED, number, function, "--home", str(home), *words]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("overnight.app.diagnose.choose_event", ["diagnose", "r.overnight"]),
+        ("overnight.store.bundle.unpacker._unpack", ["bundle", "open", "r.overnight"]),
+        ("overnight.app.bundles._copy_profiles", ["bundle", "create", "--event", EVENT]),
+    ],
+)
+def test_a_signal_leaves_no_temporary_copy(home, folder, bundle, function, words, number) -> None:
+    assert interrupt(home, folder, str(int(number)), function, *words) == 130
+    assert [path.name for path in folder.iterdir()] == [bundle]
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored(home, folder, bundle) -> None:
+    function = "overnight.app.diagnose.choose_event"
+    assert interrupt(home, folder, "ignored", function, "diagnose", bundle) == 0

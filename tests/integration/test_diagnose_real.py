@@ -88,7 +88,7 @@ def test_a_pinned_core_and_its_bundle_have_the_same_verdict(
                 while not pinned():
                     assert time.monotonic() < deadline, (
                         f"core {CORE} did not stand out in {PINNED_SECONDS} s; used most of the cores:"
-                        f" {crowd.describe(0.1)}; busy now: {noise.measure_busy()}"
+                        f" {crowd.describe(0.1)}; busy now: {rehearsal_host.measure_busy()}"
                     )
                     time.sleep(0.2)
                 time.sleep(3)

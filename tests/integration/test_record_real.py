@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import pathlib
 import random
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -21,6 +24,7 @@ from overnight.model.selection import Selection, Window
 from overnight.queries import flame, heatmap, reader, top
 from overnight.sources import cpu, perf
 from overnight.store import check, segments
+from overnight.store.ring import reader as rings
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/recording-1.json").read_text())
@@ -103,6 +107,7 @@ def test_a_busy_core_is_recorded_with_time_and_function(
 ) -> None:
     running = start(tmp_path, "--for", "7s", "--segment", "3s", "--frequency", "199", "--recorder", recorder, "-O", "json")  # fmt: skip
     wait_for_samples(tmp_path)
+    recorders = {running.pid, *list_children(running.pid)}
     time.sleep(1)
     began = time.time_ns() // 1000
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -121,6 +126,11 @@ def test_a_busy_core_is_recorded_with_time_and_function(
     assert recording["profile"]["recorder"] == recorder
     assert recording["profile"]["lost"] == 0
     assert "cc1plus-7" in {share["process"] for share in recording["profile"]["processes"]}
+
+    # The flight recorder names the processes of this recording, and no other.
+    ring = rings.Reader(tmp_path)
+    frames = ring.numbers(recording["host"], "recorder", 0, 1 << 62)
+    assert {int(key.split()[0]) for frame in frames for key in frame.keys} == recorders
 
     source = reader.Reader(segments.Catalogue(tmp_path))
     busy = Window(began + 200_000, ended - 200_000)
@@ -194,6 +204,58 @@ def test_a_recording_stopped_early_is_kept_and_shown(
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
+def test_a_service_manager_ends_all_processes_without_a_failure(
+    tmp_path: pathlib.Path, recorder: str
+) -> None:
+    running = start(tmp_path, "--for", "10m", "--segment", "1s", "--recorder", recorder, "-O", "json")  # fmt: skip
+    catalogue, deadline = segments.Catalogue(tmp_path), time.monotonic() + noise.HANG_SECONDS
+    while not catalogue.hosts():  # all of them work
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for pid in (running.pid, *list_children(running.pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    out, stderr = running.communicate(timeout=noise.HANG_SECONDS)
+    assert (running.returncode, stderr) == (0, "")
+    assert json.loads(out)["failures"] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [("overnight.agent", "flight-recorder"), ("overnight.app.spool_ingest", "ingest")],
+)
+def test_a_part_that_dies_is_reported_at_once_and_the_others_continue(
+    tmp_path: pathlib.Path, module: str, part: str
+) -> None:
+    running = start(tmp_path, "--for", "10m", "--segment", "1s", "-O", "json")
+    wait_for_samples(tmp_path)
+    (child,) = [
+        pid
+        for pid in list_children(running.pid)
+        if module in pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    ]
+    os.kill(child, signal.SIGKILL)
+    assert running.stderr is not None
+    # Before the end of the recording.
+    assert select.select([running.stderr], [], [], noise.HANG_SECONDS)[0], "nothing was reported"
+    line = running.stderr.readline()
+    assert "failed at" in line
+    assert "killed by signal 9" in line
+    died = max(tmp_path.glob("spool/*.perf.data"), default=None)
+    deadline = time.monotonic() + noise.HANG_SECONDS
+    while max(tmp_path.glob("spool/*.perf.data"), default=None) == died:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=noise.HANG_SECONDS)
+    assert running.returncode == 3
+    recording = json.loads(out)
+    jsonschema.validate(recording, SCHEMA)
+    assert [failure["part"] for failure in recording["failures"]] == [part]
+    assert (recording["signals"] is None) == (part == "flight-recorder")
+
+
+@pytest.mark.parametrize("recorder", RECORDERS)
 def test_kill_9_loses_at_most_seconds(tmp_path: pathlib.Path, recorder: str) -> None:
     running = start(tmp_path, "--for", "10m", "--segment", "2s", "--recorder", recorder)
     wait_for_samples(tmp_path)
@@ -233,7 +295,7 @@ def test_a_second_recording_into_the_same_home_is_refused(tmp_path: pathlib.Path
     second = start(tmp_path, "--for", "1s")
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 3
-    assert "another recording" in errors
+    assert "already being recorded" in errors
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)
     assert first.returncode == 0

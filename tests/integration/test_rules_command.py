@@ -123,5 +123,7 @@ def test_imported_rules_are_used(
     run(tmp_path, "list")
     assert "untested" in capsys.readouterr().out
     run(tmp_path, "import", str(source), "-o", "/proc/none/x.toml", code=3)
+    run(tmp_path, "import", str(source), "-o", str(tmp_path / "typo/x.toml"), code=3)
+    assert not (tmp_path / "typo").exists()
     run(tmp_path, "import", str(tmp_path / "none.json"), code=3)
     run(tmp_path, "import", str(REPOSITORY / "README.md"), code=2)

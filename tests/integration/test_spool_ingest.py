@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import pathlib
 import shutil
 import threading
@@ -98,6 +100,29 @@ def test_over_budget_the_oldest_are_deleted_and_pins_stay(home: pathlib.Path) ->
     assert pinned.start_ns // 1000 in [segment.begin_us for segment in stored]
     assert len(stored) < len(raw)
     assert raw[1].exists()
+
+
+def test_kernel_symbols_count_against_the_budget(home: pathlib.Path) -> None:
+    folder, boot = spool_paths.spool_folder(home), perf.read_identity().boot
+    symbols = spool_paths.kallsyms_file(folder, boot)
+    symbols.touch()
+    os.truncate(symbols, 100 << 20)
+    assert list(spool_ingest.Ingester(home, 100 << 20, keep_seconds=0.0).run()) == []
+    assert spool.Spool(folder, 0, 0).segments() == ()
+    assert segments.Catalogue(home).segments(HOST) == ()
+    assert symbols.exists()
+
+
+def test_kernel_symbols_are_kept_as_long_as_segments_of_their_boot(home: pathlib.Path) -> None:
+    folder, boot = spool_paths.spool_folder(home), perf.read_identity().boot
+    first = spool_ingest.find_pending(folder)[0]
+    first.rename(first.with_name(first.name.replace(boot[:8], "0123abcd")))
+    needed, stale = (spool_paths.kallsyms_file(folder, name) for name in ("0123abcd", "89abcdef"))
+    for path in (needed, stale):
+        path.write_bytes(gzip.compress(b"ffffffff81000000 T _text\n"))
+    assert list(spool_ingest.Ingester(home, 1 << 40, 0).run()) == []
+    assert needed.exists()
+    assert not stale.exists()
 
 
 def test_the_last_hours_stay_with_any_budget(home: pathlib.Path) -> None:

@@ -110,10 +110,11 @@ def busy(
     path: tuple[captures.Function, ...],
     *,
     unit: str = "",
+    pid: int = 100,
     hertz: int = 100,
 ) -> list[captures.Sample]:
     """Return samples of a process that uses a core, or a share of it."""
     return [
-        captures.Sample(moment(begin + n / hertz), path, core, process, process, unit=unit)
+        captures.Sample(moment(begin + n / hertz), path, core, process, process, pid, pid, unit)
         for n in range(round((end - begin) * hertz))
     ]

@@ -147,7 +147,8 @@ def _snapshot(home: pathlib.Path, name: str, second: float, secrets: Secrets) ->
     moment = datetime.datetime.fromtimestamp(us(second) / 1e6, datetime.UTC)
     header = {"host": HOST, "taken_at": moment.isoformat(timespec="seconds"), "name": name}
     parts: dict[str, Part] = {"cmdline": {"quiet": secrets.snapshot, "ro": ""}}
-    snapshots.save(Snapshot(header, parts, ()), home / "snapshots" / HOST / f"{us(second)}.json")
+    file = home / "snapshots" / HOST / f"{us(second)}.json"
+    snapshots.save(Snapshot(header, parts, ()), file, parents=True)
 
 
 def plain(value: object) -> object:

@@ -30,7 +30,9 @@ def read_samples(path: pathlib.Path) -> Samples:
     count, task_count = len(columns[1]) // 4, len(tasks[0]) // 4
     task = struct.unpack(f"<{count}I", columns[2])
     pid, tid = (struct.unpack(f"<{task_count}i", column) for column in tasks[:2])
-    names = [strings[i].decode() for i in struct.unpack(f"<{task_count}I", tasks[2])]
+    names = [
+        strings[i].decode(errors="replace") for i in struct.unpack(f"<{task_count}I", tasks[2])
+    ]
     return Samples(
         time=struct.unpack(f"<{count}Q", columns[0]),
         cpu=struct.unpack(f"<{count}i", columns[1]),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from overnight import errors
@@ -26,3 +28,19 @@ def test_a_damaged_file_names_itself_and_the_byte() -> None:
 @pytest.mark.parametrize("kind", everyone(errors.OvernightError))
 def test_every_error_ends_with_a_code_of_the_table(kind: type[errors.OvernightError]) -> None:
     assert kind.exit_code in (errors.ExitCode.USAGE, errors.ExitCode.CANNOT)
+
+
+def test_errors_of_this_process_are_told_from_those_of_the_host() -> None:
+    for name in ("EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "EDQUOT", "EROFS"):
+        error = OSError(getattr(errno, name), "failed", "/x")
+        assert errors.is_own(error), name
+        with pytest.raises(OSError, match="failed"):
+            errors.raise_own(error)
+        report = errors.own_error(error)
+        assert report.exit_code == errors.ExitCode.CANNOT
+        assert "/x" in report.what
+        assert "failed" in report.why
+    for name in ("ENOENT", "EACCES", "EIO", "ESRCH"):
+        error = OSError(getattr(errno, name), "failed")
+        assert not errors.is_own(error), name
+        errors.raise_own(error)

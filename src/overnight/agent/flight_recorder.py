@@ -9,10 +9,19 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from overnight import errors, sources
-from overnight.agent import event_pins, kernel_log, outlets, recorder_loop, signals, usage
+from overnight.agent import (
+    event_pins,
+    event_tracker,
+    kernel_log,
+    outlets,
+    own_processes,
+    recorder_loop,
+    signals,
+    usage,
+)
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
@@ -36,6 +45,7 @@ class FlightOptions:
     lines: bool = False  # events as JSON lines on standard output
     cloud: bool = False  # ask the metadata service for labels
     every: Mapping[str, float] = dataclasses.field(default_factory=dict)  # signal -> seconds
+    parent: int = 0  # the process that records with this one; 0: none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +61,10 @@ class FlightSummary:
     problems: tuple[str, ...]
 
 
-def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
-    """Record until stopped. Only what prevents the start is an error."""
+def run(
+    options: FlightOptions, stop: threading.Event, on_start: Callable[[], None] = lambda: None
+) -> FlightSummary:
+    """Record until stopped. Only what prevents the start is an error; `on_start` is called after it."""
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
     boot = perf.read_identity(options.root).boot
@@ -65,6 +77,13 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
     if extent is not None and now - extent[1] > ABSENT_US:
         ring.note_gap(extent[1], now, "the flight recorder did not run")
     # The user's rules besides the built-in ones.
+    for folder in options.rules:
+        if not folder.is_dir():
+            raise errors.UsageError(
+                f"--rules {folder} is not a folder",
+                why="it has no rule files",
+                todo="give a folder with *.toml files, or leave --rules out",
+            )
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
     log, no_log = kernel_log.open_kernel_log(options.root, *rules)
     profiles = options.home / "spool"
@@ -78,7 +97,10 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         host=host,
         boot=boot,
         signals=add_cloud_labels(
-            signals.set_intervals(signals.discover_signals(), options.every),
+            (
+                *signals.set_intervals(signals.discover_signals(), options.every),
+                own_processes.signal(options.home, options.parent),
+            ),
             hostlabels.read_metadata(ask=options.cloud),
         ),
         watches=signals.discover_watches(),
@@ -90,11 +112,22 @@ def run(options: FlightOptions, stop: threading.Event) -> FlightSummary:
         root=options.root,
     )
     loop = recorder_loop.RecorderLoop(parts)
+    on_start()
     try:
         loop.run(stop, options.seconds)
     finally:
         ring.close()
-    problems = [f"{name}: {state.problem}" for name, state in loop.states.items() if state.problem]
+    problems = [
+        f"{name}: {state.lost} polls failed: {state.lost_why}"
+        if state.lost
+        else f"{name}: {state.problem}"
+        for name, state in loop.states.items()
+        if state.problem or state.lost
+    ]
+    problems += [
+        f"{kind}: new events beyond {event_tracker.MAX_NEW_A_MINUTE} a minute were not recorded ({seen} sightings)"
+        for kind, seen in loop.events.dropped.items()
+    ]
     cost = usage.read_usage(())
     return FlightSummary(
         seconds=round(time.monotonic() - began, 3),
@@ -144,22 +177,6 @@ def _open_outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:
 
         opened.append(openmetrics.Endpoint(*options.metrics))
     return tuple(opened)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Parse `PORT`, `:PORT` or `ADDRESS:PORT`; the default address is loopback.
-
-    >>> parse_address("9464"), parse_address("0.0.0.0:9464")
-    (('127.0.0.1', 9464), ('0.0.0.0', 9464))
-    """
-    address, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) < 65536:
-        raise errors.UsageError(
-            f"--metrics {text!r} is not [ADDRESS:]PORT",
-            why="the port must be a number from 0 to 65535",
-            todo="use for example --metrics 9464 or --metrics 0.0.0.0:9464",
-        )
-    return address.strip("[]") or "127.0.0.1", int(port)
 
 
 def parse_every(text: str) -> tuple[str, float]:

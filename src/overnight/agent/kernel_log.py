@@ -50,8 +50,9 @@ class KernelLogFeed:
 
 def open_kernel_log(root: pathlib.Path, *rules: pathlib.Path) -> tuple[KernelLogFeed | None, str]:
     """Return the feed, or None and why; `rules` are folders with rules besides the built-in ones."""
+    known = rulefiles.load(*rules)  # first: a bad file is an error also where there is no log
     try:
         log = kmsg.KernelLog.open(root)
     except (sources.NoDataError, errors.MissingPermissionError) as error:
         return None, f"the kernel log is not read: {error}"
-    return KernelLogFeed(log, kernel_events.KernelWatch(rulefiles.load(*rules))), ""
+    return KernelLogFeed(log, kernel_events.KernelWatch(known)), ""

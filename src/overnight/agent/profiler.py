@@ -44,6 +44,8 @@ class ProfilerOptions:
     budget_bytes: int = 20 << 30
     keep_seconds: float = 2 * 3600.0
     floor_bytes: int = 1 << 30
+    # Other processes of this recording; their cost is not counted here.
+    helpers: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +70,12 @@ class Status:
     spool_bytes: int
     over_budget: bool
     free_bytes: int
+    processes: tuple[int, ...] = ()  # of the whole recording
 
     def as_json(self) -> dict[str, object]:
         """The form of status.json."""
-        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+        document = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        return document | {"processes": list(self.processes)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,14 +243,17 @@ class Recording:
             self._recorder.start(self._options.spool)
         except errors.OvernightError as error:
             why = f"{error.what}: {error.why}"
+        except OSError as error:
+            why = f"the recorder did not start: {error}"
         state, gap = decisions.started(state, time.monotonic(), perf.read_clock(), why)
         self._note(gap)
         return state
 
     def _trim(self, now_ns: int) -> None:
         floor = round(self._policy.floor_bytes * decisions.RESUME_FACTOR)
-        self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
-        self._spool_bytes = self._store.used_bytes()
+        with contextlib.suppress(OSError):  # too many open files, or a read-only disk: tried again
+            self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
+            self._spool_bytes = self._store.used_bytes()
 
     def _note(self, gap: perf.Gap) -> None:
         self._gaps[gap.begin_ns, gap.why] = gap
@@ -266,6 +273,7 @@ class Recording:
             mode=str(mode),
             why=why,
             pid=os.getpid(),
+            processes=(os.getpid(), *self._recorder.processes, *self._options.helpers),
             recorder=self._options.recorder,
             frequency=self._options.frequency,
             updated_ns=clock.wall_ns,

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from overnight import sources
+from overnight import errors, sources
 from overnight.agent import event_tracker, outlets, queues, schedule, usage, watches
 from overnight.model import clock
 from overnight.sources import processes
@@ -89,6 +89,9 @@ class SignalState:
     cpu_ns: int = 0
     problem: str = ""
     denied: bool = False  # the problem is a missing permission
+    exhausted: bool = False  # the problem is this process, such as its open files; not the host
+    lost: int = 0  # polls that failed because of that
+    lost_why: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +155,10 @@ class RecorderLoop:
             # same time once.
             tick = self._parts.read_clock()
             for name in plan.due(now):
-                if self.poll(name, tick) is not None:
+                error = self.poll(name, tick)
+                if errors.is_own(error):
+                    plan.retry(name, time.monotonic() + schedule.OWN_RETRY_SECONDS)
+                elif error is not None:
                     plan.put_off(name, time.monotonic() + schedule.RETRY_SECONDS)
             if now >= second:
                 if now - second > LATE_SECONDS:
@@ -195,9 +201,11 @@ class RecorderLoop:
             state.problem = str(error) if absent else f"{type(error).__name__}: {error}"
             state.denied = isinstance(error, PermissionError)
             state.read = None
+            self._note_exhausted(state, now, error)
             return error
         state.polls += 1
         state.problem, state.denied = "", False
+        self._note_exhausted(state, now)
         if isinstance(signal, sources.Signal):
             numbers: sources.Rows = rows  # type: ignore[assignment]  # a Signal reads numbers
             self._rows[name] = numbers
@@ -214,6 +222,17 @@ class RecorderLoop:
                 self._queues.learn(name, facts)
         state.cpu_ns += time.thread_time_ns() - began
         return None
+
+    def _note_exhausted(
+        self, state: SignalState, now: clock.Clock, error: Exception | None = None
+    ) -> None:
+        """Report at once, not with the next self-report, when this process fails and when it recovers."""
+        before, state.exhausted = state.exhausted, errors.is_own(error)
+        if errors.is_own(error):  # without the path: each poll may fail at another one
+            state.problem = state.lost_why = error.strerror or str(error)
+            state.lost += 1
+        if state.exhausted != before:
+            self._report_problems(now)
 
     def read_log(self) -> None:
         """Read new kernel-log lines."""
@@ -296,8 +315,13 @@ class RecorderLoop:
         self._parts.sink.numbers(AGENT, AGENT_COLUMNS, now, rows)
         if self._parts.log is not None:
             self._parts.sink.numbers(KERNEL_LOG, LOG_COLUMNS, now, {"": self._parts.log.lines})
+        self._report_problems(now)
+
+    def _report_problems(self, now: clock.Clock) -> None:
         problems: dict[str, sources.Fact] = {
-            name: {"problem": state.problem[:200]} | ({"denied": True} if state.denied else {})
+            name: {"problem": state.problem[:200]}
+            | ({"denied": True} if state.denied else {})
+            | ({"exhausted": True} if state.exhausted else {})
             for name, state in self.states.items()
             if state.problem
         }

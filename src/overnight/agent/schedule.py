@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 # A missing interface or machine may appear later: retry, but not each second.
 RETRY_SECONDS = 60.0
+OWN_RETRY_SECONDS = 1.0  # after an error of this process, which says nothing about the interface
 
 
 class Schedule:
@@ -45,8 +46,15 @@ class Schedule:
 
     def put_off(self, name: str, until: float) -> None:
         """Poll a signal no sooner than that."""
+        self._move(name, lambda when: max(when, until))
+
+    def retry(self, name: str, at: float) -> None:
+        """Poll a signal at that time, then at its own instants again."""
+        self._move(name, lambda when: min(when, at))
+
+    def _move(self, name: str, move: Callable[[float], float]) -> None:
         self._heap = [
-            (max(when, until) if which == name else when, number, which)
+            (move(when) if which == name else when, number, which)
             for when, number, which in self._heap
         ]
         heapq.heapify(self._heap)

@@ -122,11 +122,12 @@ class Spool:
         return tuple(sorted(segments, key=lambda segment: (segment.begin_ns, segment.path.name)))
 
     def used_bytes(self) -> int:
-        """Size of all segments, the one being written included."""
-        total = sum(segment.bytes for segment in self.segments())
-        for path in self.folder.glob(f"*{perf.WRITING}*"):
+        """Size of all files: segments, the one being written, kernel symbols, journals."""
+        total = 0
+        for entry in os.scandir(self.folder):
             with contextlib.suppress(OSError):
-                total += path.stat().st_size
+                if entry.is_file(follow_symlinks=False):
+                    total += entry.stat(follow_symlinks=False).st_size
         return total
 
     def free_bytes(self) -> int:

@@ -16,7 +16,7 @@ import overnight
 from overnight import errors, sources
 from overnight.agent import signals as known_signals
 from overnight.app import snapshot as snapshots
-from overnight.model import times
+from overnight.model import stop_signals, times
 from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 from overnight.queries import case, signals
 from overnight.store import loads, segments
@@ -183,9 +183,12 @@ def _staging(file: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a temporary folder beside the file, on the disk that needs the room anyway."""
     parent = file.absolute().parent
     try:
-        with tempfile.TemporaryDirectory(
-            prefix=".overnight-bundle-", dir=parent, ignore_cleanup_errors=True
-        ) as folder:
+        with (
+            stop_signals.interrupt_on_signals(),
+            tempfile.TemporaryDirectory(
+                prefix=".overnight-bundle-", dir=parent, ignore_cleanup_errors=True
+            ) as folder,
+        ):
             yield pathlib.Path(folder)
     except OSError as error:
         raise errors.unwritable(file, error, "choose another file with -o FILE") from error
@@ -245,6 +248,6 @@ def _copy_snapshots(
                 for key, value in part.items():
                     if before.parts[name].get(key, value) != value:
                         masks.note("snapshots", f"{name} {key}")
-            snapshots.save(after, stage / path.relative_to(home))
+            snapshots.save(after, stage / path.relative_to(home), parents=True)
         if not earlier and known == []:
             yield f"no snapshot of {host}"

@@ -33,6 +33,7 @@ PAGE_READ_US = 1_000_000
 WATCHDOG_US = 5_000_000
 # A faster read is not slowed by dying cgroups, so nothing can be projected from it.
 PROJECTABLE_US = 10_000
+RECORDING_S = 120.0  # the flight recorder counts every 60 s
 STEP_S = 1.0
 LOCATE_S = 2.0
 MAX_CREATORS = 10
@@ -140,6 +141,12 @@ def since_last_fall(history: Sequence[Sample]) -> Sequence[Sample]:
     return history[falls[-1] :] if falls else history
 
 
+def continue_history(history: Sequence[Sample], samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Return both if the recording still runs; the trend of one that ended says nothing about now."""
+    running = history and samples[0][0] - history[-1][0] <= RECORDING_S
+    return (*history, *samples) if running else samples
+
+
 def growth_per_hour(history: Sequence[Sample]) -> float | None:
     """Return the growth of dying cgroups per hour, by least squares; None below two samples."""
     seconds, dying = [sample[0] for sample in history], [sample[3] for sample in history]
@@ -214,7 +221,7 @@ def take(
 ) -> Report:
     """Count for `seconds` and judge the result.
 
-    The growth comes from `history`, which was recorded before, or else from these seconds.
+    The growth comes from these seconds, and from `history` if that recording still runs.
     """
     layout = counts.read_layout(root)
     with contextlib.closing(cgroupchurn.Churn(cgroupchurn.hierarchies(root))) as churn:
@@ -228,7 +235,7 @@ def take(
         after = churn.read()
     _, tracked, in_use, dying = samples[-1]
     took = samples[-1][0] - samples[0][0]
-    known = since_last_fall(history if len(history) > 1 else samples)
+    known = since_last_fall(continue_history(history, samples))
     growth = growth_per_hour(known)
     measured = known[-1][0] - known[0][0]
     stat_read_us = counts.StatTimer(layout, root).read()

@@ -27,7 +27,7 @@ class Drift:
     def as_json(self, limit: int) -> dict[str, object]:
         """Return the document; docs/schemas/drift-1.json describes it."""
         comparison = self.comparison
-        status = "found" if comparison.standing else "clear"
+        status = "found" if comparison.significant else "clear"
         return {
             "schema": SCHEMA,
             "status": "no-data" if comparison.why_not else status,

@@ -9,11 +9,11 @@ from overnight import errors
 
 
 def data_home(chosen: pathlib.Path | None = None) -> pathlib.Path:
-    """Return the data home without creating it."""
+    """Return the absolute path of the data home, for processes with another folder, without creating it."""
     if chosen is not None:
-        return chosen
+        return chosen.absolute()
     if named := os.environ.get("OVERNIGHT_HOME"):
-        return pathlib.Path(named)
+        return pathlib.Path(named).absolute()
     base = os.environ.get("XDG_DATA_HOME")
     # The XDG specification says to ignore a relative path.
     if base and pathlib.Path(base).is_absolute():

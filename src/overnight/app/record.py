@@ -20,7 +20,16 @@ from overnight import errors
 from overnight.agent import profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
-from overnight.model.recording import CoreSummary, Cost, ProcessShare, Profile, Recording
+from overnight.model import addresses
+from overnight.model.recording import (
+    CoreSummary,
+    Cost,
+    Failure,
+    Part,
+    ProcessShare,
+    Profile,
+    Recording,
+)
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 from overnight.sources import cpu, perf
@@ -53,6 +62,7 @@ class Progress:
     seconds: float
     status: profiler.Status | None
     busiest: tuple[int, float]  # a core, and its busy percent in the last second
+    failures: tuple[Failure, ...] = ()  # since the start
 
 
 class CoreWatch:
@@ -99,14 +109,52 @@ class CoreWatch:
         return tuple(summaries)
 
 
+class Monitor:
+    """Reports progress each second, with the parts that have failed.
+
+    A part that ends after `stop` has not: a service manager stops all processes of a service at once.
+    """
+
+    def __init__(self, stop: threading.Event, on_progress: Callable[[Progress], None]) -> None:
+        self.cores = CoreWatch()
+        self.cores.update(cpu.read_cpu())
+        self.children: list[recorder_processes.Child] = []
+        self.failures: dict[Part, Failure] = {}
+        self.profiling = False  # the profiler has started
+        self._begin = time.monotonic()
+        self._stop, self._on_progress = stop, on_progress
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._begin
+
+    def fail(self, part: Part, why: str) -> None:
+        self.failures.setdefault(part, Failure(part, why, time.time_ns() // 1000))
+
+    def check(self) -> tuple[Failure, ...]:
+        """Return the failures so far."""
+        for child in self.children:
+            if why := child.failure if self._stop.is_set() else child.check():
+                self.fail(child.part, why)
+        return tuple(self.failures.values())
+
+    def show(self, status: profiler.Status | None = None) -> None:
+        if status is not None and status.mode != profiler.STOPPED:
+            self.profiling = True
+            if not status.why:  # it has restarted
+                self.failures.pop(Part.PROFILER, None)
+            elif not self._stop.is_set():
+                self.fail(Part.PROFILER, status.why)
+        busiest = self.cores.update(cpu.read_cpu())
+        self._on_progress(Progress(self.seconds, status, busiest, self.check()))
+
+
 def flight_recorder_arguments(
     *, metrics: str = "", rules: tuple[str, ...] = (), cloud_labels: bool = False
 ) -> tuple[str, ...]:
     """Return `Options.agent`; a bad address raises UsageError here instead of ending up in its log."""
     if metrics:
-        from overnight.agent import flight_recorder
-
-        flight_recorder.parse_address(metrics)
+        addresses.parse_address(metrics)
     return (
         *(word for folder in rules for word in ("--rules", folder)),
         *(("--metrics", metrics) if metrics else ()),
@@ -119,39 +167,47 @@ def record(
 ) -> Recording:
     """Record until the time is up or `stop` is set; on return everything is in the store.
 
-    Where stacks cannot be sampled, per-core CPU is still recorded, and a gap says why.
+    What cannot work raises before anything is recorded. A part that fails later is in the next Progress
+    while the others go on; without any left the recording ends. Where stacks cannot be sampled, per-core
+    CPU is still recorded, and a gap says why.
     """
-    chosen, no_stacks = _choose(options.recorder) if options.profiles else (None, "")
-    watch = CoreWatch()
-    problems: list[str] = []
-    profile = cost = None
+    homes.need_writable(options.home)
+    chosen, no_stacks = _choose(options) if options.profiles else (None, "")
+    problems = [no_stacks] if no_stacks else []
+    summary = cost = None
     with contextlib.ExitStack() as stack:
-        flight = recorder_processes.FlightRecorder()
+        flight = None
         if options.signals:
             flight = stack.enter_context(
                 recorder_processes.run_flight_recorder(options.home, problems, *options.agent)
             )
-        begin_us, begin = time.time_ns() // 1000, time.monotonic()
-        watch.update(cpu.read_cpu())
-        if chosen is None:
-            _watch_cores(options.seconds, stop, watch, on_progress)
-            seconds, gaps = time.monotonic() - begin, [no_stacks] if no_stacks else []
-        else:
-            summary, cost, gaps = _record_stacks(options, chosen, stop, watch, on_progress)
-            seconds = summary.seconds
-            profile = _read_profile(options, chosen, begin_us, summary)
+        begin_us, monitor = time.time_ns() // 1000, Monitor(stop, on_progress)
+        monitor.children += [flight] if flight else []
+        if chosen is not None:
+            try:
+                summary, cost = _record_stacks(options, chosen, stop, monitor, problems)
+            except Exception as error:  # whatever it is, signals are still recorded
+                if not monitor.profiling or flight is None:
+                    raise
+                why = getattr(error, "why", type(error).__name__)
+                monitor.fail(Part.PROFILER, f"{error}: {why}")
+        if summary is None:
+            _watch_cores(options.seconds, stop, monitor)
+        seconds = summary.seconds if summary else monitor.seconds
+        profile = _read_profile(options, chosen, begin_us, summary) if chosen and summary else None
     return Recording(
         host=platform.node(),
         home=str(options.home),
         begin_us=begin_us,
         end_us=begin_us + round(seconds * 1e6),
         seconds=round(seconds, 3),
-        cores=watch.summary(),
+        cores=monitor.cores.summary(),
         profile=profile,
         cost=cost,
-        gaps=(*gaps, *problems),
-        signals=flight.summary,
+        gaps=tuple(problems),
+        signals=flight.summary if flight else None,
         events=_read_events(options, begin_us) if options.signals else (),
+        failures=monitor.check(),
     )
 
 
@@ -159,22 +215,17 @@ def _record_stacks(
     options: Options,
     chosen: str,
     stop: threading.Event,
-    watch: CoreWatch,
-    on_progress: Callable[[Progress], None],
-) -> tuple[profiler.Summary, Cost, list[str]]:
-    begin = time.monotonic()
+    monitor: Monitor,
+    problems: list[str],
+) -> tuple[profiler.Summary, Cost]:
     folder = spool_paths.spool_folder(options.home)
-    homes.need_writable(options.home)
     folder.mkdir(exist_ok=True, mode=0o700)
     spool_paths.save_kallsyms(folder, perf.read_identity().boot)
-
-    def report(status: profiler.Status) -> None:
-        on_progress(Progress(time.monotonic() - begin, status, watch.update(cpu.read_cpu())))
-
-    problems: list[str] = []
+    ingest_problems: list[str] = []
     with recorder_processes.run_ingest(
-        options.home, options.budget_bytes, options.keep_seconds, problems
+        options.home, options.budget_bytes, options.keep_seconds, ingest_problems
     ) as ingest:
+        monitor.children.append(ingest)
         summary = profiler.run(
             profiler.ProfilerOptions(
                 spool=folder,
@@ -185,9 +236,10 @@ def _record_stacks(
                 # The store comes first; raw data gets the rest of the budget.
                 budget_bytes=max(0, options.budget_bytes - _stored(options)),
                 keep_seconds=options.keep_seconds,
+                helpers=(ingest.process.pid,),
             ),
             stop,
-            report,
+            monitor.show,
         )
     cost = Cost(
         cpu_percent=round(100 * summary.cpu_seconds / max(summary.seconds, 1e-9), 2),
@@ -196,11 +248,12 @@ def _record_stacks(
         ingest_cpu_percent=round(100 * ingest.cpu_seconds / max(summary.seconds, 1e-9), 2),
         stored_bytes=_stored(options),
     )
-    gaps = [
+    problems += [
         f"{(gap.end_ns - gap.begin_ns) / 1e9:.1f} s without samples: {gap.why}"
         for gap in summary.gaps
     ]
-    return summary, cost, gaps + problems
+    problems += ingest_problems
+    return summary, cost
 
 
 def _read_events(options: Options, begin_us: int) -> tuple[Event, ...]:
@@ -211,13 +264,14 @@ def _read_events(options: Options, begin_us: int) -> tuple[Event, ...]:
     return reader.Reader(options.home).events(begin_us - SECOND_US, end_us, hosts)
 
 
-def _choose(wanted: str) -> tuple[str | None, str]:
+def _choose(options: Options) -> tuple[str | None, str]:
     """Return the recorder that works here, or None and why neither does."""
+    wanted = options.recorder
     probe = events.probe(cpu.online())
     if not probe.cores:
         reason = next(iter(probe.refused.values()), "no core to sample")
         why = f"no stack samples: perf_event_open was refused: {reason} (see overnight doctor)"
-        if wanted != "auto":
+        if wanted != "auto" or not options.signals:
             raise errors.MissingPermissionError(
                 f"the {wanted} recorder cannot sample stacks here",
                 why=why,
@@ -230,16 +284,13 @@ def _choose(wanted: str) -> tuple[str | None, str]:
     return ("perf" if binary and command.read_version(binary) else "native"), ""
 
 
-def _watch_cores(
-    seconds: float, stop: threading.Event, watch: CoreWatch, on_progress: Callable[[Progress], None]
-) -> None:
-    begin = time.monotonic()
-    for second in range(1, 1 << 62):
-        stop.wait(max(0.1, begin + min(second, seconds) - time.monotonic()))
-        busiest = watch.update(cpu.read_cpu())
-        elapsed = time.monotonic() - begin
-        on_progress(Progress(elapsed, None, busiest))
-        if stop.is_set() or elapsed >= seconds:
+def _watch_cores(seconds: float, stop: threading.Event, monitor: Monitor) -> None:
+    """Show progress until the time is up, `stop` is set, or the flight recorder fails."""
+    while True:
+        elapsed = monitor.seconds
+        stop.wait(max(0.1, min(1.0 - elapsed % 1.0, seconds - elapsed)))
+        monitor.show()
+        if stop.is_set() or monitor.seconds >= seconds or Part.FLIGHT_RECORDER in monitor.failures:
             return
 
 

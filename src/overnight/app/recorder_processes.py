@@ -6,90 +6,123 @@ Separate processes, so that the memory or the crash of one does not affect the o
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
+import os
 import pathlib
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
 
-from overnight.model.recording import Signals
+from overnight import errors
+from overnight.model.recording import Part, Signals
 
 INGEST_SECONDS = 600
 AGENT_SECONDS = 30
 
 
-@dataclasses.dataclass
-class IngestProcess:
-    """The ingest process; its cost is known when it has ended."""
+class Child:
+    """A process of the recording. `failure` is why it ended too early; the rest is known at its end."""
 
-    cpu_seconds: float = 0.0
+    def __init__(self, part: Part, module: str, *arguments: str, stdin: int) -> None:
+        self.part = part
+        self.failure = ""
+        self.ending = False  # expected to end
+        self.cpu_seconds = 0.0  # of ingest
+        self.summary: Signals | None = None  # of the flight recorder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C must not end it: it stores the rest
+        )
+
+    def check(self) -> str:
+        """Return why it ended too early, if it did."""
+        if not (self.ending or self.failure) and self.process.poll() is not None:
+            self.failure = self.explain(self.process.communicate()[1])
+        return self.failure
+
+    def explain(self, log: str) -> str:
+        """Return how the process ended, and the last line that it printed, which names an exception."""
+        code = self.process.returncode
+        ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        return ": ".join((ended, *log.strip().splitlines()[-1:]))
 
 
 @contextlib.contextmanager
 def run_ingest(
     home: pathlib.Path, budget_bytes: int, keep_seconds: float, problems: list[str]
-) -> Iterator[IngestProcess]:
+) -> Iterator[Child]:
     """Ingest while the block runs, and the rest at its end."""
     arguments = map(str, (home, budget_bytes, keep_seconds))
-    process = _start("overnight.app.spool_ingest", *arguments, stdin=subprocess.PIPE)
-    ingest = IngestProcess()
+    ingest = Child(Part.INGEST, "overnight.app.spool_ingest", *arguments, stdin=subprocess.PIPE)
     try:
         yield ingest
     finally:
-        try:
-            cost, log = process.communicate(timeout=INGEST_SECONDS)
-            ingest.cpu_seconds = float(cost or 0)
-            problems.extend(line for line in log.splitlines() if line)
-            failure = f"failed with exit code {process.returncode}" if process.returncode else ""
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            failure = f"did not finish within {INGEST_SECONDS} s"
-        if failure:
-            problems.append(f"ingest {failure}; to continue: overnight store ingest")
-
-
-@dataclasses.dataclass
-class FlightRecorder:
-    """The flight recorder process; its summary is known when it has ended."""
-
-    summary: Signals | None = None
+        if not ingest.failure:
+            ingest.ending = True
+            try:
+                cost, log = ingest.process.communicate(timeout=INGEST_SECONDS)
+                ingest.cpu_seconds = float(cost or 0)
+                problems.extend(line for line in log.splitlines() if line)
+                ingest.failure = ingest.explain("") if ingest.process.returncode else ""
+            except subprocess.TimeoutExpired:
+                ingest.process.kill()
+                ingest.process.communicate()
+                ingest.failure = f"did not finish within {INGEST_SECONDS} s"
 
 
 @contextlib.contextmanager
-def run_flight_recorder(
-    home: pathlib.Path, problems: list[str], *more: str
-) -> Iterator[FlightRecorder]:
-    """Record signals and events while the block runs; `more` are arguments of the agent."""
+def run_flight_recorder(home: pathlib.Path, problems: list[str], *more: str) -> Iterator[Child]:
+    """Record signals and events while the block runs; `more` are arguments of the agent.
+
+    What prevents its start is an error.
+    """
     arguments = ("--home", str(home), "--with-parent", *more)
-    process = _start("overnight.agent", *arguments, stdin=subprocess.DEVNULL)
-    recorder = FlightRecorder()
+    recorder = Child(Part.FLIGHT_RECORDER, "overnight.agent", *arguments, stdin=subprocess.DEVNULL)
     try:
+        _wait_for_start(recorder)
         yield recorder
     finally:
-        process.terminate()
-        try:
-            out, log = process.communicate(timeout=AGENT_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, log = process.communicate()
-        try:
-            recorder.summary = _parse_summary(json.loads(out.splitlines()[-1]), problems)
-        except (ValueError, KeyError, IndexError, TypeError):
-            why = " ".join(log.split()) or f"exit code {process.returncode}"
-            problems.append(f"the flight recorder failed: {why[-300:]}")
+        if not recorder.failure:
+            recorder.ending = True
+            recorder.process.terminate()
+            try:
+                out, log = recorder.process.communicate(timeout=AGENT_SECONDS)
+            except subprocess.TimeoutExpired:
+                recorder.process.kill()
+                out, log = recorder.process.communicate()
+            try:
+                recorder.summary = _parse_summary(json.loads(out.splitlines()[-1]), problems)
+            except (ValueError, KeyError, IndexError, TypeError):
+                recorder.failure = recorder.explain(log)
 
 
-def _start(module: str, *arguments: str, stdin: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C must not end it: it stores the rest
+def _wait_for_start(recorder: Child) -> None:
+    """Raise the error of an agent that does not start; on an overloaded host, do not wait for long."""
+    stdout = recorder.process.stdout
+    assert stdout is not None
+    if not select.select([stdout], [], [], AGENT_SECONDS)[0]:
+        return
+    line = os.read(stdout.fileno(), 1 << 16)  # the text layer would read ahead
+    document = json.loads(line) if line else {}
+    if "started" in document:
+        return
+    recorder.process.wait()
+    why = recorder.check()
+    if problem := document.get("error"):
+        usage = problem["exit_code"] == errors.ExitCode.USAGE
+        raise (errors.UsageError if usage else errors.CannotError)(
+            problem["what"], why=problem["why"], todo=problem["todo"]
+        )
+    raise errors.RecordingError(
+        "the flight recorder does not start",
+        why=why,
+        todo="run overnight doctor, or record without it: --profiles-only",
     )
 
 

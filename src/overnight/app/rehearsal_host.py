@@ -281,6 +281,7 @@ class Recording:
         try:
             result = recorder.record(self._options, self._stop, lambda _: self._going.set())
             self._problems += result.gaps
+            self._problems += [f"{failed.part} failed: {failed.why}" for failed in result.failures]
         except errors.OvernightError as error:
             self._problems.append(f"the recording failed: {error.what}: {error.why}")
         except Exception as error:  # reported in the outcome; the run continues with its undo

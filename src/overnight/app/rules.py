@@ -130,7 +130,8 @@ def import_npd(
     if imported.rules:
         comment = f"From {source.name}, made for node-problem-detector."
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            if target is None:
+                file.parent.mkdir(parents=True, exist_ok=True)
             files.write_atomically(file, npd.as_toml(imported.rules, comment), mode=0o644)
         except OSError as error:
             raise errors.unwritable(file, error, "choose another file with -o FILE") from error

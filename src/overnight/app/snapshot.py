@@ -199,10 +199,11 @@ def default_file(home: pathlib.Path, taken: Snapshot) -> pathlib.Path:
     return home / "snapshots" / host[:128] / f"{name}.json"
 
 
-def save(taken: Snapshot, file: pathlib.Path) -> None:
-    """Write a snapshot atomically, readable by its owner only."""
+def save(taken: Snapshot, file: pathlib.Path, *, parents: bool = False) -> None:
+    """Write a snapshot atomically, readable by its owner only; `parents` creates missing folders."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        if parents:
+            file.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(file, json.dumps(taken.as_json(), indent=1) + "\n")
     except OSError as error:
         todo = "choose another file with -o FILE, or another --home"

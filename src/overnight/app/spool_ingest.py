@@ -13,6 +13,7 @@ import gzip
 import os
 import pathlib
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -91,11 +92,18 @@ class Ingester:
         A segment that cannot be read stays in the spool; the next process tries again.
         """
         ingested = False
-        for path in find_pending(self.folder):
+        try:
+            pending = find_pending(self.folder)
+        except OSError as error:
+            yield f"the spool cannot be read: {error.strerror or error}"
+            return
+        for path in pending:
             if path.name in self._failed:
                 continue
             try:
                 self._ingest(path)
+                with (self.folder / DONE).open("a") as done:
+                    done.write(path.name + "\n")
             except OSError as error:  # a full disk: tried again later
                 yield f"{path.name} is not ingested yet: {error.strerror or error}"
                 return
@@ -104,8 +112,6 @@ class Ingester:
                 what = error.what if isinstance(error, errors.OvernightError) else repr(error)
                 yield f"cannot ingest {path.name}: {what}"
                 continue
-            with (self.folder / DONE).open("a") as done:
-                done.write(path.name + "\n")
             ingested = True
         if ingested:
             self._trim()
@@ -117,9 +123,12 @@ class Ingester:
         stored = spool_paths.bytes_under(self.home / "profiles")
         raw.budget_bytes = max(0, self.budget_bytes - stored)
         raw.trim(time.time_ns())
+        names = (perf.parse_segment_name(segment.path.name) for segment in raw.segments())
+        boots = {self._boot, *(name.boot for name in names if name)}
+        spool_paths.remove_kallsyms(self.folder, boots)
         trim.trim_store(
             segments.Catalogue(self.home),
-            budget_bytes=self.budget_bytes,
+            budget_bytes=max(0, self.budget_bytes - raw.used_bytes()),
             keep_seconds=self.keep_seconds,
             now_us=time.time_ns() // 1000,
             pins=[(pin.begin_ns // 1000, pin.end_ns // 1000) for pin in raw.pins.pins()],
@@ -181,13 +190,16 @@ def main(arguments: list[str]) -> None:
     """Run the ingest process; arguments: HOME BUDGET KEEP-SECONDS."""
     home, budget, keep = pathlib.Path(arguments[0]), int(arguments[1]), float(arguments[2])
     os.nice(10)  # the host's work first, then the recorder
+    # A service manager signals every process of a service; this one still has to ingest the rest.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ingester = Ingester(home, budget, keep)
     reported: set[str] = set()
     going = True
     while going:
         readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
         going = not readable or bool(os.read(0, 4096))
-        ingester.units.refresh()
+        with contextlib.suppress(OSError):  # too many open files: tried again
+            ingester.units.refresh()
         for problem in ingester.run():
             if problem not in reported:
                 reported.add(problem)

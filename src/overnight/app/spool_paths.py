@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import pathlib
+from collections.abc import Collection
 
 from overnight.model import files
 
@@ -25,6 +26,14 @@ def save_kallsyms(folder: pathlib.Path, boot: str) -> None:
     with contextlib.suppress(OSError):
         symbols = pathlib.Path("/proc/kallsyms").read_bytes()
         files.write_atomically(path, gzip.compress(symbols, 1))
+
+
+def remove_kallsyms(folder: pathlib.Path, boots: Collection[str]) -> None:
+    """Remove the kernel symbols of all other boots: no segment needs them any more."""
+    kept = {kallsyms_file(folder, boot) for boot in boots}
+    for path in set(folder.glob(kallsyms_file(folder, "*").name)) - kept:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def bytes_under(folder: pathlib.Path) -> int:

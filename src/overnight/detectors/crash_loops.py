@@ -299,7 +299,7 @@ def _uncounted_draft(
         window,
         0.5 if is_shared else 0.9,
         f"{unit or cgroup} is in a crash loop not counted by systemd: its own supervisor starts a process"
-        f" {born / hours:,.0f} times an hour that lives {life:.0f} s, for at least {loop.duration}",
+        f" that lives {life:.0f} s, {born / hours:,.0f} times an hour, for at least {loop.duration}",
         magnitude={
             "births_per_hour": born / hours,
             "deaths_per_hour": died / hours,

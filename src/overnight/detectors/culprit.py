@@ -31,7 +31,7 @@ NOT_MORE = 0.4
 FEW_SAMPLES = 20
 # The main path follows a child as long as it has most of its parent's samples.
 MAIN_SHARE = 0.5
-LONGEST_PATH = 24
+MAX_PATH = 24
 
 
 class Culprit(_base.BaseDetector):
@@ -191,7 +191,7 @@ def main_path(tree: flame.FlameTree) -> list[str]:
     """Return the call path from the process down, while one child has most of its parent's samples."""
     path: list[str] = []
     at, whole = -1, int(tree.whole[tree.parent < 0].sum())
-    while len(path) < LONGEST_PATH:
+    while len(path) < MAX_PATH:
         children = np.flatnonzero(tree.parent == at)
         if not len(children):
             break

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _base, _saturation
+import numpy as np
+
+from overnight.detectors import _base, _core_shares, _saturation
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
-    from overnight.queries import consumers
 
 KIND = "recorder.cost"
 # Of one core in the incident window; the promise of 1 % is for a night, which has quiet hours.
@@ -20,43 +20,37 @@ LIMIT = 0.03
 CULPRIT_SHARE = 0.25
 # Below that share the cost is sure, but not that it matters to the event.
 NO_CULPRIT = 0.4
-OWN_PROCESS = re.compile(r"overnight|perf")
-PYTHON = re.compile(r"python[0-9.]*")
-OWN_UNIT = re.compile(r"(^|[/:])overnight")
 
 
 class RecorderCost(_base.BaseDetector):
-    """Found above 3 % of a core, or where the recorder held the saturated core."""
+    """Found above 3 % of a core, or where the recorder held the saturated core.
+
+    The recorder is the processes that the flight recorder names, with the CPU time that it measured.
+    Names, units and code do not identify it: other programs run in the same environment.
+    """
 
     name = "recorder"
-    needs = (Need.PROFILES,)
+    needs = (Need.RECORDER, Need.PROFILES)
 
     def examine(self, case: cases.Case) -> Answer:
-        if not case.has_profile(case.window):
+        rates = case.rates("recorder", case.window, columns=("utime", "stime"))
+        seconds = float(rates.seconds.sum())
+        pids = [key.partition(" ")[0] for key in rates.keys]
+        own = tuple(int(pid) for pid in pids if pid.isdecimal())
+        if not seconds or not own:
             raise _base.MissingError(
-                "no stacks were sampled around the event: the recorder's cost is not known by process"
+                "the CPU time of the recorder's processes was not recorded around the event",
+                Need.RECORDER,
             )
-        processes, _ = case.ran((case.window,))
-        coverage = case.flame(case.window).coverage
-        cores = coverage.core_seconds / coverage.recorded_seconds if coverage.recorded_seconds else 0.0  # fmt: skip
-        core_capacity = coverage.capacity / cores if cores else 0.0
-        own = [process for process in processes if is_overnight(process)]
-        samples = sum(process.samples + process.softirq for process in own)
-        used = samples / core_capacity if core_capacity else 0.0
-        held, core = _share_of_saturated_core(case)
-        is_culprit = held >= CULPRIT_SHARE
-        python = sum(
-            process.samples
-            for process in processes
-            if PYTHON.fullmatch(process.actor.process) and not is_overnight(process)
+        ticks = sum(
+            float(np.nansum(values * rates.seconds[:, None])) for values in rates.values.values()
         )
-        doubt = f"; {python} samples of other Python programs are not counted" if python else ""
-        counted = f"{samples} of {coverage.samples} busy samples of the incident window"
+        used = ticks / _core_shares.TICKS / seconds
+        counted, values = _count_samples(case, own)
+        held, core = _share_of_saturated_core(case, own)
+        is_culprit = held >= CULPRIT_SHARE
         if used <= LIMIT and not is_culprit:
-            clear = (
-                f"overnight and perf used {used:.4f} cores: {counted} ({coverage.lost} lost){doubt}"
-            )
-            return self.answer((), clear=clear)
+            return self.answer((), clear=f"the recorder used {used:.4f} cores: {counted}")
         draft = _base.Draft(
             KIND,
             Subject(host=case.host, core=core if is_culprit else None),
@@ -65,24 +59,25 @@ class RecorderCost(_base.BaseDetector):
             f"the recorder used {used:.2f} cores around the event"
             + (f" and {100 * held:.0f} % of core {core}" if is_culprit else ""),
         )
-        names = ", ".join(sorted({process.actor.process for process in own})) or "no process"
         draft.support(
-            f"{counted} are of {names}; {coverage.lost} samples were lost{doubt}",
-            "profiles",
+            f"its processes ({', '.join(rates.keys)}) used {used:.2f} cores; {counted}",
+            "recorder",
             look=_base.command("top processes", case.window, case.host),
-            samples=samples,
-            busy_samples=coverage.samples,
             cores_burnt=round(used, 4),
-            lost_samples=coverage.lost,
+            samples=values.get("samples"),
+            busy_samples=values.get("busy_samples"),
+            lost_samples=values.get("lost_samples"),
         )
         if not is_culprit:
             text = "no core was saturated"
-            if core is not None:
+            if core is not None and not values:
+                text = f"its share of core {core}, the saturated core, is not known"
+            elif core is not None:
                 text = (
                     f"it had {100 * held:.0f} % of the samples of core {core}, the saturated core"
                 )
-            values = {"share_of_core_samples": round(held, 4)}
-            draft.against.append(Evidence(text, "profiles", values))
+            share = {"share_of_core_samples": round(held, 4)}
+            draft.against.append(Evidence(text, "profiles", share))
         # Of the saturated core, or of one core where none was.
         draft.magnitude.update(
             cores_burnt=used, share_of_core_samples=used if core is None else held
@@ -90,19 +85,20 @@ class RecorderCost(_base.BaseDetector):
         return self.answer([draft], clear="")
 
 
-def is_overnight(process: consumers.Consumer) -> bool:
-    """Return whether a process is overnight's: by name, unit, or code that only overnight has.
-
-    The name alone is not enough: a Python program is named after Python.
-    """
-    return bool(
-        OWN_PROCESS.fullmatch(process.actor.process)
-        or OWN_UNIT.search(process.actor.unit)
-        or process.ours
+def _count_samples(case: cases.Case, own: tuple[int, ...]) -> tuple[str, dict[str, int]]:
+    """Return how many samples of the incident window are the recorder's, in words and as numbers."""
+    if not case.has_profile(case.window):
+        return "no stacks were sampled around the event", {}
+    coverage = case.flame(case.window).coverage
+    processes, _ = case.ran((case.window,), Selection(pids=own))
+    samples = sum(process.samples + process.softirq for process in processes)
+    return (
+        f"{samples} of {coverage.samples} busy samples of the incident window ({coverage.lost} lost)",
+        {"samples": samples, "busy_samples": coverage.samples, "lost_samples": coverage.lost},
     )
 
 
-def _share_of_saturated_core(case: cases.Case) -> tuple[float, int | None]:
+def _share_of_saturated_core(case: cases.Case, own: tuple[int, ...]) -> tuple[float, int | None]:
     """Return the recorder's share of the saturated core's samples, and the core; None: no core was."""
     try:
         stretches = _saturation.find_saturation(case).stretches
@@ -111,10 +107,11 @@ def _share_of_saturated_core(case: cases.Case) -> tuple[float, int | None]:
     if not stretches:
         return 0.0, None
     stretch = stretches[0]
-    processes, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
-    total = sum(process.samples + process.softirq for process in processes) + idle
-    own = sum(process.samples for process in processes if is_overnight(process))
-    return (own / total if total else 0.0), stretch.core
+    everyone, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
+    processes, _ = case.ran((stretch.window,), Selection(cores=(stretch.core,), pids=own))
+    total = sum(process.samples + process.softirq for process in everyone) + idle
+    held = sum(process.samples for process in processes)
+    return (held / total if total else 0.0), stretch.core
 
 
 DETECTORS = (RecorderCost(),)

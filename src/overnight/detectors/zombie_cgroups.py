@@ -296,7 +296,7 @@ def _read_time_evidence(count: _Count, growth: trends.Slope | None) -> Evidence:
         # Linear in the zombies: dd8657b6c1cb measured 0.7 s at 10,000, before it.
         hours = count.dying * (WATCHDOG_US / read - 1) / growth.per_hour
         values["hours_to_watchdog"] = round(hours, 1)
-        when = f"in {hours:.0f} h" if hours <= FAR_HOURS else "in more than a year"
+        when = f"in {hours:,.0f} h" if hours <= FAR_HOURS else "in more than a year"
         text += f"; at this rate it reaches the 5 s of a network driver's watchdog {when}"
     elif read < SLOW_READ_US:
         text += ": this kernel does not visit every cgroup for it"
@@ -313,9 +313,9 @@ def _find_parent(case: cases.Case, dying: int) -> tuple[str, list[Evidence]]:
     if row["dying"] <= 0:
         return "", []
     is_exact = row["at_least"] == row["at_most"]
-    bounds = "" if is_exact else f" (between {row['at_least']} and {row['at_most']})"
+    bounds = "" if is_exact else f" ({row['at_least']:,} to {row['at_most']:,})"
     evidence = Evidence(
-        f"{row['dying']:,} of them{bounds} are below {cgroup}, where {row['in_use']:,} are in use",
+        f"{row['dying']:,} of them{bounds} are below {cgroup}; in use there: {row['in_use']:,}",
         "memory-cgroup-parents",
         {
             "cgroup": cgroup,

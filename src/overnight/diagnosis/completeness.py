@@ -63,6 +63,7 @@ class Recording:
     before_s: float | None = None  # length of the incident window before the event
     skew_us: int = 0
     denied: tuple[str, ...] = ()
+    exhausted: tuple[tuple[str, str], ...] = ()  # signals that the recorder failed to read, and why
     loads: tuple[Load, ...] = ()  # `overnight load` runs that touch baseline or incident window
     compared: Window | None = None  # from the begin of the baseline to the event
     notes: tuple[str, ...] = ()  # shown; they lower nothing
@@ -153,6 +154,11 @@ def _find_in_recording(recording: Recording) -> Iterable[Gap]:
         )
     for denied in sorted(set(recording.denied)):
         yield Gap(GapKind.PERMISSION, f"permission to read {denied}", "the recorder was denied access to it", PERMISSION_FACTOR)  # fmt: skip
+    if recording.exhausted:
+        names = sorted({name for name, _ in recording.exhausted})
+        what = f"some readings of the signals {', '.join(names)}"
+        why = f"the recorder itself failed: {min(why for _, why in recording.exhausted)}"
+        yield Gap(GapKind.RECORDER, what, why, round(PERMISSION_FACTOR ** len(names), 6))
     for load in recording.loads:
         yield _judge_load(load, recording.compared)
     for note in sorted(set(recording.notes)):

@@ -43,6 +43,7 @@ NEEDS = {
     (GapKind.DISTURBED_BASELINE, None): ("Record a time without these events", RECORD),
     (GapKind.KERNEL_LOG, None): ("Make the kernel log readable", CHECK),
     (GapKind.PERMISSION, None): ("Give the recorder {what}", CHECK),
+    (GapKind.RECORDER, None): ("Give the recorder more open files and memory", CHECK),
     (GapKind.DETECTOR_NO_DATA, None): ("Check why {what}", CHECK),
     (GapKind.DETECTOR_FAILED, None): ("Check why {what}", CHECK),
     (GapKind.CLOCK, None): ("Keep the wall clock steady", ""),

@@ -67,6 +67,8 @@ class Report:
     cloud: Belonging
     findings: tuple[Finding, ...]
     gaps: tuple[tuple[str, str], ...]
+    # Units to turn off whose own file is where the mask would be.
+    unmaskable: tuple[str, ...] = ()
 
     @property
     def bad(self) -> bool:
@@ -77,6 +79,10 @@ class Report:
     def to_turn_off(self) -> tuple[str, ...]:
         """Units whose fix is to disable and mask them."""
         return tuple(dict.fromkeys(finding.unit for finding in self.findings if finding.turn_off))
+
+    def verbs(self, unit: str) -> tuple[str, ...]:
+        """Return the commands of systemctl that turn a unit off."""
+        return ("disable",) if unit in self.unmaskable else ("disable", "mask")
 
     def as_json(self) -> dict[str, object]:
         """Return the document; docs/schemas/audit-1.json describes it."""

@@ -9,6 +9,8 @@ import pathlib
 import tempfile
 from collections.abc import Iterable
 
+from overnight import errors
+
 
 def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600) -> None:
     """Write beside `path`, sync, rename over it, and sync the folder, so that it survives a power cut.
@@ -47,6 +49,16 @@ def append_lines(path: pathlib.Path, lines: Iterable[bytes], *, mode: int = 0o60
             raise
     finally:
         os.close(descriptor)
+
+
+def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | None:
+    """Try to reserve space in a folder; return the error where the disk is full or read-only."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, room)
+    except OSError as error:
+        return error if errors.is_own(error) else None
+    return None
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -136,6 +136,7 @@ class Need(enum.StrEnum):
     NIC_QUEUES = "nic-queues"
     PRESSURE = "pressure"
     PROCESSES = "processes"
+    RECORDER = "recorder"
     RT_THREADS = "rt-threads"
     SOFTIRQS = "softirqs"
     SOFTNET = "softnet"

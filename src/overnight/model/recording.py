@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,6 +70,23 @@ class Signals:
     missing: tuple[str, ...]  # signals that this host lacks, and why
 
 
+class Part(enum.StrEnum):
+    """Parts of a recording that fail independently."""
+
+    FLIGHT_RECORDER = "flight-recorder"
+    PROFILER = "profiler"
+    INGEST = "ingest"
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A part that ended before the recording did."""
+
+    part: Part
+    why: str
+    time_us: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Recording:
     """One recording; `gaps` are what it could not record."""
@@ -84,6 +102,7 @@ class Recording:
     gaps: tuple[str, ...]
     signals: Signals | None = None
     events: tuple[Event, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/recording-1.json."""

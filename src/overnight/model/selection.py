@@ -38,6 +38,7 @@ class Selection:
     thread: str = ""
     function: str = ""
     unit: str = ""
+    pids: tuple[int, ...] = ()  # for detectors: a pid means nothing to a user after the night
     side: str = ""  # "kernel", "user" or '' for both: the mode of the innermost frame
     idle: bool = False  # include idle samples
     # One sampled event, by name or by index in each capture: samples of different events do not add up.
@@ -63,12 +64,18 @@ class Selection:
     @property
     def by_task(self) -> bool:
         """Whether it filters by process, thread or unit."""
-        return bool(self.process or self.thread or self.unit)
+        return bool(self.process or self.thread or self.unit or self.pids)
 
     @property
     def by_node(self) -> bool:
         """Whether it filters by stack."""
         return bool(self.function or self.side)
+
+    def event_in(self, events: tuple[str, ...]) -> int:
+        """Return the number of the selected event in a capture; -1: not recorded there."""
+        if isinstance(self.event, int):
+            return self.event
+        return events.index(self.event) if self.event in events else -1
 
 
 def parse_event(text: str) -> int | str:
@@ -92,6 +99,26 @@ def match_event(wanted: str, names: Iterable[str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
+class Damage:
+    """A stored segment that a query left out; the numbers are those within the window."""
+
+    host: str
+    segment: str
+    begin_us: int
+    end_us: int
+    seconds: float
+    samples: int | None  # in proportion to the time; None: not known
+    why: str
+
+    def __str__(self) -> str:
+        samples = "" if self.samples is None else f" with about {self.samples:,} samples"
+        return (
+            f"segment {self.segment} of {self.host} is damaged and left out, "
+            f"{self.seconds:g} s{samples}: {self.why} (overnight store check)"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Coverage:
     """How much of the selected time was recorded. Every answer carries one."""
 
@@ -106,6 +133,8 @@ class Coverage:
     segments: int
     gaps: tuple[tuple[int, int, str], ...]  # begin and end in µs, why
     notes: tuple[str, ...] = ()
+    damaged: tuple[Damage, ...] = ()  # also gaps and notes
+    event: str = ""  # the sampled event; '': not known
 
     def as_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)

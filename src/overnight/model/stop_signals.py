@@ -22,12 +22,16 @@ def stop_on_signals(stop: threading.Event) -> contextlib.AbstractContextManager[
 
 
 def interrupt_on_signals() -> contextlib.AbstractContextManager[None]:
-    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, as Ctrl-C does, so that `finally` blocks run."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, as Ctrl-C does, so that `finally` blocks run.
+
+    A signal that is ignored stays ignored: nohup(1) sets SIGHUP so.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    return _handle(END_SIGNALS, interrupt)
+    numbers = (number for number in END_SIGNALS if signal.getsignal(number) != signal.SIG_IGN)
+    return _handle(tuple(numbers), interrupt)
 
 
 @contextlib.contextmanager

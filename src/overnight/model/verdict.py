@@ -100,6 +100,7 @@ class GapKind(enum.StrEnum):
     LATE_START = "late-start"  # the recording began just before the event
     KERNEL_LOG = "kernel-log"
     PERMISSION = "permission"
+    RECORDER = "recorder"  # the recorder lacked files, memory or disk
     CLOCK = "clock"
     LOAD = "load"
     DETECTOR_NO_DATA = "detector-no-data"

@@ -53,7 +53,6 @@ class Consumer:
     kernel: int  # part of samples
     softirq: int  # not part of samples
     functions: dict[str, int]
-    ours: bool = False  # some of its code is overnight's
 
 
 def count_functions(
@@ -112,11 +111,8 @@ def rank_processes(
         counts = (np.where(mask, rows.count, 0) for mask in (~softirq, kernel, softirq))
         tables.append(np.stack([rows.process, frame, *counts]))
     process, frame, *columns = _concatenate(tables, 5)
-    # overnight's own binaries, the C extensions: Python code has no names.
-    own = np.array(["/overnight/" in module for module in frames.columns()[1]], np.int64)
-    plain, kernels, softirqs, ours = (
-        np.bincount(process, column, len(processes)).astype(np.int64).tolist()
-        for column in (*columns, own[frame])
+    plain, kernels, softirqs = (
+        np.bincount(process, column, len(processes)).astype(np.int64).tolist() for column in columns
     )
     functions, function = _label_functions(frames)
     ends: dict[int, dict[str, int]] = {number: {} for number in np.unique(process).tolist()}
@@ -127,8 +123,7 @@ def rank_processes(
             ends[key // width][functions[key % width]] = int(n)
     actors = list(processes)
     consumers = [
-        Consumer(actors[n], plain[n], kernels[n], softirqs[n], ended, bool(ours[n]))
-        for n, ended in ends.items()
+        Consumer(actors[n], plain[n], kernels[n], softirqs[n], ended) for n, ended in ends.items()
     ]
     return tuple(sorted(consumers, key=lambda c: (-c.samples, -c.softirq, c.actor))), idle
 

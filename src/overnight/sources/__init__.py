@@ -18,6 +18,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, AnyStr, Literal
 
+from overnight import errors
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -136,14 +138,19 @@ class KeptFile:
 
 
 def read_once(path: str | os.PathLike[str], room: int = 4096) -> bytes | None:
-    """Read the beginning of a file that may come and go; None where it cannot be read."""
+    """Read the beginning of a file that may come and go; None where it cannot be read.
+
+    Like everything here, it raises the OSError that is this process's own (`errors.is_own`).
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return None
     try:
         return os.read(descriptor, room)
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return None
     finally:
         os.close(descriptor)
@@ -153,7 +160,8 @@ def list_folder(folder: str) -> list[str]:
     """List the sorted names in a folder; an empty list where it cannot be read."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - polled: no Path per name
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return []
 
 
@@ -174,8 +182,8 @@ def child_directories(path: AnyStr) -> Iterator[os.DirEntry[AnyStr]]:
                     left -= 1
                     if left == 0:  # never true where the file system does not count links
                         return
-    except OSError:
-        return
+    except OSError as error:
+        errors.raise_own(error)
 
 
 def read_each(
@@ -203,6 +211,7 @@ def run_command(command: Sequence[str], timeout: float) -> subprocess.CompletedP
     except FileNotFoundError as error:
         raise NoDataError(f"{command[0]} is not installed") from error
     except (subprocess.TimeoutExpired, OSError) as error:
+        errors.raise_own(error)
         raise NoDataError(f"{command[0]} did not answer: {error}") from error
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import errno
 import os
 import pathlib
 import struct
 import time
 from collections.abc import Callable
 
-from overnight import sources
+from overnight import errors, sources
 from overnight.model import cgroups
 
 IN_CREATE = 0x100
@@ -75,8 +76,10 @@ class Churn:
         self.unwatched = 0
         self._inotify = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._inotify < 0:
-            problem = os.strerror(ctypes.get_errno())
-            raise sources.NoDataError(f"inotify: {problem}; see fs.inotify.max_user_instances")
+            code = ctypes.get_errno()
+            problem = f"inotify: {os.strerror(code)}; see fs.inotify.max_user_instances"
+            errors.raise_own(OSError(code, problem))
+            raise sources.NoDataError(problem)
         self._rescan(0.0)
 
     def fileno(self) -> int:
@@ -169,6 +172,8 @@ class Churn:
                 self._tops[hierarchy] + path,
                 IN_CREATE | IN_DELETE | IN_ONLYDIR | IN_DONT_FOLLOW,
             )
+            if watch < 0 and ctypes.get_errno() == errno.ENOSPC:  # fs.inotify.max_user_watches
+                self.unwatched += 1
             if watch < 0 and not born:
                 return  # gone between the scan and now
         else:
@@ -222,6 +227,7 @@ def hierarchies(root: pathlib.Path) -> tuple[str, ...]:
     try:
         layout = cgroups.read_layout(root)
     except OSError as error:
+        errors.raise_own(error)
         raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
     wanted = dict.fromkeys((layout.memory, layout.systemd, layout.unified))
     tops = tuple(str(root / mount.relative_to("/")) for mount in wanted if mount is not None)

@@ -104,7 +104,8 @@ class InterfaceQuery:
         fcntl.ioctl(self._socket, SIOCETHTOOL, request)
 
     def __del__(self) -> None:
-        self._socket.close()
+        if hasattr(self, "_socket"):  # not where there was no descriptor for it
+            self._socket.close()
 
 
 class Counters:

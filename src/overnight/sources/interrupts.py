@@ -21,7 +21,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from overnight import sources
+from overnight import errors, sources
 
 WRAP = 1 << 32  # the kernel counts an interrupt of one core in 32 bits
 # Words in names of interrupts that do not serve a queue: management, configuration, commands.
@@ -285,7 +285,8 @@ def _action(folder: str, irq: int) -> str:
     try:
         with os.scandir(f"{folder}/{irq}") as entries:
             return next((sources.clean(e.name) for e in entries if e.is_dir()), "")
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return ""
 
 

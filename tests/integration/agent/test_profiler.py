@@ -170,7 +170,23 @@ def test_a_disk_full_to_the_last_byte_loses_nothing_written(
         for path in segments(folder):
             perfsamples.read_samples(path)
         assert gaps(folder), "nothing tells of the time without samples"
+        assert all("No space left on device" in gap.why for gap in gaps(folder))
         assert all(readable(path) for path in segments(folder) if path.stat().st_size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk_at_the_start_is_reported_as_the_disk(tmp_path, kind):
+    with small_disk(tmp_path / "disk") as folder:
+        (folder / "spool").mkdir()
+        with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        options = profiler.ProfilerOptions(folder / "spool", recorder=kind, seconds=1.0)
+        with pytest.raises(errors.CannotError, match="into") as refused:
+            profiler.run(options, threading.Event())
+        assert "No space left on device" in refused.value.why
+        assert "free" in refused.value.todo
+        assert "perf" not in refused.value.what
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -138,6 +138,15 @@ def test_a_snapshot_has_no_environment_and_no_command_lines(
     assert secret not in (tmp_path / "x.json").read_text()
 
 
+def test_a_snapshot_is_not_written_into_a_missing_folder(
+    tmp_path: pathlib.Path, image: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "typo" / "x.json"
+    assert cli.main(["snapshot", "--root", str(image), "-o", str(file)]) == 3
+    assert "No such file or directory" in capsys.readouterr().err
+    assert not file.parent.exists()
+
+
 def test_a_snapshot_is_stored_in_the_home(tmp_path: pathlib.Path, image: pathlib.Path) -> None:
     assert cli.main(["--home", str(tmp_path), "snapshot", "--root", str(image)]) == 0
     files = list((tmp_path / "snapshots/image").iterdir())

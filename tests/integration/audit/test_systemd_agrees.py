@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -12,6 +13,7 @@ import images
 import pytest
 
 from overnight.app import audit
+from overnight.app.audit import fixes
 from overnight.sources.image import presets, tree, units
 
 pytestmark = pytest.mark.skipif(shutil.which("systemctl") is None, reason="needs systemctl")
@@ -158,3 +160,24 @@ def test_systemd_reads_the_mask_and_preset_of_apply(tmp_path: pathlib.Path) -> N
     assert str((root / "etc/systemd/system/ecs.service").readlink()) == "/dev/null"
     assert cli.main(["--home", str(home), "audit", "--root", str(root), "--undo", "--yes"]) == 0
     assert read_with_systemctl(root)["ecs.service"] == ("enabled", "enabled")
+
+
+def test_the_shell_fix_turns_off_every_unit_also_beside_a_local_one(tmp_path: pathlib.Path) -> None:
+    """The command `systemctl mask` refuses a unit whose file is where the mask would be."""
+    root = tmp_path / "image"
+    image = images.deep_learning(root)
+    image.file("etc/systemd/system/ecs.service", images.ECS)
+    image.file("sys/class/dmi/id/sys_vendor", "Amazon EC2\n")
+    image.unit("google-guest-agent.service", images.SSH, enabled=True)
+    systemctl = tmp_path / "bin/systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text(f'#!/bin/sh\nexec {shutil.which("systemctl")} --root={root} "$@"\n')
+    systemctl.chmod(0o755)
+    report = audit.examine(root)
+    assert report.to_turn_off == ("ecs.service", "google-guest-agent.service")
+    script = fixes.write_fix(report, fixes.Form.SHELL)
+    environment = {**os.environ, "PATH": f"{systemctl.parent}:{os.environ['PATH']}"}
+    subprocess.run(["sh"], input=script, text=True, env=environment, check=True, timeout=60)
+    states = read_with_systemctl(root)
+    assert states["ecs.service"][0] == "disabled"
+    assert states["google-guest-agent.service"][0] == "masked"

@@ -56,5 +56,5 @@ def write(
     }
     snapshot = Snapshot(header, parts, ())
     path = saving.default_file(home, snapshot)
-    saving.save(snapshot, path)
+    saving.save(snapshot, path, parents=True)
     return path

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from overnight import sources
-from overnight.agent import signals
+from overnight.agent import own_processes, signals
 from scenarios import nights, work
 
 RX_COLUMN = "NET_RX"
@@ -29,6 +30,7 @@ class Machine:
         self._begin = 0
         host = night.host
         self._real = {signal.name: signal for signal in signals.discover_signals()}
+        self._real["recorder"] = own_processes.signal(pathlib.Path())
         self._names = {
             name: [column.name for column in signal.columns]
             for name, signal in self._real.items()
@@ -67,6 +69,9 @@ class Machine:
             ),
             "vmstat": lambda: {"": self._now("vmstat")[0]},
             "processes": self._processes,
+            "recorder": lambda: {
+                key: row[:2] for key, row in self._processes().items() if key.endswith(" perf")
+            },
             "process-states": lambda: {"": (310, 2, 0, 0)},
             "rt-threads": dict,
             "memory": self._memory,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
+import noise
 import pytest
 
 from overnight import sources
-from overnight.agent import event_pins, queues, recorder_loop, watches
+from overnight.agent import event_pins, queues, recorder_loop, schedule, watches
 from overnight.model import clock
 from overnight.model.event import Event
 from overnight.model.pins import Pins
@@ -259,3 +261,31 @@ def test_a_missing_permission_and_an_unread_kernel_log_are_recorded():
     assert loop.poll("interrupts", NOW) is None
     loop.finish()
     assert sink.words[-1][1].keys() == {"kernel-log"}
+
+
+TOO_MANY = OSError(errno.EMFILE, "Too many open files", "/sys/class/net")
+
+
+def test_an_error_of_the_agent_itself_is_reported_at_once_and_when_it_is_over():
+    sink = MemorySink()
+    loop = recorder_loop.RecorderLoop(parts(sink, signal("a", [TOO_MANY, TOO_MANY, {"0": (1,)}])))
+    assert loop.poll("a", NOW) is TOO_MANY
+    assert sink.words == [
+        ("agent-problems", {"a": {"problem": "Too many open files", "exhausted": True}})
+    ]
+    assert loop.poll("a", NOW) is TOO_MANY
+    assert len(sink.words) == 1
+    assert loop.poll("a", NOW) is None
+    assert sink.words[1:] == [("agent-problems", {})]
+    assert (loop.states["a"].lost, loop.states["a"].lost_why) == (2, "Too many open files")
+
+
+def test_an_error_of_the_agent_itself_is_retried_long_before_an_absent_interface(monkeypatch):
+    monkeypatch.setattr(schedule, "OWN_RETRY_SECONDS", 0.01)
+    stop = threading.Event()
+    sink = MemorySink()
+    monkeypatch.setattr(sink, "numbers", lambda name, *_, **__: name == "a" and stop.set())
+    failing = signal("a", [TOO_MANY, {"0": (1,)}], every=600.0)
+    loop = recorder_loop.RecorderLoop(parts(sink, failing))
+    loop.run(stop, noise.HANG_SECONDS)
+    assert stop.is_set()

@@ -46,3 +46,12 @@ def test_a_failed_signal_is_postponed():
             plan.put_off("x", 60.0)
     assert [name for second in range(1, 60) for name in plan.due(second)] == ["cpu"] * 59
     assert sorted(plan.due(60.0)) == ["cpu", "x"]
+
+
+def test_a_retry_comes_sooner_than_the_interval_and_does_not_shift_it():
+    plan = schedule.Schedule({"census": 60.0}, 0.0)
+    assert list(plan.due(0.0)) == ["census"]
+    plan.retry("census", 1.0)
+    assert plan.next == 1.0
+    assert list(plan.due(1.0)) == ["census"]
+    assert plan.next == 60.0

@@ -88,15 +88,16 @@ def test_nothing_young_or_pinned_is_ever_removed(parts, windows, keep_minutes, s
                 assert young or any(candidate.overlaps(pin) for pin in pins)
 
 
-def test_trim_keeps_the_budget_and_ignores_other_files(tmp_path):
+def test_trim_keeps_the_budget_and_counts_but_leaves_other_files(tmp_path):
     store = spool.Spool(tmp_path, budget_bytes=250, keep_seconds=0)
     paths = [put(tmp_path, minute) for minute in range(5)]
-    (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "x.writing").write_bytes(bytes(60))
+    (tmp_path / "kallsyms-0123abcd.gz").write_bytes(bytes(60))
+    (tmp_path / "x.writing").write_bytes(bytes(40))
+    assert store.used_bytes() == 600
     removed = store.trim(T0 + 3600 * SECOND)
     assert [candidate.path for candidate in removed] == paths[:4]
     assert paths[4].exists()
-    assert (tmp_path / "notes.txt").exists()
+    assert (tmp_path / "kallsyms-0123abcd.gz").exists()
     assert (tmp_path / "x.writing").exists()
 
 

@@ -159,8 +159,26 @@ def test_a_census_while_it_grows(tmp_path: pathlib.Path) -> None:
     assert creator.explains == 1
 
 
-def test_a_recorded_history_replaces_the_measured_growth(tmp_path: pathlib.Path) -> None:
-    measured = census.take(v2_tree(tmp_path), seconds=0, history=history(60, 7))
+def test_growth_continues_the_history_of_a_running_recording(tmp_path: pathlib.Path) -> None:
+    root = v2_tree(tmp_path)
+    write_dying(root, 420)
+    recorded, now = history(60, 7), 7 * 3600.0 + 60
+    measured = census.take(root, seconds=0, history=recorded, clock=lambda: now)
     assert measured.growth_per_hour == pytest.approx(60, rel=0.01)
     assert measured.severity == "warning"
-    assert measured.measured_s == 7 * 3600
+    assert measured.measured_s == now
+
+
+def test_the_history_of_a_recording_that_ended_is_not_the_growth_now(
+    tmp_path: pathlib.Path,
+) -> None:
+    root, now = v2_tree(tmp_path), [7 * 3600.0 + 121]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        write_dying(root, 101)
+
+    recorded = history(-20, 7, start=300)
+    measured = census.take(root, seconds=1, history=recorded, clock=lambda: now[0], sleep=sleep)
+    assert measured.growth_per_hour == pytest.approx(3600)
+    assert measured.measured_s == 1

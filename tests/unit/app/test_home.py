@@ -14,6 +14,16 @@ from overnight.interfaces import cli
 NOWHERE = "/proc/nowhere"
 
 
+def test_a_relative_home_is_made_absolute(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes with another working folder, such as members of a pool, get paths below it."""
+    monkeypatch.chdir(tmp_path)
+    assert home.data_home(pathlib.Path("mine")) == tmp_path / "mine"
+    monkeypatch.setenv("OVERNIGHT_HOME", "mine")
+    assert home.data_home() == tmp_path / "mine"
+
+
 def test_a_missing_home_is_created(tmp_path: pathlib.Path) -> None:
     home.need_writable(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()

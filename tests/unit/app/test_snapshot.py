@@ -126,7 +126,7 @@ def test_snapshot_files_are_named_by_host_and_time(
     taken = snapshot.take(host, now=NOON)
     place = snapshot.default_file(tmp_path, taken)
     assert place == tmp_path / "snapshots/host/20261115T120000Z.json"
-    snapshot.save(taken, place)
+    snapshot.save(taken, place, parents=True)
     assert place.stat().st_mode & 0o777 == 0o600
     assert snapshot.load(place).as_json() == taken.as_json()
     hostile = snapshot.take(host, now=NOON)

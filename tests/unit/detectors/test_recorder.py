@@ -7,17 +7,33 @@ import casebook
 import pytest
 
 from overnight.detectors import recorder
-from overnight.model.finding import Answer, Status, Subject
+from overnight.model.finding import Answer, Need, Status, Subject
 
 DETECTOR = recorder.DETECTORS[0]
 AT = casebook.EVENT_SECOND
 WORK = (captures.user("work"),)
-OURS = (captures.user("decode", "/usr/lib/python3/dist-packages/overnight/sources/perf/_x.so"),)
+PERF, AGENT, OTHER = 4000, 4001, 4711
+# The interpreter and a C extension of the environment in which overnight is installed.
+INTERPRETER = (captures.user("_PyEval_EvalFrameDefault", "/srv/overnight/.venv/bin/python3.11"),)
+EXTENSION = (captures.user("decode", "/usr/lib/python3/dist-packages/overnight/sources/_x.so"),)
 
 
 @pytest.fixture
 def home(tmp_path: pathlib.Path) -> casebook.Home:
     return casebook.Home(tmp_path)
+
+
+def measure(home: casebook.Home, cores: float = 0.004) -> None:
+    """Record the CPU time of the recorder's two processes: together that many cores."""
+    home.numbers(
+        "recorder",
+        ("utime", "stime"),
+        lambda second: {
+            f"{PERF} perf": (round(75 * cores * second), 0),
+            f"{AGENT} python3": (0, round(25 * cores * second)),
+        },
+        range(0, home.seconds, 5),
+    )
 
 
 def run_detector(home: casebook.Home, *samples: list[captures.Sample]) -> Answer:
@@ -31,44 +47,68 @@ def run_detector(home: casebook.Home, *samples: list[captures.Sample]) -> Answer
     return DETECTOR.look(home.case())
 
 
-def test_a_cheap_recorder_is_clear_with_its_figure(home: casebook.Home) -> None:
-    answer = run_detector(home, casebook.busy(AT - 30, AT + 10, 0, "perf", WORK, hertz=1))
+def test_a_cheap_recorder_is_clear_with_its_measured_cost(home: casebook.Home) -> None:
+    measure(home, 0.01)
+    sampled = casebook.busy(AT - 30, AT + 10, 0, "perf", WORK, pid=PERF, hertz=1)
+    answer = run_detector(home, sampled)
     assert answer.status is Status.CLEAR
-    assert "0.0100 cores" in answer.why
+    assert "used 0.0100 cores" in answer.why
+    assert "40 of 840 busy samples" in answer.why
 
 
 @pytest.mark.parametrize(
     ("process", "unit", "path"),
-    [("perf", "", WORK), ("python3", "overnight.service", WORK), ("python3.11", "", OURS)],
+    [
+        ("python3.11", "user.slice", INTERPRETER),  # a worker of the same environment
+        ("overnight", "overnight-load.service", EXTENSION),  # `overnight load`
+        ("perf", "session-2.scope", WORK),  # somebody else's perf
+    ],
+    ids=["worker", "load", "perf"],
 )
-def test_an_expensive_recorder_is_found_by_name_unit_or_code(
+def test_another_program_of_the_same_environment_is_not_the_recorder(
     home: casebook.Home, process: str, unit: str, path: tuple[captures.Function, ...]
 ) -> None:
+    measure(home)
+    answer = run_detector(
+        home, casebook.busy(AT - 30, AT + 10, 2, process, path, pid=OTHER, unit=unit)
+    )
+    assert answer.status is Status.CLEAR, answer.findings
+    assert "used 0.0040 cores" in answer.why
+    assert "0 of 4800 busy samples" in answer.why
+
+
+def test_an_expensive_recorder_that_saturates_no_core_is_a_weak_finding(
+    home: casebook.Home,
+) -> None:
+    measure(home, 0.1)
     (finding,) = run_detector(
-        home, casebook.busy(AT - 30, AT + 10, 0, process, path, unit=unit, hertz=10)
+        home, casebook.busy(AT - 30, AT + 10, 0, "perf", WORK, pid=PERF, hertz=10)
     ).findings
     assert finding.magnitude["cores_burnt"] == pytest.approx(0.1, abs=0.005)
     assert finding.subject == Subject("db-7")
     assert finding.confidence < 0.5
     assert finding.against[0].text == "no core was saturated"
+    assert f"{PERF} perf" in finding.evidence[0].text
 
 
 def test_a_recorder_that_saturated_a_core_names_the_core(home: casebook.Home) -> None:
-    (finding,) = run_detector(home, casebook.busy(AT - 6, AT, 2, "perf", WORK)).findings
+    measure(home, 0.2)
+    (finding,) = run_detector(home, casebook.busy(AT - 6, AT, 2, "perf", WORK, pid=PERF)).findings
     assert finding.subject.core == 2
     assert finding.confidence == pytest.approx(0.9)
     assert not finding.against
     assert finding.magnitude["share_of_core_samples"] == 1.0
 
 
-def test_other_python_programs_are_not_counted_and_are_mentioned(
-    home: casebook.Home,
-) -> None:
-    answer = run_detector(home, casebook.busy(AT - 30, AT + 10, 0, "python3", WORK, hertz=10))
-    assert answer.status is Status.CLEAR
-    assert "400 samples of other Python programs" in answer.why
-
-
-def test_no_samples_is_no_data(home: casebook.Home) -> None:
+def test_the_measured_cost_needs_no_stacks(home: casebook.Home) -> None:
+    measure(home)
     home.event(core=2)
-    assert DETECTOR.look(home.case()).status is Status.NO_DATA
+    answer = DETECTOR.look(home.case())
+    assert answer.status is Status.CLEAR
+    assert "used 0.0040 cores" in answer.why
+
+
+def test_a_recording_that_does_not_name_the_recorder_has_no_data(home: casebook.Home) -> None:
+    answer = run_detector(home, casebook.busy(AT - 30, AT + 10, 2, "perf", EXTENSION))
+    assert answer.status is Status.NO_DATA
+    assert answer.missing == (Need.RECORDER,)

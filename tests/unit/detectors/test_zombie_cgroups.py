@@ -59,7 +59,7 @@ def test_a_leak_from_its_onset_to_the_watchdog(tmp_path: pathlib.Path) -> None:
     assert finding.magnitude["growth_per_hour"] == pytest.approx(240, rel=0.02)
     assert finding.magnitude["age_hours"] == pytest.approx(30_700 / 240, rel=0.03)
     assert finding.magnitude["creator_deaths_per_zombie"] == pytest.approx(15 / 14, rel=0.05)
-    assert "between 28000 and 30000" in _texts(finding)
+    assert "(28,000 to 30,000)" in _texts(finding)
     # 70 us a zombie: 5 s at 71,428 of them, 40,700 more at 240 an hour.
     read = next(e for e in finding.evidence if "hours_to_watchdog" in e.values)
     assert read.values["hours_to_watchdog"] == pytest.approx(169.6, rel=0.03)

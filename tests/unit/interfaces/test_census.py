@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import pathlib
+import platform
+import time
 
 import jsonschema
 import pytest
 
 from overnight.interfaces import cli
+from overnight.model import clock
+from overnight.store.ring import writer
 
 SCHEMA = json.loads((pathlib.Path(__file__).parents[3] / "docs/schemas/census-1.json").read_text())
 
@@ -94,3 +98,47 @@ def test_watch_prints_a_line_each_time_until_interrupted(
     monkeypatch.setattr(census, "take", take)
     assert run(make_tree(tmp_path, 240, 68_440), "--watch") == 130
     assert capsys.readouterr().out.count("68,680 tracked") == 3
+
+
+@pytest.fixture
+def falling(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A data home whose recording still runs and counts one less every ten seconds."""
+    host, boot = platform.node() or "host", "0" * 32  # the trees here have no boot id
+    ring = writer.Writer(tmp_path / "home", host, boot, budget_bytes=1 << 30, age_seconds=1e9)
+    wall, monotonic = time.time_ns(), time.monotonic_ns()
+    for age in range(5, 0, -1):
+        at = clock.Clock(wall - age * 10**10, monotonic - age * 10**10)
+        row = (480 + age, 240, 240 + age)
+        ring.numbers("memory-cgroups", ("tracked", "in_use", "dying"), at, {"": row})
+        ring.tick(at)
+    ring.close()
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("options", [["--for", "4s"], ["--watch"]], ids=" ".join)
+def test_a_duration_or_watch_measures_the_growth_now(
+    tmp_path: pathlib.Path,
+    falling: pathlib.Path,
+    options: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from overnight.app import census
+
+    real, turns = census.take, [0]
+
+    def take(root: pathlib.Path, **given: object) -> census.Report:
+        turns[0] += 1
+        if turns[0] == 2:
+            raise KeyboardInterrupt
+        return real(root, **{**given, "seconds": 0.0})
+
+    monkeypatch.setattr(census, "take", take)
+    words = ["--home", str(falling), "census", "--root", str(make_tree(tmp_path / "x", 240, 240))]
+    cli.main([*words, *options])
+    out = capsys.readouterr().out
+    assert "240 dying" in out
+    assert "an hour" not in out
+    turns[0] = 0
+    assert cli.main(words) == 0
+    assert "240 dying; -" in capsys.readouterr().out

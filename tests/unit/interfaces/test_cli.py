@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -51,6 +53,23 @@ def test_a_bug_is_reported_as_a_bug_with_its_own_exit_code(
     assert "a bug in overnight" in output
     assert "Traceback" not in output
     assert "\x1b" not in output
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(errno.EROFS, "read-only"), (errno.ENOSPC, "the disk is full")]
+)
+def test_a_read_only_or_full_disk_is_not_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, why: str
+) -> None:
+    def fail(*_: object, **__: object) -> object:
+        raise OSError(number, os.strerror(number), "/data/spool/lock")
+
+    monkeypatch.setattr("overnight.app.doctor.examine", fail)
+    assert cli.main(["doctor"]) == errors.ExitCode.CANNOT
+    output = capsys.readouterr().err
+    assert "/data/spool/lock" in output
+    assert why in output
+    assert "bug" not in output
 
 
 def test_debug_shows_the_traceback(

@@ -41,6 +41,7 @@ def test_a_selection_knows_whether_it_depends_on_tasks_or_stacks() -> None:
     for name in ("process", "thread", "unit"):
         assert Selection(**{name: "x"}).by_task
         assert not Selection(**{name: "x"}).by_node
+    assert Selection(pids=(7,)).by_task
     assert Selection(function="x").by_node
     assert Selection(side="user").by_node
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import inspect
 import os
 import pathlib
 import sys
 from collections.abc import Iterator
 
+import exhaustion
 import pytest
 
 from overnight import sources
@@ -184,25 +187,22 @@ def test_every_hierarchy_of_the_host_is_watched(tmp_path: pathlib.Path) -> None:
         cgroupchurn.hierarchies(tmp_path)
 
 
-def test_exhausted_inotify_instances_raise_no_data(
+def test_exhausted_inotify_instances_are_not_a_missing_inotify(top: pathlib.Path) -> None:
+    with exhaustion.no_descriptors(), pytest.raises(OSError, match="max_user_instances"):
+        cgroupchurn.Churn((str(top),))
+
+
+def test_directories_beyond_the_limit_of_inotify_watches_are_counted(
     top: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import resource
+    class FullLibrary(ctypes.CDLL):
+        def inotify_add_watch(self, *_: object) -> int:
+            ctypes.set_errno(errno.ENOSPC)
+            return -1
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(path.name) for path in pathlib.Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
-    try:
-        spare = []
-        with contextlib.suppress(OSError):
-            while True:
-                spare.append(os.dup(0))
-        with pytest.raises(sources.NoDataError, match="inotify"):
-            cgroupchurn.Churn((str(top),))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in spare:
-            os.close(descriptor)
+    monkeypatch.setattr(ctypes, "CDLL", FullLibrary)
+    with contextlib.closing(cgroupchurn.Churn((str(top),))) as churn:
+        assert churn.read() == {cgroupchurn.UNWATCHED: (2, 0, 0, 0)}
 
 
 def test_births_nested_deeper_than_the_recursion_limit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 import platform
 
@@ -52,7 +53,7 @@ def examine(
     findings = [finding for rule in (*rules.RULES, *runtime.RULES) for finding in rule(scene)]
     worst_first = tuple(Risk)
     findings.sort(key=lambda each: (worst_first.index(each.risk), each.unit, each.id))
-    return Report(
+    report = Report(
         host=platform.node() if live else root.name,
         root=str(root),
         live=live,
@@ -63,6 +64,15 @@ def examine(
         findings=tuple(findings),
         gaps=(*gaps, *sorted(loaded.gaps.items())),
     )
+    return dataclasses.replace(
+        report, unmaskable=tuple(name for name in report.to_turn_off if _is_local(tree, name))
+    )
+
+
+def _is_local(tree: trees.Tree, name: str) -> bool:
+    """Return whether the unit's file is in /etc; `systemctl mask` refuses to replace it."""
+    path = f"{units.CONFIG}/{name}"
+    return tree.link(path) is None and tree.stat(path, follow=False) is not None
 
 
 def _running(

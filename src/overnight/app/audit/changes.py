@@ -71,17 +71,16 @@ class Change:
 
 def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Return what would be changed, and what cannot be changed and why."""
-    names = report.to_turn_off
+    names, cannot = report.to_turn_off, fixes.describe_unmaskable(report)
     tree = trees.Tree(root)
     loaded = units.Units(tree)
     if report.live and systemd.booted():
         return tuple(
             Step("systemctl", name, loaded.unit(name).state, verb)
             for name in names
-            for verb in ("disable", "mask")
-        ), ()
+            for verb in report.verbs(name)
+        ), cannot
     steps: list[Step] = []
-    cannot = []
     for name in names:
         unit = loaded.unit(name)
         steps += [
@@ -93,11 +92,7 @@ def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[st
         target = tree.link(mask)
         if target is not None and target != NULL:
             steps.append(Step("unlink", mask, target, ""))
-        if target == NULL:
-            continue
-        if target is None and tree.stat(mask, follow=False) is not None:
-            cannot.append(f"{name} is disabled but not masked, because {mask} is a regular file")
-        else:
+        if target != NULL and "mask" in report.verbs(name):
             steps.append(Step("mask", mask, "", NULL))
     if names:
         try:
@@ -105,7 +100,7 @@ def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[st
         except FileNotFoundError:
             before = ""
         steps.append(Step("preset", fixes.PRESET, before, fixes.preset_text(report, names)))
-    return tuple(steps), tuple(cannot)
+    return tuple(steps), cannot
 
 
 def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pathlib.Path:

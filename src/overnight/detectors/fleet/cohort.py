@@ -91,16 +91,16 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
             f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
             + (f"; fewer than {MIN_SICK} hosts prove nothing" if sick < MIN_SICK else ""),
         )
-    standing = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
-    if not standing:
+    significant = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
+    if not significant:
         best = cohorts[0]
         return _answer(
             Status.CLEAR,
-            f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}: the most striking of "
-            f"{len(cohorts)} cohorts, {_name(best)}, has p = {permutation.fraction(best.p)} (the smallest "
-            f"attainable here: {permutation.fraction(best.smallest)})",
+            f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}; the best of "
+            f"{len(cohorts)} cohorts has p = {permutation.fraction(best.p)} (the smallest attainable is "
+            f"{permutation.fraction(best.smallest)}): {_name(best)}",
         )
-    explained = explain(events, seconds, labels, groups, standing, permutation.generator())
+    explained = explain(events, seconds, labels, groups, significant, permutation.generator())
     # Uptime has a detector of its own.
     shown = [
         entry
@@ -125,7 +125,7 @@ def explain(
     seconds: Floats,
     labels: dict[str, list[str]],
     groups: skew.Groups,
-    standing: list[skew.Cohort],
+    significant: list[skew.Cohort],
     chance: np.random.Generator,
 ) -> tuple[Explained, ...]:
     """Test each cohort that stands out again within the values of every other label.
@@ -136,7 +136,7 @@ def explain(
     """
     numbers = {names: group for group, names in enumerate(groups.names)}
     entries: list[Explained] = []
-    for cohort in standing:
+    for cohort in significant:
         group = numbers[cohort.names]
         member = groups.member[:, group]
         others = [label for label in labels if label not in groups.labels(group)]

@@ -84,7 +84,7 @@ class Comparison:
     why_not: str = ""
 
     @property
-    def standing(self) -> tuple[Difference, ...]:
+    def significant(self) -> tuple[Difference, ...]:
         """The differences that chance does not explain."""
         return tuple(difference for difference in self.differences if difference.is_significant)
 
@@ -100,7 +100,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
             why=compared.why_not,
             missing=(Need.SNAPSHOTS,) if compared.without else (),
         )
-    if not compared.standing:
+    if not compared.significant:
         why = "all snapshots are the same"
         if compared.differences:
             best = compared.differences[0]
@@ -116,7 +116,7 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
     window = Window(*fleet.window_us)
     findings = tuple(
         _draft(difference, compared, kind, window).finish(DETECTOR)
-        for difference in compared.standing[:MAX_FINDINGS]
+        for difference in compared.significant[:MAX_FINDINGS]
     )
     return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 

@@ -1,4 +1,4 @@
-"""The statistics of drift: columns of a table that tell sick hosts from healthy ones. Pure.
+"""The statistics of drift: columns of a table that separate sick hosts from healthy ones. Pure.
 
 Plain lift prefers rare items: if two hosts have one and both are sick, no lift is higher. So columns are
 ranked by the lower 95 % bound of the logarithm of the odds ratio, with half a host added to each of the four

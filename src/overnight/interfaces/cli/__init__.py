@@ -115,6 +115,8 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.ExitCode.READER_GONE
     except Exception as error:
+        if errors.is_own(error):
+            return _report(errors.own_error(error), current)
         return _report(_as_bug(error), current, code=errors.ExitCode.BUG)
     if result == errors.ExitCode.INTERRUPTED:  # how Typer reports Ctrl-C
         typer.echo("stopped", err=True)

@@ -71,9 +71,11 @@ class Session:
     @contextlib.contextmanager
     def progress(
         self, label: str, total: float, *, counted: bool = False
-    ) -> Iterator[Callable[[float, str], None]]:
-        """Yield a function that shows how much is done, and a text; shows nothing in a pipe."""
+    ) -> Iterator[Callable[..., None]]:
+        """Yield a function that shows how much is done, a text, and errors; only these in a pipe."""
         import rich.progress
+
+        from overnight.interfaces.cli import terminal
 
         with rich.progress.Progress(
             rich.progress.TextColumn(label, markup=False),
@@ -85,7 +87,13 @@ class Session:
             disable=not self.notes().is_terminal,
         ) as bar:
             task = bar.add_task("", total=total)
-            yield lambda done, text: bar.update(task, completed=done, description=text)
+
+            def update(done: float, text: str, *problems: str) -> None:
+                for problem in problems:
+                    terminal.print_line(bar.console, problem, "bold red")
+                bar.update(task, completed=done, description=text)
+
+            yield update
 
 
 def choose_output(context: typer.Context, value: Any) -> Any:

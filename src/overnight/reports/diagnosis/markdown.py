@@ -41,7 +41,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
     file.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
 
 
-def m(text: object, longest: int = wording.LONGEST) -> str:
+def m(text: object, longest: int = wording.MAX_TEXT) -> str:
     r"""Escape text from a host: nothing in it is markup, a link, a tag or a mention.
 
     >>> m("*a* <b> mem_cgroup_iter")

@@ -29,7 +29,7 @@ DENOMINATORS = (
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
 INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
-LONGEST = 400  # characters of a text from a host
+MAX_TEXT = 400  # characters of a text from a host
 
 
 def knowledge_of(material: diagnosis.Material) -> knowledge.Knowledge:
@@ -63,7 +63,7 @@ def nothing_missing(verdict: Verdict) -> str:
     return "Nothing that the detectors need is missing."
 
 
-def clean(text: object, longest: int = LONGEST) -> str:
+def clean(text: object, longest: int = MAX_TEXT) -> str:
     r"""Return text from a host on one line, with control characters escaped.
 
     >>> clean("a\x1b[31mb\u202ec\n")

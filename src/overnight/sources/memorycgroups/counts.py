@@ -7,7 +7,7 @@ import pathlib
 import time
 from collections.abc import Callable
 
-from overnight import sources
+from overnight import errors, sources
 from overnight.model import cgroups
 
 STAT_EVERY = 600.0
@@ -64,6 +64,7 @@ def read_layout(root: pathlib.Path) -> cgroups.Layout:
     try:
         layout = cgroups.read_layout(root)
     except OSError as error:
+        errors.raise_own(error)
         raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
     if layout.memory is None:
         raise sources.NoDataError("no memory controller is mounted")

@@ -97,6 +97,8 @@ class NativeRecorder:
                 self._open(core)
         except OSError as error:
             self._close_rings()
+            if errors.is_own(error):
+                raise errors.own_error(error, "cannot sample every core") from error
             raise errors.MissingPermissionError(
                 "the kernel does not allow this process to sample whole cores",
                 why=f"perf_event_open: {error.strerror}",

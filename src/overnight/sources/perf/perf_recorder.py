@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 
 from overnight import errors
+from overnight.model import files
 from overnight.sources import perf
 from overnight.sources.perf import command, hotplug, recovery, segmentfile
 
@@ -116,9 +117,11 @@ class PerfRecorder:
                 self._spawn(binary)
                 self._wait_for_samples()
                 break
-            except errors.RecordingError:
+            except errors.CannotError as error:
                 if self._abandon() != USAGE or not self._has_control:
-                    raise
+                    if (problem := files.find_disk_problem(spool)) is None:
+                        raise
+                    raise errors.own_error(problem, f"cannot record into {spool}") from error
                 self._has_control = False  # before perf 5.9
         self._head = segmentfile.read_head(self._base)
         self._begin(began)
@@ -140,16 +143,17 @@ class PerfRecorder:
             *command.record_arguments(binary, self._base, self._frequency),
             "--switch-output=signal",
         ]
-        if self._has_control:
-            hear, control = os.pipe()
-            answers, answer = os.pipe()
-            ours, theirs = (control, answers), (hear, answer)
-            arguments.append(f"--control=fd:{hear},{answer}")
-        if self._stderr < 0:
-            # In memory: perf's message about a full disk must not need space on it.
-            self._stderr = os.memfd_create("perf-stderr")
-        os.ftruncate(self._stderr, 0)
         try:
+            if self._has_control:
+                hear, control = os.pipe()
+                ours, theirs = (control,), (hear,)
+                answers, answer = os.pipe()
+                ours, theirs = (control, answers), (hear, answer)
+                arguments.append(f"--control=fd:{hear},{answer}")
+            if self._stderr < 0:
+                # In memory: perf's message about a full disk must not need space on it.
+                self._stderr = os.memfd_create("perf-stderr")
+            os.ftruncate(self._stderr, 0)
             self._perf = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
@@ -164,6 +168,8 @@ class PerfRecorder:
         except OSError as error:
             for descriptor in ours:
                 os.close(descriptor)
+            if errors.is_own(error):
+                raise errors.own_error(error, "perf could not be started") from error
             raise errors.RecordingError(
                 "perf could not be started", why=str(error), todo="overnight doctor"
             ) from error
@@ -307,11 +313,14 @@ class PerfRecorder:
 
     def _fail(self) -> perf.Progress:
         """Keep the files of a perf that exited unexpectedly, and report why."""
+        problem = files.find_disk_problem(self._spool)
         status = self._end_perf()
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         self._collect(distrust=True)
         self._rescue()
         why = f"perf ended ({how}) {self._read_stderr()}".strip()
+        if problem is not None:
+            why = f"the disk failed: {problem.strerror}"
         self._clean()
         return self._progress(why)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pathlib
 
-from overnight import sources
+from overnight import errors, sources
 from overnight.model import cgroups
 
 KINDS = (".service", ".scope", ".socket", ".mount", ".slice")
@@ -47,6 +47,7 @@ def read_unit(pid: int, root: pathlib.Path = sources.ROOT) -> str:
     """Read the unit of a process; "" for a kernel thread or a process that has ended."""
     try:
         text = (root / "proc" / str(pid) / "cgroup").read_text(errors="replace")
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return ""
     return unit_of(parse_cgroup(text))

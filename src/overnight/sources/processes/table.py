@@ -20,7 +20,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from overnight import sources
+from overnight import errors, sources
 
 TOP = 20
 HOT = 40  # twice the number of rows: any of them may become one of the busiest
@@ -100,6 +100,7 @@ class Table:
         try:
             self._folder = os.open(self._proc, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
+            errors.raise_own(error)
             raise sources.NoDataError(f"{self._proc}: {error}") from error
         self._known: dict[int, Process] = {}
         self._hot: set[int] = set()  # read at each poll: recently busy, or new
@@ -125,8 +126,8 @@ class Table:
     def read(self) -> sources.Rows:
         """Return the busiest processes, and some that are blocked."""
         if self._full:
-            self._full = False
             self._read_all()
+            self._full = False
         else:
             self._read_some()
         known = self._known
@@ -199,9 +200,10 @@ class Table:
             process = self._known[pid] = Process()
         try:
             text = self._text(pid, process)
-        except OSError:
+        except OSError as error:
             was_open = process.open >= 0
             self._forget(pid)  # it has ended; another may have its PID
+            errors.raise_own(error)
             if was_open:
                 self._read(pid)
             return

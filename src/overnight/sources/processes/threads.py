@@ -11,7 +11,7 @@ import dataclasses
 import os
 import pathlib
 
-from overnight import sources
+from overnight import errors, sources
 from overnight.sources.processes import table
 
 MAX_PROCESSES = 12
@@ -66,7 +66,8 @@ class RealTime:
     def _list(self, pid: int) -> list[int]:
         try:
             names = os.listdir(f"{self._proc}/{pid}/task")  # noqa: PTH208 - polled: no Path per name
-        except OSError:
+        except OSError as error:
+            errors.raise_own(error)
             return []
         # The youngest first: a new thread is why the list is read again.
         return sorted((int(name) for name in names if name != str(pid)), reverse=True)

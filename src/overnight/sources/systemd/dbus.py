@@ -236,7 +236,9 @@ def _connect_inside(connection: socket.socket, leader: int, address: str) -> Non
     code = os.waitstatus_to_exitcode(status)
     if code:
         problem = os.strerror(code) if code > 0 else f"signal {-code}"
-        raise DbusError(f"cannot connect to the systemd of process {leader}: {problem}")
+        error = DbusError(f"cannot connect to the systemd of process {leader}: {problem}")
+        error.errno = max(code, 0)
+        raise error
 
 
 def _inside(

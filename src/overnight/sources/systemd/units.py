@@ -13,7 +13,7 @@ import pathlib
 import time
 from collections.abc import Callable
 
-from overnight import sources
+from overnight import errors, sources
 from overnight.model import times
 from overnight.sources.systemd import dbus, manager
 
@@ -159,7 +159,8 @@ class Fleet:
         for machine, known in self._managers.items():
             try:
                 services = known.read()
-            except OSError:
+            except OSError as error:
+                errors.raise_own(error)
                 # Search again soon: the machine may be gone, and another may have its name.
                 self._searched = min(self._searched, now - MACHINES_EVERY_S + 30)
                 continue

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from overnight import errors
+from overnight.model import stop_signals
 from overnight.store.bundle import archive, header
 
 # The parts of a data home that a bundle may hold; configuration (rules) is not one of them.
@@ -42,7 +43,7 @@ def open_into(
             why="a bundle is unpacked into a new data home",
             todo="choose a folder that does not exist yet: --into DIR",
         )
-    with _explain_errors(path), _open(path) as file:
+    with _explain_errors(path), _open(path) as file, stop_signals.interrupt_on_signals():
         data = archive.first_member(file, header.HEADER, header.MAX_HEADER)
         if data is None:
             raise header.NoBundleError(f"it does not begin with {header.HEADER}")
@@ -73,7 +74,10 @@ def opened(
     path: pathlib.Path, progress: Progress = lambda _done, _all: None
 ) -> Iterator[tuple[pathlib.Path, header.Header]]:
     """Unpack a bundle into a temporary data home, removed at the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="overnight-bundle-", ignore_cleanup_errors=True) as top:
+    with (
+        stop_signals.interrupt_on_signals(),
+        tempfile.TemporaryDirectory(prefix="overnight-bundle-", ignore_cleanup_errors=True) as top,
+    ):
         home = pathlib.Path(top) / "home"
         yield home, open_into(path, home, progress)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -74,12 +75,26 @@ def test_undo_keeps_later_changes(tmp_path: pathlib.Path) -> None:
     assert "/mine" in (root / MASK).read_text()
 
 
-def test_a_local_unit_file_is_not_masked(tmp_path: pathlib.Path) -> None:
+def test_a_local_unit_file_is_not_masked(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "image"
     images.deep_learning(root).file(MASK, images.ECS)
-    steps, cannot = changes.plan(audit.examine(root), root)
+    report = audit.examine(root)
+    steps, cannot = changes.plan(report, root)
     assert [step.kind for step in steps] == ["unlink", "preset"]
     assert "not masked" in cannot[0]
+    # systemctl on a running host refuses it, too.
+    monkeypatch.setattr(changes.systemd, "booted", lambda: True)
+    steps, cannot = changes.plan(dataclasses.replace(report, live=True), root)
+    assert [step.after for step in steps] == ["disable"]
+    assert "not masked" in cannot[0]
+    for form in (fixes.Form.SHELL, fixes.Form.PACKER, fixes.Form.CLOUD_INIT):
+        commands = fixes.write_fix(report, form)
+        assert "disable" in commands
+        assert "systemctl mask" not in commands
+        assert "systemctl, mask" not in commands
+        assert f"# by hand: {cannot[0]}" in commands
 
 
 def test_nothing_is_written_outside_a_hostile_image(tmp_path: pathlib.Path) -> None:
@@ -119,7 +134,7 @@ def test_every_form_of_the_fix_names_the_unit(tmp_path: pathlib.Path) -> None:
     assert "systemctl mask -- ecs.service\n" in shell
     assert '"sudo systemctl disable -- ecs.service",' in packer
     assert cloud.startswith("#cloud-config\n")
-    assert '- [systemctl, mask, --now, "ecs.service"]' in cloud
+    assert '- [systemctl, mask, --now, --, "ecs.service"]' in cloud
 
 
 def test_a_hostile_name_is_quoted_in_every_form() -> None:

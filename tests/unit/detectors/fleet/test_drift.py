@@ -128,7 +128,7 @@ def test_incomplete_snapshots_are_not_counted_as_having_an_item() -> None:
         make_fleet(incomplete, [make_snapshot({}), make_snapshot({"packages": {}})] * 8),
         [f"s{n}" for n in range(16)],
     )
-    assert compared.standing == ()
+    assert compared.significant == ()
 
 
 def test_too_few_hosts_is_no_data_but_all_differences_are_listed() -> None:
@@ -138,7 +138,7 @@ def test_too_few_hosts_is_no_data_but_all_differences_are_listed() -> None:
     assert "cannot conclude: 3 sick hosts against 3" in compared.why_not
     assert "0.1" in compared.why_not
     assert compared.differences
-    assert not compared.standing
+    assert not compared.significant
     answer = drift.look(
         make_fleet([make_snapshot(AGENT)] * 3, [make_snapshot({})] * 3), fleets.KIND
     )

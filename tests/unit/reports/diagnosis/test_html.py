@@ -306,5 +306,5 @@ format = "{value:,.0f} polls/s"
     )
     verdict = dataclasses.replace(verdicts.reference()[0], findings=(polls,))
     page = Page(render(verdict, dataclasses.replace(diagnosis.EMPTY, known=known))).text
-    assert "Polling GPU driver. it polls" in page
+    assert "Polling GPU driver: it polls" in page
     assert "4,000,000 polls/s" in page

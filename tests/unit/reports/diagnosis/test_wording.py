@@ -28,8 +28,8 @@ def test_the_docstring_examples_pass() -> None:
 def test_clean_text_is_one_printable_line_that_hides_nothing(text: str) -> None:
     cleaned = wording.clean(text)
     assert cleaned.isprintable()
-    assert len(cleaned) <= 10 * (wording.LONGEST + 1)
-    if text.isprintable() and len(text) <= wording.LONGEST:
+    assert len(cleaned) <= 10 * (wording.MAX_TEXT + 1)
+    if text.isprintable() and len(text) <= wording.MAX_TEXT:
         assert cleaned == text
 
 

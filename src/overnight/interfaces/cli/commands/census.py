@@ -24,8 +24,13 @@ def register(cli: typer.Typer) -> None:
 def census(
     context: typer.Context,
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Time to measure growth: 10s, 5m.")
-    ] = "10s",
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="Time to measure growth: 10s, 5m. Default: 10s, and the running recording.",
+        ),
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Repeat until Ctrl-C, one line each time.")
     ] = False,
@@ -41,7 +46,7 @@ def census(
     from overnight.model import times
 
     current: session.Session = context.obj
-    seconds = times.parse_duration(duration)
+    seconds = times.parse_duration("10s" if duration is None else duration)
     if watch and output is session.Output.JSON:
         raise errors.UsageError(
             "--watch cannot be combined with -O json",
@@ -50,9 +55,9 @@ def census(
         )
     while True:
         with current.notes().status(f"measuring for {times.format_duration(seconds)} …"):
-            report = cgroup_census.take(
-                root, seconds=seconds, history=cgroup_census.read_history(current.home, root)
-            )
+            trend = duration is None and not watch
+            history = cgroup_census.read_history(current.home, root) if trend else ()
+            report = cgroup_census.take(root, seconds=seconds, history=history)
         if not current.printed_json(report, output):
             console = current.console()
             console.print(_line(report), soft_wrap=True)

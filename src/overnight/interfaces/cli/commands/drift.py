@@ -58,7 +58,7 @@ def drift(
         current.print_json(result.as_json(limit))
     else:
         _show(result, limit, current.console())
-    failed = check and result.comparison.standing
+    failed = check and result.comparison.significant
     return errors.ExitCode.FOUND if failed else errors.ExitCode.DONE
 
 
@@ -91,9 +91,9 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         show(f"not read: {problem}", "yellow")
     if comparison.why_not:
         show(comparison.why_not, "bold")
-    elif comparison.standing:
+    elif comparison.significant:
         show(
-            f"{len(comparison.standing)} of {comparison.columns} differences are not explained by chance",
+            f"{len(comparison.significant)} of {comparison.columns} differences are not explained by chance",
             "bold",
         )
     else:

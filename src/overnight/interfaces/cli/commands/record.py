@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from overnight.app import record as recorder
     from overnight.model.event import Event
-    from overnight.model.recording import Cost, Profile, Recording, Signals
+    from overnight.model.recording import Cost, Failure, Profile, Recording, Signals
 
 ORDER = 20
 
@@ -69,11 +69,11 @@ def record(
         bool, typer.Option("--cloud-labels", help="Read labels from the cloud's metadata service.")
     ] = False,
     output: session.OutputOption = session.Output.TEXT,
-) -> None:
+) -> int:
     """Record signals, events and stacks of every core.
 
     Ctrl-C ends the recording early and shows the result. Even after kill -9, everything but the last seconds
-    can be read.
+    can be read. Exits with 3 if a part of the recording failed.
     """
     from overnight.app import record as recorder
     from overnight.model import sizes, stop_signals, times
@@ -99,11 +99,18 @@ def record(
             why="together they leave nothing to record",
             todo="leave one of them out, or both to record both",
         )
+    if profiles_only and options.agent:
+        raise errors.UsageError(
+            "--metrics, --rules and --cloud-labels cannot be combined with --profiles-only",
+            why="they belong to the flight recorder, which does not run then",
+            todo="leave --profiles-only out",
+        )
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
     if not current.printed_json(recording, output):
         _show(recording, current.console())
+    return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE
 
 
 def _positive(option: str, text: str) -> float:
@@ -125,9 +132,12 @@ def _progress(
 ) -> Iterator[Callable[[recorder.Progress], None]]:
     from overnight.model import sizes
 
+    shown: set[Failure] = set()
     with current.progress("recording", options.seconds) as update:
 
         def show(now: recorder.Progress) -> None:
+            fresh = [failure for failure in now.failures if failure not in shown]
+            shown.update(fresh)
             text = f"busiest core {now.busiest[0]}: {now.busiest[1]:.0f} %"
             if now.status is not None:
                 s = now.status
@@ -137,9 +147,22 @@ def _progress(
                 )
                 if s.why:
                     text += f" · {s.mode}: {s.why}"
-            update(min(now.seconds, options.seconds), printable(text))
+            update(min(now.seconds, options.seconds), printable(text), *map(_describe, fresh))
 
         yield show
+
+
+def _describe(failure: Failure) -> str:
+    from overnight.model import times
+    from overnight.model.recording import Part
+
+    name, effect = {
+        Part.FLIGHT_RECORDER: ("the flight recorder", "signals and events are not recorded"),
+        Part.PROFILER: ("the profiler", "stacks are not recorded"),
+        Part.INGEST: ("ingest", "stacks stay in the spool: overnight store ingest"),
+    }[failure.part]
+    when = times.format_instant(failure.time_us)
+    return f"error: {name} failed at {when}: {failure.why}; {effect}"
 
 
 def _show(recording: Recording, console: rich.console.Console) -> None:
@@ -175,6 +198,8 @@ def _show(recording: Recording, console: rich.console.Console) -> None:
         _show_cost(recording.cost, console)
     if recording.signals:
         _show_signals(recording.signals, console)
+    for failure in recording.failures:
+        terminal.print_line(console, _describe(failure), "bold red")
     for gap in recording.gaps:
         console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}")
     home = terminal.cell(recording.home)

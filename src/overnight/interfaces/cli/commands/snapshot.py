@@ -45,7 +45,7 @@ def snapshot(
         return
     taken = snapshots.take(root)
     place = file or snapshots.default_file(current.home, taken)
-    snapshots.save(taken, place)
+    snapshots.save(taken, place, parents=file is None)
     typer.echo(f"wrote {place} ({place.stat().st_size / 1e3:.0f} kB)", err=True)
     if current.printed_json(taken, output):
         return
