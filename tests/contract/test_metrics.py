@@ -130,6 +130,34 @@ def test_counters_outlive_their_events_and_count_each_once(
     assert page.buckets("wait_seconds", pool="ci") == {"0.0": 1, "30.0": 1}
 
 
+def test_an_event_is_kept_until_it_is_counted(world: World) -> None:
+    world.pool(target=1, record_retention_seconds=1)
+    for number in (1, 2):
+        with pytest.raises(pool_errors.NoReadyMembersError):
+            world.plane.acquire("ci")
+        for _ in range(2):
+            world.clock.forward(20)
+            world.plane.recycle("ci")
+            page = Page(world.plane)
+            assert page.value("claims_total", pool="ci", outcome="missed") == number
+    assert "pool_created" not in world.kinds()
+
+
+def test_events_are_counted_after_all_others_were_deleted(world: World) -> None:
+    """SQLite would use the id of a deleted last event again."""
+    world.pool(target=0)
+    world.clock.forward(60)
+    world.plane.recycle("ci")
+    world.plane.delete("ci")
+    world.clock.forward(8 * 86400)
+    reaper.Reaper(world.plane).tick()
+    world.pool(target=0)
+    world.clock.forward(60)
+    world.plane.recycle("ci")
+    page = Page(world.plane)
+    assert page.value("events_total", pool="ci", kind="pool_created", reason="") == 1
+
+
 def test_a_transaction_that_commits_late_is_counted(world: World) -> None:
     """On PostgreSQL the event with the smaller id may be visible last."""
     pool = world.pool(target=0)
@@ -180,6 +208,9 @@ def test_the_page_has_the_time_without_a_ready_member(world: World) -> None:
     world.plane.update("ci", status="paused")
     world.plane.replenish("ci")
     assert world.plane.show("ci").pool.empty_since_us is None
+    world.pool("none", target=0)
+    world.plane.replenish("none")
+    assert world.plane.show("none").pool.empty_since_us is None
 
 
 def test_the_page_has_the_metrics_for_alerts(world: World) -> None:

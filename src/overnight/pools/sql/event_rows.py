@@ -87,9 +87,9 @@ def list_recent(
 def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) -> None:
     """Delete old events, ended claims (their member may be reused for ever), and members that are gone.
 
-    Events that are not in the totals yet stay.
+    Events that are not in the totals yet stay, and the last that is: SQLite would use its id again.
     """
-    counted = events.c.id <= total_rows.read_counted(connection)
+    counted = events.c.id < total_rows.read_counted(connection)
     for statement in (
         sa.delete(claims).where(claims.c.pool_id == pool_id, claims.c.released_us < before_us),
         sa.delete(members).where(members.c.pool_id == pool_id, members.c.gone_us < before_us),
@@ -100,7 +100,6 @@ def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) 
 
 def delete_orphaned(connection: sa.Connection, before_us: int) -> None:
     """Delete old events of pools that no longer exist."""
-    known = sa.select(schema.pools.c.id)
-    connection.execute(
-        sa.delete(events).where(events.c.at_us < before_us, events.c.pool_id.not_in(known))
-    )
+    orphaned = events.c.pool_id.not_in(sa.select(schema.pools.c.id))
+    not_last = events.c.id != total_rows.read_counted(connection)  # as above
+    connection.execute(sa.delete(events).where(events.c.at_us < before_us, orphaned, not_last))

@@ -127,7 +127,7 @@ class Machine:
     def phases(self, **fields: object) -> list[dict[str, str]]:
         """Run the agent until it ends; return the phases that it reported."""
         self._requests.clear()
-        order(self._folder, "", **{"readiness_timeout_seconds": 300, **fields})
+        order(self._folder, "", **{"readiness_timeout_seconds": 0.001, **fields})
         _member_agent.main(self._folder, self.root)
         return [body for path, body, _ in self._requests if path == "/v1/phase"]
 
@@ -198,7 +198,7 @@ def test_a_machine_that_needs_time_gets_it(
         machine.units = ""
 
     monkeypatch.setattr(_member_agent, "time", clock(sleep=sleep))
-    assert machine.phases() == READY
+    assert machine.phases(readiness_timeout_seconds=300) == READY
     # A restarting unit, then a command that fails once; the rest are heartbeats.
     assert slept == [*_member_agent.RETRY_SECONDS[:2], 0, 0]
 
@@ -218,7 +218,7 @@ def test_a_machine_that_is_not_ready_in_time_fails(
     machine.ready_when(script)
     instants = iter([0.0, 0.0])
     monkeypatch.setattr(_member_agent, "time", clock(monotonic=lambda: next(instants, 5.5)))
-    [body] = machine.phases(readiness_timeout_seconds=0.1)
+    [body] = machine.phases()
     assert (body["phase"], body["reason"]) == ("failed", "readiness_timeout")
     assert detail in body["detail"]
 
