@@ -3,7 +3,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pathlib
 
+import captures
 import pytest
 
 from overnight import errors
@@ -105,6 +107,40 @@ def test_home_comes_from_the_option_then_the_environment(
     assert str(session.Session().home) == "/data/overnight"
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert str(session.Session().home).endswith("/.local/share/overnight")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-O", "json", "--home", "HOME", "store", "pin"],
+        ["store", "--home", "HOME", "-O", "json", "pin"],
+        ["--output=json", "store", "pin", "--home=HOME"],
+        ["-Ojson", "--home", "HOME", "store", "pin"],
+        ["store", "pin", "-O", "json", "--home", "HOME", "--debug"],
+    ],
+)
+def test_home_and_output_work_before_and_after_the_command(
+    words: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin, end = captures.NIGHT, captures.NIGHT + 9 * captures.SECOND
+    samples = captures.random_samples(5, 99, begin=begin, end=end)
+    captures.store(tmp_path, captures.build(samples))
+    pin = ["store", "pin", "night", "-b", "0s", "-e", "+2s"]
+    assert cli.main(["--home", str(tmp_path), *pin]) == 0
+    capsys.readouterr()
+    assert cli.main([word.replace("HOME", str(tmp_path)) for word in words]) == 0
+    assert json.loads(capsys.readouterr().out)["pins"][0]["id"] == "night"
+
+
+def test_words_after_two_dashes_are_arguments() -> None:
+    words = ["-O", "json", "rules", "test", "--", "--home"]
+    assert cli._arrange(words) == ("rules", ["rules", "test", "-O", "json", "--", "--home"])
+
+
+@pytest.mark.parametrize("words", [["events", "--home"], ["-O"]])
+def test_a_missing_value_is_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == errors.ExitCode.USAGE
+    assert f"{words[-1]!r} requires an argument" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["\x1b[31mred", "a\rb", "\x07", "\u202egpj.exe"])

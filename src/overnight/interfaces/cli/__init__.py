@@ -6,6 +6,7 @@ Typer and small modules of ours; commands import use cases inside their function
 
 from __future__ import annotations
 
+import collections
 import importlib
 import inspect
 import json
@@ -26,6 +27,7 @@ HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
 Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
+SWITCHES = ("--debug",)
 EPILOG = "Start with: overnight doctor   ·   Every command: overnight COMMAND --help"
 
 
@@ -57,15 +59,32 @@ def build(command: str = "") -> typer.Typer:
     return cli
 
 
-def _command_name(arguments: list[str]) -> str:
-    """Return the first word that is neither an option nor the value of one."""
-    words = iter(arguments)
-    for word in words:
-        if word == "--home":
-            next(words, None)
-        elif not word.startswith("-"):
-            return word
-    return ""
+def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the name of the command, and the words as Typer expects them: --home and --debug
+    before the command, -O after it. Users write them in either place.
+    """
+    before: list[str] = []
+    formats: list[str] = []
+    after: list[str] = []
+    words = collections.deque(arguments)
+    while words:
+        word = words.popleft()
+        option = word.partition("=")[0]
+        if word == "--":
+            words.appendleft(word)
+            break
+        if option == "--home" or (option in ("-O", "--output") and len(after) < 2):
+            if option == word and not words:
+                return "", [word]  # for Typer's error: its value is missing
+            value = [words.popleft()] if option == word else []
+            (before if option == "--home" else formats).extend((word, *value))
+        elif word.startswith("-O") and len(after) < 2:  # -Ojson
+            formats.append(word)
+        elif word.startswith("-") and (not after or word in SWITCHES):
+            before.append(word)
+        else:
+            after.append(word)
+    return after[0] if after else "", [*before, *after, *formats, *words]
 
 
 def _show_version(wanted: bool) -> None:
@@ -83,9 +102,15 @@ def _global_options(
         typer.Option(
             envvar="OVERNIGHT_HOME",
             metavar="DIR",
-            help="Data home. Default: the XDG data folder.",
+            help="Data home; also after the command. Default: the XDG data folder.",
         ),
     ] = None,
+    output: Annotated[  # noqa: ARG001 - moved behind the command by _arrange
+        str,
+        typer.Option(
+            "-O", "--output", metavar="FORMAT", help="Output format; also after the command."
+        ),
+    ] = "text",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
     version: Annotated[  # noqa: ARG001 - the callback below does the work
         bool,
@@ -99,10 +124,10 @@ def _global_options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; tracebacks are shown only with --debug."""
-    words = sys.argv[1:] if arguments is None else arguments
+    name, words = _arrange(sys.argv[1:] if arguments is None else arguments)
     current = session.Session(debug="--debug" in words)
     try:
-        result = build(_command_name(words))(args=words, standalone_mode=False, obj=current)
+        result = build(name)(args=words, standalone_mode=False, obj=current)
     except errors.OvernightError as error:
         return _report(error, current)
     except typer.TyperException as error:
