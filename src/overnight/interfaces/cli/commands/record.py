@@ -109,7 +109,7 @@ def record(
     with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
     if not current.printed_json(recording, output):
-        _show(recording, current.console())
+        _show(recording, current)
     return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE
 
 
@@ -165,9 +165,10 @@ def _describe(failure: Failure) -> str:
     return f"error: {name} failed at {when}: {failure.why}; {effect}"
 
 
-def _show(recording: Recording, console: rich.console.Console) -> None:
+def _show(recording: Recording, current: session.Session) -> None:
     from overnight.model import times
 
+    console = current.console()
     console.print(
         f"[bold]{terminal.cell(recording.host)}[/]  {times.format_instant(recording.begin_us)}  "
         f"{times.format_duration(recording.seconds)} recorded\n"
@@ -188,7 +189,7 @@ def _show(recording: Recording, console: rich.console.Console) -> None:
     console.print(cores)
     if len(recording.cores) > 16:
         console.print(
-            f"[dim]and {len(recording.cores) - 16} less busy cores (overnight heatmap)[/]"
+            f"[dim]and {len(recording.cores) - 16} less busy cores ({current.command('heatmap')})[/]"
         )
     if recording.profile:
         _show_profile(recording.profile, console)
@@ -202,8 +203,13 @@ def _show(recording: Recording, console: rich.console.Console) -> None:
         terminal.print_line(console, _describe(failure), "bold red")
     for gap in recording.gaps:
         console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}")
-    home = terminal.cell(recording.home)
-    console.print(f"\nstored in {home}; next: overnight events · diagnose · heatmap · flame · top")
+    console.print(f"\nstored in {terminal.cell(recording.home)}", soft_wrap=True)
+    for words, purpose in (
+        ("events", "lists the events"),
+        ("diagnose", "finds the cause of the worst"),
+    ):
+        terminal.print_line(console, f"next: {current.command(words)}   {purpose}")
+    terminal.print_line(console, "also: heatmap, flame and top show the stacks", "dim")
 
 
 def _show_profile(profile: Profile, console: rich.console.Console) -> None:
@@ -231,7 +237,7 @@ def _show_events(events: tuple[Event, ...], console: rich.console.Console) -> No
     worst = sorted(events, key=lambda e: (-Severity.of(e.severity).rank, e.time_us))
     listing.show_table(sorted(worst[:10], key=lambda e: e.time_us), console)
     if len(events) > 10:
-        console.print(f"[dim]and {len(events) - 10} more: overnight events[/]")
+        console.print(f"[dim]and {len(events) - 10} more[/]")
 
 
 def _show_signals(signals: Signals, console: rich.console.Console) -> None:
