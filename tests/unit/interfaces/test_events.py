@@ -160,10 +160,13 @@ def similar(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.mark.parametrize("prefix", ["1a2b3c4d", "1a2", "net.driver_reset-1a2b3c4d", "net."])
 def test_a_prefix_of_one_event_is_its_id(similar, capsys, prefix) -> None:
     assert list_kinds(similar, capsys, prefix) == ["net.driver_reset"]
-    assert cli.main(["--home", str(similar), "diagnose", prefix, "-O", "json"]) == 0
+
+
+def test_diagnose_and_bundle_take_a_prefix(similar, capsys) -> None:
+    assert cli.main(["--home", str(similar), "diagnose", "1a2", "-O", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["event"]["id"] == "net.driver_reset-1a2b3c4d"
     file = similar / "x.overnight"
-    assert cli.main(["--home", str(similar), "bundle", "create", prefix, "-o", str(file)]) == 0
+    assert cli.main(["--home", str(similar), "bundle", "create", "1a2", "-o", str(file)]) == 0
     assert file.exists()
 
 

@@ -20,14 +20,14 @@ from typing import Annotated, Any
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import commands, session
+from overnight.interfaces.cli import commands, local_time, session
 from overnight.model.text import printable
 
 HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
 Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
-SWITCHES = ("--debug",)
+SWITCHES = ("--debug", "--local")
 EPILOG = "Start with: overnight doctor   ·   Every command: overnight COMMAND --help"
 
 
@@ -60,7 +60,7 @@ def build(command: str = "") -> typer.Typer:
 
 
 def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the name of the command, and the words as Typer expects them: --home and --debug
+    """Return the name of the command, and the words as Typer expects them: --home, --debug and --local
     before the command, -O after it. Users write them in either place.
     """
     before: list[str] = []
@@ -112,6 +112,10 @@ def _global_options(
         ),
     ] = "text",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Read and show times in local time; also after the command."),
+    ] = False,
     version: Annotated[  # noqa: ARG001 - the callback below does the work
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
@@ -120,6 +124,7 @@ def _global_options(
     current: session.Session = context.obj
     current.chosen_home = home
     current.debug = debug
+    local_time.LOCAL.set(local)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import typer
 
 from overnight import errors
 from overnight.app import pool_documents
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import local_time, session
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
@@ -196,8 +196,6 @@ def member(current: session.Session, changed: Member) -> None:
 
 def member_details(current: session.Session, details: MemberDetails) -> None:
     """Print everything about one member."""
-    from overnight.model import times
-
     shown = details.member
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.member_document(shown, details))
@@ -223,7 +221,7 @@ def member_details(current: session.Session, details: MemberDetails) -> None:
     ]  # fmt: skip
     for label, at in steps:
         if at:
-            _print(f"  {label:10} {times.format_instant(at)}, {_age(at, now)} ago")
+            _print(f"  {label:10} {local_time.cell(at)}, {_age(at, now)} ago")
     if details.claims:
         _print("\nClaims, newest first")
     for claim in details.claims:
@@ -240,21 +238,19 @@ def _held(claim: Claim, now: int) -> str:
 
 
 def _until(claim: Claim) -> str:
-    from overnight.model import times
 
     lease = claim.lease_until_us
-    return "" if lease is None else f", until {times.format_instant(lease)}"
+    return "" if lease is None else f", until {local_time.cell(lease)}"
 
 
 def _print_events(events: tuple[PoolEvent, ...]) -> None:
-    from overnight.model import times
 
     if events:
         _print("\nEvents, newest first")
     for event in events:
         fields = (event.member_id, event.claim_id, event.reason, event.detail)
         about = " ".join(field for field in fields if field)
-        _print(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
+        _print(f"  {local_time.cell(event.at_us)}  {event.kind}  {about}")
 
 
 def done(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from overnight.interfaces.cli import local_time
 from overnight.model import times
 from overnight.model.text import printable
 
@@ -97,8 +98,8 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
             share = float(row[start : start + each].max())
             line.append(BLOCKS[_level(share)], style="red" if share >= SATURATED else "")
         console.print(line, no_wrap=True, overflow="crop")
-    first = times.format_instant(cells.begin_us)
-    last = times.format_instant(cells.begin_us + columns * cells.step_us)
+    first = local_time.format_instant(cells.begin_us)
+    last = local_time.cell(cells.begin_us + columns * cells.step_us)
     console.print(f"[dim]{' ' * (label + 2)}{first} … {last}[/]")
     step = times.format_duration(cells.step_us / 1e6)
     widest = f"the busiest {step} of {times.format_duration(each * cells.step_us / 1e6)}"
@@ -108,7 +109,7 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
     )
     for instant, text in sorted(marks.items()):
         console.print(
-            f"▼ {times.format_instant(instant)}  {printable(text)}", style="magenta", markup=False
+            f"▼ {local_time.cell(instant)}  {printable(text)}", style="magenta", markup=False
         )
     print_coverage(cells.coverage, console)
 
@@ -122,7 +123,7 @@ def coverage_lines(coverage: Coverage) -> list[str]:
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]
     lines += [
-        f"not recorded {times.format_instant(begin)} … {times.format_instant(end)}: {why}"
+        f"not recorded {local_time.cell(begin)} … {local_time.cell(end)}: {why}"
         for begin, end, why in coverage.gaps
     ]
     return lines + [f"note: {note}" for note in coverage.notes]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import local_time, session
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ def _show(bundle: bundles.Bundle, ending: str) -> None:
     from overnight.model import times
 
     header = bundle.header
-    lines = [f"{header.kind} on {header.host} at {times.format_instant(header.time_us)}"]
+    lines = [f"{header.kind} on {header.host} at {local_time.format_instant(header.time_us)}"]
     for window in header.windows:
         length = times.format_duration((window.end_us - window.begin_us) / 1e6)
-        lines.append(f"  {window.host}: {length} from {times.format_instant(window.begin_us)}")
+        lines.append(f"  {window.host}: {length} from {local_time.cell(window.begin_us)}")
     others = len(header.hosts) - len({window.host for window in header.windows})
     if others > 0:
         lines.append(f"  events, facts and census of {others} more hosts")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import profile_options, session, terminal
+from overnight.interfaces.cli import local_time, profile_options, session, terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,13 +97,12 @@ def _follow(request: stored.Request, current: session.Session, output: session.O
 
 
 def _line(event: Event, *, with_host: bool) -> str:
-    from overnight.model import times
 
     cell = terminal.cell
     style = terminal.SEVERITY.get(event.severity, "default")
     host = f"{cell(event.host)}  " if with_host else ""
     core = f"core {event.core}  " if event.core >= 0 else ""
-    when = times.format_instant(event.time_us)
+    when = local_time.cell(event.time_us)
     process = f"{cell(event.process)}: " if event.process else ""
     return (
         f"{cell(event.short_id)}  {when}  {host}[{style}]{event.severity:8}[/]  {cell(event.kind)}  "
@@ -112,7 +111,6 @@ def _line(event: Event, *, with_host: bool) -> str:
 
 
 def _show(listing: stored.Listing, current: session.Session) -> None:
-    from overnight.model import times
 
     console = current.console()
     if not listing.events:
@@ -126,7 +124,7 @@ def _show(listing: stored.Listing, current: session.Session) -> None:
         terminal.print_line(console, hint, "dim")
     for gap in listing.gaps:
         seconds = (gap.end_us - gap.begin_us) / 1e6
-        begin = times.format_instant(gap.begin_us)
+        begin = local_time.cell(gap.begin_us)
         text = f"nothing was recorded on {gap.host} from {begin} for {seconds:.0f} s: {gap.why}"
         terminal.print_line(console, text, "yellow")
 
@@ -140,7 +138,19 @@ def show_table(
     import rich.text
 
     host = ["host"] if with_host else []
-    rows = [["id", "time (UTC)", "severity", "event", *host, "core", "lasted", "process", "what"]]
+    rows = [
+        [
+            "id",
+            local_time.heading(),
+            "severity",
+            "event",
+            *host,
+            "core",
+            "lasted",
+            "process",
+            "what",
+        ]
+    ]
     rows += [_cells(event, with_host=with_host) for event in events]
     *widths, name, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     severity = slice(widths[0] + widths[1] + 4, widths[0] + widths[1] + widths[2] + 4)
@@ -171,7 +181,7 @@ def _cells(event: Event, *, with_host: bool) -> list[str]:
     recurring = event.count > 1 and "seconds" not in event.fields
     cells = [
         event.short_id,
-        times.format_instant(event.time_us)[:19].replace("T", " "),
+        local_time.cell(event.time_us)[:19].replace("T", " "),
         event.severity,
         event.kind,
         *([event.host] if with_host else []),
@@ -197,8 +207,8 @@ def _show_one(event: Event, current: session.Session) -> None:
         "kind": f"{event.kind} ({event.severity})",
         "what": event.text,
         "host": event.host,
-        "time": times.format_instant(event.time_us),
-        "until": times.format_instant(event.until_us) if event.seconds else "",
+        "time": local_time.format_instant(event.time_us),
+        "until": local_time.format_instant(event.until_us) if event.seconds else "",
         "monotonic": f"{event.monotonic_ns / 1e9:.6f} s of boot {event.boot[:8]}",
         "clock was set by": skew,
         "core": str(event.core) if event.core >= 0 else "",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import local_time, session
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ def import_(
 
 
 def _show(file: imports.Imported) -> None:
-    from overnight.model import times
 
-    begin, end = times.format_instant(file.begin_us), times.format_instant(file.end_us)
+    begin, end = local_time.cell(file.begin_us), local_time.cell(file.end_us)
     typer.echo(
         f"{printable(file.path)}: {file.samples} samples of {printable(file.host)}, "
         f"{begin} … {end}, {file.lost} lost ({file.format})"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import local_time, session, terminal
 from overnight.model import stop_signals
 from overnight.model.load import Constancy
 
@@ -165,7 +165,7 @@ def _format_load(past: Load) -> str:
     colour = STATUS[Constancy(status)] if status in list(Constancy) else "white"
     ending = "" if past.ended else " (running)" if past.running else " (cut off)"
     run = terminal.cell(f"{past.host} {past.workload} for {lasted}{ending}")
-    when = times.format_instant(past.began_us)
+    when = local_time.cell(past.began_us)
     return f"{when} {run}: [{colour}]{terminal.cell(status)}[/] {terminal.cell(past.says)}"
 
 

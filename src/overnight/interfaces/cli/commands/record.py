@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import local_time, session, terminal
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
@@ -153,7 +153,6 @@ def _progress(
 
 
 def _describe(failure: Failure) -> str:
-    from overnight.model import times
     from overnight.model.recording import Part
 
     name, effect = {
@@ -161,7 +160,7 @@ def _describe(failure: Failure) -> str:
         Part.PROFILER: ("the profiler", "stacks are not recorded"),
         Part.INGEST: ("ingest", "stacks stay in the spool: overnight store ingest"),
     }[failure.part]
-    when = times.format_instant(failure.time_us)
+    when = local_time.cell(failure.time_us)
     return f"error: {name} failed at {when}: {failure.why}; {effect}"
 
 
@@ -170,7 +169,7 @@ def _show(recording: Recording, current: session.Session) -> None:
 
     console = current.console()
     console.print(
-        f"[bold]{terminal.cell(recording.host)}[/]  {times.format_instant(recording.begin_us)}  "
+        f"[bold]{terminal.cell(recording.host)}[/]  {local_time.format_instant(recording.begin_us)}  "
         f"{times.format_duration(recording.seconds)} recorded\n"
     )
     cores = terminal.table(right=("core", "busy mean", "busy peak", "kernel peak"))

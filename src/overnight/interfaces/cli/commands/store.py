@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import profile_options, session
+from overnight.interfaces.cli import local_time, profile_options, session
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ def pin(
     Profiles and signals of every host here are kept.
     """
     from overnight.app import store
-    from overnight.model import times
 
     current: session.Session = context.obj
     if name:
@@ -114,7 +113,7 @@ def pin(
     if current.printed_json(pinned, output):
         return
     for entry in pinned.pins:
-        first, last = times.format_instant(entry.begin_us), times.format_instant(entry.end_us)
+        first, last = local_time.cell(entry.begin_us), local_time.cell(entry.end_us)
         typer.echo(f"{entry.id}  {first} … {last}  {printable(entry.why)}")
     if not pinned.pins:
         typer.echo("no pins")
