@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pathlib
+import re
 
 import captures
 import pytest
@@ -12,6 +13,7 @@ from overnight import errors
 from overnight.interfaces import cli
 from overnight.interfaces.cli import session
 from overnight.interfaces.cli.commands import doctor as doctor_command
+from overnight.model.checkup import Checkup, Question, Status
 from overnight.model.text import printable
 
 
@@ -149,6 +151,33 @@ def test_hostile_names_do_not_reach_the_terminal(name: str) -> None:
 
 
 def test_every_status_has_a_mark() -> None:
-    from overnight.model.checkup import Status
-
     assert set(doctor_command.MARKS) == set(Status)
+
+
+def test_doctor_shows_what_recording_does_without_as_optional(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubernetes = Question("kubernetes", "Kubernetes", "reserves nodes", optional=True)
+    log = Question("kmsg", "Kernel log", "has events")
+    checks = (kubernetes.missing("no credentials", "export"), log.missing("closed", "sudo"))
+    checkup = Checkup("db-7", {"Signals": checks}, profiles=True, signals=True)
+    monkeypatch.setattr("overnight.app.doctor.examine", lambda _: checkup)
+    assert cli.main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["check", "status", "found"]
+    assert "optional" in next(line for line in lines if "Kubernetes" in line)
+    assert "missing" in next(line for line in lines if "Kernel log" in line)
+    assert [check["optional"] for check in checkup.as_json()["checks"]] == [True, False]
+
+
+def test_one_of_a_thing_is_singular(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "one.collapsed"
+    log.write_text("bash;main;read 1\n")
+    home = ["--home", str(tmp_path)]
+    for words in (["import", str(log)], ["store", "check"], ["top"], ["rules", "test", "a line"]):
+        assert cli.main([*words, *home]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"\b1 [a-z]+", shown), shown
+        assert not re.search(r"\b1 [a-z]+s\b", shown), shown

@@ -12,7 +12,7 @@ import rich.console
 import rich.text
 
 from overnight.interfaces.cli import local_time, terminal
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import live
@@ -41,7 +41,7 @@ def _head(view: live.View, width: int) -> rich.text.Text:
     line = rich.text.Text()
     line.append(printable(view.host), style="bold")
     line.append(f"  {local_time.format_instant(view.time_us)}" if view.time_us else "  …")
-    line.append(f"  {len(view.cores)} cores, mean busy {100 * mean:.0f} %")
+    line.append(f"  {plural(len(view.cores), 'core')}, mean busy {100 * mean:.0f} %")
     top = max(view.cores, key=lambda core: core.busy[-1] if core.busy else 0.0, default=None)
     if top is not None and top.busy:
         share = top.busy[-1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight.interfaces.cli import local_time
 from overnight.model import times
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     import rich.console
@@ -105,7 +105,7 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
     widest = f"the busiest {step} of {times.format_duration(each * cells.step_us / 1e6)}"
     console.print(
         f"[dim]{cells.mode} samples; a column shows {widest if each > 1 else step}; "
-        f"█ is {full:.0f} samples[/]"
+        f"█ is {plural(round(full), 'sample')}[/]"
     )
     for instant, text in sorted(marks.items()):
         console.print(
@@ -118,7 +118,7 @@ def coverage_lines(coverage: Coverage) -> list[str]:
     """Return the coverage of an answer: samples, losses, missing time."""
     seconds = coverage.window.seconds * max(1, len(coverage.hosts))
     lines = [
-        f"{coverage.samples} samples from {coverage.segments} segment{'s' * (coverage.segments != 1)}, {coverage.lost} lost; "
+        f"{plural(coverage.samples, 'sample')} from {plural(coverage.segments, 'segment')}, {coverage.lost} lost; "
         f"recorded {times.format_duration(coverage.recorded_seconds) or '0s'} of {times.format_duration(seconds)}"
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]

@@ -7,7 +7,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import bundles
@@ -126,8 +126,8 @@ def _show(bundle: bundles.Bundle, ending: str) -> None:
         lines.append(f"  {window.host}: {length} from {local_time.cell(window.begin_us)}")
     others = len(header.hosts) - len({window.host for window in header.windows})
     if others > 0:
-        lines.append(f"  events, facts and census of {others} more hosts")
-    masked = ", ".join(f"{count} {place}" for place, count in header.masked.items())
+        lines.append(f"  events, facts and census of {plural(others, 'more host')}")
+    masked = ", ".join(f"{place} ({count})" for place, count in header.masked.items())
     lines.append(f"masked: {masked or 'nothing looked like a secret'}")
     lines += [f"note: {note}" for note in header.notes]
     for line in (*lines, ending):

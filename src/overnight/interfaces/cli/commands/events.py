@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,9 +119,7 @@ def _show(listing: stored.Listing, current: session.Session) -> None:
     else:
         show_table(listing.events, console, with_host=len(listing.hosts) > 1)
         count = len(listing.events)
-        hint = (
-            f"{count} event{'s' * (count != 1)}; {current.command('diagnose ID')} finds the cause"
-        )
+        hint = f"{plural(count, 'event')}; {current.command('diagnose ID')} finds the cause"
         terminal.print_line(console, hint, "dim")
     for gap in listing.gaps:
         seconds = (gap.end_us - gap.begin_us) / 1e6
@@ -175,7 +174,6 @@ def show_table(
 
 def _cells(event: Event, *, with_host: bool) -> list[str]:
     from overnight.model import times
-    from overnight.model.text import printable
 
     # The text of an event that lasts includes its duration; a recurring one needs its count.
     recurring = event.count > 1 and "seconds" not in event.fields
@@ -214,7 +212,7 @@ def _show_one(event: Event, current: session.Session) -> None:
         "core": str(event.core) if event.core >= 0 else "",
         "unit": event.unit,
         "process": event.process,
-        "seen": f"{event.count} time{'s' * (event.count != 1)}, by {event.source}",
+        "seen": f"{plural(event.count, 'time')}, by {event.source}",
         **{name: str(value) for name, value in event.fields.items()},
     }
     width = max(map(len, lines))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight.interfaces.cli import local_time, session
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import imports
@@ -67,7 +67,7 @@ def _show(file: imports.Imported) -> None:
 
     begin, end = local_time.cell(file.begin_us), local_time.cell(file.end_us)
     typer.echo(
-        f"{printable(file.path)}: {file.samples} samples of {printable(file.host)}, "
+        f"{printable(file.path)}: {plural(file.samples, 'sample')} of {printable(file.host)}, "
         f"{begin} … {end}, {file.lost} lost ({file.format})"
     )
     for note in file.notes:

@@ -10,6 +10,7 @@ from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
 from overnight.model import stop_signals
 from overnight.model.load import Constancy
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -252,7 +253,9 @@ def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
         terminal.print_line(console, f"  info      {figure}", "dim")
     if outcome.trials:
         loss = "differs" if outcome.loss is None else f"{outcome.loss!r} in every one"
-        terminal.print_line(console, f"  info      {outcome.trials} trials, loss {loss}", "dim")
+        terminal.print_line(
+            console, f"  info      {plural(outcome.trials, 'trial')}, loss {loss}", "dim"
+        )
     if verdict.status is Constancy.UNKNOWN and verdict.needs_s and verdict.can_estimate:
         needs = times.format_duration(60 * -(-verdict.needs_s // 60))
         terminal.print_line(console, f"A run of about {needs} would decide it.")

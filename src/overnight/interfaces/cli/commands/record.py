@@ -9,7 +9,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,7 +142,7 @@ def _progress(
             if now.status is not None:
                 s = now.status
                 text += (
-                    f" · {s.segments} segments, {sizes.format_size(s.written_bytes)}, {s.lost} lost"
+                    f" · {plural(s.segments, 'segment')}, {sizes.format_size(s.written_bytes)}, {s.lost} lost"
                     f" · costs {s.cpu_percent:.1f} % of a core, {sizes.format_size(s.rss_bytes)}"
                 )
                 if s.why:
@@ -188,7 +188,7 @@ def _show(recording: Recording, current: session.Session) -> None:
     console.print(cores)
     if len(recording.cores) > 16:
         console.print(
-            f"[dim]and {len(recording.cores) - 16} less busy cores ({current.command('heatmap')})[/]"
+            f"[dim]and {plural(len(recording.cores) - 16, 'less busy core')} ({current.command('heatmap')})[/]"
         )
     if recording.profile:
         _show_profile(recording.profile, console)
@@ -223,7 +223,7 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     console.print()
     console.print(table)
     console.print(
-        f"\n{profile.samples} samples at {profile.frequency} Hz per core in {profile.segments} segments, "
+        f"\n{plural(profile.samples, 'sample')} at {profile.frequency} Hz per core in {plural(profile.segments, 'segment')}, "
         f"{profile.lost} lost, {profile.idle_samples} idle ({profile.recorder} recorder)"
     )
 
@@ -243,7 +243,7 @@ def _show_signals(signals: Signals, console: rich.console.Console) -> None:
     from overnight.model import sizes
 
     console.print(
-        f"{signals.signals} signals and {signals.events} event{'s' * (signals.events != 1)}; "
+        f"{plural(signals.signals, 'signal')} and {plural(signals.events, 'event')}; "
         f"the flight recorder used "
         f"{signals.cpu_percent:.2f} % of one core and {sizes.format_size(signals.rss_bytes)}"
     )

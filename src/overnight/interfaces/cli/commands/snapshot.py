@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 ORDER = 16
 
@@ -73,4 +73,6 @@ def _diff(
         typer.echo(printable(f"{name}: {' -> '.join(sides)}"))
     for part in difference.unknown:
         typer.echo(f"{printable(part)}: incomplete in one of the two snapshots")
-    typer.echo(f"{len(difference.changes)} differences" if difference.changes else "no differences")
+    typer.echo(
+        plural(len(difference.changes), "difference") if difference.changes else "no differences"
+    )

@@ -6,7 +6,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, profile_options, session
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import store
@@ -58,12 +58,14 @@ def check(
 
 def _show(report: store.CheckReport, clean: bool) -> None:
     typer.echo(
-        f"{report.segments} segments, {report.samples} samples; "
-        f"{report.blocks} blocks of signals, {report.looks} polls; {report.bytes / 1e6:.1f} MB"
+        f"{plural(report.segments, 'segment')}, {plural(report.samples, 'sample')}; "
+        f"{plural(report.blocks, 'block')} of signals, {plural(report.looks, 'poll')}; {report.bytes / 1e6:.1f} MB"
     )
     if report.unfinished:
         action = "deleted" if clean else "delete with: overnight store check --clean"
-        typer.echo(f"{len(report.unfinished)} unfinished files of killed writers; {action}")
+        typer.echo(
+            f"{plural(len(report.unfinished), 'unfinished file')} of killed writers; {action}"
+        )
     for problem in report.problems:
         typer.echo(f"damaged: {printable(problem.path)}: {printable(problem.what)}")
         typer.echo(f"   do: {printable(problem.todo)}")
