@@ -211,6 +211,7 @@ def _fill(
     _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counter.by_mode(task, len(tasks)))
     seconds = segments.clock_seconds(begin_us, end_us, timed=captured.timed)
     _write_seconds(folder / "seconds.npy", captured, seconds, counter)
+    stored = sorted(folder.iterdir())
     meta = segments.Meta(
         host=captured.host,
         begin_us=begin_us,
@@ -228,7 +229,8 @@ def _fill(
         gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in captured.gaps),
         notes=captured.notes,
         source=source,
-        files={path.name: segments.measure_file(path) for path in sorted(folder.iterdir())},
+        files={path.name: segments.measure_file(path) for path in stored},
+        crc32={path.name: segments.sum_file(path) for path in stored},
     )
     (folder / "segment.json").write_text(json.dumps(meta.as_json(), indent=1))
 

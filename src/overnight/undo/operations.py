@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import pathlib
 import shutil
@@ -86,8 +87,15 @@ def _kill_members(folder: pathlib.Path) -> None:
 def _remove_folder(target: str) -> None:
     if pathlib.Path(target).is_symlink():
         raise ValueError(f"{target} was replaced by a symbolic link")
-    if pathlib.Path(target).exists():
-        shutil.rmtree(target)
+    deadline = time.monotonic() + EMPTY_SECONDS
+    while pathlib.Path(target).exists():
+        try:
+            shutil.rmtree(target)
+        except OSError as error:
+            # The last process of a run that was killed may still create a file.
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _remove_file(target: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -56,6 +58,24 @@ def test_files_and_folders_are_removed_and_missing_ones_are_not_an_error(
         run_journal.write("file", tmp_path / "never")
     assert not created.exists()
     assert run_journal.problems == []
+
+
+def test_a_folder_that_gets_a_file_while_it_is_removed_is_removed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "state"
+    target.mkdir()
+    remove, late = shutil.rmtree, [1, 1]
+
+    def race(path: str) -> None:
+        if late and late.pop():
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", race)
+    operations.UNDO["folder"](str(target))
+    assert not target.exists()
+    assert late == []
 
 
 def test_processes_of_a_run_and_their_children_are_ended(folder: pathlib.Path) -> None:

@@ -53,6 +53,8 @@ def flame(
         _show(graph, current)
     else:
         files.deliver(graph.writer(output), file, binary=output is Format.PPROF)
+        for damage in graph.coverage.damaged:  # not every format has room for notes
+            terminal.print_line(current.notes(), str(damage))
 
 
 def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
