@@ -40,7 +40,7 @@ def build(command: str = "") -> typer.Typer:
     cli = typer.Typer(
         name="overnight",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=not command,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> int:
     name, words = _arrange(sys.argv[1:] if arguments is None else arguments)
     current = session.Session(debug="--debug" in words)
     try:
-        result = build(name)(args=words, standalone_mode=False, obj=current)
+        result = build(name)(args=words, prog_name="overnight", standalone_mode=False, obj=current)
     except errors.OvernightError as error:
         return _report(error, current)
     except typer.TyperException as error:
@@ -140,7 +140,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("stopped", err=True)
         return errors.ExitCode.INTERRUPTED
-    except SystemExit:
+    except SystemExit as ended:
+        if not ended.code:  # shell completion
+            return errors.ExitCode.DONE
         # Typer and Rich exit this way when the reader of a pipe exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.ExitCode.READER_GONE

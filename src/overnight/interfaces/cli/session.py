@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import pathlib
-import shlex
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +49,8 @@ class Session:
 
     def command(self, words: str) -> str:
         """Return a command line that reads the same data home, for people to copy."""
+        import shlex
+
         from overnight.app import home
 
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
