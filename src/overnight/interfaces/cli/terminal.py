@@ -9,6 +9,8 @@ from overnight.model import times
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import rich.console
     import rich.table
 
@@ -33,6 +35,18 @@ def table(*left: str, right: tuple[str, ...] = ()) -> rich.table.Table:
     columns: list[Any] = [rich.table.Column(heading, overflow="fold") for heading in left]
     columns += [rich.table.Column(heading, justify="right") for heading in right]
     return rich.table.Table(*columns, box=None, pad_edge=False)
+
+
+def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "") -> str:
+    r"""Return aligned lines below their headings; '' without rows. Long lines are not wrapped.
+
+    >>> columns(["pool", "ready"], [["ci", "3"]])
+    'pool  ready\nci    3'
+    """
+    lines = [list(headings), *(list(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (map(str.ljust, line, widths) for line in lines)
+    return "\n".join((indent + "  ".join(line)).rstrip() for line in padded) if lines[1:] else ""
 
 
 def cell(text: str) -> str:

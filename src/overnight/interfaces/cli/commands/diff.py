@@ -79,7 +79,9 @@ def diff(
 
 
 def _show(result: comparison.Difference, current: session.Session) -> None:
-    table = terminal.table("function", right=("window", "baseline", "change", "95 % interval", ""))
+    table = terminal.table(
+        "function", right=("window", "baseline", "change", "95 % interval", "verdict")
+    )
     for change in result.changes:
         unknown = change.name == "[unknown]"
         module = f" [dim]{terminal.cell(change.module)}[/]" if unknown else ""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import local_time, profile_options, session
+from overnight.interfaces.cli import local_time, profile_options, session, terminal
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -114,11 +114,11 @@ def pin(
         pinned = store.list_pins(current.home)
     if current.printed_json(pinned, output):
         return
-    for entry in pinned.pins:
-        first, last = local_time.cell(entry.begin_us), local_time.cell(entry.end_us)
-        typer.echo(f"{entry.id}  {first} … {last}  {printable(entry.why)}")
-    if not pinned.pins:
-        typer.echo("no pins")
+    rows = [
+        (pin.id, local_time.cell(pin.begin_us), local_time.cell(pin.end_us), printable(pin.why))
+        for pin in pinned.pins
+    ]
+    typer.echo(terminal.columns(("pin", "begin", "end", "why"), rows) or "no pins")
 
 
 def unpin(
