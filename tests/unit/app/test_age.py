@@ -15,6 +15,14 @@ from overnight.store import arms
 from overnight.undo import journal
 
 
+@pytest.fixture
+def tmp_path(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder named as overnight names its own: undo leaves others alone."""
+    place = tmp_path / "overnight-0"
+    place.mkdir()
+    return place
+
+
 @pytest.fixture(autouse=True)
 def undo(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))

@@ -20,8 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import commands, local_time, session
-from overnight.model.text import printable
+from overnight.interfaces.cli import commands, local_time, session, terminal
 
 HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
@@ -91,7 +90,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from overnight import __version__
 
-        typer.echo(f"overnight {__version__}")
+        terminal.echo(f"overnight {__version__}")
         raise typer.Exit
 
 
@@ -138,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     except typer.TyperException as error:
         return _report(_as_usage_error(error), current)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("stopped", err=True)
+        terminal.echo("stopped", err=True)
         return errors.ExitCode.INTERRUPTED
     except SystemExit as ended:
         if not ended.code:  # shell completion
@@ -151,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
             return _report(errors.own_error(error), current)
         return _report(_as_bug(error), current, code=errors.ExitCode.BUG)
     if result == errors.ExitCode.INTERRUPTED:  # how Typer reports Ctrl-C
-        typer.echo("stopped", err=True)
+        terminal.echo("stopped", err=True)
     return result if isinstance(result, int) else errors.ExitCode.DONE
 
 
@@ -183,11 +182,10 @@ def _report(
         traceback.print_exception(error.__cause__ or error)
     exit_code = code or error.exit_code
     if current.output is session.Output.JSON:
-        typer.echo(json.dumps(error.as_json(exit_code)), err=True)
+        terminal.echo(json.dumps(error.as_json(exit_code)), err=True)
         return exit_code
     for label, text in (("error", error.what), ("why", error.why), ("do", error.todo)):
         colour = typer.colors.RED if label == "error" else None
         typer.secho(f"{label + ':':7}", fg=colour, bold=True, nl=False, err=True)
-        # Names that come from the host may hold escape sequences.
-        typer.echo(printable(text, keep="\n\t"), err=True)
+        terminal.echo(text, err=True, keep="\n\t")
     return exit_code

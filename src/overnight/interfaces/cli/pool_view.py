@@ -6,12 +6,9 @@ import textwrap
 import time
 from typing import TYPE_CHECKING
 
-import typer
-
 from overnight import errors
 from overnight.app import pool_documents
 from overnight.interfaces.cli import local_time, session, terminal
-from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _print(text: str) -> None:
-    typer.echo(printable(text, keep="\n"))
+    terminal.echo(text, keep="\n")
 
 
 def _now_us() -> int:

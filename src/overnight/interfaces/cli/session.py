@@ -61,15 +61,15 @@ class Session:
 
     def console(self) -> rich.console.Console:
         """Return the console for results, on standard output."""
-        import rich.console
+        from overnight.interfaces.cli import safe_console
 
-        return rich.console.Console(highlight=False)
+        return safe_console.Console(highlight=False)
 
     def notes(self) -> rich.console.Console:
         """Return the console for progress and notes, on standard error."""
-        import rich.console
+        from overnight.interfaces.cli import safe_console
 
-        return rich.console.Console(highlight=False, stderr=True)
+        return safe_console.Console(highlight=False, stderr=True)
 
     def print_json(self, document: dict[str, object]) -> None:
         json.dump(document, sys.stdout, indent=2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from overnight.interfaces.cli import local_time
 from overnight.model import times
 from overnight.model.text import plural, printable
@@ -23,9 +25,13 @@ SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def print_line(console: rich.console.Console, text: str, style: str | None = None) -> None:
-    """Print one line that may be wider than the terminal, with control characters escaped."""
-    line = printable(text.replace("\n", " "))
-    console.print(line, style=style, markup=False, soft_wrap=True)
+    """Print one line that may be wider than the terminal."""
+    console.print(text.replace("\n", " "), style=style, markup=False, soft_wrap=True)
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True, keep: str = "") -> None:
+    """Print a line without layout; control characters but those of `keep` are escaped, as the console does."""
+    typer.echo(printable(text, keep=keep), err=err, nl=nl)
 
 
 def table(*left: str, right: tuple[str, ...] = ()) -> rich.table.Table:
@@ -43,17 +49,18 @@ def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], indent: str 
     >>> columns(["pool", "ready"], [["ci", "3"]])
     'pool  ready\nci    3'
     """
-    lines = [list(headings), *(list(row) for row in rows)]
+    plain = ([printable(text.replace("\n", " ")) for text in row] for row in rows)
+    lines = [list(headings), *plain]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (map(str.ljust, line, widths) for line in lines)
     return "\n".join((indent + "  ".join(line)).rstrip() for line in padded) if lines[1:] else ""
 
 
 def cell(text: str) -> str:
-    """Escape control characters and Rich markup."""
+    """Return text as one line, with Rich markup escaped."""
     from rich.markup import escape
 
-    return escape(printable(text.replace("\n", " ")))
+    return escape(text.replace("\n", " "))
 
 
 def percent(share: float | None) -> str:
@@ -93,7 +100,8 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
 
     cells = result.cells
     full = cells.full or float(cells.values.max(initial=1)) or 1.0
-    label = max(4, *(len(name) for name in cells.rows)) if cells.rows else 4
+    names = [printable(name) for name in cells.rows]  # as they are shown, for the width
+    label = max(4, *map(len, names)) if names else 4
     width = max(10, console.width - label - 3)
     columns = len(cells.values)
     each = max(1, -(-columns // width))
@@ -105,7 +113,7 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
             head[column] = "▼"
     if marks:
         console.print(rich.text.Text(" " * (label + 2) + "".join(head), style="bold magenta"))
-    for number, name in enumerate(cells.rows):
+    for number, name in enumerate(names):
         line = rich.text.Text(f"{name:>{label}}  ")
         row = cells.values[:, number] / full
         for start in range(0, columns, each):
@@ -122,9 +130,7 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
         f"█ is {plural(round(full), 'sample')}[/]"
     )
     for instant, text in sorted(marks.items()):
-        console.print(
-            f"▼ {local_time.cell(instant)}  {printable(text)}", style="magenta", markup=False
-        )
+        print_line(console, f"▼ {local_time.cell(instant)}  {text}", "magenta")
     print_coverage(cells.coverage, console)
 
 

@@ -114,7 +114,9 @@ def run_age(
         report = age.note_uptime(current.home, arm=arm, text=note)
     elif action == "purge":
         if not yes:
-            typer.echo("This drops the page, dentry and inode caches of the whole host.", err=True)
+            terminal.echo(
+                "This drops the page, dentry and inode caches of the whole host.", err=True
+            )
         session.confirm(
             yes,
             "refusing to purge",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import local_time, session
-from overnight.model.text import plural, printable
+from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from overnight.app import bundles
@@ -131,4 +131,4 @@ def _show(bundle: bundles.Bundle, ending: str) -> None:
     lines.append(f"masked: {masked or 'nothing looked like a secret'}")
     lines += [f"note: {note}" for note in header.notes]
     for line in (*lines, ending):
-        typer.echo(printable(line.replace("\n", " ")))
+        terminal.echo(line.replace("\n", " "))

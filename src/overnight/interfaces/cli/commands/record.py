@@ -9,7 +9,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
-from overnight.model.text import plural, printable
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -147,7 +147,7 @@ def _progress(
                 )
                 if s.why:
                     text += f" · {s.mode}: {s.why}"
-            update(min(now.seconds, options.seconds), printable(text), *map(_describe, fresh))
+            update(min(now.seconds, options.seconds), text, *map(_describe, fresh))
 
         yield show
 

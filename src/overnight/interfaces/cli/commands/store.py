@@ -6,7 +6,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
-from overnight.model.text import plural, printable
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from overnight.app import store
@@ -57,20 +57,20 @@ def check(
 
 
 def _show(report: store.CheckReport, clean: bool) -> None:
-    typer.echo(
+    terminal.echo(
         f"{plural(report.segments, 'segment')}, {plural(report.samples, 'sample')}; "
         f"{plural(report.blocks, 'block')} of signals, {plural(report.looks, 'poll')}; {report.bytes / 1e6:.1f} MB"
     )
     if report.unfinished:
         action = "deleted" if clean else "delete with: overnight store check --clean"
-        typer.echo(
+        terminal.echo(
             f"{plural(len(report.unfinished), 'unfinished file')} of killed writers; {action}"
         )
     for problem in report.problems:
-        typer.echo(f"damaged: {printable(problem.path)}: {printable(problem.what)}")
-        typer.echo(f"   do: {printable(problem.todo)}")
+        terminal.echo(f"damaged: {problem.path}: {problem.what}")
+        terminal.echo(f"   do: {problem.todo}")
     if not report.problems:
-        typer.echo("nothing is damaged")
+        terminal.echo("nothing is damaged")
 
 
 def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
@@ -85,9 +85,9 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
         leftovers = store.ingest(current.home)
     if not current.printed_json(leftovers, output):
         for problem in leftovers.problems:
-            typer.echo(printable(problem))
+            terminal.echo(problem)
         if not leftovers.problems:
-            typer.echo("nothing left to ingest")
+            terminal.echo("nothing left to ingest")
     return errors.ExitCode.FOUND if leftovers.problems else errors.ExitCode.DONE
 
 
@@ -115,10 +115,11 @@ def pin(
     if current.printed_json(pinned, output):
         return
     rows = [
-        (pin.id, local_time.cell(pin.begin_us), local_time.cell(pin.end_us), printable(pin.why))
+        (pin.id, local_time.cell(pin.begin_us), local_time.cell(pin.end_us), pin.why)
         for pin in pinned.pins
     ]
-    typer.echo(terminal.columns(("pin", "begin", "end", "why"), rows) or "no pins")
+    listed = terminal.columns(("pin", "begin", "end", "why"), rows)
+    terminal.echo(listed or "no pins", keep="\n")
 
 
 def unpin(
@@ -132,4 +133,4 @@ def unpin(
     current: session.Session = context.obj
     pinned = store.unpin(current.home, name)
     if not current.printed_json(pinned, output):
-        typer.echo(f"removed pin {name}")
+        terminal.echo(f"removed pin {name}")
