@@ -22,6 +22,7 @@ from overnight.agent import (
     signals,
     usage,
 )
+from overnight.model import data_home
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
@@ -65,6 +66,7 @@ def run(
     options: FlightOptions, stop: threading.Event, on_start: Callable[[], None] = lambda: None
 ) -> FlightSummary:
     """Record until stopped. Only what prevents the start is an error; `on_start` is called after it."""
+    data_home.prepare(options.home)
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
     boot = perf.read_identity(options.root).boot

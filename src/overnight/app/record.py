@@ -20,7 +20,7 @@ from overnight import errors
 from overnight.agent import profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
-from overnight.model import addresses
+from overnight.model import addresses, files
 from overnight.model.recording import (
     CoreSummary,
     Cost,
@@ -219,7 +219,7 @@ def _record_stacks(
     problems: list[str],
 ) -> tuple[profiler.Summary, Cost]:
     folder = spool_paths.spool_folder(options.home)
-    folder.mkdir(exist_ok=True, mode=0o700)
+    files.make_folder(folder)
     spool_paths.save_kallsyms(folder, perf.read_identity().boot)
     ingest_problems: list[str] = []
     with recorder_processes.run_ingest(

@@ -98,6 +98,9 @@ class PoolSettings:
     bootstrap_token_seconds: int = 1800
     empty_alert_seconds: int = 300  # without a ready member for so long: an alert
     waiter_stale_seconds: int = 15  # a waiter that has not been heard for so long has left
+    priority_ageing_seconds: int = (
+        60  # in the queue, worth one step of priority; 0: strict priority
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,7 +205,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiter:
-    """A caller in the queue of a pool, which is ordered by priority, then by age."""
+    """A caller in the queue of a pool, which is ordered by priority and age."""
 
     id: str
     pool_id: str

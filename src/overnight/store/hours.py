@@ -189,7 +189,7 @@ def _write(path: pathlib.Path, inside: list[segments.Segment]) -> None:
             file.write(HEAD.pack(MAGIC, len(index), digest) + index)
             file.writelines(stored)
             file.flush()
-            os.fchmod(descriptor, 0o644)
+            os.fchmod(descriptor, files.folder_mode(path.parent) & 0o666)
             os.fsync(descriptor)
             pathlib.Path(fresh).rename(path)
         files.sync_folder(path.parent)

@@ -24,9 +24,13 @@ CGROUPS = "/sys/fs/cgroup/"
 PRECIOUS = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var")  # fmt: skip
 
 
-def check(change: Mapping[str, str]) -> None:
-    """Raise ValueError for a change that overnight would never record."""
+def check(change: Mapping[str, str], run: str) -> None:
+    """Raise ValueError for a change that this run of overnight would never record."""
     kind, target = change["kind"], change["target"]
+    # Everything of a run is named after it, but for a machine and its lock, and a cgroup with another prefix.
+    owned = (MACHINES, f"-{run.rpartition('-')[2]}", f"{NSPAWN}/locks/inode-")
+    if not any(name in target for name in owned):
+        raise ValueError(f"{target!r} is not a name that {run} gave")
     if kind in ("cgroup", "folder", "file", "mount"):
         path = pathlib.PurePosixPath(target)
         if (

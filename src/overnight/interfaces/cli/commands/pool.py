@@ -161,7 +161,7 @@ def acquire(
     for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="Purpose, for people and logs.")] = "",
     count: Annotated[int, typer.Option("--count", metavar="N", help="Number of members: all of them, or none.")] = 1,
     wait: Annotated[str, typer.Option("--wait", metavar="DURATION", help="Maximum time to wait in the queue.")] = "0",
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first, and waiting raises it.")] = 0,
     cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
