@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import doctest
 
 import pytest
 from hypothesis import given
@@ -16,10 +15,6 @@ NOW, ORIGIN = 1_794_711_247_000_000, 1_794_700_000_000_000
 
 def instant(text: str) -> int:
     return times.parse_instant(text, now_us=NOW, origin_us=ORIGIN)
-
-
-def test_the_doctests_pass() -> None:
-    assert doctest.testmod(times).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import pathlib
 import pkgutil
@@ -26,11 +25,6 @@ SIGNALS = [signal for module in MODULES for signal in getattr(module, "SIGNALS",
 def test_names_are_unique() -> None:
     names = [signal.name for signal in SIGNALS]
     assert len(set(names)) == len(names) >= 16
-
-
-@pytest.mark.parametrize("module", [sources, *MODULES], ids=lambda module: module.__name__)
-def test_examples_are_true(module: object) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 class Systemd:
