@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import hypothesis
@@ -23,6 +24,9 @@ TESTS = pathlib.Path(__file__).parent
 # A shell starts background jobs with SIGINT ignored, and child processes of the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Not this host's state folder; every version of overnight undoes what a killed test left there.
+os.environ.setdefault("OVERNIGHT_UNDO", f"{tempfile.gettempdir()}/overnight-undo-{os.getuid()}")
 
 # Tests that record all cores or boot a machine also measure everything else that runs on the host.
 ALONE = ("needs_perf", "needs_nspawn")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import secrets
+import time
 from typing import TYPE_CHECKING
 
+import noise
+import pooldatabases
 import pytest
 import sqlalchemy as sa
 from poolworld import State, World
 
 from overnight.pools import pool_errors
-from overnight.pools.sql import schema
+from overnight.pools.sql import pool_rows, schema
 
 if TYPE_CHECKING:
     from overnight import pools
@@ -127,3 +131,32 @@ def test_a_heartbeat_returns_the_state_of_the_member(world: World) -> None:
     }  # fmt: skip
     world.plane.drain("ci")
     assert world.plane.enrolment.beat(credential)["gone"] is True
+
+
+def test_enrol_and_delete_lock_in_one_order(postgresql: str) -> None:
+    """`delete` locks the pool, then the enrolments of its members: `enrol` must not hold one meanwhile."""
+    world = World(pooldatabases.emptied(postgresql))
+    world.pool(target=1)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    token, agent = world.provider.tokens[member.id], world.another()
+    blocked = sa.text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+        "AND datname = current_database()"
+    )
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with world.plane.context.database.write("delete") as connection:
+            pool_rows.lock(connection, "ci")
+            enrolling = threads.submit(agent.enrolment.enrol, token, secrets.token_hex(32))
+            deadline = time.monotonic() + noise.HANG_SECONDS
+            with world.another().context.database.read() as other:
+                while not other.execute(blocked).scalar_one():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.005)
+                    other.rollback()
+            deleting = sa.delete(schema.members).where(schema.members.c.id == member.id)
+            connection.execute(deleting)
+        with pytest.raises(pool_errors.EnrolmentRefusedError) as caught:
+            enrolling.result()
+    assert caught.value.reason == "bootstrap_token_unknown"
+    world.close()

@@ -1,4 +1,4 @@
-"""The queue of waiting callers: by priority, then by age, without overtaking."""
+"""The queue of waiting callers: by priority and age, without overtaking."""
 
 from __future__ import annotations
 
@@ -89,8 +89,25 @@ def test_callers_are_served_by_priority_then_by_age(world: World) -> None:
     assert world.plane.show("ci").waiters == ()
 
 
+def test_a_caller_that_waits_gains_priority(world: World) -> None:
+    """Without ageing, a caller of low priority would wait for ever behind a stream of others."""
+    world.pool(target=0, max_size=9, waiter_stale_seconds=86400)
+    world.provider.refuse("provider_quota_exceeded")
+    waiting = []
+    for name, priority, seconds in (("low", 0, 299), ("soon", 5, 2), ("late", 5, 0)):
+        waiting.append(Waiting(world, name, priority=priority, wait_seconds=60.0))
+        world.clock.forward(seconds)
+    assert [w.acquired_by for w in world.plane.show("ci").waiters] == ["soon", "low", "late"]
+    world.provider.obey()
+    for _ in range(3):
+        add_member(world)
+    order = sorted(world.plane.show("ci").claims, key=lambda c: c.acquired_us)
+    assert [c.acquired_by for c in order] == ["soon", "low", "late"]
+    assert all(isinstance(caller.result(), tuple) for caller in waiting)
+
+
 def test_later_callers_do_not_overtake(world: World) -> None:
-    world.pool(target=1)
+    world.pool(target=1, waiter_stale_seconds=3600)
     batch = Waiting(world, "batch", count=2)
     world.fill()  # target 1 plus 2 for the waiting batch: all three come up
     assert len(batch.result()) == 2  # type: ignore[arg-type]
@@ -103,7 +120,10 @@ def test_later_callers_do_not_overtake(world: World) -> None:
     with pytest.raises(pool_errors.NoReadyMembersError) as caught:
         world.plane.acquire("ci")
     assert "callers already in the queue asked for 2" in caught.value.why
-    assert len(world.plane.acquire("ci", priority=1)) == 1  # unless its priority is higher
+    world.clock.forward(60)
+    with pytest.raises(pool_errors.NoReadyMembersError):
+        world.plane.acquire("ci", priority=1)  # the batch has gained one
+    assert len(world.plane.acquire("ci", priority=2)) == 1  # unless its priority is higher
     world.plane.update("ci", max_size=9)
     world.fill()
     assert len(batch.result()) == 2  # type: ignore[arg-type]

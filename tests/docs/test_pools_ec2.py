@@ -24,6 +24,9 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 TEXT = (REPOSITORY / "docs/pools.md").read_text()
 [SECTION] = re.findall(r"^## Members on EC2\n(.*?)(?=^## )", TEXT, re.MULTILINE | re.DOTALL)
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
+# There is no TLS proxy here.
+TLS = "--listen 127.0.0.1:8417 --endpoint https://pools.example.com"
+PLAIN = '--listen 0.0.0.0:{port} --endpoint "http://$(hostname):{port}" --plain-http'
 # The part of `aws` that the page uses: --some-name becomes SomeName, with JSON or a word as its value.
 AWS = """
 import json, sys, boto3
@@ -60,7 +63,11 @@ def test_the_commands_of_the_section_run(tmp_path: pathlib.Path) -> None:
         account = motoserver.Account(url)
         image = account.ec2.register_image(Name="image", RootDeviceName="/dev/xvda")["ImageId"]
         script = "set -euo pipefail\n" + "".join(BLOCKS) + 'kill "$(jobs -p)"\nwait\n'
-        script = script.replace("ami-0123456789abcdef0", image).replace("8417", str(free_port()))
+        assert TLS in script
+        port = free_port()
+        script = script.replace("ami-0123456789abcdef0", image).replace(
+            TLS, PLAIN.format(port=port)
+        )
         log = tmp_path / "output"
         with log.open("wb") as out:
             running = subprocess.Popen(

@@ -278,14 +278,22 @@ def test_the_store_is_not_changed(secret: Pair, tmp_path: pathlib.Path) -> None:
     assert {p: p.read_bytes() for p in (tmp_path / "home").rglob("*") if p.is_file()} == before
 
 
-def test_a_damaged_segment_is_left_out_and_noted(pair: Pair, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("name", ["samples.parquet", "tasks.parquet", "seconds.npy"])
+def test_a_damaged_segment_is_left_out_and_noted(
+    pair: Pair, tmp_path: pathlib.Path, name: str
+) -> None:
     shutil.copytree(pair.home, tmp_path / "home")
     damaged = segments.Catalogue(tmp_path / "home").segments(
         nights.HOST, nights.us(RESET - 30), nights.us(RESET)
     )
-    (damaged[0].path / "tasks.parquet").write_bytes(b"PAR1 no more PAR1")
+    data = bytearray((damaged[0].path / name).read_bytes())
+    data[len(data) // 2] ^= 1  # as long as before
+    (damaged[0].path / name).unlink()
+    (damaged[0].path / name).write_bytes(data)
     bundle = bundles.create(tmp_path / "home", pair.event, tmp_path / "x")
-    assert any(damaged[0].path.name in note for note in bundle.header.notes)
+    (note,) = (note for note in bundle.header.notes if damaged[0].path.name in note)
+    lost = f"120 s with about {damaged[0].meta().samples:,} samples"
+    assert f"{lost}: {name} has changed since it was written" in note
     with bundles.open_temporarily(bundle.file) as opened:
         assert opened.home is not None
         assert check.check(segments.Catalogue(opened.home)).problems == ()

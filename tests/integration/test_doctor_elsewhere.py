@@ -15,14 +15,13 @@ import tempfile
 from collections.abc import Iterator
 
 import jsonschema
+import otherusers
 import pytest
 
-import overnight
 from overnight import errors
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/doctor-1.json").read_text())
-NOBODY = "65534"
 
 
 def run(command: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
@@ -53,29 +52,12 @@ def open_folder() -> Iterator[pathlib.Path]:
 
 
 def as_nobody(folder: pathlib.Path, *arguments: str, paranoid: int | None = None) -> list[str]:
-    """Return the command that runs overnight as the user nobody.
-
-    Bind mounts make this checkout and its Python reachable, also below a folder of root.
-    """
-    binds = {
-        "source": pathlib.Path(overnight.__file__).parents[1],
-        "prefix": pathlib.Path(sys.prefix),
-        "base": pathlib.Path(sys.base_prefix),
-    }
-    lines = ["set -e"]
-    for name, path in binds.items():
-        (folder / name).mkdir(exist_ok=True)
-        lines.append(f"mount --bind '{path}' '{folder / name}'")
+    """Return the command that runs overnight as the user nobody."""
+    before = ""
     if paranoid is not None:
         (folder / "paranoid").write_text(f"{paranoid}\n")
-        lines.append(f"mount --bind '{folder}/paranoid' /proc/sys/kernel/perf_event_paranoid")
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    path = f"{folder}/source:{folder}/prefix/lib/{version}/site-packages"
-    lines.append(
-        f"exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups env PYTHONPATH='{path}' "
-        f"HOME=/nonexistent '{folder}/base/bin/{version}' -m overnight {' '.join(arguments)}"
-    )
-    return ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
+        before = f"mount --bind '{folder}/paranoid' /proc/sys/kernel/perf_event_paranoid"
+    return otherusers.command(folder, *arguments, before=before)
 
 
 def test_this_host_has_every_check() -> None:
@@ -121,8 +103,8 @@ def test_the_user_nobody_is_refused_by_the_kernel(open_folder: pathlib.Path, par
 @pytest.mark.needs_root
 def test_the_user_nobody_records_only_signals(open_folder: pathlib.Path) -> None:
     home = open_folder / "home"
-    home.mkdir()
-    home.chmod(0o777)
+    home.mkdir(mode=0o700)
+    os.chown(home, otherusers.NOBODY, otherusers.NOBODY)
     process = run(
         as_nobody(open_folder, "--home", str(home), "record", "--for", "1s", "-O", "json"),
     )

@@ -17,6 +17,7 @@ import threading
 
 from overnight import errors
 from overnight.agent import flight_recorder
+from overnight.model import addresses
 from overnight.model.stop_signals import stop_on_signals
 
 PR_SET_PDEATHSIG = 1
@@ -40,7 +41,7 @@ def _arguments(words: list[str] | None) -> tuple[flight_recorder.FlightOptions, 
         action="append",
         help="folder of kernel-log rules (repeatable)",
     )
-    add("--metrics", type=flight_recorder.parse_address, help="serve OpenMetrics on [ADDRESS:]PORT")
+    add("--metrics", type=addresses.parse_address, help="serve OpenMetrics on [ADDRESS:]PORT")
     add("--cloud-labels", dest="cloud", action="store_true", help="read labels from the cloud")
     add(
         "--every",

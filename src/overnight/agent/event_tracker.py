@@ -24,7 +24,7 @@ MAX_OPEN = 1000
 MAX_FIELDS = 40
 MAX_TEXT = 400
 MAX_QUEUES = 32
-MAX_NEW_A_MINUTE = 30  # events of one kind; more are dropped
+MAX_NEW_A_MINUTE = 30  # events of one kind; more are dropped, and reported
 
 
 @dataclasses.dataclass
@@ -59,6 +59,7 @@ class EventTracker:
         self._open: dict[tuple[str, str], OpenEvent] = {}
         self._recent: dict[str, collections.deque[int]] = {}
         self.counts: dict[tuple[str, str], int] = {}
+        self.dropped: collections.Counter[str] = collections.Counter()  # sightings, by kind
 
     @property
     def open(self) -> tuple[Event, ...]:
@@ -102,6 +103,7 @@ class EventTracker:
         minute_ago_ns = now.monotonic_ns - 60 * SECOND_NS
         flood = len(recent) == MAX_NEW_A_MINUTE and recent[0] > minute_ago_ns
         if flood or len(self._open) >= MAX_OPEN:
+            self.dropped[sighting.kind] += 1
             return None
         recent.append(now.monotonic_ns)
         begin, last = sighting.begin, sighting.last or now

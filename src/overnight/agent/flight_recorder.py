@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from overnight import errors, sources
 from overnight.agent import (
     event_pins,
+    event_tracker,
     kernel_log,
     outlets,
     own_processes,
@@ -21,6 +22,7 @@ from overnight.agent import (
     signals,
     usage,
 )
+from overnight.model import data_home
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
@@ -64,6 +66,7 @@ def run(
     options: FlightOptions, stop: threading.Event, on_start: Callable[[], None] = lambda: None
 ) -> FlightSummary:
     """Record until stopped. Only what prevents the start is an error; `on_start` is called after it."""
+    data_home.prepare(options.home)
     began, cpu_before = time.monotonic(), usage.read_usage(()).cpu_seconds
     host = platform.node() or "host"
     boot = perf.read_identity(options.root).boot
@@ -123,6 +126,10 @@ def run(
         for name, state in loop.states.items()
         if state.problem or state.lost
     ]
+    problems += [
+        f"{kind}: new events beyond {event_tracker.MAX_NEW_A_MINUTE} a minute were not recorded ({seen} sightings)"
+        for kind, seen in loop.events.dropped.items()
+    ]
     cost = usage.read_usage(())
     return FlightSummary(
         seconds=round(time.monotonic() - began, 3),
@@ -172,22 +179,6 @@ def _open_outlets(options: FlightOptions) -> tuple[outlets.Outlet, ...]:
 
         opened.append(openmetrics.Endpoint(*options.metrics))
     return tuple(opened)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Parse `PORT`, `:PORT` or `ADDRESS:PORT`; the default address is loopback.
-
-    >>> parse_address("9464"), parse_address("0.0.0.0:9464")
-    (('127.0.0.1', 9464), ('0.0.0.0', 9464))
-    """
-    address, _, port = text.rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) < 65536:
-        raise errors.UsageError(
-            f"--metrics {text!r} is not [ADDRESS:]PORT",
-            why="the port must be a number from 0 to 65535",
-            todo="use for example --metrics 9464 or --metrics 0.0.0.0:9464",
-        )
-    return address.strip("[]") or "127.0.0.1", int(port)
 
 
 def parse_every(text: str) -> tuple[str, float]:

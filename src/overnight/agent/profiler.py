@@ -19,6 +19,7 @@ from typing import Literal
 
 from overnight import errors
 from overnight.agent import decisions, spool, usage
+from overnight.model import files
 from overnight.model.stop_signals import stop_on_signals
 from overnight.sources import cpu, perf
 from overnight.sources.perf import native_recorder, perf_recorder, recovery
@@ -113,7 +114,7 @@ def run(
 @contextlib.contextmanager
 def lock_spool(folder: pathlib.Path) -> Iterator[None]:
     """Make this the only recording in the folder. The kernel frees the lock of a dead process."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = files.open_private(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -293,6 +294,6 @@ class Recording:
         # Renamed but not synced: it is written each second and worthless after a power cut.
         with contextlib.suppress(OSError):  # on a full disk the last one stays
             fresh = self._options.spool / (STATUS + ".new")
-            fresh.write_text(json.dumps(status.as_json()))
+            files.write(fresh, json.dumps(status.as_json()))
             fresh.replace(self._options.spool / STATUS)
         on_status(status)

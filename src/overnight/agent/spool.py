@@ -100,7 +100,7 @@ class Spool:
         self.journal = Journal(folder / "gaps.jsonl")
         self.pins = Pins(folder / "pins")
         try:
-            self.pins.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files.make_folder(self.pins.folder)
         except OSError as error:
             raise errors.MissingPermissionError(
                 f"cannot write to {folder}",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.app import folded_stacks, windows
-from overnight.queries import flame
+from overnight.queries import flame, labels
 
 if TYPE_CHECKING:
     from overnight.app import pages
@@ -35,6 +35,7 @@ class Node:
 class FlameGraph:
     samples: windows.Samples
     tree: flame.FlameTree
+    reverse: bool = False
 
     @property
     def coverage(self) -> Coverage:
@@ -56,12 +57,14 @@ class FlameGraph:
         """Return a writer of the stacks in a format of `reports`: json, pprof, svg and so on."""
         write = importlib.import_module(f"overnight.reports.{form}").write
         folded = folded_stacks.fold(self.samples.reader, self.tree, self.samples.title)
+        if form == "pprof" and not self.reverse:
+            folded = folded_stacks.add_labels(folded, self.samples.ask(labels.label))
         return lambda out: write(folded, out)
 
 
 def draw_flame_graph(request: Request) -> FlameGraph:
     samples = windows.open_samples(request)
-    return FlameGraph(samples, samples.ask(flame.flame, reverse=request.reverse))
+    return FlameGraph(samples, samples.ask(flame.flame, reverse=request.reverse), request.reverse)
 
 
 def make_page(request: Request) -> pages.Writer:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
-from overnight.model.flame import Folded, Frame, FrameKind, Node
+from overnight.model.flame import Folded, Frame, FrameKind, Node, Sample
 
 if TYPE_CHECKING:
-    from overnight.queries import flame, reader
+    from overnight.queries import flame, labels, reader
 
 
 def fold(
@@ -15,21 +16,40 @@ def fold(
 ) -> Folded:
     """Add what the writers show beside the stacks."""
     coverage = tree.coverage
-    touched = source.touched(coverage.hosts, coverage.window)
-    meta = source.meta(touched[0]) if touched else None
+    metas = source.metas(coverage.hosts, coverage.window).values()
+    sampled = [meta.frequency for meta in metas if coverage.event in meta.events]
     return Folded(
         title=title,
         host=", ".join(coverage.hosts),
         begin_ns=coverage.window.begin_us * 1000,
         end_ns=coverage.window.end_us * 1000,
-        frequency=meta.frequency if meta else 0,
+        frequency=sampled[0] if sampled else 0,
         cores=cores,
-        event=meta.events[0] if meta and meta.events else "",
-        frames=tuple(
-            Frame(name, module, FrameKind.KERNEL if kind == FrameKind.KERNEL else FrameKind.USER)
-            for name, module, kind in zip(tree.names, tree.modules, tree.kinds, strict=True)
-        ),
+        event=coverage.event,
+        frames=_frames(tree.names, tree.modules, tree.kinds),
         nodes=tuple(map(Node, tree.frame.tolist(), tree.parent.tolist(), tree.own.tolist())),
         lost=coverage.lost,
         notes=coverage.notes,
+    )
+
+
+def add_labels(folded: Folded, labelled: labels.Labelled | None) -> Folded:
+    """Replace the nodes by samples of each thread on each core."""
+    if labelled is None:
+        why = (
+            "threads and cores are added up: the window has too many samples; export a shorter one"
+        )
+        samples = (
+            Sample(path, (("process", folded.frames[path[0]].name),), n)
+            for path, n in folded.stacks()
+        )
+        return dataclasses.replace(folded, samples=tuple(samples), notes=(*folded.notes, why))
+    frames = _frames(labelled.names, labelled.modules, labelled.kinds)
+    return dataclasses.replace(folded, frames=frames, nodes=(), samples=labelled.samples)
+
+
+def _frames(names: list[str], modules: list[str], kinds: list[int]) -> tuple[Frame, ...]:
+    return tuple(
+        Frame(name, module, FrameKind.KERNEL if kind == FrameKind.KERNEL else FrameKind.USER)
+        for name, module, kind in zip(names, modules, kinds, strict=True)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from overnight import errors
+from overnight.model import data_home as checks
 
 
 def data_home(chosen: pathlib.Path | None = None) -> pathlib.Path:
@@ -22,16 +22,11 @@ def data_home(chosen: pathlib.Path | None = None) -> pathlib.Path:
 
 
 def need_writable(home: pathlib.Path) -> None:
-    """Create the data home if needed; raise MissingPermissionError if it cannot be written."""
-    why = "you may not write to it, or the file system is read-only"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        if os.access(home, os.W_OK | os.X_OK):
-            return
-    except OSError as error:
-        why = str(error)
-    raise errors.MissingPermissionError(
-        f"the data home {home} is not writable",
-        why=why,
-        todo="choose another folder with overnight --home DIR, or OVERNIGHT_HOME",
-    )
+    """Create the data home if needed; raise CannotError if it cannot be written, or others can write to it."""
+    checks.prepare(home)
+
+
+def need_private(home: pathlib.Path) -> None:
+    """Raise CannotError if the data home exists and others can write to it."""
+    if home.exists():
+        checks.prepare(home)

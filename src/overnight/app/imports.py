@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import app, errors
+from overnight.app import home as homes
 from overnight.ingest import formats
 from overnight.sources import processes
 from overnight.store import capture, writer
@@ -61,6 +62,7 @@ def import_files(
             why="overnight reads " + ", ".join(format_names()),
             todo="leave --format out to detect the format",
         )
+    homes.need_private(home)
     symbols: perfdata.Symbols | None = None
     for path in paths:
         form = kind or _recognise(path)

@@ -8,8 +8,10 @@ import socket
 import urllib.parse
 from typing import TYPE_CHECKING
 
-from overnight import errors
-from overnight.pools import member_api, metrics, reaper
+from overnight import errors, http_listener
+from overnight.model import addresses
+from overnight.pools import member_api, reaper
+from overnight.pools import metrics as pool_metrics
 
 if TYPE_CHECKING:
     import threading
@@ -29,6 +31,8 @@ def serve(
     *,
     listen: str = "",
     endpoint: str = "",
+    metrics: str = "",
+    plain_http: bool = False,
     interval: float = 60.0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -36,6 +40,7 @@ def serve(
 
     The address is saved, so that members launched before a restart find it again. `endpoint` is the URL
     that members use, where it differs from the listen address: a name, another port, a load balancer.
+    `metrics` is the address for metrics; without it there are none.
     """
     if interval < 0.05:
         raise errors.UsageError(
@@ -47,29 +52,35 @@ def serve(
         _parse_url(endpoint)
     plane = where.plane
     saved = plane.get(LISTEN) or plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
-    address, port = _parse_address(listen or saved)
+    address, port = addresses.parse_address(listen or saved, "--listen")
     chosen = bool(listen or endpoint)
     advertised = endpoint or ("" if listen else plane.get(ADVERTISED))
-    start = functools.partial(
-        member_api.Server,
-        plane.enrolment,
-        functools.partial(metrics.render, plane),
-        address=address,
-    )
-    try:
-        server = start(port=port)
-    except errors.CannotError:
-        if chosen:
-            raise
-        server = start()
-    with contextlib.closing(server):
+    if not plain_http:
+        _check_encryption(address, advertised)
+    with contextlib.ExitStack() as opened:
+        scraped = ""
+        if metrics:
+            page = http_listener.respond_metrics(functools.partial(pool_metrics.render, plane))
+            listener = http_listener.Listener(
+                *addresses.parse_address(metrics), page, serves="metrics", option="--metrics"
+            )
+            opened.callback(listener.close)
+            scraped = f", metrics at {listener.url}/metrics"
+        start = functools.partial(member_api.serve, plane.enrolment, address=address)
+        try:
+            server = start(port=port)
+        except errors.CannotError:
+            if chosen:
+                raise
+            server = start()
+        opened.callback(server.close)
         # Another reaper that answers keeps its address; the two share the work.
         if chosen or not _is_answering(plane.endpoint):
-            plane.set(ENDPOINT, advertised or server.endpoint)
+            plane.set(ENDPOINT, advertised or server.url)
             plane.set(ADVERTISED, advertised)
             plane.set(LISTEN, f"{address}:{server.port}")
-        url = advertised or server.endpoint
-        progress(f"serving members at {url}, metrics at {server.endpoint}/metrics")
+        url = advertised or server.url
+        progress(f"serving members at {url}{scraped}")
         _warn_unfillable(plane, progress)
         reaper.Reaper(plane, interval=interval).run(stop)
 
@@ -83,15 +94,19 @@ def _warn_unfillable(plane: control.ControlPlane, progress: Callable[[str], None
             progress(f"pool {details.pool.name} cannot be filled: {error.what}; {error.todo}")
 
 
-def _parse_address(text: str) -> tuple[str, int]:
-    address, _, port = text.rpartition(":")
-    if not address or not port.isdigit() or int(port) > 65535:
-        raise errors.UsageError(
-            f"invalid listen address {text!r}",
-            why="it must be ADDRESS:PORT",
-            todo="write it like 127.0.0.1:8417",
-        )
-    return address, int(port)
+def _check_encryption(address: str, endpoint: str) -> None:
+    """Raise where members would send their credentials unencrypted over a network."""
+    hosts = [address]
+    if urllib.parse.urlsplit(endpoint).scheme == "http":
+        hosts.append(_parse_url(endpoint)[0])
+    for host in hosts:
+        if not addresses.is_loopback(host):
+            raise errors.UsageError(
+                f"refusing plain HTTP beyond loopback: {host}",
+                why="anyone on the network could read the tokens and credentials of members",
+                todo="put a TLS proxy in front (--listen 127.0.0.1:8417 --endpoint https://NAME), "
+                "or add --plain-http on a network that you trust",
+            )
 
 
 def _parse_url(text: str) -> tuple[str, int]:
@@ -105,7 +120,7 @@ def _parse_url(text: str) -> tuple[str, int]:
         raise errors.UsageError(
             f"invalid endpoint {text!r}",
             why="it must be an http or https URL without a path",
-            todo="write it like http://pools.internal:8417",
+            todo="write it like https://pools.internal",
         )
     return host, port
 

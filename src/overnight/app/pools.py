@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from overnight import app, errors
+from overnight.model import data_home
 
 if TYPE_CHECKING:
     import pathlib
@@ -108,8 +109,15 @@ class Pools:
     """The pools of a data home, or of the database at `url`; opened on first use."""
 
     def __init__(self, home: pathlib.Path, url: str = "") -> None:
-        self._home = home
+        self._unchecked_home = home
         self._url = url
+
+    @functools.cached_property
+    def _home(self) -> pathlib.Path:
+        """The data home, checked: providers end the processes that it lists."""
+        if not self._url or self._unchecked_home.exists():
+            data_home.prepare(self._unchecked_home, trusted=())
+        return self._unchecked_home
 
     @functools.cached_property
     def plane(self) -> control.ControlPlane:

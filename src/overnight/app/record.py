@@ -20,6 +20,7 @@ from overnight import errors
 from overnight.agent import profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
+from overnight.model import addresses, files
 from overnight.model.recording import (
     CoreSummary,
     Cost,
@@ -153,9 +154,7 @@ def flight_recorder_arguments(
 ) -> tuple[str, ...]:
     """Return `Options.agent`; a bad address raises UsageError here instead of ending up in its log."""
     if metrics:
-        from overnight.agent import flight_recorder
-
-        flight_recorder.parse_address(metrics)
+        addresses.parse_address(metrics)
     return (
         *(word for folder in rules for word in ("--rules", folder)),
         *(("--metrics", metrics) if metrics else ()),
@@ -220,7 +219,7 @@ def _record_stacks(
     problems: list[str],
 ) -> tuple[profiler.Summary, Cost]:
     folder = spool_paths.spool_folder(options.home)
-    folder.mkdir(exist_ok=True, mode=0o700)
+    files.make_folder(folder)
     spool_paths.save_kallsyms(folder, perf.read_identity().boot)
     ingest_problems: list[str] = []
     with recorder_processes.run_ingest(

@@ -14,6 +14,7 @@ from typing import Any
 from overnight import errors, rehearsals
 from overnight.app import bundles, diagnose, scoreboard
 from overnight.app import home as homes
+from overnight.model import files
 from overnight.model.truth import Truth
 from overnight.rehearsals import victim
 
@@ -53,7 +54,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
     diagnosis = diagnose.diagnose(diagnose.Request(home, bundle))
     verdict = diagnosis.verdict
     folder = home / "rehearsals" / f"{recorded['scenario']}-replayed"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files.make_folder(folder)
     report = folder / "report.html"
     with report.open("wb") as file:
         diagnosis.write("html", file)

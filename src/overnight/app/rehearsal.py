@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from overnight import app, errors, load, rehearsals
 from overnight.app import home as homes
 from overnight.app import rehearsal_host, scoreboard
-from overnight.model import stop_signals, times
+from overnight.model import files, stop_signals, times
+from overnight.model.text import plural
 from overnight.rehearsals import processes
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
@@ -129,7 +130,7 @@ def rehearse(
             rehearsal_host.take_inventory(),
         )
     outcome = run.outcome(time.monotonic() - began, (*run_journal.problems, *ours), others)
-    (run.home / "outcome.json").write_text(json.dumps(outcome.as_json(), indent=2) + "\n")
+    files.write(run.home / "outcome.json", json.dumps(outcome.as_json(), indent=2) + "\n")
     rehearsal_host.prune(home / "rehearsals", keep)
     return outcome
 
@@ -175,9 +176,9 @@ class _Run:
         self._disturbances: list[str] = []
 
     def play(self) -> None:
-        self.home.mkdir(parents=True, mode=0o700)
+        files.make_folder(self.home)
         marker = self.home / rehearsal_host.MARKER
-        marker.write_text(json.dumps({"run": self._journal.run}) + "\n")
+        files.write(marker, json.dumps({"run": self._journal.run}) + "\n")
         self._journal.write("folder", self.stage.folder)
         self.stage.folder.mkdir()
         self._on_progress(Progress("prepare"))
@@ -258,7 +259,7 @@ class _Run:
         kinds = ", ".join(sorted({event.kind for event in events})) or "none"
         return (
             f"no reset within {self._plan.patience:.0f} s: the victim is {now.late_ms / 1000:.1f} s late,"
-            f" {now.worst_ms / 1000:.1f} s at most, with {now.resets} resets; recorded events: {kinds}"
+            f" {now.worst_ms / 1000:.1f} s at most, with {plural(now.resets, 'reset')}; recorded events: {kinds}"
         )
 
     def _recover(self) -> None:

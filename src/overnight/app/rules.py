@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from overnight import errors
+from overnight.app import home as homes
 from overnight.model import files
 from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
@@ -131,8 +132,10 @@ def import_npd(
         comment = f"From {source.name}, made for node-problem-detector."
         try:
             if target is None:
-                file.parent.mkdir(parents=True, exist_ok=True)
-            files.write_atomically(file, npd.as_toml(imported.rules, comment), mode=0o644)
+                homes.need_writable(home)
+                files.make_folder(file.parent)
+            text = npd.as_toml(imported.rules, comment)
+            files.write_atomically(file, text, mode=0o644 if target else None)
         except OSError as error:
             raise errors.unwritable(file, error, "choose another file with -o FILE") from error
     names = tuple(rule.name for rule in imported.rules)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import overnight
 from overnight import errors, sources
+from overnight.app import home as homes
 from overnight.model import files, secrets
 from overnight.model.snapshot import Gap, Part, Snapshot
 from overnight.model.text import printable
@@ -192,7 +193,8 @@ def _text(value: str) -> str:
 
 
 def default_file(home: pathlib.Path, taken: Snapshot) -> pathlib.Path:
-    """HOME/snapshots/HOST/TIME.json."""
+    """Return HOME/snapshots/HOST/TIME.json, of a data home that only its owner can write."""
+    homes.need_writable(home)
     host = re.sub(r"[^A-Za-z0-9._-]", "_", str(taken.header["host"])).lstrip(".") or "host"
     moment = datetime.datetime.fromisoformat(str(taken.header["taken_at"]))
     name = moment.astimezone(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -203,7 +205,7 @@ def save(taken: Snapshot, file: pathlib.Path, *, parents: bool = False) -> None:
     """Write a snapshot atomically, readable by its owner only; `parents` creates missing folders."""
     try:
         if parents:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            files.make_folder(file.parent)
         files.write_atomically(file, json.dumps(taken.as_json(), indent=1) + "\n")
     except OSError as error:
         todo = "choose another file with -o FILE, or another --home"

@@ -23,6 +23,7 @@ from overnight.agent import profiler as agent
 from overnight.agent import spool
 from overnight.app import spool_paths
 from overnight.ingest import perfdata
+from overnight.model import files
 from overnight.model.times import SECOND_NS
 from overnight.sources import cpu, perf, processes
 from overnight.sources.perf import recovery
@@ -102,8 +103,7 @@ class Ingester:
                 continue
             try:
                 self._ingest(path)
-                with (self.folder / DONE).open("a") as done:
-                    done.write(path.name + "\n")
+                files.append_lines(self.folder / DONE, [path.name.encode() + b"\n"])
             except OSError as error:  # a full disk: tried again later
                 yield f"{path.name} is not ingested yet: {error.strerror or error}"
                 return

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from overnight import errors
+from overnight.app import home as homes
 from overnight.app import spool_paths, windows
 from overnight.model.pins import Pin, Pins
 from overnight.model.selection import Window
@@ -53,6 +54,7 @@ def check(home: pathlib.Path, *, clean: bool, progress: Callable[[int, int], Non
 
     report = checks.check(segments.Catalogue(home), progress)
     if clean:
+        homes.need_private(home)
         checks.remove_unfinished(report)
     return report
 
@@ -61,6 +63,7 @@ def ingest(home: pathlib.Path) -> Leftovers:
     """Ingest what a killed recording left in the spool."""
     from overnight.app import spool_ingest
 
+    homes.need_private(home)
     return Leftovers(tuple(spool_ingest.ingest_leftovers(home)))
 
 
@@ -72,6 +75,7 @@ def list_pins(home: pathlib.Path) -> Pinned:
 
 def pin(home: pathlib.Path, name: str, begin: str, end: str, why: str) -> Pinned:
     """Pin a window of the profiles and of every host's ring, in place of a pin of that name; return all."""
+    homes.need_private(home)
     window = windows.resolve_window(_recorded_window(home), begin, end)
     for pins in _pin_folders(home):
         pins.pin(Pin(name, window.begin_us * 1000, window.end_us * 1000, why))
@@ -80,6 +84,7 @@ def pin(home: pathlib.Path, name: str, begin: str, end: str, why: str) -> Pinned
 
 def unpin(home: pathlib.Path, name: str) -> Pinned:
     """Remove a pin everywhere and return the pins that are left; raise CannotError if there is none."""
+    homes.need_private(home)
     removed = [pins.unpin(name) for pins in _pin_folders(home)]
     if not any(removed):
         raise errors.CannotError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from overnight.detectors import _base, _core_shares, _signatures
 from overnight.model.finding import Evidence, Need
 from overnight.model.selection import Window
-from overnight.queries import function_usage, reader
+from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.model.actor import Actor
@@ -37,7 +37,7 @@ WALK_SHARE = 0.15
 def read_stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.WindowSamples | None]:
     """Read the stacks of the incident window, and of the baseline; None where that was not sampled."""
     if not case.has_profile(case.window):
-        raise _base.MissingError("no stacks were sampled around the event", Need.PROFILES)
+        raise _base.MissingError("there are no readable stacks around the event", Need.PROFILES)
     now = case.stacks(case.window)
     if not now.core_rate or not now.seconds:
         raise _base.MissingError(
@@ -53,10 +53,7 @@ def require_samples(case: cases.Case) -> None:
     """Raise MissingError unless the seconds that matter were sampled: else clear would be wrong."""
     event_us = case.event.time_us
     for window in (Window(event_us - NEAR_US, event_us), case.window):
-        recorded = sum(
-            reader.recorded_seconds(segment, case.profiles.meta(segment), window)
-            for segment in case.profiles.touched((case.host,), window)
-        )
+        _, recorded = case.capacity(window)
         if recorded < NEAR_SHARE * window.seconds:
             raise _base.MissingError(
                 f"only {recorded:.0f} of {window.seconds:.0f} s around the event were sampled",

@@ -24,12 +24,15 @@ PROBLEMS, KERNEL_LOG = "agent-problems", "kernel-log"
 def read_recording(case: cases.Case) -> completeness.Recording:
     """Read what store and ring hold of the incident window, the baseline and the night."""
     stacks = _stacks(case, case.window, counted=True)
+    baseline, night = _stacks(case, case.baseline, counted=True), _night(case)
+    parts = [part for part in (night, baseline, stacks) if part]
+    damaged = {each.segment: str(each) for part in parts for each in part.damaged}
     before_us = case.event.time_us - case.window.begin_us
     problems = case.ring.facts(case.host, PROBLEMS, case.event.time_us).state or {}
     return completeness.Recording(
         stacks=stacks,
-        baseline=_stacks(case, case.baseline, counted=True),
-        night=_night(case),
+        baseline=baseline,
+        night=night,
         signals=_signals(case),
         kernel_log=False if KERNEL_LOG in problems else None,
         cut=case.compared.cut,
@@ -45,7 +48,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
         exhausted=_exhausted(case),
         loads=case.loads(),
         compared=Window(case.baseline.begin_us, case.event.time_us),
-        notes=stacks.notes[:MAX_NOTES],
+        notes=tuple(dict.fromkeys((*stacks.notes, *damaged.values())))[:MAX_NOTES],
     )
 
 
@@ -64,7 +67,7 @@ def _stacks(case: cases.Case, window: Window, *, counted: bool) -> Coverage:
     """Return how much of a window was sampled; samples are counted only where losses matter."""
     hosts = (case.host,)
     nothing = Coverage(hosts, window, 0.0, 0.0, 0.0, 0, 0, 0, 0, ())
-    if not case.has_profile(window):
+    if case.host not in case.profiles.catalogue.hosts():
         return nothing
     try:
         if counted:

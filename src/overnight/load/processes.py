@@ -180,9 +180,7 @@ class Workers:
                 process.kill()
                 process.wait()
         for pid, began in descendants.items():
-            if began and process_identity.read_start(pid) == began:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+            process_identity.send_signal(pid, began)
         self.read_reports()
         for process in self._processes:
             assert process.stdout is not None

@@ -1,4 +1,8 @@
-"""Files that are either the old or the new version after a crash, never half of one."""
+"""Stored files: private, and after a crash either the old or the new version, never half of one.
+
+Folders have mode 0700 and files 0600, whatever the umask. Below a folder with mode 2750, which the administrator
+chooses, its group may read: folders get 2750 and files 0640.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,54 @@ import contextlib
 import errno
 import os
 import pathlib
+import stat
 import tempfile
 from collections.abc import Iterable
 
 from overnight import errors
 
+SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
-def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600) -> None:
+
+def folder_mode(above: pathlib.Path) -> int:
+    """Return the mode of a folder in `above`; without the execute bits it is the mode of a file there."""
+    return 0o2750 if above.stat().st_mode & SHARED == SHARED else 0o700
+
+
+def make_folder(folder: pathlib.Path, *, sync: bool = False) -> None:
+    """Create a folder and missing parents; `sync` makes their names durable."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, sync=sync)
+    mode = folder_mode(folder.parent)
+    try:
+        folder.mkdir(mode=mode & 0o777)
+        if stat.S_IMODE(folder.stat().st_mode) != mode:
+            folder.chmod(mode)
+    except FileExistsError:  # another process was first
+        if not folder.is_dir():
+            raise
+    if sync:
+        sync_folder(folder.parent)
+
+
+def open_private(path: pathlib.Path, flags: int) -> int:
+    """Open a file, never through a link in its place, and set its mode."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    mode = folder_mode(path.parent) & 0o666
+    if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
+        with contextlib.suppress(PermissionError):  # a file of root's that we may write
+            os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def write(path: pathlib.Path, data: bytes | str) -> None:
+    """Write a file that need not survive a power cut."""
+    with os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None = None) -> None:
     """Write beside `path`, sync, rename over it, and sync the folder, so that it survives a power cut.
 
     Two writers of one path do not mix: each has a temporary file of its own, and the last rename wins.
@@ -22,7 +67,7 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600
         with os.fdopen(descriptor, "wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
-            os.fchmod(file.fileno(), mode)
+            os.fchmod(file.fileno(), folder_mode(path.parent) & 0o666 if mode is None else mode)
             os.fsync(file.fileno())
         pathlib.Path(name).replace(path)
     except BaseException:
@@ -32,9 +77,9 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int = 0o600
     sync_folder(path.parent)
 
 
-def append_lines(path: pathlib.Path, lines: Iterable[bytes], *, mode: int = 0o600) -> None:
+def append_lines(path: pathlib.Path, lines: Iterable[bytes]) -> None:
     """Append whole lines in one write and sync; on OSError the file is unchanged."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
+    descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         before = os.fstat(descriptor).st_size
         # A line cut off by a crash must not swallow the next one.

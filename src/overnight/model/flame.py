@@ -31,6 +31,14 @@ class Node(NamedTuple):
     own: int
 
 
+class Sample(NamedTuple):
+    """Samples of one stack with the same labels, such as ("process", "nginx") and ("cpu", "0")."""
+
+    path: tuple[int, ...]  # indices into the frames, root first
+    labels: tuple[tuple[str, str], ...]
+    samples: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Folded:
     """The stacks of one window folded into a tree, parents before children; zero or empty: unknown."""
@@ -46,6 +54,7 @@ class Folded:
     nodes: tuple[Node, ...]
     lost: int = 0
     notes: tuple[str, ...] = ()
+    samples: tuple[Sample, ...] = ()  # in place of the nodes, for a format with labels
 
     @property
     def total(self) -> int:

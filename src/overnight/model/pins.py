@@ -51,7 +51,7 @@ class Pins:
     def pin(self, pin: Pin) -> None:
         """Keep a window; a pin of the same id is replaced."""
         path = self._path(pin.id)
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.make_folder(self.folder)
         entry = {"begin_ns": pin.begin_ns, "end_ns": pin.end_ns, "why": pin.why}
         files.write_atomically(path, json.dumps(entry))
 

@@ -95,6 +95,9 @@ class PoolSettings:
     provider_timeout_seconds: int = 120
     bootstrap_token_seconds: int = 1800
     waiter_stale_seconds: int = 15  # a waiter that has not been heard for so long has left
+    priority_ageing_seconds: int = (
+        60  # in the queue, worth one step of priority; 0: strict priority
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,7 +201,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiter:
-    """A caller in the queue of a pool, which is ordered by priority, then by age."""
+    """A caller in the queue of a pool, which is ordered by priority and age."""
 
     id: str
     pool_id: str

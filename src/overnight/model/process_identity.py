@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pathlib
+import signal
 
 
 def read_stat(pid: int) -> tuple[str, str]:
@@ -30,6 +33,24 @@ def read_boot() -> str:
 def read_identity(pid: int) -> dict[str, str]:
     """Return `started` and `boot`, as files store them."""
     return {"started": read_start(pid), "boot": read_boot()}
+
+
+def send_signal(pid: int, started: str, number: int = signal.SIGKILL) -> None:
+    """Signal a process; one that has ended is left, also if its PID is another's by now."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:  # it is gone, or the kernel is older than Linux 5.3
+        handle = -1
+    try:
+        if started and read_start(pid) == started:
+            with contextlib.suppress(ProcessLookupError):
+                if handle < 0:
+                    os.kill(pid, number)
+                else:
+                    signal.pidfd_send_signal(handle, number)
+    finally:
+        if handle >= 0:
+            os.close(handle)
 
 
 def is_running(pid: int, started: str, boot: str) -> bool:

@@ -71,6 +71,12 @@ class Selection:
         """Whether it filters by stack."""
         return bool(self.function or self.side)
 
+    def event_in(self, events: tuple[str, ...]) -> int:
+        """Return the number of the selected event in a capture; -1: not recorded there."""
+        if isinstance(self.event, int):
+            return self.event
+        return events.index(self.event) if self.event in events else -1
+
 
 def parse_event(text: str) -> int | str:
     """Read a sampled event: an index from 0, or a name."""
@@ -93,6 +99,26 @@ def match_event(wanted: str, names: Iterable[str]) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
+class Damage:
+    """A stored segment that a query left out; the numbers are those within the window."""
+
+    host: str
+    segment: str
+    begin_us: int
+    end_us: int
+    seconds: float
+    samples: int | None  # in proportion to the time; None: not known
+    why: str
+
+    def __str__(self) -> str:
+        samples = "" if self.samples is None else f" with about {self.samples:,} samples"
+        return (
+            f"segment {self.segment} of {self.host} is damaged and left out, "
+            f"{self.seconds:g} s{samples}: {self.why} (overnight store check)"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Coverage:
     """How much of the selected time was recorded. Every answer carries one."""
 
@@ -107,6 +133,8 @@ class Coverage:
     segments: int
     gaps: tuple[tuple[int, int, str], ...]  # begin and end in µs, why
     notes: tuple[str, ...] = ()
+    damaged: tuple[Damage, ...] = ()  # also gaps and notes
+    event: str = ""  # the sampled event; '': not known
 
     def as_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)

@@ -120,7 +120,7 @@ class PoolAdmin:
                 counts=decisions.counts(view),
                 members=tuple(view.members),
                 claims=(*view.claims, *(claim for claim in claims if claim.released_us)),
-                waiters=tuple(waiter_rows.list_queue(connection, pool.id, 0)),
+                waiters=tuple(waiter_rows.list_queue(connection, pool, 0)),
                 events=event_rows.list_recent(connection, pool.id, recent),
                 autoscale=autoscale_rows.find(connection, pool.id),
             )

@@ -305,9 +305,11 @@ def _count_ahead(
 ) -> int:
     """Count the members that callers ahead of us in the queue ask for."""
     since = now - pool.settings.waiter_stale_seconds * SECOND_US
+    ours = decisions.queue_key(pool, request.priority, now if own is None else own.queued_us)
     wanted = 0
-    for waiter in waiter_rows.list_queue(connection, pool.id, since):
-        if (own and waiter.id == own.id) or waiter.priority < request.priority:
+    for waiter in waiter_rows.list_queue(connection, pool, since):
+        key = decisions.queue_key(pool, waiter.priority, waiter.queued_us)
+        if (own and waiter.id == own.id) or key > ours:
             break
         wanted += waiter.wanted
     return wanted

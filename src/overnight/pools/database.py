@@ -10,6 +10,7 @@ cloud survive too, unlike those of this machine.
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import sqlite3
 import threading
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy import event as hooks
 
+from overnight.model import files
 from overnight.pools import migrations, pool_errors, write_queue
 from overnight.pools.sql import fast_claim
 
@@ -62,6 +64,9 @@ class Database:
         path = pathlib.Path(str(self.url.database))
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Only a new file: to close one that SQLite has open would drop its locks (fcntl(2)).
+            with contextlib.suppress(FileExistsError):
+                os.close(files.open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
             fast_claim.queue_of(path).open()
         except OSError as error:
             raise pool_errors.DatabaseUnavailableError(

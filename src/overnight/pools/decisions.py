@@ -101,6 +101,15 @@ def counts(view: View) -> Counts:
     )
 
 
+def queue_key(pool: Pool, priority: int, queued_us: int) -> tuple[int, int]:
+    """Return the sort key of a caller in the queue; it does not change while the caller waits.
+
+    A step of priority is worth `priority_ageing_seconds` in the queue, so nobody waits for ever.
+    """
+    ageing = pool.settings.priority_ageing_seconds
+    return (0 if ageing else -priority), queued_us - priority * ageing * SECOND_US
+
+
 def retry_after(pool: Pool, attempts: int) -> int:
     """Return the seconds until the next attempt to terminate: doubled each time, with a cap."""
     settings = pool.settings

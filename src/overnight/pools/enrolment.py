@@ -33,14 +33,15 @@ class Enrolment:
             raise refuse("bootstrap_token_unknown", "the bootstrap token is malformed")
         now = self._control.clock()
         with self._database.write("enrol") as connection:
+            # The pool first, as everybody else: `delete` locks the pool and then its enrolments.
+            pool = pool_rows.lock_of_token(connection, token)
             enrolment = enrolment_rows.find_by_token(connection, token)
-            if enrolment is None:
+            if pool is None or enrolment is None:
                 raise refuse(
                     "bootstrap_token_unknown",
                     "the bootstrap token was never issued, or its member is forgotten",
                 )
             member = member_rows.find(connection, enrolment.member_id)
-            pool = pool_rows.lock(connection, member.pool_id)
             if enrolment.credential_hash == enrolment_rows.hash_secret(credential):
                 return member.id  # its first answer was lost
             if enrolment.used_us is not None:

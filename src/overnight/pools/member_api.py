@@ -1,27 +1,22 @@
-"""The HTTP API for members: enrol, phase, beat; and metrics.
+"""The HTTP API for members: enrol, phase, beat.
 
 `MemberApi` is all that it needs of the control plane, so that another server can mount the same.
 
     POST /v1/enrol  {"token", "credential"}     -> {"member_id"}
     POST /v1/phase  {"phase", "reason"}          with `Authorization: Bearer CREDENTIAL`
     POST /v1/beat   {}                           the same; the answer has the member's state
-    GET  /metrics
 """
 
 from __future__ import annotations
 
-import http.server
+import functools
 import json
-import sys
-import threading
-from collections.abc import Callable
 from typing import Any, Protocol
 
-from overnight import errors
-from overnight.model.openmetrics import CONTENT_TYPE
+from overnight import errors, http_listener
 from overnight.pools import pool_errors
 
-MAX_BYTES = 65536
+LIMITS = http_listener.Limits(connections=128, seconds=10.0, body_bytes=65536, per_second=1000.0)
 
 
 class MemberApi(Protocol):
@@ -73,88 +68,25 @@ def _refuse(status: int, what: str) -> Answer:
     return status, {"error": {"kind": "usage", "what": what}}
 
 
-class _Listener(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128  # members of a new pool enrol together; with 5 they would retry
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log errors, except for clients that disconnected."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class Server:
-    def __init__(
-        self,
-        api: MemberApi,
-        metrics: Callable[[], str],
-        *,
-        address: str = "127.0.0.1",
-        port: int = 0,
-    ) -> None:
-        try:
-            self._server = _Listener((address, port), _handler(api, metrics))
-        except OSError as error:
-            raise errors.CannotError(
-                f"cannot listen on {address}:{port}",
-                why=str(error),
-                todo="stop the other `overnight pool serve`, or choose another port: --listen 127.0.0.1:PORT",
-            ) from error
-        self.port = int(self._server.server_address[1])
-        self.endpoint = f"http://{address}:{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+def respond(api: MemberApi, request: http_listener.Request) -> http_listener.Answer:
+    """Answer a request of HTTP."""
+    if request.method != "POST":
+        return http_listener.refuse(404, "only POST is served")
+    try:
+        body = json.loads(request.body or b"{}")
+    except (ValueError, RecursionError):
+        body = None
+    credential = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return http_listener.answer_json(*answer(api, request.path, credential, body))
 
 
-def _handler(
-    api: MemberApi, metrics: Callable[[], str]
-) -> type[http.server.BaseHTTPRequestHandler]:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        server_version = "overnight"
-        sys_version = ""
-        timeout = 10  # a silent client must not hold a thread for ever
-
-        def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "")
-            if not (length.isascii() and length.isdigit()) or int(length) > MAX_BYTES:
-                self._answer(_refuse(413, "too long"))
-                return
-            try:
-                body = json.loads(self.rfile.read(int(length)) or b"{}")
-            except ValueError:
-                body = None
-            credential = self.headers.get("Authorization", "").removeprefix("Bearer ")
-            try:
-                reply = answer(api, self.path, credential, body)
-            except Exception as error:  # a bug here must not look like the agent's error
-                reply = 500, {"error": {"kind": "bug", "what": repr(error)}}
-            self._answer(reply)
-
-        def do_GET(self) -> None:
-            if self.path != "/metrics":
-                self._answer(_refuse(404, "only GET /metrics is served"))
-                return
-            try:
-                self._send(200, metrics().encode(), CONTENT_TYPE)
-            except errors.OvernightError as error:
-                self._answer((503, error.as_json()))
-
-        def _answer(self, reply: Answer) -> None:
-            self._send(reply[0], json.dumps(reply[1]).encode(), "application/json")
-
-        def _send(self, status: int, body: bytes, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name there
-            """Log nothing: what matters is an event."""
-
-    return Handler
+def serve(api: MemberApi, *, address: str = "127.0.0.1", port: int = 0) -> http_listener.Listener:
+    """Answer members until the listener is closed."""
+    return http_listener.Listener(
+        address,
+        port,
+        functools.partial(respond, api),
+        serves="members",
+        option="--listen",
+        limits=LIMITS,
+    )

@@ -6,6 +6,7 @@ for the same windows again and again.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Collection, Sequence
@@ -136,6 +137,17 @@ class Case:
         """Return the loads that ran on this host during the baseline or the incident window."""
         return loads.read_loads(self.home, self.host, self.baseline.begin_us, self.window.end_us)
 
+    @functools.cached_property
+    def _event(self) -> int | str:
+        """The sampled event of the incident window, and of what is compared with it."""
+        if self.host not in self.profiles.catalogue.hosts():
+            return 0
+        before = self.profiles.metas((self.host,), self.baseline)
+        return self.profiles.resolved(Selection(), (self.host,), self.window, before).event
+
+    def _select(self, chosen: Selection) -> Selection:
+        return chosen if chosen.event else dataclasses.replace(chosen, event=self._event)
+
     def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         """Return the events of this host in a window; a kind that ends with a dot is a prefix."""
         return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
@@ -164,13 +176,13 @@ class Case:
         """Return what ran in any of the windows, the top consumer first; and the idle samples."""
         from overnight.queries import consumers
 
-        return consumers.rank_processes(self.profiles, self.host, windows, chosen)
+        return consumers.rank_processes(self.profiles, self.host, windows, self._select(chosen))
 
     def tally(self, windows: Sequence[Window], chosen: Selection = Selection()) -> consumers.Tally:
         """Count the samples of every unit, process and function in each window."""
         from overnight.queries import consumers
 
-        return consumers.count_functions(self.profiles, self.host, windows, chosen)
+        return consumers.count_functions(self.profiles, self.host, windows, self._select(chosen))
 
     def has_signals(self, window: Window) -> bool:
         """Return whether the flight recorder recorded anything in a window."""
@@ -178,14 +190,14 @@ class Case:
 
     def has_profile(self, window: Window) -> bool:
         return self.host in self.profiles.catalogue.hosts() and bool(
-            self.profiles.touched((self.host,), window)
+            self.profiles.touched((self.host,), window, *profiles.TABLES)
         )
 
     def capacity(self, window: Window, chosen: Selection = Selection()) -> tuple[float, float]:
         """Return the samples that the chosen cores can have in a window; and its recorded seconds."""
         if not self.has_profile(window):
             return 0.0, 0.0
-        coverage = self.profiles.coverage((self.host,), window, chosen)
+        coverage = self.profiles.coverage((self.host,), window, self._select(chosen))
         return coverage.capacity, coverage.recorded_seconds
 
     def top(
@@ -197,7 +209,14 @@ class Case:
     ) -> top.Top:
         from overnight.queries import top as tops
 
-        return tops.top(self.profiles, window, chosen, hosts=(self.host,), kind=kind, limit=limit)
+        return tops.top(
+            self.profiles,
+            window,
+            self._select(chosen),
+            hosts=(self.host,),
+            kind=kind,
+            limit=limit,
+        )
 
     @functools.cached_property
     def _stacks(self) -> dict[tuple[Window, bool], samples.WindowSamples]:
@@ -210,18 +229,18 @@ class Case:
         key = (window, by_second)
         if key not in self._stacks:
             self._stacks[key] = samples.read_window(
-                self.profiles, self.host, window, by_second=by_second
+                self.profiles, self.host, window, self._select(Selection()), by_second=by_second
             )
         return self._stacks[key]
 
     def flame(self, window: Window, chosen: Selection = Selection()) -> flame.FlameTree:
         from overnight.queries import flame as flames
 
-        return flames.flame(self.profiles, window, chosen, hosts=(self.host,))
+        return flames.flame(self.profiles, window, self._select(chosen), hosts=(self.host,))
 
     def diff(
         self, window: Window, baseline: Window, chosen: Selection = Selection()
     ) -> diff.Difference:
         from overnight.queries import diff as diffs
 
-        return diffs.diff(self.profiles, window, baseline, chosen, hosts=(self.host,))
+        return diffs.diff(self.profiles, window, baseline, self._select(chosen), hosts=(self.host,))

@@ -69,6 +69,7 @@ def diff(
     names = source.hosts(hosts)
     wanted = tuple(baseline_hosts)
     others = source.hosts(wanted) if wanted else names
+    chosen = source.resolved(chosen, names, window, source.metas(others, baseline))
     numbers: dict[_Frame, int] = {}
     now, coverage = _count(source, names, window, chosen, numbers)
     before, base = _count(source, others, baseline, chosen, numbers)
@@ -102,7 +103,7 @@ def _count(
         (np.array([numbers.setdefault(f, len(numbers)) for f in frames], np.int64), own, whole)
         for frames, own, whole in counted
     ]
-    return pieces, reader.coverage_of_parts(hosts, window, parts, chosen)
+    return pieces, source.cover_parts(hosts, window, parts, chosen)
 
 
 def _read_sums(touched: list[segments.Segment]) -> tuple[list[_Frame], Integers, Integers]:

@@ -71,7 +71,7 @@ def flame(
     order[place] = np.arange(len(place))
     above, own, size = stacks.parent[order], stacks.own[order], stacks.size[order]
     return FlameTree(
-        reader.coverage_of_parts(names, window, parts, chosen),
+        source.cover_parts(names, window, parts, chosen),
         *frames.columns(),
         frame=stacks.frame[order],
         parent=np.where(above >= 0, place[above], -1),

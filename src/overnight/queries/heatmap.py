@@ -11,12 +11,13 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import reader
+from overnight.queries import coverage, reader
 from overnight.store import parquet, segments, tree
 
 MAX_CELLS = 200_000_000
 FEW_NODES = 50
 MANY_SEGMENTS = 8
+SUMS = ("seconds.npy",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,30 +54,32 @@ def by_core(
     whole = Window(
         window.begin_us // SECOND_US * SECOND_US, -(-window.end_us // SECOND_US) * SECOND_US
     )
-    chosen = source.resolved(chosen, names, whole)
-    touched = source.touched(names, whole)
-    summed = not (chosen.by_task or chosen.by_node or step_us % SECOND_US) and (
-        chosen.event == 0  # the one that the sums count
-        if isinstance(chosen.event, int)
-        else all(reader.event_of(source.meta(segment), chosen) == 0 for segment in touched)
-    )
-    if not summed:
-        whole, touched = window, source.touched(names, window)
-    planes = source.planes(touched, mode) if summed and len(touched) > MANY_SEGMENTS else {}
-    if len(touched) - len(planes) > MANY_SEGMENTS:
-        source.read_ahead(touched)
-    metas = {segment: source.meta(segment) for segment in touched}
+    listed = source.listed(names, whole)
+    summed = not (chosen.by_task or chosen.by_node or step_us % SECOND_US)
+    planes = source.planes(listed, mode) if summed and len(listed) > MANY_SEGMENTS else {}
+    rest = [segment for segment in listed if segment.path not in planes]
+    if len(rest) > MANY_SEGMENTS:
+        source.read_ahead(rest, *SUMS)
+    metas = {
+        segment: source.meta(segment)
+        for segment in listed
+        if segment.path in planes or source.is_intact(segment, SUMS if summed else ())
+    }
+    chosen = coverage.resolve_event(chosen, metas, whole)
+    events = {chosen.event_in(meta.events) for meta in metas.values()}
+    if not summed or events - {0, -1}:  # the sums count the first event
+        summed, whole = False, window
+        metas = source.metas(names, window, *reader.TABLES)
     rows: dict[tuple[str, int], int] = {}
     for host in names:
         cores = set().union(*(meta.cores for s, meta in metas.items() if s.host == host))
         for core in sorted(cores & set(chosen.cores) if chosen.cores else cores):
             rows[host, core] = len(rows)
     values = _make_cells(-(-(whole.end_us - whole.begin_us) // step_us), len(rows))
-    if summed and len(touched) - len(planes) > MANY_SEGMENTS:
-        rest = (segment for segment in touched if segment.path not in planes)
-        segments.read_ahead(segment.seconds_at(mode, metas[segment].shape) for segment in rest)
     places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for segment, meta in metas.items():
+        if chosen.event_in(meta.events) < 0:
+            continue
         if summed:
             plane = planes.get(segment.path)
             seconds = plane.of(segment.path.name) if plane else segment.seconds(mode, meta.shape)
@@ -103,7 +106,7 @@ def by_core(
         rows=tuple(str(core) if len(names) == 1 else f"{host} {core}" for host, core in rows),
         values=values,
         full=frequency * step_us / SECOND_US,
-        coverage=_cover(names, whole, metas, chosen, values, mode),
+        coverage=_cover(source, names, whole, metas, chosen, values, mode),
     )
 
 
@@ -126,7 +129,7 @@ def by_offset(
         )
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
-    metas = {segment: source.meta(segment) for segment in source.touched(names, window)}
+    metas = source.metas(names, window, *reader.TABLES)
     begin = window.begin_us - window.begin_us % SECOND_US
     values = _make_cells(-(-(window.end_us - begin) // SECOND_US), rows)
     column = f"(time_us - {begin}) // {SECOND_US}"
@@ -146,23 +149,22 @@ def by_offset(
         rows=tuple(f"{i * 1000 / rows:g} ms" for i in range(rows)),
         values=values,
         full=sum(rates.values()) / rows,
-        coverage=_cover(names, window, metas, chosen, values, mode),
+        coverage=_cover(source, names, window, metas, chosen, values, mode),
     )
 
 
 def _cover(
+    source: reader.Reader,
     hosts: tuple[str, ...],
     window: Window,
-    metas: dict[segments.Segment, segments.Meta],
+    metas: coverage.Metas,
     chosen: Selection,
     values: npt.NDArray[np.int64],
     mode: str,
 ) -> Coverage:
     samples = int(values.sum())
     idle = samples if mode == "idle" else 0
-    return reader.coverage_of_segments(
-        hosts, window, list(metas.items()), chosen, samples=samples, idle=idle
-    )
+    return source.cover(hosts, window, metas, chosen, samples=samples, idle=idle)
 
 
 def _check(mode: str, step_us: int) -> None:

@@ -10,19 +10,22 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
 from overnight.model.flame import FrameKind
-from overnight.model.selection import Coverage, Selection, Window, match_event
+from overnight.model.selection import Coverage, Damage, Selection, Window
+from overnight.queries import coverage as coverages
 from overnight.queries import segment_tables
 from overnight.store import hours, parquet, segments, tree
 
 CACHED_SEGMENTS = 64
 CACHED_METAS = 4096  # five days of 2-minute segments, some 2 kB each
+STACKS = ("nodes.parquet", "frames.parquet")
+TABLES = (*STACKS, "samples.parquet", "tasks.parquet")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +53,11 @@ class Sums:
 
 
 class Reader:
-    """Reads a catalogue; caches the tables of the segments read last."""
+    """Reads a catalogue; caches the tables of the segments read last.
+
+    What it reads is compared with its checksums first, each file once. A damaged segment is left out of every
+    answer, and in the coverage of every answer.
+    """
 
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue
@@ -58,6 +65,8 @@ class Reader:
             CACHED_SEGMENTS
         )(lambda segment: segment_tables.Names(self.meta(segment), segment.path))
         self._metas: dict[pathlib.Path, segments.Meta] = {}
+        self._checked: dict[pathlib.Path, frozenset[str]] = {}
+        self._damaged: dict[segments.Segment, tuple[str, segments.Meta | None]] = {}
         self._hours: dict[pathlib.Path, hours.Hour] = {}
 
     def hosts(self, wanted: Iterable[str] = ()) -> tuple[str, ...]:
@@ -84,12 +93,53 @@ class Reader:
             )
         return Window(min(s.begin_us for s in stored), max(s.end_us for s in stored))
 
-    def touched(self, hosts: Iterable[str], window: Window) -> tuple[segments.Segment, ...]:
-        """Return the segments of these hosts that overlap the window."""
+    def touched(
+        self, hosts: Iterable[str], window: Window, *files: str
+    ) -> tuple[segments.Segment, ...]:
+        """Return the segments of these hosts that overlap the window, without those damaged.
+
+        `files` are the ones that will be read: their content is checked, of others only the size.
+        """
+        listed = self.listed(hosts, window)
+        return tuple(segment for segment in listed if self.is_intact(segment, files))
+
+    def listed(self, hosts: Iterable[str], window: Window) -> tuple[segments.Segment, ...]:
+        """Return the segments that overlap the window, by name: no file is opened."""
         return tuple(
             segment
             for host in hosts
             for segment in self.catalogue.segments(host, window.begin_us, window.end_us)
+        )
+
+    def is_intact(self, segment: segments.Segment, files: Collection[str]) -> bool:
+        """Return whether the segment and these files are as they were written; remember if not."""
+        checked = self._checked.get(segment.path)
+        if segment in self._damaged or (checked is not None and checked.issuperset(files)):
+            return segment not in self._damaged
+        meta = None
+        try:
+            meta = self.meta(segment)
+            # The descriptions in hour files have no checksums.
+            meta = meta if meta.files else segment.meta()
+            why = segment.find_damage(meta, set(files).difference(checked or ()))
+        except errors.OvernightError as error:
+            why = error.what
+        if why and not segment.path.is_dir():  # it was removed in the meantime
+            return False
+        if why:
+            self._damaged[segment] = why, meta
+        else:
+            self._checked[segment.path] = (checked or frozenset()).union(files)
+        return not why
+
+    def damage(self, hosts: Collection[str], window: Window) -> tuple[Damage, ...]:
+        """Return the segments of the window that were found to be damaged."""
+        return tuple(
+            segment.damage(why, meta, window)
+            for segment, (why, meta) in self._damaged.items()
+            if segment.host in hosts
+            and segment.begin_us < window.end_us
+            and segment.end_us > window.begin_us
         )
 
     def meta(self, segment: segments.Segment) -> segments.Meta:
@@ -120,28 +170,37 @@ class Reader:
                 self._metas.setdefault(segment.path, entry.meta)
         return planes
 
-    def read_ahead(self, touched: Iterable[segments.Segment]) -> None:
-        """Prefetch the descriptions of many segments that were not read yet."""
+    def read_ahead(self, listed: Iterable[segments.Segment], *files: str) -> None:
+        """Prefetch the descriptions and these files of many segments that were not checked yet."""
         segments.read_ahead(
-            (segment.path / "segment.json", 0, 0)
-            for segment in touched
-            if segment.path not in self._metas
+            (segment.path / name, 0, 0)
+            for segment in listed
+            if segment.path not in self._checked
+            for name in ("segment.json", *files)
         )
 
-    def resolved(self, chosen: Selection, hosts: Iterable[str], window: Window) -> Selection:
-        """Complete the event's name where only its first letters were given."""
-        if isinstance(chosen.event, int):
-            return chosen
-        metas = [self.meta(segment) for segment in self.touched(hosts, window)]
-        if not metas:
-            return chosen
-        names = (name for meta in metas for name in meta.events)
-        return dataclasses.replace(chosen, event=match_event(chosen.event, names))
+    def metas(self, hosts: Iterable[str], window: Window, *files: str) -> coverages.Metas:
+        """Return the segments of `touched` with their descriptions."""
+        return {segment: self.meta(segment) for segment in self.touched(hosts, window, *files)}
 
-    def parts(self, hosts: Iterable[str], window: Window, chosen: Selection) -> Iterator[Part]:
-        """Yield the window, one segment at a time."""
+    def resolved(
+        self,
+        chosen: Selection,
+        hosts: Iterable[str],
+        window: Window,
+        compared: Mapping[segments.Segment, segments.Meta] = {},
+    ) -> Selection:
+        """Return the selection of one event of the window, and of the segments compared with it."""
+        return coverages.resolve_event(chosen, {**compared, **self.metas(hosts, window)}, window)
+
+    def parts(
+        self, hosts: Iterable[str], window: Window, chosen: Selection, *files: str
+    ) -> Iterator[Part]:
+        """Yield the window, one segment at a time; `files` are checked, too."""
         for segment in self.touched(hosts, window):
-            yield self._part(segment, window, chosen)
+            summed = self._is_summed(segment, window, chosen)
+            if self.is_intact(segment, (*(STACKS if summed else TABLES), *files)):
+                yield self._part(segment, window, chosen)
 
     def _part(self, segment: segments.Segment, window: Window, chosen: Selection) -> Part:
         names, counts = self.names(segment), self._counts(segment, window, chosen)
@@ -160,28 +219,38 @@ class Reader:
         self, hosts: Iterable[str], window: Window, chosen: Selection
     ) -> Iterator[Part | Sums]:
         """Yield the window, one segment at a time; read tables only where sums do not suffice."""
-        filtered = chosen.cores or chosen.by_task or chosen.by_node or chosen.idle
+        if chosen.by_node or chosen.idle:
+            yield from self.parts(hosts, window, chosen)
+            return
         for segment in self.touched(hosts, window):
-            inside = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
-            meta = self.meta(segment)
-            if inside and not filtered and not event_of(meta, chosen):
+            summed = self._is_summed(segment, window, chosen)
+            if not self.is_intact(segment, ("frames.parquet",) if summed else TABLES):
+                continue
+            if summed:
+                meta = self.meta(segment)
                 yield Sums(segment, self.names(segment), meta.samples - meta.idle, meta.idle)
             else:
                 yield self._part(segment, window, chosen)
 
-    def own(self, segment: segments.Segment, window: Window) -> npt.NDArray[np.int64]:
+    def own(
+        self, segment: segments.Segment, window: Window, chosen: Selection
+    ) -> npt.NDArray[np.int64]:
         """Return a segment's samples by node, idle ones included."""
-        return _by_node(self.names(segment), self._counts(segment, window, Selection()))
+        return _by_node(self.names(segment), self._counts(segment, window, chosen))
 
     def _counts(
         self, segment: segments.Segment, window: Window, chosen: Selection
     ) -> parquet.Columns:
         """Return samples as `n` by `node`; without `node`, of all nodes in order."""
-        whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
-        event = event_of(self.meta(segment), chosen)
-        if whole and not (chosen.cores or chosen.by_task or event):
+        if self._is_summed(segment, window, chosen):
             return {"n": self.names(segment).own}
         return self.rows(segment, "node, sum(count)::BIGINT AS n", window, chosen, "GROUP BY node")
+
+    def _is_summed(self, segment: segments.Segment, window: Window, chosen: Selection) -> bool:
+        """Return whether the sums written at ingest answer: they count the first event."""
+        whole = window.begin_us <= segment.begin_us and segment.end_us <= window.end_us
+        other = chosen.cores or chosen.by_task or chosen.event_in(self.meta(segment).events)
+        return whole and not other
 
     def rows(
         self,
@@ -205,7 +274,7 @@ class Reader:
         """Return the condition on a segment's samples; it is built from numbers only."""
         parts = [
             f"time_us >= {window.begin_us} AND time_us < {window.end_us}",
-            f"event = {event_of(self.meta(segment), chosen)}",
+            f"event = {chosen.event_in(self.meta(segment).events)}",
         ]
         if chosen.cores:
             parts.append(f"cpu IN ({', '.join(str(int(core)) for core in chosen.cores)})")
@@ -230,8 +299,38 @@ class Reader:
         samples: int = 0,
     ) -> Coverage:
         """Return how much of the window was recorded, without reading samples."""
-        metas = [(segment, self.meta(segment)) for segment in self.touched(hosts, window)]
-        return coverage_of_segments(hosts, window, metas, chosen, samples=samples)
+        metas = self.metas(hosts, window)
+        return self.cover(hosts, window, metas, chosen, samples=samples)
+
+    def cover(
+        self,
+        hosts: tuple[str, ...],
+        window: Window,
+        metas: coverages.Metas,
+        chosen: Selection,
+        *,
+        samples: int,
+        idle: int = 0,
+    ) -> Coverage:
+        """Return the coverage of an answer that read these segments."""
+        damaged = self.damage(hosts, window)
+        return coverages.measure(hosts, window, metas, chosen, damaged, samples=samples, idle=idle)
+
+    def cover_parts(
+        self,
+        hosts: tuple[str, ...],
+        window: Window,
+        parts: Sequence[Part | Sums],
+        chosen: Selection,
+    ) -> Coverage:
+        return self.cover(
+            hosts,
+            window,
+            {part.segment: part.names.meta for part in parts},
+            chosen,
+            samples=sum(part.samples for part in parts),
+            idle=sum(part.idle for part in parts),
+        )
 
 
 def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArray[np.int64]:
@@ -254,6 +353,12 @@ def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool
     return out
 
 
+def passing_nodes(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
+    """Mark the nodes that pass the filters on stacks and idle samples."""
+    mask = node_mask(names, chosen)
+    return mask if chosen.idle else mask & ((names.flags & tree.IDLE) == 0)
+
+
 def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:
     """Mark the nodes that pass the filters on stacks."""
     mask = np.ones(len(names.frame), bool)
@@ -268,100 +373,3 @@ def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.
         np.add.at(edges, starts + names.size[starts], -1)
         mask &= np.cumsum(edges[:-1]) > 0
     return mask
-
-
-def event_of(meta: segments.Meta, chosen: Selection) -> int:
-    """Return the number of the selected event in a segment; -1: not recorded there."""
-    if isinstance(chosen.event, int):
-        return chosen.event
-    return meta.events.index(chosen.event) if chosen.event in meta.events else -1
-
-
-def recorded_seconds(segment: segments.Segment, meta: segments.Meta, window: Window) -> float:
-    """Return how much of the window a segment covers, its gaps excluded."""
-    at, end = max(segment.begin_us, window.begin_us), min(segment.end_us, window.end_us)
-    recorded = 0
-    for begin, until, _ in sorted(meta.gaps):
-        recorded += max(0, min(begin, end) - at)
-        at = max(at, until)
-    return (recorded + max(0, end - at)) / 1e6
-
-
-def _lost(metas: list[tuple[segments.Segment, segments.Meta]], window: Window) -> tuple[int, bool]:
-    """Return the samples lost in the window, and whether that is only an upper bound."""
-    lost, bounded = 0, False
-    for segment, meta in metas:
-        if window.begin_us <= segment.begin_us and segment.end_us <= window.end_us:
-            lost += meta.lost
-            continue
-        # Without times, a segment may have lost them at any moment.
-        for begin, end, count in meta.losses or ((segment.begin_us, segment.end_us, meta.lost),):
-            if begin < window.end_us and end > window.begin_us and count:
-                lost += count
-                bounded = bounded or begin < window.begin_us or end > window.end_us
-    return lost, bounded
-
-
-def coverage_of_parts(
-    hosts: tuple[str, ...], window: Window, parts: Sequence[Part | Sums], chosen: Selection
-) -> Coverage:
-    return coverage_of_segments(
-        hosts,
-        window,
-        [(part.segment, part.names.meta) for part in parts],
-        chosen,
-        samples=sum(part.samples for part in parts),
-        idle=sum(part.idle for part in parts),
-    )
-
-
-def coverage_of_segments(
-    hosts: tuple[str, ...],
-    window: Window,
-    metas: list[tuple[segments.Segment, segments.Meta]],
-    chosen: Selection,
-    *,
-    samples: int,
-    idle: int = 0,
-) -> Coverage:
-    seconds = core_seconds = capacity = 0.0
-    gaps: dict[tuple[int, int, str], None] = {}
-    notes: dict[str, None] = {}
-    events: dict[str, None] = {}
-    without = 0
-    for segment, meta in metas:
-        event = event_of(meta, chosen)
-        if event < 0:
-            without += 1
-            continue
-        known = {core for core in meta.cores if core >= 0}
-        cores = len(known & set(chosen.cores) if chosen.cores else known)
-        each = recorded_seconds(segment, meta, window)
-        seconds += each
-        core_seconds += each * cores
-        capacity += each * cores * meta.frequency
-        gaps.update((g, None) for g in meta.gaps if g[0] < window.end_us and g[1] > window.begin_us)
-        notes.update(dict.fromkeys(meta.notes))
-        events.update(dict.fromkeys(meta.events[event : event + 1]))
-    if without:
-        notes[f"{chosen.event} was not recorded in {without} of {len(metas)} segments"] = None
-    lost, bounded = _lost(metas, window)
-    if bounded:
-        notes[
-            f"at most {lost:,} samples were lost in this window: the exact time of some is unknown"
-        ] = None
-    if len(events) > 1:
-        notes[f"samples of different perf events are added up: {', '.join(events)}"] = None
-    return Coverage(
-        hosts=hosts,
-        window=window,
-        recorded_seconds=round(seconds, 6),
-        core_seconds=core_seconds,
-        capacity=capacity,
-        samples=samples,
-        idle=idle,
-        lost=lost,
-        segments=len(metas),
-        gaps=tuple(gaps),
-        notes=tuple(notes),
-    )

@@ -19,10 +19,11 @@ from overnight.model.actor import Actor
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.model.times import SECOND_US
+from overnight.queries import reader
 from overnight.store import parquet, segments, tree
 
 if TYPE_CHECKING:
-    from overnight.queries import reader, segment_tables
+    from overnight.queries import segment_tables
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -109,14 +110,19 @@ class WindowSamples:
 
 
 def read_window(
-    source: reader.Reader, host: str, window: Window, *, by_second: bool = True
+    source: reader.Reader,
+    host: str,
+    window: Window,
+    selection: Selection = Selection(),
+    *,
+    by_second: bool = True,
 ) -> WindowSamples:
     """Read the busy samples of a host; without `by_second` all rows are of second 0 and core 0."""
     processes: dict[Actor, int] = {}
-    rows = read_segments(source, host, (window,), processes, by_second=by_second)
+    rows = read_segments(source, host, (window,), processes, selection, by_second=by_second)
     parts = [part.busy() for part in rows]
     samples = sum(int(part.count.sum()) for part in parts)
-    coverage = source.coverage((host,), window, samples=samples)
+    coverage = source.coverage((host,), window, selection, samples)
     rate = coverage.capacity / coverage.core_seconds if coverage.core_seconds else 0.0
     return WindowSamples(window, coverage, rate, list(processes), parts)
 
@@ -138,7 +144,7 @@ def read_segments(
         return
     touched: dict[segments.Segment, list[int]] = {}
     for number, window in enumerate(windows):
-        for segment in source.touched((host,), window):
+        for segment in source.touched((host,), window, *reader.TABLES):
             touched.setdefault(segment, []).append(number)
     place = (
         f"time_us // {SECOND_US}::BIGINT AS second, cpu::BIGINT AS core"

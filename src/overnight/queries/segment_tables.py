@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.queries import key_index
 from overnight.store import parquet, segments, tree
+
+Integers = npt.NDArray[np.int64]
+TASK = ("pid", "tid", "thread", "process", "unit")
 
 
 def function_label(name: str, module: str) -> str:
@@ -145,3 +148,51 @@ class Frames:
         """Return name, module and kind of each frame, by number."""
         rows = [row for names, fresh in self._fresh for row in names.frames(fresh)]
         return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+
+
+class Tables:
+    """Stacks, frames and tasks of several segments under one numbering."""
+
+    def __init__(self, *, with_process: bool = False) -> None:
+        self.with_process = with_process  # as the first frame of each stack
+        self.frames = Frames()
+        self.stacks: dict[int, int] = {}
+        self.paths: list[Integers] = []
+        self.tasks: dict[tuple[int, int, str, str, str], int] = {}
+
+    def number_stacks(self, names: Names, nodes: Integers) -> Integers:
+        """Return the common numbers of a segment's nodes."""
+        distinct, inverse = np.unique(nodes, return_inverse=True)
+        hashes = names.hash[distinct].tolist()
+        fresh = [i for i, key in enumerate(hashes) if key not in self.stacks]
+        self.stacks |= {hashes[i]: len(self.paths) + n for n, i in enumerate(fresh)}
+        self.paths += self._read_paths(names, distinct[fresh])
+        return np.array([self.stacks[key] for key in hashes], np.int64)[inverse]
+
+    def number_tasks(self, rows: Iterable[tuple[int, int, str, str, str]]) -> Integers:
+        """Return the common numbers of tasks, given as rows of TASK."""
+        return np.array([self.tasks.setdefault(row, len(self.tasks)) for row in rows], np.int64)
+
+    def number_rows(self, names: Names, task: npt.NDArray[np.integer]) -> Integers:
+        """Return the common numbers of the tasks that a segment's samples refer to."""
+        file = names.path / "tasks.parquet"
+        columns = parquet.read(file, TASK)
+        number = self.number_tasks(zip(*(columns[name].tolist() for name in TASK), strict=True))
+        if len(task) and int(task.max()) >= len(number):
+            raise errors.DamagedFileError(str(file), 0, "tasks are missing")
+        return number[task] if len(number) else np.zeros(0, np.int64)
+
+    def _read_paths(self, names: Names, nodes: Integers) -> list[Integers]:
+        """Return the frames from the process, or below it, down to each node."""
+        if not len(nodes):
+            return []
+        columns, at, alive = [], nodes.copy(), np.ones(len(nodes), bool)
+        while alive.any():
+            up = names.up[at]
+            shown = alive & ((up > 0) | self.with_process)
+            columns.append(np.where(shown, names.frame[at].astype(np.int64), -1))
+            alive, at = alive & (up > 0), at - up
+        table = np.stack(columns[::-1], axis=1)
+        used = table >= 0
+        flat = self.frames.number(names, table[used])
+        return np.split(flat, np.cumsum(used.sum(axis=1))[:-1])

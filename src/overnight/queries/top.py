@@ -68,7 +68,8 @@ def top(
     check_kind(kind)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
-    parts = list(source.parts(names, window, chosen))
+    files = () if kind == "functions" else reader.TABLES
+    parts = list(source.parts(names, window, chosen, *files))
     whole: collections.Counter[str] = collections.Counter()
     own = whole if kind != "functions" else collections.Counter[str]()
     for part in parts:
@@ -78,7 +79,7 @@ def top(
                 own[name] += ending
         else:
             whole += _count_tasks(source, part, window, chosen, kind)
-    coverage = reader.coverage_of_parts(names, window, parts, chosen)
+    coverage = source.cover_parts(names, window, parts, chosen)
     one_core = (
         coverage.capacity / coverage.core_seconds * coverage.recorded_seconds
         if coverage.core_seconds
@@ -145,13 +146,7 @@ def _count_tasks(
     tasks = parquet.read(part.segment.path / "tasks.parquet", (column, "pid"))
     columns = "task, node, sum(count)::BIGINT AS n"
     rows = source.rows(part.segment, columns, window, chosen, "GROUP BY ALL")
-    # A part's own counts are zero where its filters exclude them.
-    passes = np.ones(len(part.names.frame), bool)
-    if not chosen.idle:
-        passes &= (part.names.flags & tree.IDLE) == 0
-    if chosen.by_node:
-        passes &= reader.node_mask(part.names, chosen)
-    weight = np.where(passes[rows["node"]], rows["n"], 0)
+    weight = np.where(reader.passing_nodes(part.names, chosen)[rows["node"]], rows["n"], 0)
     by_task = np.bincount(rows["task"], weight, len(tasks["pid"])).astype(np.int64)
     counts: collections.Counter[str] = collections.Counter()
     for i in np.flatnonzero(by_task[: len(tasks["pid"])]).tolist():

@@ -17,7 +17,7 @@ from overnight import errors
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
 from overnight.queries import heatmap, reader, segment_tables
-from overnight.store import parquet, segments, tree
+from overnight.store import segments, tree
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -29,7 +29,6 @@ NO_CORE = 0xFFFF
 MAX_WINDOW_US = TICK_US << 32
 MAX_ROWS = 2_000_000
 MAX_HEAT_CELLS = 4_500_000
-TASK = ("pid", "tid", "thread", "process", "unit")
 AROUND_US = (60 * SECOND_US, 30 * SECOND_US)  # before and after an event
 
 
@@ -73,44 +72,6 @@ class _Rows(NamedTuple):
     idle: npt.NDArray[np.bool_]
 
 
-class _Tables:
-    """Stacks, frames and tasks of all segments under the page's numbering."""
-
-    def __init__(self) -> None:
-        self.frames = segment_tables.Frames()
-        self.stacks: dict[int, int] = {}
-        self.paths: list[Integers] = []
-        self.tasks: dict[tuple[int, int, str, str, str], int] = {}
-
-    def number_stacks(self, names: segment_tables.Names, nodes: Integers) -> Integers:
-        """Return the page's stacks for nodes of a segment."""
-        distinct, inverse = np.unique(nodes, return_inverse=True)
-        hashes = names.hash[distinct].tolist()
-        fresh = [i for i, key in enumerate(hashes) if key not in self.stacks]
-        self.stacks |= {hashes[i]: len(self.paths) + n for n, i in enumerate(fresh)}
-        self.paths += self._read_paths(names, distinct[fresh])
-        return np.array([self.stacks[key] for key in hashes], np.int64)[inverse]
-
-    def number_tasks(self, rows: Iterable[tuple[int, int, str, str, str]]) -> Integers:
-        """Return the page's tasks for rows of TASK."""
-        return np.array([self.tasks.setdefault(row, len(self.tasks)) for row in rows], np.int64)
-
-    def _read_paths(self, names: segment_tables.Names, nodes: Integers) -> list[Integers]:
-        """Return the frames from below the process down to each node."""
-        if not len(nodes):
-            return []
-        columns, at, alive = [], nodes.copy(), np.ones(len(nodes), bool)
-        while alive.any():
-            up = names.up[at]
-            alive = alive & (up > 0)
-            columns.append(np.where(alive, names.frame[at].astype(np.int64), -1))
-            at = at - up
-        table = np.stack(columns[::-1], axis=1)
-        used = table >= 0
-        flat = self.frames.number(names, table[used])
-        return np.split(flat, np.cumsum(used.sum(axis=1))[:-1])
-
-
 def view(
     source: reader.Reader,
     window: Window,
@@ -127,24 +88,26 @@ def view(
             todo="choose a shorter window: -b TIME -e TIME",
         )
     source.hosts((host,))
-    touched = source.touched((host,), window)
+    metas = source.metas((host,), window, *reader.TABLES, *heatmap.SUMS)
+    sampled = source.resolved(Selection(), (host,), window)
+    touched = tuple(each for each, meta in metas.items() if sampled.event_in(meta.events) >= 0)
     known = sorted({c for segment in touched for c in source.meta(segment).cores if c >= 0})
     seconds = max(1, -(-(window.end_us - window.begin_us) // SECOND_US))
     step = SECOND_US * max(1, -(-seconds * len(known) // MAX_HEAT_CELLS))
     # Samples of no known core are in no row of the heatmap.
-    chosen = Selection(cores=tuple(known))
+    chosen = dataclasses.replace(sampled, cores=tuple(known))
     busy = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step)
     kernel = heatmap.by_core(source, window, chosen, hosts=(host,), step_us=step, mode="kernel")
     shown = [i for i, row in enumerate(busy.rows) if int(row) >= 0]
-    tables, pieces, details = _Tables(), [], []
+    tables, pieces, details = segment_tables.Tables(), [], []
     max_sums = max(1, max_rows // (2 * max(1, len(touched))))
     for segment, stretches in _plan(source, touched, window, events, max_rows):
         details += stretches
         for stretch in stretches:
             if stretch.step_us:
-                pieces.append(_read_sums(source, segment, stretch, tables, max_sums))
+                pieces.append(_read_sums(source, segment, stretch, sampled, tables, max_sums))
             else:
-                pieces.append(_read_samples(source, segment, stretch, tables))
+                pieces.append(_read_samples(source, segment, stretch, sampled, tables))
     notes = list(busy.coverage.notes)
     if step > SECOND_US:
         notes.append(
@@ -226,20 +189,20 @@ def _plan(
 
 
 def _read_samples(
-    source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables
+    source: reader.Reader,
+    segment: segments.Segment,
+    stretch: Detail,
+    sampled: Selection,
+    tables: segment_tables.Tables,
 ) -> _Rows:
     names = source.names(segment)
     within = Window(stretch.begin_us, stretch.end_us)
-    rows = source.rows(segment, "time_us, cpu, task, node, count", within)
-    columns = parquet.read(segment.path / "tasks.parquet", TASK)
-    task = tables.number_tasks(zip(*(columns[name].tolist() for name in TASK), strict=True))
-    if len(rows["task"]) and int(rows["task"].max()) >= len(task):
-        raise errors.DamagedFileError(str(segment.path / "tasks.parquet"), 0, "tasks are missing")
+    rows = source.rows(segment, "time_us, cpu, task, node, count", within, sampled)
     node = rows["node"].astype(np.int64)
     return _Rows(
         time_us=rows["time_us"],
         core=np.where(rows["cpu"] < 0, NO_CORE, rows["cpu"]).astype(np.int64),
-        task=task[rows["task"]] if len(task) else np.zeros(0, np.int64),
+        task=tables.number_rows(names, rows["task"]),
         stack=tables.number_stacks(names, node),
         samples=rows["count"].astype(np.int64),
         idle=(names.flags[node] & tree.IDLE) > 0,
@@ -247,14 +210,19 @@ def _read_samples(
 
 
 def _read_sums(
-    source: reader.Reader, segment: segments.Segment, stretch: Detail, tables: _Tables, most: int
+    source: reader.Reader,
+    segment: segments.Segment,
+    stretch: Detail,
+    sampled: Selection,
+    tables: segment_tables.Tables,
+    most: int,
 ) -> _Rows:
     """Sum samples by stack; beyond the `most` frequent ones they count for their process only.
 
     Idle stacks are few and always kept: under their process they would look like work.
     """
     names = source.names(segment)
-    own = source.own(segment, Window(stretch.begin_us, stretch.end_us))
+    own = source.own(segment, Window(stretch.begin_us, stretch.end_us), sampled)
     node = np.flatnonzero(own)
     roots = np.flatnonzero(names.up == 0)
     if len(node) > most:
@@ -276,7 +244,9 @@ def _read_sums(
     )
 
 
-def _table_arrays(tables: _Tables, strings: dict[str, int]) -> dict[str, npt.NDArray[Any]]:
+def _table_arrays(
+    tables: segment_tables.Tables, strings: dict[str, int]
+) -> dict[str, npt.NDArray[Any]]:
     """Return the tables that the rows refer to; add their texts to `strings`."""
 
     def column(texts: Iterable[str]) -> npt.NDArray[np.uint32]:

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from overnight.model.flame import Folded, Frame, FrameKind
+from overnight.model.flame import Folded, Frame, FrameKind, Sample
 
 # An address marks a kernel frame even if it has no module.
 KERNEL_BASE = 0xFFFF_8000_0000_0000
@@ -33,10 +33,19 @@ def _profile(folded: Folded) -> bytes:
     if each:
         out += _bytes(1, measure("cpu", "nanoseconds"))
     frames = folded.frames
-    for path, count in folded.stacks():
+    stacks: dict[tuple[int, ...], bytes] = {}
+    labels: dict[tuple[tuple[str, str], ...], bytes] = {}
+    unlabelled = (Sample(path, (), count) for path, count in folded.stacks())
+    for path, who, count in folded.samples or unlabelled:
+        if who not in labels:
+            # Numbers are texts, too: readers drop a number that is 0, such as core 0.
+            labels[who] = b"".join(
+                _bytes(3, _number(1, text(key)) + _number(2, text(value))) for key, value in who
+            )
+        if path not in stacks:
+            stacks[path] = _packed(1, (frame + 1 for frame in reversed(path)))
         values = [count, count * each] if each else [count]
-        locations = _packed(1, (frame + 1 for frame in reversed(path)))
-        out += _bytes(2, locations + _packed(2, values))
+        out += _bytes(2, stacks[path] + _packed(2, values) + labels[who])
     modules = dict.fromkeys(filter(None, map(_module, frames)))
     mappings = {module: number for number, module in enumerate(modules, 1)}
     for module, number in mappings.items():
@@ -55,6 +64,8 @@ def _profile(folded: Folded) -> bytes:
         notes.append(f"{folded.lost} samples lost")
     comments = [text(note) for note in notes if note]
     period = _bytes(11, measure("cpu", "nanoseconds")) + _number(12, each) if each else b""
+    if folded.event and not each:
+        period = _bytes(11, measure(folded.event, "count"))
     for string in strings:
         out += _bytes(6, string.encode("utf-8", "replace"))
     out += _number(9, folded.begin_ns)

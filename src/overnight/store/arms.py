@@ -44,9 +44,9 @@ def path_of(home: pathlib.Path) -> pathlib.Path:
 
 
 def append(home: pathlib.Path, arm: Arm) -> None:
-    home.mkdir(parents=True, exist_ok=True)
+    files.make_folder(home)
     line = json.dumps(arm.as_json()).encode() + b"\n"
-    files.append_lines(path_of(home), [line], mode=0o644)
+    files.append_lines(path_of(home), [line])
 
 
 def read(home: pathlib.Path) -> tuple[Arm, ...]:

@@ -7,7 +7,7 @@ segments that it lacks are read directly. It is written with the first segment o
 removed before a segment appears in its hour.
 
     overnight.hour/1, the index's length as u64, its blake2b of 16 bytes
-    index: JSON; the segments by name with their descriptions, in the order of their sums
+    index: JSON; the segments by name with their descriptions, in the order of their sums; a CRC-32 per mode
     u16[mode][segment][second][core]
 """
 
@@ -23,6 +23,7 @@ import os
 import pathlib
 import struct
 import tempfile
+import zlib
 from collections.abc import Iterable
 from typing import Any, BinaryIO
 
@@ -56,6 +57,7 @@ class Hour:
     begins: int  # bytes before the sums
     cells: int
     entries: dict[str, Entry]
+    crc32: dict[str, int]  # of the sums of each mode; older files have none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +105,9 @@ def read(path: pathlib.Path, mode: str, known: Hour | None = None) -> Plane | No
             values = np.fromfile(file, "<u2", count=hour.cells)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
         return None
-    return Plane(hour, values) if len(values) == hour.cells else None
+    crc32 = zlib.crc32(values.data)
+    intact = len(values) == hour.cells and crc32 == hour.crc32.get(mode, crc32)
+    return Plane(hour, values) if intact else None
 
 
 def _read_index(file: BinaryIO, identity: tuple[int, int, int]) -> Hour:
@@ -125,7 +129,7 @@ def _read_index(file: BinaryIO, identity: tuple[int, int, int]) -> Hour:
     begins = HEAD.size + length
     if identity[2] != begins + 2 * first * len(segments.MODES):
         raise ValueError("it has the wrong length")
-    return Hour(identity, begins, first, entries)
+    return Hour(identity, begins, first, entries, dict(document.get("crc32", {})))
 
 
 def write_past(segment: segments.Segment) -> None:
@@ -166,24 +170,26 @@ def _write(path: pathlib.Path, inside: list[segments.Segment]) -> None:
     planes: list[list[npt.NDArray[np.uint16]]] = [[] for _ in segments.MODES]
     for segment in inside:
         meta = segment.meta()
+        if why := segment.find_damage(meta, ("seconds.npy",)):
+            raise errors.DamagedFileError(str(segment.path), 0, why)
         for mode, sums in zip(segments.MODES, planes, strict=True):
             sums.append(segment.seconds(mode, meta.shape).ravel())
         document = dataclasses.asdict(meta)
-        del document["cores"], document["files"]
+        del document["cores"], document["files"], document["crc32"]
         rows.append((segment.path.name, cores.setdefault(meta.cores, len(cores)), document))
-    index = json.dumps({"cores": list(cores), "segments": rows}).encode()
+    stored = [np.concatenate(sums).tobytes() for sums in planes]
+    crc32 = dict(zip(segments.MODES, map(zlib.crc32, stored), strict=True))
+    index = json.dumps({"cores": list(cores), "segments": rows, "crc32": crc32}).encode()
     digest = hashlib.blake2b(index, digest_size=16).digest()
-    # Synced before the rename: readers check the length of the sums, not their content. Not
-    # files.write_atomically: the lock tells `store check --clean` that the writer is alive.
+    # Not files.write_atomically: the lock tells `store check --clean` that the writer is alive.
     descriptor, fresh = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(HEAD.pack(MAGIC, len(index), digest) + index)
-            for sums in planes:
-                file.write(np.concatenate(sums).tobytes())
+            file.writelines(stored)
             file.flush()
-            os.fchmod(descriptor, 0o644)
+            os.fchmod(descriptor, files.folder_mode(path.parent) & 0o666)
             os.fsync(descriptor)
             pathlib.Path(fresh).rename(path)
         files.sync_folder(path.parent)

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from overnight.model import process_identity
+from overnight.model import files, process_identity
 from overnight.model.load import Load
 from overnight.store import host_names
 from overnight.store.ring import journal
@@ -41,11 +41,11 @@ class LoadWriter:
     ) -> None:
         self.id = secrets.token_hex(4)
         folder = _folder(home, host)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        files.make_folder(folder)
         _make_room(folder)
         self.path = folder / f"{began_us}-{self.id}.jsonl"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(self.path, flags, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        self._file = files.open_private(self.path, flags)
         self._lines = 0
         head = {"format": FORMAT, "version": VERSION, "id": self.id, "host": host}
         run = {"workload": workload, "cores": list(cores), "began_us": began_us}
@@ -110,8 +110,8 @@ def copy_loads(
     loads = read_loads(home, host, begin_us, end_us)
     for load in loads:
         path = _path(target, load)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with path.open("wb") as out:
+        files.make_folder(path.parent)
+        with os.fdopen(files.open_private(path, os.O_WRONLY | os.O_CREAT), "wb") as out:
             for _, line in journal.read_lines(_path(home, load)):
                 if line is not None:
                     for key in {"options", "verdict"} & line.keys():

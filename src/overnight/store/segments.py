@@ -1,7 +1,7 @@
 """Segments on disk: one folder each, written once, found by name.
 
     HOME/profiles/v1/HOST/20261115/1794725459000000-1794725579000000-9f86d081/
-        segment.json     host, clock, cores, events, losses, gaps; a checksum per file
+        segment.json     host, clock, cores, events, losses, gaps; checksums of every file
         samples.parquet  time_us, cpu, task, node, event, count, period; by time
         nodes.parquet    all stacks as one tree in preorder: frame, up, size, hash, flags,
                          own samples
@@ -25,12 +25,14 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable
+import zlib
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from overnight import errors
+from overnight.model.selection import Damage, Window
 from overnight.model.times import DAY_US, SECOND_US
 from overnight.store import host_names
 
@@ -65,6 +67,9 @@ class Meta:
     source: str
     files: dict[str, tuple[int, str]]  # bytes, blake2b
     losses: tuple[tuple[int, int, int], ...] = ()  # begin and end in µs, samples; (): not known
+    # By file, for queries: a fifth of blake2b's time (measured: 1.5 ms against 8.6 for 4.4 MB). Older stores
+    # have none.
+    crc32: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -90,6 +95,11 @@ def measure_file(path: pathlib.Path) -> tuple[int, str]:
         return file.tell(), digest.hexdigest()
 
 
+def sum_file(path: pathlib.Path) -> str:
+    """Return the checksum of `Meta.crc32`."""
+    return f"{zlib.crc32(path.read_bytes()):08x}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Segment:
     """A stored segment; its files are read on demand."""
@@ -104,6 +114,7 @@ class Segment:
         file = self.path / "segment.json"
         try:
             document = json.loads(file.read_bytes())
+            changed = document.get("digest", "") not in ("", description_digest(document))
             kind = document.pop("format")
         except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             errors.raise_own(error)
@@ -115,11 +126,43 @@ class Segment:
                 why=f"this overnight reads {FORMAT}",
                 todo="open it with the overnight that wrote it, or a newer one",
             )
+        if changed:
+            raise errors.DamagedFileError(str(file), 0, "it has changed since it was written")
         try:
             return parse_description(document)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             why = f"an incomplete description ({error})"
             raise errors.DamagedFileError(str(file), 0, why) from error
+
+    def find_damage(self, meta: Meta, names: Collection[str]) -> str:
+        """Return how a file differs from what was written, '' if none does.
+
+        Compare the size of every file, and the content of those in `names`.
+        """
+        if (meta.begin_us, meta.end_us) != (self.begin_us, self.end_us):
+            return "its description belongs to another segment"
+        for name, (size, digest) in meta.files.items():
+            path = self.path / name
+            try:
+                if (actual := path.stat().st_size) != size:
+                    return f"{name} has {actual} bytes instead of {size}"
+                if name not in names:
+                    continue
+                crc32 = meta.crc32.get(name)
+                same = measure_file(path)[1] == digest if crc32 is None else sum_file(path) == crc32
+            except (OSError, ValueError) as error:  # a name may be hostile
+                return f"{name} cannot be read: {getattr(error, 'strerror', error)}"
+            if not same:
+                return f"{name} has changed since it was written"
+        return ""
+
+    def damage(self, why: str, meta: Meta | None, window: Window | None = None) -> Damage:
+        """Return what is lost of a window, by default of all of it; None: no description is left."""
+        begin = max(self.begin_us, window.begin_us) if window else self.begin_us
+        end = min(self.end_us, window.end_us) if window else self.end_us
+        share = (end - begin) / max(1, self.end_us - self.begin_us)
+        samples = round(meta.samples * share) if meta else None
+        return Damage(self.host, self.path.name, begin, end, (end - begin) / 1e6, samples, why)
 
     def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
         """Read the samples of one mode by second and core; `shape` is seconds and cores."""
@@ -167,6 +210,7 @@ def parse_description(document: dict[str, Any]) -> Meta:
     fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])
     fields["losses"] = tuple((int(a), int(b), int(n)) for a, b, n in fields.get("losses", ()))
     fields["files"] = {name: (int(a), str(b)) for name, (a, b) in fields["files"].items()}
+    fields["crc32"] = {name: str(value) for name, value in fields.get("crc32", {}).items()}
     return Meta(**fields)
 
 

@@ -121,7 +121,7 @@ def _write(home: pathlib.Path, captured: capture.Capture, source: str) -> segmen
     target = folder / f"{begin_us}-{end_us}-{_digest(captured)}"
     segment = segments.Segment(target, captured.host, begin_us, end_us)
     if not target.is_dir():
-        _make_folder(folder)
+        files.make_folder(folder, sync=True)
         hours.forget(segment)
         with _appears_whole(target) as fresh:
             _fill(fresh, captured, source, begin_us, end_us)
@@ -143,15 +143,6 @@ def _digest(captured: capture.Capture) -> str:
     return state.hexdigest()
 
 
-def _make_folder(folder: pathlib.Path) -> None:
-    """Create and sync the folder and its parents."""
-    if folder.is_dir():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    files.sync_folder(folder.parent)
-
-
 @contextlib.contextmanager
 def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     """Fill a hidden folder, sync it, then rename it to `target`.
@@ -159,15 +150,17 @@ def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     It is locked meanwhile: a hidden folder without a lock was left by a dead writer.
     """
     fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    mode = files.folder_mode(target.parent)
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield fresh
         for path in fresh.iterdir():
             with path.open("rb") as file:
+                os.fchmod(file.fileno(), mode & 0o666)
                 os.fsync(file.fileno())
         os.fsync(descriptor)
-        fresh.chmod(0o755)
+        fresh.chmod(mode)
         try:
             fresh.rename(target)
         except OSError as error:
@@ -211,6 +204,7 @@ def _fill(
     _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counter.by_mode(task, len(tasks)))
     seconds = segments.clock_seconds(begin_us, end_us, timed=captured.timed)
     _write_seconds(folder / "seconds.npy", captured, seconds, counter)
+    stored = sorted(folder.iterdir())
     meta = segments.Meta(
         host=captured.host,
         begin_us=begin_us,
@@ -228,7 +222,8 @@ def _fill(
         gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in captured.gaps),
         notes=captured.notes,
         source=source,
-        files={path.name: segments.measure_file(path) for path in sorted(folder.iterdir())},
+        files={path.name: segments.measure_file(path) for path in stored},
+        crc32={path.name: segments.sum_file(path) for path in stored},
     )
     (folder / "segment.json").write_text(json.dumps(meta.as_json(), indent=1))
 

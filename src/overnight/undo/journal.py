@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -30,13 +31,30 @@ MARK = "OVERNIGHT_RUN"
 SCHEMA = "overnight.undo/1"
 ENDING = ".undo"
 GONE_SECONDS = 5.0
+SYSTEM = pathlib.Path("/var/lib/overnight/undo")
 
 
 def journal_folder() -> pathlib.Path:
-    """Return the folder of all journals: one per machine, so that the next run finds them."""
+    """Return the folder of new journals: in it nobody else creates files, and a reboot does not remove them."""
     if folder := os.environ.get("OVERNIGHT_UNDO"):
         return pathlib.Path(folder)
-    return pathlib.Path(tempfile.gettempdir()) / f"overnight-undo-{os.getuid()}"
+    if folder := os.environ.get("STATE_DIRECTORY"):  # set by systemd, with StateDirectory=
+        return pathlib.Path(folder.partition(":")[0]) / "undo"
+    if os.getuid() == 0:
+        return SYSTEM
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    base = pathlib.Path(folder if folder.startswith("/") else "~/.local/state").expanduser()
+    return base / "overnight/undo"
+
+
+def _folders() -> tuple[pathlib.Path, ...]:
+    """Return the folders that may hold journals; the last one is that of version 0.1."""
+    folder = journal_folder()
+    if "OVERNIGHT_UNDO" in os.environ:
+        return (folder,)
+    others = [SYSTEM] * (os.getuid() == 0)
+    others.append(pathlib.Path(tempfile.gettempdir()) / f"overnight-undo-{os.getuid()}")
+    return (folder, *(other for other in others if other != folder and _is_private(other)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +93,7 @@ class Journal:
         if kind not in operations.UNDO:
             raise ValueError(f"there is no undo operation for {kind!r}")
         change = {"kind": kind, "target": os.fspath(target)}
-        operations.check(change)
+        operations.check(change, self.run)
         self._append(change)
         self._changes.append(change)
 
@@ -134,12 +152,8 @@ class Journal:
 
 def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, ...]:
     """Return all runs with changes on this host whose description starts with `what`."""
-    folder = folder or journal_folder()
-    if not folder.is_dir():
-        return ()
-    own_folder(folder)
     left = []
-    for path in sorted(folder.glob(f"*{ENDING}")):
+    for path in itertools.chain(*map(_journals, [folder] if folder else _folders())):
         try:
             head, changes, is_kept = _read(path)
         except FileNotFoundError:
@@ -149,6 +163,12 @@ def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, .
         if head.get("what", "").startswith(what):
             left.append(Left(path.stem, head.get("what", ""), path, tuple(changes), state))
     return tuple(left)
+
+
+def _journals(folder: pathlib.Path) -> list[pathlib.Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(own_folder(folder).glob(f"*{ENDING}"))
 
 
 def leftovers(
@@ -194,32 +214,38 @@ def _alone(path: pathlib.Path) -> Iterator[bool]:
 
 def processes_of(run: str) -> tuple[int, ...]:
     """Return every process but this one with the mark of a run."""
+    return tuple(_marked(run))
+
+
+def _marked(run: str) -> dict[int, str]:
+    """Return the start time of each process of a run."""
     wanted = f"{MARK}={run}".encode()
-    pids = []
+    pids = {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
+            # Read before the mark: a PID that is reused meanwhile has another start time.
+            started = process_identity.read_start(int(entry.name))
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                pids.append(int(entry.name))
-    return tuple(pids)
+                pids[int(entry.name)] = started
+    return pids
 
 
 def _undo(run: str, changes: list[dict[str, str]] | tuple[Mapping[str, str], ...]) -> list[str]:
     problems = []
     deadline = time.monotonic() + GONE_SECONDS
     # Repeated, because processes may fork meanwhile.
-    while alive := processes_of(run):
+    while alive := _marked(run):
         for pid in alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            process_identity.send_signal(pid, alive[pid])
         if time.monotonic() > deadline:
             problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
             break
         time.sleep(0.02)
     for change in reversed(changes):
         try:
-            operations.check(change)
+            operations.check(change, run)
             operations.UNDO[change["kind"]](change["target"])
         except (OSError, ValueError, KeyError) as error:
             problems.append(f"{change.get('kind')} {change.get('target')} of {run}: {error}")
@@ -245,23 +271,29 @@ def _undisturbed() -> Iterator[None]:
 def own_folder(folder: pathlib.Path) -> pathlib.Path:
     """Create or check a private folder: anyone who can write to it could make root remove files."""
     try:
-        folder.mkdir(mode=0o700, parents=True)
-    except FileExistsError:
-        pass
+        files.make_folder(folder)
     except OSError as error:
         raise errors.CannotError(
             f"cannot create {folder}: {error}",
             why="the undo journal is written there before any change",
             todo="set OVERNIGHT_UNDO to a folder that can be created",
         ) from error
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+    if not _is_private(folder):
         raise errors.CannotError(
             f"{folder} is not private",
             why="other users could write to the undo journal",
             todo=f"check it with ls -ld {folder} and remove it, or set OVERNIGHT_UNDO to another folder",
         )
     return folder
+
+
+def _is_private(folder: pathlib.Path) -> bool:
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    is_folder = stat.S_ISDIR(status.st_mode)
+    return is_folder and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _read(path: pathlib.Path) -> tuple[dict[str, str], list[dict[str, str]], bool]:

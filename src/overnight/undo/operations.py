@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import pathlib
 import shutil
@@ -23,9 +24,13 @@ CGROUPS = "/sys/fs/cgroup/"
 PRECIOUS = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var")  # fmt: skip
 
 
-def check(change: Mapping[str, str]) -> None:
-    """Raise ValueError for a change that overnight would never record."""
+def check(change: Mapping[str, str], run: str) -> None:
+    """Raise ValueError for a change that this run of overnight would never record."""
     kind, target = change["kind"], change["target"]
+    # Everything of a run is named after it, but for a machine and its lock, and a cgroup with another prefix.
+    owned = (MACHINES, f"-{run.rpartition('-')[2]}", f"{NSPAWN}/locks/inode-")
+    if not any(name in target for name in owned):
+        raise ValueError(f"{target!r} is not a name that {run} gave")
     if kind in ("cgroup", "folder", "file", "mount"):
         path = pathlib.PurePosixPath(target)
         if (
@@ -86,8 +91,15 @@ def _kill_members(folder: pathlib.Path) -> None:
 def _remove_folder(target: str) -> None:
     if pathlib.Path(target).is_symlink():
         raise ValueError(f"{target} was replaced by a symbolic link")
-    if pathlib.Path(target).exists():
-        shutil.rmtree(target)
+    deadline = time.monotonic() + EMPTY_SECONDS
+    while pathlib.Path(target).exists():
+        try:
+            shutil.rmtree(target)
+        except OSError as error:
+            # The last process of a run that was killed may still create a file.
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _remove_file(target: str) -> None:

@@ -188,7 +188,7 @@ class World:
         self.clock = Clock()
         self.database = database.Database(f"sqlite:///{folder / 'pools.db'}")
         self.plane = control.ControlPlane(self.database, {"ec2": provider}, clock=self.clock)
-        self.server = member_api.Server(self.plane.enrolment, lambda: "", address="0.0.0.0")
+        self.server = member_api.serve(self.plane.enrolment, address="0.0.0.0")
         # An instance would get the name of the host.
         self.plane.set("endpoint", f"http://{socket.gethostname()}:{self.server.port}")
         self.fleet = bootedagents.Fleet(account, folder)

@@ -97,9 +97,10 @@ def test_the_life_of_a_pool(pool: Pool) -> None:
     assert created["pool"]["status"] == "active"
     assert "no reaper is running for this pool" in pool("show", "ci", code=1)
     assert "overnight pool serve" in pool("replenish", "ci", code=3)
+    assert "--plain-http" in pool("serve", "--listen", "0.0.0.0:0", code=2)
     assert "target 2, ready 0, warming 0" in pool("acquire", "ci", code=3)
     with served(pool.home, "--interval", "1s") as serving:
-        endpoint = re.search(r"http://\S+(?=,)", serving.stderr.readline())[0]
+        endpoint = re.search(r"http://\S+", serving.stderr.readline())[0]
         until(lambda: pool.ready() == 2)
         claimed = pool.json("pool-claims-1", "acquire", "ci", "--by", "job-1", "--lease", "1h")
         [claim] = claimed["claims"]

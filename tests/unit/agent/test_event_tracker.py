@@ -101,6 +101,7 @@ def test_a_flood_of_different_events_is_capped():
     ]
     assert len(emitted) == event_tracker.MAX_NEW_A_MINUTE
     assert sum(tracker.counts.values()) == event_tracker.MAX_NEW_A_MINUTE
+    assert tracker.dropped.total() == 5000 - event_tracker.MAX_NEW_A_MINUTE
     assert len(tracker.track([sighting(90, key="later")], at(90), "w")) == 1
 
 

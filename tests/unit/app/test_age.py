@@ -15,6 +15,14 @@ from overnight.store import arms
 from overnight.undo import journal
 
 
+@pytest.fixture
+def tmp_path(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder named as overnight names its own: undo leaves others alone."""
+    place = tmp_path / "overnight-0"
+    place.mkdir()
+    return place
+
+
 @pytest.fixture(autouse=True)
 def undo(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
@@ -166,6 +174,9 @@ class Kind:
                 request.stop.set()
         return load.Aged(request.count, str(self.place), 4096, "folders")
 
+    def plan(self, request: load.Request) -> load.Aged:
+        return load.Aged(0, str(self.place), 4096, "folders")
+
     def count(self, root: pathlib.Path = sources.ROOT) -> dict[str, int]:
         return {"folders": len(list(self.place.glob("*")))}
 
@@ -215,3 +226,4 @@ def test_every_kind_implements_the_interface_and_is_documented() -> None:
         assert f"| `{name}` |" in document
         assert all(isinstance(number, int) for number in kind.count().values())
         assert isinstance(kind.remains(), str)
+        assert callable(kind.plan)

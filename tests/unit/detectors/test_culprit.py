@@ -10,7 +10,7 @@ import pytest
 
 from overnight.app import diagnose
 from overnight.detectors import culprit
-from overnight.model.finding import Answer, Status, Subject
+from overnight.model.finding import Answer, Need, Status, Subject
 
 DETECTOR = culprit.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -257,11 +257,11 @@ def test_no_samples_and_no_processes_is_no_data(home: casebook.Home) -> None:
     assert DETECTOR.look(home.case()).status is Status.NO_DATA
 
 
-def test_damaged_samples_are_a_failure_not_an_absence(home: casebook.Home) -> None:
+def test_damaged_samples_are_no_data_and_not_clear(home: casebook.Home) -> None:
     home.stacks(casebook.busy(AT - 6, AT, 2, "kubelet", WALK))
     home.event(core=2)
     for path in home.folder.rglob("samples.parquet"):
         path.write_bytes(b"PAR1 no more")
     (answer,) = diagnose.run_detectors(home.case(), (DETECTOR,))
-    assert answer.status is Status.FAILED
-    assert "cannot be read" in answer.why
+    assert answer.status is Status.NO_DATA
+    assert Need.PROFILES in answer.missing

@@ -229,14 +229,14 @@ def test_stacks_that_end_before_the_event_are_no_data(tmp_path: pathlib.Path) ->
         assert "s around the event were sampled" in answer.why
 
 
-def test_a_damaged_segment_is_a_failure_and_not_clear(home: evidence.Home) -> None:
+def test_a_damaged_segment_is_no_data_and_not_clear(home: evidence.Home) -> None:
     home.add_samples(AT - 6, 6, READ, core=3)
     opened = _case(home)
     for file in home.path.glob("profiles/**/nodes.parquet"):
         file.write_bytes(b"PAR1 no more")
     (answer,) = diagnose.run_detectors(opened, (WALK,))
-    assert answer.status == Status.FAILED
-    assert answer.why
+    assert answer.status == Status.NO_DATA
+    assert answer.why == "there are no readable stacks around the event"
 
 
 def test_kswapd_activity_has_lower_confidence(home: evidence.Home) -> None:

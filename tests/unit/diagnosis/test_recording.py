@@ -12,7 +12,7 @@ import rings
 from overnight.diagnosis import completeness, decision, recording
 from overnight.model.verdict import GapKind, GapWindow
 from overnight.queries import case
-from overnight.store import loads
+from overnight.store import loads, segments
 
 
 def test_an_empty_home_has_all_gaps(tmp_path: pathlib.Path) -> None:
@@ -122,3 +122,21 @@ def test_a_recorder_without_problems_reports_no_kernel_log_gap(tmp_path: pathlib
     home.event()
     recorded = recording.read_recording(home.case())
     assert (recorded.kernel_log, recorded.denied) == (None, ())
+
+
+@pytest.mark.parametrize("second", [casebook.EVENT_SECOND - 10, casebook.EVENT_SECOND - 300])
+def test_a_damaged_segment_is_missing_evidence(tmp_path: pathlib.Path, second: int) -> None:
+    home = casebook.Home(tmp_path).cpu()
+    home.stacks(casebook.busy(0, 950, 1, "trainer", (captures.user("forward"),), hertz=10))
+    home.event()
+    moment = casebook.moment(second) // 1000
+    (segment,) = segments.Catalogue(tmp_path).segments(rings.HOST, moment, moment + 1)
+    (segment.path / "samples.parquet").write_bytes(b"PAR1 no more")
+    recorded = recording.read_recording(home.case())
+    gaps = completeness.find_gaps(recorded, ())
+    (note,) = [gap.why for gap in gaps if gap.kind is GapKind.NOTE]
+    assert segment.path.name in note
+    assert "samples.parquet has 12 bytes instead of" in note
+    window = GapWindow.INCIDENT if second > casebook.EVENT_SECOND - 60 else GapWindow.BASELINE
+    (gap,) = [gap for gap in gaps if gap.kind is GapKind.STACKS and gap.window is window]
+    assert "damaged segment" in gap.why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import pathlib
 
@@ -76,6 +77,39 @@ def test_an_unsuitable_format_is_an_error_that_names_the_others(
         todo = captured.err.partition("do:")[2]
         assert all(other in todo for other in WRITABLE[name])
         assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [(name, output) for name in QUERIES for output in sorted(WRITABLE[name] - {"html"})],
+)
+def test_every_query_reports_a_damaged_segment(
+    tmp_path: pathlib.Path, name: str, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    samples = captures.random_samples(5, 900, begin=NIGHT, end=NIGHT + 360 * SECOND)
+    source = captures.store(tmp_path, captures.build(samples))
+    damaged = source.catalogue.segments("alpha")[-1]
+    (damaged.path / "nodes.parquet").unlink()
+    begin = ["-b", "150s"] if name == "diff" else []
+    target = [] if output == "text" else ["-o", str(tmp_path / "answer")]
+    assert cli.main(["--home", str(tmp_path), name, *begin, "-O", output, *target]) == 0
+    why = "nodes.parquet cannot be read: No such file or directory"
+    if output == "text":
+        assert f"{damaged.path.name} of alpha is damaged" in " ".join(
+            capsys.readouterr().out.split()
+        )
+        return
+    answer = (tmp_path / "answer").read_bytes()
+    if output == "pprof":
+        answer = gzip.decompress(answer)
+    if output == "json" and name != "flame":
+        (damage,) = json.loads(answer)["coverage"]["damaged"]
+        assert (damage["segment"], damage["why"]) == (damaged.path.name, why)
+        assert damage["samples"] == damaged.meta().samples
+    elif output in ("collapsed", "speedscope"):  # they have no place for notes
+        assert why in capsys.readouterr().err
+    else:
+        assert damaged.path.name.encode() in answer
 
 
 def test_an_unknown_format_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import sys
+
+import pytest
 
 from overnight.model import process_identity
 
@@ -29,3 +33,37 @@ def test_a_process_with_any_name_is_identified():
         child.communicate(b"\n")
     assert process_identity.read_stat(child.pid) == ("X", "")
     assert not process_identity.is_running(child.pid, **identity)
+
+
+@pytest.mark.parametrize("handles", [True, False], ids=["pidfd", "before Linux 5.3"])
+def test_only_the_process_that_was_meant_is_signalled(
+    handles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> int:
+        raise OSError(errno.ENOSYS, "not implemented")
+
+    if not handles:
+        monkeypatch.setattr(os, "pidfd_open", refuse)
+    with subprocess.Popen(["sleep", "600"]) as child:
+        started = process_identity.read_start(child.pid)
+        for other in ("", str(int(started) - 1)):
+            process_identity.send_signal(child.pid, other)
+            assert child.poll() is None
+        process_identity.send_signal(child.pid, started)
+        assert child.wait() == -signal.SIGKILL
+    process_identity.send_signal(child.pid, started)  # gone: not an error
+
+
+def test_a_pid_that_is_reused_before_the_signal_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handle is opened before the start time is read, so a later process cannot get the signal."""
+    with subprocess.Popen(["sleep", "600"]) as child:
+        started, kill = process_identity.read_start(child.pid), os.kill
+
+        def end_meanwhile(pid: int) -> str:
+            kill(pid, signal.SIGKILL)
+            child.wait()
+            return started
+
+        monkeypatch.setattr(process_identity, "read_start", end_meanwhile)
+        monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("signalled by number"))
+        process_identity.send_signal(child.pid, started)

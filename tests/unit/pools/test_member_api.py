@@ -91,7 +91,7 @@ def test_a_refusal_has_its_status_and_its_reason(
 @pytest.fixture
 def server() -> Any:
     members = FakeMembers()
-    server = member_api.Server(members, lambda: "# EOF\n")
+    server = member_api.serve(members)
     server.members = members  # type: ignore[attr-defined]
     yield server
     server.close()
@@ -112,12 +112,30 @@ def test_over_the_wire(server: Any) -> None:
     status, text = ask(server, "POST", "/v1/beat", b"{}", Authorization="Bearer abc")
     assert (status, text) == (200, b'{"gone": false}')
     assert server.members.requests == [("beat", "abc")]
-    assert ask(server, "GET", "/metrics") == (200, b"# EOF\n")
-    assert ask(server, "GET", "/")[0] == 404
+    assert ask(server, "GET", "/v1/beat")[0] == 404
     assert ask(server, "POST", "/v1/beat", b"not json")[0] == 400
     assert ask(server, "POST", "/v1/beat", b"x" * 70_000)[0] == 413
     odd = {"Content-Length": "\u00b2"}  # a digit, but not a number
-    assert ask(server, "POST", "/v1/beat", b"", **odd)[0] == 413
+    assert ask(server, "POST", "/v1/beat", b"", **odd)[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [
+        ("9" * 5000, b""),
+        ("-1", b""),
+        ("50000", b'{"a":' * 10_000),
+        ("50000", b"[" * 50_000),
+        ("6000", b'{"a":' + b"9" * 5_995),
+    ],
+)
+def test_hostile_lengths_and_bodies_are_a_400_without_a_traceback(
+    length: str, body: bytes, server: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    headers = {"Content-Length": length}
+    assert ask(server, "POST", "/v1/beat", body, **headers)[0] == 400
+    assert server.members.requests == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_bug_of_the_server_is_a_500(server: Any) -> None:
@@ -127,5 +145,5 @@ def test_a_bug_of_the_server_is_a_500(server: Any) -> None:
 
 def test_a_port_in_use_is_an_error_with_a_hint(server: Any) -> None:
     with pytest.raises(errors.CannotError, match=str(server.port)) as caught:
-        member_api.Server(FakeMembers(), lambda: "", port=server.port)
+        member_api.serve(FakeMembers(), port=server.port)
     assert "--listen" in caught.value.todo

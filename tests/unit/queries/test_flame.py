@@ -151,16 +151,6 @@ def test_gaps_and_losses_are_reported_once_and_gaps_are_not_recorded_time(
     assert (late.recorded_seconds, late.gaps) == (10, ())
 
 
-def test_mixed_events_of_segments_are_noted(tmp_path: pathlib.Path) -> None:
-    source = captures.store(
-        tmp_path,
-        captures.build([captures.Sample(NIGHT)], events=("cycles",)),
-        captures.build([captures.Sample(NIGHT + SECOND)], events=("cpu-clock",)),
-    )
-    notes = flame.flame(source, source.extent()).coverage.notes
-    assert notes == ("samples of different perf events are added up: cycles, cpu-clock",)
-
-
 def test_a_deep_stack(tmp_path: pathlib.Path) -> None:
     path = tuple(captures.user(f"f{i % 50}") for i in range(1000))
     source = captures.store(tmp_path, captures.build([captures.Sample(NIGHT, path)]))

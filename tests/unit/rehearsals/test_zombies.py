@@ -16,6 +16,14 @@ from overnight.undo import journal
 
 
 @pytest.fixture
+def tmp_path(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder named as overnight names its own: undo leaves others alone."""
+    place = tmp_path / "overnight-0"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
 def run_journal(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
     with journal.Journal("a test", tmp_path / "undo") as opened:
         yield opened

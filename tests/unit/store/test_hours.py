@@ -142,12 +142,26 @@ def test_damage_falls_back_to_the_segments(home: pathlib.Path) -> None:
     assert problems(home) == [(path.name, "is damaged")]
 
 
-def test_changed_sums_are_reported(home: pathlib.Path) -> None:
+def test_changed_sums_are_reported_and_not_used(home: pathlib.Path) -> None:
     path = files(home)[1]
+    expected = answers(home)
     good = bytearray(path.read_bytes())
-    good[-3] ^= 1
+    good[-3] ^= 1  # of the last mode, idle
     path.write_bytes(good)
-    assert problems(home) == [(path.name, "differs from its segments")]
+    assert hours.read(path, "idle") is None
+    assert problems(home) == [(path.name, "is damaged")]
+    assert answers(home) == expected
+
+
+def test_damaged_sums_of_a_segment_do_not_get_into_an_hour_file(home: pathlib.Path) -> None:
+    for path in files(home):
+        path.unlink()
+    damaged = segments.Catalogue(home).segments("alpha")[0].path / "seconds.npy"
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    captures.store(home, piece(13), segment_seconds=600)
+    assert f"{BEGIN // HOUR}.hour" not in [path.name for path in files(home)]
 
 
 def test_files_of_removed_segments_are_reported(home: pathlib.Path) -> None:

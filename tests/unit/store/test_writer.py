@@ -371,4 +371,4 @@ def test_a_description_is_json_and_lists_all_files(tmp_path: pathlib.Path) -> No
     assert description["format"] == segments.FORMAT
     assert description["source"] == "a.data"
     assert set(description["files"]) | {"segment.json"} == {p.name for p in segment.path.iterdir()}
-    assert segment.path.stat().st_mode & 0o777 == 0o755
+    assert segment.path.stat().st_mode & 0o777 == 0o700

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -15,6 +18,14 @@ import pytest
 from overnight import errors
 from overnight.model import process_identity
 from overnight.undo import journal, operations
+
+
+@pytest.fixture
+def tmp_path(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder named as overnight names its own: undo leaves others alone."""
+    place = tmp_path / "overnight-0"
+    place.mkdir()
+    return place
 
 
 @pytest.fixture
@@ -56,6 +67,24 @@ def test_files_and_folders_are_removed_and_missing_ones_are_not_an_error(
         run_journal.write("file", tmp_path / "never")
     assert not created.exists()
     assert run_journal.problems == []
+
+
+def test_a_folder_that_gets_a_file_while_it_is_removed_is_removed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "state"
+    target.mkdir()
+    remove, late = shutil.rmtree, [1, 1]
+
+    def race(path: str) -> None:
+        if late and late.pop():
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", race)
+    operations.UNDO["folder"](str(target))
+    assert not target.exists()
+    assert late == []
 
 
 def test_processes_of_a_run_and_their_children_are_ended(folder: pathlib.Path) -> None:
@@ -154,7 +183,8 @@ def test_a_stopped_run_reports_what_it_could_not_undo(
     [
         ("folder", "/"), ("folder", "/etc"), ("folder", "relative"), ("folder", "/tmp/../etc"),
         ("folder", "/sys/fs/cgroup/memory/x"), ("cgroup", "/home/x"), ("netns", "-all"),
-        ("link", ""), ("netns", "a/b"), ("link", "a\nb"),
+        ("link", ""), ("netns", "a/b"), ("link", "a\nb"), ("folder", "/etc/cron.d"), ("file", "/etc/passwd"),
+        ("cgroup", "/sys/fs/cgroup/system.slice"), ("mount", "/boot/efi"), ("netns", "production"),
     ],
 )  # fmt: skip
 def test_dangerous_targets_are_refused_when_written_and_when_read(
@@ -252,3 +282,68 @@ def test_pages_of_a_cgroup_are_released(tmp_path: pathlib.Path) -> None:
     (tmp_path / "memory.reclaim").write_text("")
     operations._release_pages(tmp_path)
     assert (tmp_path / "memory.reclaim").read_text() == str(4096 + (1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("uid", "environment", "expected"),
+    [
+        (0, {}, "/var/lib/overnight/undo"),
+        (0, {"XDG_STATE_HOME": "/x"}, "/var/lib/overnight/undo"),
+        (7, {"HOME": "/home/ada"}, "/home/ada/.local/state/overnight/undo"),
+        (7, {"HOME": "/home/ada", "XDG_STATE_HOME": "relative"}, "/home/ada/.local/state/overnight/undo"),
+        (7, {"XDG_STATE_HOME": "/x"}, "/x/overnight/undo"),
+        (7, {"STATE_DIRECTORY": "/var/lib/recorder:/var/lib/b"}, "/var/lib/recorder/undo"),
+        (0, {"STATE_DIRECTORY": "/var/lib/recorder"}, "/var/lib/recorder/undo"),
+        (0, {"STATE_DIRECTORY": "/var/lib/recorder", "OVERNIGHT_UNDO": "/u"}, "/u"),
+    ],
+)  # fmt: skip
+def test_journals_are_in_a_state_folder_and_never_in_the_one_for_temporary_files(
+    uid: int, environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OVERNIGHT_UNDO", "STATE_DIRECTORY", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    assert journal.journal_folder() == pathlib.Path(expected)
+
+
+@pytest.fixture
+def old_place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The folder of version 0.1, with the journal of a killed run that created the file `old`."""
+    monkeypatch.delenv("OVERNIGHT_UNDO", raising=False)
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    monkeypatch.setattr(journal, "SYSTEM", tmp_path / "system")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    place = tmp_path / f"overnight-undo-{os.getuid()}"
+    (tmp_path / "old").touch()
+    run_journal = journal.Journal("killed", place)
+    run_journal.write("file", tmp_path / "old")
+    run_journal.keep()
+    return place
+
+
+def test_a_journal_in_the_old_place_is_undone(
+    old_place: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    with journal.Journal("new") as new:
+        assert new.path.parent == tmp_path / "state/undo"
+        assert new.path.parent.stat().st_mode & 0o777 == 0o700
+        assert {left.what: left.state for left in journal.runs()} == {"killed": "kept", "new": "running"}  # fmt: skip
+    assert journal.clean(kept=True)[1] == []
+    assert not (tmp_path / "old").exists()
+    assert list(old_place.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["writable", "link"])
+def test_a_folder_that_another_user_placed_there_is_ignored(
+    old_place: pathlib.Path, tmp_path: pathlib.Path, how: str
+) -> None:
+    if how == "writable":
+        old_place.chmod(0o777)
+    else:
+        old_place.rename(tmp_path / "aside")
+        old_place.symlink_to(tmp_path / "aside")
+    assert journal.runs() == ()
+    assert journal.clean(kept=True) == ([], [])
+    assert (tmp_path / "old").exists()

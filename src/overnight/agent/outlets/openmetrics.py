@@ -4,20 +4,17 @@
     overnight_kernel_events_total{rule="ena-tx-paused"} 1
     overnight_memory_cgroups{state="dying"} 68440
 
-No message text in labels, and few labels: what a fleet scrapes must stay small. The page is rendered for
-each request, from the last second's status.
+No message text in labels, and few labels: what a fleet scrapes must stay small. The page is rendered on
+request, at most once a second.
 """
 
 from __future__ import annotations
 
-import http.server
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from overnight import errors
+from overnight import errors, http_listener
 from overnight.agent.outlets import npd
-from overnight.model.openmetrics import CONTENT_TYPE, Page
+from overnight.model.openmetrics import Page
 
 if TYPE_CHECKING:
     from overnight.agent import outlets
@@ -95,20 +92,15 @@ class Endpoint:
 
     def __init__(self, address: str, port: int) -> None:
         self._status: outlets.HostStatus | None = None
-        try:
-            self._server = http.server.ThreadingHTTPServer(
-                (address, port), _handler(lambda: self._status)
-            )
-        except OSError as error:
-            raise errors.CannotError(
-                f"cannot serve metrics on {address}:{port}",
-                why=str(error),
-                todo="choose another port: --metrics 127.0.0.1:PORT",
-            ) from error
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        self._rendered: tuple[outlets.HostStatus | None, str] = (None, "")
+        self._listener = http_listener.Listener(
+            address,
+            port,
+            http_listener.respond_metrics(self._render),
+            serves="metrics",
+            option="--metrics",
+        )
+        self.port = self._listener.port
 
     def event(self, event: Event) -> None:
         """Do nothing: events are counted in the status."""
@@ -117,33 +109,17 @@ class Endpoint:
         self._status = status
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+        self._listener.close()
 
-
-def _handler(status: Callable[[], outlets.HostStatus | None]) -> type:
-    class Handler(http.server.BaseHTTPRequestHandler):
-        server_version = "overnight"
-        sys_version = ""
-        timeout = 5  # a client that sends nothing must not hold a thread
-
-        def do_GET(self) -> None:
-            now = status()
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404, "only /metrics is served")
-                return
-            if now is None:
-                self.send_error(503, "the first second has not passed yet")
-                return
-            body = render(now).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
-            """Log nothing."""
-
-    return Handler
+    def _render(self) -> str:
+        status, (rendered, page) = self._status, self._rendered
+        if status is None:
+            raise errors.CannotError(
+                "there are no metrics yet",
+                why="the first second has not passed",
+                todo="repeat the request in a second",
+            )
+        if rendered is not status:
+            page = render(status)
+            self._rendered = status, page
+        return page

@@ -17,6 +17,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.app import home as homes
 from overnight.app.audit import fixes
 from overnight.model import files
 from overnight.sources import systemd
@@ -105,6 +106,7 @@ def plan(report: Report, root: pathlib.Path) -> tuple[tuple[Step, ...], tuple[st
 
 def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pathlib.Path:
     """Carry out the steps, each recorded before it is done; return the file that records them."""
+    homes.need_writable(home)
     record = _record(root, home)
     done = list(_load(record))
     tree = trees.Tree(root)
@@ -117,6 +119,7 @@ def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pa
 
 def undo(root: pathlib.Path, home: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Undo what `apply` did, last step first; report and leave what has changed since."""
+    homes.need_private(home)
     record = _record(root, home)
     steps = _load(record)
     if not steps:
@@ -236,12 +239,34 @@ def _record(root: pathlib.Path, home: pathlib.Path) -> pathlib.Path:
 def _load(record: pathlib.Path) -> tuple[Step, ...]:
     try:
         document = json.loads(record.read_text())
-        return tuple(Step(**step) for step in document["steps"])
+        steps = tuple(Step(**step) for step in document["steps"])
+        for step in steps:
+            _check(step)
+        return steps
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError, KeyError) as error:
         todo = "it records what --apply did; repair it, or remove it"
         raise errors.unreadable(record, error, todo) from error
+
+
+def _check(step: Step) -> None:
+    """Raise ValueError for a step that `plan` never makes: undo must not change anything else."""
+    folder, name = posixpath.split(step.path)
+    match step.kind:
+        case "unlink":
+            below = step.path == posixpath.normpath(step.path)
+            valid = below and step.path.startswith(units.CONFIG + "/")
+        case "mask":
+            valid = folder == units.CONFIG and name not in ("", ".", "..") and step.after == NULL
+        case "preset":
+            valid = step.path == fixes.PRESET
+        case "systemctl":
+            valid = not folder and step.after in ("disable", "mask")
+        case _:
+            valid = False
+    if not valid:
+        raise ValueError(f"{step.kind} {step.path} is not a change that overnight audit makes")
 
 
 def _save(record: pathlib.Path, root: pathlib.Path, steps: list[Step]) -> None:
@@ -251,8 +276,8 @@ def _save(record: pathlib.Path, root: pathlib.Path, steps: list[Step]) -> None:
         "steps": [dataclasses.asdict(step) for step in steps],
     }
     try:
-        record.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomically(record, json.dumps(document, indent=2) + "\n", mode=0o644)
+        files.make_folder(record.parent)
+        files.write_atomically(record, json.dumps(document, indent=2) + "\n")
     except OSError as error:
         raise errors.CannotError(
             f"{record} cannot be written, so nothing was changed",

@@ -159,7 +159,7 @@ class Builder:
         self._name_size = 0
         self._stacks: dict[bytes, int] = {}
         self._stack_offset, self._stack_frames = array("I", [0]), array("I")
-        self._tasks: dict[tuple[int, int, str, str], int] = {}
+        self._tasks: dict[tuple[int, int, str, str, str], int] = {}
 
     def __len__(self) -> int:
         return len(self.time)
@@ -190,8 +190,8 @@ class Builder:
             self._stack_offset.append(len(self._stack_frames))
         return number
 
-    def task(self, pid: int, tid: int, thread: str, process: str = "") -> int:
-        number = self._tasks.setdefault((pid, tid, thread, process), len(self._tasks))
+    def task(self, pid: int, tid: int, thread: str, process: str = "", unit: str = "") -> int:
+        number = self._tasks.setdefault((pid, tid, thread, process, unit), len(self._tasks))
         if number >= MAX_TASKS:
             raise self.too_much(f"{MAX_TASKS} threads")
         return number
@@ -215,15 +215,15 @@ class Builder:
 
     def name_processes(self) -> None:
         """Give each thread the name of its process: the latest name of its main thread."""
-        names = {pid: thread for pid, tid, thread, _ in self._tasks if 0 <= pid == tid}
+        names = {pid: thread for pid, tid, thread, _, _ in self._tasks if 0 <= pid == tid}
         self._tasks = {
-            (pid, tid, thread, thread if 0 <= pid == tid else names.get(pid, "")): number
-            for (pid, tid, thread, _), number in self._tasks.items()
+            (pid, tid, thread, thread if 0 <= pid == tid else names.get(pid, ""), unit): number
+            for (pid, tid, thread, _, unit), number in self._tasks.items()
         }
 
     def lacks_processes(self) -> bool:
         """Return whether there are threads with an unknown process."""
-        return any(pid < 0 <= tid for pid, tid, _, _ in self._tasks)
+        return any(pid < 0 <= tid for pid, tid, *_ in self._tasks)
 
     def build(
         self,
@@ -264,7 +264,7 @@ class Builder:
                 tid=np.array([task[1] for task in self._tasks], np.int32),
                 thread=[task[2] for task in self._tasks],
                 process=[task[3] for task in self._tasks],
-                unit=[""] * len(self._tasks),
+                unit=[task[4] for task in self._tasks],
             ),
             stacks=capture.Stacks(
                 np.array(self._stack_offset, np.uint32), np.array(self._stack_frames, np.uint32)

@@ -2,7 +2,8 @@
 
 A profile is one time span without times inside: every row gets its beginning. Where there is a count of
 samples, that is the event; otherwise each measure becomes an event. Labels `comm`, `thread`, `pid`, `tid` and
-`cpu` name the task and the core.
+`cpu` name the task and the core, and others that tools use for them. An outermost frame that only repeats the
+process, as overnight and others write it, is not taken for a function.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ TIME, DURATION, PERIOD_TYPE, PERIOD = 9, 10, 11, 12
 MESSAGES = frozenset({1, 2, 3, 4, 5, 6, 11, 16})
 NUMBERS = frozenset({7, 8, 9, 10, 12, 14})  # 13, the comments, may be packed
 FIELDS = range(1, 17)
-THREAD_NAMES = ("thread", "thread_name", "thread name")
+# Of overnight, Parca and perf_to_profile, among others.
+THREAD_NAMES = ("thread", "thread_name", "thread name", "thread_comm")
 PROCESS_NAMES = ("comm", "process", "process_name")
 PROCESS_IDS = ("pid", "process_id")
 THREAD_IDS = ("tid", "thread_id", "thread id")
+UNITS = ("unit", "systemd_unit", "cgroup")
+CORES = ("cpu", "core")
 MAX_NAME = 1 << 20
 MAX_DEPTH = 1 << 16
 I31 = range(1 << 31)
@@ -151,8 +155,16 @@ class _Profile:
         self._frames[location] = frames
         return frames
 
-    def _stack(self, builder: formats.Builder, sample: protobuf.Field) -> int:
+    def _is_process(self, location: int, process: str) -> bool:
+        """Return whether a frame is a process name at the root of its stacks: it has no binary."""
+        mapping, address, functions = self.locations.get(location, (0, 0, []))
+        names = [self._string(self.functions.get(function, 0)) for function in functions]
+        return not mapping and not address and names == [process]
+
+    def _stack(self, builder: formats.Builder, sample: protobuf.Field, process: str) -> int:
         locations = tuple(protobuf.repeated(sample, 1))
+        if process and locations and self._is_process(locations[-1], process):
+            locations = locations[:-1]
         known = self._stacks.get(locations)
         if known is not None:
             return known
@@ -185,15 +197,17 @@ class _Profile:
         largest, rows = 0, []
         for sample in self.samples:
             builder.at = sample.offset
-            stack = self._stack(builder, sample)
             values = protobuf.repeated(sample, 2)
             labels = dict(self._labels(sample))
-            cpu = _number(_first(labels, ("cpu",)))
+            cpu = _number(_first(labels, CORES))
+            thread, process = _first(labels, THREAD_NAMES), _first(labels, PROCESS_NAMES)
+            stack = self._stack(builder, sample, process or thread)
             task = builder.task(
                 _number(_first(labels, PROCESS_IDS)),
                 _number(_first(labels, THREAD_IDS)),
-                _first(labels, THREAD_NAMES),
-                _first(labels, PROCESS_NAMES),
+                thread,
+                process,
+                _first(labels, UNITS),
             )
             for index, event, period in measures:
                 value = protobuf.signed(values[index]) if index < len(values) else 0

@@ -220,13 +220,6 @@ def open_image(source: pathlib.Path | bytes, name: str = "memory") -> Image:
         raise
 
 
-def read_whole(path: pathlib.Path, max_bytes: int) -> bytes:
-    """Read at most `max_bytes` of a regular file; raise DamagedFileError where it is not one."""
-    descriptor, size = _open_regular(path)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(min(size, max_bytes))
-
-
 def _open_regular(path: pathlib.Path) -> tuple[int, int]:
     """Open without blocking: a pipe or a device in place of a library must not hang this process."""
     try:

@@ -12,6 +12,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from overnight import errors
+from overnight.interfaces.cli import terminal
 
 FileOption = Annotated[
     pathlib.Path | None,
@@ -55,7 +56,7 @@ def deliver(
             fresh.unlink()
     written = file.stat().st_size
     size = f"{written / 1e6:.1f} MB" if written >= 1e6 else f"{written / 1e3:.0f} kB"
-    typer.echo(f"wrote {file} ({size})", err=True)
+    terminal.echo(f"wrote {file} ({size})", err=True)
 
 
 def deliver_json(document: dict[str, object], file: pathlib.Path | None) -> None:

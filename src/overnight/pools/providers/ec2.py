@@ -233,7 +233,8 @@ def check_endpoint(endpoint: str) -> None:
             why="members report over the network, and this address is local to this host"
             if endpoint
             else "no reaper has ever served from this database",
-            todo="overnight pool serve --listen 0.0.0.0:8417 --endpoint http://NAME-OF-THIS-HOST:8417",
+            todo="run a TLS proxy on this host, and: "
+            "overnight pool serve --listen 127.0.0.1:8417 --endpoint https://NAME-OF-THIS-HOST",
         )
 
 

@@ -57,10 +57,10 @@ class Processes:
             raise pools.ProviderError(reason, str(error)) from error
 
     def _start(self, place: pathlib.Path, order: pools.Order) -> pools.Machine:
-        (place / "owner").write_text(order.owner)
-        (place / "order.json").touch(mode=0o600)
-        (place / "order.json").write_text(json.dumps(order.as_json()))
-        with (place / "log").open("ab") as log:
+        files.write(place / "owner", order.owner)
+        files.write(place / "order.json", json.dumps(order.as_json()))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os.fdopen(files.open_private(place / "log", flags), "ab") as log:
             # A session of its own, so that Ctrl-C does not reach it. -I: ignore the caller's environment.
             started = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(AGENT), str(place)],
@@ -89,8 +89,7 @@ class Processes:
             deadline = time.monotonic() + END_SECONDS
             sent = signal.SIGTERM
             while _is_running(pid, began):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, sent)
+                process_identity.send_signal(pid, str(began), sent)
                 if time.monotonic() > deadline:
                     raise pools.ProviderError(Reason.ERROR, f"process {pid} does not exit")
                 if time.monotonic() > deadline - END_SECONDS / 2:

@@ -11,7 +11,7 @@ import sqlalchemy.exc
 from overnight.model.pool import LifecycleClass, Pool, PoolSettings, PoolStatus
 from overnight.model.times import SECOND_US
 from overnight.pools import decisions, pool_errors
-from overnight.pools.sql import claim_rows, member_rows, schema, waiter_rows
+from overnight.pools.sql import claim_rows, enrolment_rows, member_rows, schema, waiter_rows
 
 pools = schema.pools
 
@@ -57,6 +57,21 @@ def lock(connection: sa.Connection, name_or_id: str) -> Pool:
     for pool in _read(connection, chosen):
         return pool
     raise pool_errors.PoolNotFoundError(name_or_id)  # deleted while we waited for the lock
+
+
+def lock_of_token(connection: sa.Connection, token: str) -> Pool | None:
+    """Read and lock the pool whose member has this bootstrap token; None if there is none."""
+    members, enrolments = schema.members, schema.enrolments
+    chosen = (
+        sa.select(members.c.pool_id)
+        .join(enrolments, enrolments.c.member_id == members.c.id)
+        .where(enrolments.c.token_hash == enrolment_rows.hash_secret(token))
+    )
+    pool_id = connection.execute(chosen).scalar()
+    try:
+        return None if pool_id is None else lock(connection, pool_id)
+    except pool_errors.PoolNotFoundError:
+        return None
 
 
 def find_of_member(connection: sa.Connection, member_id: str) -> Pool | None:

@@ -34,7 +34,8 @@ def start(program: str, group: pathlib.Path, state: pathlib.Path) -> None:
     """Run the task once, to its end."""
     group.mkdir()
     arguments = [program, "-c", TASK, program, str(group), str(state)]
-    os.waitpid(os.posix_spawn(program, arguments, {}), 0)
+    # With the environment: the mark of the run is in it, and an undo ends what has the mark.
+    os.waitpid(os.posix_spawn(program, arguments, os.environ), 0)
     group.rmdir()
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import pathlib
-import signal
+import re
 import time
 
 from overnight.model import files, process_identity
@@ -64,12 +64,26 @@ def read_start_ticks(pid: int) -> int:
 def _await_end(current: Current) -> None:
     """Wait for the perf of the killed recorder: the kernel stopped it, and it finishes its file."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while current.process and read_start_ticks(current.process) == current.born:
+    while _is_running(current):
         if time.monotonic() > deadline:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(current.process, signal.SIGKILL)
+            process_identity.send_signal(current.process, str(current.born))
             return
         time.sleep(0.05)
+
+
+def _is_running(current: Current) -> bool:
+    """Whether the process of current.json still runs, and is a perf of this user that writes that file."""
+    if not current.process or read_start_ticks(current.process) != current.born:
+        return False
+    proc = pathlib.Path(f"/proc/{current.process}")
+    try:
+        words = (proc / "cmdline").read_bytes().split(b"\0")
+        user = re.search(rb"^Uid:\t\d+\t(\d+)", (proc / "status").read_bytes(), re.MULTILINE)
+    except OSError:
+        return False
+    names = [word.rpartition(b"/")[2] for word in words]
+    is_own = user is not None and int(user[1]) == os.geteuid()
+    return is_own and current.file.endswith(perf.WRITING) and os.fsencode(current.file) in names
 
 
 def recover_segments(

@@ -32,13 +32,19 @@ def copy_segment(
     """
     place = target / segment.path.relative_to(home)
     place.mkdir(parents=True, exist_ok=True)
+    meta = None
     try:
-        for name in (DESCRIPTION, *FILES):
-            _link(segment.path / name, place / name)
-        _mask(segments.Segment(place, segment.host, segment.begin_us, segment.end_us), masks)
+        meta = segment.meta()
+        why = segment.find_damage(meta, FILES)
+        if not why:
+            for name in (DESCRIPTION, *FILES):
+                _link(segment.path / name, place / name)
+            _mask(dataclasses.replace(segment, path=place), masks)
     except (FileNotFoundError, errors.OvernightError) as error:
+        why = str(error)
+    if why:
         shutil.rmtree(place)
-        return f"segment {segment.path.name} of {segment.host} was left out: {error}"
+        return str(segment.damage(why, meta))
     return ""
 
 
@@ -56,7 +62,7 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
     tasks = parquet.read(path, TASKS)
     columns = ("thread", "process", "unit")
     named = {c: [masks.name(f"{c} names", text) for text in tasks[c].tolist()] for c in columns}
-    changed = _rewrite(path, tasks, named)
+    changed = [path] * _rewrite(path, tasks, named)
     path = segment.path / "frames.parquet"
     frames = parquet.read(path, FRAMES)
     names = [
@@ -66,13 +72,15 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
         for name, kind in zip(frames["name"].tolist(), frames["kind"].tolist(), strict=True)
     ]
     modules = [masks.function("module names", module) for module in frames["module"].tolist()]
-    changed |= _rewrite(path, frames, {"name": names, "module": modules})
+    changed += [path] * _rewrite(path, frames, {"name": names, "module": modules})
+    stored = {name: meta.files[name] for name in FILES if name in meta.files}
     fresh = dataclasses.replace(
         meta,
         notes=tuple(masks.text("notes of segments", note) for note in meta.notes),
         source=masks.text("notes of segments", meta.source),
         gaps=tuple((a, b, masks.text("notes of segments", why)) for a, b, why in meta.gaps),
-        files={name: changed.get(name, meta.files[name]) for name in FILES if name in meta.files},
+        files=stored | {path.name: segments.measure_file(path) for path in changed},
+        crc32=meta.crc32 | {path.name: segments.sum_file(path) for path in changed},
     )
     if fresh != meta:
         path = segment.path / DESCRIPTION
@@ -80,12 +88,10 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
         path.write_text(json.dumps(fresh.as_json(), indent=1))
 
 
-def _rewrite(
-    path: pathlib.Path, columns: parquet.Columns, masked: dict[str, list[str]]
-) -> dict[str, tuple[int, str]]:
-    """Write the masked columns where they differ; return the new size and checksum by file name."""
+def _rewrite(path: pathlib.Path, columns: parquet.Columns, masked: dict[str, list[str]]) -> bool:
+    """Write the masked columns where they differ; return whether they do."""
     if all(columns[name].tolist() == texts for name, texts in masked.items()):
-        return {}
+        return False
     path.unlink()  # it may be a hard link to the store's file
     parquet.write(path, columns | {name: parquet.texts(texts) for name, texts in masked.items()})
-    return {path.name: segments.measure_file(path)}
+    return True

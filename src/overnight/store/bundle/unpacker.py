@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from overnight import errors
-from overnight.model import stop_signals
+from overnight.model import files, stop_signals
 from overnight.store.bundle import archive, header
 
 # The parts of a data home that a bundle may hold; configuration (rules) is not one of them.
@@ -59,7 +59,7 @@ def open_into(
         try:
             _unpack(file, members, manifest, fresh, progress)
             try:
-                (fresh / header.HEADER).write_bytes(head.encode())
+                files.write(fresh / header.HEADER, head.encode())
                 # Not synced: the bundle is still there, and can be opened again after a power cut.
                 fresh.rename(target)
             except OSError as error:
@@ -150,7 +150,7 @@ def _unpack(
         target = fresh / member.name.removeprefix(header.HOME)
         digest = hashlib.sha256()
         try:
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files.make_folder(target.parent)
             # Only new files: there are no links in a folder that nobody else can enter.
             with os.fdopen(os.open(target, FRESH, 0o600), "wb") as out:
                 for piece in archive.read(file, member):

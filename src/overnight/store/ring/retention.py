@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from overnight.model import files
 from overnight.model.times import SECOND_US
 from overnight.store.ring import journal, layout
 
@@ -104,5 +105,5 @@ def _trim_gaps(path: pathlib.Path, oldest_us: int) -> None:
         # Not synced: this runs in the recorder's loop, which a slow disk must not stop. After a power cut
         # the old file is back, or none: gaps are a hint.
         fresh = path.with_suffix(".new")
-        fresh.write_text("".join(kept))
+        files.write(fresh, "".join(kept))
         fresh.replace(path)

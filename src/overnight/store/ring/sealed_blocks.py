@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RETRY_NS = 30 * SECOND_NS
 WAIT_SECONDS = 10  # at the end, for a disk that does not answer
-APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 
 class Sealed:
@@ -118,7 +118,7 @@ class Sealed:
 
     def _append_block(self, block: open_block.OpenBlock) -> _Sync:
         target = self._target(block)
-        descriptor = os.open(target, APPEND, 0o600)
+        descriptor = files.open_private(target, APPEND)
         try:
             if not _holds(target, descriptor, block.stamp_us):
                 before = os.fstat(descriptor).st_size

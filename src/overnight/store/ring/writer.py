@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.model import clock
+from overnight.model import clock, files
 from overnight.model.times import SECOND_NS
 from overnight.store.ring import journal, layout, open_block, retention, sealed_blocks
 
@@ -66,11 +66,11 @@ class Writer:
 
     def _take_folder(self) -> int:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            files.make_folder(self.folder)
+            lock = files.open_private(self.folder / "lock", os.O_RDWR | os.O_CREAT)
             name = self.folder / "host"
             if not name.exists():
-                name.write_bytes(self._host.encode("utf-8", "surrogatepass"))
+                files.write(name, self._host.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise errors.MissingPermissionError(
                 f"cannot write to {self.folder}",
@@ -237,7 +237,7 @@ class Writer:
                 break
             stamp_us += 1
         try:
-            self._descriptor = os.open(path, sealed_blocks.APPEND, 0o600)
+            self._descriptor = files.open_private(path, sealed_blocks.APPEND)
         except OSError as error:
             self._drop(now, str(error.strerror))
             return False

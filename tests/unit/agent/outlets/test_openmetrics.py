@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import os
+import pathlib
+import socket
 
+import descriptors
 import hoststatus
+import noise
 import pytest
 from prometheus_client.openmetrics import parser
 
-from overnight import errors
+from overnight import errors, sources
+from overnight.agent import recorder_loop
 from overnight.agent.outlets import openmetrics
+from overnight.model.openmetrics import CONTENT_TYPE
 
 
 def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -75,7 +83,7 @@ def test_the_endpoint_answers_once_a_second_has_passed(endpoint):
     endpoint.tick(hoststatus.make_status())
     answer = ask(endpoint, "/metrics?x=1")
     assert answer.status == 200
-    assert answer.headers["Content-Type"] == openmetrics.CONTENT_TYPE
+    assert answer.headers["Content-Type"] == CONTENT_TYPE
     assert samples(answer.body.decode())
     assert ask(endpoint, "/etc/passwd").status == 404
 
@@ -83,3 +91,49 @@ def test_the_endpoint_answers_once_a_second_has_passed(endpoint):
 def test_an_address_in_use_is_an_error(endpoint):
     with pytest.raises(errors.CannotError, match="cannot serve metrics"):
         openmetrics.Endpoint("127.0.0.1", endpoint.port)
+
+
+def test_a_page_is_rendered_once_a_second_however_often_it_is_requested(endpoint, monkeypatch):
+    rendered = []
+    render = openmetrics.render
+    monkeypatch.setattr(openmetrics, "render", lambda s: (rendered.append(s), render(s))[1])
+    for _ in range(2):
+        status = hoststatus.make_status()
+        endpoint.tick(status)
+        pages = {ask(endpoint, "/metrics").body for _ in range(3)}
+        assert len(pages) == 1
+        assert rendered.pop() is status
+        assert not rendered
+
+
+class Sink:
+    """Stores nothing."""
+
+    def numbers(self, *_, **__): ...
+
+
+def test_slow_clients_do_not_cost_the_collector_a_poll(endpoint):
+    """16 clients hold a descriptor, one more is being refused, and 8 are left for the collector."""
+
+    def read() -> sources.Rows:
+        opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
+        for descriptor in opened:
+            os.close(descriptor)
+        return {"": (len(opened),)}
+
+    signal = sources.Signal("a", 1.0, "", (sources.Column("n"),), lambda root: read, "made up")
+    loop = recorder_loop.RecorderLoop(
+        recorder_loop.Parts(
+            "db-7", "boot", (signal,), (), Sink(), root=pathlib.Path("/nonexistent")
+        )
+    )
+    with contextlib.ExitStack() as opened:
+        clients = [opened.enter_context(socket.socket()) for _ in range(32)]
+        with descriptors.leave_descriptors(25):
+            for client in clients:
+                client.settimeout(noise.HANG_SECONDS)
+                client.connect(("127.0.0.1", endpoint.port))
+                client.sendall(b"G")
+            refused = [client for client in clients[16:] if client.recv(12) == b"HTTP/1.0 503"]
+            assert len(refused) == 16
+            assert loop.poll("a", hoststatus.make_status().clock) is None

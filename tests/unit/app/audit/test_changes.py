@@ -126,6 +126,36 @@ def test_a_damaged_record_is_an_error(tmp_path: pathlib.Path) -> None:
         changes.undo(root, home)
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        changes.Step("preset", "/etc/cron.d/x", "* * * * * root id\n", ""),
+        changes.Step("unlink", "/etc/ld.so.preload", "/tmp/x.so", ""),
+        changes.Step("unlink", "/etc/systemd/system/../../cron.d/x", "/tmp/x", ""),
+        changes.Step("mask", "/etc/shadow", "", "/dev/null"),
+        changes.Step("mask", "/etc/systemd/system/a/b.service", "", "/dev/null"),
+        changes.Step("mask", "/etc/systemd/system/ssh.service", "", "/tmp/x.service"),
+        changes.Step("systemctl", "ssh.service", "", "start"),
+        changes.Step("systemctl", "/tmp/x.service", "enabled", "disable"),
+        changes.Step("write", "/etc/systemd/system/x.service", "", ""),
+    ],
+    ids=str,
+)
+def test_undo_touches_nothing_that_apply_never_changes(
+    tmp_path: pathlib.Path, step: changes.Step
+) -> None:
+    root, home = tmp_path / "image", tmp_path / "home"
+    images.deep_learning(root)
+    change(root, home)
+    before = read_tree(root)
+    record = changes._record(root, home)
+    changes._save(record, root, [*changes._load(record), step])
+    with pytest.raises(errors.CannotError, match="cannot be read") as raised:
+        changes.undo(root, home)
+    assert "is not a change that overnight audit makes" in raised.value.why
+    assert read_tree(root) == before
+
+
 def test_every_form_of_the_fix_names_the_unit(tmp_path: pathlib.Path) -> None:
     images.deep_learning(tmp_path)
     report = audit.examine(tmp_path)

@@ -146,6 +146,29 @@ def test_all_fields_of_a_profile_are_read(tmp_path: pathlib.Path, pack: bool, pa
     }
 
 
+def test_a_root_that_repeats_the_process_is_no_function(tmp_path: pathlib.Path) -> None:
+    profile = cpu_profile()
+    profile.function(5, "nginx")
+    profile.location(5, 0, 5)
+    profile.location(6, 1, 5)  # a function of that name, in a binary
+    names = {"systemd_unit": "web.service", "core": "0", "thread_comm": "nginx: worker"}
+    profile.sample([1, 5], [1, 1], comm="nginx", **names)
+    profile.sample([1, 6], [1, 1], comm="nginx")
+    profile.sample([1, 5], [1, 1], comm="caddy")
+    profile.sample([5], [1, 1], thread="nginx")
+    profile.sample([5, 1], [1, 1], comm="nginx")
+    parsed = read(tmp_path, profile.done())
+    assert stacks(parsed) == [
+        ["main"],
+        ["nginx", "main"],
+        ["nginx", "main"],
+        [],
+        ["main", "nginx"],
+    ]
+    assert (parsed.tasks.unit[0], parsed.tasks.thread[0]) == ("web.service", "nginx: worker")
+    assert parsed.cpu.tolist() == [0, -1, -1, -1, -1]
+
+
 def test_measures_other_than_samples_become_events(tmp_path: pathlib.Path) -> None:
     profile = Profile()
     profile.measure(1, "alloc_objects", "count")

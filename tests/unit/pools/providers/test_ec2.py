@@ -81,7 +81,7 @@ def test_a_valid_order_is_accepted(changes: dict[str, Any]) -> None:
 def test_an_endpoint_that_instances_cannot_reach_is_refused(endpoint: str) -> None:
     with pytest.raises(errors.CannotError, match="cannot reach") as caught:
         ec2.check_endpoint(endpoint)
-    assert "--endpoint http://" in caught.value.todo
+    assert "--endpoint https://" in caught.value.todo
     with pytest.raises(pools.ProviderError) as failed:
         ec2.create(pathlib.Path("/nonexistent")).launch(order(endpoint=endpoint))
     assert (failed.value.reason, failed.value.nothing_made) == ("endpoint_unreachable", True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
 import time
 
 import perfsamples
+import pytest
 
 from overnight.sources import perf
 from overnight.sources.perf import events, recovery, segmentfile
@@ -81,17 +83,49 @@ def test_an_existing_segment_is_never_replaced(tmp_path):
     assert (tmp_path / FIRST).read_bytes() == b"precious"
 
 
+def describe(child, file=FIRST + perf.WRITING):
+    born = recovery.read_start_ticks(child.pid)
+    return recovery.Current(file, perf.Clock(0, 0), b"", child.pid, born)
+
+
 def test_recovery_waits_for_a_perf_that_is_still_finishing(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"]) as child:
-        current = recovery.Current(
-            "x", perf.Clock(0, 0), b"", child.pid, recovery.read_start_ticks(child.pid)
-        )
+    output = f"--output={tmp_path / FIRST}{perf.WRITING}"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)", output]) as child:
+        current = describe(child)
         recovery.write_current(tmp_path, current)
         assert recovery.read_current(tmp_path) == current
         begin = time.monotonic()
         recovery.recover_segments(tmp_path, IDENTITY, 1)
         assert time.monotonic() - begin > 0.2
         assert recovery.read_start_ticks(child.pid) == 0
+
+
+@pytest.mark.parametrize(
+    ("output", "file"),
+    [
+        ("", FIRST + perf.WRITING),  # not a perf
+        (f"--output=/other/{FIRST}x{perf.WRITING}", FIRST + perf.WRITING),  # of another spool
+        ("/usr/sbin/sshd", "sshd"),  # current.json names a word of the victim's command
+    ],
+)
+def test_recovery_neither_awaits_nor_kills_a_process_that_is_not_its_perf(
+    tmp_path, monkeypatch, output, file
+):
+    monkeypatch.setattr(recovery, "WAIT_SECONDS", 0.0)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", output]) as child:
+        recovery.write_current(tmp_path, describe(child, file))
+        recovery.recover_segments(tmp_path, IDENTITY, 1)
+        child.terminate()
+        assert child.wait() == -signal.SIGTERM  # a SIGKILL before it would have come first
+
+
+def test_a_perf_that_does_not_end_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(recovery, "WAIT_SECONDS", 0.0)
+    output = f"--output={tmp_path / FIRST}{perf.WRITING}"
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", output]) as child:
+        recovery.write_current(tmp_path, describe(child))
+        recovery.recover_segments(tmp_path, IDENTITY, 1)
+        assert child.wait() == -signal.SIGKILL
 
 
 def test_recovery_does_not_wait_for_a_reused_pid(tmp_path):

@@ -8,7 +8,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
-from overnight.model.text import printable
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     import rich.console
@@ -71,7 +71,7 @@ def audit(
     if apply:
         return _apply(current, report, root, yes, output)
     if form is not None:
-        typer.echo(printable(fixes.write_fix(report, form), keep="\n\t"), nl=False)
+        terminal.echo(fixes.write_fix(report, form), nl=False, keep="\n\t")
     elif not current.printed_json(report, output):
         _show(report, current.console())
     return errors.ExitCode.FOUND if report.bad else errors.ExitCode.DONE
@@ -96,15 +96,15 @@ def _apply(
     from overnight.app.audit import changes
 
     steps, cannot = changes.plan(report, root)
-    typer.echo("changes:" if steps else "nothing to change", err=True)
+    terminal.echo("changes:" if steps else "nothing to change", err=True)
     for line in (*map(str, steps), *cannot):
-        typer.echo(f"  {printable(line)}", err=True)
+        terminal.echo(f"  {line}", err=True)
     if steps:
         session.confirm(yes, REFUSAL, why="the change needs confirmation")
         record = changes.apply(steps, root, current.home)
-        typer.echo(f"done; revert with: overnight audit --undo ({record})", err=True)
+        terminal.echo(f"done; revert with: overnight audit --undo ({record})", err=True)
         if report.live:
-            typer.echo("units that are running keep running until stopped or rebooted", err=True)
+            terminal.echo("units that are running keep running until stopped or rebooted", err=True)
     current.printed_json(changes.Change(root, "applied", steps, cannot), output)
     return errors.ExitCode.DONE
 
@@ -115,14 +115,14 @@ def _undo(current: session.Session, root: pathlib.Path, yes: bool, output: sessi
     session.confirm(yes, REFUSAL, why="the change needs confirmation")
     undone, left = changes.undo(root, current.home)
     for line in (*(f"undone: {step}" for step in undone), *left):
-        typer.echo(printable(line), err=True)
+        terminal.echo(line, err=True)
     current.printed_json(changes.Change(root, "undone", undone, left), output)
     return errors.ExitCode.DONE
 
 
 def _show(report: Report, console: rich.console.Console) -> None:
     show = functools.partial(terminal.print_line, console)
-    show(f"{report.units} units, {report.enabled} enabled, in {report.root}")
+    show(f"{plural(report.units, 'unit')}, {report.enabled} enabled, in {report.root}")
     for kind, owner in (("orchestrator", report.orchestrator), ("cloud", report.cloud)):
         if owner.name:
             show(f"{kind}: {owner.title}" + (f" (--{kind})" if owner.said else ""))
@@ -144,5 +144,5 @@ def _show(report: Report, console: rich.console.Console) -> None:
     if len(report.gaps) > MAX_GAPS:
         show(f"not examined: {len(report.gaps) - MAX_GAPS} more, in -O json", "yellow")
     bad = sum(finding.risk != "low" for finding in report.findings)
-    count = f"{len(report.findings)} findings, {bad} need action"
+    count = f"{plural(len(report.findings), 'finding')}, {bad} of medium or high risk"
     show(count if report.findings else "no findings", "bold")

@@ -161,7 +161,7 @@ def acquire(
     for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="Purpose, for people and logs.")] = "",
     count: Annotated[int, typer.Option("--count", metavar="N", help="Number of members: all of them, or none.")] = 1,
     wait: Annotated[str, typer.Option("--wait", metavar="DURATION", help="Maximum time to wait in the queue.")] = "0",
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first, and waiting raises it.")] = 0,
     cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
@@ -271,13 +271,15 @@ def uncordon(
 def serve(
     current: session.Session,
     where: pool_options.Pools,
-    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address for members and metrics. Default: the last one.")] = "",
+    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address for members. Default: the last one.")] = "",
     endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="URL that members use, if it differs. Default: the last one.")] = "",
+    metrics: Annotated[str, typer.Option("--metrics", metavar="[ADDRESS:]PORT", help="Address to serve OpenMetrics on.")] = "",
+    plain_http: Annotated[bool, typer.Option("--plain-http", help="Allow plain HTTP beyond loopback: credentials are not encrypted.")] = False,
     interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="Tick of the reaper; claims wake it at once.")] = "60s",
 ) -> None:  # fmt: skip
     """Run the reaper and answer members, until Ctrl-C.
 
-    Metrics are at /metrics.
+    Beyond this host, put a TLS proxy in front: --listen 127.0.0.1:8417 --endpoint https://NAME.
     """
     from overnight.app import pool_serving
 
@@ -288,6 +290,8 @@ def serve(
             stop,
             listen=listen,
             endpoint=endpoint.rstrip("/"),
+            metrics=metrics,
+            plain_http=plain_http,
             interval=times.parse_duration(interval),
             progress=functools.partial(terminal.print_line, current.notes()),
         )

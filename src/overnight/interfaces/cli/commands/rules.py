@@ -8,7 +8,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
-from overnight.model.text import printable
+from overnight.model.text import plural
 
 ORDER = 70
 
@@ -85,15 +85,15 @@ def try_rules(
     if current.printed_json(trial, output):
         return
     if source.endswith(".toml"):
-        typer.echo(f"{trial.lines} rules match their samples")
+        terminal.echo(f"{plural(trial.lines, 'rule')} tried: all samples match")
     else:
         for match in trial.matches:
             rule = match.match.rule
             fields = " ".join(f"{name}={value}" for name, value in match.match.fields.items())
-            typer.echo(f"{match.line}: {printable(match.text)}")
-            typer.echo(f"   {rule.name}: {rule.kind}, {match.match.severity}; {printable(fields)}")
-            typer.echo(f"   {rule.meaning}")
-        typer.echo(f"{trial.matched_lines} of {trial.lines} lines match a rule")
+            terminal.echo(f"{match.line}: {match.text}")
+            terminal.echo(f"   {rule.name}: {rule.kind}, {match.match.severity}; {fields}")
+            terminal.echo(f"   {rule.meaning}")
+        terminal.echo(f"{trial.matched_lines} of {plural(trial.lines, 'line')} matched by a rule")
 
 
 def _read(source: str) -> bytes:
@@ -136,9 +136,9 @@ def import_rules(
     imported = kernel_rules.import_npd(current.home, file, to)
     if not current.printed_json(imported, output):
         if imported.file:
-            typer.echo(f"wrote {len(imported.rules)} rules to {imported.file}")
+            terminal.echo(f"wrote {plural(len(imported.rules), 'rule')} to {imported.file}")
         for name, why in imported.problems:
-            typer.echo(f"not imported: {printable(name)}: {printable(why)}")
+            terminal.echo(f"not imported: {name}: {why}")
         for note in imported.notes:
-            typer.echo(f"note: {printable(note)}")
+            terminal.echo(f"note: {note}")
     return errors.ExitCode.FOUND if imported.problems else errors.ExitCode.DONE

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from overnight.interfaces.cli import session
-from overnight.model.text import printable
+from overnight.interfaces.cli import session, terminal
+from overnight.model.text import plural
 
 ORDER = 16
 
@@ -46,16 +46,16 @@ def snapshot(
     taken = snapshots.take(root)
     place = file or snapshots.default_file(current.home, taken)
     snapshots.save(taken, place, parents=file is None)
-    typer.echo(f"wrote {place} ({place.stat().st_size / 1e3:.0f} kB)", err=True)
+    terminal.echo(f"wrote {place} ({place.stat().st_size / 1e3:.0f} kB)", err=True)
     if current.printed_json(taken, output):
         return
-    typer.echo(f"{taken.header['host']} at {taken.header['taken_at']}")
+    terminal.echo(f"{taken.header['host']} at {taken.header['taken_at']}")
     for name, part in taken.parts.items():
-        typer.echo(f"  {name:10} {len(part):6}")
+        terminal.echo(f"  {name:10} {len(part):6}")
     for gap in taken.gaps[:20]:
-        typer.echo(f"not read: {gap.part}: {printable(gap.what)}: {printable(gap.why)}")
+        terminal.echo(f"not read: {gap.part}: {gap.what}: {gap.why}")
     if len(taken.gaps) > 20:
-        typer.echo(f"not read: {len(taken.gaps) - 20} more, in the file")
+        terminal.echo(f"not read: {len(taken.gaps) - 20} more, in the file")
 
 
 def _diff(
@@ -70,7 +70,9 @@ def _diff(
     for change in difference.changes:
         name = f"{change.part}: {change.key} {change.property}".rstrip()
         sides = ("-" if side is None else side for side in (change.before, change.after))
-        typer.echo(printable(f"{name}: {' -> '.join(sides)}"))
+        terminal.echo(f"{name}: {' -> '.join(sides)}")
     for part in difference.unknown:
-        typer.echo(f"{printable(part)}: incomplete in one of the two snapshots")
-    typer.echo(f"{len(difference.changes)} differences" if difference.changes else "no differences")
+        terminal.echo(f"{part}: incomplete in one of the two snapshots")
+    terminal.echo(
+        plural(len(difference.changes), "difference") if difference.changes else "no differences"
+    )

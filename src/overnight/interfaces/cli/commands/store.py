@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import profile_options, session
-from overnight.model.text import printable
+from overnight.interfaces.cli import local_time, profile_options, session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from overnight.app import store
@@ -57,18 +57,20 @@ def check(
 
 
 def _show(report: store.CheckReport, clean: bool) -> None:
-    typer.echo(
-        f"{report.segments} segments, {report.samples} samples; "
-        f"{report.blocks} blocks of signals, {report.looks} polls; {report.bytes / 1e6:.1f} MB"
+    terminal.echo(
+        f"{plural(report.segments, 'segment')}, {plural(report.samples, 'sample')}; "
+        f"{plural(report.blocks, 'block')} of signals, {plural(report.looks, 'poll')}; {report.bytes / 1e6:.1f} MB"
     )
     if report.unfinished:
         action = "deleted" if clean else "delete with: overnight store check --clean"
-        typer.echo(f"{len(report.unfinished)} unfinished files of killed writers; {action}")
+        terminal.echo(
+            f"{plural(len(report.unfinished), 'unfinished file')} of killed writers; {action}"
+        )
     for problem in report.problems:
-        typer.echo(f"damaged: {printable(problem.path)}: {printable(problem.what)}")
-        typer.echo(f"   do: {printable(problem.todo)}")
+        terminal.echo(f"damaged: {problem.path}: {problem.what}")
+        terminal.echo(f"   do: {problem.todo}")
     if not report.problems:
-        typer.echo("nothing is damaged")
+        terminal.echo("nothing is damaged")
 
 
 def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
@@ -83,9 +85,9 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
         leftovers = store.ingest(current.home)
     if not current.printed_json(leftovers, output):
         for problem in leftovers.problems:
-            typer.echo(printable(problem))
+            terminal.echo(problem)
         if not leftovers.problems:
-            typer.echo("nothing left to ingest")
+            terminal.echo("nothing left to ingest")
     return errors.ExitCode.FOUND if leftovers.problems else errors.ExitCode.DONE
 
 
@@ -104,7 +106,6 @@ def pin(
     Profiles and signals of every host here are kept.
     """
     from overnight.app import store
-    from overnight.model import times
 
     current: session.Session = context.obj
     if name:
@@ -113,11 +114,12 @@ def pin(
         pinned = store.list_pins(current.home)
     if current.printed_json(pinned, output):
         return
-    for entry in pinned.pins:
-        first, last = times.format_instant(entry.begin_us), times.format_instant(entry.end_us)
-        typer.echo(f"{entry.id}  {first} … {last}  {printable(entry.why)}")
-    if not pinned.pins:
-        typer.echo("no pins")
+    rows = [
+        (pin.id, local_time.cell(pin.begin_us), local_time.cell(pin.end_us), pin.why)
+        for pin in pinned.pins
+    ]
+    listed = terminal.columns(("pin", "begin", "end", "why"), rows)
+    terminal.echo(listed or "no pins", keep="\n")
 
 
 def unpin(
@@ -131,4 +133,4 @@ def unpin(
     current: session.Session = context.obj
     pinned = store.unpin(current.home, name)
     if not current.printed_json(pinned, output):
-        typer.echo(f"removed pin {name}")
+        terminal.echo(f"removed pin {name}")

@@ -1,0 +1,126 @@
+"""The data home may be written by its owner and root only.
+
+A root process trusts what it reads there (changes to undo, PIDs, rules) and writes below it, so another user who can
+write to it, or place a link in it, could act as root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import grp
+import os
+import pathlib
+import pwd
+import shlex
+import stat
+from collections.abc import Collection, Iterator
+
+from overnight import errors
+from overnight.model import files
+
+# Read back or appended to later: checked with all of their contents.
+TRUSTED = ("arms.jsonl", "audit", "loads", "profiles", "rules", "signals", "snapshots", "spool")
+# Machines in them have files of other users: only the folders themselves are checked.
+OPAQUE = ("pools", "rehearsals", "undo")
+
+
+def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:
+    """Create the data home, or check it and make it private; call this before any write to it.
+
+    `trusted` are the names below it to check with their contents.
+    Raise MissingPermissionError if it cannot be written, and CannotError if another user could have changed it.
+    """
+    why = "you may not write to it, or the file system is read-only"
+    try:
+        files.make_folder(home)
+        _check(home, trusted)
+        if os.access(home, os.W_OK | os.X_OK):
+            _tighten(home)
+            return
+    except OSError as error:
+        why = str(error)
+    raise errors.MissingPermissionError(
+        f"the data home {home} is not writable",
+        why=why,
+        todo="choose another folder with overnight --home DIR, or OVERNIGHT_HOME",
+    )
+
+
+def _check(home: pathlib.Path, trusted: Collection[str]) -> None:
+    for path, status in _entries(home, trusted):
+        if not (problem := _find_problem(status, is_home=path == str(home))):
+            continue
+        name, sudo = shlex.quote(str(home)), "" if os.geteuid() == 0 else "sudo "
+        repair = f"{sudo}chown -hR {os.geteuid()} {name} && {sudo}chmod -R go-w {name}"
+        if stat.S_ISLNK(status.st_mode):
+            repair = f"{sudo}rm {shlex.quote(path)}"
+        raise errors.CannotError(
+            f"refusing to write to the data home {home}: {path} {problem}",
+            why="another user could make this process change files or end processes of its owner",
+            todo=f"choose another folder with --home DIR, or, if you trust its contents: {repair}",
+        )
+
+
+def _entries(home: pathlib.Path, trusted: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the home and what is trusted below it, a folder before its contents, without following links."""
+    yield str(home), home.lstat()
+    yield str(home), home.stat()  # a link of ours or root's to the home is fine: systemd places one
+    for name in (*TRUSTED, *OPAQUE):
+        with contextlib.suppress(FileNotFoundError):
+            path = home / name
+            yield str(path), path.lstat()
+            if name in trusted:
+                yield from _below(str(path))
+
+
+def _below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    # Files vanish meanwhile: a recording trims what it stores.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                yield entry.path, entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _below(entry.path)
+
+
+def _find_problem(status: os.stat_result, *, is_home: bool) -> str:
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to user {_user_name(status.st_uid)}"
+    if stat.S_ISLNK(status.st_mode):
+        return "" if is_home else "is a symbolic link"
+    if status.st_mode & 0o002:
+        return "is writable by every user"
+    if status.st_mode & 0o020 and not _is_private_group(status.st_uid, status.st_gid):
+        return f"is writable by group {status.st_gid}"
+    return ""
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+@functools.cache
+def _is_private_group(uid: int, gid: int) -> bool:
+    """Whether a group has only that user, as on distributions with umask 002."""
+    try:
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _tighten(home: pathlib.Path) -> None:
+    """Take access to a home of an older version from others; a folder with other contents is left as it is."""
+    known = {*TRUSTED, *OPAQUE}
+    status = home.stat()
+    mode = files.folder_mode(home)
+    if (
+        status.st_uid == os.geteuid()
+        and stat.S_IMODE(status.st_mode) != mode
+        and all(name in known or name.startswith("overnight-") for name in os.listdir(home))  # noqa: PTH208
+    ):
+        home.chmod(mode)

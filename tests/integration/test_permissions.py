@@ -1,0 +1,94 @@
+"""Who may read a data home: its owner, and a group if the administrator chooses one."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import nights
+import otherusers
+import pytest
+
+from overnight.app import pools
+from overnight.app.audit import changes
+from overnight.interfaces import cli
+from overnight.store import loads
+
+READERS = 61235
+
+
+@pytest.fixture
+def open_folder() -> Iterator[pathlib.Path]:
+    """A folder that every user can enter; pytest's folders are only for their owner."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="overnight-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def lax_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def exposed(home: pathlib.Path, bits: int = 0o077) -> dict[str, str]:
+    """Return what has one of the mode bits, with its mode."""
+    modes = {str(path): path.lstat().st_mode & 0o7777 for path in (home, *home.rglob("*"))}
+    return {path: oct(mode) for path, mode in modes.items() if mode & bits}
+
+
+@pytest.mark.usefixtures("lax_umask")
+def test_everything_that_is_stored_is_private_under_a_lax_umask(tmp_path: pathlib.Path) -> None:
+    home, image = tmp_path / "new/home", tmp_path / "image"
+    image.mkdir()
+    nights.build(home)
+    loads.LoadWriter(home, "db-7", "cpu", (0,), 1, {}).close()
+    changes.apply((changes.Step("mask", "/etc/systemd/system/x.service", "", "/dev/null"),), image, home)  # fmt: skip
+    assert pools.Pools(home).list() == ()
+    for words in (
+        ["age", "uptime"],
+        ["snapshot"],
+        ["store", "pin", "night", "--why", "a test"],
+        ["record", "--for", "1s", "--signals-only"],
+    ):
+        assert cli.main(["--home", str(home), *words]) == 0
+    assert exposed(home) == {}
+    names = {path.name for path in home.iterdir()}
+    assert names == {"arms.jsonl", "audit", "loads", "pools", "profiles", "signals", "snapshots", "spool"}  # fmt: skip
+
+
+@pytest.mark.needs_perf
+@pytest.mark.usefixtures("lax_umask")
+def test_recorded_stacks_are_private_under_a_lax_umask(tmp_path: pathlib.Path) -> None:
+    home = tmp_path / "home"
+    assert cli.main(["--home", str(home), "record", "--for", "2s", "--profiles-only"]) == 0
+    assert list(home.glob("profiles/v1/*/*/*/samples.parquet"))
+    assert exposed(home) == {}
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("group", [READERS, 0], ids=["reader", "stranger"])
+def test_only_the_group_of_a_shared_home_reads_it(open_folder: pathlib.Path, group: int) -> None:
+    home = open_folder / "home"
+    home.mkdir()
+    os.chown(home, 0, READERS)
+    home.chmod(0o2750)
+    nights.build(home)
+    record = [sys.executable, "-m", "overnight", "--home", str(home), "age", "uptime"]
+    subprocess.run(record, capture_output=True, check=True)
+    assert exposed(home, 0o027) == {}
+    assert home.stat().st_mode & 0o7777 == 0o2750
+    for words in (["events"], ["top"], ["heatmap"], ["diagnose", "--host", "db-7"]):
+        arguments = ["--home", str(home), *words, "-O", "json"]
+        user = otherusers.command(open_folder, *arguments, uid=otherusers.STRANGER, group=group)
+        done = subprocess.run(user, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        assert (done.returncode in (0, 1)) == bool(group), (words, done.stderr)
+        assert ("db-7" in done.stdout) == bool(group)

@@ -1,0 +1,41 @@
+"""Commands as another user of this host, by number: no user is created."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import overnight
+
+NOBODY = 65534
+STRANGER = (
+    61234  # belongs to no distribution's users: those begin at 1000, systemd's at 60001 and 61184
+)
+
+
+def command(
+    folder: pathlib.Path, *arguments: str, uid: int = NOBODY, group: int = 0, before: str = ""
+) -> list[str]:
+    """Return the command that runs overnight as that user, in a mount namespace of its own.
+
+    Bind mounts below `folder` make this checkout and its Python reachable, also below a folder of root. `group`
+    is the only supplementary group; `before` are shell lines that root runs in the namespace.
+    """
+    binds = {
+        "source": pathlib.Path(overnight.__file__).parents[1],
+        "prefix": pathlib.Path(sys.prefix),
+        "base": pathlib.Path(sys.base_prefix),
+    }
+    lines = ["set -e"]
+    for name, path in binds.items():
+        (folder / name).mkdir(exist_ok=True)
+        lines.append(f"mount --bind '{path}' '{folder / name}'")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    path = f"{folder}/source:{folder}/prefix/lib/{version}/site-packages"
+    groups = f"--groups={group}" if group else "--clear-groups"
+    lines.append(before)
+    lines.append(
+        f"exec setpriv --reuid={uid} --regid={uid} {groups} env PYTHONPATH='{path}' "
+        f"HOME=/nonexistent '{folder}/base/bin/{version}' -m overnight {' '.join(arguments)}"
+    )
+    return ["unshare", "--mount", "sh", "-c", "\n".join(lines)]

@@ -1,0 +1,111 @@
+"""A data home that another user could have changed is refused, with the command that repairs it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from overnight import errors
+from overnight.model import data_home
+
+MODE = 0o7777
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A home as older versions left it."""
+    home = tmp_path / "home"
+    (home / "spool/pins").mkdir(parents=True)
+    (home / "profiles/v1").mkdir(parents=True)
+    (home / "spool/status.json").write_text("{}")
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return home
+
+
+def test_a_home_of_an_older_version_is_accepted_and_closed_to_others(home: pathlib.Path) -> None:
+    data_home.prepare(home)
+    assert home.stat().st_mode & MODE == 0o700
+    assert (home / "spool/status.json").read_text() == "{}"
+
+
+def test_a_home_that_a_group_may_read_stays_readable(home: pathlib.Path) -> None:
+    home.chmod(0o2755)
+    data_home.prepare(home)
+    assert home.stat().st_mode & MODE == 0o2750
+
+
+def test_the_mode_of_a_folder_with_other_contents_is_left(home: pathlib.Path) -> None:
+    (home / "etc").mkdir()
+    data_home.prepare(home)
+    assert home.stat().st_mode & MODE == 0o755
+
+
+@pytest.mark.parametrize("path", ["", "spool", "spool/pins", "spool/status.json", "profiles/v1"])
+def test_what_every_user_may_write_is_refused_until_repaired(home: pathlib.Path, path: str) -> None:
+    (home / path).chmod(0o777)
+    with pytest.raises(errors.CannotError, match=f"{home / path} is writable by every") as raised:
+        data_home.prepare(home)
+    command = raised.value.todo.partition("if you trust its contents: ")[2].replace("sudo ", "")
+    subprocess.run(["sh", "-c", command], check=True)
+    data_home.prepare(home)
+
+
+@pytest.mark.parametrize("path", ["spool", "spool/current.json", "profiles/v1/web-1", "pools"])
+def test_a_link_below_the_home_is_refused(
+    home: pathlib.Path, tmp_path: pathlib.Path, path: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    if (home / path).exists():
+        (home / path).rename(tmp_path / "aside")
+    (home / path).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(errors.CannotError, match="is a symbolic link") as raised:
+        data_home.prepare(home)
+    assert f"rm {home / path}" in raised.value.todo
+
+
+def test_a_link_of_ours_to_the_home_is_followed(home: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Systemd links /var/lib/NAME to /var/lib/private/NAME for a unit with DynamicUser=."""
+    (tmp_path / "link").symlink_to(home)
+    data_home.prepare(tmp_path / "link")
+    assert home.stat().st_mode & MODE == 0o700
+
+
+def test_machines_below_the_home_are_not_examined(home: pathlib.Path) -> None:
+    (home / "pools/machines/m-1").mkdir(parents=True)
+    (home / "pools").chmod(0o700)
+    (home / "pools/machines/m-1/lower0").symlink_to("/usr")
+    data_home.prepare(home)
+
+
+def test_only_a_group_without_other_members_may_write(
+    home: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On distributions with umask 002, folders belong to a group of the user alone."""
+    home.chmod(0o775)
+    monkeypatch.setattr(data_home, "_is_private_group", lambda *_: True)
+    data_home.prepare(home)
+    home.chmod(0o775)
+    monkeypatch.setattr(data_home, "_is_private_group", lambda *_: False)
+    with pytest.raises(errors.CannotError, match=f"is writable by group {os.getgid()}"):
+        data_home.prepare(home)
+
+
+def test_a_group_is_private_if_it_is_named_after_its_only_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names, members = {1000: "ada", 100: "users"}, {1000: ["ada"], 100: [], 1001: ["eve"]}
+    user = type("User", (), {"pw_name": "ada"})
+    monkeypatch.setattr(data_home.pwd, "getpwuid", lambda _: user)
+
+    def group(gid: int) -> object:
+        return type("G", (), {"gr_name": names.get(gid, "ada"), "gr_mem": members[gid]})
+
+    monkeypatch.setattr(data_home.grp, "getgrgid", group)
+    private = data_home._is_private_group.__wrapped__
+    assert [private(1000, gid) for gid in (1000, 100, 1001)] == [True, False, False]
+    monkeypatch.undo()
+    assert not private(61234, 61234)  # neither is known here

@@ -1,0 +1,83 @@
+"""Stored files are private whatever the umask, and readable by a group only where its folder says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import stat
+from collections.abc import Iterator
+
+import pytest
+
+from overnight.model import files
+
+
+@contextlib.contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def mode(path: pathlib.Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def store(folder: pathlib.Path) -> dict[str, int]:
+    """Store a file in each way; return the modes below `folder`."""
+    files.make_folder(folder / "a/b")
+    files.write(folder / "a/plain", "text")
+    files.write_atomically(folder / "a/atomic", "text")
+    files.append_lines(folder / "a/b/lines", [b"text\n"])
+    return {str(path.relative_to(folder)): mode(path) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+def test_what_is_stored_is_private_under_every_umask(tmp_path: pathlib.Path, mask: int) -> None:
+    with umask(mask):
+        modes = store(tmp_path)
+    expected = {"a": 0o700, "a/b": 0o700, "a/plain": 0o600, "a/atomic": 0o600, "a/b/lines": 0o600}
+    assert modes == expected
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+def test_the_group_of_a_shared_folder_may_read_and_not_write(
+    tmp_path: pathlib.Path, mask: int
+) -> None:
+    tmp_path.chmod(0o2750)
+    with umask(mask):
+        modes = store(tmp_path)
+    expected = {"a": 0o2750, "a/b": 0o2750, "a/plain": 0o640, "a/atomic": 0o640, "a/b/lines": 0o640}
+    assert modes == expected
+    assert {path.stat().st_gid for path in tmp_path.rglob("*")} == {tmp_path.stat().st_gid}
+
+
+@pytest.mark.parametrize("shown", [0o755, 0o750, 0o2700, 0o2710])
+def test_other_modes_of_a_folder_share_nothing(tmp_path: pathlib.Path, shown: int) -> None:
+    tmp_path.chmod(shown)
+    assert {mode & 0o077 for mode in store(tmp_path).values()} == {0}
+
+
+def test_a_file_of_an_older_version_is_made_private_when_it_is_written(
+    tmp_path: pathlib.Path,
+) -> None:
+    old = tmp_path / "gaps.jsonl"
+    old.write_bytes(b"old\n")
+    old.chmod(0o644)
+    files.append_lines(old, [b"new\n"])
+    assert (old.read_bytes(), mode(old)) == (b"old\nnew\n", 0o600)
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: pathlib.Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine")
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        files.write(tmp_path / "link", "theirs")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.append_lines(tmp_path / "link", [b"theirs\n"])
+    files.write_atomically(tmp_path / "link", "new")
+    assert target.read_text() == "mine"
