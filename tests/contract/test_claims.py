@@ -138,7 +138,10 @@ def test_a_stale_claim_can_be_renewed_as_its_problem_says(world: World) -> None:
     [problem] = [
         candidate
         for candidate in problems.find_problems(
-            details, now_us=world.clock(), reaper_us=world.clock()
+            details,
+            now_us=world.clock(),
+            reaper_us=world.clock(),
+            past=world.plane.past("ci"),
         )
         if candidate.name == "claim_stale"
     ]

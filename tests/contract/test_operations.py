@@ -269,6 +269,26 @@ def test_sizes_are_checked_by_the_database_too(world: World) -> None:
             connection.execute(statement)
 
 
+def test_the_history_has_the_idle_time(world: World) -> None:
+    world.pool(target=2)
+    world.plane.replenish("ci")
+    world.clock.forward(10)
+    world.boot_all()
+    world.clock.forward(30)
+    [grant] = world.plane.acquire("ci")
+    world.clock.forward(60)
+    world.plane.give_back(grant.claim.id)
+    world.clock.forward(100)
+    past = world.plane.past("ci")
+    # 10 s warming, 30 s ready and 60 s claimed; and 10 s warming, 190 s ready.
+    assert (past.member_us, past.ready_us) == (300 * S, 220 * S)
+    recent = world.plane.past("ci", 50)
+    assert (recent.member_us, recent.ready_us) == (50 * S, 50 * S)
+    world.plane.update("ci", labels={"changed": "now"})
+    assert world.plane.past("ci").unchanged_us == world.clock()
+    assert world.plane.past("ci").member_us == 0
+
+
 def test_the_history_has_missed_claims_and_warm_ups(world: World) -> None:
     world.pool(target=2, reuse_without_reset=True)
     with pytest.raises(pool_errors.NoReadyMembersError):
@@ -286,5 +306,6 @@ def test_the_history_has_missed_claims_and_warm_ups(world: World) -> None:
     assert (past.begin_us, past.end_us) == (START, START + 120 * S)
     assert past.asked_us == (START, START, START, START + 90 * S)
     assert past.warm_ups_us == (90 * S, 90 * S)
+    assert (past.missed_us, past.waited_us) == ((START,) * 3, ())
     assert world.reasons("claim_missed") == ["no_ready_members", "gave_up"]
     assert world.plane.past("ci", 25).asked_us == ()

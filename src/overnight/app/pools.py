@@ -162,6 +162,7 @@ class Pools:
             details,
             now_us=self.plane.context.clock(),
             reaper_us=int(seen) if seen else None,
+            past=self.plane.past(name),
             orphans=self.plane.orphans_left(details.pool.provider),
         )
         return PoolReport(details, reported)

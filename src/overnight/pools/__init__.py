@@ -55,11 +55,16 @@ class Order:
     instance_type: str = ""
     lifecycle_class: str = "ephemeral"
     endpoint: str = ""
+    readiness_timeout_seconds: int = 300
+    ignore_failed_units: bool = False
     token: str = dataclasses.field(default="", repr=False)
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, object]:
         """Return `order.json`, which the member's agent reads."""
-        names = ("member_id", "pool", "template", "endpoint", "token")
+        names = (
+            "member_id", "pool", "template", "endpoint", "token",
+            "readiness_timeout_seconds", "ignore_failed_units",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
 

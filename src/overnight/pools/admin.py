@@ -144,7 +144,8 @@ class PoolAdmin:
             pool = pool_rows.find(connection, name)
             back = min(seconds, pool.settings.record_retention_seconds)
             begin = max(pool.created_us, now - back * SECOND_US)
-            return demand_rows.read_past(connection, pool.id, begin, now)
+            since = max(begin, pool.updated_us)
+            return demand_rows.read_past(connection, pool.id, begin, now, unchanged_us=since)
 
     def update(self, name: str, /, **given: object) -> Pool:
         """Change a pool; a smaller target shrinks it, another template replaces its members.

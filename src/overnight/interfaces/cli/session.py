@@ -9,6 +9,7 @@ import functools
 import inspect
 import itertools
 import json
+import os
 import pathlib
 import sys
 import typing
@@ -47,6 +48,18 @@ class Session:
         from overnight.app import home
 
         return home.data_home(self.chosen_home)
+
+    def command(self, words: str) -> str:
+        """Return a command line that reads the same data home, for people to copy."""
+        import shlex
+
+        from overnight.app import home
+
+        # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
+        sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
+        usual = not sudo and self.home == home.data_home()
+        named = "" if usual else f"--home {shlex.quote(str(self.home))} "
+        return f"{'sudo ' * sudo}overnight {named}{words}"
 
     def console(self) -> rich.console.Console:
         """Return the console for results, on standard output."""
