@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from poolworld import START, S, World
 
 from overnight.model.pool import Counts, PoolStatus
-from overnight.pools import control, pool_errors
+from overnight.pools import control, pool_errors, reaper
 from overnight.pools.providers import nspawn, process
 from overnight.pools.sql import schema
 
@@ -224,6 +224,40 @@ def test_draining_ends_warming_members_but_not_claimed_ones(world: World) -> Non
     world.plane.delete("ci")
     assert world.plane.list(archived=True) == ()
     assert world.all_events()[-1] == "pool_deleted"
+
+
+def test_members_of_a_deleted_pool_stay_answerable(world: World) -> None:
+    world.pool(target=1)
+    world.fill()
+    [grant] = world.plane.acquire("ci", acquired_by="job-1")
+    member, claim = grant.member.id, grant.claim.id
+    world.plane.give_back(claim)
+    before = world.plane.show_member(member)
+    pool = world.plane.show("ci").pool
+    world.plane.drain("ci")
+    world.plane.delete("ci")
+    with pytest.raises(pool_errors.PoolNotFoundError):
+        world.plane.show(pool.id)
+    with pytest.raises(pool_errors.PoolNotFoundError):
+        world.plane.acquire(pool.id)
+    assert world.plane.list(archived=True) == ()
+    world.pool(target=1)  # the name is free again
+    assert world.plane.show_member(member) == before
+    # Repeated requests get the same answers.
+    assert world.plane.give_back(claim) == before.member
+    assert world.plane.terminate(member) == before.member
+    assert world.plane.enrolment.beat(world.credentials[member])["gone"]
+    assert world.plane.enrolment.phase(world.credentials[member], "ready")["gone"]
+    world.plane.delete("ci")  # a second pool of that name
+    world.clock.forward(7 * 86400)
+    reaper.Reaper(world.plane).tick()
+    assert world.plane.member(member) == before.member
+    world.clock.forward(1)
+    reaper.Reaper(world.plane).tick()
+    with pytest.raises(pool_errors.MemberNotFoundError):
+        world.plane.show_member(member)
+    with world.plane.context.database.read() as connection:
+        assert connection.execute(sa.select(schema.pools)).all() == []
 
 
 def test_a_drained_pool_is_refilled_only_when_resumed(world: World) -> None:

@@ -129,7 +129,7 @@ class PoolAdmin:
     def show_member(self, member_id: str, *, recent: int = RECENT) -> MemberDetails:
         with self._database.read() as connection:
             member = member_rows.find(connection, member_id)
-            pool = pool_rows.find(connection, member.pool_id)
+            pool = pool_rows.find(connection, member.pool_id, deleted=True)
             return MemberDetails(
                 member=member,
                 pool=pool.name,
@@ -241,7 +241,7 @@ class PoolAdmin:
         return {"drained": drained, "claimed_remaining": claimed}
 
     def delete(self, name: str) -> None:
-        """Delete a pool that has no members; records of members that are gone do not prevent it."""
+        """Delete a pool that has no members; records of members that are gone do not prevent it, and stay."""
         now = self._control.clock()
         with self._database.write("delete") as connection:
             pool = pool_rows.lock(connection, name)
@@ -256,7 +256,7 @@ class PoolAdmin:
                 raise pool_errors.PoolHasMembersError(
                     pool.name, len(view.members), draining=len(ending)
                 )
-            pool_rows.delete(connection, pool)
+            pool_rows.delete(connection, pool, now)
             event_rows.add(connection, "pool_deleted", now, pool=pool, reason="operator")
 
 

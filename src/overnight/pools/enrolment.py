@@ -90,7 +90,7 @@ class Enrolment:
         member = self._by_credential(credential)
         now = self._control.clock()
         with self._database.write("phase") as connection:
-            pool = pool_rows.lock(connection, member.pool_id)
+            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
             member = member_rows.find(connection, member.id)
             if member.gone_us is None:
                 member_rows.set_beat(connection, member.id, phase, now)

@@ -94,7 +94,7 @@ class MemberActions:
         now = self._control.clock()
         with self._database.write("terminate member") as connection:
             member = member_rows.find(connection, member_id)
-            pool = pool_rows.lock(connection, member.pool_id)
+            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
             member = member_rows.find(connection, member_id)
             if member.gone_us is not None:
                 return member
@@ -127,7 +127,7 @@ class MemberActions:
         now = self._control.clock()
         with self._database.write("cordon") as connection:
             member = member_rows.find(connection, member_id)
-            pool = pool_rows.lock(connection, member.pool_id)
+            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
             member = member_rows.find(connection, member_id)
             if member.gone_us is not None:
                 raise pool_errors.MemberNotFoundError(member_id)
@@ -142,7 +142,8 @@ class MemberActions:
 
     def _claim(self, connection: database.Connection, claim_id: str) -> tuple[Pool, Claim]:
         """Lock a claim and its pool; everybody locks the pool first."""
-        pool = pool_rows.lock(connection, claim_rows.find_pool_id(connection, claim_id))
+        pool_id = claim_rows.find_pool_id(connection, claim_id)
+        pool = pool_rows.lock(connection, pool_id, deleted=True)
         return pool, claim_rows.find(connection, claim_id)
 
     def find(self, member_id: str) -> Member:

@@ -100,6 +100,8 @@ def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) 
 
 def delete_orphaned(connection: sa.Connection, before_us: int) -> None:
     """Delete old events of pools that no longer exist."""
-    orphaned = events.c.pool_id.not_in(sa.select(schema.pools.c.id))
+    orphaned = events.c.pool_id.not_in(
+        sa.select(schema.pools.c.id).where(schema.pools.c.deleted_us.is_(None))
+    )
     not_last = events.c.id != total_rows.read_counted(connection)  # as above
     connection.execute(sa.delete(events).where(events.c.at_us < before_us, orphaned, not_last))

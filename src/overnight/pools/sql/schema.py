@@ -55,7 +55,7 @@ pools = sa.Table(
     *_required(sa.Integer, "failures"),
     *_required(sa.Text, "last_failure"),
     *_required(Instant, "launch_not_before_us"),
-    *_optional(Instant, "breaker_opened_us", "empty_since_us"),
+    *_optional(Instant, "breaker_opened_us", "empty_since_us", "deleted_us"),
     sa.UniqueConstraint("name", name="pools_name"),
     sa.CheckConstraint(
         "0 <= min_size AND min_size <= target_size AND target_size <= max_size", name="pools_sizes"

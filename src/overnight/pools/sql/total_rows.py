@@ -72,7 +72,8 @@ def add_settled(connection: sa.Connection, now_us: int) -> bool:
     until = min(counted + BATCH, last or 0, (recent or LONGER) - 1)
     if until <= counted:
         return False
-    known = sa.or_(events.c.pool_id == "", events.c.pool_id.in_(sa.select(pools.c.id)))
+    existing = sa.select(pools.c.id).where(pools.c.deleted_us.is_(None))
+    known = sa.or_(events.c.pool_id == "", events.c.pool_id.in_(existing))
     names = [*KEYS, "number", "took_us"]
     new = _upsert.insert(connection, totals).from_select(
         names, _sum_events(after, events.c.id <= until, known)
@@ -93,7 +94,7 @@ def list_all(connection: sa.Connection) -> list[Total]:
     chosen: sa.Select[Any] = (
         sa.select(*keys, sa.func.sum(both.c.number), sa.func.sum(both.c.took_us))
         .select_from(both.outerjoin(pools, pools.c.id == both.c.pool_id))
-        .where(sa.or_(both.c.pool_id == "", pools.c.id.is_not(None)))
+        .where(sa.or_(both.c.pool_id == "", pools.c.id.is_not(None)), pools.c.deleted_us.is_(None))
         .group_by(both.c.pool_id, *keys)
     )
     return [
