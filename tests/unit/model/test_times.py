@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import doctest
 import time
 from collections.abc import Iterator
 
@@ -28,10 +27,6 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def instant(text: str) -> int:
     return times.parse_instant(text, now_us=NOW, origin_us=ORIGIN)
-
-
-def test_the_doctests_pass() -> None:
-    assert doctest.testmod(times).failed == 0
 
 
 @pytest.mark.parametrize(

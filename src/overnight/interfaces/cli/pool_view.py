@@ -85,7 +85,7 @@ def pools(
                 sys.stdout.write("\x1b[H\x1b[2J")  # a fresh screen
             _print(terminal.columns(headings, map(_row, listed)))
         else:
-            _print("no pools; create one: overnight pool create NAME --template T --target 5")
+            _print("no pools; create one: overnight pool create NAME --template plain --target 5")
         if stop.wait(every_s):
             return
 

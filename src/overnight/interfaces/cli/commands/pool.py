@@ -20,7 +20,7 @@ ORDER = 50
 def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     for name, call, example in (
-        ("create", create, "ci --template runner --target 5"),
+        ("create", create, "ci --template plain --target 5"),
         ("list", list_, ""),
         ("show", show, "ci"),
         ("update", update, "ci --target 8 --set ready_ttl_seconds=600"),
@@ -197,13 +197,17 @@ def renew(
 
 
 def return_(
-    current: session.Session, where: pool_options.Pools, claim: pool_options.ClaimArgument
-) -> None:
-    """Return a member.
+    current: session.Session,
+    where: pool_options.Pools,
+    claim: Annotated[str, typer.Argument(metavar="CLAIM|POOL", help="Id of the claim; or the pool of MEMBER.")],
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member, after its pool.")] = "",
+) -> None:  # fmt: skip
+    """Return a member, by its claim or by pool and member.
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    pool_view.member(current, where.give_back(claim))
+    returned = where.return_member(claim, member) if member else where.give_back(claim)
+    pool_view.member(current, returned)
 
 
 def terminate(
@@ -214,16 +218,26 @@ def terminate(
         bool,
         typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
     ] = False,
+    yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate a member in any state, and end its claim."""
-    pool_view.member(current, where.terminate(member, forget=forget))
+    terminated = session.call_confirmed(
+        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
+    )
+    pool_view.member(current, terminated)
 
 
 def drain(
-    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+    current: session.Session,
+    where: pool_options.Pools,
+    pool: pool_options.PoolArgument,
+    yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate unclaimed members and stop launching."""
-    pool_view.done(current, "drain", pool, where.drain(pool))
+    counts = session.call_confirmed(
+        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
+    )
+    pool_view.done(current, "drain", pool, counts)
 
 
 def delete(
