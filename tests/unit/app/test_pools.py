@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def test_claims_that_missed_are_shown(tmp_path: pathlib.Path) -> None:
     where = pools.Pools(tmp_path)
-    where.create("ci", "process", pools.PoolChange(template="t", target_size=1))
+    where.create("ci", "process", pools.PoolChange(template="plain", target_size=1))
     for _ in range(5):
         with pytest.raises(pool_errors.NoReadyMembersError):
             where.acquire("ci", Request())

@@ -18,7 +18,7 @@ def run(home: pathlib.Path, *words: str) -> int:
 
 
 def test_pools_are_listed_below_headings(tmp_path, capsys) -> None:
-    assert run(tmp_path, "pool", "create", "ci", "--template", "t", "--target", "3") == 0
+    assert run(tmp_path, "pool", "create", "ci", "--template", "plain", "--target", "3") == 0
     capsys.readouterr()
     assert run(tmp_path, "pool", "list") == 0
     headings, row = capsys.readouterr().out.splitlines()
@@ -43,7 +43,7 @@ def test_pools_are_watched_until_the_stop(tmp_path, capsys, output) -> None:
 
 
 def test_events_and_claims_of_a_pool_have_headings(tmp_path, capsys) -> None:
-    assert run(tmp_path, "pool", "create", "ci", "--template", "t", "--target", "3") == 0
+    assert run(tmp_path, "pool", "create", "ci", "--template", "plain", "--target", "3") == 0
     assert run(tmp_path, "pool", "show", "ci") == 1
     claim = Claim(id="c-1", pool_id="p-1", member_id="m-1", acquired_by="job-7")
     pool_view._print_claims("Claims", [claim], 9_000_000)
