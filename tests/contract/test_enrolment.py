@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from poolworld import State, World
 
-from overnight.pools import pool_errors
+from overnight.pools import pool_errors, problems
 from overnight.pools.sql import pool_rows, schema
 
 if TYPE_CHECKING:
@@ -106,12 +106,40 @@ def test_a_failed_bootstrap_is_recorded_with_its_reason(world: World) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
     [member] = world.members()
-    world.boot(member.id, "failed", "module_pull_failed")
+    world.boot(member.id, "failed", "module_pull_failed", "modules: HTTP 404")
     assert world.plane.member(member.id).reason == "module_pull_failed"
     assert world.reasons("member_errored") == ["module_pull_failed"]
-    assert world.plane.show("ci").pool.last_failure == "module_pull_failed"
+    details = world.plane.show("ci")
+    assert details.events[0].detail == "modules: HTTP 404"
+    assert details.pool.last_failure == "module_pull_failed"
+    [failing] = [
+        problem
+        for problem in problems.find_problems(
+            details,
+            now_us=world.clock(),
+            reaper_us=world.clock(),
+            past=world.plane.past("ci"),
+        )
+        if problem.name == "launches_fail"
+    ]
+    assert failing.why == "module_pull_failed (modules: HTTP 404)"
     world.plane.recycle("ci")
     assert world.provider.machines == {}
+
+
+def test_a_ready_member_that_fails_is_replaced_and_a_claimed_one_is_not(world: World) -> None:
+    world.pool(target=2, breaker_failures=1)
+    world.fill()
+    [grant] = world.plane.acquire("ci")
+    [other] = world.members("ci", State.READY)
+    for member_id in (grant.member.id, other.id):
+        world.boot(member_id, "failed", "unit_failed", "runner.service")
+    assert world.plane.member(grant.member.id).state is State.CLAIMED
+    failed = world.plane.member(other.id)
+    assert (failed.state, failed.reason) == (State.ERRORED, "unit_failed")
+    assert world.reasons("breaker_opened") == ["unit_failed"]
+    with pytest.raises(pool_errors.NoReadyMembersError):
+        world.plane.acquire("ci")
 
 
 def test_a_reason_must_be_one_word(world: World) -> None:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import noise
 import pytest
 import sqlalchemy as sa
+from poolworld import START
 
+from overnight.model.pool import Waiter
 from overnight.pools import pool_errors
-from overnight.pools.sql import schema
+from overnight.pools.sql import schema, waiter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,6 +138,30 @@ def test_a_wait_that_times_out_reports_the_counts(world: World) -> None:
         world.plane.acquire("ci", wait_seconds=0.05)
     assert world.plane.show("ci").waiters == ()
     assert world.kinds()[-3:] == ["waiter_queued", "waiter_left", "claim_missed"]
+
+
+def test_a_caller_killed_in_the_queue_counts_as_missed(world: World) -> None:
+    pool = world.pool(target=1)
+    with world.plane.context.database.write("queue up") as connection:
+        waiter = Waiter(id="w-1", pool_id=pool.id, wanted=2, queued_us=START, seen_us=START)
+        waiter_rows.insert(connection, waiter)
+    world.clock.forward(10 * pool.settings.waiter_stale_seconds)
+    world.plane.recycle("ci")
+    assert world.reasons("claim_missed") == []  # it may still be there
+    world.clock.forward(1)
+    world.plane.recycle("ci")
+    world.plane.recycle("ci")
+    assert world.reasons("claim_missed") == world.reasons("waiter_left") == ["unseen"]
+    assert world.plane.past("ci").missed_us == (world.clock(),) * 2
+
+
+def test_a_wait_is_in_the_history(world: World) -> None:
+    world.pool(target=0)
+    waiting = Waiting(world, "w")
+    world.clock.forward(5)
+    world.fill()
+    waiting.result()
+    assert world.plane.past("ci").waited_us == (START,)
 
 
 def test_draining_a_pool_refuses_waiting_callers(world: World) -> None:

@@ -101,6 +101,12 @@ def counts(view: View) -> Counts:
     )
 
 
+def is_empty(view: View) -> bool:
+    """Whether no member is ready although some should be: claims fail."""
+    ready = any(member.serves and member.state is State.READY for member in view.members)
+    return view.pool.refills and view.pool.target_size > 0 and not ready
+
+
 def queue_key(pool: Pool, priority: int, queued_us: int) -> tuple[int, int]:
     """Return the sort key of a caller in the queue; it does not change while the caller waits.
 

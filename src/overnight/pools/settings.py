@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from overnight.model.pool import PoolSettings
 from overnight.pools import pool_errors
 
-CHOICES = {"claimed_ttl_action": ("flag", "terminate")}
+CHOICES = {"claimed_ttl_action": ("flag", "terminate"), "failed_units_action": ("fail", "ignore")}
 # 0 would make everything stale at once; it is allowed only where it has a meaning.
 LOWEST = {
     "breaker_retry_seconds": 0,

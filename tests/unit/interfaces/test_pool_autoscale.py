@@ -34,7 +34,7 @@ class PoolCommand:
 @pytest.fixture
 def run(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> PoolCommand:
     command = PoolCommand(tmp_path / "home", capsys)
-    command("create", "ci", "--template", "t", "--target", "2")
+    command("create", "ci", "--template", "plain", "--target", "2")
     return command
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pathlib
+import threading
 
 import captures
+import pytest
 
 from overnight.interfaces import cli
-from overnight.interfaces.cli import pool_view, terminal
-from overnight.model.pool import Claim
+from overnight.interfaces.cli import pool_view, session, terminal
+from overnight.model.pool import Claim, PoolDetails
 
 
 def run(home: pathlib.Path, *words: str) -> int:
@@ -16,7 +18,7 @@ def run(home: pathlib.Path, *words: str) -> int:
 
 
 def test_pools_are_listed_below_headings(tmp_path, capsys) -> None:
-    assert run(tmp_path, "pool", "create", "ci", "--template", "t", "--target", "3") == 0
+    assert run(tmp_path, "pool", "create", "ci", "--template", "plain", "--target", "3") == 0
     capsys.readouterr()
     assert run(tmp_path, "pool", "list") == 0
     headings, row = capsys.readouterr().out.splitlines()
@@ -25,8 +27,23 @@ def test_pools_are_listed_below_headings(tmp_path, capsys) -> None:
     assert [headings.index(word) for word in ("status", "target")] == [row.index("active"), row.index("3")]  # fmt: skip
 
 
+@pytest.mark.parametrize("output", session.Output)
+def test_pools_are_watched_until_the_stop(tmp_path, capsys, output) -> None:
+    left, stop = [(), ()], threading.Event()
+
+    def read() -> tuple[PoolDetails, ...]:
+        listed = left.pop()
+        if not left:
+            stop.set()
+        return listed
+
+    pool_view.pools(session.Session(output=output), read, stop, every_s=0.0)
+    assert (left, stop.is_set()) == ([], True)
+    assert capsys.readouterr().out.count("no pools" if output == "text" else "pools/1") == 2
+
+
 def test_events_and_claims_of_a_pool_have_headings(tmp_path, capsys) -> None:
-    assert run(tmp_path, "pool", "create", "ci", "--template", "t", "--target", "3") == 0
+    assert run(tmp_path, "pool", "create", "ci", "--template", "plain", "--target", "3") == 0
     assert run(tmp_path, "pool", "show", "ci") == 1
     claim = Claim(id="c-1", pool_id="p-1", member_id="m-1", acquired_by="job-7")
     pool_view._print_claims("Claims", [claim], 9_000_000)

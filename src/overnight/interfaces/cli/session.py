@@ -14,7 +14,7 @@ import pathlib
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -22,6 +22,8 @@ from overnight import errors
 
 if TYPE_CHECKING:
     import rich.console
+
+T = TypeVar("T")
 
 
 class Output(enum.StrEnum):
@@ -156,6 +158,17 @@ def with_parameters(
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def call_confirmed(call: Callable[[bool], T], *, yes: bool) -> T:
+    """Return `call(yes)`; if it raises UnconfirmedError, ask on the terminal and call again."""
+    try:
+        return call(yes)
+    except errors.UnconfirmedError as error:
+        if sys.stdin.isatty():
+            typer.echo(f"{error.what}: {error.why}.", err=True)
+        confirm(False, f"refusing to continue, {error.what}", error.why)
+    return call(True)
 
 
 def confirm(yes: bool, refusal: str, why: str) -> None:

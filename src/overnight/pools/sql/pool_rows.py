@@ -104,7 +104,7 @@ def save(connection: sa.Connection, pool: Pool) -> None:
 
 def delete(connection: sa.Connection, pool: Pool) -> None:
     """Delete a locked pool with the records of its claims and members; its events stay."""
-    for table in (schema.claims, schema.members):
+    for table in (schema.claims, schema.members, schema.totals):
         connection.execute(sa.delete(table).where(table.c.pool_id == pool.id))
     connection.execute(sa.delete(pools).where(pools.c.id == pool.id))
 

@@ -48,8 +48,9 @@ def count_wanted(connection: sa.Connection, pool_id: str, seen_since_us: int) ->
     return int(connection.execute(chosen).scalar_one())
 
 
-def delete_unseen(connection: sa.Connection, pool_id: str, before_us: int) -> None:
-    """Delete callers that were killed while they waited."""
-    connection.execute(
-        sa.delete(waiters).where(waiters.c.pool_id == pool_id, waiters.c.seen_us < before_us)
+def delete_unseen(connection: sa.Connection, pool_id: str, before_us: int) -> list[Waiter]:
+    """Delete and return callers that were killed while they waited."""
+    statement = sa.delete(waiters).where(
+        waiters.c.pool_id == pool_id, waiters.c.seen_us < before_us
     )
+    return [Waiter(**row) for row in connection.execute(statement.returning(waiters)).mappings()]
