@@ -52,6 +52,7 @@ def test_a_stall_after_the_event_has_lower_confidence(home: evidence.Home) -> No
 
 
 def test_the_event_does_not_explain_itself(home: evidence.Home) -> None:
+    home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, int(s >= AT))})
     kinds = ["cpu.soft_lockup", "memory.oom_kill", "storage.timeout"]
     for kind, detector in zip(kinds, (LOCKUPS, OOM, STORAGE), strict=True):
         event = home.add_event(AT, kind, text="it")

@@ -83,6 +83,14 @@ def test_reclaim_that_frees_memory_is_not_a_walk(home: evidence.Home) -> None:
     assert "its cgroup was at its memory limit" in finding.summary
 
 
+def test_a_small_part_of_much_reclaim_is_not_a_walk(home: evidence.Home) -> None:
+    """The step from one cgroup to the next uses a third of a core, and reclaim nearly three."""
+    for core in (1, 2, 3):
+        home.add_samples(AT - 8, 8, (*LIMIT, "shrink_lruvec"), core=core, share=0.65 + 0.1 * core)
+    home.add_samples(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=0, share=0.33)
+    assert WALK.look(_case(home)).status == Status.CLEAR
+
+
 def test_reclaim_that_walks_counts_completely_as_a_walk(home: evidence.Home) -> None:
     _zombies(home, 15_000)
     home.add_samples(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.5)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pathlib
+import threading
 
 import captures
+import pytest
 
 from overnight.interfaces import cli
-from overnight.interfaces.cli import pool_view, terminal
-from overnight.model.pool import Claim
+from overnight.interfaces.cli import pool_view, session, terminal
+from overnight.model.pool import Claim, PoolDetails
 
 
 def run(home: pathlib.Path, *words: str) -> int:
@@ -23,6 +25,21 @@ def test_pools_are_listed_below_headings(tmp_path, capsys) -> None:
     assert headings.split() == ["pool", "status", "ready", "warming", "claimed", "target", "min", "max", "notes"]  # fmt: skip
     assert row.split() == ["ci", "active", "0", "0", "0", "3", "0", "13"]
     assert [headings.index(word) for word in ("status", "target")] == [row.index("active"), row.index("3")]  # fmt: skip
+
+
+@pytest.mark.parametrize("output", session.Output)
+def test_pools_are_watched_until_the_stop(tmp_path, capsys, output) -> None:
+    left, stop = [(), ()], threading.Event()
+
+    def read() -> tuple[PoolDetails, ...]:
+        listed = left.pop()
+        if not left:
+            stop.set()
+        return listed
+
+    pool_view.pools(session.Session(output=output), read, stop, every_s=0.0)
+    assert (left, stop.is_set()) == ([], True)
+    assert capsys.readouterr().out.count("no pools" if output == "text" else "pools/1") == 2
 
 
 def test_events_and_claims_of_a_pool_have_headings(tmp_path, capsys) -> None:

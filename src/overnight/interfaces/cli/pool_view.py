@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from overnight.app import pool_documents
 from overnight.interfaces.cli import local_time, session, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from overnight.app import pools as use_cases
     from overnight.model.pool import (
@@ -66,16 +68,26 @@ def _summary(details: PoolDetails) -> str:
     )
 
 
-def pools(current: session.Session, listed: tuple[PoolDetails, ...]) -> None:
-    """Print a table of pools."""
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.pools_document(listed))
-        return
+def pools(
+    current: session.Session,
+    read: Callable[[], tuple[PoolDetails, ...]],
+    stop: threading.Event,
+    every_s: float = 2.0,
+) -> None:
+    """Print a table of pools, and again every `every_s` seconds until `stop` is set."""
     headings = ("pool", "status", "ready", "warming", "claimed", "target", "min", "max", "notes")
-    if listed:
-        _print(terminal.columns(headings, map(_row, listed)))
-    else:
-        _print("no pools; create one: overnight pool create NAME --template plain --target 5")
+    while True:
+        listed = read()
+        if current.output is session.Output.JSON:
+            current.print_json(pool_documents.pools_document(listed))
+        elif listed:
+            if not stop.is_set() and sys.stdout.isatty():
+                sys.stdout.write("\x1b[H\x1b[2J")  # a fresh screen
+            _print(terminal.columns(headings, map(_row, listed)))
+        else:
+            _print("no pools; create one: overnight pool create NAME --template plain --target 5")
+        if stop.wait(every_s):
+            return
 
 
 def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from typing import Annotated
@@ -87,9 +88,14 @@ def list_(
     current: session.Session,
     where: pool_options.Pools,
     everything: Annotated[bool, typer.Option("--all", help="Include archived pools.")] = False,
-) -> None:
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every 2 seconds until Ctrl-C.")] = False,
+) -> None:  # fmt: skip
     """List pools with their ready, warming and claimed members."""
-    pool_view.pools(current, where.list(archived=everything))
+    stop = threading.Event()
+    if not watch:
+        stop.set()
+    with stop_signals.stop_on_signals(stop) if watch else contextlib.nullcontext():
+        pool_view.pools(current, functools.partial(where.list, archived=everything), stop)
 
 
 def show(
