@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-import sqlalchemy as sa
 from poolworld import State, World
 
 from overnight import pools
 from overnight.pools import pool_errors, reaper
-from overnight.pools.sql import schema
 
 
 def test_01_one_failed_launch_keeps_the_rows_of_the_others(world: World) -> None:
