@@ -49,7 +49,8 @@ def _row(pool: Pool) -> dict[str, Any]:
 def find(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -> Pool:
     """Read a pool; raises PoolNotFoundError. With `deleted`, also one of which only records are left."""
     chosen = sa.select(pools).where(
-        sa.or_(pools.c.name == name_or_id, pools.c.id == name_or_id), sa.or_(EXISTS, deleted)
+        sa.or_(pools.c.name == name_or_id, pools.c.id == name_or_id),
+        sa.true() if deleted else EXISTS,
     )
     for pool in _read(connection, chosen):
         return pool
@@ -63,7 +64,7 @@ def lock(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -
     row locks and needs none, because it has one writer at a time.
     """
     pool_id = find(connection, name_or_id, deleted=deleted).id
-    chosen = sa.select(pools).where(pools.c.id == pool_id, sa.or_(EXISTS, deleted))
+    chosen = sa.select(pools).where(pools.c.id == pool_id, sa.true() if deleted else EXISTS)
     for pool in _read(connection, chosen.with_for_update(key_share=True)):
         return pool
     raise pool_errors.PoolNotFoundError(name_or_id)  # deleted while we waited for the lock
