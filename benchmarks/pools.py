@@ -155,7 +155,7 @@ def _processes(folder: pathlib.Path) -> list[benchmarks.Result]:
     reaper = threading.Thread(
         target=pool_serving.serve, args=(home_pools, stop), kwargs={"interval": 1.0}
     )
-    plane.create(name="p", template="t", target_size=ROUNDS_OF_PROCESSES)
+    plane.create(name="p", template="plain", target_size=ROUNDS_OF_PROCESSES)
     reaper.start()
     while plane.show("p").counts.ready < ROUNDS_OF_PROCESSES:
         time.sleep(0.02)

@@ -58,6 +58,10 @@ class UsageError(OvernightError):
     exit_code = ExitCode.USAGE
 
 
+class UnconfirmedError(UsageError):
+    """The request affects others and must be confirmed first; nothing was changed."""
+
+
 class CannotError(OvernightError):
     """The request is valid, but cannot be carried out here."""
 

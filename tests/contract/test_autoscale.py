@@ -174,11 +174,21 @@ def test_only_an_active_pool_is_scaled(fast_world: World, status: str) -> None:
     assert (target(world), scaled(world)) == (3, [])
     outlook = world.plane.outlook("ci")
     assert outlook.decision.reason == f"stays at 3: a pool with status {status} is not scaled"
-    # The time in which nobody could claim does not count after a resume.
+
+
+def test_the_time_in_which_nobody_could_claim_is_not_a_lack_of_demand(fast_world: World) -> None:
+    world = fast_world
+    autoscaled_pool(world, 9, cooldown_seconds=600, window_seconds=300, zero_after_seconds=1800)
+    world.clock.forward(1)
+    world.plane.update("ci", status="paused")
     world.clock.forward(10 * HOUR)
     world.plane.update("ci", status="active")
-    world.clock.forward(30)
-    assert world.plane.scale("ci").size == 3
+    # The pool keeps its size for a cooldown, and shrinks only then.
+    for seconds in (30, 560):
+        world.clock.forward(seconds)
+        assert world.plane.scale("ci").size == 9
+    world.clock.forward(20)
+    assert 0 < world.plane.scale("ci").size < 9
 
 
 def test_an_autoscaled_target_cannot_be_set_but_bounds_move_it(world: World) -> None:

@@ -138,7 +138,10 @@ def test_a_stale_claim_can_be_renewed_as_its_problem_says(world: World) -> None:
     [problem] = [
         candidate
         for candidate in problems.find_problems(
-            details, now_us=world.clock(), reaper_us=world.clock()
+            details,
+            now_us=world.clock(),
+            reaper_us=world.clock(),
+            past=world.plane.past("ci"),
         )
         if candidate.name == "claim_stale"
     ]
@@ -250,3 +253,27 @@ def test_a_returned_member_is_reused_if_the_pool_allows_it(world: World) -> None
     assert again.member.id == returned.id
     world.plane.update("ci", template="newer")
     assert world.plane.give_back(again.claim.id).gone_us is not None  # it has the old template
+
+
+def test_a_member_is_returned_by_pool_and_member(world: World) -> None:
+    world.pool(target=1, reuse_without_reset=True)
+    world.pool("other", target=0)
+    [member] = world.fill()
+    with pytest.raises(pool_errors.MemberStateError, match="not claimed"):
+        world.plane.return_member("ci", member.id)
+    [first] = world.plane.acquire("ci", acquired_by="first")
+    with pytest.raises(pool_errors.MemberStateError, match="not in pool other"):
+        world.plane.return_member("other", member.id)
+    assert world.plane.return_member("ci", member.id).state is State.READY
+    assert world.plane.return_member("ci", member.id).state is State.READY  # repeated
+    world.clock.forward(-60)  # the open claim counts, not the newest by a clock that was set back
+    [second] = world.plane.acquire("ci", acquired_by="second")
+    assert world.plane.return_member(first.claim.pool_id, member.id).state is State.READY
+    ended = {c.id: c.release_reason for c in world.plane.show("ci").claims}
+    assert ended == {first.claim.id: "returned", second.claim.id: "returned"}
+    world.clock.forward(61)
+    world.beat_all()
+    world.plane.acquire("ci")
+    world.plane.terminate(member.id)
+    with pytest.raises(pool_errors.ClaimEndedError, match="terminated"):
+        world.plane.return_member("ci", member.id)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import secrets
+import time
 from typing import TYPE_CHECKING
 
+import noise
+import pooldatabases
 import pytest
 import sqlalchemy as sa
 from poolworld import State, World
 
-from overnight.pools import pool_errors
-from overnight.pools.sql import schema
+from overnight.pools import pool_errors, problems
+from overnight.pools.sql import pool_rows, schema
 
 if TYPE_CHECKING:
     from overnight import pools
@@ -102,12 +106,40 @@ def test_a_failed_bootstrap_is_recorded_with_its_reason(world: World) -> None:
     world.pool(target=1)
     world.plane.replenish("ci")
     [member] = world.members()
-    world.boot(member.id, "failed", "module_pull_failed")
+    world.boot(member.id, "failed", "module_pull_failed", "modules: HTTP 404")
     assert world.plane.member(member.id).reason == "module_pull_failed"
     assert world.reasons("member_errored") == ["module_pull_failed"]
-    assert world.plane.show("ci").pool.last_failure == "module_pull_failed"
+    details = world.plane.show("ci")
+    assert details.events[0].detail == "modules: HTTP 404"
+    assert details.pool.last_failure == "module_pull_failed"
+    [failing] = [
+        problem
+        for problem in problems.find_problems(
+            details,
+            now_us=world.clock(),
+            reaper_us=world.clock(),
+            past=world.plane.past("ci"),
+        )
+        if problem.name == "launches_fail"
+    ]
+    assert failing.why == "module_pull_failed (modules: HTTP 404)"
     world.plane.recycle("ci")
     assert world.provider.machines == {}
+
+
+def test_a_ready_member_that_fails_is_replaced_and_a_claimed_one_is_not(world: World) -> None:
+    world.pool(target=2, breaker_failures=1)
+    world.fill()
+    [grant] = world.plane.acquire("ci")
+    [other] = world.members("ci", State.READY)
+    for member_id in (grant.member.id, other.id):
+        world.boot(member_id, "failed", "unit_failed", "runner.service")
+    assert world.plane.member(grant.member.id).state is State.CLAIMED
+    failed = world.plane.member(other.id)
+    assert (failed.state, failed.reason) == (State.ERRORED, "unit_failed")
+    assert world.reasons("breaker_opened") == ["unit_failed"]
+    with pytest.raises(pool_errors.NoReadyMembersError):
+        world.plane.acquire("ci")
 
 
 def test_a_reason_must_be_one_word(world: World) -> None:
@@ -127,3 +159,32 @@ def test_a_heartbeat_returns_the_state_of_the_member(world: World) -> None:
     }  # fmt: skip
     world.plane.drain("ci")
     assert world.plane.enrolment.beat(credential)["gone"] is True
+
+
+def test_enrol_and_delete_lock_in_one_order(postgresql: str) -> None:
+    """`delete` locks the pool, then the enrolments of its members: `enrol` must not hold one meanwhile."""
+    world = World(pooldatabases.emptied(postgresql))
+    world.pool(target=1)
+    world.plane.replenish("ci")
+    [member] = world.members()
+    token, agent = world.provider.tokens[member.id], world.another()
+    blocked = sa.text(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+        "AND datname = current_database()"
+    )
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with world.plane.context.database.write("delete") as connection:
+            pool_rows.lock(connection, "ci")
+            enrolling = threads.submit(agent.enrolment.enrol, token, secrets.token_hex(32))
+            deadline = time.monotonic() + noise.HANG_SECONDS
+            with world.another().context.database.read() as other:
+                while not other.execute(blocked).scalar_one():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.005)
+                    other.rollback()
+            deleting = sa.delete(schema.members).where(schema.members.c.id == member.id)
+            connection.execute(deleting)
+        with pytest.raises(pool_errors.EnrolmentRefusedError) as caught:
+            enrolling.result()
+    assert caught.value.reason == "bootstrap_token_unknown"
+    world.close()

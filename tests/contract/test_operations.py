@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+import sqlalchemy as sa
 from poolworld import START, S, World
 
 from overnight.model.pool import Counts, PoolStatus
-from overnight.pools import pool_errors
+from overnight.pools import control, pool_errors, reaper
+from overnight.pools.providers import nspawn, process
+from overnight.pools.sql import schema
+
+if TYPE_CHECKING:
+    import pathlib
 
 Status = PoolStatus
 
@@ -57,6 +65,52 @@ def test_an_invalid_pool_is_refused(world: World, changes: dict[str, object], na
     with pytest.raises(pool_errors.PoolError, match=named):
         world.plane.create(**plain | changes)
     assert world.plane.list() == ()
+
+
+OPTIONS = {
+    "template": "runner", "lifecycle_class": "spot", "region": "eu-1",
+    "preferred_regions": ["eu-1", "eu-2"], "instance_type": "large",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("provider", "refused"),
+    [
+        (process.NAME, set(OPTIONS)),
+        (nspawn.NAME, {"lifecycle_class", "region", "preferred_regions"}),
+    ],
+)
+def test_a_provider_refuses_what_it_would_ignore(
+    fast_world: World, tmp_path: pathlib.Path, provider: str, refused: set[str]
+) -> None:
+    module = {process.NAME: process, nspawn.NAME: nspawn}[provider]
+    db = fast_world.plane.context.database
+    plane = control.ControlPlane(db, {provider: module.create(tmp_path)})
+    plain = {"name": "ci", "template": "plain", "target_size": 0, "provider": provider}
+    plane.create(**plain)
+    for name in refused:
+        for call in (
+            lambda given: plane.create(**{**plain, "name": "new", **given}),
+            lambda given: plane.update("ci", **given),
+        ):
+            with pytest.raises(pool_errors.IgnoredOptionError) as caught:
+                call({name: OPTIONS[name]})
+            assert caught.value.knob == name
+    assert [details.pool.name for details in plane.list()] == ["ci"]
+
+
+def test_a_pool_keeps_an_ignored_option_that_it_had(
+    fast_world: World, tmp_path: pathlib.Path
+) -> None:
+    """Earlier versions accepted them: such a pool can still be changed."""
+    db = fast_world.plane.context.database
+    plane = control.ControlPlane(db, {"process": process.create(tmp_path)})
+    plane.create(name="ci", template="plain", target_size=0)
+    with db.write("an old pool") as connection:
+        connection.execute(sa.update(schema.pools).values(template="runner", region="eu-1"))
+    plane.check("ci")
+    assert plane.update("ci", region="").template == "runner"
+    assert plane.update("ci", template="plain").template == "plain"
 
 
 def test_a_pool_name_is_unique(world: World) -> None:
@@ -172,6 +226,40 @@ def test_draining_ends_warming_members_but_not_claimed_ones(world: World) -> Non
     assert world.all_events()[-1] == "pool_deleted"
 
 
+def test_members_of_a_deleted_pool_stay_answerable(world: World) -> None:
+    world.pool(target=1)
+    world.fill()
+    [grant] = world.plane.acquire("ci", acquired_by="job-1")
+    member, claim = grant.member.id, grant.claim.id
+    world.plane.give_back(claim)
+    before = world.plane.show_member(member)
+    pool = world.plane.show("ci").pool
+    world.plane.drain("ci")
+    world.plane.delete("ci")
+    with pytest.raises(pool_errors.PoolNotFoundError):
+        world.plane.show(pool.id)
+    with pytest.raises(pool_errors.PoolNotFoundError):
+        world.plane.acquire(pool.id)
+    assert world.plane.list(archived=True) == ()
+    world.pool(target=1)  # the name is free again
+    assert world.plane.show_member(member) == before
+    # Repeated requests get the same answers.
+    assert world.plane.give_back(claim) == before.member
+    assert world.plane.terminate(member) == before.member
+    assert world.plane.enrolment.beat(world.credentials[member])["gone"]
+    assert world.plane.enrolment.phase(world.credentials[member], "ready")["gone"]
+    world.plane.delete("ci")  # a second pool of that name
+    world.clock.forward(7 * 86400)
+    reaper.Reaper(world.plane).tick()
+    assert world.plane.member(member) == before.member
+    world.clock.forward(1)
+    reaper.Reaper(world.plane).tick()
+    with pytest.raises(pool_errors.MemberNotFoundError):
+        world.plane.show_member(member)
+    with world.plane.context.database.read() as connection:
+        assert connection.execute(sa.select(schema.pools)).all() == []
+
+
 def test_a_drained_pool_is_refilled_only_when_resumed(world: World) -> None:
     world.pool()
     world.fill()
@@ -215,6 +303,26 @@ def test_sizes_are_checked_by_the_database_too(world: World) -> None:
             connection.execute(statement)
 
 
+def test_the_history_has_the_idle_time(world: World) -> None:
+    world.pool(target=2)
+    world.plane.replenish("ci")
+    world.clock.forward(10)
+    world.boot_all()
+    world.clock.forward(30)
+    [grant] = world.plane.acquire("ci")
+    world.clock.forward(60)
+    world.plane.give_back(grant.claim.id)
+    world.clock.forward(100)
+    past = world.plane.past("ci")
+    # 10 s warming, 30 s ready and 60 s claimed; and 10 s warming, 190 s ready.
+    assert (past.member_us, past.ready_us) == (300 * S, 220 * S)
+    recent = world.plane.past("ci", 50)
+    assert (recent.member_us, recent.ready_us) == (50 * S, 50 * S)
+    world.plane.update("ci", labels={"changed": "now"})
+    assert world.plane.past("ci").unchanged_us == world.clock()
+    assert world.plane.past("ci").member_us == 0
+
+
 def test_the_history_has_missed_claims_and_warm_ups(world: World) -> None:
     world.pool(target=2, reuse_without_reset=True)
     with pytest.raises(pool_errors.NoReadyMembersError):
@@ -232,5 +340,6 @@ def test_the_history_has_missed_claims_and_warm_ups(world: World) -> None:
     assert (past.begin_us, past.end_us) == (START, START + 120 * S)
     assert past.asked_us == (START, START, START, START + 90 * S)
     assert past.warm_ups_us == (90 * S, 90 * S)
+    assert (past.missed_us, past.waited_us) == ((START,) * 3, ())
     assert world.reasons("claim_missed") == ["no_ready_members", "gave_up"]
     assert world.plane.past("ci", 25).asked_us == ()

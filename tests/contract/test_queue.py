@@ -1,4 +1,4 @@
-"""The queue of waiting callers: by priority, then by age, without overtaking."""
+"""The queue of waiting callers: by priority and age, without overtaking."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import noise
 import pytest
 import sqlalchemy as sa
+from poolworld import START
 
+from overnight.model.pool import Waiter
 from overnight.pools import pool_errors
-from overnight.pools.sql import schema
+from overnight.pools.sql import schema, waiter_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,8 +91,25 @@ def test_callers_are_served_by_priority_then_by_age(world: World) -> None:
     assert world.plane.show("ci").waiters == ()
 
 
+def test_a_caller_that_waits_gains_priority(world: World) -> None:
+    """Without ageing, a caller of low priority would wait for ever behind a stream of others."""
+    world.pool(target=0, max_size=9, waiter_stale_seconds=86400)
+    world.provider.refuse("provider_quota_exceeded")
+    waiting = []
+    for name, priority, seconds in (("low", 0, 299), ("soon", 5, 2), ("late", 5, 0)):
+        waiting.append(Waiting(world, name, priority=priority, wait_seconds=60.0))
+        world.clock.forward(seconds)
+    assert [w.acquired_by for w in world.plane.show("ci").waiters] == ["soon", "low", "late"]
+    world.provider.obey()
+    for _ in range(3):
+        add_member(world)
+    order = sorted(world.plane.show("ci").claims, key=lambda c: c.acquired_us)
+    assert [c.acquired_by for c in order] == ["soon", "low", "late"]
+    assert all(isinstance(caller.result(), tuple) for caller in waiting)
+
+
 def test_later_callers_do_not_overtake(world: World) -> None:
-    world.pool(target=1)
+    world.pool(target=1, waiter_stale_seconds=3600)
     batch = Waiting(world, "batch", count=2)
     world.fill()  # target 1 plus 2 for the waiting batch: all three come up
     assert len(batch.result()) == 2  # type: ignore[arg-type]
@@ -103,7 +122,10 @@ def test_later_callers_do_not_overtake(world: World) -> None:
     with pytest.raises(pool_errors.NoReadyMembersError) as caught:
         world.plane.acquire("ci")
     assert "callers already in the queue asked for 2" in caught.value.why
-    assert len(world.plane.acquire("ci", priority=1)) == 1  # unless its priority is higher
+    world.clock.forward(60)
+    with pytest.raises(pool_errors.NoReadyMembersError):
+        world.plane.acquire("ci", priority=1)  # the batch has gained one
+    assert len(world.plane.acquire("ci", priority=2)) == 1  # unless its priority is higher
     world.plane.update("ci", max_size=9)
     world.fill()
     assert len(batch.result()) == 2  # type: ignore[arg-type]
@@ -116,6 +138,30 @@ def test_a_wait_that_times_out_reports_the_counts(world: World) -> None:
         world.plane.acquire("ci", wait_seconds=0.05)
     assert world.plane.show("ci").waiters == ()
     assert world.kinds()[-3:] == ["waiter_queued", "waiter_left", "claim_missed"]
+
+
+def test_a_caller_killed_in_the_queue_counts_as_missed(world: World) -> None:
+    pool = world.pool(target=1)
+    with world.plane.context.database.write("queue up") as connection:
+        waiter = Waiter(id="w-1", pool_id=pool.id, wanted=2, queued_us=START, seen_us=START)
+        waiter_rows.insert(connection, waiter)
+    world.clock.forward(10 * pool.settings.waiter_stale_seconds)
+    world.plane.recycle("ci")
+    assert world.reasons("claim_missed") == []  # it may still be there
+    world.clock.forward(1)
+    world.plane.recycle("ci")
+    world.plane.recycle("ci")
+    assert world.reasons("claim_missed") == world.reasons("waiter_left") == ["unseen"]
+    assert world.plane.past("ci").missed_us == (world.clock(),) * 2
+
+
+def test_a_wait_is_in_the_history(world: World) -> None:
+    world.pool(target=0)
+    waiting = Waiting(world, "w")
+    world.clock.forward(5)
+    world.fill()
+    waiting.result()
+    assert world.plane.past("ci").waited_us == (START,)
 
 
 def test_draining_a_pool_refuses_waiting_callers(world: World) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from typing import TYPE_CHECKING
 
 import alembic.autogenerate
+import alembic.command
 import alembic.migration
 import alembic.script
 import pytest
 import sqlalchemy as sa
 
 from overnight.pools import database, migrations
-from overnight.pools.sql import schema
+from overnight.pools.sql import event_rows, schema, total_rows
 
 if TYPE_CHECKING:
     from poolworld import World
@@ -81,6 +83,33 @@ def _describe(connection: sa.Connection) -> dict[str, object]:
 def test_the_expected_revision_is_the_last_migration() -> None:
     folder = pathlib.Path(migrations.__file__).parent
     assert alembic.script.ScriptDirectory(str(folder)).get_heads() == [migrations.HEAD]
+
+
+def test_an_older_database_is_upgraded_and_counts_from_then_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if url.startswith("postgresql"):
+        with contextlib.closing(database.Database(url)) as where, where.write("old") as connection:
+            connection.exec_driver_sql("DROP SCHEMA IF EXISTS old CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA old")
+        url += ("&" if "?" in url else "?") + "options=-csearch_path%3Dold"
+    upgrade = alembic.command.upgrade
+    event = "at_us, kind, pool_id, pool, member_id, claim_id, reason, detail"
+    with monkeypatch.context() as older, contextlib.closing(database.Database(url)) as where:
+        older.setattr(migrations, "HEAD", "0002")
+        older.setattr(alembic.command, "upgrade", lambda config, _: upgrade(config, "0002"))
+        with where.write("old") as connection:
+            connection.exec_driver_sql(
+                f"INSERT INTO pool_events ({event}) VALUES (5, 'tick_failed', '', '', '', '', '', '')"
+            )
+    with contextlib.closing(database.Database(url)) as where:
+        with where.write("new") as connection:
+            assert [kept.at_us for kept in event_rows.list_recent(connection, "", 9)] == [5]
+            assert total_rows.list_all(connection) == []
+            event_rows.add(connection, "tick_failed", 6, took_us=7)
+            [total] = total_rows.list_all(connection)
+        assert (total.number, total.took_us) == (1, 7)
+        assert where.revision() == migrations.HEAD
 
 
 def test_concurrent_starts_create_the_tables_once(tmp_path: pathlib.Path) -> None:

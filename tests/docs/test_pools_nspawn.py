@@ -21,7 +21,7 @@ def test_the_commands_of_the_section_run(tmp_path: pathlib.Path) -> None:
         code, output = shell.run(BLOCKS, seconds=90)
     finally:
         if code:
-            drain = [shell.overnight, "--home", shell.home, "pool", "drain", "lab"]
+            drain = [shell.overnight, "--home", shell.home, "pool", "drain", "lab", "--yes"]
             subprocess.run(drain, check=False)
     assert code == 0, output
     assert "prepared" in output.splitlines()

@@ -114,7 +114,7 @@ def test_the_example_of_a_history_is_what_the_command_prints() -> None:
     measured = history.Measurement(1920, 8 * 3600, 4.0, low, high, 1.1, False, spread, True)
     demand = pool_sizing.MeasuredDemand(
         Pool(id="p", name="ci", template="t", target_size=10, min_size=0, max_size=20),
-        Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed=41),
+        Past(begin_us=0, end_us=1, asked_us=(), warm_ups_us=(), missed_us=(0,) * 41),
         measured, 4.0, 90.2, bursts.SINGLE, pool_sizing.describe_assumptions(pool_sizing.SizeRequest(), measured),
     )  # fmt: skip
     with console.capture() as captured:

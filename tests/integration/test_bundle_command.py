@@ -70,7 +70,7 @@ def test_create_and_open_as_text(home, folder, capsys) -> None:
     assert run(home, *words) == 0
     output = capsys.readouterr().out
     assert "db-7: 5m30s from 2026-" in output
-    assert "1 process names" in output
+    assert "process names (1)" in output
     assert "--all-recurrences" in output
     assert "wrote r.overnight" in output
     assert run(home, "open", "r.overnight") == 0

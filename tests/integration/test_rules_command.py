@@ -82,16 +82,16 @@ def test_a_line_and_a_pipe_are_tested(
     assert "\x1b" not in shown
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(LINE.encode())))
     run(tmp_path, "test", "-")
-    assert "1 of 1 lines match a rule" in capsys.readouterr().out
+    assert "1 of 1 line matched by a rule" in capsys.readouterr().out
     run(tmp_path, "test", "x" * 5000)
-    assert "0 of 1 lines match" in capsys.readouterr().out
+    assert "0 of 1 line matched" in capsys.readouterr().out
 
 
 def test_a_rule_file_is_tested(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(RULE_FILE)
     run(tmp_path, "test", str(path))
-    assert "1 rules match their samples" in capsys.readouterr().out
+    assert "1 rule tried: all samples match" in capsys.readouterr().out
     path.write_text(RULE_FILE.replace("cool", "it burns [red]"))
     run(tmp_path, "test", str(path), code=2)
     assert "listed in misses" in capsys.readouterr().err

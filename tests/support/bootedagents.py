@@ -55,7 +55,7 @@ class Booted:
         with (self.root / "log").open("ab") as log:
             self.agent = subprocess.Popen(
                 shlex.split(command), stdout=log, stderr=log,
-                env={"PATH": os.environ["PATH"], **environment},
+                env={**self.environment, **environment},
             )  # fmt: skip
         return self.agent
 

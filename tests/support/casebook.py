@@ -71,12 +71,14 @@ class Home:
         self.writer.facts("nic-queues", rings.at(second), facts)  # type: ignore[arg-type]
         return self
 
-    def stacks(self, samples: list[captures.Sample], *, end: int | None = None) -> Home:
+    def stacks(
+        self, samples: list[captures.Sample], *, begin: int = 0, end: int | None = None
+    ) -> Home:
         """Record samples at 100 Hz; times are from `moment`."""
         recording = captures.build(
             samples,
             host=rings.HOST,
-            begin=moment(0),
+            begin=moment(begin),
             end=moment(end or self.seconds),
             cores=tuple(range(self.cores)),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import captures
 import rings
@@ -13,9 +12,6 @@ import rings
 from overnight.model.event import Event
 from overnight.queries import case
 from overnight.store import writer as segments
-
-if TYPE_CHECKING:
-    from overnight.store.ring import writer
 
 Rows = Mapping[str, Sequence[int]]
 HERTZ = 100
@@ -38,6 +34,7 @@ class Home:
     path: pathlib.Path
     seconds: int
     begin: int = 0
+    reboot: int | None = None  # the first second after a reboot
     readings: dict[str, tuple[float, Callable[[int], Rows]]] = dataclasses.field(
         default_factory=dict
     )
@@ -91,9 +88,7 @@ class Home:
 
     def case(self, event: Event) -> case.Case:
         """Write everything and open the case of one event."""
-        ring = rings.open_writer(self.path)
-        _record(ring, self)
-        ring.close()
+        _record(self)
         if self.samples:
             built = captures.build(
                 self.samples,
@@ -108,15 +103,20 @@ class Home:
         return case.Case(self.path, event)
 
 
-def _record(ring: writer.Writer, home: Home) -> None:
+def _record(home: Home) -> None:
+    ring = rings.open_writer(home.path)
     for name, rows in home.facts.items():
         ring.facts(name, rings.at(home.begin), rows)
     paces = [every for every, _ in home.readings.values()]
     step = int(min(paces, default=60))
     for second in range(home.begin, home.seconds, step):
+        if second == home.reboot:
+            ring.close()
+            ring = rings.open_writer(home.path, boot=rings.BOOT[::-1])
         for name, (every, read) in home.readings.items():
             if (second - home.begin) % every == 0:
                 ring.numbers(name, COLUMNS[name], rings.at(second), read(second))
         ring.tick(rings.at(second))
     for event in home.events:
         ring.event(event)
+    ring.close()

@@ -168,12 +168,13 @@ class FakeHost:
         (self.root / "sys/class/net/lo").mkdir(parents=True, exist_ok=True)
 
     def _write_cgroups(self, layout: str) -> None:
-        """Write a few live cgroups and many dying ones."""
+        """Write a few live cgroups, and dying ones below the root that hold a page each."""
         top = "sys/fs/cgroup"
         memory = top if layout == "v2" else f"{top}/memory"
         unified = f"{top}/unified" if layout == "hybrid" else top
         for group in ("system.slice/ecs.service", "kubepods/burstable/pod1", "user.slice"):
             self.put(f"{memory}/{group}/cgroup.procs", "")
+        self.put(f"{memory}/memory.stat", f"cache 0\ntotal_cache {68_440 * 4096}\n")
         if layout != "v1":
             self.put(f"{unified}/cgroup.stat", "nr_descendants 5\nnr_dying_descendants 68440\n")
 
@@ -220,6 +221,15 @@ class FakeHost:
             for i in (0, 1, 8, 9):
                 counters[i] += draw(1_000_000)
         self.write()
+
+    def run(self, pid: int, name: str, ticks: int, *, thread: int) -> None:
+        """Write a process on core 7 that has used some ticks, with a real-time thread."""
+        for path, policy in ((f"{pid}/stat", 0), (f"{pid}/task/{thread}/stat", 1)):
+            fields = ["0"] * 50
+            fields[0], fields[11], fields[17], fields[36] = "R", str(ticks), "2", "7"
+            fields[37], fields[38] = str(policy * 50), str(policy)
+            number = path.split("/")[-2]
+            self.put(f"proc/{path}", f"{number} ({name}) {' '.join(fields)}\n")
 
     def switch(self, core: int, *, on: bool) -> None:
         """Take a core offline, or bring it back."""

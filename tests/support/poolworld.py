@@ -61,11 +61,13 @@ class World:
             name=name, template="runner", target_size=target, provider="scripted", **plain | fields
         )
 
-    def boot(self, member_id: str, phase: str = "ready", reason: str = "") -> None:
+    def boot(
+        self, member_id: str, phase: str = "ready", reason: str = "", detail: str = ""
+    ) -> None:
         """Report a phase as the agent on a member's machine does."""
         credential = self.credentials.setdefault(member_id, secrets.token_hex(32))
         self.plane.enrolment.enrol(self.provider.tokens[member_id], credential)
-        self.plane.enrolment.phase(credential, phase, reason)
+        self.plane.enrolment.phase(credential, phase, reason, detail)
 
     def boot_all(self) -> None:
         """Boot every warming member that has a live machine."""

@@ -26,9 +26,9 @@ def us(second: float) -> int:
     return BEGIN_US + round(second * 1e6)
 
 
-def open_writer(home: pathlib.Path, **options: float) -> writer.Writer:
+def open_writer(home: pathlib.Path, boot: str = BOOT, **options: float) -> writer.Writer:
     defaults: dict[str, float] = {"budget_bytes": 1 << 30, "age_seconds": 30 * 86400}
-    return writer.Writer(home, HOST, BOOT, **{**defaults, **options})  # type: ignore[arg-type]
+    return writer.Writer(home, HOST, boot, **{**defaults, **options})  # type: ignore[arg-type]
 
 
 def rows_of(second: int, cores: int = 2) -> dict[str, tuple[int, ...]]:

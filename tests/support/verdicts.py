@@ -128,7 +128,7 @@ def incident_steps() -> dict[str, Finding]:
     return {
         "loop": make_finding(
             "hidden-loops", "unit.hidden_crash_loop",
-            "ecs.service is crash-looping 277 times an hour under its own supervisor, so systemd's restart counter stays at 0.",
+            "ecs.service is crash-looping 277 times an hour under its own supervisor; systemd counts 0 restarts an hour.",
             0.95, NIGHT,
             (
                 fact("3,046 cgroups were created below ecs.service in 11 h; each lived less than 60 s.",
@@ -136,7 +136,7 @@ def incident_steps() -> dict[str, Finding]:
                 fact("NRestarts of the unit stayed 0 all night.", "signal unit-restarts",
                      "systemctl show ecs.service -p NRestarts", restarts=0),
             ),
-            (), {"births_per_hour": 277, "deaths_per_hour": 277},
+            (), {"births_per_hour": 277, "deaths_per_hour": 277, "counted_per_hour": 0},
             unit="ecs.service", cgroup="/system.slice/ecs.service",
         ),
         "zombies": make_finding(

@@ -47,6 +47,7 @@ class Report:
     problems: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     runs: tuple[journal.Left, ...] = ()
+    dry_run: bool = False
 
     @property
     def verified(self) -> bool:
@@ -63,6 +64,7 @@ class Report:
         document: dict[str, object] = {
             "schema": SCHEMA, "did": self.did, "arm": self.arm, "before": dict(self.before),
             "after": dict(self.after), "verified": self.verified, "run": self.run,
+            "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3), "undone": list(self.undone),
             "problems": list(self.problems), "remarks": list(self.remarks),
             "hang": [dataclasses.asdict(parent) for parent in self.dying_below],
@@ -123,6 +125,24 @@ def put_on_host(
     )  # fmt: skip
     _note(request.home, report, request.note)
     return report
+
+
+def plan(request: Request) -> Report:
+    """Return what `put_on_host` would create; raises as it would, and changes nothing."""
+    kind = _find_kind(request)
+    planned = kind.plan(host_state.Request(request.count, request.home, request.options))
+    now = counts()
+    return Report(request.state, None, now, now, request.count, planned, dry_run=True)
+
+
+def plan_undo(*, purge: bool = False) -> Report:
+    """Return the runs that an undo, or a purge, would undo."""
+    now = counts()
+    drops = "would drop the page, dentry and inode caches of the whole host"
+    return Report(
+        "purge" if purge else "undo", None, now, now, runs=runs(),
+        remarks=(drops,) if purge else (), dry_run=True,
+    )  # fmt: skip
 
 
 def note_uptime(home: pathlib.Path, *, arm: str | None = None, text: str = "") -> Report:

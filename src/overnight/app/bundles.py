@@ -17,6 +17,7 @@ from overnight import errors, sources
 from overnight.agent import signals as known_signals
 from overnight.app import snapshot as snapshots
 from overnight.model import stop_signals, times
+from overnight.model.text import plural
 from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 from overnight.queries import case, signals
 from overnight.store import loads, segments
@@ -113,7 +114,7 @@ def create(
         notes += [f"left out, damaged: {problem}" for problem in source.problems]
         if len(others) > len(chosen) - 1:
             notes.append(
-                f"{len(others)} other events of this kind are not in the bundle; use --all-recurrences"
+                f"{plural(len(others), 'other event')} of this kind not in the bundle; use --all-recurrences"
             )
         bundle_header = header.Header(
             overnight=overnight.__version__,

@@ -91,9 +91,12 @@ def _make_filter(request: Request) -> Callable[[Event], bool]:
 
 def list_events(request: Request) -> Listing:
     """Return the stored events; raise CannotError where an event or host that was named is missing."""
+    hosts = resolve_hosts(request.home, request.hosts)
+    if request.event_id:
+        found = find_event(request.home, request.event_id, hosts)
+        request = dataclasses.replace(request, event_id=found.id)
     accepts = _make_filter(request)
     ring = rings.Reader(request.home)
-    hosts = resolve_hosts(request.home, request.hosts)
     extents = [extent for host in hosts if (extent := ring.extent(host))]
     origin = min((first for first, _ in extents), default=0)
     everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
@@ -128,10 +131,21 @@ def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Eve
 
 
 def find_event(home: pathlib.Path, event_id: str, hosts: tuple[str, ...] | None = None) -> Event:
-    """Return the event of that id; raise CannotError if it is not stored."""
+    """Return the event of that id, short id, or a prefix of either that only one event has."""
+    found: dict[str, Event] = {}
     for event in rings.Reader(home).events(-EVER, EVER, hosts):
         if event.id == event_id and event_id:
             return event
+        if event_id and (event.id.startswith(event_id) or event.short_id.startswith(event_id)):
+            found[event.id] = event
+    if len(found) > 1:
+        raise errors.UsageError(
+            f"{event_id!r} matches {len(found)} events",
+            why=", ".join([*found][:5]) + (", …" if len(found) > 5 else ""),
+            todo="write more of the id; overnight events lists the ids",
+        )
+    for event in found.values():
+        return event
     raise _no_event(event_id)
 
 
@@ -139,7 +153,7 @@ def _no_event(event_id: str) -> errors.CannotError:
     return errors.CannotError(
         f"no event {event_id!r} is stored",
         why="it was not recorded, or is older than what is kept",
-        todo="overnight events -O json   lists the ids of stored events",
+        todo="overnight events   lists the ids of stored events",
     )
 
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     Point = sizing.Point
     Sizing = sizing.Sizing
 
-# From fewer the rate is not known to a factor of 1.5: the interval of 20 claims is 0.61 to 1.54 of it.
-MIN_CLAIMS = 20
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SizeRequest:
@@ -149,14 +146,15 @@ def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> Measure
 
 def _require_rate(pool: Pool, measured: history.Measurement) -> float:
     from overnight.model import times
+    from overnight.pools import demand
 
-    if measured.claims >= MIN_CLAIMS:
+    if measured.claims >= demand.MIN_CLAIMS:
         return measured.claims_per_minute
     raise errors.CannotError(
         f"pool {pool.name} has too little history: {measured.claims} claims in "
         f"{times.format_duration(measured.watched_s)}",
         why=f"the rate may be anywhere from {measured.low:.2g} to {measured.high:.2g} claims a minute; "
-        f"at least {MIN_CLAIMS} claims are needed",
+        f"at least {demand.MIN_CLAIMS} claims are needed",
         todo="wait for more claims, look further back with --over, or use --claims-per-minute 4",
     )
 

@@ -162,13 +162,17 @@ class Pools:
             details,
             now_us=self.plane.context.clock(),
             reaper_us=int(seen) if seen else None,
+            past=self.plane.past(name),
             orphans=self.plane.orphans_left(details.pool.provider),
         )
         return PoolReport(details, reported)
 
-    def drain(self, name: str) -> dict[str, int]:
-        """Terminate unclaimed members and stop launching; return `drained`, `claimed_remaining`."""
-        return self.plane.drain(name)
+    def drain(self, name: str, *, confirmed: bool = False) -> dict[str, int]:
+        """Terminate unclaimed members and stop launching; return `drained`, `claimed_remaining`.
+
+        Raises UnconfirmedError if members are claimed, unless `confirmed`.
+        """
+        return self.plane.drain(name, confirmed=confirmed)
 
     def delete(self, name: str) -> dict[str, int]:
         """Delete a pool that has no members; return `deleted`."""
@@ -208,13 +212,20 @@ class Pools:
         """Return a member: it is reused where the pool allows it, otherwise recycled."""
         return self.plane.give_back(claim_id)
 
+    def return_member(self, pool: str, member_id: str) -> Member:
+        """Return a member by its pool and id, whoever has claimed it."""
+        return self.plane.return_member(pool, member_id)
+
     def show_member(self, member_id: str, *, recent: int = 20) -> MemberDetails:
         """Return a member with its claims and recent events, also one that is gone."""
         return self.plane.show_member(member_id, recent=recent)
 
-    def terminate(self, member_id: str, *, forget: bool = False) -> Member:
-        """Terminate a member; with `forget` the provider is not called: its machine is gone."""
-        return self.plane.terminate(member_id, forget=forget)
+    def terminate(self, member_id: str, *, forget: bool = False, confirmed: bool = False) -> Member:
+        """Terminate a member; with `forget` the provider is not called: its machine is gone.
+
+        Raises UnconfirmedError if the member is claimed, unless `confirmed`.
+        """
+        return self.plane.terminate(member_id, forget=forget, confirmed=confirmed)
 
     def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
         """Hold a member for inspection, or release it."""

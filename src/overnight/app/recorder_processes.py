@@ -17,6 +17,7 @@ from typing import Any
 
 from overnight import errors
 from overnight.model.recording import Part, Signals
+from overnight.model.text import plural
 
 INGEST_SECONDS = 600
 AGENT_SECONDS = 30
@@ -128,7 +129,7 @@ def _wait_for_start(recorder: Child) -> None:
 
 def _parse_summary(summary: dict[str, Any], problems: list[str]) -> Signals:
     if dropped := summary["dropped"]:
-        problems.append(f"{dropped} readings were not written (disk full or failing)")
+        problems.append(f"{plural(dropped, 'reading')} not written (disk full or failing)")
     return Signals(
         signals=int(summary["signals"]),
         events=int(summary["events"]),

@@ -21,6 +21,7 @@ from overnight import app, errors, load, rehearsals
 from overnight.app import home as homes
 from overnight.app import rehearsal_host, scoreboard
 from overnight.model import files, stop_signals, times
+from overnight.model.text import plural
 from overnight.rehearsals import processes
 from overnight.rehearsals import victim as victims
 from overnight.store.ring import reader as rings
@@ -258,7 +259,7 @@ class _Run:
         kinds = ", ".join(sorted({event.kind for event in events})) or "none"
         return (
             f"no reset within {self._plan.patience:.0f} s: the victim is {now.late_ms / 1000:.1f} s late,"
-            f" {now.worst_ms / 1000:.1f} s at most, with {now.resets} resets; recorded events: {kinds}"
+            f" {now.worst_ms / 1000:.1f} s at most, with {plural(now.resets, 'reset')}; recorded events: {kinds}"
         )
 
     def _recover(self) -> None:

@@ -123,7 +123,9 @@ def parse_window(begin: str, end: str, default: Window, origin_us: int) -> Windo
         first = times.parse_instant(begin, now_us=now, origin_us=origin_us)
     if end:
         origin_us = first if end.startswith("+") else origin_us
-        last = times.parse_instant(end, now_us=now, origin_us=origin_us)
+        # -b 'yesterday 03:00' -e 03:10 ends on the same day.
+        before = first + times.DAY_US if begin else None
+        last = times.parse_instant(end, now_us=now, origin_us=origin_us, before_us=before)
     return Window(first, last)
 
 

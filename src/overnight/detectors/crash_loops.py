@@ -321,6 +321,7 @@ def _uncounted_draft(
     )
     draft.evidence += _state_evidence(case, *_unit_names(cgroup))
     if restarts_per_hour is not None:
+        draft.magnitude["counted_per_hour"] = restarts_per_hour
         text = f"systemd counted only {round(restarts_per_hour, 1):g} restarts of {unit} an hour"
         draft.support(text, "unit-restarts", restarts_per_hour=round(restarts_per_hour, 2))
     for event in case.events(window, "container.agent_restart")[-1:]:

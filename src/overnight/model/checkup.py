@@ -25,6 +25,7 @@ class Check:
     why: str
     fix: str
     facts: dict[str, object]
+    optional: bool = False  # recording does without it
 
     def __post_init__(self) -> None:
         if self.status is not Status.OK and not self.fix:
@@ -38,16 +39,20 @@ class Question:
     id: str
     title: str
     why: str
+    optional: bool = False
 
     def ok(self, found: str, **facts: object) -> Check:
-        return Check(self.id, self.title, Status.OK, found, self.why, "", facts)
+        return self._check(Status.OK, found, "", facts)
 
     def degraded(self, found: str, fix: str, **facts: object) -> Check:
         """Recording works, with less."""
-        return Check(self.id, self.title, Status.DEGRADED, found, self.why, fix, facts)
+        return self._check(Status.DEGRADED, found, fix, facts)
 
     def missing(self, found: str, fix: str, **facts: object) -> Check:
-        return Check(self.id, self.title, Status.MISSING, found, self.why, fix, facts)
+        return self._check(Status.MISSING, found, fix, facts)
+
+    def _check(self, status: Status, found: str, fix: str, facts: dict[str, object]) -> Check:
+        return Check(self.id, self.title, status, found, self.why, fix, facts, self.optional)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,6 +39,16 @@ class Event:
         """The core, None where none is known; stored events have -1 there."""
         return self.core if self.core >= 0 else None
 
+    @property
+    def short_id(self) -> str:
+        """The part of the id that people type; the kind before it is shown anyway."""
+        return self.id.rpartition("-")[2]
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted; 0 for an instant."""
+        return max(0, self.until_us - self.time_us) / 1e6 if self.until_us else 0.0
+
     def as_json(self) -> dict[str, object]:
         """Schema event-1."""
         plain = dataclasses.asdict(dataclasses.replace(self, fields={}))

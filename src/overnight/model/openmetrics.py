@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping
 
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 SUFFIXES = {"counter": "_total", "info": "_info"}
@@ -20,8 +22,32 @@ class Page:
         if lines:
             self._parts += [f"# TYPE {name} {kind}\n# HELP {name} {about}\n", *lines]
 
+    def histogram(self, name: str, about: str, rows: Iterable[Histogram]) -> None:
+        """Add a family of histograms; without rows it is left out."""
+        lines = [line for row in rows for line in row.lines(name)]
+        if lines:
+            self._parts += [f"# TYPE {name} histogram\n# HELP {name} {about}\n", *lines]
+
     def text(self) -> str:
         return "".join(self._parts) + "# EOF\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+    """Observations by the smallest limit that they do not exceed; `inf` is the last limit."""
+
+    labels: Mapping[str, object]
+    counts: Mapping[float, int]
+    total: float
+
+    def lines(self, name: str) -> Iterator[str]:
+        below = 0
+        for limit in sorted(self.counts):
+            below += self.counts[limit]
+            text = "+Inf" if limit == math.inf else str(float(limit))
+            yield _line(f"{name}_bucket", {**self.labels, "le": text}, below)
+        yield _line(f"{name}_count", self.labels, below)
+        yield _line(f"{name}_sum", self.labels, self.total)
 
 
 def _line(name: str, labels: Mapping[str, object], value: float) -> str:

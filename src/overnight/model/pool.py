@@ -77,6 +77,8 @@ class PoolSettings:
     """How one pool is maintained; `--set NAME=VALUE` sets each field."""
 
     warming_timeout_seconds: int = 1800  # a member not ready by then has failed
+    readiness_timeout_seconds: int = 300  # for the readiness command, after the boot
+    failed_units_action: str = "fail"  # or "ignore"
     ready_ttl_seconds: int = 14400  # an idle member this old is replaced
     claimed_ttl_seconds: int = 86400  # a claim without a lease this old is stale
     claimed_ttl_action: str = "flag"  # or "terminate"
@@ -94,7 +96,11 @@ class PoolSettings:
     breaker_retry_seconds: int = 1800  # then one trial; 0: only when it is closed by hand
     provider_timeout_seconds: int = 120
     bootstrap_token_seconds: int = 1800
+    empty_alert_seconds: int = 300  # without a ready member for so long: an alert
     waiter_stale_seconds: int = 15  # a waiter that has not been heard for so long has left
+    priority_ageing_seconds: int = (
+        60  # in the queue, worth one step of priority; 0: strict priority
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,6 +128,7 @@ class Pool:
     last_failure: str = ""
     launch_not_before_us: int = 0
     breaker_opened_us: int | None = None
+    empty_since_us: int | None = None  # since when no member is ready, although some should be
 
     @property
     def refills(self) -> bool:
@@ -198,7 +205,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiter:
-    """A caller in the queue of a pool, which is ordered by priority, then by age."""
+    """A caller in the queue of a pool, which is ordered by priority and age."""
 
     id: str
     pool_id: str
@@ -274,7 +281,15 @@ class Past:
     end_us: int
     asked_us: tuple[int, ...]
     warm_ups_us: tuple[int, ...]
-    missed: int = 0  # of `asked_us`
+    missed_us: tuple[int, ...] = ()  # of `asked_us`
+    waited_us: tuple[int, ...] = ()  # of `asked_us`: served, but not at once
+    unchanged_us: int = 0  # since when the pool is as it is now
+    member_us: int = 0  # since then, the time of its members added up
+    ready_us: int = 0  # of `member_us`: ready, and claimed by nobody
+
+    @property
+    def missed(self) -> int:
+        return len(self.missed_us)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,15 @@ def printable(text: str, *, keep: str = "", limit: int | None = None) -> str:
     )
 
 
+def plural(number: int, noun: str) -> str:
+    """Return the number with its noun, in the singular for one.
+
+    >>> plural(1, "segment"), plural(0, "segment"), plural(1200, "cgroup")
+    ('1 segment', '0 segments', '1200 cgroups')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def decode_octal(path: str) -> str:
     r"""Decode a path of /proc/mounts: the kernel writes blanks, newlines and backslashes in octal.
 

@@ -16,6 +16,8 @@ SECOND_NS = 1_000_000_000
 
 UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # nobody means more digits
+CLOCK = re.compile(r"\d{1,2}:\d\d\S*", re.ASCII)
+DAYS = {"today": 0, "yesterday": 1}
 PART = re.compile(rf"({NUMBER})(ms|[dhms])", re.ASCII)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -56,16 +58,19 @@ def format_duration(seconds: float) -> str:
     return "".join(parts[:2])
 
 
-def parse_instant(text: str, *, now_us: int, origin_us: int) -> int:
+def parse_instant(text: str, *, now_us: int, origin_us: int, before_us: int | None = None) -> int:
     """Return the µs since the epoch of a time as operators write it.
 
-    ISO (`2026-11-15T03:14:07`, UTC unless it says otherwise), epoch seconds, `now`, `3m ago`, and a
-    bare duration since the recording began: `10m20s`.
+    ISO (`2026-11-15T03:14:07`), `yesterday 03:00`, `22:41` (the last one, by default before now), all UTC
+    unless an offset or a zone follows: `22:41+01:00`, `22:41 Europe/Berlin`, `22:41 local`; epoch seconds,
+    `now`, `3m ago`, and a bare duration since the recording began: `10m20s`.
 
     >>> parse_instant("10m20s", now_us=0, origin_us=5_000_000)
     625000000
+    >>> parse_instant("23:00", now_us=0, origin_us=0)
+    -3600000000
     """
-    words = " ".join(text.split())
+    words, zone = _split_zone(" ".join(text.split()))
     if words == "now":
         return now_us
     if words.endswith(" ago"):
@@ -73,21 +78,59 @@ def parse_instant(text: str, *, now_us: int, origin_us: int) -> int:
     if re.fullmatch(r"\d{9,15}(\.\d{1,15})?", words, re.ASCII):
         return round(fractions.Fraction(words) * 1_000_000)
     try:
-        when = datetime.datetime.fromisoformat(words)
-    except ValueError:
+        day, _, clock = f"{words} 00:00".rpartition(" ") if words in DAYS else words.rpartition(" ")
+        if day in ("", *DAYS) and CLOCK.fullmatch(clock):
+            return _parse_clock(day, clock, zone, now_us if day or before_us is None else before_us)
+        return _since_epoch(datetime.datetime.fromisoformat(words), zone)
+    except (ValueError, OverflowError):
         pass
-    else:
-        if when.tzinfo is None:
-            when = when.replace(tzinfo=datetime.UTC)
-        return (when - EPOCH) // datetime.timedelta(microseconds=1)
     try:
         return origin_us + round(parse_duration(words.removeprefix("+")) * 1e6)
     except errors.UsageError:
         raise errors.UsageError(
             f"{text!r} is not a time",
-            why="a time is ISO, seconds since 1970, 'now', '3m ago', or a duration into the recording",
-            todo="write it as 2026-11-15T03:14:07, 1794712447, '3m ago' or 10m20s",
+            why="a time is 22:41, 'yesterday 03:00', ISO, seconds since 1970, 'now', '3m ago', or a duration "
+            "into the recording; a zone may follow",
+            todo="write it as 22:41, '22:41 local', 2026-11-15T03:14:07+01:00, '3m ago' or 10m20s",
         ) from None
+
+
+def _split_zone(words: str) -> tuple[str, datetime.tzinfo | None]:
+    """Split a zone off a time: UTC by default, None for the local one."""
+    time, _, name = words.rpartition(" ")
+    if not time or not name[0].isalpha() or name in ("ago", *DAYS, *UNITS):
+        return words, datetime.UTC
+    if name == "local":
+        return time, None
+    import zoneinfo
+
+    try:
+        return time, zoneinfo.ZoneInfo(name)
+    except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+        if "/" not in name:  # any other word
+            return words, datetime.UTC
+        raise errors.UsageError(
+            f"no time zone {name!r}",
+            why="it is not in this host's time zone database",
+            todo="write it as Europe/Berlin, UTC or local",
+        ) from None
+
+
+def _parse_clock(day: str, clock: str, zone: datetime.tzinfo | None, limit_us: int) -> int:
+    """Return a time of day on a named day, or its last occurrence until the limit."""
+    at = datetime.time.fromisoformat(clock if clock[2] == ":" else f"0{clock}")
+    limit = EPOCH + datetime.timedelta(microseconds=limit_us)
+    date = limit.astimezone(at.tzinfo or zone).date() - datetime.timedelta(days=DAYS.get(day, 0))
+    us = _since_epoch(datetime.datetime.combine(date, at), zone)
+    if not day and us > limit_us:
+        us = _since_epoch(datetime.datetime.combine(date - datetime.timedelta(days=1), at), zone)
+    return us
+
+
+def _since_epoch(when: datetime.datetime, zone: datetime.tzinfo | None) -> int:
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=zone) if zone else when.astimezone()
+    return (when - EPOCH) // datetime.timedelta(microseconds=1)
 
 
 def format_instant(us: int) -> str:

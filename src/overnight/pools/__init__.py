@@ -8,7 +8,7 @@ module of `providers` with `NAME` and `create(home)`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from overnight import errors
@@ -55,11 +55,16 @@ class Order:
     instance_type: str = ""
     lifecycle_class: str = "ephemeral"
     endpoint: str = ""
+    readiness_timeout_seconds: int = 300
+    ignore_failed_units: bool = False
     token: str = dataclasses.field(default="", repr=False)
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, object]:
         """Return `order.json`, which the member's agent reads."""
-        names = ("member_id", "pool", "template", "endpoint", "token")
+        names = (
+            "member_id", "pool", "template", "endpoint", "token",
+            "readiness_timeout_seconds", "ignore_failed_units",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
 
@@ -100,6 +105,13 @@ class Checks(Protocol):
 
     def check(self, order: Order) -> None:
         """Raise for an order that could never be launched; called before a pool is written."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A provider that would ignore some fields of a pool: other values are refused."""
+
+    fixed: Mapping[str, object]  # field of a pool -> its only value
 
 
 @runtime_checkable

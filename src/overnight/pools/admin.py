@@ -74,6 +74,7 @@ class PoolAdmin:
             updated_us=now,
         )
         _check_sizes(pool)
+        self._control.provider(pool.provider).check_used(pool)
         with self._database.read() as connection:
             self._check_order(connection, pool)
         with self._database.write("create") as connection:
@@ -120,7 +121,7 @@ class PoolAdmin:
                 counts=decisions.counts(view),
                 members=tuple(view.members),
                 claims=(*view.claims, *(claim for claim in claims if claim.released_us)),
-                waiters=tuple(waiter_rows.list_queue(connection, pool.id, 0)),
+                waiters=tuple(waiter_rows.list_queue(connection, pool, 0)),
                 events=event_rows.list_recent(connection, pool.id, recent),
                 autoscale=autoscale_rows.find(connection, pool.id),
             )
@@ -128,7 +129,7 @@ class PoolAdmin:
     def show_member(self, member_id: str, *, recent: int = RECENT) -> MemberDetails:
         with self._database.read() as connection:
             member = member_rows.find(connection, member_id)
-            pool = pool_rows.find(connection, member.pool_id)
+            pool = pool_rows.find(connection, member.pool_id, deleted=True)
             return MemberDetails(
                 member=member,
                 pool=pool.name,
@@ -143,7 +144,8 @@ class PoolAdmin:
             pool = pool_rows.find(connection, name)
             back = min(seconds, pool.settings.record_retention_seconds)
             begin = max(pool.created_us, now - back * SECOND_US)
-            return demand_rows.read_past(connection, pool.id, begin, now)
+            since = max(begin, pool.updated_us)
+            return demand_rows.read_past(connection, pool.id, begin, now, unchanged_us=since)
 
     def update(self, name: str, /, **given: object) -> Pool:
         """Change a pool; a smaller target shrinks it, another template replaces its members.
@@ -166,6 +168,7 @@ class PoolAdmin:
             if after == before:
                 return before
             if _differ(before, after, *MADE_FROM, "preferred_regions"):
+                self._control.provider(after.provider).check_used(after, before)
                 self._check_order(connection, after)
             shared_values.add_used(connection, after)
             if after.status is not before.status:
@@ -207,12 +210,22 @@ class PoolAdmin:
         if _differ(before, after, "status", "generation", *SIZES):
             self._maintenance.recycle(after.id)
 
-    def drain(self, name: str) -> dict[str, int]:
-        """Terminate every unclaimed member, and stop launching; claimed members stay."""
+    def drain(self, name: str, *, confirmed: bool = True) -> dict[str, int]:
+        """Terminate every unclaimed member, and stop launching; claimed members stay.
+
+        Raises unless `confirmed` if members are claimed.
+        """
         now = self._control.clock()
         with self._database.write("drain") as connection:
             pool = pool_rows.lock(connection, name)
+            claims = claim_rows.list_open(connection, pool.id)
             if pool.status is not Status.DRAINING:
+                if claims and not confirmed:
+                    raise pool_errors.ClaimsAffectedError(
+                        f"pool {pool.name} has {len(claims)} claimed "
+                        f"{'member' if len(claims) == 1 else 'members'}",
+                        why="after a drain they are not replaced, and new claims are refused",
+                    )
                 pool = dataclasses.replace(pool, status=Status.DRAINING, updated_us=now)
                 pool_rows.save(connection, pool)
                 event_rows.add(connection, "pool_draining", now, pool=pool, reason="operator")
@@ -228,7 +241,7 @@ class PoolAdmin:
         return {"drained": drained, "claimed_remaining": claimed}
 
     def delete(self, name: str) -> None:
-        """Delete a pool that has no members; records of members that are gone do not prevent it."""
+        """Delete a pool that has no members; records of members that are gone do not prevent it, and stay."""
         now = self._control.clock()
         with self._database.write("delete") as connection:
             pool = pool_rows.lock(connection, name)
@@ -243,7 +256,7 @@ class PoolAdmin:
                 raise pool_errors.PoolHasMembersError(
                     pool.name, len(view.members), draining=len(ending)
                 )
-            pool_rows.delete(connection, pool)
+            pool_rows.delete(connection, pool, now)
             event_rows.add(connection, "pool_deleted", now, pool=pool, reason="operator")
 
 

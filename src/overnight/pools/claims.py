@@ -128,7 +128,8 @@ class ClaimBroker:
             if len(members) < wanted:
                 error = _explain_none(connection, pool, request, now, ahead)
                 if waiter is None and not (request.cold or request.wait_seconds > 0):
-                    _add_missed(connection, pool, request, now, error.kind.replace("-", "_"))
+                    reason = error.kind.replace("-", "_")
+                    event_rows.add_missed(connection, pool, request.count, now, reason=reason)
                 return error
             waited_us = 0 if waiter is None else now - waiter.queued_us
             grants = self._grant(
@@ -213,7 +214,7 @@ class ClaimBroker:
         except pool_errors.PoolNotFoundError:  # deleted meanwhile; report the name, not the id
             raise pool_errors.PoolNotFoundError(pool.name) from None
         finally:
-            self._leave_unserved(pool, request, waiter.id)
+            self._leave_unserved(pool, waiter)
 
     def _enter_queue(self, name: str, request: Request, began: int) -> tuple[Waiter, Pool]:
         waiter_id = new_id("w")
@@ -270,19 +271,16 @@ class ClaimBroker:
             view = pool_rows.view(connection, pool, self._control.clock())
         return request.wait_seconds <= 0 and not any(member.serves for member in view.members)
 
-    def _leave_unserved(self, pool: Pool, request: Request, waiter: str) -> None:
+    def _leave_unserved(self, pool: Pool, waiter: Waiter) -> None:
         """Leave the queue, unless a grant has removed us from it."""
         with contextlib.suppress(pool_errors.PoolError):
             with self._database.read() as connection:
-                if not waiter_rows.exists(connection, waiter):
+                if not waiter_rows.exists(connection, waiter.id):
                     return
             with self._database.write("leave the queue") as connection:
                 now = self._control.clock()
-                waiter_rows.delete(connection, waiter)
-                event_rows.add(
-                    connection, "waiter_left", now, pool=pool, reason="gave_up", detail=waiter
-                )
-                _add_missed(connection, pool, request, now, "gave_up")
+                waiter_rows.delete(connection, waiter.id)
+                event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
 
 
 def _list_claimable(
@@ -305,9 +303,11 @@ def _count_ahead(
 ) -> int:
     """Count the members that callers ahead of us in the queue ask for."""
     since = now - pool.settings.waiter_stale_seconds * SECOND_US
+    ours = decisions.queue_key(pool, request.priority, now if own is None else own.queued_us)
     wanted = 0
-    for waiter in waiter_rows.list_queue(connection, pool.id, since):
-        if (own and waiter.id == own.id) or waiter.priority < request.priority:
+    for waiter in waiter_rows.list_queue(connection, pool, since):
+        key = decisions.queue_key(pool, waiter.priority, waiter.queued_us)
+        if (own and waiter.id == own.id) or key > ours:
             break
         wanted += waiter.wanted
     return wanted
@@ -335,15 +335,6 @@ def _explain_none(
         pool.name, target=pool.target_size, ready=counts.ready, warming=counts.warming,
         wanted=request.count, why=why,
     )  # fmt: skip
-
-
-def _add_missed(
-    connection: database.Connection, pool: Pool, request: Request, now: int, reason: str
-) -> None:
-    """Record unmet demand, so that an empty pool does not look unused. `detail` is the number of members."""
-    event_rows.add(
-        connection, "claim_missed", now, pool=pool, detail=str(request.count), reason=reason
-    )
 
 
 def _has_lease_of(claim: Claim, request: Request) -> bool:

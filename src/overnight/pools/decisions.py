@@ -101,6 +101,21 @@ def counts(view: View) -> Counts:
     )
 
 
+def is_empty(view: View) -> bool:
+    """Whether no member is ready although some should be: claims fail."""
+    ready = any(member.serves and member.state is State.READY for member in view.members)
+    return view.pool.refills and view.pool.target_size > 0 and not ready
+
+
+def queue_key(pool: Pool, priority: int, queued_us: int) -> tuple[int, int]:
+    """Return the sort key of a caller in the queue; it does not change while the caller waits.
+
+    A step of priority is worth `priority_ageing_seconds` in the queue, so nobody waits for ever.
+    """
+    ageing = pool.settings.priority_ageing_seconds
+    return (0 if ageing else -priority), queued_us - priority * ageing * SECOND_US
+
+
 def retry_after(pool: Pool, attempts: int) -> int:
     """Return the seconds until the next attempt to terminate: doubled each time, with a cap."""
     settings = pool.settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from overnight.model.pool import Member, MemberState, Pool
+from overnight.model.pool import CAPACITY, Member, MemberState, Pool
 from overnight.pools import decisions, maintenance, pool_errors
 from overnight.pools.sql import enrolment_rows, event_rows, member_rows, pool_rows
 
@@ -33,14 +33,15 @@ class Enrolment:
             raise refuse("bootstrap_token_unknown", "the bootstrap token is malformed")
         now = self._control.clock()
         with self._database.write("enrol") as connection:
+            # The pool first, as everybody else: `delete` locks the pool and then its enrolments.
+            pool = pool_rows.lock_of_token(connection, token)
             enrolment = enrolment_rows.find_by_token(connection, token)
-            if enrolment is None:
+            if pool is None or enrolment is None:
                 raise refuse(
                     "bootstrap_token_unknown",
                     "the bootstrap token was never issued, or its member is forgotten",
                 )
             member = member_rows.find(connection, enrolment.member_id)
-            pool = pool_rows.lock(connection, member.pool_id)
             if enrolment.credential_hash == enrolment_rows.hash_secret(credential):
                 return member.id  # its first answer was lost
             if enrolment.used_us is not None:
@@ -75,8 +76,13 @@ class Enrolment:
                 member_rows.set_beat(connection, member.id, member.state, now)
         return _answer(member)
 
-    def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
-        """Record a phase: `ready`, `failed` with a one-word reason, or any step before."""
+    def phase(
+        self, credential: str, phase: str, reason: str = "", detail: str = ""
+    ) -> dict[str, Any]:
+        """Record a phase: `ready`, `failed` with a one-word reason, or any step before.
+
+        A ready member may fail too; a claimed one is its caller's.
+        """
         if not REASON.fullmatch(phase) or (reason and not REASON.fullmatch(reason)):
             raise pool_errors.BadKnobError(
                 "phase", f"{phase} {reason}", "lower-case words such as module_pull_failed"
@@ -84,14 +90,15 @@ class Enrolment:
         member = self._by_credential(credential)
         now = self._control.clock()
         with self._database.write("phase") as connection:
-            pool = pool_rows.lock(connection, member.pool_id)
+            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
             member = member_rows.find(connection, member.id)
             if member.gone_us is None:
                 member_rows.set_beat(connection, member.id, phase, now)
             if phase == "ready":
                 self._ready(connection, pool, member, now)
-            elif phase == "failed" and member.state is State.WARMING:
-                self._fail(connection, pool, member.id, reason or "bootstrap_failed", now)
+            elif phase == "failed":
+                why = reason or "bootstrap_failed"
+                self._fail(connection, pool, member.id, why, now, detail=detail)
         self._control.notifier.notify()
         return _answer(self._by_credential(credential))
 
@@ -108,6 +115,7 @@ class Enrolment:
         member_rows.move(
             connection, pool, member.id,
             to=State.READY, before=(State.WARMING,), reason="phase_ready", now_us=now,
+            took_us=now - member.warming_started_us,
         )  # fmt: skip
         if pool.failures or pool.breaker_opened_us is not None:
             pool_rows.save(connection, decisions.after_success(pool))
@@ -128,7 +136,7 @@ class Enrolment:
         detail: str = "",
     ) -> None:
         if member_rows.move(
-            connection, pool, member_id, to=State.ERRORED, before=(State.WARMING,),
+            connection, pool, member_id, to=State.ERRORED, before=CAPACITY,
             reason=reason, now_us=now, detail=detail,
         ):  # fmt: skip
             maintenance.count_failure(connection, pool, reason, now)

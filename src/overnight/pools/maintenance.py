@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import itertools
 import math
 import secrets
@@ -25,6 +26,7 @@ from overnight.pools.sql import (
     member_rows,
     pool_rows,
     shared_values,
+    total_rows,
     waiter_rows,
 )
 
@@ -60,6 +62,7 @@ class Maintenance:
         """Retire stale and surplus members, retry failed terminations; return how many changed."""
         changed = 0
         now = self._control.clock()
+        self._add_totals(now)
         with self._database.write("recycle") as connection:
             pool = pool_rows.lock(connection, name)
             for instruction in decisions.recycle(pool_rows.view(connection, pool, now)):
@@ -71,11 +74,18 @@ class Maintenance:
             kept_since = now - pool.settings.record_retention_seconds * SECOND_US
             event_rows.delete_old_records(connection, pool.id, kept_since)
             unseen = now - pool.settings.waiter_stale_seconds * 10 * SECOND_US
-            waiter_rows.delete_unseen(connection, pool.id, unseen)
+            for waiter in waiter_rows.delete_unseen(connection, pool.id, unseen):
+                event_rows.add_unserved(connection, pool, waiter, now, reason="unseen")
         if changed:
             self._control.notifier.notify()
         self.terminate_due(pool)
         return changed
+
+    def _add_totals(self, now: int) -> None:
+        more = True
+        while more:
+            with self._database.write("totals") as connection:
+                more = total_rows.add_settled(connection, now)
 
     def apply(
         self,
@@ -190,8 +200,11 @@ class Maintenance:
         """
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)
-            launch = decisions.replenish(pool_rows.view(connection, pool, self._control.clock()))
+            view = pool_rows.view(connection, pool, self._control.clock())
+            launch = decisions.replenish(view)
             endpoint = shared_values.get(connection, "endpoint")
+        if decisions.is_empty(view) is (pool.empty_since_us is None):
+            self._record_empty(pool.id)
         if launch is None:
             return 0
         width = min(launch.count, pool.settings.launch_parallel)
@@ -200,6 +213,14 @@ class Maintenance:
             return self._fill(pool.id, endpoint, each)
         with concurrent.futures.ThreadPoolExecutor(width) as threads:
             return sum(threads.map(lambda _: self._fill(pool.id, endpoint, each), range(width)))
+
+    def _record_empty(self, pool_id: str) -> None:
+        """Record since when no member is ready, or that one is."""
+        with self._database.write("empty") as connection:
+            pool, now = pool_rows.lock(connection, pool_id), self._control.clock()
+            empty = decisions.is_empty(pool_rows.view(connection, pool, now))
+            since = (pool.empty_since_us or now) if empty else None
+            pool_rows.save(connection, dataclasses.replace(pool, empty_since_us=since))
 
     def _fill(self, pool_id: str, endpoint: str, count: int) -> int:
         """Fill slots until none is wanted or a launch fails."""
@@ -283,4 +304,6 @@ def build_order(
         lifecycle_class=pool.lifecycle_class,
         endpoint=endpoint,
         token=token,
+        readiness_timeout_seconds=pool.settings.readiness_timeout_seconds,
+        ignore_failed_units=pool.settings.failed_units_action == "ignore",
     )

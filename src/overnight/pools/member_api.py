@@ -3,7 +3,7 @@
 `MemberApi` is all that it needs of the control plane, so that another server can mount the same.
 
     POST /v1/enrol  {"token", "credential"}     -> {"member_id"}
-    POST /v1/phase  {"phase", "reason"}          with `Authorization: Bearer CREDENTIAL`
+    POST /v1/phase  {"phase", "reason", "detail"} with `Authorization: Bearer CREDENTIAL`
     POST /v1/beat   {}                           the same; the answer has the member's state
 """
 
@@ -23,7 +23,9 @@ class MemberApi(Protocol):
     """The requests of a member's agent; `enrolment.Enrolment` answers them."""
 
     def enrol(self, token: str, credential: str) -> str: ...
-    def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]: ...
+    def phase(
+        self, credential: str, phase: str, reason: str = "", detail: str = ""
+    ) -> dict[str, Any]: ...
     def beat(self, credential: str) -> dict[str, Any]: ...
 
 
@@ -39,7 +41,7 @@ STATUS: tuple[tuple[type[errors.OvernightError], int], ...] = (
 # path: required parameters, allowed parameters
 PARAMETERS: dict[str, tuple[set[str], set[str]]] = {
     "/v1/enrol": ({"token", "credential"}, {"token", "credential"}),
-    "/v1/phase": ({"phase"}, {"phase", "reason"}),
+    "/v1/phase": ({"phase"}, {"phase", "reason", "detail"}),
     "/v1/beat": (set(), set()),
 }
 

@@ -65,18 +65,45 @@ class MemberActions:
             )  # fmt: skip
         return self._finish(pool, member.id)
 
-    def terminate(self, member_id: str, *, forget: bool = False) -> Member:
+    def return_member(self, pool_name: str, member_id: str) -> Member:
+        """End the claim on a member of a pool, whoever holds it."""
+        with self._database.read() as connection:
+            pool = pool_rows.find(connection, pool_name)
+            member = member_rows.find(connection, member_id)
+            claim = claim_rows.find_last(connection, member_id)
+        if member.pool_id != pool.id:
+            raise pool_errors.MemberStateError(
+                f"member {member_id} is not in pool {pool.name}",
+                why="it belongs to another pool",
+                todo=f"overnight pool member {member_id}",
+            )
+        if claim is None:
+            raise pool_errors.MemberStateError(
+                f"member {member_id} is not claimed",
+                why=f"it is {member.state}",
+                todo=f"to remove it: overnight pool terminate {member_id}",
+            )
+        return self.give_back(claim.id)
+
+    def terminate(self, member_id: str, *, forget: bool = False, confirmed: bool = True) -> Member:
         """Terminate a member in any state, and end its claim. An abandoned one is tried again.
 
-        With `forget` the provider is not called: the machine is known to be gone.
+        With `forget` the provider is not called: the machine is known to be gone. Raises unless
+        `confirmed` if somebody has claimed the member.
         """
         now = self._control.clock()
         with self._database.write("terminate member") as connection:
             member = member_rows.find(connection, member_id)
-            pool = pool_rows.lock(connection, member.pool_id)
+            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
             member = member_rows.find(connection, member_id)
             if member.gone_us is not None:
                 return member
+            claim = claim_rows.find_last(connection, member_id)
+            if not confirmed and claim is not None and claim.released_us is None:
+                raise pool_errors.ClaimsAffectedError(
+                    f"member {member_id} is claimed by {claim.acquired_by or 'a caller'} ({claim.id})",
+                    why="terminating it ends the claim",
+                )
             claim_rows.end_of_member(connection, pool, member_id, reason="terminated", now_us=now)
             member_rows.move(
                 connection, pool, member_id, to=State.DRAINING, before=tuple(State),
@@ -100,7 +127,7 @@ class MemberActions:
         now = self._control.clock()
         with self._database.write("cordon") as connection:
             member = member_rows.find(connection, member_id)
-            pool = pool_rows.lock(connection, member.pool_id)
+            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
             member = member_rows.find(connection, member_id)
             if member.gone_us is not None:
                 raise pool_errors.MemberNotFoundError(member_id)
@@ -115,7 +142,8 @@ class MemberActions:
 
     def _claim(self, connection: database.Connection, claim_id: str) -> tuple[Pool, Claim]:
         """Lock a claim and its pool; everybody locks the pool first."""
-        pool = pool_rows.lock(connection, claim_rows.find_pool_id(connection, claim_id))
+        pool_id = claim_rows.find_pool_id(connection, claim_id)
+        pool = pool_rows.lock(connection, pool_id, deleted=True)
         return pool, claim_rows.find(connection, claim_id)
 
     def find(self, member_id: str) -> Member:

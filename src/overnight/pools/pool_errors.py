@@ -26,6 +26,20 @@ class BadKnobError(PoolError, errors.UsageError):
         self.knob = knob
 
 
+class IgnoredOptionError(PoolError, errors.UsageError):
+    """The provider has no use for a value; nothing was written."""
+
+    def __init__(self, provider: str, knob: str, value: object, only: object) -> None:
+        given = ", ".join(value) if isinstance(value, tuple) else value
+        option = "prefer-region" if knob == "preferred_regions" else knob.replace("_", "-")
+        super().__init__(
+            f"provider {provider} does not support --{option} {given}",
+            why="it would be ignored",
+            todo=f"use --{option} {only}" if only else f"leave --{option} out",
+        )
+        self.knob = knob
+
+
 class BadSizeError(PoolError, errors.UsageError):
     """Sizes that contradict each other."""
 
@@ -116,6 +130,13 @@ class PoolHasMembersError(PoolError):
             if draining == count
             else f"overnight pool drain {name}, then delete the pool when its claims have ended",
         )
+
+
+class ClaimsAffectedError(PoolError, errors.UnconfirmedError):
+    """Somebody uses the member, or members of the pool."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why=why, todo="add --yes")
 
 
 class MemberNotFoundError(PoolError):

@@ -7,28 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from overnight.model.pool import MemberState, PoolDetails, Problem
-from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
+from overnight.model import times
+from overnight.model.pool import MemberState, Past, PoolDetails, Problem
+from overnight.model.times import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from overnight.pools import demand
 
 REAPER_LATE_US = 180 * SECOND_US
 SLOW_WARMING_US = 600 * SECOND_US
+MONTH_HOURS = 730
+IDLE = 0.9
 State = MemberState
 
 
 def find_problems(
-    details: PoolDetails, *, now_us: int, reaper_us: int | None, orphans: int = 0
+    details: PoolDetails, *, now_us: int, reaper_us: int | None, past: Past, orphans: int = 0
 ) -> tuple[Problem, ...]:
     """Return everything that explains why a pool is not as it should be, alerts first."""
     problems = [
         *_reaper(details, now_us, reaper_us),
         *_breaker(details, now_us),
-        *_empty(details),
+        *_empty(details, now_us),
         *_warming(details, now_us),
         *_terminations(details),
         *_autoscale(details),
         *_orphans(details, orphans),
         *_claims(details, now_us),
-        *_size(details, now_us),
+        *_size(details, past),
+        *_bursts(details, past),
+        *_idle(details, past),
     ]
     return tuple(sorted(problems, key=lambda problem: not problem.alert))
 
@@ -53,7 +59,7 @@ def _breaker(details: PoolDetails, now: int) -> Iterable[Problem]:
         yield Problem(
             "breaker_open",
             "the circuit breaker is open: no members are launched",
-            f"{pool.failures} launches failed in a row, the last with {pool.last_failure}",
+            f"{pool.failures} launches failed in a row, the last with {_last_failure(details)}",
             f"fix the cause, then: overnight pool update {pool.name} --close-breaker",
             alert=True,
         )
@@ -62,13 +68,21 @@ def _breaker(details: PoolDetails, now: int) -> Iterable[Problem]:
         yield Problem(
             "launches_fail",
             f"{pool.failures} launches failed in a row" if pool.failures > 1 else "a launch failed",
-            pool.last_failure,
+            _last_failure(details),
             f"next attempt in {left} s; after {pool.settings.breaker_failures} failures the circuit breaker opens",
         )
 
 
-def _empty(details: PoolDetails) -> Iterable[Problem]:
-    """'NoReadyMembersError despite members in the dashboard'."""
+def _last_failure(details: PoolDetails) -> str:
+    """Return the reason of the last failure, with what its event adds."""
+    reason = details.pool.last_failure
+    failed = (e for e in details.events if e.kind == "member_errored" and e.reason == reason)
+    detail = next((event.detail for event in failed), "")
+    return f"{reason} ({detail})" if detail else reason
+
+
+def _empty(details: PoolDetails, now: int) -> Iterable[Problem]:
+    """'NoReadyMembersError despite members in the dashboard'; an alert only if it lasts."""
     pool, counts = details.pool, details.counts
     if not pool.refills:
         if counts.waiting:
@@ -81,12 +95,14 @@ def _empty(details: PoolDetails) -> Iterable[Problem]:
         return
     if pool.target_size and not any(m.serves and m.state is State.READY for m in details.members):
         why, todo = _explain_empty(details)
+        empty_us = max(0, now - (pool.empty_since_us or now))
+        lasts = f" for {_duration(empty_us)}" if empty_us else ""
         yield Problem(
             "none_ready",
-            f"no member is ready (target {pool.target_size}): claims fail",
+            f"no member is ready{lasts} (target {pool.target_size}): claims fail",
             why,
             todo,
-            alert=True,
+            alert=empty_us >= pool.settings.empty_alert_seconds * SECOND_US,
         )
 
 
@@ -220,15 +236,73 @@ def _claims(details: PoolDetails, now: int) -> Iterable[Problem]:
             )
 
 
-def _size(details: PoolDetails, now: int) -> Iterable[Problem]:
-    """'Members continuously cycle', 'the claim metric oscillates'."""
-    pool = details.pool
-    recent = [claim for claim in details.claims if now - claim.acquired_us < HOUR_US]
-    waited = [claim for claim in recent if claim.waited_us > 0]
-    if pool.refills and recent and (details.counts.waiting or len(waited) * 5 >= len(recent)):
+def _size(details: PoolDetails, past: Past) -> Iterable[Problem]:
+    """'Members continuously cycle'."""
+    pool, since = details.pool, past.end_us - HOUR_US
+    asked, missed, waited = (
+        len(demand.after(instants, since))
+        for instants in (past.asked_us, past.missed_us, past.waited_us)
+    )
+    if pool.refills and asked and (details.counts.waiting or (missed + waited) * 5 >= asked):
+        todo = f"overnight pool size --pool {pool.name}"
+        if len(past.asked_us) < demand.MIN_CLAIMS:  # otherwise it would refuse
+            most = demand.most_within(past.asked_us, demand.refill_us(past))
+            todo = _raise_target(details, max(pool.target_size + 1, most))
         yield Problem(
             "too_small",
-            f"{len(waited)} of the last {len(recent)} claims had to wait",
+            f"of {asked} claims in the last hour {missed} missed and {waited} had to wait",
             "members are claimed faster than they come up",
-            f"overnight pool size --pool {pool.name}",
+            todo,
         )
+
+
+def _bursts(details: PoolDetails, past: Past) -> Iterable[Problem]:
+    """'Pool's claim metric oscillates': the runbook's headroom, for the bursts that were measured."""
+    pool, since = details.pool, max(past.unchanged_us, past.end_us - DAY_US)
+    asked = demand.after(past.asked_us, since)
+    unserved = len(demand.after(past.missed_us, since)) + len(demand.after(past.waited_us, since))
+    burst = demand.most_within(asked, demand.TOGETHER_US)
+    bursty = demand.is_bursty(asked, since, past.end_us, demand.refill_us(past))
+    if pool.refills and bursty and burst > 1 and unserved * 20 >= len(asked):
+        todo = _raise_target(details, pool.target_size + 2 * burst)
+        if details.autoscale is not None:
+            todo = f"overnight pool autoscale {pool.name} --burst {burst}"
+        yield Problem(
+            "claims_oscillate",
+            f"claims come in bursts of up to {burst}; {100 * unserved / len(asked):.0f} % of them missed or waited",
+            "a burst empties the pool faster than members come up",
+            todo,
+        )
+
+
+def _idle(details: PoolDetails, past: Past) -> Iterable[Problem]:
+    """'Pool is consistently >90% idle', and a smaller target would have served every claim."""
+    pool, since = details.pool, max(past.begin_us, past.unchanged_us)
+    idle = past.ready_us / max(1, past.member_us)
+    if not pool.refills or details.autoscale is not None or idle <= IDLE:
+        return
+    refill = demand.refill_us(past)
+    most = demand.most_within(demand.after(past.asked_us, since), refill)
+    target = max(pool.min_size, most + 1)  # one to spare
+    saved = pool.target_size - target
+    if saved > 0 and past.end_us - since >= DAY_US:
+        hosts = "1 host" if saved == 1 else f"{saved} hosts"
+        claims = "1 claim" if most == 1 else f"{most} claims"
+        yield Problem(
+            "too_large",
+            f"members were idle for {100 * idle:.0f} % of the last {_duration(past.end_us - since)}",
+            f"at most {claims} came while a member is replaced ({_duration(refill)}); the target is {pool.target_size}",
+            f"overnight pool update {pool.name} --target {target}   (saves {hosts}, {saved * MONTH_HOURS:,} host-hours a month)",
+        )
+
+
+def _duration(us: int) -> str:
+    return times.format_duration(us / SECOND_US)
+
+
+def _raise_target(details: PoolDetails, size: int) -> str:
+    pool = details.pool
+    if details.autoscale is not None:
+        return f"overnight pool autoscale {pool.name} --min {size}"
+    more = pool.max_size + size - pool.target_size  # claimed members count, too
+    return f"overnight pool update {pool.name} --target {size} --max {more}"

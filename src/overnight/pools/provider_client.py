@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors, pools
-from overnight.model.pool import Reason
+from overnight.model.pool import Pool, Reason
+from overnight.pools import pool_errors
 
 if TYPE_CHECKING:
     from overnight.pools import database
@@ -41,6 +42,14 @@ class ProviderClient:
         """Raise for an order that could never be launched, if the provider can tell."""
         if isinstance(self.provider, pools.Checks):
             self.provider.check(order)
+
+    def check_used(self, pool: Pool, before: Pool | None = None) -> None:
+        """Raise for a value that the provider would ignore; one that the pool had before may stay."""
+        fixed = self.provider.fixed if isinstance(self.provider, pools.Limited) else {}
+        for name, only in fixed.items():
+            value = getattr(pool, name)
+            if value != only and (before is None or value != getattr(before, name)):
+                raise pool_errors.IgnoredOptionError(self.name, name, value, only)
 
     def launch(self, order: pools.Order, timeout: float) -> pools.Machine:
         """Launch the member's machine, or raise ProviderError."""

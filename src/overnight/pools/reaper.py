@@ -138,6 +138,7 @@ class Reaper:
         with self._plane.context.database.write("reaper seen") as connection:
             shared_values.put(connection, SEEN, str(now))
             event_rows.delete_orphaned(connection, now - KEEP_EVENTS_US)
+            pool_rows.delete_forgotten(connection, now - KEEP_EVENTS_US)
 
     def _add_failure(self, name: str, message: str) -> None:
         with contextlib.suppress(Exception):

@@ -8,9 +8,14 @@ from collections.abc import Mapping
 from overnight.model.pool import PoolSettings
 from overnight.pools import pool_errors
 
-CHOICES = {"claimed_ttl_action": ("flag", "terminate")}
+CHOICES = {"claimed_ttl_action": ("flag", "terminate"), "failed_units_action": ("fail", "ignore")}
 # 0 would make everything stale at once; it is allowed only where it has a meaning.
-LOWEST = {"breaker_retry_seconds": 0, "launch_backoff_seconds": 0, "terminate_backoff_seconds": 0}
+LOWEST = {
+    "breaker_retry_seconds": 0,
+    "launch_backoff_seconds": 0,
+    "priority_ageing_seconds": 0,
+    "terminate_backoff_seconds": 0,
+}
 HIGHEST = {"terminate_attempts": 100, "breaker_failures": 1000, "launch_parallel": 64}
 MAX_SECONDS = 366 * 86400
 NAMES = tuple(field.name for field in dataclasses.fields(PoolSettings))

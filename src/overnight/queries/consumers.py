@@ -58,17 +58,20 @@ class Consumer:
 def count_functions(
     source: reader.Reader, host: str, windows: Sequence[Window], selection: Selection = Selection()
 ) -> Tally:
-    """Count every item that has a sample in any of the windows."""
+    """Count every item that has a sample in any of the windows; windows may overlap."""
     totals = np.zeros(len(windows), np.int64)
     processes: dict[Actor, int] = {}
     frames = segment_tables.Frames()
     counted: tuple[list[Integers], list[Integers]] = ([], [])  # anywhere; at the end of the stack
-    for part in samples.read_segments(source, host, windows, processes, selection):
-        rows = part.busy()
-        np.add.at(totals, rows.window, rows.count)
-        for target, table in zip(counted, _count_frames(rows), strict=True):
-            table[0] = frames.number(rows.tables, table[0])
-            target.append(table)
+    for numbers in _separate(windows):
+        apart = [windows[number] for number in numbers]
+        for part in samples.read_segments(source, host, apart, processes, selection):
+            rows = part.busy()
+            rows = dataclasses.replace(rows, window=np.array(numbers, np.int64)[rows.window])
+            np.add.at(totals, rows.window, rows.count)
+            for target, table in zip(counted, _count_frames(rows), strict=True):
+                table[0] = frames.number(rows.tables, table[0])
+                target.append(table)
     functions, function = _label_functions(frames)
     width = max(1, len(processes))
     (key, *anywhere), (end_key, *ends) = (
@@ -91,6 +94,19 @@ def count_functions(
         totals,
         *_recorded(source, host, windows, selection),
     )
+
+
+def _separate(windows: Sequence[Window]) -> list[list[int]]:
+    """Divide windows into groups without overlap, because a sample counts for one window of a read."""
+    groups: list[list[int]] = []
+    for number in sorted(range(len(windows)), key=lambda n: windows[n].begin_us):
+        begin = windows[number].begin_us
+        free = (group for group in groups if windows[group[-1]].end_us <= begin)
+        if (group := next(free, None)) is None:
+            groups.append([number])
+        else:
+            group.append(number)
+    return groups
 
 
 def rank_processes(

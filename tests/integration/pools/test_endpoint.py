@@ -146,7 +146,7 @@ def test_a_port_that_is_in_use_for_metrics_ends_the_start(where: pools.Pools) ->
 def test_a_pool_that_cannot_be_filled_is_reported_at_start(
     where: pools.Pools,
 ) -> None:
-    where.plane.create(name="ci", template="runner", target_size=0)
+    where.plane.create(name="ci", template="plain", target_size=0)
     where.plane.create(
         name="far", template="runner", target_size=0, provider="ec2", region="eu-west-1"
     )

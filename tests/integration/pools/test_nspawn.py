@@ -102,6 +102,45 @@ def test_a_machine_has_its_template_and_is_ready_once_its_units_run(
     assert limits == [192 * 1024**2]
 
 
+def plant_template(home: pathlib.Path, name: str, unit: str, ready: str = "") -> None:
+    template = home / "pools/templates" / name
+    units = template / "etc/systemd/system"
+    (units / "multi-user.target.wants").mkdir(parents=True)
+    (units / "prepare.service").write_text(unit)
+    (units / "multi-user.target.wants/prepare.service").symlink_to("../prepare.service")
+    if ready:
+        script = template / "etc/overnight/ready"
+        script.parent.mkdir()
+        script.write_text(ready)
+        script.chmod(0o755)
+
+
+def test_a_machine_whose_unit_or_readiness_command_fails_is_never_ready(
+    plane: control.ControlPlane, tmp_path: pathlib.Path
+) -> None:
+    failing = "[Service]\nType=oneshot\nExecStart=/bin/false\n"
+    plant_template(tmp_path / "home", "broken", failing)
+    working = "[Service]\nType=oneshot\nExecStart=/bin/true\n"
+    plant_template(
+        tmp_path / "home", "empty", working, "#!/bin/sh\necho reason=module_pull_failed; exit 1\n"
+    )
+    plane.create(
+        name="ci", template="broken", target_size=1, provider="nspawn",
+        breaker_failures=2, launch_backoff_seconds=0,
+    )  # fmt: skip
+    until(lambda: plane.show("ci").pool.breaker_opened_us)
+    details = plane.show("ci")
+    assert not [event for event in details.events if event.kind == "member_ready"]
+    failed = next(event for event in details.events if event.kind == "member_errored")
+    assert (failed.reason, failed.detail) == ("unit_failed", "prepare.service")
+    assert details.pool.last_failure == "unit_failed"
+    plane.update("ci", template="empty", close_breaker=True)
+    until(lambda: ("member_errored", "module_pull_failed") in kinds(plane))
+    # The pool's owner may accept failed units.
+    plane.update("ci", template="broken", close_breaker=True, failed_units_action="ignore")
+    until(lambda: plane.show("ci").counts.ready == 1)
+
+
 def test_a_machine_survives_a_killed_control_plane(tmp_path: pathlib.Path) -> None:
     plane = pools.Pools(tmp_path).plane
     plane.create(name="ci", template="plain", target_size=1, provider="nspawn")

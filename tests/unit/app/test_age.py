@@ -174,6 +174,9 @@ class Kind:
                 request.stop.set()
         return load.Aged(request.count, str(self.place), 4096, "folders")
 
+    def plan(self, request: load.Request) -> load.Aged:
+        return load.Aged(0, str(self.place), 4096, "folders")
+
     def count(self, root: pathlib.Path = sources.ROOT) -> dict[str, int]:
         return {"folders": len(list(self.place.glob("*")))}
 
@@ -223,3 +226,4 @@ def test_every_kind_implements_the_interface_and_is_documented() -> None:
         assert f"| `{name}` |" in document
         assert all(isinstance(number, int) for number in kind.count().values())
         assert isinstance(kind.remains(), str)
+        assert callable(kind.plan)

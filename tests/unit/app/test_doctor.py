@@ -209,3 +209,8 @@ def test_secrets_are_not_shown(fake: doctor.Surroundings) -> None:
 def test_an_empty_root_cannot_be_recorded(tmp_path: pathlib.Path) -> None:
     checkup = doctor.examine(doctor.Surroundings(home=tmp_path, root=tmp_path / "nothing"))
     assert not checkup.can_record
+
+
+def test_only_machines_and_fleet_are_optional(fake: doctor.Surroundings) -> None:
+    optional = {check.id for check in doctor.examine(fake).checks if check.optional}
+    assert optional == {"nspawn", "kubernetes", "aws"}

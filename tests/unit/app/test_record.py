@@ -215,3 +215,36 @@ def test_a_failure_is_shown_at_once_and_the_command_exits_with_3(
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)
     assert document["failures"][0]["part"] == "flight-recorder"
+
+
+@pytest.mark.parametrize(
+    ("environment", "named", "begin"),
+    [
+        ({}, True, "overnight --home '{home}' "),
+        ({"OVERNIGHT_HOME": "{home}"}, False, "overnight "),
+        (
+            {"OVERNIGHT_HOME": "{home}", "SUDO_USER": "ada"},
+            False,
+            "sudo overnight --home '{home}' ",
+        ),
+    ],
+)
+def test_the_next_commands_read_this_recording(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    environment: dict[str, str],
+    named: bool,
+    begin: str,
+) -> None:
+    home = tmp_path / "a night"
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.format(home=home))
+    recording = Recording("db-7", str(home), 0, 1, 1.0, (), None, None, ())
+    monkeypatch.setattr(record, "record", lambda *_: recording)
+    assert cli.main([*(["--home", str(home)] if named else []), "record"]) == 0
+    lines = [line.partition("   ")[0] for line in capsys.readouterr().out.splitlines()]
+    for command in ("events", "diagnose"):
+        assert f"next: {begin.format(home=home)}{command}" in lines

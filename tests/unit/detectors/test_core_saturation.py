@@ -78,6 +78,86 @@ def test_the_events_core_is_found_when_all_cores_are_saturated_briefly(
     assert findings[0].magnitude["cores_added"] == pytest.approx(0.7, abs=0.05)
 
 
+def shares_of(
+    busy: dict[range, float], *, kernel: bool = False, others: float = 0.1, usual: float = 0.1
+) -> casebook.Shares:
+    """Return shares of core 2 in seconds from the event; the other cores have `others` all the time."""
+
+    def shares(second: int, core: int) -> tuple[float, float, float]:
+        share = usual if core == 2 else others
+        for seconds, high in busy.items():
+            if core == 2 and second - AT in seconds:
+                share = high
+        return (0.0, share, 0.0) if kernel else (share, 0.0, 0.0)
+
+    return shares
+
+
+BEFORE = range(-6, 0)
+
+
+@pytest.mark.parametrize(
+    ("shares", "event_core", "seconds"),
+    [
+        pytest.param(shares_of({BEFORE: 1.0}), 2, 6, id="saturated"),
+        pytest.param(shares_of({BEFORE: 0.94}), 2, None, id="94 % busy"),
+        pytest.param(shares_of({BEFORE: 0.91}, kernel=True), 2, 6, id="91 % in the kernel"),
+        pytest.param(shares_of({BEFORE: 0.89}, kernel=True), 2, None, id="89 % in the kernel"),
+        pytest.param(shares_of({range(-1, 0): 1.0}), 2, None, id="one second"),
+        pytest.param(shares_of({BEFORE: 1.0, range(-3, -2): 0.2}), 2, 6, id="a breath of a second"),
+        pytest.param(
+            shares_of({BEFORE: 1.0, range(-4, -2): 0.2}), 2, 2, id="a pause of two seconds"
+        ),
+        pytest.param(shares_of({BEFORE: 1.0}, others=0.6), 2, 6, id="the others are busy, too"),
+        pytest.param(
+            shares_of({BEFORE: 1.0}, others=0.6), 1, None, id="another core on a busy host"
+        ),
+        pytest.param(shares_of({range(1, 6): 1.0}), 2, 5, id="within the error of the clocks"),
+        pytest.param(shares_of({range(3, 8): 1.0}), 2, None, id="begins after the event"),
+        pytest.param(
+            shares_of({range(-25, -13): 1.0, range(-4, 0): 1.0}), 2, 4, id="longer, but long before"
+        ),
+        pytest.param(
+            shares_of({range(-20, -8): 1.0, range(-4, 0): 1.0}), 2, 12, id="longer, and in reach"
+        ),
+    ],
+)
+def test_near_misses(
+    home: casebook.Home, shares: casebook.Shares, event_core: int, seconds: float | None
+) -> None:
+    home.cpu(shares)
+    home.event(core=event_core)
+    findings = DETECTOR.look(home.case()).findings
+    assert [finding.magnitude["seconds"] for finding in findings] == (
+        [] if seconds is None else [seconds]
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "shares", "factor", "added"),
+    [
+        pytest.param(0, shares_of({BEFORE: 1.0}), 1.0, 0.9, id="an idle core"),
+        pytest.param(AT - 30, shares_of({BEFORE: 1.0}), 0.7, None, id="no baseline"),
+        pytest.param(0, shares_of({BEFORE: 1.0}, others=0.7), 1.0, 0.9, id="busy others"),
+        pytest.param(0, shares_of({BEFORE: 1.0}, others=0.9), 0.8, 0.9, id="saturated others"),
+        pytest.param(0, shares_of({BEFORE: 0.96}, usual=0.92), 1.0, 0.1, id="no room before"),
+    ],
+)
+def test_what_lowers_the_confidence(
+    home: casebook.Home,
+    first: int,
+    shares: casebook.Shares,
+    factor: float,
+    added: float | None,
+) -> None:
+    home.numbers("load", ("load1",), lambda _: {"": (1,)}, range(0, AT, 60))
+    home.cpu(shares, first=first)
+    home.event(core=2)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert finding.confidence == pytest.approx(0.95 * factor)
+    assert finding.magnitude.get("cores_added") == (added and pytest.approx(added, abs=0.01))
+
+
 def test_saturation_that_is_normal_for_the_host_is_not_a_finding(home: casebook.Home) -> None:
     def often(second: int, core: int) -> tuple[float, float, float]:
         return (1.0, 0.0, 0.0) if core == 1 and second % 30 < 5 else (0.05, 0.0, 0.0)
@@ -100,12 +180,6 @@ def test_normal_saturation_of_the_events_core_is_found_with_low_confidence(
     (finding,) = DETECTOR.look(home.case()).findings
     assert finding.against
     assert finding.confidence < 0.5
-
-
-def test_saturation_after_the_event_is_not_a_cause(home: casebook.Home) -> None:
-    home.cpu(pinned(2, AT + 4, AT + 9))
-    home.event(core=2)
-    assert DETECTOR.look(home.case()).status is Status.CLEAR
 
 
 def test_without_signals_samples_show_the_saturation(home: casebook.Home) -> None:

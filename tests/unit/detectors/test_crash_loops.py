@@ -40,12 +40,6 @@ def test_a_unit_that_systemd_restarts_for_hours_is_a_loop(tmp_path: pathlib.Path
     assert any("exit-code" in e.text for e in finding.evidence)
 
 
-def test_a_loop_that_ended_hours_ago_is_not_reported(tmp_path: pathlib.Path) -> None:
-    home = evidence.Home(tmp_path, 3 * 3600)
-    home.signal("unit-restarts", 30, lambda s: {"ecs.service": (min(s, 3600) // 30, 0)})
-    assert _run_detector(home).status == Status.CLEAR
-
-
 @pytest.mark.parametrize(("begins", "count"), [(0, 1), (400, 0)])
 def test_a_loop_that_begins_after_the_event_is_not_a_cause(
     tmp_path: pathlib.Path, begins: int, count: int
@@ -55,6 +49,49 @@ def test_a_loop_that_begins_after_the_event_is_not_a_cause(
     home.signal("unit-restarts", 10, lambda s: {"ecs.service": (max(0, s - begins) // 15, 0)})
     opened = home.case(home.add_event(120, "net.driver_reset"))
     assert len(VISIBLE.look(opened).findings) == count
+
+
+@pytest.mark.parametrize(
+    ("restarts", "found"),
+    [
+        pytest.param(lambda s: s // 300, True, id="twelve an hour"),
+        pytest.param(lambda s: s // 600, False, id="six an hour"),
+        pytest.param(lambda s: max(0, s - 6600) // 105, True, id="five just before the event"),
+        pytest.param(lambda s: max(0, s - 6600) // 130, False, id="four just before the event"),
+        pytest.param(lambda s: min(s, 4200) // 60, True, id="it ended 50 minutes before"),
+        pytest.param(lambda s: min(s, 3000) // 60, False, id="it ended 70 minutes before"),
+    ],
+)
+def test_near_misses_of_a_counted_loop(
+    tmp_path: pathlib.Path, restarts: Callable[[int], int], found: bool
+) -> None:
+    home = evidence.Home(tmp_path, HOURS_2)
+    home.signal("unit-restarts", 30, lambda s: {"ecs.service": (restarts(s), 0)})
+    assert len(_run_detector(home).findings) == found
+
+
+@pytest.mark.parametrize(
+    ("every", "lives", "unit", "restarts_every", "found"),
+    [
+        pytest.param(15, 1, "ecs.service", 36, True, id="systemd counts four of ten"),
+        pytest.param(15, 1, "ecs.service", 25, False, id="systemd counts six of ten"),
+        pytest.param(15, 1, "other.service", 15, True, id="restarts of another unit"),
+        pytest.param(15, 1, "box:ecs.service", 15, True, id="restarts in another machine"),
+        pytest.param(120, 1, "ecs.service", 9999, False, id="thirty an hour"),
+        pytest.param(15, 0, "ecs.service", 9999, False, id="none dies within a minute"),
+    ],
+)
+def test_near_misses_of_an_uncounted_loop(
+    tmp_path: pathlib.Path, every: int, lives: int, unit: str, restarts_every: int, found: bool
+) -> None:
+    """A cgroup is born every so many seconds; `lives` is 1 where each is short-lived."""
+    home = evidence.Home(tmp_path, HOURS_2)
+    cgroup = "/system.slice/ecs.service"
+    home.signal(
+        "cgroup-births", 60, lambda s: {cgroup: (s // every, s // every, lives * (s // every), s)}
+    )
+    home.signal("unit-restarts", 60, lambda s: {unit: (s // restarts_every, 0)})
+    assert len(_run_detector(home, HIDDEN).findings) == found
 
 
 def test_a_counter_that_begins_high_is_not_a_loop(tmp_path: pathlib.Path) -> None:

@@ -52,6 +52,7 @@ def test_a_stall_after_the_event_has_lower_confidence(home: evidence.Home) -> No
 
 
 def test_the_event_does_not_explain_itself(home: evidence.Home) -> None:
+    home.signal("vmstat", 1, lambda s: {"": (0, 0, 0, int(s >= AT))})
     kinds = ["cpu.soft_lockup", "memory.oom_kill", "storage.timeout"]
     for kind, detector in zip(kinds, (LOCKUPS, OOM, STORAGE), strict=True):
         event = home.add_event(AT, kind, text="it")
@@ -114,23 +115,40 @@ def test_errors_of_another_disk_are_not_a_cause(
     assert ("the errors are of nvme1" in answer.why) == (not count)
 
 
-def test_io_wait_alone_has_low_confidence(home: evidence.Home) -> None:
-    home.signal("pressure", 1, lambda s: {"io": (900_000 * max(0, s - AT + 25), 0)})
-    (finding,) = STORAGE.look(_reset(home)).findings
-    assert finding.confidence == 0.5
+@pytest.mark.parametrize(
+    ("before", "now", "seconds", "found"),
+    [
+        pytest.param(0, 90, 25, True, id="tasks wait for disks"),
+        pytest.param(0, 45, 25, False, id="less than half of the time"),
+        pytest.param(0, 90, 2, False, id="two seconds"),
+        pytest.param(60, 60, 25, False, id="as in the baseline"),
+        pytest.param(25, 60, 25, False, id="hardly more than in the baseline"),
+        pytest.param(60, 95, 25, True, id="nearly all the time"),
+    ],
+)
+def test_near_misses_of_waiting(
+    home: evidence.Home, before: int, now: int, seconds: int, found: bool
+) -> None:
+    """Waiting alone, in percent of the time, has low confidence."""
+
+    def total(second: int) -> int:
+        late = max(0, min(second - AT + 25, seconds))
+        return 10_000 * (before * second + (now - before) * late)
+
+    home.signal("pressure", 1, lambda s: {"io": (total(s), 0)})
+    findings = STORAGE.look(_reset(home)).findings
+    assert [finding.confidence for finding in findings] == [0.5] * found
 
 
-def test_constant_io_wait_is_not_a_finding(home: evidence.Home) -> None:
-    home.signal("pressure", 1, lambda s: {"io": (600_000 * s, 0)})
-    assert STORAGE.look(_reset(home)).status == Status.CLEAR
-
-
-@pytest.mark.parametrize(("used", "confidence"), [(690, 0), (720, 0.6), (970, 0.9)])
+@pytest.mark.parametrize(
+    ("table", "used", "confidence"),
+    [("pids", 690, 0), ("pids", 720, 0.6), ("pids", 970, 0.9), ("conntrack", 720, 0)],
+)
 def test_a_table_that_is_nearly_full_is_found(
-    home: evidence.Home, used: int, confidence: float
+    home: evidence.Home, table: str, used: int, confidence: float
 ) -> None:
     home.signal(
-        "limits", 10, lambda s: {"pids": (used if s == AT - 60 else 100, 1000), "files": (1, 0)}
+        "limits", 10, lambda s: {table: (used if s == AT - 60 else 100, 1000), "files": (1, 0)}
     )
     findings = LIMITS.look(_reset(home)).findings
     assert [finding.confidence for finding in findings] == ([confidence] if confidence else [])

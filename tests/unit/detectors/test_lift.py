@@ -61,6 +61,35 @@ def test_a_single_recurrence_is_reported_as_such(home: casebook.Home) -> None:
     assert "only 1 recurrence" in finding.against[0].text
 
 
+@pytest.mark.parametrize(
+    ("events", "usual", "before", "confidence"),
+    [
+        pytest.param(EVENTS, 20, 60, 0.75, id="three times as much"),
+        pytest.param(EVENTS, 20, 27, None, id="a third more"),
+        pytest.param(EVENTS, 1, 3, 0.75 * 0.7, id="a fiftieth of a core more"),
+        pytest.param(EVENTS[1:], 20, 60, 0.6, id="two recurrences"),
+        pytest.param(EVENTS[2:], 20, 60, 0.4, id="one recurrence"),
+    ],
+)
+def test_near_misses(
+    home: casebook.Home,
+    events: tuple[int, ...],
+    usual: int,
+    before: int,
+    confidence: float | None,
+) -> None:
+    """Samples a second of a process, all the time and in the ten seconds before each event."""
+    samples = casebook.busy(0, 960, 2, "kubelet", WALK, hertz=usual)
+    for at in events:
+        samples += casebook.busy(at - 10, at, 2, "kubelet", WALK, hertz=before - usual)
+        home.event(second=at)
+    home.stacks(baseline_samples() + samples)
+    findings = DETECTOR.look(home.case()).findings
+    assert [finding.confidence for finding in findings] == (
+        [] if confidence is None else [pytest.approx(confidence, abs=0.01)]
+    )
+
+
 def test_activity_before_one_of_three_events_is_not_enough(home: casebook.Home) -> None:
     home.stacks(baseline_samples() + casebook.busy(595, 600, 2, "backup", WALK))
     for at in EVENTS:

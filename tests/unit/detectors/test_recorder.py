@@ -100,6 +100,28 @@ def test_a_recorder_that_saturated_a_core_names_the_core(home: casebook.Home) ->
     assert finding.magnitude["share_of_core_samples"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("cores", "percent", "confidence"),
+    [
+        pytest.param(0.028, 0, None, id="3 % of a core at most"),
+        pytest.param(0.035, 0, 0.4, id="more than 3 % of a core"),
+        pytest.param(0.01, 24, None, id="less than a quarter of the saturated core"),
+        pytest.param(0.01, 26, 0.9, id="a quarter of the saturated core"),
+    ],
+)
+def test_near_misses(
+    home: casebook.Home, cores: float, percent: int, confidence: float | None
+) -> None:
+    """Another process has the rest of the saturated core."""
+    measure(home, cores)
+    rest = casebook.busy(AT - 6, AT, 2, "hog", WORK, pid=OTHER, hertz=100 - percent)
+    own = casebook.busy(AT - 6, AT, 2, "perf", WORK, pid=PERF, hertz=percent) if percent else []
+    findings = run_detector(home, rest, own).findings
+    assert [finding.confidence for finding in findings] == (
+        [] if confidence is None else [pytest.approx(confidence)]
+    )
+
+
 def test_the_measured_cost_needs_no_stacks(home: casebook.Home) -> None:
     measure(home)
     home.event(core=2)

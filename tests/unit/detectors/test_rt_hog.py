@@ -23,13 +23,50 @@ def home(tmp_path: pathlib.Path) -> casebook.Home:
     return casebook.Home(tmp_path).cpu(pinned)
 
 
-def processes(home: casebook.Home, policy: int, priority: int, keep: int = 8) -> casebook.Home:
+def processes(
+    home: casebook.Home,
+    policy: int,
+    priority: int,
+    keep: int = 8,
+    percent: int = 100,
+    core: int = 2,
+) -> casebook.Home:
     def rows(second: int) -> dict[str, tuple[int, ...]]:
-        used = 100 * max(0, min(6, second - AT + 6))
-        row = (used, 0, 9, 2, 0, 82, policy, priority)
+        used = percent * max(0, min(6, second - AT + 6))
+        row = (used, 0, 9, core, 0, 82, policy, priority)
         return {"77 ptp": row[:keep]}
 
     return home.numbers("processes", casebook.PROCESSES[:keep], rows, range(AT - 30, AT + 30))
+
+
+@pytest.mark.parametrize(
+    ("policy", "percent", "core", "event_core", "confidence"),
+    [
+        pytest.param(2, 100, 2, 2, 0.75, id="round robin, without samples"),
+        pytest.param(6, 100, 2, 2, 0.75, id="deadline"),
+        pytest.param(1, 55, 2, 2, 0.75, id="half of the core"),
+        pytest.param(1, 100, 2, 1, 0.75 / 2, id="the event is on another core"),
+        pytest.param(0, 100, 2, 2, None, id="ordinary"),
+        pytest.param(3, 100, 2, 2, None, id="batch"),
+        pytest.param(1, 5, 2, 2, None, id="5 % of the core"),
+        pytest.param(1, 45, 2, 2, None, id="less than half of the core"),
+        pytest.param(1, 100, 1, 2, None, id="on another core"),
+    ],
+)
+def test_near_misses(
+    home: casebook.Home,
+    policy: int,
+    percent: int,
+    core: int,
+    event_core: int,
+    confidence: float | None,
+) -> None:
+    processes(home, policy, 80, percent=percent, core=core)
+    home.event(core=event_core)
+    findings = DETECTOR.look(home.case()).findings
+    assert [finding.confidence for finding in findings] == (
+        [] if confidence is None else [pytest.approx(confidence)]
+    )
 
 
 def test_a_real_time_process_that_held_the_core_is_found(home: casebook.Home) -> None:
@@ -43,25 +80,12 @@ def test_a_real_time_process_that_held_the_core_is_found(home: casebook.Home) ->
     assert finding.confidence == pytest.approx(0.95)
 
 
-def test_without_samples_the_confidence_is_lower(home: casebook.Home) -> None:
-    processes(home, 2, 5)
-    home.event(core=2)
-    (finding,) = DETECTOR.look(home.case()).findings
-    assert finding.confidence == pytest.approx(0.75)
-
-
 def test_samples_of_another_process_are_counter_evidence(home: casebook.Home) -> None:
     processes(home, 1, 80).stacks(casebook.busy(AT - 6, AT, 2, "other", POLL))
     home.event(core=2)
     (finding,) = DETECTOR.look(home.case()).findings
     assert finding.against
     assert finding.confidence < 0.5
-
-
-def test_an_ordinary_process_is_not_a_real_time_hog(home: casebook.Home) -> None:
-    processes(home, 0, 0)
-    home.event(core=2)
-    assert DETECTOR.look(home.case()).status is Status.CLEAR
 
 
 def test_a_ring_without_policies_is_no_data(home: casebook.Home) -> None:

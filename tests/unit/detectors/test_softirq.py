@@ -61,18 +61,58 @@ def test_a_storm_is_found_with_its_packets_and_interface(home: casebook.Home) ->
     assert finding.evidence[2].values["interface"] == "eth0"
 
 
-def test_ordinary_receive_work_is_clear(home: casebook.Home) -> None:
-    receive(home.cpu(lambda _s, core: (0.1, 0.0, 0.6 if core == 2 else 0.0)), 0)
+def burst(begin: int, end: int, share: float = 0.97, before: float = 0.02) -> casebook.Shares:
+    """Return softirqs of core 2 in those seconds from the event; `before` is every fifth second's share."""
+
+    def shares(second: int, core: int) -> tuple[float, float, float]:
+        if core == 2 and AT + begin <= second < AT + end:
+            return 0.0, 0.0, share
+        return 0.01, 0.0, before if core == 2 and second % 5 == 0 else 0.02
+
+    return shares
+
+
+@pytest.mark.parametrize(
+    ("shares", "squeezed", "found"),
+    [
+        pytest.param(burst(-5, 5), 100, True, id="a storm"),
+        pytest.param(burst(1, 9), 100, True, id="within the error of the clocks"),
+        pytest.param(burst(3, 10), 100, False, id="begins after the event"),
+        pytest.param(burst(-1, 0), 100, False, id="one second"),
+        pytest.param(burst(-5, 5, 0.45), 100, False, id="less than half of the core"),
+        pytest.param(burst(-5, 5, 0.6, 0.35), 100, False, id="noisy in the baseline, too"),
+        pytest.param(lambda *_: (0.1, 0.0, 0.6), 100, False, id="ordinary receive work"),
+        pytest.param(burst(-5, 5), 90, False, id="few packets deferred"),
+    ],
+)
+def test_near_misses(
+    home: casebook.Home, shares: casebook.Shares, squeezed: int, found: bool
+) -> None:
+    """Deferred packets are the only sign that the softirqs are the network's."""
+    home.cpu(shares)
+    home.numbers(
+        "softnet", ("squeezed",), lambda s: {"2": (squeezed * s,), "1": (s,)}, range(home.seconds)
+    )
     home.event("net.softnet_drops", core=2)
-    answer = DETECTOR.look(home.case())
-    assert answer.status is Status.CLEAR
-    assert "10m before" in answer.why
+    assert len(DETECTOR.look(home.case()).findings) == found
+
+
+def test_the_storm_of_the_events_core_comes_first(home: casebook.Home) -> None:
+    home.cpu(
+        lambda s, core: (0.0, 0.0, 0.97 if core in (1, 2) and AT - 3 * core <= s < AT else 0.0)
+    )
+    home.numbers("softnet", ("squeezed",), lambda s: dict.fromkeys("12", (200 * s,)), range(960))
+    home.event("net.softnet_drops", core=1)
+    assert [f.subject.core for f in DETECTOR.look(home.case()).findings] == [1, 2]
 
 
 def test_soft_interrupts_of_other_kinds_are_not_a_storm(home: casebook.Home) -> None:
     receive(home.cpu(storm), 0)
     path = (captures.kernel("handle_softirqs"), captures.kernel("run_timer_softirq"))
-    home.stacks(casebook.busy(AT - 5, AT + 5, 2, "swapper", path))
+    home.stacks(
+        casebook.busy(AT - 5, AT + 5, 2, "swapper", path, hertz=60)
+        + casebook.busy(AT - 5, AT + 5, 2, "ksoftirqd/2", RECEIVE, hertz=40)
+    )
     home.event("cpu.core_pinned", core=2)
     answer = DETECTOR.look(home.case())
     assert answer.status is Status.CLEAR

@@ -10,8 +10,11 @@ import pytest
 import rings
 
 from overnight.app import diagnose
-from overnight.detectors import cgroup_walk, lock_contention, reclaim
+from overnight.detectors import _stack_usage, cgroup_walk, lock_contention, reclaim
+from overnight.model.actor import Actor
 from overnight.model.finding import Status, Subject
+from overnight.model.selection import Window
+from overnight.queries import function_usage
 
 if TYPE_CHECKING:
     from overnight.queries import case
@@ -80,6 +83,14 @@ def test_reclaim_that_frees_memory_is_not_a_walk(home: evidence.Home) -> None:
     assert "its cgroup was at its memory limit" in finding.summary
 
 
+def test_a_small_part_of_much_reclaim_is_not_a_walk(home: evidence.Home) -> None:
+    """The step from one cgroup to the next uses a third of a core, and reclaim nearly three."""
+    for core in (1, 2, 3):
+        home.add_samples(AT - 8, 8, (*LIMIT, "shrink_lruvec"), core=core, share=0.65 + 0.1 * core)
+    home.add_samples(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=0, share=0.33)
+    assert WALK.look(_case(home)).status == Status.CLEAR
+
+
 def test_reclaim_that_walks_counts_completely_as_a_walk(home: evidence.Home) -> None:
     _zombies(home, 15_000)
     home.add_samples(AT - 8, 8, (*LIMIT, "mem_cgroup_iter"), core=2, share=0.5)
@@ -92,14 +103,38 @@ def test_reclaim_that_walks_counts_completely_as_a_walk(home: evidence.Home) -> 
 
 
 @pytest.mark.parametrize(
-    ("begin", "seconds", "share"), [(AT - 1, 1, 1.0), (AT - 20, 20, 0.05), (AT - 3, 3, 0.1)]
+    ("samples", "cores", "seconds", "lift_low", "share", "baseline", "found"),
+    [
+        pytest.param(25, 0.25, 2, 2.0, 0.25, True, True, id="just enough"),
+        pytest.param(24, 0.25, 2, 2.0, 0.25, True, False, id="few samples"),
+        pytest.param(25, 0.24, 2, 2.0, 0.25, True, False, id="little of a core"),
+        pytest.param(25, 0.25, 1, 2.0, 0.25, True, False, id="one second"),
+        pytest.param(99, 0.7, 5, 1.9, 0.7, True, False, id="hardly more than in the baseline"),
+        pytest.param(99, 0.8, 5, 1.0, 0.8, True, True, id="it saturates the core, as before"),
+        pytest.param(99, 0.5, 5, 0.0, 0.5, False, True, id="half a core without a baseline"),
+        pytest.param(99, 0.4, 5, 0.0, 0.4, False, False, id="less without a baseline"),
+    ],
 )
-def test_low_or_short_usage_is_not_a_finding(
-    home: evidence.Home, begin: int, seconds: int, share: float
+def test_near_misses(
+    samples: int,
+    cores: float,
+    seconds: int,
+    lift_low: float,
+    share: float,
+    baseline: bool,
+    found: bool,
 ) -> None:
-    home.add_samples(begin, seconds, READ, core=3, share=share)
-    home.add_samples(begin, seconds, SPIN, core=2, share=share)
-    home.add_samples(begin, seconds, (*LIMIT, "shrink_lruvec"), core=1, share=share)
+    usage = function_usage.Usage(
+        Actor("app"), "f", {}, 3, 1.0, Window(0, seconds * 1_000_000), samples, cores, share,
+        0.1, 3.0, lift_low, {}, [],
+    )  # fmt: skip
+    assert _stack_usage.stands_out(usage, baseline=baseline) == found
+
+
+def test_low_usage_is_not_a_finding(home: evidence.Home) -> None:
+    home.add_samples(AT - 20, 20, READ, core=3, share=0.05)
+    home.add_samples(AT - 20, 20, SPIN, core=2, share=0.05)
+    home.add_samples(AT - 20, 20, (*LIMIT, "shrink_lruvec"), core=1, share=0.05)
     opened = _case(home)
     answers = [detector.look(opened) for detector in (WALK, LOCKS, RECLAIM)]
     assert [answer.status for answer in answers] == [Status.CLEAR] * 3
@@ -120,14 +155,6 @@ def test_direct_reclaim_is_found_with_its_counters(home: evidence.Home) -> None:
     assert finding.magnitude["pages_per_second"] == pytest.approx(50_000, rel=0.15)
     assert finding.confidence == pytest.approx(0.95)
     assert {e.source for e in finding.evidence} == {"profiles", "vmstat", "pressure"}
-
-
-def test_counters_alone_show_reclaim_without_the_process(tmp_path: pathlib.Path) -> None:
-    home = evidence.Home(tmp_path, SECONDS)
-    home.signal("vmstat", 1, lambda s: {"": (50_000 * max(0, s - AT + 8), s, 9 * max(0, s - AT + 8), 0)})  # fmt: skip
-    (finding,) = RECLAIM.look(_case(home)).findings
-    assert finding.subject == Subject(host=rings.HOST)
-    assert finding.confidence <= 0.7
 
 
 def test_less_spinning_is_enough_on_the_core_of_the_event(home: evidence.Home) -> None:

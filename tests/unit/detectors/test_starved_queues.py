@@ -1,4 +1,4 @@
-"""Queues without a known core whose driver names the core."""
+"""Queues that starved, and those of the same core or interface that did not."""
 
 from __future__ import annotations
 
@@ -62,3 +62,45 @@ def test_a_queue_is_not_starved_if_its_driver_did_not_wait(
     home.event(fields={**REPORTED, "interface": "eth0", **fields}, core=2)
     kinds = {finding.kind for finding in DETECTOR.look(home.case()).findings}
     assert "net.queue_starved" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("rises", "facts", "confidence"),
+    [
+        pytest.param({"tx-timeouts": "eth0 q3"}, {}, 0.8, id="its timeouts"),
+        pytest.param({"ethtool": "eth0 missing_tx_cmpl"}, {}, 0.5, id="counters of its interface"),
+        pytest.param(
+            {"ethtool": "eth0 missing_tx_cmpl", "softnet": "2"}, {}, 0.58, id="counters and backlog"
+        ),
+        pytest.param(
+            {"tx-timeouts": "eth0 q3"}, {"threaded": True}, 0.8 * 0.8, id="polled by a thread"
+        ),
+        pytest.param({"softnet": "2"}, {}, None, id="the backlog alone"),
+        pytest.param({"tx-timeouts": "eth0 q4"}, {}, None, id="timeouts of another queue"),
+        pytest.param({"ethtool": "eth1 missing_tx_cmpl"}, {}, None, id="another interface"),
+        pytest.param({"ethtool": "eth0 rx_drops"}, {}, None, id="counters of another kind"),
+        pytest.param({"tx-timeouts": "eth0 q3"}, {"way": "rx"}, None, id="a receive queue"),
+        pytest.param({"tx-timeouts": "eth0 q3"}, {"core": 1}, None, id="served by another core"),
+    ],
+)
+def test_near_misses(
+    tmp_path: pathlib.Path,
+    rises: dict[str, str],
+    facts: dict[str, object],
+    confidence: float | None,
+) -> None:
+    """A counter rises by 200 at the event; the event itself names no queue."""
+    home = casebook.Home(tmp_path).queues({3: 2}, **facts)
+    home.cpu(lambda second, core: (float(core == 2 and AT - 6 <= second < AT), 0.0, 0.0))
+    columns = {"tx-timeouts": "timeouts", "ethtool": "value", "softnet": "squeezed"}
+    for signal, key in rises.items():
+        home.numbers(
+            signal, (columns[signal],), lambda s, key=key: {key: (200 * (s >= AT),)}, range(800, 960, 10)
+        )  # fmt: skip
+    home.event("cpu.core_pinned", core=2)
+    starved = [
+        finding.confidence
+        for finding in DETECTOR.look(home.case()).findings
+        if finding.kind == "net.queue_starved"
+    ]
+    assert starved == ([] if confidence is None else [pytest.approx(confidence)])

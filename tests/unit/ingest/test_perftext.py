@@ -1,17 +1,10 @@
 from __future__ import annotations
 
-import doctest
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.ingest import perftext
-
-
-def test_the_docstring_examples_are_correct() -> None:
-    failed, tried = doctest.testmod(perftext)
-    assert (failed, tried > 0) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -109,3 +109,37 @@ def test_a_confirmed_purge(run, monkeypatch, capsys) -> None:
     monkeypatch.setattr(age, "purge", lambda *_, **__: report)
     assert run("purge", "--yes") == 0
     assert "arm: purged" in capsys.readouterr().out
+
+
+def test_a_dry_run_creates_and_notes_nothing(run, tmp_path, capsys) -> None:
+    folder = tmp_path / "dentries"
+    folder.mkdir()
+    words = ("dentries", "2000", "--positive", "--folder", str(folder), "--dry-run")
+    assert run(*words, "-O", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    assert (document["dry_run"], document["asked"], document["made"]) == (True, 2000, 0)
+    assert run(*words) == 0
+    shown = capsys.readouterr().out
+    assert "would create 2,000 dentries" in shown
+    assert "nothing was changed" in shown
+    assert [*folder.iterdir(), *tmp_path.glob("home*"), *tmp_path.glob("undo/*")] == []
+
+
+def test_a_dry_run_of_an_undo_keeps_everything(run, tmp_path, capsys) -> None:
+    assert run("dentries", "50", "--positive", "--folder", str(tmp_path), "-O", "json") in (0, 1)
+    where = pathlib.Path(json.loads(capsys.readouterr().out)["where"])
+    for words in (("--undo",), ("purge",)):
+        assert run(*words, "--dry-run") == 0
+        assert "would undo: age dentries 50 (" in capsys.readouterr().out
+    assert len(list(where.iterdir())) == 50
+    assert run("--undo") == 0
+    assert run("--undo", "--dry-run") == 0
+    assert "nothing to undo" in capsys.readouterr().out
+
+
+def test_a_dry_run_refuses_what_would_be_refused(run, capsys) -> None:
+    assert run("dentries", str(10**12), "--dry-run") == 3
+    assert "of memory" in capsys.readouterr().err
+    assert run("uptime", "--dry-run") == 2
+    assert "does not take --dry-run" in capsys.readouterr().err

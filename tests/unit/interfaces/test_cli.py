@@ -3,13 +3,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pathlib
+import re
 
+import captures
 import pytest
 
 from overnight import errors
 from overnight.interfaces import cli
 from overnight.interfaces.cli import session
 from overnight.interfaces.cli.commands import doctor as doctor_command
+from overnight.model.checkup import Checkup, Question, Status
 from overnight.model.text import printable
 
 
@@ -107,12 +111,73 @@ def test_home_comes_from_the_option_then_the_environment(
     assert str(session.Session().home).endswith("/.local/share/overnight")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-O", "json", "--home", "HOME", "store", "pin"],
+        ["store", "--home", "HOME", "-O", "json", "pin"],
+        ["--output=json", "store", "pin", "--home=HOME"],
+        ["-Ojson", "--home", "HOME", "store", "pin"],
+        ["store", "pin", "-O", "json", "--home", "HOME", "--debug"],
+    ],
+)
+def test_home_and_output_work_before_and_after_the_command(
+    words: list[str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin, end = captures.NIGHT, captures.NIGHT + 9 * captures.SECOND
+    samples = captures.random_samples(5, 99, begin=begin, end=end)
+    captures.store(tmp_path, captures.build(samples))
+    pin = ["store", "pin", "night", "-b", "0s", "-e", "+2s"]
+    assert cli.main(["--home", str(tmp_path), *pin]) == 0
+    capsys.readouterr()
+    assert cli.main([word.replace("HOME", str(tmp_path)) for word in words]) == 0
+    assert json.loads(capsys.readouterr().out)["pins"][0]["id"] == "night"
+
+
+def test_words_after_two_dashes_are_arguments() -> None:
+    words = ["-O", "json", "rules", "test", "--", "--home"]
+    assert cli._arrange(words) == ("rules", ["rules", "test", "-O", "json", "--", "--home"])
+
+
+@pytest.mark.parametrize("words", [["events", "--home"], ["-O"]])
+def test_a_missing_value_is_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == errors.ExitCode.USAGE
+    assert f"{words[-1]!r} requires an argument" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["\x1b[31mred", "a\rb", "\x07", "\u202egpj.exe"])
 def test_hostile_names_do_not_reach_the_terminal(name: str) -> None:
     assert printable(name).isprintable()
 
 
 def test_every_status_has_a_mark() -> None:
-    from overnight.model.checkup import Status
-
     assert set(doctor_command.MARKS) == set(Status)
+
+
+def test_doctor_shows_what_recording_does_without_as_optional(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubernetes = Question("kubernetes", "Kubernetes", "reserves nodes", optional=True)
+    log = Question("kmsg", "Kernel log", "has events")
+    checks = (kubernetes.missing("no credentials", "export"), log.missing("closed", "sudo"))
+    checkup = Checkup("db-7", {"Signals": checks}, profiles=True, signals=True)
+    monkeypatch.setattr("overnight.app.doctor.examine", lambda _: checkup)
+    assert cli.main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["check", "status", "found"]
+    assert "optional" in next(line for line in lines if "Kubernetes" in line)
+    assert "missing" in next(line for line in lines if "Kernel log" in line)
+    assert [check["optional"] for check in checkup.as_json()["checks"]] == [True, False]
+
+
+def test_one_of_a_thing_is_singular(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "one.collapsed"
+    log.write_text("bash;main;read 1\n")
+    home = ["--home", str(tmp_path)]
+    for words in (["import", str(log)], ["store", "check"], ["top"], ["rules", "test", "a line"]):
+        assert cli.main([*words, *home]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"\b1 [a-z]+", shown), shown
+        assert not re.search(r"\b1 [a-z]+s\b", shown), shown

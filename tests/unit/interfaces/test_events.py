@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pathlib
 
 import captures
 import jsonschema
 import pytest
+import rich.console
+import rich.text
 import rings
 
 from overnight.interfaces import cli
+from overnight.interfaces.cli.commands import events
 from overnight.model.event import Event
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/events-1.json"
@@ -85,7 +89,8 @@ def test_one_event_is_shown_with_all_its_fields(home, capsys) -> None:
     text = capsys.readouterr().out
     assert "busy_percent" in text
     assert "boot 1a2b3c4d" in text
-    assert "overnight flame -b 2026" in text
+    assert f"overnight --home {home} flame -b 2026" in text
+    assert f"overnight --home {home} diagnose 10" in text
     assert "--core 39" in text
 
 
@@ -120,3 +125,71 @@ def test_recorded_events_are_marks_on_the_heatmap(home, capsys) -> None:
         "cpu.core_pinned",
         "net.driver_reset",
     ]
+
+
+def line_of(text: str, word: str) -> str:
+    return next(line for line in text.splitlines() if word in line)
+
+
+def test_a_line_has_short_id_severity_process_and_duration(tmp_path, capsys) -> None:
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(100))
+    lasting = {"id": "cpu.core_pinned-1a2b3c4d", "until_us": rings.us(22), "process": "cedar-meter"}
+    writer.event(make_event(10, "cpu.core_pinned", core=39, severity="critical", **lasting))
+    writer.close()
+    assert run(tmp_path) == 0
+    text = capsys.readouterr().out
+    assert text.split()[:2] == ["id", "time"]
+    words = line_of(text, "core_pinned").split()
+    assert words[0] == "1a2b3c4d"
+    assert words[3:] == ["critical", "cpu.core_pinned", "39", "12s", "cedar-meter"]
+    assert f"overnight --home {tmp_path} diagnose ID" in text
+
+
+@pytest.fixture
+def similar(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A data home with two events whose short ids begin alike."""
+    writer = rings.open_writer(tmp_path)
+    rings.record(writer, range(100))
+    writer.event(make_event(10, "net.driver_reset", id="net.driver_reset-1a2b3c4d"))
+    writer.event(make_event(20, "cpu.core_pinned", id="cpu.core_pinned-1a99aaaa"))
+    writer.close()
+    return tmp_path
+
+
+@pytest.mark.parametrize("prefix", ["1a2b3c4d", "1a2", "net.driver_reset-1a2b3c4d", "net."])
+def test_a_prefix_of_one_event_is_its_id(similar, capsys, prefix) -> None:
+    assert list_kinds(similar, capsys, prefix) == ["net.driver_reset"]
+
+
+def test_diagnose_and_bundle_take_a_prefix(similar, capsys) -> None:
+    assert cli.main(["--home", str(similar), "diagnose", "1a2", "-O", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["event"]["id"] == "net.driver_reset-1a2b3c4d"
+    file = similar / "x.overnight"
+    assert cli.main(["--home", str(similar), "bundle", "create", "1a2", "-o", str(file)]) == 0
+    assert file.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["events", "1a"], ["diagnose", "1a"], ["bundle", "create", "--event", "1a"]]
+)
+def test_a_prefix_of_several_events_is_refused_and_names_them(similar, capsys, words) -> None:
+    assert cli.main(["--home", str(similar), *words]) == 2
+    text = capsys.readouterr().err
+    assert "'1a' matches 2 events" in text
+    assert "net.driver_reset-1a2b3c4d" in text
+
+
+def test_a_missing_bundle_is_not_taken_for_an_event(similar, capsys) -> None:
+    assert cli.main(["--home", str(similar), "diagnose", "missing.overnight"]) == 3
+    assert "no event" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 2), (160, 1)])
+def test_the_text_gets_its_own_line_on_a_narrow_terminal(width, lines) -> None:
+    console = rich.console.Console(file=io.StringIO(), force_terminal=True, width=width)
+    event = make_event(10, "cpu.core_pinned", text="core 39 was pinned", process="cedar-meter")
+    events.show_table([event], console)
+    shown = console.file.getvalue().splitlines()
+    assert len(shown) == 2 * lines
+    assert all(len(rich.text.Text.from_ansi(line).plain.rstrip()) <= width for line in shown)

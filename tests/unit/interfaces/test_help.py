@@ -72,7 +72,10 @@ def test_one_command_is_built_like_all_of_them() -> None:
         (["--help"], ""),
         ([], ""),
         (["--home"], ""),
+        (["-O", "json", "top"], "top"),
+        (["--output=json", "top"], "top"),
+        (["-Ojson", "top"], "top"),
     ],
 )
 def test_the_command_is_found_behind_global_options(words: list[str], command: str) -> None:
-    assert cli._command_name(words) == command
+    assert cli._arrange(words)[0] == command

@@ -69,6 +69,16 @@ def test_a_limit_has_the_unit_of_its_figure() -> None:
     assert "points (limit 3 points)" in show(judge(60, unsteady=0.2))
 
 
+@pytest.mark.parametrize(
+    ("seconds", "unsteady", "gate"),
+    [(3, 0.0, "too short"), (60, 0.2, "fail"), (3600, 0.0, "pass")],
+)
+def test_the_gate_is_pass_fail_or_too_short(seconds: int, unsteady: float, gate: str) -> None:
+    verdict = judge(seconds, unsteady)
+    assert show(verdict).startswith(f"{gate}: cpu for 12s")
+    assert command._state(progress(SECOND, verdict)) == gate
+
+
 def test_a_few_seconds_do_not_estimate_a_run_length() -> None:
     assert "would decide" not in show(judge(3))
     assert "A run of about" in show(judge(60))

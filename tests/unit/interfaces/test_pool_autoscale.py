@@ -34,7 +34,7 @@ class PoolCommand:
 @pytest.fixture
 def run(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> PoolCommand:
     command = PoolCommand(tmp_path / "home", capsys)
-    command("create", "ci", "--template", "t", "--target", "2")
+    command("create", "ci", "--template", "plain", "--target", "2")
     return command
 
 
@@ -59,7 +59,7 @@ def test_a_policy_is_set_shown_changed_and_removed(run: PoolCommand) -> None:
     shown = run.json("show", "ci", schema="pool-1", code=1)
     assert shown["autoscale"] == policy
     assert "no decision yet: overnight pool serve makes it" in run("show", "ci", code=1)
-    assert "(target 2, autoscaled, min 0, max 12)" in run("list")
+    assert run("list").endswith(" autoscaled\n")
     # Options given again replace their values alone; "none" removes one.
     policy = run.json("autoscale", "ci", "--at", "none", "--warmup", "none")["policy"]
     assert (policy["openings"], policy["warm_up_seconds"], policy["miss"]) == ([], None, 0.02)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import pathlib
 
@@ -13,7 +12,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces import cli
-from overnight.interfaces.cli import miss_curve, pool_options
+from overnight.interfaces.cli import miss_curve
 from overnight.interfaces.cli.commands import pool_size
 from overnight.pools import bursts, sizing
 
@@ -23,11 +22,6 @@ DEMAND = ("--claims-per-minute", "4", "--warmup", "90s")
 
 def run(*words: str) -> int:
     return cli.main(["pool", "size", *words])
-
-
-@pytest.mark.parametrize("module", [miss_curve, pool_options])
-def test_examples(module: object) -> None:
-    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import doctest
 
 import pytest
 from hypothesis import given
@@ -9,10 +8,6 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.model import sizes
-
-
-def test_the_doctests_pass() -> None:
-    assert doctest.testmod(sizes).failed == 0
 
 
 @pytest.mark.parametrize(

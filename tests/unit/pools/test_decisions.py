@@ -159,6 +159,19 @@ MEMBERS = st.lists(
 )
 
 
+@pytest.mark.parametrize(
+    ("ageing", "waited", "first"),
+    [(60, 299, "high"), (60, 301, "low"), (0, 86400, "high")],
+)
+def test_a_step_of_priority_is_worth_a_time_in_the_queue(
+    ageing: int, waited: int, first: str
+) -> None:
+    held = pool(tuned={"priority_ageing_seconds": ageing})
+    low = decisions.queue_key(held, 0, NOW)
+    high = decisions.queue_key(held, 5, NOW + waited * S)
+    assert ("low" if low < high else "high") == first
+
+
 @st.composite
 def pools(draw: st.DrawFn) -> Pool:
     low, target, high = sorted(draw(st.lists(st.integers(0, 12), min_size=3, max_size=3)))

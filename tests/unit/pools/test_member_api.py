@@ -25,8 +25,10 @@ class FakeMembers:
         self._record("enrol", token, credential)
         return "m-1"
 
-    def phase(self, credential: str, phase: str, reason: str = "") -> dict[str, Any]:
-        self._record("phase", credential, phase, reason)
+    def phase(
+        self, credential: str, phase: str, reason: str = "", detail: str = ""
+    ) -> dict[str, Any]:
+        self._record("phase", credential, phase, reason, detail)
         return {"state": "ready"}
 
     def beat(self, credential: str) -> dict[str, Any]:
@@ -39,12 +41,12 @@ def test_each_request_reaches_its_method() -> None:
     assert member_api.answer(members, "/v1/enrol", "", {"token": "t", "credential": "c"}) == (
         200, {"member_id": "m-1"},
     )  # fmt: skip
-    body = {"phase": "failed", "reason": "module_pull_failed"}
+    body = {"phase": "failed", "reason": "module_pull_failed", "detail": "HTTP 404"}
     assert member_api.answer(members, "/v1/phase", "c", body)[0] == 200
     assert member_api.answer(members, "/v1/beat", "c", {})[0] == 200
     assert members.requests == [
         ("enrol", "t", "c"),
-        ("phase", "c", "failed", "module_pull_failed"),
+        ("phase", "c", "failed", "module_pull_failed", "HTTP 404"),
         ("beat", "c"),
     ]
 

@@ -22,10 +22,10 @@ def samples() -> list[captures.Sample]:
 
 
 def windows() -> list[Window]:
-    """Return windows inside a segment, across two segments, and with nothing recorded."""
+    """Return windows inside a segment, across two, with nothing recorded, and across others."""
     return [
         captures.window(captures.NIGHT + a * SECOND, captures.NIGHT + b * SECOND)
-        for a, b in ((10, 30), (100, 140), (40, 50), (1000, 1010))
+        for a, b in ((10, 30), (100, 140), (40, 50), (1000, 1010), (20, 45))
     ]
 
 
@@ -64,7 +64,7 @@ def test_every_function_on_a_stack_counts_once(
             if table[place, number]
         }
         assert nonzero == dict(counted)
-    assert tally.seconds.tolist() == [20, 40, 10, 0]
+    assert tally.seconds.tolist() == [20, 40, 10, 0, 25]
     assert tally.frequency == 100
 
 

@@ -3,60 +3,19 @@ from __future__ import annotations
 import array
 import errno
 import pathlib
-import struct
 
+import nicdriver
 import pytest
 
 from overnight import sources
 from overnight.sources import ethtool
 
-ENA = [
-    "total_resets", "reset_fail", "tx_timeout", "wd_expired", "admin_q_pause", "bw_in_allowance_exceeded",
-    "suspected_poll_starvation", "missing_tx_cmpl",
-    *(f"queue_{q}_tx_{counter}" for q in range(32) for counter in ("cnt", "bytes", "missed_tx", "napi_comp", "doorbells")),
-]  # fmt: skip
-
-
-class Driver:
-    """Answer as the kernel does, by writing into the given buffer."""
-
-    def __init__(self, names: list[str | bytes]) -> None:
-        self.names = names
-        self.values = list(range(len(names)))
-        self.requests: list[int] = []
-        self.error: int | None = None
-        self.grow_before_numbers = False
-
-    def __call__(self, interface: str, answer: array.array) -> None:
-        if self.error:
-            raise OSError(self.error, "said the kernel")
-        (command,) = struct.unpack_from("@I", answer)
-        self.requests.append(command)
-        if command == ethtool.GSSET_INFO:
-            if self.names:
-                struct.pack_into("@QI", answer, 8, 2, len(self.names))
-            else:
-                struct.pack_into("@Q", answer, 8, 0)
-        elif command == ethtool.GSTRINGS:
-            for i, name in enumerate(self.names):
-                struct.pack_into(
-                    "@32s", answer, 12 + 32 * i, name if isinstance(name, bytes) else name.encode()
-                )
-        elif command == ethtool.GSTATS:
-            if self.grow_before_numbers:
-                self.names = [*self.names, *self.names]
-                self.values *= 2
-                self.grow_before_numbers = False
-            struct.pack_into(f"=I{len(self.values)}Q", answer, 4, len(self.values), *self.values)
-        else:
-            struct.pack_into("@32s32s32s32s", answer, 4, b"ena", b"2.11.0g", b"", b"0000:20:03.0")
-
 
 def test_only_error_counters_are_kept_under_the_drivers_names() -> None:
-    driver = Driver(ENA)
+    driver = nicdriver.Driver(nicdriver.ENA)
     rows = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
     assert rows["eth0 suspected_poll_starvation"] == (6,)
-    assert rows["eth0 queue_5_tx_missed_tx"] == (ENA.index("queue_5_tx_missed_tx"),)
+    assert rows["eth0 queue_5_tx_missed_tx"] == (nicdriver.ENA.index("queue_5_tx_missed_tx"),)
     kept = {key.split()[1] for key in rows}
     assert {"total_resets", "reset_fail", "tx_timeout", "wd_expired", "missing_tx_cmpl"} < kept
     assert not {"queue_0_tx_cnt", "queue_0_tx_bytes", "queue_0_tx_napi_comp"} & kept
@@ -64,7 +23,7 @@ def test_only_error_counters_are_kept_under_the_drivers_names() -> None:
 
 
 def test_the_names_are_read_once() -> None:
-    driver = Driver(ENA)
+    driver = nicdriver.Driver(nicdriver.ENA)
     read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
     read()
     driver.values = [value + 1 for value in driver.values]
@@ -74,7 +33,7 @@ def test_the_names_are_read_once() -> None:
 
 
 def test_added_queues_move_the_counters() -> None:
-    driver = Driver(["rx_drops", "tx_timeout"])
+    driver = nicdriver.Driver(["rx_drops", "tx_timeout"])
     read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
     read()
     driver.names, driver.values = ["cnt", "rx_drops", "tx_timeout"], [7, 8, 9]
@@ -82,7 +41,7 @@ def test_added_queues_move_the_counters() -> None:
 
 
 def test_queues_added_between_two_requests_do_not_give_wrong_numbers() -> None:
-    driver = Driver(["cnt", "tx_timeout"])
+    driver = nicdriver.Driver(["cnt", "tx_timeout"])
     read = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)
     driver.grow_before_numbers = True
     assert read() == {}
@@ -91,10 +50,10 @@ def test_queues_added_between_two_requests_do_not_give_wrong_numbers() -> None:
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENODEV])
 def test_an_interface_that_does_not_answer_is_left_out(number: int) -> None:
-    failing, healthy = Driver([]), Driver(["rx_drops"])
+    failing, healthy = nicdriver.Driver([]), nicdriver.Driver(["rx_drops"])
     failing.error = number
 
-    def ask(interface: str, answer: array.array) -> None:
+    def ask(interface: str, answer: array.array[int]) -> None:
         (failing if interface == "eth0" else healthy)(interface, answer)
 
     assert ethtool.open_ethtool(interfaces=lambda: ["eth0", "eth1"], ask=ask)() == {
@@ -104,7 +63,7 @@ def test_an_interface_that_does_not_answer_is_left_out(number: int) -> None:
 
 
 def test_another_error_is_raised() -> None:
-    driver = Driver([])
+    driver = nicdriver.Driver([])
     driver.error = errno.EPERM
     with pytest.raises(PermissionError):
         ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
@@ -113,7 +72,7 @@ def test_another_error_is_raised() -> None:
 
 
 def test_an_interface_that_comes_back_is_queried_again() -> None:
-    driver, names = Driver(["rx_drops"]), ["eth0", "eth1"]
+    driver, names = nicdriver.Driver(["rx_drops"]), ["eth0", "eth1"]
     read = ethtool.open_ethtool(interfaces=lambda: names, ask=driver)
     read()
     names.remove("eth0")
@@ -127,13 +86,13 @@ def test_an_interface_that_comes_back_is_queried_again() -> None:
 
 
 def test_a_driver_without_counters() -> None:
-    driver = Driver([])
+    driver = nicdriver.Driver([])
     assert ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)() == {}
     assert driver.requests == [ethtool.GSSET_INFO]
 
 
 def test_hostile_names_and_numbers() -> None:
-    driver = Driver([b"drop\x1b\xff" + b"x" * 26, b"drops\n"])
+    driver = nicdriver.Driver([b"drop\x1b\xff" + b"x" * 26, b"drops\n"])
     driver.values = [2**64 - 1, 5]
     rows = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
     assert rows == {
@@ -143,13 +102,13 @@ def test_hostile_names_and_numbers() -> None:
 
 
 def test_a_driver_with_thousands_of_counters_is_bounded() -> None:
-    driver = Driver([f"queue_{n}_drops" for n in range(3000)])
+    driver = nicdriver.Driver([f"queue_{n}_drops" for n in range(3000)])
     rows = ethtool.open_ethtool(interfaces=lambda: ["eth0"], ask=driver)()
     assert len(rows) == ethtool.MAX_COUNTERS
 
 
 def test_the_driver_of_an_interface() -> None:
-    facts = ethtool.open_drivers(interfaces=lambda: ["eth0"], ask=Driver([]))()
+    facts = ethtool.open_drivers(interfaces=lambda: ["eth0"], ask=nicdriver.Driver([]))()
     assert facts == {
         "eth0": {"driver": "ena", "version": "2.11.0g", "firmware": "", "bus": "0000:20:03.0"}
     }

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 GROUP = "Machines and fleet"
 ORDER = 5
 
-KUBERNETES = Question(
-    "kubernetes", "Kubernetes", "reserves nodes of a cluster; not needed to record this host"
-)
-AWS = Question("aws", "AWS", "reserves EC2 instances and ECS hosts; not needed to record this host")
+KUBERNETES = Question("kubernetes", "Kubernetes", "reserves nodes of a cluster", optional=True)
+AWS = Question("aws", "AWS", "reserves EC2 instances and ECS hosts", optional=True)
 
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:

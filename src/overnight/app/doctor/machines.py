@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 GROUP = "Machines and fleet"
 ORDER = 4
 
-NSPAWN = Question("nspawn", "systemd-nspawn", "boots the machines of rehearsals and warm pools")
+NSPAWN = Question(
+    "nspawn", "systemd-nspawn", "boots the machines of rehearsals and warm pools", optional=True
+)
 
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from overnight.model.checkup import Check, Question
+from overnight.model.text import plural
 from overnight.sources import kernel
 from overnight.sources.perf import command, perfdata
 
@@ -99,10 +100,13 @@ def _perf_event_open(host: doctor.Surroundings) -> Check:
     }
     if probe.everywhere and probe.kernel_stacks:
         clock = "hardware cycles" if probe.hardware_cycles else "the CPU clock"
-        return SYSCALL.ok(f"works on all {len(probe.cores)} cores, sampling {clock}", **facts)
+        return SYSCALL.ok(
+            f"works on every core, {len(probe.cores)} in all, sampling {clock}",
+            **facts,
+        )
     if probe.cores:
         lacking = "kernel stacks" if probe.everywhere else f"cores {sorted(probe.refused)}"
-        found = f"works on {len(probe.cores)} cores, without {lacking}"
+        found = f"works on {plural(len(probe.cores), 'core')}, without {lacking}"
         return SYSCALL.degraded(found, ALLOW, **facts)
     reason = next(iter(probe.refused.values()), "no core found")
     fix = (

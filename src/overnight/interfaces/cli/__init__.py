@@ -6,6 +6,7 @@ Typer and small modules of ours; commands import use cases inside their function
 
 from __future__ import annotations
 
+import collections
 import importlib
 import inspect
 import json
@@ -19,12 +20,13 @@ from typing import Annotated, Any
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import commands, session, terminal
+from overnight.interfaces.cli import commands, local_time, session, terminal
 
 HELP = """Turn a sporadic production incident into a one-night diagnosis.
 
 Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
+SWITCHES = ("--debug", "--local")
 EPILOG = "Start with: overnight doctor   ·   Every command: overnight COMMAND --help"
 
 
@@ -37,7 +39,7 @@ def build(command: str = "") -> typer.Typer:
     cli = typer.Typer(
         name="overnight",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=not command,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -56,15 +58,32 @@ def build(command: str = "") -> typer.Typer:
     return cli
 
 
-def _command_name(arguments: list[str]) -> str:
-    """Return the first word that is neither an option nor the value of one."""
-    words = iter(arguments)
-    for word in words:
-        if word == "--home":
-            next(words, None)
-        elif not word.startswith("-"):
-            return word
-    return ""
+def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the name of the command, and the words as Typer expects them: --home, --debug and --local
+    before the command, -O after it. Users write them in either place.
+    """
+    before: list[str] = []
+    formats: list[str] = []
+    after: list[str] = []
+    words = collections.deque(arguments)
+    while words:
+        word = words.popleft()
+        option = word.partition("=")[0]
+        if word == "--":
+            words.appendleft(word)
+            break
+        if option == "--home" or (option in ("-O", "--output") and len(after) < 2):
+            if option == word and not words:
+                return "", [word]  # for Typer's error: its value is missing
+            value = [words.popleft()] if option == word else []
+            (before if option == "--home" else formats).extend((word, *value))
+        elif word.startswith("-O") and len(after) < 2:  # -Ojson
+            formats.append(word)
+        elif word.startswith("-") and (not after or word in SWITCHES):
+            before.append(word)
+        else:
+            after.append(word)
+    return after[0] if after else "", [*before, *after, *formats, *words]
 
 
 def _show_version(wanted: bool) -> None:
@@ -82,10 +101,20 @@ def _global_options(
         typer.Option(
             envvar="OVERNIGHT_HOME",
             metavar="DIR",
-            help="Data home. Default: the XDG data folder.",
+            help="Data home; also after the command. Default: the XDG data folder.",
         ),
     ] = None,
+    output: Annotated[  # noqa: ARG001 - moved behind the command by _arrange
+        str,
+        typer.Option(
+            "-O", "--output", metavar="FORMAT", help="Output format; also after the command."
+        ),
+    ] = "text",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Read and show times in local time; also after the command."),
+    ] = False,
     version: Annotated[  # noqa: ARG001 - the callback below does the work
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
@@ -94,14 +123,15 @@ def _global_options(
     current: session.Session = context.obj
     current.chosen_home = home
     current.debug = debug
+    local_time.LOCAL.set(local)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; tracebacks are shown only with --debug."""
-    words = sys.argv[1:] if arguments is None else arguments
+    name, words = _arrange(sys.argv[1:] if arguments is None else arguments)
     current = session.Session(debug="--debug" in words)
     try:
-        result = build(_command_name(words))(args=words, standalone_mode=False, obj=current)
+        result = build(name)(args=words, prog_name="overnight", standalone_mode=False, obj=current)
     except errors.OvernightError as error:
         return _report(error, current)
     except typer.TyperException as error:
@@ -109,7 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         terminal.echo("stopped", err=True)
         return errors.ExitCode.INTERRUPTED
-    except SystemExit:
+    except SystemExit as ended:
+        if not ended.code:  # shell completion
+            return errors.ExitCode.DONE
         # Typer and Rich exit this way when the reader of a pipe exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return errors.ExitCode.READER_GONE

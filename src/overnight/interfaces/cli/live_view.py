@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import rich.console
 import rich.text
 
-from overnight.interfaces.cli import terminal
-from overnight.model import times
-from overnight.model.text import printable
+from overnight.interfaces.cli import local_time, terminal
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import live
@@ -41,8 +40,8 @@ def _head(view: live.View, width: int) -> rich.text.Text:
     mean = sum(last) / len(last) if last else 0.0
     line = rich.text.Text()
     line.append(printable(view.host), style="bold")
-    line.append(f"  {times.format_instant(view.time_us)}" if view.time_us else "  …")
-    line.append(f"  {len(view.cores)} cores, mean busy {100 * mean:.0f} %")
+    line.append(f"  {local_time.format_instant(view.time_us)}" if view.time_us else "  …")
+    line.append(f"  {plural(len(view.cores), 'core')}, mean busy {100 * mean:.0f} %")
     top = max(view.cores, key=lambda core: core.busy[-1] if core.busy else 0.0, default=None)
     if top is not None and top.busy:
         share = top.busy[-1]
@@ -151,7 +150,7 @@ def census_line(view: live.View) -> rich.text.Text | None:
 def event_lines(view: live.View, room: int) -> list[rich.text.Text]:
     lines = []
     for event in view.events[:room]:
-        line = rich.text.Text(times.format_instant(event.time_us)[11:19] + "  ", style="dim")
+        line = rich.text.Text(local_time.cell(event.time_us)[11:19] + "  ", style="dim")
         line.append(f"{event.kind:<22} ", style=terminal.SEVERITY.get(event.severity, ""))
         line.append(printable(event.text.replace("\n", " ")))
         lines.append(line)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.app import pool_documents
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import local_time, session, terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from overnight.app import pools as use_cases
     from overnight.model.pool import (
         Autoscale,
@@ -38,10 +42,24 @@ def _age(us: int | None, now_us: int) -> str:
     return "-" if us is None else times.format_duration(max(0.0, (now_us - us) / 1e6))
 
 
+def _rare(details: PoolDetails) -> list[str]:
+    counts = details.counts
+    rare = ((counts.held_back, "held back"), (counts.draining, "draining"), (counts.errored, "errored"), (counts.waiting, "waiting"))  # fmt: skip
+    return [f"{number} {word}" for number, word in rare if number]
+
+
+def _row(details: PoolDetails) -> list[str]:
+    counts, pool = details.counts, details.pool
+    numbers = (counts.ready, counts.warming, counts.claimed, pool.target_size, pool.min_size, pool.max_size)  # fmt: skip
+    notes = _rare(details)
+    notes += ["autoscaled"] * (details.autoscale is not None)
+    notes += ["BREAKER OPEN"] * (pool.breaker_opened_us is not None)
+    return [pool.name, pool.status, *map(str, numbers), ", ".join(notes)]
+
+
 def _summary(details: PoolDetails) -> str:
     counts, pool = details.counts, details.pool
-    rare = ((counts.held_back, "held back"), (counts.draining, "draining"), (counts.errored, "errored"), (counts.waiting, "waiting"))  # fmt: skip
-    more = "".join(f", {number} {word}" for number, word in rare if number)
+    more = "".join(f", {text}" for text in _rare(details))
     autoscaled = ", autoscaled" if details.autoscale is not None else ""
     breaker = "  BREAKER OPEN" if pool.breaker_opened_us is not None else ""
     return (
@@ -50,15 +68,26 @@ def _summary(details: PoolDetails) -> str:
     )
 
 
-def pools(current: session.Session, listed: tuple[PoolDetails, ...]) -> None:
-    """Print one line for each pool."""
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.pools_document(listed))
-        return
-    for details in listed:
-        _print(_summary(details))
-    if not listed:
-        _print("no pools; create one: overnight pool create NAME --template T --target 5")
+def pools(
+    current: session.Session,
+    read: Callable[[], tuple[PoolDetails, ...]],
+    stop: threading.Event,
+    every_s: float = 2.0,
+) -> None:
+    """Print a table of pools, and again every `every_s` seconds until `stop` is set."""
+    headings = ("pool", "status", "ready", "warming", "claimed", "target", "min", "max", "notes")
+    while True:
+        listed = read()
+        if current.output is session.Output.JSON:
+            current.print_json(pool_documents.pools_document(listed))
+        elif listed:
+            if not stop.is_set() and sys.stdout.isatty():
+                sys.stdout.write("\x1b[H\x1b[2J")  # a fresh screen
+            _print(terminal.columns(headings, map(_row, listed)))
+        else:
+            _print("no pools; create one: overnight pool create NAME --template plain --target 5")
+        if stop.wait(every_s):
+            return
 
 
 def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:
@@ -88,31 +117,35 @@ def show(current: session.Session, report: use_cases.PoolReport) -> int:
 
 def _print_contents(details: PoolDetails) -> None:
     now = _now_us()
-    if details.members:
-        _print("\nMembers")
-    for member in details.members:
-        held = "  cordoned" if member.cordoned else ""
-        missing = "  machine missing" if member.missing_us is not None else ""
-        _print(
-            f"  {member.id}  {member.state:8} age {_age(member.warming_started_us, now):>6}, "
-            f"last heartbeat {_age(member.beat_us, now)} ago  {member.address}  {member.reason}{held}{missing}"
-        )
-    open_claims = [claim for claim in details.claims if claim.released_us is None]
-    if open_claims:
-        _print("\nClaims")
-    for claim in open_claims:
-        _print(
-            f"  {claim.id}  {claim.member_id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  "
-            f"{_held(claim, now)}"
-        )
-    if details.waiters:
-        _print("\nQueue, next first")
-    for waiter in details.waiters:
-        _print(
-            f"  {waiter.acquired_by or waiter.id}  {waiter.wanted} wanted, priority {waiter.priority}, "
-            f"waiting for {_age(waiter.queued_us, now)}"
-        )
+    members = [
+        (member.id, str(member.state), _age(member.warming_started_us, now), _age(member.beat_us, now),
+         member.address, " ".join((member.reason, *["cordoned"] * member.cordoned,
+                                   *["machine missing"] * (member.missing_us is not None))).strip())
+        for member in details.members
+    ]  # fmt: skip
+    _print_table(
+        "Members", ("member", "state", "age", "last heartbeat", "address", "note"), members
+    )
+    _print_claims("Claims", [claim for claim in details.claims if claim.released_us is None], now)
+    waiters = [
+        (waiter.acquired_by or waiter.id, str(waiter.wanted), str(waiter.priority), _age(waiter.queued_us, now))
+        for waiter in details.waiters
+    ]  # fmt: skip
+    _print_table("Queue, next first", ("caller", "wanted", "priority", "waiting for"), waiters)
     _print_events(details.events)
+
+
+def _print_table(title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    if rows:
+        _print(f"\n{title}\n{terminal.columns(headings, rows, indent='  ')}")
+
+
+def _print_claims(title: str, shown: Sequence[Claim], now: int) -> None:
+    rows = [
+        (claim.id, claim.member_id, claim.acquired_by or "-", claim.acquired_for or "-", _held(claim, now))
+        for claim in shown
+    ]  # fmt: skip
+    _print_table(title, ("claim", "member", "by", "purpose", "held"), rows)
 
 
 def _print_policy(policy: Autoscale) -> None:
@@ -193,8 +226,6 @@ def member(current: session.Session, changed: Member) -> None:
 
 def member_details(current: session.Session, details: MemberDetails) -> None:
     """Print everything about one member."""
-    from overnight.model import times
-
     shown = details.member
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.member_document(shown, details))
@@ -220,13 +251,8 @@ def member_details(current: session.Session, details: MemberDetails) -> None:
     ]  # fmt: skip
     for label, at in steps:
         if at:
-            _print(f"  {label:10} {times.format_instant(at)}, {_age(at, now)} ago")
-    if details.claims:
-        _print("\nClaims, newest first")
-    for claim in details.claims:
-        _print(
-            f"  {claim.id}  {claim.acquired_by or '-'}  {claim.acquired_for or '-'}  {_held(claim, now)}"
-        )
+            _print(f"  {label:10} {local_time.cell(at)}, {_age(at, now)} ago")
+    _print_claims("Claims, newest first", details.claims, now)
     _print_events(details.events)
 
 
@@ -237,21 +263,17 @@ def _held(claim: Claim, now: int) -> str:
 
 
 def _until(claim: Claim) -> str:
-    from overnight.model import times
 
     lease = claim.lease_until_us
-    return "" if lease is None else f", until {times.format_instant(lease)}"
+    return "" if lease is None else f", until {local_time.cell(lease)}"
 
 
 def _print_events(events: tuple[PoolEvent, ...]) -> None:
-    from overnight.model import times
-
-    if events:
-        _print("\nEvents, newest first")
-    for event in events:
-        fields = (event.member_id, event.claim_id, event.reason, event.detail)
-        about = " ".join(field for field in fields if field)
-        _print(f"  {times.format_instant(event.at_us)}  {event.kind}  {about}")
+    rows = [
+        (local_time.cell(event.at_us), event.kind, " ".join(filter(None, (event.member_id, event.claim_id, event.reason, event.detail))))
+        for event in events
+    ]  # fmt: skip
+    _print_table("Events, newest first", (local_time.heading(), "event", "about"), rows)
 
 
 def done(

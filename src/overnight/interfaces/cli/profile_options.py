@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from overnight.app import windows
-from overnight.interfaces.cli import session
+from overnight.interfaces.cli import local_time, session
 
 Query = windows.Query
 
@@ -17,7 +17,8 @@ PANEL = "Selection"
 
 
 def _option(*names: str, metavar: str | None, text: str) -> Any:
-    return typer.Option(*names, metavar=metavar, rich_help_panel=PANEL, help=text)
+    read = local_time.read if metavar == "TIME" else None
+    return typer.Option(*names, metavar=metavar, rich_help_panel=PANEL, help=text, callback=read)
 
 
 BeginOption = Annotated[
@@ -26,7 +27,8 @@ BeginOption = Annotated[
         "-b",
         "--begin",
         metavar="TIME",
-        text="Begin: ISO (UTC), epoch, '3m ago', or 10m20s into the recording.",
+        text="Begin: 22:41, 'yesterday 03:00', ISO, epoch, '3m ago', or 10m20s into the recording; UTC "
+        "unless a zone follows.",
     ),
 ]
 EndOption = Annotated[str, _option("-e", "--end", metavar="TIME", text="End; +30s counts from -b.")]
@@ -37,7 +39,12 @@ CoreOption = Annotated[str, _option("--core", metavar="LIST", text="Cores: 39 or
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Number of rows.")]
 MarkOption = Annotated[
     list[str] | None,
-    typer.Option("--mark", metavar="TIME[=TEXT]", help="Instant to mark (repeatable)."),
+    typer.Option(
+        "--mark",
+        metavar="TIME[=TEXT]",
+        help="Instant to mark (repeatable).",
+        callback=local_time.read,
+    ),
 ]
 
 # A field of windows.Query each, in the order of --help.

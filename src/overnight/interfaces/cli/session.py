@@ -9,11 +9,12 @@ import functools
 import inspect
 import itertools
 import json
+import os
 import pathlib
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -21,6 +22,8 @@ from overnight import errors
 
 if TYPE_CHECKING:
     import rich.console
+
+T = TypeVar("T")
 
 
 class Output(enum.StrEnum):
@@ -45,6 +48,18 @@ class Session:
         from overnight.app import home
 
         return home.data_home(self.chosen_home)
+
+    def command(self, words: str) -> str:
+        """Return a command line that reads the same data home, for people to copy."""
+        import shlex
+
+        from overnight.app import home
+
+        # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
+        sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
+        usual = not sudo and self.home == home.data_home()
+        named = "" if usual else f"--home {shlex.quote(str(self.home))} "
+        return f"{'sudo ' * sudo}overnight {named}{words}"
 
     def console(self) -> rich.console.Console:
         """Return the console for results, on standard output."""
@@ -143,6 +158,17 @@ def with_parameters(
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+def call_confirmed(call: Callable[[bool], T], *, yes: bool) -> T:
+    """Return `call(yes)`; if it raises UnconfirmedError, ask on the terminal and call again."""
+    try:
+        return call(yes)
+    except errors.UnconfirmedError as error:
+        if sys.stdin.isatty():
+            typer.echo(f"{error.what}: {error.why}.", err=True)
+        confirm(False, f"refusing to continue, {error.what}", error.why)
+    return call(True)
 
 
 def confirm(yes: bool, refusal: str, why: str) -> None:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from overnight.interfaces.cli import local_time
 from overnight.model import times
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import rich.console
     import rich.table
 
@@ -38,6 +41,19 @@ def table(*left: str, right: tuple[str, ...] = ()) -> rich.table.Table:
     columns: list[Any] = [rich.table.Column(heading, overflow="fold") for heading in left]
     columns += [rich.table.Column(heading, justify="right") for heading in right]
     return rich.table.Table(*columns, box=None, pad_edge=False)
+
+
+def columns(headings: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "") -> str:
+    r"""Return aligned lines below their headings; '' without rows. Long lines are not wrapped.
+
+    >>> columns(["pool", "ready"], [["ci", "3"]])
+    'pool  ready\nci    3'
+    """
+    plain = ([printable(text.replace("\n", " ")) for text in row] for row in rows)
+    lines = [list(headings), *plain]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (map(str.ljust, line, widths) for line in lines)
+    return "\n".join((indent + "  ".join(line)).rstrip() for line in padded) if lines[1:] else ""
 
 
 def cell(text: str) -> str:
@@ -104,17 +120,17 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
             share = float(row[start : start + each].max())
             line.append(BLOCKS[_level(share)], style="red" if share >= SATURATED else "")
         console.print(line, no_wrap=True, overflow="crop")
-    first = times.format_instant(cells.begin_us)
-    last = times.format_instant(cells.begin_us + columns * cells.step_us)
+    first = local_time.format_instant(cells.begin_us)
+    last = local_time.cell(cells.begin_us + columns * cells.step_us)
     console.print(f"[dim]{' ' * (label + 2)}{first} … {last}[/]")
     step = times.format_duration(cells.step_us / 1e6)
     widest = f"the busiest {step} of {times.format_duration(each * cells.step_us / 1e6)}"
     console.print(
         f"[dim]{cells.mode} samples; a column shows {widest if each > 1 else step}; "
-        f"█ is {full:.0f} samples[/]"
+        f"█ is {plural(round(full), 'sample')}[/]"
     )
     for instant, text in sorted(marks.items()):
-        print_line(console, f"▼ {times.format_instant(instant)}  {text}", "magenta")
+        print_line(console, f"▼ {local_time.cell(instant)}  {text}", "magenta")
     print_coverage(cells.coverage, console)
 
 
@@ -122,12 +138,12 @@ def coverage_lines(coverage: Coverage) -> list[str]:
     """Return the coverage of an answer: samples, losses, missing time."""
     seconds = coverage.window.seconds * max(1, len(coverage.hosts))
     lines = [
-        f"{coverage.samples} samples from {coverage.segments} segment{'s' * (coverage.segments != 1)}, {coverage.lost} lost; "
+        f"{plural(coverage.samples, 'sample')} from {plural(coverage.segments, 'segment')}, {coverage.lost} lost; "
         f"recorded {times.format_duration(coverage.recorded_seconds) or '0s'} of {times.format_duration(seconds)}"
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]
     lines += [
-        f"not recorded {times.format_instant(begin)} … {times.format_instant(end)}: {why}"
+        f"not recorded {local_time.cell(begin)} … {local_time.cell(end)}: {why}"
         for begin, end, why in coverage.gaps
     ]
     return lines + [f"note: {note}" for note in coverage.notes]

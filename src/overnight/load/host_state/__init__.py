@@ -59,6 +59,9 @@ class Kind(Protocol):
     def age(self, request: Request, journal: journal.Journal) -> Aged:
         """Create it. Raises CannotError where the host cannot; the caller then undoes the journal."""
 
+    def plan(self, request: Request) -> Aged:
+        """Return what `age` would create, none of it made; raises as it would, and changes nothing."""
+
     def count(self, root: pathlib.Path = sources.ROOT) -> dict[str, int]:
         """Count it on this host, whoever created it; empty where it cannot be counted."""
 

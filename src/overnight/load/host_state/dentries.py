@@ -30,14 +30,10 @@ TRIED = 1_000  # after this many it is known whether the file system caches them
 def age(request: host_state.Request, journal: journal.Journal) -> host_state.Aged:
     """Create them in a folder of the run, below `folder` or the data home."""
     positive = "positive" in request.options
-    above = pathlib.Path(request.options.get("folder", request.home)).resolve()
-    folder = above / f"{journal.run}-dentries"
     free = meminfo.read_available()
     most = int(free * request.share)
-    each = INODE_BYTES if positive else DENTRY_BYTES
-    host_state.check_cost(NAME, request.count, each, most)
-    if positive:
-        _need_inodes(above, request.count)
+    above, each = _check_host(request, most)
+    folder = above / f"{journal.run}-dentries"
     before = count()
     _make_folder(folder, journal)
     created = 0
@@ -52,6 +48,22 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
         )
     counts = "dentries" if positive or "negative_dentries" not in before else "negative_dentries"
     return host_state.Aged(created, str(folder), each, counts)
+
+
+def plan(request: host_state.Request) -> host_state.Aged:
+    above, each = _check_host(request, int(meminfo.read_available() * request.share))
+    return host_state.Aged(0, str(above / "RUN-dentries"), each, "dentries")
+
+
+def _check_host(request: host_state.Request, most: int) -> tuple[pathlib.Path, int]:
+    """Return the folder above, and the memory that one takes; raise where `most` bytes are too few."""
+    positive = "positive" in request.options
+    above = pathlib.Path(request.options.get("folder", request.home)).resolve()
+    each = INODE_BYTES if positive else DENTRY_BYTES
+    host_state.check_cost(NAME, request.count, each, most)
+    if positive:
+        _need_inodes(above, request.count)
+    return above, each
 
 
 def count(root: pathlib.Path = sources.ROOT) -> dict[str, int]:

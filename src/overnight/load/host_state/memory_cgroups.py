@@ -68,6 +68,14 @@ def age(request: host_state.Request, journal: journal.Journal) -> host_state.Age
     return host_state.Aged(zombies.count, key, zombies.charged_each, "dying", remarks)
 
 
+def plan(request: host_state.Request) -> host_state.Aged:
+    layout, _, _ = _check_host(request.count, request.share)
+    sizes.parse_size(request.options.get("limit", "0"))
+    parent = parent_of(layout, "RUN", request.options.get("under", "/"))
+    where = "/" + str(parent.relative_to(counts.folder_of(layout, sources.ROOT)))
+    return host_state.Aged(0, where, _cost(), "dying")
+
+
 def count(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
     """Count as `overnight census` does."""
     try:
@@ -111,12 +119,7 @@ def make(
     Every change is in the journal first. When `stop` is set it ends with those created so far. Raises
     CannotError before it uses more than `share` of the available memory.
     """
-    _need_root()
-    layout = _layout()
-    free = meminfo.read_available()
-    most = int(free * share)
-    host_state.check_cost(NAME, count, parents.own_cost(os.cpu_count() or 1) + PAGE, most)
-    _need_tmpfs(count)
+    layout, free, most = _check_host(count, share)
     _own(parent, parent / CHILD, layout, journal)
     pages = SHM / f"{journal.run}-{secrets.token_hex(4)}"
     journal.write("file", pages)
@@ -134,6 +137,22 @@ def make(
     if last["why"] == "floor":
         host_state.raise_short_memory(NAME, created, free - most)
     return Zombies(parent, created, time.monotonic() - began, round(each))
+
+
+def _cost() -> int:
+    """Estimate the memory that one of them takes."""
+    return parents.own_cost(os.cpu_count() or 1) + PAGE
+
+
+def _check_host(count: int, share: float) -> tuple[cgroups.Layout, int, int]:
+    """Return the layout, the available memory, and how much of it may be used; raise where it cannot be."""
+    _need_root()
+    layout = _layout()
+    free = meminfo.read_available()
+    most = int(free * share)
+    host_state.check_cost(NAME, count, _cost(), most)
+    _need_tmpfs(count)
+    return layout, free, most
 
 
 def set_limit(parent: pathlib.Path, room: int) -> int:

@@ -45,7 +45,7 @@ StartLimitIntervalSec=300
 StartLimitBurst=5
 
 [Service]
-ExecStart=/usr/bin/env python3 -I -S $place/agent.py $place
+ExecStart=/usr/bin/env python3 -I -S $place/agent.py $place $root/
 Restart=on-failure
 RestartSec=5
 UMask=0077

@@ -24,7 +24,7 @@ UNIT = """\
 Description=overnight agent of a warm pool member
 After=multi-user.target
 [Service]
-ExecStart={program} -I -S {agent} /var/lib/overnight
+ExecStart={program} -I -S {agent} /var/lib/overnight /
 Restart=on-abnormal
 StandardOutput=journal+console
 StandardError=inherit

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from overnight import errors, pools
 from overnight.machines import container
@@ -55,6 +55,9 @@ class Machines:
 
     name = NAME
     inventory_lag_seconds = 0.0
+    fixed: Mapping[str, object] = {
+        "lifecycle_class": "ephemeral", "region": "", "preferred_regions": (),
+    }  # fmt: skip
 
     def __init__(
         self, folder: pathlib.Path, on_step: Callable[[str], None] = lambda _step: None

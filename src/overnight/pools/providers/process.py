@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from overnight import pools
 from overnight.model import files, process_identity
@@ -40,6 +40,10 @@ class Processes:
 
     name = NAME
     inventory_lag_seconds = 0.0
+    fixed: Mapping[str, object] = {
+        "template": "plain", "lifecycle_class": "ephemeral", "region": "", "preferred_regions": (),
+        "instance_type": "",
+    }  # fmt: skip
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder

@@ -66,6 +66,13 @@ def list_of_member(connection: sa.Connection, member_id: str, limit: int) -> lis
     return _read(connection, _newest(claims.c.member_id == member_id, limit))
 
 
+def find_last(connection: sa.Connection, member_id: str) -> Claim | None:
+    """Read the open claim on a member, otherwise the one that ended last; None if it was never claimed."""
+    ended_us = sa.func.coalesce(claims.c.released_us, sa.literal(2**62))
+    chosen = sa.select(claims).where(claims.c.member_id == member_id)
+    return next(iter(_read(connection, chosen.order_by(ended_us.desc()).limit(1))), None)
+
+
 def list_of_key(connection: sa.Connection, pool_id: str, key: str) -> list[Claim]:
     """Read what a request with this idempotency key got."""
     chosen = sa.select(claims).where(claims.c.pool_id == pool_id, claims.c.idempotency_key == key)

@@ -23,13 +23,15 @@ FIRST_READY = (
 )
 
 
-def read_past(connection: sa.Connection, pool_id: str, begin_us: int, end_us: int) -> Past:
+def read_past(
+    connection: sa.Connection, pool_id: str, begin_us: int, end_us: int, *, unchanged_us: int
+) -> Past:
     """Read every request since `begin_us`, and how long members took until they were first ready."""
     # The second condition adds nothing, but it has an index.
-    chosen = sa.select(REQUESTED_US).where(
+    chosen = sa.select(REQUESTED_US, claims.c.waited_us).where(
         claims.c.pool_id == pool_id, claims.c.acquired_us >= begin_us, begin_us <= REQUESTED_US
     )
-    served = [int(at) for at in connection.execute(chosen).scalars()]
+    served = [(int(at), int(waited)) for at, waited in connection.execute(chosen)]
     missed = []
     chosen_events = sa.select(events.c.at_us, events.c.detail).where(
         events.c.pool_id == pool_id, events.c.kind == MISSED, events.c.at_us >= begin_us
@@ -39,13 +41,38 @@ def read_past(connection: sa.Connection, pool_id: str, begin_us: int, end_us: in
     warm_ups = sa.select(WARM_UP_US).where(
         *FIRST_READY, members.c.pool_id == pool_id, events.c.at_us >= begin_us
     )
+    member_us, ready_us = _sum_times(connection, pool_id, unchanged_us, end_us)
     return Past(
         begin_us=begin_us,
         end_us=end_us,
-        asked_us=tuple(sorted(served + missed)),
+        unchanged_us=unchanged_us,
+        member_us=member_us,
+        ready_us=ready_us,
+        asked_us=tuple(sorted([at for at, _ in served] + missed)),
         warm_ups_us=tuple(sorted(int(took) for took in connection.execute(warm_ups).scalars())),
-        missed=len(missed),
+        missed_us=tuple(sorted(missed)),
+        waited_us=tuple(sorted(at for at, waited in served if waited)),
     )
+
+
+def _sum_times(
+    connection: sa.Connection, pool_id: str, begin_us: int, end_us: int
+) -> tuple[int, int]:
+    """Add up the times of the members: all of it, and while they were ready."""
+
+    def sum_of(first: sa.ColumnElement[Any], *ends: sa.ColumnElement[Any]) -> Any:
+        begin = sa.case((first > begin_us, first), else_=begin_us)
+        end = sa.func.coalesce(*ends, end_us)
+        return sa.func.coalesce(sa.func.sum(sa.case((end > begin, end - begin), else_=0)), 0)
+
+    row = members.c
+    chosen = sa.select(
+        sum_of(row.warming_started_us, row.gone_us),
+        # A member that was returned to be used again counts from then on.
+        sum_of(sa.func.coalesce(row.ready_us, end_us), row.acquired_us, row.ended_us, row.gone_us),
+    ).where(row.pool_id == pool_id, sa.or_(row.gone_us.is_(None), row.gone_us > begin_us))
+    total, ready = connection.execute(chosen).one()
+    return int(total), int(ready)
 
 
 def count_requested(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import sqlalchemy as sa
 
-from overnight.model.pool import Claim, Pool, PoolEvent
-from overnight.pools.sql import schema
+from overnight.model.pool import Claim, Pool, PoolEvent, Waiter
+from overnight.pools.sql import schema, total_rows
 
 events, claims, members = schema.events, schema.claims, schema.members
+SHOWN = tuple(events.c[field.name] for field in dataclasses.fields(PoolEvent))
 MAX_DETAIL = 2000
 
 
@@ -21,8 +24,9 @@ def add(
     claim_id: str = "",
     reason: str = "",
     detail: str = "",
+    took_us: int | None = None,
 ) -> None:
-    """Add an event in the transaction that makes the change."""
+    """Add an event in the transaction that makes the change; `took_us` goes into the histograms."""
     connection.execute(
         events.insert().values(
             at_us=now_us,
@@ -33,6 +37,7 @@ def add(
             claim_id=claim_id,
             reason=reason,
             detail=detail[:MAX_DETAIL],
+            took_us=None if took_us is None else max(0, took_us),
         )
     )
 
@@ -46,17 +51,33 @@ def add_claimed(connection: sa.Connection, pool: Pool, batch: list[Claim]) -> No
                 "at_us": claim.acquired_us, "kind": "member_claimed", "pool_id": pool.id,
                 "pool": pool.name, "member_id": claim.member_id, "claim_id": claim.id,
                 "reason": "cold" if claim.cold else "claimed", "detail": claim.acquired_by,
+                "took_us": max(0, claim.waited_us),
             }
             for claim in batch
         ],
     )  # fmt: skip
 
 
+def add_missed(
+    connection: sa.Connection, pool: Pool, wanted: int, now_us: int, *, reason: str
+) -> None:
+    """Record unmet demand, so that an empty pool does not look unused. `detail` is the number of members."""
+    add(connection, "claim_missed", now_us, pool=pool, detail=str(wanted), reason=reason)
+
+
+def add_unserved(
+    connection: sa.Connection, pool: Pool, waiter: Waiter, now_us: int, *, reason: str
+) -> None:
+    """Record a caller that left the queue without a member."""
+    add(connection, "waiter_left", now_us, pool=pool, reason=reason, detail=waiter.id)
+    add_missed(connection, pool, waiter.wanted, now_us, reason=reason)
+
+
 def list_recent(
     connection: sa.Connection, pool_id: str, limit: int, *, member_id: str = ""
 ) -> tuple[PoolEvent, ...]:
     """Read the last events of a pool, or of one of its members, newest first."""
-    chosen = sa.select(events).where(events.c.pool_id == pool_id)
+    chosen = sa.select(*SHOWN).where(events.c.pool_id == pool_id)
     if member_id:
         chosen = chosen.where(events.c.member_id == member_id)
     rows = connection.execute(chosen.order_by(events.c.id.desc()).limit(limit)).mappings()
@@ -64,18 +85,23 @@ def list_recent(
 
 
 def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) -> None:
-    """Delete old events, ended claims (their member may be reused for ever), and members that are gone."""
+    """Delete old events, ended claims (their member may be reused for ever), and members that are gone.
+
+    Events that are not in the totals yet stay, and the last that is: SQLite would use its id again.
+    """
+    counted = events.c.id < total_rows.read_counted(connection)
     for statement in (
         sa.delete(claims).where(claims.c.pool_id == pool_id, claims.c.released_us < before_us),
         sa.delete(members).where(members.c.pool_id == pool_id, members.c.gone_us < before_us),
-        sa.delete(events).where(events.c.pool_id == pool_id, events.c.at_us < before_us),
+        sa.delete(events).where(events.c.pool_id == pool_id, events.c.at_us < before_us, counted),
     ):
         connection.execute(statement)
 
 
 def delete_orphaned(connection: sa.Connection, before_us: int) -> None:
     """Delete old events of pools that no longer exist."""
-    known = sa.select(schema.pools.c.id)
-    connection.execute(
-        sa.delete(events).where(events.c.at_us < before_us, events.c.pool_id.not_in(known))
+    orphaned = events.c.pool_id.not_in(
+        sa.select(schema.pools.c.id).where(schema.pools.c.deleted_us.is_(None))
     )
+    not_last = events.c.id != total_rows.read_counted(connection)  # as above
+    connection.execute(sa.delete(events).where(events.c.at_us < before_us, orphaned, not_last))

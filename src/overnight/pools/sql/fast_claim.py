@@ -40,7 +40,7 @@ _MEMBER = """id, pool_id, state, generation, provider, machine_id, address, regi
 _BEAT = "(SELECT at_us FROM pool_beats WHERE member_id = pool_members.id) AS beat_us"
 _CLAIM = """id, pool_id, member_id, acquired_by, acquired_for, acquired_us, lease_until_us, renewals,
   batch_id, batch_place, idempotency_key, waited_us, cold, release_reason"""
-_EVENT = "at_us, kind, pool_id, pool, member_id, claim_id, reason, detail"
+_EVENT = "at_us, kind, pool_id, pool, member_id, claim_id, reason, detail, took_us"
 
 TAKE_SQLITE = f"""
 UPDATE pool_members SET state = 'claimed', acquired_us = :now, reason = 'claimed' WHERE id = ({
@@ -58,7 +58,7 @@ INSERT INTO pool_claims ({_CLAIM}) VALUES
 (:claim, :pool_id, :member, :by, :for, :now, :until, 0, '', 0, :key, 0, FALSE, '')"""  # noqa: S608
 EVENT_SQLITE = f"""
 INSERT INTO pool_events ({_EVENT})
-SELECT :now, 'member_claimed', id, name, :member, :claim, 'claimed', :by
+SELECT :now, 'member_claimed', id, name, :member, :claim, 'claimed', :by, 0
 FROM pools WHERE id = :pool_id"""  # noqa: S608
 
 TAKE_POSTGRESQL = f"""
@@ -81,7 +81,7 @@ made AS (
   FROM moved),
 logged AS (
   INSERT INTO pool_events ({_EVENT})
-  SELECT %(now)s, 'member_claimed', m.pool_id, p.name, m.id, %(claim)s, 'claimed', %(by)s
+  SELECT %(now)s, 'member_claimed', m.pool_id, p.name, m.id, %(claim)s, 'claimed', %(by)s, 0
   FROM moved m JOIN pools p ON p.id = m.pool_id)
 SELECT {_MEMBER}, (SELECT at_us FROM pool_beats WHERE member_id = moved.id) AS beat_us
 FROM moved"""  # noqa: S608

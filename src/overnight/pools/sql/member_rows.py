@@ -120,6 +120,7 @@ def move(
     reason: str,
     now_us: int,
     detail: str = "",
+    took_us: int | None = None,
     **values: object,
 ) -> bool:
     """Change a member's state and add the event; False if it is no longer in one of `before`."""
@@ -131,7 +132,7 @@ def move(
         return False
     event_rows.add(
         connection, f"member_{to}", now_us, pool=pool, member_id=member_id, reason=reason,
-        detail=detail,
+        detail=detail, took_us=took_us,
     )  # fmt: skip
     return True
 
@@ -149,9 +150,14 @@ def set_gone(
     connection: sa.Connection, pool: Pool, member_id: str, *, reason: str, now_us: int
 ) -> bool:
     """Record that a member's machine no longer exists; False if that was known. The row stays a while."""
-    if not _update(connection, member_id, LIVE, gone_us=now_us):
+    statement = sa.update(members).where(members.c.id == member_id, LIVE).values(gone_us=now_us)
+    began = connection.execute(statement.returning(members.c.warming_started_us)).scalar()
+    if began is None:
         return False
-    event_rows.add(connection, "member_gone", now_us, pool=pool, member_id=member_id, reason=reason)
+    event_rows.add(
+        connection, "member_gone", now_us, pool=pool, member_id=member_id, reason=reason,
+        took_us=now_us - began,
+    )  # fmt: skip
     return True
 
 

@@ -6,19 +6,7 @@ import sqlalchemy as sa
 
 from overnight.pools.sql import schema
 
-RECENT = 10_000  # a scrape must not read a week of events
-pools, events, claims, members = schema.pools, schema.events, schema.claims, schema.members
-
-
-def count_events(connection: sa.Connection) -> list[tuple[str, str, str, int]]:
-    """Count the last RECENT events: pool, kind, reason, count."""
-    last = int(connection.execute(sa.select(sa.func.max(events.c.id))).scalar() or 0)
-    columns = (events.c.pool, events.c.kind, events.c.reason)
-    chosen = (
-        sa.select(*columns, sa.func.count()).where(events.c.id > last - RECENT).group_by(*columns)
-    )
-    rows = connection.execute(chosen)
-    return sorted((pool, kind, reason, int(count)) for pool, kind, reason, count in rows)
+pools, claims, members = schema.pools, schema.claims, schema.members
 
 
 def count_stale_claims(connection: sa.Connection) -> list[tuple[str, int]]:

@@ -11,18 +11,26 @@ import sqlalchemy.exc
 from overnight.model.pool import LifecycleClass, Pool, PoolSettings, PoolStatus
 from overnight.model.times import SECOND_US
 from overnight.pools import decisions, pool_errors
-from overnight.pools.sql import claim_rows, member_rows, schema, waiter_rows
+from overnight.pools.sql import claim_rows, enrolment_rows, member_rows, schema, waiter_rows
 
 pools = schema.pools
+EXISTS = pools.c.deleted_us.is_(None)
 
 
 def _pool(row: sa.RowMapping) -> Pool:
     values = dict(row)
+    if values.pop("deleted_us") is not None:
+        values["name"] = values["name"].removesuffix(_suffix(values["id"]))
     values["settings"] = PoolSettings(**values.pop("knobs"))
     values["status"] = PoolStatus(values["status"])
     values["lifecycle_class"] = LifecycleClass(values["lifecycle_class"])
     values["preferred_regions"] = tuple(values["preferred_regions"])
     return Pool(**values)
+
+
+def _suffix(pool_id: str) -> str:
+    """Return what the name of a deleted pool gets: it may be used again, and contains no space."""
+    return f" {pool_id}"
 
 
 def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Pool]:
@@ -38,25 +46,43 @@ def _row(pool: Pool) -> dict[str, Any]:
     }
 
 
-def find(connection: sa.Connection, name_or_id: str) -> Pool:
-    """Read a pool; raises PoolNotFoundError."""
-    chosen = sa.select(pools).where(sa.or_(pools.c.name == name_or_id, pools.c.id == name_or_id))
+def find(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -> Pool:
+    """Read a pool; raises PoolNotFoundError. With `deleted`, also one of which only records are left."""
+    chosen = sa.select(pools).where(
+        sa.or_(pools.c.name == name_or_id, pools.c.id == name_or_id),
+        sa.true() if deleted else EXISTS,
+    )
     for pool in _read(connection, chosen):
         return pool
     raise pool_errors.PoolNotFoundError(name_or_id)
 
 
-def lock(connection: sa.Connection, name_or_id: str) -> Pool:
+def lock(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -> Pool:
     """Read a pool and lock its row until the transaction ends: nobody else launches, drains or changes it.
 
     `NO KEY`: a plain FOR UPDATE would also block inserts of members that refer to the pool. SQLite has no
     row locks and needs none, because it has one writer at a time.
     """
-    pool_id = find(connection, name_or_id).id
-    chosen = sa.select(pools).where(pools.c.id == pool_id).with_for_update(key_share=True)
-    for pool in _read(connection, chosen):
+    pool_id = find(connection, name_or_id, deleted=deleted).id
+    chosen = sa.select(pools).where(pools.c.id == pool_id, sa.true() if deleted else EXISTS)
+    for pool in _read(connection, chosen.with_for_update(key_share=True)):
         return pool
     raise pool_errors.PoolNotFoundError(name_or_id)  # deleted while we waited for the lock
+
+
+def lock_of_token(connection: sa.Connection, token: str) -> Pool | None:
+    """Read and lock the pool whose member has this bootstrap token; None if there is none."""
+    members, enrolments = schema.members, schema.enrolments
+    chosen = (
+        sa.select(members.c.pool_id)
+        .join(enrolments, enrolments.c.member_id == members.c.id)
+        .where(enrolments.c.token_hash == enrolment_rows.hash_secret(token))
+    )
+    pool_id = connection.execute(chosen).scalar()
+    try:
+        return None if pool_id is None else lock(connection, pool_id, deleted=True)
+    except pool_errors.PoolNotFoundError:
+        return None
 
 
 def find_of_member(connection: sa.Connection, member_id: str) -> Pool | None:
@@ -71,7 +97,7 @@ def find_of_member(connection: sa.Connection, member_id: str) -> Pool | None:
 
 def list_all(connection: sa.Connection) -> list[Pool]:
     """Read every pool, ordered by name."""
-    return _read(connection, sa.select(pools).order_by(pools.c.name))
+    return _read(connection, sa.select(pools).where(EXISTS).order_by(pools.c.name))
 
 
 def insert(connection: sa.Connection, pool: Pool) -> None:
@@ -87,11 +113,22 @@ def save(connection: sa.Connection, pool: Pool) -> None:
     connection.execute(sa.update(pools).where(pools.c.id == pool.id).values(_row(pool)))
 
 
-def delete(connection: sa.Connection, pool: Pool) -> None:
-    """Delete a locked pool with the records of its claims and members; its events stay."""
-    for table in (schema.claims, schema.members):
+def delete(connection: sa.Connection, pool: Pool, now_us: int) -> None:
+    """Delete a locked pool; records of its members, claims and events stay until `delete_forgotten`."""
+    for table in (schema.waiters, schema.autoscales, schema.totals):
         connection.execute(sa.delete(table).where(table.c.pool_id == pool.id))
-    connection.execute(sa.delete(pools).where(pools.c.id == pool.id))
+    changes = {"deleted_us": now_us, "name": pool.name + _suffix(pool.id)}
+    archived = {"status": PoolStatus.ARCHIVED}  # so that no claim finds it by its id
+    connection.execute(sa.update(pools).where(pools.c.id == pool.id).values(changes | archived))
+
+
+def delete_forgotten(connection: sa.Connection, before_us: int) -> None:
+    """Delete the records of pools that were deleted before then."""
+    chosen = sa.select(pools.c.id).where(pools.c.deleted_us < before_us)
+    # Locked first, as by everybody else.
+    forgotten = list(connection.execute(chosen.with_for_update()).scalars())
+    for column in (schema.claims.c.pool_id, schema.members.c.pool_id, pools.c.id):
+        connection.execute(sa.delete(column.table).where(column.in_(forgotten)))
 
 
 def view(connection: sa.Connection, pool: Pool, now_us: int) -> decisions.View:

@@ -55,7 +55,7 @@ pools = sa.Table(
     *_required(sa.Integer, "failures"),
     *_required(sa.Text, "last_failure"),
     *_required(Instant, "launch_not_before_us"),
-    *_optional(Instant, "breaker_opened_us"),
+    *_optional(Instant, "breaker_opened_us", "empty_since_us", "deleted_us"),
     sa.UniqueConstraint("name", name="pools_name"),
     sa.CheckConstraint(
         "0 <= min_size AND min_size <= target_size AND target_size <= max_size", name="pools_sizes"
@@ -167,9 +167,19 @@ events = sa.Table(
     sa.Column("id", ROW_ID, primary_key=True, autoincrement=True),
     *_required(Instant, "at_us"),
     *_required(sa.Text, "kind", "pool_id", "pool", "member_id", "claim_id", "reason", "detail"),
+    *_optional(Instant, "took_us"),  # a wait, warm-up or lifetime
     sa.Index("events_of_pool", "pool_id", "id"),
     # Missed claims are demand; an autoscaled pool reads them every few seconds.
     _partial_index("events_missed", "kind = 'claim_missed'", "pool_id", "at_us"),
+)
+
+# Events outlive their rows here, summed by the smallest bucket limit that their duration does not exceed.
+totals = sa.Table(
+    "pool_totals",
+    METADATA,
+    *(sa.Column(name, sa.Text, primary_key=True) for name in ("pool_id", "kind", "reason")),
+    sa.Column("limit_us", Instant, primary_key=True, autoincrement=False),
+    *_required(Instant, "number", "took_us"),
 )
 
 # A policy and its last decision. Changed only under the lock of the pool's row.

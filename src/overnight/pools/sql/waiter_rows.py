@@ -1,4 +1,4 @@
-"""Rows of the queue: callers that wait for a member, by priority, then by age."""
+"""Rows of the queue: callers that wait for a member, by priority and age."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import dataclasses
 
 import sqlalchemy as sa
 
-from overnight.model.pool import Waiter
+from overnight.model.pool import Pool, Waiter
+from overnight.pools import decisions
 from overnight.pools.sql import schema
 
 waiters = schema.waiters
@@ -30,14 +31,13 @@ def touch(connection: sa.Connection, waiter_id: str, now_us: int) -> None:
     connection.execute(sa.update(waiters).where(waiters.c.id == waiter_id).values(seen_us=now_us))
 
 
-def list_queue(connection: sa.Connection, pool_id: str, seen_since_us: int) -> list[Waiter]:
+def list_queue(connection: sa.Connection, pool: Pool, seen_since_us: int) -> list[Waiter]:
     """Read the queue in order, without the callers not seen since then."""
-    chosen = (
-        sa.select(waiters)
-        .where(waiters.c.pool_id == pool_id, waiters.c.seen_us > seen_since_us)
-        .order_by(waiters.c.priority.desc(), waiters.c.queued_us, waiters.c.id)
+    chosen = sa.select(waiters).where(
+        waiters.c.pool_id == pool.id, waiters.c.seen_us > seen_since_us
     )
-    return [Waiter(**row) for row in connection.execute(chosen).mappings()]
+    queue = [Waiter(**row) for row in connection.execute(chosen).mappings()]
+    return sorted(queue, key=lambda w: (decisions.queue_key(pool, w.priority, w.queued_us), w.id))
 
 
 def count_wanted(connection: sa.Connection, pool_id: str, seen_since_us: int) -> int:
@@ -48,8 +48,9 @@ def count_wanted(connection: sa.Connection, pool_id: str, seen_since_us: int) ->
     return int(connection.execute(chosen).scalar_one())
 
 
-def delete_unseen(connection: sa.Connection, pool_id: str, before_us: int) -> None:
-    """Delete callers that were killed while they waited."""
-    connection.execute(
-        sa.delete(waiters).where(waiters.c.pool_id == pool_id, waiters.c.seen_us < before_us)
+def delete_unseen(connection: sa.Connection, pool_id: str, before_us: int) -> list[Waiter]:
+    """Delete and return callers that were killed while they waited."""
+    statement = sa.delete(waiters).where(
+        waiters.c.pool_id == pool_id, waiters.c.seen_us < before_us
     )
+    return [Waiter(**row) for row in connection.execute(statement.returning(waiters)).mappings()]

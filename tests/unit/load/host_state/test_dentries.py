@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import pathlib
 import threading
 
@@ -103,7 +102,3 @@ def test_a_kernel_that_does_not_count_negative_dentries(tmp_path: pathlib.Path) 
     assert dentries.count(tmp_path) == {}
     assert dentries.parse_dentry_state("9 8 45 0 0 0") == {"dentries": 9}
     assert dentries.parse_dentry_state("") == {}
-
-
-def test_examples_are_true() -> None:
-    assert doctest.testmod(dentries).failed == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import math
 
 import pytest
@@ -14,14 +13,7 @@ from hypothesis import strategies as st
 from overnight.diagnosis import knowledge
 from overnight.model.finding import Subject
 from overnight.model.verdict import VerdictStatus
-from overnight.reports.diagnosis import markdown, wording
-
-
-def test_the_docstring_examples_pass() -> None:
-    for module in (wording, markdown):
-        failed, tried = doctest.testmod(module)
-        assert tried > 0
-        assert not failed
+from overnight.reports.diagnosis import wording
 
 
 @given(st.text())

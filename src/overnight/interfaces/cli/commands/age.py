@@ -78,6 +78,10 @@ def run_age(
     lists: Annotated[
         bool, typer.Option("--list", help="List states, and the changes of age on this host.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would be created or undone; change nothing."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Purge without confirmation.")] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
@@ -93,7 +97,15 @@ def run_age(
     options = {name: str(value) for name, value in given.items() if value is not None}
     options |= {"positive": "yes"} if positive else {}
     action = _action(state, number, options, undo=undo, lists=lists)
-    if action == "list":
+    if dry_run and action in ("list", "uptime"):
+        raise errors.UsageError(
+            f"age {action} does not take --dry-run", why="it changes nothing", todo="omit --dry-run"
+        )
+    if dry_run and action in ("undo", "purge"):
+        report = age.plan_undo(purge=action == "purge")
+    elif dry_run:
+        report = age.plan(age.Request(state, number, current.home, options))
+    elif action == "list":
         report = age.list_states()
     elif action == "undo":
         with current.notes().status("Undoing…"):
@@ -145,7 +157,7 @@ def _show(report: age.Report, console: rich.console.Console) -> None:
     show = functools.partial(terminal.print_line, console)
     for line in _format_actions(report):
         show(line)
-    changed = report.did not in ("list", "uptime")
+    changed = report.did not in ("list", "uptime") and not report.dry_run
     for name in sorted(report.after, key=[*COUNTED, *report.after].index):
         was = f"  (before: {report.before.get(name, 0):,})" if changed else ""
         show(f"  {report.after[name]:>10,}  {COUNTED.get(name, name.replace('_', ' '))}{was}")
@@ -160,6 +172,9 @@ def _show(report: age.Report, console: rich.console.Console) -> None:
         show(f"not undone: {problem}", "red")
     if report.arm is not None:
         show(f"arm: {report.arm}")
+    if report.dry_run:
+        show("dry run: nothing was changed", "cyan")
+        return
     if report.aged is not None and not report.verified:
         show("the host does not count all of them: some were freed meanwhile", "red")
     if report.aged is not None:
@@ -170,7 +185,13 @@ def _format_actions(report: age.Report) -> Iterator[str]:
     """Format what was created, undone or listed, one line each."""
     from overnight.model import sizes
 
-    if report.aged is not None:
+    if report.aged is not None and report.dry_run:
+        cost = report.aged.bytes_each
+        yield (
+            f"would create {report.asked:,} {report.did}, about {sizes.format_size(cost)} each, "
+            f"{sizes.format_size(cost * report.asked)} in all, at {report.aged.where}"
+        )
+    elif report.aged is not None:
         each = sizes.format_size(report.aged.bytes_each)
         yield (
             f"created {report.aged.made:,} of {report.asked:,} {report.did} in "
@@ -179,8 +200,9 @@ def _format_actions(report: age.Report) -> Iterator[str]:
     for what in report.undone:
         yield f"undone: {what}"
     for run in report.runs:
-        yield f"{run.what} ({run.run}): {STATES[run.state]}"
+        yield f"{'would undo: ' * report.dry_run}{run.what} ({run.run}): {STATES[run.state]}"
     if report.did == "list" and not report.runs:
         yield "no state from overnight age on this host"
-    if report.did == "undo" and not report.undone and not report.problems:
+    done = report.undone or report.problems or (report.dry_run and report.runs)
+    if report.did == "undo" and not done:
         yield "nothing to undo"

@@ -8,6 +8,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     import rich.console
@@ -121,7 +122,7 @@ def _undo(current: session.Session, root: pathlib.Path, yes: bool, output: sessi
 
 def _show(report: Report, console: rich.console.Console) -> None:
     show = functools.partial(terminal.print_line, console)
-    show(f"{report.units} units, {report.enabled} enabled, in {report.root}")
+    show(f"{plural(report.units, 'unit')}, {report.enabled} enabled, in {report.root}")
     for kind, owner in (("orchestrator", report.orchestrator), ("cloud", report.cloud)):
         if owner.name:
             show(f"{kind}: {owner.title}" + (f" (--{kind})" if owner.said else ""))
@@ -143,5 +144,5 @@ def _show(report: Report, console: rich.console.Console) -> None:
     if len(report.gaps) > MAX_GAPS:
         show(f"not examined: {len(report.gaps) - MAX_GAPS} more, in -O json", "yellow")
     bad = sum(finding.risk != "low" for finding in report.findings)
-    count = f"{len(report.findings)} findings, {bad} need action"
+    count = f"{plural(len(report.findings), 'finding')}, {bad} of medium or high risk"
     show(count if report.findings else "no findings", "bold")

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import session, terminal
+from overnight import errors
+from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from overnight.app import bundles
@@ -15,9 +17,7 @@ ORDER = 50
 
 def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
-    group.command(
-        epilog="Example: overnight bundle create --event net.driver_reset-1a2b3c4d -o reset.overnight"
-    )(create)
+    group.command(epilog="Example: overnight bundle create 1a2b3c4d -o reset.overnight")(create)
     group.command("open", epilog="Example: overnight bundle open reset.overnight --into reset")(
         open_
     )
@@ -26,15 +26,18 @@ def register(cli: typer.Typer) -> None:
         name="bundle",
         rich_help_panel="In the morning",
         help="Write or open a file with the evidence of an event.",
-        epilog="Example: overnight bundle create --event net.driver_reset-1a2b3c4d",
+        epilog="Example: overnight bundle create 1a2b3c4d",
     )
 
 
 def create(
     context: typer.Context,
+    event_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Event id or prefix; overnight events lists them.")
+    ] = "",
     event: Annotated[
-        str, typer.Option(metavar="ID", help="Event id; overnight events -O json lists them.")
-    ],
+        str, typer.Option(metavar="ID", help="Event id or prefix, instead of the argument.")
+    ] = "",
     file: Annotated[
         pathlib.Path | None,
         typer.Option("-o", "--file", metavar="FILE", help="File to write. Default: ID.overnight."),
@@ -63,8 +66,14 @@ def create(
     from overnight.model import times
 
     current: session.Session = context.obj
+    if not event_id and not event:
+        raise errors.UsageError(
+            "no event was given",
+            why="a bundle holds the evidence of one event",
+            todo="overnight bundle create ID, or --event ID; overnight events lists the ids",
+        )
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
-    chosen = events.find_event(current.home, event)
+    chosen = events.find_event(current.home, event_id or event)
     with current.progress("bundle", 1.0) as update:
         bundle = bundles.create(
             current.home,
@@ -111,14 +120,14 @@ def _show(bundle: bundles.Bundle, ending: str) -> None:
     from overnight.model import times
 
     header = bundle.header
-    lines = [f"{header.kind} on {header.host} at {times.format_instant(header.time_us)}"]
+    lines = [f"{header.kind} on {header.host} at {local_time.format_instant(header.time_us)}"]
     for window in header.windows:
         length = times.format_duration((window.end_us - window.begin_us) / 1e6)
-        lines.append(f"  {window.host}: {length} from {times.format_instant(window.begin_us)}")
+        lines.append(f"  {window.host}: {length} from {local_time.cell(window.begin_us)}")
     others = len(header.hosts) - len({window.host for window in header.windows})
     if others > 0:
-        lines.append(f"  events, facts and census of {others} more hosts")
-    masked = ", ".join(f"{count} {place}" for place, count in header.masked.items())
+        lines.append(f"  events, facts and census of {plural(others, 'more host')}")
+    masked = ", ".join(f"{place} ({count})" for place, count in header.masked.items())
     lines.append(f"masked: {masked or 'nothing looked like a secret'}")
     lines += [f"note: {note}" for note in header.notes]
     for line in (*lines, ending):

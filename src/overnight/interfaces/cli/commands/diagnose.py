@@ -25,15 +25,21 @@ def register(cli: typer.Typer) -> None:
     session.add_command(cli, diagnose, "In the morning", "diagnose -O html -o report.html")
 
 
+def _is_bundle(subject: str) -> bool:
+    return subject.endswith(".overnight") or "/" in subject or pathlib.Path(subject).is_file()
+
+
 def diagnose(
     context: typer.Context,
-    bundle: Annotated[
-        pathlib.Path | None,
-        typer.Argument(metavar="BUNDLE", help="Bundle to diagnose instead of the data home."),
-    ] = None,
+    subject: Annotated[
+        str,
+        typer.Argument(metavar="EVENT", help="Event id or prefix, or a bundle. Default: --event."),
+    ] = "",
     event_id: Annotated[
         str,
-        typer.Option("--event", metavar="ID", help="Event id; last: the last serious event."),
+        typer.Option(
+            "--event", metavar="ID", help="Event id or prefix; last: the last serious event."
+        ),
     ] = "last",
     host: Annotated[
         str, typer.Option(metavar="NAME", help="Host whose last serious event to diagnose.")
@@ -58,6 +64,9 @@ def diagnose(
     current: session.Session = context.obj
     if output is Form.TEXT:
         files.check_text(file)
+    bundle = pathlib.Path(subject) if _is_bundle(subject) else None
+    if subject and bundle is None:
+        event_id = subject
     request = diagnosis.Request(current.home, bundle, event_id, host, tuple(knowledge or ()))
     with current.notes().status("running detectors …") as status:
 

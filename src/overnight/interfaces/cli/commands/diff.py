@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import files, formats, profile_options, session, terminal
+from overnight.interfaces.cli import files, formats, local_time, profile_options, session, terminal
 
 if TYPE_CHECKING:
     from overnight.app import diff as comparison
@@ -29,10 +29,10 @@ def diff(
     context: typer.Context,
     query: profile_options.Query,
     baseline: Annotated[
-        str, typer.Option(metavar="TIME", help="Begin of the baseline. Default: 10m before -b.")
+        str, typer.Option(metavar="TIME", callback=local_time.read, help="Begin of the baseline. Default: 10m before -b.")
     ] = "",
     baseline_end: Annotated[
-        str, typer.Option(metavar="TIME", help="End of the baseline. Default: -b.")
+        str, typer.Option(metavar="TIME", callback=local_time.read, help="End of the baseline. Default: -b.")
     ] = "",
     baseline_host: Annotated[
         list[str] | None,
@@ -79,7 +79,9 @@ def diff(
 
 
 def _show(result: comparison.Difference, current: session.Session) -> None:
-    table = terminal.table("function", right=("window", "baseline", "change", "95 % interval", ""))
+    table = terminal.table(
+        "function", right=("window", "baseline", "change", "95 % interval", "verdict")
+    )
     for change in result.changes:
         unknown = change.name == "[unknown]"
         module = f" [dim]{terminal.cell(change.module)}[/]" if unknown else ""

@@ -20,6 +20,9 @@ MARKS = {
 }
 
 
+OPTIONAL = "[dim]- optional[/]"
+
+
 def register(cli: typer.Typer) -> None:
     session.add_command(cli, doctor, "Before the night", "doctor -O json")
 
@@ -45,13 +48,15 @@ def doctor(
 def _show(checkup: Checkup, console: rich.console.Console) -> None:
     import rich.table
 
+    console.print(f"[bold]{'check':20}  {'status':10}  found[/]")
     for group, checks in checkup.groups.items():
         table = rich.table.Table.grid(padding=(0, 2))
         table.add_column(width=20, no_wrap=True)
         table.add_column(width=10, no_wrap=True)
         table.add_column(overflow="fold")
         for check in checks:
-            table.add_row(check.title, MARKS[check.status], terminal.cell(check.found))
+            mark = OPTIONAL if check.optional and check.fix else MARKS[check.status]
+            table.add_row(check.title, mark, terminal.cell(check.found))
             if check.fix:
                 table.add_row("", "", f"[dim]{terminal.cell(check.why)}[/]")
                 table.add_row("", "", f"[cyan]→ {terminal.cell(check.fix)}[/]")

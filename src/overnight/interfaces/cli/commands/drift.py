@@ -7,6 +7,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import profile_options, session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     import rich.console
@@ -65,8 +66,8 @@ def drift(
 def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) -> None:
     show = functools.partial(terminal.print_line, console)
     comparison = result.comparison
-    show(f"{len(comparison.sick)} sick hosts: {_names(comparison.sick)}")
-    show(f"{len(comparison.healthy)} healthy hosts: {_names(comparison.healthy)}")
+    show(f"{plural(len(comparison.sick), 'sick host')}: {_names(comparison.sick)}")
+    show(f"{plural(len(comparison.healthy), 'healthy host')}: {_names(comparison.healthy)}")
     if comparison.without:
         show(f"without a snapshot: {_names(comparison.without)}", "yellow")
     for difference in comparison.differences[:limit]:
@@ -86,7 +87,7 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         if len(difference.items) > MAX_ITEMS + 1:
             show(f"    and {len(difference.items) - MAX_ITEMS - 1} more, in -O json", "dim")
     if len(comparison.differences) > limit:
-        show(f"{len(comparison.differences) - limit} more differences (--limit)")
+        show(f"{plural(len(comparison.differences) - limit, 'more difference')} (--limit)")
     for problem in result.problems:
         show(f"not read: {problem}", "yellow")
     if comparison.why_not:

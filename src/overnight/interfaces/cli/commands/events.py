@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import profile_options, session, terminal
+from overnight.interfaces.cli import local_time, profile_options, session, terminal
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ def register(cli: typer.Typer) -> None:
 def events(
     context: typer.Context,
     event_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Event to show with all its fields.")
+        str, typer.Argument(metavar="ID", help="Event to show with all its fields: id or prefix.")
     ] = "",
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
@@ -68,9 +69,9 @@ def events(
         return
     console = current.console()
     if event_id:
-        _show_one(listing.events[0], console)
+        _show_one(listing.events[0], current)
     else:
-        _show(listing, console)
+        _show(listing, current)
     for problem in listing.problems:
         terminal.print_line(console, f"damaged: {problem}", "yellow")
 
@@ -97,31 +98,32 @@ def _follow(request: stored.Request, current: session.Session, output: session.O
 
 
 def _line(event: Event, *, with_host: bool) -> str:
-    from overnight.model import times
 
     cell = terminal.cell
     style = terminal.SEVERITY.get(event.severity, "default")
     host = f"{cell(event.host)}  " if with_host else ""
     core = f"core {event.core}  " if event.core >= 0 else ""
-    when = times.format_instant(event.time_us)
-    return f"{when}  {host}[{style}]{cell(event.kind)}[/]  {core}{cell(event.text)}"
+    when = local_time.cell(event.time_us)
+    process = f"{cell(event.process)}: " if event.process else ""
+    return (
+        f"{cell(event.short_id)}  {when}  {host}[{style}]{event.severity:8}[/]  {cell(event.kind)}  "
+        f"{core}{process}{cell(event.text)}"
+    )
 
 
-def _show(listing: stored.Listing, console: rich.console.Console) -> None:
-    from overnight.model import times
+def _show(listing: stored.Listing, current: session.Session) -> None:
 
+    console = current.console()
     if not listing.events:
         console.print("no events")
     else:
         show_table(listing.events, console, with_host=len(listing.hosts) > 1)
         count = len(listing.events)
-        console.print(
-            f"[dim]{count} event{'s' * (count != 1)}; overnight events ID shows one, "
-            "-O json has the ids[/]"
-        )
+        hint = f"{plural(count, 'event')}; {current.command('diagnose ID')} finds the cause"
+        terminal.print_line(console, hint, "dim")
     for gap in listing.gaps:
         seconds = (gap.end_us - gap.begin_us) / 1e6
-        begin = times.format_instant(gap.begin_us)
+        begin = local_time.cell(gap.begin_us)
         text = f"nothing was recorded on {gap.host} from {begin} for {seconds:.0f} s: {gap.why}"
         terminal.print_line(console, text, "yellow")
 
@@ -129,44 +131,88 @@ def _show(listing: stored.Listing, console: rich.console.Console) -> None:
 def show_table(
     events: Sequence[Event], console: rich.console.Console, *, with_host: bool = False
 ) -> None:
+    """Print events, one a line; on a narrow terminal process and text follow on a line of their own."""
+    import rich.padding
+    import rich.table
+    import rich.text
+
+    host = ["host"] if with_host else []
+    rows = [
+        [
+            "id",
+            local_time.heading(),
+            "severity",
+            "event",
+            *host,
+            "core",
+            "lasted",
+            "process",
+            "what",
+        ]
+    ]
+    rows += [_cells(event, with_host=with_host) for event in events]
+    *widths, name, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    severity = slice(widths[0] + widths[1] + 4, widths[0] + widths[1] + widths[2] + 4)
+    narrow = console.width < sum(widths) + 2 * len(widths) + name + 40
+    grid = rich.table.Table.grid("", "", padding=(0, 2))
+    grid.columns[0].no_wrap = grid.columns[1].no_wrap = True
+    for number, (*cells, process, what) in enumerate(rows):
+        text = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+        line = rich.text.Text(text, "" if number else "bold")
+        line.stylize(terminal.SEVERITY.get(cells[2], ""), severity.start, severity.stop)
+        if not console.is_terminal:
+            console.print(line, f" {process:<{name}} ", what, markup=False, soft_wrap=True)
+        elif narrow:
+            console.print(line, no_wrap=True, overflow="ellipsis")
+            tail = rich.text.Text(f"{process}: {what}" if process else what, line.style)
+            console.print(rich.padding.Padding(tail, (0, 0, 0, widths[0] + 2)))
+        else:
+            grid.add_row(line, *(rich.text.Text(cell, line.style) for cell in (process, what)))
+    if grid.rows:
+        console.print(grid)
+
+
+def _cells(event: Event, *, with_host: bool) -> list[str]:
     from overnight.model import times
 
-    cell = terminal.cell
-    table = terminal.table()
-    for name in ("time (UTC)", *(["host"] if with_host else []), "event", "core", "what"):
-        table.add_column(name, no_wrap=name != "what")
-    for event in events:
-        style = terminal.SEVERITY.get(event.severity, "default")
-        # The text of an event that lasts includes its duration; a recurring one needs its count.
-        recurring = event.count > 1 and "seconds" not in event.fields
-        count = f" [dim]({event.count} times)[/]" if recurring else ""
-        table.add_row(
-            times.format_instant(event.time_us)[:23],
-            *([cell(event.host)] if with_host else []),
-            f"[{style}]{cell(event.kind)}[/]",
-            str(event.core) if event.core >= 0 else "",
-            cell(event.text) + count,
-        )
-    console.print(table)
+    # The text of an event that lasts includes its duration; a recurring one needs its count.
+    recurring = event.count > 1 and "seconds" not in event.fields
+    cells = [
+        event.short_id,
+        local_time.cell(event.time_us)[:19].replace("T", " "),
+        event.severity,
+        event.kind,
+        *([event.host] if with_host else []),
+        str(event.core) if event.core >= 0 else "",
+        times.format_duration(event.seconds) if event.seconds else "",
+        event.process,
+        event.text + (f" ({event.count} times)" if recurring else ""),
+    ]
+    return [printable(text.replace("\n", " ")) for text in cells]
 
 
-def _show_one(event: Event, console: rich.console.Console) -> None:
+def _show_one(event: Event, current: session.Session) -> None:
     from overnight.model import times
 
-    skew = f"{event.skew_us / 1e6:+.3f} s since the recording began" if event.skew_us else ""
+    console = current.console()
+    skew = (
+        f"{event.skew_us / 1e6:+.3f} s since the recording began"
+        if abs(event.skew_us) >= 1000
+        else ""
+    )
     lines = {
         "event": event.id,
         "kind": f"{event.kind} ({event.severity})",
         "what": event.text,
         "host": event.host,
-        "time": times.format_instant(event.time_us),
-        "until": times.format_instant(event.until_us) if event.until_us else "",
+        "time": local_time.format_instant(event.time_us),
+        "until": local_time.format_instant(event.until_us) if event.seconds else "",
         "monotonic": f"{event.monotonic_ns / 1e9:.6f} s of boot {event.boot[:8]}",
         "clock was set by": skew,
         "core": str(event.core) if event.core >= 0 else "",
         "unit": event.unit,
         "process": event.process,
-        "seen": f"{event.count} times, by {event.source}",
+        "seen": f"{plural(event.count, 'time')}, by {event.source}",
         **{name: str(value) for name, value in event.fields.items()},
     }
     width = max(map(len, lines))
@@ -175,4 +221,7 @@ def _show_one(event: Event, console: rich.console.Console) -> None:
             terminal.print_line(console, f"{name:<{width}}  {value}")
     core = f" --core {event.core}" if event.core >= 0 else ""
     begin = times.format_instant(event.time_us)
-    console.print(f"[dim]its profile: overnight flame -b {begin} -e +5s{core}[/]")
+    flame = current.command(f"flame -b {begin} -e +5s{core}")
+    terminal.print_line(console, f"its profile: {flame}", "dim")
+    diagnose = current.command(f"diagnose {event.short_id}")
+    terminal.print_line(console, f"its cause:   {diagnose}", "dim")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
-from overnight.model.text import printable
+from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import flame as graphs
@@ -73,7 +73,7 @@ def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
         console.print(line, no_wrap=True, overflow="ellipsis")
     if hidden:
         console.print(
-            f"[dim]{hidden} nodes below {terminal.percent(SHOWN_SHARE)} are not shown; "
+            f"[dim]{plural(hidden, 'node')} below {terminal.percent(SHOWN_SHARE)} not shown; "
             "-O html and -O svg show all[/]"
         )
     console.print("[dim]percent of samples; kernel functions in red[/]")

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from overnight.app import imports
@@ -63,11 +64,10 @@ def import_(
 
 
 def _show(file: imports.Imported) -> None:
-    from overnight.model import times
 
-    begin, end = times.format_instant(file.begin_us), times.format_instant(file.end_us)
+    begin, end = local_time.cell(file.begin_us), local_time.cell(file.end_us)
     terminal.echo(
-        f"{file.path}: {file.samples} samples of {file.host}, "
+        f"{file.path}: {plural(file.samples, 'sample')} of {file.host}, "
         f"{begin} … {end}, {file.lost} lost ({file.format})"
     )
     for note in file.notes:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import local_time, session, terminal
 from overnight.model import stop_signals
 from overnight.model.load import Constancy
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 ORDER = 16
 # Stored state: label and colour.
-STATES = {"kept": ("ok", "green"), "crossed": ("exceeded", "red"), "cannot tell": ("undecided", "yellow")}  # fmt: skip
-STATUS = {Constancy.CONSTANT: "green", Constancy.NOT_CONSTANT: "red", Constancy.UNKNOWN: "yellow"}
+PASS, FAIL, TOO_SHORT = ("pass", "green"), ("fail", "red"), ("too short", "yellow")
+STATES = {"kept": PASS, "crossed": FAIL, "cannot tell": TOO_SHORT}
+STATUS = {Constancy.CONSTANT: PASS, Constancy.NOT_CONSTANT: FAIL, Constancy.UNKNOWN: TOO_SHORT}
 
 
 def register(cli: typer.Typer) -> None:
@@ -150,23 +152,38 @@ def _list(current: session.Session, output: session.Output) -> None:
         current.print_json(listing.as_json())
         return
     console = current.console()
+    table = terminal.table("workload", "footprint")
     for name, about in workloads:
-        terminal.print_line(console, f"{name:10} {about}")
-    console.print("\nPast loads" if listing.loads else "\nNo load has run yet")
+        table.add_row(name, terminal.cell(about))
+    console.print(table)
+    if not listing.loads:
+        console.print("\nNo load has run yet")
+        return
+    past_loads = terminal.table(
+        local_time.heading(), "host", "workload", "for", "verdict", "measured"
+    )
     for past in listing.loads:
-        console.print(_format_load(past), soft_wrap=True)
+        past_loads.add_row(*_format_load(past))
+    console.print()
+    console.print(past_loads)
 
 
-def _format_load(past: Load) -> str:
+def _format_load(past: Load) -> tuple[str, ...]:
     from overnight.model import times
 
     lasted = times.format_duration((past.until_us - past.began_us) / 1e6)
     status = past.status or Constancy.UNKNOWN
-    colour = STATUS[Constancy(status)] if status in list(Constancy) else "white"
+    known = status in list(Constancy)
+    label, colour = STATUS[Constancy(status)] if known else (terminal.cell(status), "default")
     ending = "" if past.ended else " (running)" if past.running else " (cut off)"
-    run = terminal.cell(f"{past.host} {past.workload} for {lasted}{ending}")
-    when = times.format_instant(past.began_us)
-    return f"{when} {run}: [{colour}]{terminal.cell(status)}[/] {terminal.cell(past.says)}"
+    return (
+        local_time.cell(past.began_us)[:19].replace("T", " "),
+        terminal.cell(past.host),
+        terminal.cell(past.workload),
+        f"{lasted}{ending}",
+        f"[{colour}]{label}[/]",
+        terminal.cell(past.says),
+    )
 
 
 @contextlib.contextmanager
@@ -206,7 +223,7 @@ def _host(second: load.Second) -> str:
 
 
 def _state(now: load.Progress) -> str:
-    return now.verdict.status if now.second.warm else "warm-up"
+    return STATUS[now.verdict.status][0] if now.second.warm else "warm-up"
 
 
 def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
@@ -238,8 +255,9 @@ def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
     verdict = outcome.verdict
     lasted = times.format_duration((outcome.ended_us - outcome.began_us) / 1e6)
     cores = ", ".join(map(str, outcome.cores))
+    label, colour = STATUS[verdict.status]
     console.print(
-        f"[bold {STATUS[verdict.status]}]{verdict.status}[/]: {outcome.workload} for {lasted} on "
+        f"[bold {colour}]{label}[/]: {outcome.workload} for {lasted} on "
         f"core{'s' if len(outcome.cores) > 1 else ''} {cores}, {verdict.seconds} s judged",
         soft_wrap=True,
     )
@@ -252,7 +270,9 @@ def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
         terminal.print_line(console, f"  info      {figure}", "dim")
     if outcome.trials:
         loss = "differs" if outcome.loss is None else f"{outcome.loss!r} in every one"
-        terminal.print_line(console, f"  info      {outcome.trials} trials, loss {loss}", "dim")
+        terminal.print_line(
+            console, f"  info      {plural(outcome.trials, 'trial')}, loss {loss}", "dim"
+        )
     if verdict.status is Constancy.UNKNOWN and verdict.needs_s and verdict.can_estimate:
         needs = times.format_duration(60 * -(-verdict.needs_s // 60))
         terminal.print_line(console, f"A run of about {needs} would decide it.")

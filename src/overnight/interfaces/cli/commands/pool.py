@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from typing import Annotated
@@ -19,7 +20,7 @@ ORDER = 50
 def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True)
     for name, call, example in (
-        ("create", create, "ci --template runner --target 5"),
+        ("create", create, "ci --template plain --target 5"),
         ("list", list_, ""),
         ("show", show, "ci"),
         ("update", update, "ci --target 8 --set ready_ttl_seconds=600"),
@@ -87,9 +88,14 @@ def list_(
     current: session.Session,
     where: pool_options.Pools,
     everything: Annotated[bool, typer.Option("--all", help="Include archived pools.")] = False,
-) -> None:
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every 2 seconds until Ctrl-C.")] = False,
+) -> None:  # fmt: skip
     """List pools with their ready, warming and claimed members."""
-    pool_view.pools(current, where.list(archived=everything))
+    stop = threading.Event()
+    if not watch:
+        stop.set()
+    with stop_signals.stop_on_signals(stop) if watch else contextlib.nullcontext():
+        pool_view.pools(current, functools.partial(where.list, archived=everything), stop)
 
 
 def show(
@@ -161,7 +167,7 @@ def acquire(
     for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="Purpose, for people and logs.")] = "",
     count: Annotated[int, typer.Option("--count", metavar="N", help="Number of members: all of them, or none.")] = 1,
     wait: Annotated[str, typer.Option("--wait", metavar="DURATION", help="Maximum time to wait in the queue.")] = "0",
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first.")] = 0,
+    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first, and waiting raises it.")] = 0,
     cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
     lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
@@ -191,13 +197,17 @@ def renew(
 
 
 def return_(
-    current: session.Session, where: pool_options.Pools, claim: pool_options.ClaimArgument
-) -> None:
-    """Return a member.
+    current: session.Session,
+    where: pool_options.Pools,
+    claim: Annotated[str, typer.Argument(metavar="CLAIM|POOL", help="Id of the claim; or the pool of MEMBER.")],
+    member: Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member, after its pool.")] = "",
+) -> None:  # fmt: skip
+    """Return a member, by its claim or by pool and member.
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    pool_view.member(current, where.give_back(claim))
+    returned = where.return_member(claim, member) if member else where.give_back(claim)
+    pool_view.member(current, returned)
 
 
 def terminate(
@@ -208,16 +218,26 @@ def terminate(
         bool,
         typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
     ] = False,
+    yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate a member in any state, and end its claim."""
-    pool_view.member(current, where.terminate(member, forget=forget))
+    terminated = session.call_confirmed(
+        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
+    )
+    pool_view.member(current, terminated)
 
 
 def drain(
-    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+    current: session.Session,
+    where: pool_options.Pools,
+    pool: pool_options.PoolArgument,
+    yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate unclaimed members and stop launching."""
-    pool_view.done(current, "drain", pool, where.drain(pool))
+    counts = session.call_confirmed(
+        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
+    )
+    pool_view.done(current, "drain", pool, counts)
 
 
 def delete(

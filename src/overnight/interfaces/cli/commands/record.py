@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,7 +109,7 @@ def record(
     with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
     if not current.printed_json(recording, output):
-        _show(recording, current.console())
+        _show(recording, current)
     return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE
 
 
@@ -141,7 +142,7 @@ def _progress(
             if now.status is not None:
                 s = now.status
                 text += (
-                    f" · {s.segments} segments, {sizes.format_size(s.written_bytes)}, {s.lost} lost"
+                    f" · {plural(s.segments, 'segment')}, {sizes.format_size(s.written_bytes)}, {s.lost} lost"
                     f" · costs {s.cpu_percent:.1f} % of a core, {sizes.format_size(s.rss_bytes)}"
                 )
                 if s.why:
@@ -152,7 +153,6 @@ def _progress(
 
 
 def _describe(failure: Failure) -> str:
-    from overnight.model import times
     from overnight.model.recording import Part
 
     name, effect = {
@@ -160,15 +160,16 @@ def _describe(failure: Failure) -> str:
         Part.PROFILER: ("the profiler", "stacks are not recorded"),
         Part.INGEST: ("ingest", "stacks stay in the spool: overnight store ingest"),
     }[failure.part]
-    when = times.format_instant(failure.time_us)
+    when = local_time.cell(failure.time_us)
     return f"error: {name} failed at {when}: {failure.why}; {effect}"
 
 
-def _show(recording: Recording, console: rich.console.Console) -> None:
+def _show(recording: Recording, current: session.Session) -> None:
     from overnight.model import times
 
+    console = current.console()
     console.print(
-        f"[bold]{terminal.cell(recording.host)}[/]  {times.format_instant(recording.begin_us)}  "
+        f"[bold]{terminal.cell(recording.host)}[/]  {local_time.format_instant(recording.begin_us)}  "
         f"{times.format_duration(recording.seconds)} recorded\n"
     )
     cores = terminal.table(right=("core", "busy mean", "busy peak", "kernel peak"))
@@ -187,7 +188,7 @@ def _show(recording: Recording, console: rich.console.Console) -> None:
     console.print(cores)
     if len(recording.cores) > 16:
         console.print(
-            f"[dim]and {len(recording.cores) - 16} less busy cores (overnight heatmap)[/]"
+            f"[dim]and {plural(len(recording.cores) - 16, 'less busy core')} ({current.command('heatmap')})[/]"
         )
     if recording.profile:
         _show_profile(recording.profile, console)
@@ -201,8 +202,13 @@ def _show(recording: Recording, console: rich.console.Console) -> None:
         terminal.print_line(console, _describe(failure), "bold red")
     for gap in recording.gaps:
         console.print(f"[yellow]not recorded:[/] {terminal.cell(gap)}")
-    home = terminal.cell(recording.home)
-    console.print(f"\nstored in {home}; next: overnight events · diagnose · heatmap · flame · top")
+    console.print(f"\nstored in {terminal.cell(recording.home)}", soft_wrap=True)
+    for words, purpose in (
+        ("events  ", "lists the events"),
+        ("diagnose", "finds the cause of the worst one"),
+    ):
+        terminal.print_line(console, f"next: {current.command(words)}   {purpose}")
+    terminal.print_line(console, "also: heatmap, flame and top show the stacks", "dim")
 
 
 def _show_profile(profile: Profile, console: rich.console.Console) -> None:
@@ -217,7 +223,7 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     console.print()
     console.print(table)
     console.print(
-        f"\n{profile.samples} samples at {profile.frequency} Hz per core in {profile.segments} segments, "
+        f"\n{plural(profile.samples, 'sample')} at {profile.frequency} Hz per core in {plural(profile.segments, 'segment')}, "
         f"{profile.lost} lost, {profile.idle_samples} idle ({profile.recorder} recorder)"
     )
 
@@ -230,14 +236,14 @@ def _show_events(events: tuple[Event, ...], console: rich.console.Console) -> No
     worst = sorted(events, key=lambda e: (-Severity.of(e.severity).rank, e.time_us))
     listing.show_table(sorted(worst[:10], key=lambda e: e.time_us), console)
     if len(events) > 10:
-        console.print(f"[dim]and {len(events) - 10} more: overnight events[/]")
+        console.print(f"[dim]and {len(events) - 10} more[/]")
 
 
 def _show_signals(signals: Signals, console: rich.console.Console) -> None:
     from overnight.model import sizes
 
     console.print(
-        f"{signals.signals} signals and {signals.events} event{'s' * (signals.events != 1)}; "
+        f"{plural(signals.signals, 'signal')} and {plural(signals.events, 'event')}; "
         f"the flight recorder used "
         f"{signals.cpu_percent:.2f} % of one core and {sizes.format_size(signals.rss_bytes)}"
     )

@@ -9,6 +9,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,8 +144,8 @@ def _format_outcome(outcome: scoreboard.Outcome) -> list[tuple[str, str]]:
     else:
         victim = outcome.victim
         counters = (
-            f"  victim: {victim.completed} packets completed, at most {victim.worst_ms / 1000:.1f} s late,"
-            f" {victim.resets} queue reset{'s' * (victim.resets != 1)}, {victim.dropped} packets dropped"
+            f"  victim: {plural(victim.completed, 'packet')} completed, at most {victim.worst_ms / 1000:.1f} s late,"
+            f" {plural(victim.resets, 'queue reset')}, {plural(victim.dropped, 'packet')} dropped"
         )
         lines.append((counters, ""))
         leftovers = ", ".join(outcome.leftovers)

@@ -8,6 +8,7 @@ import typer
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model.text import plural
 
 ORDER = 70
 
@@ -84,7 +85,7 @@ def try_rules(
     if current.printed_json(trial, output):
         return
     if source.endswith(".toml"):
-        terminal.echo(f"{trial.lines} rules match their samples")
+        terminal.echo(f"{plural(trial.lines, 'rule')} tried: all samples match")
     else:
         for match in trial.matches:
             rule = match.match.rule
@@ -92,7 +93,7 @@ def try_rules(
             terminal.echo(f"{match.line}: {match.text}")
             terminal.echo(f"   {rule.name}: {rule.kind}, {match.match.severity}; {fields}")
             terminal.echo(f"   {rule.meaning}")
-        terminal.echo(f"{trial.matched_lines} of {trial.lines} lines match a rule")
+        terminal.echo(f"{trial.matched_lines} of {plural(trial.lines, 'line')} matched by a rule")
 
 
 def _read(source: str) -> bytes:
@@ -135,7 +136,7 @@ def import_rules(
     imported = kernel_rules.import_npd(current.home, file, to)
     if not current.printed_json(imported, output):
         if imported.file:
-            terminal.echo(f"wrote {len(imported.rules)} rules to {imported.file}")
+            terminal.echo(f"wrote {plural(len(imported.rules), 'rule')} to {imported.file}")
         for name, why in imported.problems:
             terminal.echo(f"not imported: {name}: {why}")
         for note in imported.notes:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from overnight.interfaces.cli import session, terminal
+from overnight.model.text import plural
 
 ORDER = 16
 
@@ -73,5 +74,5 @@ def _diff(
     for part in difference.unknown:
         terminal.echo(f"{part}: incomplete in one of the two snapshots")
     terminal.echo(
-        f"{len(difference.changes)} differences" if difference.changes else "no differences"
+        plural(len(difference.changes), "difference") if difference.changes else "no differences"
     )

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight import errors
-from overnight.interfaces.cli import profile_options, session, terminal
+from overnight.interfaces.cli import local_time, profile_options, session, terminal
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from overnight.app import store
@@ -57,12 +58,14 @@ def check(
 
 def _show(report: store.CheckReport, clean: bool) -> None:
     terminal.echo(
-        f"{report.segments} segments, {report.samples} samples; "
-        f"{report.blocks} blocks of signals, {report.looks} polls; {report.bytes / 1e6:.1f} MB"
+        f"{plural(report.segments, 'segment')}, {plural(report.samples, 'sample')}; "
+        f"{plural(report.blocks, 'block')} of signals, {plural(report.looks, 'poll')}; {report.bytes / 1e6:.1f} MB"
     )
     if report.unfinished:
         action = "deleted" if clean else "delete with: overnight store check --clean"
-        terminal.echo(f"{len(report.unfinished)} unfinished files of killed writers; {action}")
+        terminal.echo(
+            f"{plural(len(report.unfinished), 'unfinished file')} of killed writers; {action}"
+        )
     for problem in report.problems:
         terminal.echo(f"damaged: {problem.path}: {problem.what}")
         terminal.echo(f"   do: {problem.todo}")
@@ -103,7 +106,6 @@ def pin(
     Profiles and signals of every host here are kept.
     """
     from overnight.app import store
-    from overnight.model import times
 
     current: session.Session = context.obj
     if name:
@@ -112,11 +114,12 @@ def pin(
         pinned = store.list_pins(current.home)
     if current.printed_json(pinned, output):
         return
-    for entry in pinned.pins:
-        first, last = times.format_instant(entry.begin_us), times.format_instant(entry.end_us)
-        terminal.echo(f"{entry.id}  {first} … {last}  {entry.why}")
-    if not pinned.pins:
-        terminal.echo("no pins")
+    rows = [
+        (pin.id, local_time.cell(pin.begin_us), local_time.cell(pin.end_us), pin.why)
+        for pin in pinned.pins
+    ]
+    listed = terminal.columns(("pin", "begin", "end", "why"), rows)
+    terminal.echo(listed or "no pins", keep="\n")
 
 
 def unpin(

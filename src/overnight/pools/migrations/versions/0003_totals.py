@@ -1,0 +1,29 @@
+"""Totals of events that are never deleted, and since when a pool is empty."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Make the table of totals; they count from here on, because older events may have been deleted."""
+    op.add_column("pools", sa.Column("empty_since_us", sa.BigInteger(), nullable=True))
+    op.add_column("pool_events", sa.Column("took_us", sa.BigInteger(), nullable=True))
+    op.create_table(
+        "pool_totals",
+        sa.Column("pool_id", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("limit_us", sa.BigInteger(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("took_us", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("pool_id", "kind", "reason", "limit_us"),
+    )
+    op.execute(
+        "INSERT INTO pool_control (name, value) "
+        "SELECT 'events_counted', CAST(COALESCE(MAX(id), 0) AS TEXT) FROM pool_events"
+    )
