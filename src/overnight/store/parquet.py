@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import re
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,11 +25,19 @@ WRITE = (
     "ROW_GROUP_SIZE 122880, PARQUET_VERSION v2)"
 )
 
+# A column of one repeated text needs some bytes for any number of rows. Recorded segments have at most 0.1
+# rows and 2 bytes of text per byte (measured).
+FREE_ROWS, ROWS_PER_BYTE = 1 << 16, 1
+FREE_TEXT, TEXT_PER_BYTE = 16 << 20, 64
+TYPES = re.compile(r"VARCHAR|BOOLEAN|U?(TINY|SMALL|BIG)INT|U?INTEGER")
 
-def _connect(threads: int) -> duckdb.DuckDBPyConnection:
+
+def _connect(threads: int, memory: str = "") -> duckdb.DuckDBPyConnection:
+    limit = {"memory_limit": memory} if memory else {}  # DuckDB's default: 80 % of the host's
     return duckdb.connect(
         ":memory:",
         config={
+            **limit,
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "temp_directory": "",
@@ -42,7 +51,7 @@ class _Connections(threading.local):
 
     @functools.cached_property
     def reader(self) -> duckdb.DuckDBPyConnection:
-        connection = _connect(threads=2)
+        connection = _connect(threads=2, memory="2GiB")
         connection.execute("SET parquet_metadata_cache = true")
         return connection
 
@@ -50,6 +59,10 @@ class _Connections(threading.local):
     def writer(self) -> duckdb.DuckDBPyConnection:
         """One thread writes with three quarters of the CPU time of two (measured)."""
         return _connect(threads=1)
+
+    @functools.cached_property
+    def checker(self) -> duckdb.DuckDBPyConnection:
+        return _connect(threads=1, memory="512MiB")
 
 
 _connections = _Connections()
@@ -97,6 +110,30 @@ def _joint(texts: npt.NDArray[np.object_]) -> str | None:
 
 def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
     return query(f"SELECT {', '.join(names)} FROM {table(path)}")  # noqa: S608 - names are ours
+
+
+def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
+    """Return what a file from elsewhere has too much of, '' for nothing; reading it needs little memory.
+
+    `stored_bytes` is the size of its segment: a table's rows may follow from another's. A damaged file has
+    no excess: whoever reads it reports the damage.
+    """
+    connection = _connections.checker
+    try:
+        columns = connection.execute(f"DESCRIBE SELECT * FROM {table(path)}").fetchall()  # noqa: S608 - a quoted path
+        if other := [kind for _, kind, *_ in columns if not TYPES.fullmatch(kind)]:
+            return f"a column of type {other[0][:40]}"
+        rows = connection.execute(f"SELECT count(*) FROM {table(path)}").fetchall()[0][0]  # noqa: S608 - a quoted path
+        if rows > FREE_ROWS + ROWS_PER_BYTE * stored_bytes:
+            return f"{rows} rows"
+        names = [name.replace('"', '""') for name, kind, *_ in columns if kind == "VARCHAR"]
+        sizes = ", ".join(["0", *(f'coalesce(sum(strlen("{name}")), 0)' for name in names)])
+        text = sum(connection.execute(f"SELECT {sizes} FROM {table(path)}").fetchall()[0])  # noqa: S608 - quoted names
+        return f"{text} bytes of text" if text > FREE_TEXT + TEXT_PER_BYTE * stored_bytes else ""
+    except duckdb.OutOfMemoryException:
+        return "a page that needs more than 512 MiB"
+    except duckdb.Error:
+        return ""
 
 
 def texts(values: list[str]) -> npt.NDArray[Any]:

@@ -37,3 +37,25 @@ def test_half_a_surrogate_pair_becomes_a_question_mark(tmp_path: pathlib.Path) -
     path = tmp_path / "texts.parquet"
     parquet.write(path, {"text": parquet.texts(["a\ud800b"])})
     assert parquet.read(path, ("text",))["text"].tolist() == ["a?b"]
+
+
+def test_queries_have_a_memory_limit() -> None:
+    rows = parquet.query("SELECT current_setting('memory_limit') AS most")
+    assert rows["most"].tolist() == ["2.0 GiB"]
+
+
+def test_a_page_that_needs_too_much_memory_is_an_excess(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "page.parquet"
+    parquet.write(path, {"text": parquet.texts(["x" * (64 << 20)])})
+    assert parquet.find_excess(path, 1 << 30) == ""
+    parquet._connections.checker.execute("SET memory_limit = '16MiB'")
+    try:
+        assert "page" in parquet.find_excess(path, 1 << 30)
+    finally:
+        del parquet._connections.checker
+
+
+def test_a_damaged_file_has_no_excess(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "damaged.parquet"
+    path.write_bytes(b"PAR1 damaged PAR1")
+    assert parquet.find_excess(path, 17) == ""

@@ -5,6 +5,7 @@ This module has what they share: opening compressed files, and building a `Captu
 
 from __future__ import annotations
 
+import os
 import pathlib
 import zlib
 from array import array
@@ -15,7 +16,8 @@ import numpy as np
 import zstandard
 
 from overnight import errors
-from overnight.store import capture
+from overnight.model.times import SECOND_NS
+from overnight.store import capture, writer
 
 HEAD_SIZE = 64 * 1024
 MAX_TEXT = 64 << 30
@@ -32,10 +34,17 @@ ZSTD_WINDOW = 128 << 20  # the zstd tool's default limit; a hostile header may a
 # 64 Mi frames in distinct stacks are 256 MB; a night of 96 cores has about 10 Mi.
 MAX_STACK_FRAMES = 64 << 20
 MAX_FRAMES = 4 << 20
-MAX_NAMES = 256 << 20  # characters in all names of frames
+MAX_NAMES = 256 << 20  # characters in all names of frames, and of tasks
 MAX_TASKS = 4 << 20  # Linux's largest number of PIDs
 MAX_EVENTS = 256
 MAX_ROWS = 128 << 20  # 5 GB; a night of 4 cores at 97 Hz has 17 Mi
+# A small file must not cost much: some per byte of the file, beyond what a file of any size may have. A
+# perf script text of a busy host: 1:19 with gzip, 1:42 with zstd -19, 0.6 lines per byte (measured).
+FREE_TEXT, TEXT_PER_BYTE = 32 << 20, 200
+FREE_LINES, LINES_PER_BYTE = 1 << 20, 4
+FREE_STACK_FRAMES, STACK_FRAMES_PER_BYTE = 1 << 20, 16
+FREE_PARTS, ROWS_PER_PART = 5000, 10  # a week of almost nothing
+FREE_CELLS, CELLS_PER_ROW = 64 << 20, 100  # seconds of cores, 8 bytes each: two days of 192 cores
 TRUNCATED = "the compressed file is truncated; everything before the damage was read"
 KERNEL_NAMES = frozenset(
     {"[kernel]", "[kernel.kallsyms]", "[kernel.vmlinux]", "[guest.kernel.kallsyms]", "vmlinux"}
@@ -65,29 +74,41 @@ class Text:
     truncated: its writer was killed, and the contents up to there are good.
     """
 
-    def __init__(self, path: pathlib.Path, limit: int = MAX_TEXT) -> None:
+    def __init__(
+        self, path: pathlib.Path, limit: int = MAX_TEXT, *, has_lines: bool = True
+    ) -> None:
         self.path = path
         self.limit = limit
+        self.max_lines = 0  # of compressed text; 0: not limited
+        self.has_lines = has_lines
         self.offset = 0
         self.cut_short = False
 
     def __iter__(self) -> Iterator[bytes]:
+        lines = 0
         for piece in self._pieces():
             self.offset += len(piece)
-            if self.offset > self.limit:
-                why = f"more than {self.limit} bytes when decompressed"
-                raise errors.DamagedFileError(str(self.path), self.limit, why)
+            if self.max_lines:  # numpy counts ten times as fast as bytes.count
+                lines += int(np.count_nonzero(np.frombuffer(piece, np.uint8) == ord("\n")))
+            if self.offset > self.limit or lines > self.max_lines > 0:
+                most = f"{self.limit} bytes or {self.max_lines} lines"
+                why = f"more than {most} when decompressed"
+                raise errors.DamagedFileError(str(self.path), self.offset, why)
             for begin in range(0, len(piece), READ_SIZE):
                 yield piece[begin : begin + READ_SIZE]
 
     def _pieces(self) -> Iterator[bytes]:
         with self.path.open("rb") as file:
             magic = file.read(4)
+            size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if not magic.startswith(GZIP_MAGIC) and magic != ZSTD_MAGIC:
                 while piece := file.read(READ_SIZE):
                     yield piece
                 return
+            self.limit = min(self.limit, FREE_TEXT + TEXT_PER_BYTE * size)
+            if self.has_lines:
+                self.max_lines = FREE_LINES + LINES_PER_BYTE * size
             at, engine, fresh = 0, _engine(magic), True
             while data := file.read(ZSTD_STEP if magic == ZSTD_MAGIC else GZIP_STEP):
                 at += len(data)
@@ -156,7 +177,11 @@ class Builder:
         self.count, self.period = array("I"), array("Q")
         self.events: dict[str, int] = {}
         self._frames: dict[tuple[str, str, int], int] = {}
-        self._name_size = 0
+        self._name_size = self._task_size = 0
+        self.max_stack_frames = MAX_STACK_FRAMES
+        if path.exists():
+            allowed = FREE_STACK_FRAMES + STACK_FRAMES_PER_BYTE * path.stat().st_size
+            self.max_stack_frames = min(MAX_STACK_FRAMES, allowed)
         self._stacks: dict[bytes, int] = {}
         self._stack_offset, self._stack_frames = array("I", [0]), array("I")
         self._tasks: dict[tuple[int, int, str, str, str], int] = {}
@@ -183,17 +208,21 @@ class Builder:
         key = packed.tobytes()
         number = self._stacks.get(key)
         if number is None:
-            if len(self._stack_frames) + len(packed) > MAX_STACK_FRAMES:
-                raise self.too_much(f"{MAX_STACK_FRAMES} frames in its stacks")
+            if len(self._stack_frames) + len(packed) > self.max_stack_frames:
+                raise self.too_much(f"{self.max_stack_frames} frames in its stacks")
             number = self._stacks[key] = len(self._stacks)
             self._stack_frames.extend(packed)
             self._stack_offset.append(len(self._stack_frames))
         return number
 
     def task(self, pid: int, tid: int, thread: str, process: str = "", unit: str = "") -> int:
-        number = self._tasks.setdefault((pid, tid, thread, process, unit), len(self._tasks))
-        if number >= MAX_TASKS:
-            raise self.too_much(f"{MAX_TASKS} threads")
+        key = pid, tid, thread, process, unit
+        number = self._tasks.get(key)
+        if number is None:
+            self._task_size += len(thread) + len(process) + len(unit)
+            if len(self._tasks) >= MAX_TASKS or self._task_size > MAX_NAMES:
+                raise self.too_much(f"{MAX_TASKS} threads, or names of {MAX_NAMES} bytes,")
+            number = self._tasks[key] = len(self._tasks)
         return number
 
     def event(self, name: str) -> int:
@@ -225,6 +254,16 @@ class Builder:
         """Return whether there are threads with an unknown process."""
         return any(pid < 0 <= tid for pid, tid, *_ in self._tasks)
 
+    def _check_spread(self, cores: tuple[int, ...]) -> None:
+        """Refuse samples so far apart that they would fill the disk: each part has all cores' seconds."""
+        part = writer.SEGMENT_SECONDS
+        parts = len(np.unique(np.frombuffer(self.time, np.int64) // (part * SECOND_NS)))
+        seen = len(np.unique(np.frombuffer(self.cpu, np.int32)))
+        if parts > FREE_PARTS + len(self) // ROWS_PER_PART:
+            raise self.too_much(f"{FREE_PARTS} spans of {part} s with few samples")
+        if parts * part * max(seen, len(cores)) > FREE_CELLS + CELLS_PER_ROW * len(self):
+            raise self.too_much(f"{FREE_CELLS} seconds of cores with few samples")
+
     def build(
         self,
         *,
@@ -241,6 +280,7 @@ class Builder:
 
         `span` is the recorded span if known; the default is that of the samples.
         """
+        self._check_spread(cores)
         time = np.frombuffer(self.time, np.int64)
         order = np.argsort(time, kind="stable")
         time = time[order] + np.int64(shift)

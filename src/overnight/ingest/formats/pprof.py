@@ -36,6 +36,8 @@ THREAD_IDS = ("tid", "thread_id", "thread id")
 UNITS = ("unit", "systemd_unit", "cgroup")
 CORES = ("cpu", "core")
 MAX_NAME = 1 << 20
+# An empty string takes two bytes of the message, one in a thousand of the file, and 250 in memory.
+FREE_ENTRIES, ENTRIES_PER_BYTE = 1 << 20, 4
 MAX_DEPTH = 1 << 16
 I31 = range(1 << 31)
 U64 = 1 << 64
@@ -60,7 +62,7 @@ def sniff(head: bytes) -> bool:
 
 def read(path: pathlib.Path, host: str) -> capture.Capture:
     """Read each sample as one row per measure; see `formats.Reader`."""
-    text = formats.Text(path, MAX_SIZE)
+    text = formats.Text(path, MAX_SIZE, has_lines=False)
     data = b"".join(text)
     if text.cut_short:
         raise errors.DamagedFileError(str(path), path.stat().st_size, "the file is truncated")
@@ -85,7 +87,10 @@ class _Profile:
         self._frames: dict[int, list[int]] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._expanded = 0
-        for field in protobuf.fields(data):
+        most = FREE_ENTRIES + ENTRIES_PER_BYTE * path.stat().st_size
+        for number, field in enumerate(protobuf.fields(data)):
+            if number >= most:
+                raise protobuf.WireError(f"more than {most} entries", field.offset)
             self._add_field(field)
         if not self.samples:
             raise protobuf.WireError("no sample", len(data))
@@ -173,7 +178,7 @@ class _Profile:
             frames.extend(self._expand(builder, location))
             # One byte may expand to many frames, so that a small file could take hours.
             deep = len(frames) > MAX_DEPTH
-            if deep or self._expanded + len(frames) > formats.MAX_STACK_FRAMES:
+            if deep or self._expanded + len(frames) > builder.max_stack_frames:
                 raise protobuf.WireError("too many frames in its stacks", sample.offset)
         self._expanded += len(frames)
         number = self._stacks[locations] = builder.stack(frames)

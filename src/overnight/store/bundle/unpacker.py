@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from overnight import errors
 from overnight.model import files, stop_signals
+from overnight.store import parquet
 from overnight.store.bundle import archive, header
 
 # The parts of a data home that a bundle may hold; configuration (rules) is not one of them.
@@ -58,6 +59,7 @@ def open_into(
             raise _unwritable(target, error) from error
         try:
             _unpack(file, members, manifest, fresh, progress)
+            _check_tables(fresh)
             try:
                 files.write(fresh / header.HEADER, head.encode())
                 # Not synced: the bundle is still there, and can be opened again after a power cut.
@@ -164,6 +166,15 @@ def _unpack(
             raise header.NoBundleError(
                 f"{member.name!r} has another checksum than its manifest says"
             )
+
+
+def _check_tables(home: pathlib.Path) -> None:
+    """Refuse tables that would take much more memory to read than they take in the bundle."""
+    for path in sorted(home.rglob("*.parquet")):
+        stored = sum(table.stat().st_size for table in path.parent.glob("*.parquet"))
+        if excess := parquet.find_excess(path, stored):
+            where = path.relative_to(home)
+            raise archive.BadArchiveError(f"{str(where)!r} has {excess} in {stored} bytes")
 
 
 def _check_room(target: pathlib.Path, size: int) -> None:

@@ -196,3 +196,24 @@ def test_lines_similar_to_samples_are_read_or_refused(
     folder: pathlib.Path, lines: list[str]
 ) -> None:
     reads_or_refuses(folder, "\n".join(lines).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"".join(b"a 1 [000] %d.000000: x:\n\n" % (120 * i) for i in range(8000)),
+        b"".join(b"a 1 [%d] %d.000000: x:\n\n" % (i, 120 * (i % 500)) for i in range(8000)),
+    ],
+    ids=["a segment for each sample", "all cores in each segment"],
+)
+def test_few_samples_cannot_fill_the_disk(tmp_path: pathlib.Path, text: bytes) -> None:
+    file = tmp_path / "spread"
+    file.write_bytes(text)
+    with pytest.raises(errors.DamagedFileError, match="with few samples"):
+        perfscript.read(file, "h")
+
+
+def test_a_week_with_a_sample_now_and_then_is_read(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "week"
+    file.write_bytes(b"".join(b"a 1 [000] %d.000000: x:\n\n" % (300 * i) for i in range(2016)))
+    assert len(perfscript.read(file, "h").time) == 2016

@@ -10,6 +10,7 @@ import pathlib
 import random
 from collections.abc import Callable
 
+import duckdb
 import pytest
 
 from overnight import errors
@@ -264,3 +265,33 @@ def test_an_opened_bundle_is_removed_when_the_reader_fails(bundle: pathlib.Path)
     with pytest.raises(ZeroDivisionError):
         fail()
     assert not seen[0].parent.exists()
+
+
+FRAMES = "0::UTINYINT AS kind, 0::UBIGINT AS own, 0::UBIGINT AS whole"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "rows"),
+    [
+        ("frames.parquet", f"repeat('a', 65536) AS name, '' AS module, {FRAMES}", 20_000),
+        ("frames.parquet", f"['a'] AS name, '' AS module, {FRAMES}", 1),
+        (
+            "nodes.parquet",
+            "0::UINTEGER AS frame, 0::UINTEGER AS up, 1::UINTEGER AS size",
+            5_000_000,
+        ),
+    ],
+    ids=["text", "type", "rows"],
+)
+def test_a_table_that_expands_is_refused(bundle, tmp_path, name, columns, rows) -> None:
+    bomb = tmp_path / "bomb.parquet"
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(
+            f"COPY (SELECT {columns} FROM range({rows})) TO '{bomb}' "
+            "(FORMAT parquet, CODEC zstd, ROW_GROUP_SIZE 2048)"
+        )
+    parts = parts_of(bundle)
+    member = next(part for part in parts if part.endswith(name))
+    path = write(tmp_path / "bad", forge({**parts, member: bomb.read_bytes()}))
+    assert path.stat().st_size < 2 << 20
+    assert name in refuse(path, tmp_path).what
