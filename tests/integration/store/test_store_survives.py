@@ -68,7 +68,7 @@ from overnight import errors
 from overnight.app import imports
 from overnight.store import check, segments, writer
 home = pathlib.Path(sys.argv[1])
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "overnight-test", home], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k,mode=0700", "overnight-test", home], check=True)
 full = ""
 for i in range(1000):
     begin = captures.NIGHT + i * 10**10

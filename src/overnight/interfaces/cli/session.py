@@ -165,8 +165,10 @@ def call_confirmed(call: Callable[[bool], T], *, yes: bool) -> T:
     try:
         return call(yes)
     except errors.UnconfirmedError as error:
+        from overnight.interfaces.cli import terminal
+
         if sys.stdin.isatty():
-            typer.echo(f"{error.what}: {error.why}.", err=True)
+            terminal.echo(f"{error.what}: {error.why}.", err=True)
         confirm(False, f"refusing to continue, {error.what}", error.why)
     return call(True)
 
