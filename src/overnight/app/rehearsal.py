@@ -309,6 +309,8 @@ class _Run:
         # By its id: the event may have grown since.
         event_id = self._events[-1].id if self._events else diagnose.LAST
         event = diagnose.choose_event(self.home, event_id)
+        if event is not None and not self._events and event.time_us < self._ready_us:
+            event = None  # other work on this host, before the baseline
         verdict, case = diagnose.diagnose_event(self.home, event)
         if event is not None:
             self._took = time.time() - event.time_us / times.SECOND_US
