@@ -84,7 +84,7 @@ def test_near_misses_of_a_counted_loop(
 def test_near_misses_of_an_uncounted_loop(
     tmp_path: pathlib.Path, every: int, lives: int, unit: str, restarts_every: int, found: bool
 ) -> None:
-    """A cgroup is born every so many seconds; `lives` is 1 where each is short-lived."""
+    """A cgroup is created every `every` seconds; `lives` is 1 where each is short-lived."""
     home = evidence.Home(tmp_path, HOURS_2)
     cgroup = "/system.slice/ecs.service"
     home.signal(
