@@ -121,6 +121,6 @@ def _tighten(home: pathlib.Path) -> None:
     if (
         status.st_uid == os.geteuid()
         and stat.S_IMODE(status.st_mode) != mode
-        and all(name in known or name.startswith("overnight-") for name in os.listdir(home))  # noqa: PTH208
+        and all(path.name in known or path.name.startswith("overnight-") for path in home.iterdir())
     ):
         home.chmod(mode)
