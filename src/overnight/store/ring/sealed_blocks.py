@@ -124,7 +124,7 @@ class Sealed:
                 before = os.fstat(descriptor).st_size
                 try:
                     if os.write(descriptor, self._block) < len(self._block):
-                        raise OSError(errno.ENOSPC, "no space left on device")
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 except OSError:
                     os.ftruncate(descriptor, before)
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import pathlib
@@ -259,7 +260,7 @@ class Writer:
             if written == len(data):
                 self._bytes += written
                 return True
-            why = "no space left on device"
+            why = os.strerror(errno.ENOSPC)
         except OSError as error:
             why = str(error.strerror)
         self._drop(now, why)
