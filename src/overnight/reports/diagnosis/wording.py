@@ -16,7 +16,7 @@ from overnight.reports.pictures import layout
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer, Evidence, Finding, Subject
-    from overnight.model.verdict import Gap, Verdict
+    from overnight.model.verdict import Chain, Gap, Verdict
     from overnight.reports import diagnosis
 
 percent = conditions.format_percent
@@ -102,6 +102,15 @@ def describe_subject(subject: Subject) -> str:
     actor = f"{named[0]} ({named[1]})" if len(named) == 2 else "".join(named)
     function = f"{clean(subject.function, 80)}()" if subject.function else ""
     return " in ".join(filter(None, (actor, function)))
+
+
+def name_finding(finding: Finding, known: knowledge.Knowledge) -> str:
+    """Return the title of a finding with its process, unit and function."""
+    return ": ".join(filter(None, (clean(known.title(finding.kind)), describe_subject(finding.subject))))  # fmt: skip
+
+
+def format_chain(chain: Chain, known: knowledge.Knowledge) -> str:
+    return " → ".join(name_finding(step, known) for step in chain.steps)
 
 
 def format_place(subject: Subject, *, host: bool = True) -> str:
