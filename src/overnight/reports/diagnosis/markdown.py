@@ -165,7 +165,7 @@ def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[str]:
     for problem in material.problems:
         yield f"- not in this report: {m(problem)}"
     if not verdict.gaps and not material.problems:
-        yield wording.nothing_missing(verdict)
+        yield wording.NOTHING_MISSING
 
 
 def _answers(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:

@@ -222,7 +222,7 @@ def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.conso
     for problem in material.problems:
         yield _behind("not shown  ", _text(wording.clean(problem)))
     if not verdict.gaps and not material.problems:
-        yield _text(wording.nothing_missing(verdict))
+        yield _text(wording.NOTHING_MISSING)
 
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:

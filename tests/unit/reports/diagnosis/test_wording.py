@@ -99,7 +99,7 @@ def test_every_format_names_the_process_of_an_alternative_and_lists_notes_apart(
     for report in shown:
         assert f"{name} → Saturated core → " in report
         apart = report.partition("Missing evidence")[2].partition("Notes")
-        assert "No missing evidence lowers the confidence" in apart[0]
+        assert wording.NOTHING_MISSING in apart[0]
         assert "the load trials was constant" in apart[2]
     assert re.search(rf"^- {re.escape(name)} *\n  why not: it ended before", shown[0], re.MULTILINE)
 
