@@ -28,7 +28,9 @@ OUTCOMES = ("killed", "survived", "equivalent", "stale")
 LEAST_KILLED = 0.9
 HANG_SECONDS = 300.0  # the tests have shorter limits of their own
 NOT_COPIED = (".git", ".venv*", ".*_cache", ".hypothesis", "out", "build", "dist", "node_modules")
-PASSED, FAILED = 0, 1  # pytest.ExitCode, before pytest is loaded
+RAN = 100  # plus pytest's exit code; anything else means that pytest itself failed
+PASSED, FAILED = RAN, RAN + 1
+LOADED = "ignore::pytest.PytestAssertRewriteWarning"  # plug-ins are loaded before the fork
 PR_SET_PDEATHSIG = 1
 fork = multiprocessing.get_context("fork")
 tree = pathlib.Path()  # the copy that this process works in
@@ -87,7 +89,7 @@ def judge(mutant: Mutant) -> tuple[str, str]:
     file.write_text(text)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     if status in (PASSED, FAILED):
-        return ("killed", "") if status else ("survived", f"passed: {test}")
+        return ("killed", "") if status == FAILED else ("survived", f"passed: {test}")
     return "stale", f"{test} ended with status {status}: {_read(f'{tree}.log')[-2000:]}"
 
 
@@ -116,33 +118,38 @@ def _run_here(tests: Sequence[str], cached: bool) -> None:
     sys.path[:1] = [str(tree), f"{tree}/src"]
     if not cached:  # bytecode of one mutant must not be taken for that of the next
         sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
-    status = pytest.main(["-qx", "-p", "no:cacheprovider", *tests])
+    status = pytest.main(["-qx", "-W", LOADED, "-p", "no:cacheprovider", *tests])
     sys.stdout.flush()
     files = {name: getattr(each, "__file__", None) for name, each in sys.modules.items()}
     packages = [name for name, file in files.items() if "site-packages" in str(file)]
     pathlib.Path(f"{tree}.packages").write_text("\n".join(packages))
-    os._exit(status)  # whatever threads the tests have left
+    os._exit(RAN + status)  # whatever threads the tests have left
 
 
-def use(copy: pathlib.Path) -> None:
+def use(copy: str | pathlib.Path) -> None:
     """Let this process work in a copy of the tree, and end with its parent."""
     global tree  # noqa: PLW0603  one for each process
-    tree = copy
+    tree = pathlib.Path(copy)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def run_all(mutants: list[Mutant], folder: str, jobs: int) -> Iterator[tuple[str, str]]:
     """Yield the outcome of each mutant and the reason, in order; first the tests run without a mutant."""
-    use(shutil.copytree(".", f"{folder}/0", ignore=shutil.ignore_patterns(*NOT_COPIED)))
-    sound = [each for each in mutants if not each.find_fault()]
-    if run_tests(sorted({test for each in sound for test in each.tests}), cached=True) != PASSED:
-        sys.exit(f"{_read(f'{tree}.log')}\nerror: tests fail without a mutant")
-    for name in _read(f"{tree}.packages").split():
-        with contextlib.suppress(Exception):
-            importlib.import_module(name)
+    ignored = shutil.ignore_patterns(*NOT_COPIED)
+    use(shutil.copytree(".", f"{folder}/0", symlinks=True, ignore=ignored))
+    tests = sorted({test for each in mutants if not each.find_fault() for test in each.tests})
+    for option in (
+        "--collect-only",
+        "-v",
+    ):  # the second run has the packages that the first one loads
+        if run_tests([option, *tests], cached=True) != PASSED:
+            sys.exit(f"{_read(f'{tree}.log')}\nerror: tests fail without a mutant")
+        for name in _read(f"{tree}.packages").split():
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
     trees = fork.SimpleQueue()
     for number in range(jobs):
-        trees.put(shutil.copytree(tree, f"{folder}/{number + 1}"))
+        trees.put(shutil.copytree(tree, f"{folder}/{number + 1}", symlinks=True))
     with concurrent.futures.ProcessPoolExecutor(jobs, fork, lambda: use(trees.get())) as workers:
         yield from workers.map(judge, mutants)
 
