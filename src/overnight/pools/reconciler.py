@@ -2,7 +2,8 @@
 
 A machine without a row is terminated at once: the row is written before the machine is launched, so it will
 not appear later. A row without a machine stops counting as capacity at the first sweep and is given up at a
-later one. The order of reads is rows, inventory, rows, so that a change in between is seen by one of them.
+later one, but only on its own host. The order of reads is rows, inventory, rows, so that a change in between
+is seen by one of them.
 """
 
 from __future__ import annotations
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 INVENTORY_SECONDS = 60.0
 # Clocks differ a little; a heartbeat further ahead was received before our clock was set back.
 HEARTBEAT_AHEAD_US = 60 * SECOND_US
-
-
-def orphans_name(provider: str) -> str:
-    """Return the shared value that counts the orphans which could not be terminated."""
-    return f"orphans_left {provider}"
 
 
 @dataclasses.dataclass
@@ -49,6 +45,7 @@ class Reconciler:
         client = self._control.provider(provider)
         before = self._rows(provider)
         try:
+            host = client.host(create=True)
             machines = client.inventory(self._control.owner, INVENTORY_SECONDS)
         except pools.ProviderError as error:
             self._add_event("inventory_failed", reason=error.reason, detail=error.what)
@@ -58,17 +55,17 @@ class Reconciler:
         for machine in machines:
             # A row that ended since the first read: its machine was ending during the inventory.
             if machine.member_id in after or machine.member_id not in before:
-                self._match(client, machine, after, result)
+                self._match(client, host, machine, after, result)
         ids = {machine.id for machine in machines}
         for member in before.values():
-            if member.machine_id is not None and member.machine_id not in ids:
+            listed = member.machine_id is None or member.machine_id in ids
+            if member.host == host and not listed:
                 self._handle_missing(client, member, result)
-        self._save_orphans(provider, result.orphans_left)
+        self._save_orphans(shared_values.orphans_name(provider, host), result.orphans_left)
         return result
 
-    def _save_orphans(self, provider: str, left: int) -> None:
+    def _save_orphans(self, name: str, left: int) -> None:
         """Save the count for alerts and metrics, when it changes."""
-        name = orphans_name(provider)
         with self._database.read() as connection:
             if shared_values.get(connection, name) == str(left):
                 return
@@ -82,6 +79,7 @@ class Reconciler:
     def _match(
         self,
         client: provider_client.ProviderClient,
+        host: str | None,
         machine: pools.Machine,
         rows: dict[str, Member],
         result: SweepResult,
@@ -91,8 +89,9 @@ class Reconciler:
             self._end_orphan(client, machine, result)
         elif member.machine_id is None:
             self._adopt(member, machine, result)
-        elif member.missing_us is not None:
-            self._mark(member, None, "member_found")
+        elif member.missing_us is not None or member.host != host:
+            # It is here, whatever its row says: an older version wrote none, or this host has a new name.
+            self._mark(dataclasses.replace(member, host=host), None, "member_found")
 
     def _end_orphan(
         self, client: provider_client.ProviderClient, machine: pools.Machine, result: SweepResult

@@ -65,6 +65,10 @@ def list_of_provider(connection: sa.Connection, provider: str) -> dict[str, Memb
     return {member.id: member for member in _read(connection, chosen)}
 
 
+def list_of_host(connection: sa.Connection, host: str) -> list[Member]:
+    return _read(connection, _select().where(members.c.host == host, LIVE))
+
+
 def list_claimable(
     connection: sa.Connection,
     pool_id: str,
@@ -99,12 +103,14 @@ def list_claimable(
     return _read(connection, chosen)
 
 
-def insert_warming(connection: sa.Connection, pool: Pool, member_id: str, now_us: int) -> None:
+def insert_warming(
+    connection: sa.Connection, pool: Pool, member_id: str, host: str | None, now_us: int
+) -> None:
     """Write the intent to launch a member."""
     connection.execute(
         members.insert().values(
             id=member_id, pool_id=pool.id, state=State.WARMING, generation=pool.generation,
-            provider=pool.provider, address="", region="", cordoned=False, reason="",
+            provider=pool.provider, address="", region="", host=host, cordoned=False, reason="",
             warming_started_us=now_us, attempts=0, next_attempt_us=0,
         )
     )  # fmt: skip
@@ -166,12 +172,13 @@ def set_cordoned(connection: sa.Connection, member_id: str, *, cordoned: bool) -
 
 
 def set_missing(connection: sa.Connection, member: Member, missing_us: int | None) -> bool:
-    """Record since when the provider does not list the machine; None: it lists it.
+    """Record since when the provider does not list the machine; None: it lists it, on `member.host`.
 
     False if another sweep was first, or the member is gone.
     """
     unchanged = members.c.missing_us.is_not_distinct_from(member.missing_us)
-    return _update(connection, member.id, LIVE, unchanged, missing_us=missing_us)
+    values = {"missing_us": missing_us, "host": member.host}
+    return _update(connection, member.id, LIVE, unchanged, **values)
 
 
 def set_abandoned(connection: sa.Connection, member_id: str, now_us: int) -> bool:
