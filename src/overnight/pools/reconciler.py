@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from overnight import pools
 from overnight.model.pool import Member, MemberState, Pool, Reason
 from overnight.model.times import SECOND_US
-from overnight.pools import maintenance, pool_errors
+from overnight.pools import maintenance
 from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Reconciler:
         """Give a row its machine: its launch was interrupted before it could."""
         now = self._control.clock()
         with self._database.write("adopt") as connection:
-            pool = pool_rows.find(connection, member.pool_id)
+            pool = pool_rows.find(connection, member.pool_id, deleted=True)
             result.adopted += member_rows.add_machine(connection, pool, machine, now)
 
     def _handle_missing(
@@ -128,18 +128,14 @@ class Reconciler:
         if abs(now - (member.launched_us or now)) < lag:
             return
         if member.missing_us is None:
-            result.missing += 1
-            self._mark(member, now, "member_missing")
+            result.missing += self._mark(member, now, "member_missing")
             return
-        if member.missing_us < (member.beat_us or 0) < now + HEARTBEAT_AHEAD_US:
-            # Its agent has reported since: the inventory is wrong, not the member.
+        if _has_reported(member, now):
+            # The inventory is wrong, not the member.
             self._mark(member, None, "member_found")
             return
         with self._database.read() as connection:
-            try:
-                pool = pool_rows.find(connection, member.pool_id)
-            except pool_errors.PoolNotFoundError:
-                return
+            pool = pool_rows.find(connection, member.pool_id, deleted=True)
         wait = lag
         if member.state is MemberState.CLAIMED:
             # In use: make sure.
@@ -150,7 +146,10 @@ class Reconciler:
 
     def _give_up(self, pool: Pool, member: Member, reason: Reason, now: int) -> bool:
         with self._database.write("machine gone") as connection:
-            pool = pool_rows.lock(connection, pool.id)
+            pool = pool_rows.lock(connection, pool.id, deleted=True)
+            member = member_rows.find(connection, member.id)
+            if member.missing_us is None or _has_reported(member, now):
+                return False  # found since the first read
             claim_rows.end_of_member(connection, pool, member.id, reason=reason, now_us=now)
             gone = member_rows.set_gone(connection, pool, member.id, reason=reason, now_us=now)
             if gone and member.state is MemberState.WARMING:
@@ -158,15 +157,17 @@ class Reconciler:
         self._control.notifier.notify()
         return gone
 
-    def _mark(self, member: Member, missing_us: int | None, kind: str) -> None:
+    def _mark(self, member: Member, missing_us: int | None, kind: str) -> bool:
         now = self._control.clock()
         with self._database.write("mark missing") as connection:
-            member_rows.set_missing(connection, member.id, missing_us, member.host)
+            if not member_rows.set_missing(connection, member, missing_us):
+                return False
             pool = pool_rows.find(connection, member.pool_id)
             event_rows.add(
                 connection, kind, now, pool=pool, member_id=member.id,
                 reason="not_in_inventory" if missing_us else "", detail=str(member.machine_id),
             )  # fmt: skip
+        return True
 
     def _add_event(
         self, kind: str, *, member_id: str = "", reason: str = "", detail: str = ""
@@ -177,3 +178,8 @@ class Reconciler:
                 connection, kind, self._control.clock(), pool=pool, member_id=member_id,
                 reason=reason, detail=detail,
             )  # fmt: skip
+
+
+def _has_reported(member: Member, now: int) -> bool:
+    """Whether the agent of a missing member has reported since it was missed."""
+    return (member.missing_us or 0) < (member.beat_us or 0) < now + HEARTBEAT_AHEAD_US
