@@ -4,6 +4,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 # Node.js, if set-up installed it from PyPI; last, so that another one takes precedence.
 export PATH := $(PATH):$(CURDIR)/$(BIN)
+# Container images set it; hundreds of processes of the tests would compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test coverage test-long mutants asan fuzz bench lint format setup clean
 

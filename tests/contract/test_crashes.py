@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import threading
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import pytest
 from poolworld import State, World
 
 from overnight import pools
-from overnight.pools import control, database, pool_errors, reaper
+from overnight.pools import control, pool_errors, reaper
 
 if TYPE_CHECKING:
     import pathlib
@@ -232,20 +231,10 @@ SCENARIOS: dict[str, Scenario] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    path = tmp_path_factory.mktemp("empty") / "pools.db"
-    where = database.Database(f"sqlite:///{path}")
-    with where.write("make"):
-        pass
-    where.close()
-    return path
-
-
 # Every kill on PostgreSQL takes a minute and a half: with the long tests.
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def worlds(
-    request: pytest.FixtureRequest, tmp_path: pathlib.Path, empty: pathlib.Path
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
 ) -> Callable[[], contextlib.AbstractContextManager[World]]:
     """Return a factory of new worlds."""
     server = request.getfixturevalue("postgresql") if request.param == "postgresql" else None
@@ -254,9 +243,7 @@ def worlds(
     @contextlib.contextmanager
     def another() -> Iterator[World]:
         if server is None:
-            path = tmp_path / f"{next(numbers)}.db"
-            shutil.copy(empty, path)
-            url = f"sqlite:///{path}"
+            url = f"sqlite:///{tmp_path / f'{next(numbers)}.db'}"
         else:
             url = pooldatabases.emptied(server)
         world = World(url)

@@ -20,9 +20,7 @@ from poolworld import State, World
 from overnight import pools
 from overnight.model import pool as pool_values
 from overnight.model.pool import Claim, PoolStatus
-from overnight.pools import database, pool_errors
-
-TEMPLATE: dict[str, pathlib.Path] = {}
+from overnight.pools import pool_errors
 
 
 class Machine(stateful.RuleBasedStateMachine):
@@ -43,7 +41,6 @@ class Machine(stateful.RuleBasedStateMachine):
             self.world = World(self.url)
         else:
             path = self.folder / "pools.db"
-            shutil.copy(TEMPLATE["path"], path)
             self.world = World(f"sqlite:///{path}")
         self.world.pool(target=2, max_size=5, launch_backoff_seconds=1, breaker_retry_seconds=60)
         self.claimed: dict[str, str] = {}  # claim -> machine, as the callers know it
@@ -274,17 +271,6 @@ PLAIN = {
 }
 
 
-@pytest.fixture
-def template(tmp_path: pathlib.Path) -> None:
-    """Create a database with its tables, to be copied for every example."""
-    TEMPLATE["path"] = tmp_path / "empty.db"
-    where = database.Database(f"sqlite:///{TEMPLATE['path']}")
-    with where.write("make"):
-        pass
-    where.close()
-
-
-@pytest.mark.usefixtures("template")
 def test_guarantees_hold_on_sqlite() -> None:
     stateful.run_state_machine_as_test(
         Machine,
@@ -302,7 +288,6 @@ def test_guarantees_hold_on_postgresql(postgresql: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("template")
 def test_guarantees_hold_in_many_long_runs() -> None:
     stateful.run_state_machine_as_test(
         Machine,

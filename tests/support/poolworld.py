@@ -6,6 +6,7 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING
 
+import pooldatabases
 import poolprovider
 import sqlalchemy as sa
 
@@ -45,6 +46,7 @@ class World:
         clock: Clock | None = None,
     ) -> None:
         self.url = url
+        pooldatabases.prepare(url)
         self.clock = clock or Clock()
         self.provider = provider or poolprovider.Scripted()
         self.credentials: dict[str, str] = {}
@@ -53,7 +55,7 @@ class World:
 
     def another(self, steps: Callable[[str], None] | None = None) -> control.ControlPlane:
         """Create another control plane on the same database and provider."""
-        db = database.Database(self.url, steps=steps or (lambda _: None))
+        db = pooldatabases.opened(self.url, steps=steps or (lambda _: None))
         self._open.append(db)
         return control.ControlPlane(db, {"scripted": self.provider}, clock=self.clock)
 
