@@ -28,6 +28,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Not this host's state folder; every version of overnight undoes what a killed test left there.
 os.environ.setdefault("OVERNIGHT_UNDO", f"{tempfile.gettempdir()}/overnight-undo-{os.getuid()}")
 
+# Before NumPy is imported: its threads would wait for each other, next to those of the other tests.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # Tests that record all cores or boot a machine also measure everything else that runs on the host.
 ALONE = ("needs_perf", "needs_nspawn")
 ALONE_FOLDERS = ("integration/agent", "integration/sources")
@@ -78,6 +81,15 @@ def warm_hypothesis() -> None:
     def warm(_: str) -> None: ...
 
     warm()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sync_nothing() -> Iterator[None]:
+    """Let this process never wait for the disk: no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, lambda file: os.fstat(file) and None)  # fails if it is closed
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -41,6 +41,7 @@ import json, pathlib, sys, threading
 from overnight.agent import profiler
 options = json.loads(sys.argv[1])
 options["spool"] = pathlib.Path(options["spool"])
+profiler.TICK_SECONDS = 0.2  # the tests wait for a status most of the time
 profiler.run(profiler.ProfilerOptions(**options), threading.Event())
 """
 
@@ -141,7 +142,7 @@ class Agent:
 
     def __init__(self, folder: pathlib.Path, **options: object) -> None:
         self.folder = folder
-        settings = {"spool": str(folder), "floor_bytes": 0, "segment_seconds": 1.0, **options}
+        settings = {"spool": str(folder), "floor_bytes": 0, "segment_seconds": 0.6, **options}
         self.process = subprocess.Popen(
             [sys.executable, "-c", AGENT, json.dumps(settings)], stderr=subprocess.PIPE
         )
