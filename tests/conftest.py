@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import shutil
@@ -36,12 +37,13 @@ ALONE = ("needs_perf", "needs_nspawn")
 ALONE_FOLDERS = ("integration/agent", "integration/sources")
 
 
-def _is_below(item: pytest.Item, folders: tuple[str, ...]) -> bool:
-    return any(item.path.is_relative_to(TESTS / folder) for folder in folders)
+@functools.cache  # thousands of tests are in a few hundred files
+def _is_below(path: pathlib.Path, folders: tuple[str, ...]) -> bool:
+    return any(path.is_relative_to(TESTS / folder) for folder in folders)
 
 
 def _is_alone(item: pytest.Item) -> bool:
-    return any(map(item.get_closest_marker, ALONE)) or _is_below(item, ALONE_FOLDERS)
+    return any(map(item.get_closest_marker, ALONE)) or _is_below(item.path, ALONE_FOLDERS)
 
 
 def _find_obstacle(marker: str) -> str:
@@ -119,7 +121,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_alone(item):
             item.add_marker(pytest.mark.alone)
-        if item.path.is_relative_to(TESTS / "unit") and not item.get_closest_marker("timeout"):
+        if _is_below(item.path, ("unit",)) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(UNIT_HANG_SECONDS, func_only=True))
             item.stash[HAS_CPU_LIMIT] = True
 

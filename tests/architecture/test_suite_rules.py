@@ -104,3 +104,16 @@ def test_every_test_runs_in_exactly_one_phase_of_make_test_or_make_long(
     assert len(phases) == 2
     chosen = [phase for phase in phases if expression.Expression.compile(phase).evaluate(lambda name, **_: has[name])]  # fmt: skip
     assert len(chosen) == (0 if long else 1)
+
+
+def test_tests_that_run_alone_are_in_the_folders_of_that_phase() -> None:
+    (folders,) = re.findall(r'^ALONE := -m "[^"]+" (.+)$', MAKEFILE, re.MULTILINE)
+    tests = pathlib.Path(__file__).parents[1]
+    elsewhere = [
+        path
+        for path in tests.rglob("test_*.py")
+        if not any(path.is_relative_to(tests.parent / folder) for folder in folders.split())
+    ]
+    marked = re.compile(r"^[^'\"]*mark\.(alone|needs_perf|needs_nspawn)\b", re.MULTILINE)
+    this = pathlib.Path(__file__)
+    assert [path for path in elsewhere if path != this and marked.search(path.read_text())] == []
