@@ -47,7 +47,7 @@ def name_of(pid: int) -> str:
 class Watch:
     """Record the processes of a run, and stop it after some seconds."""
 
-    def __init__(self, run_journal: journal.Journal, seconds: int = 3) -> None:
+    def __init__(self, run_journal: journal.Journal, seconds: int = 2) -> None:
         self.journal, self.wanted = run_journal, seconds
         self.stop = threading.Event()
         self.cores: set[tuple[int, ...]] = set()
