@@ -69,7 +69,7 @@ def parse_kallsyms(text: bytes) -> KernelSymbols:
     begins, ends = begins[enough], ends[enough]
     if len(begins):
         spaced = (block[begins + DIGITS] == ord(" ")) & (block[begins + NAME_AT - 1] == ord(" "))
-        kept = spaced & WANTED[block[begins + TYPE_AT]] & (block[begins + NAME_AT] != ord("$"))
+        kept = spaced & WANTED[block[begins + TYPE_AT]] & (block[begins + NAME_AT] > ord("$"))
         begins, ends = begins[kept], ends[kept]
     address, sound = _hex(block, begins)
     sound &= address != 0  # all are zero without permission

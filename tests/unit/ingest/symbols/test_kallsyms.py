@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from overnight.ingest.symbols import kallsyms
@@ -67,6 +67,7 @@ def test_invalid_lines_are_skipped() -> None:
     assert resolve(SAMPLE.rstrip(b"\n"), 0xFFFFFFFFC0345680) == resolve(SAMPLE, 0xFFFFFFFFC0345680)
 
 
+@example(b"\0", SAMPLE.index(b"nf_ct_get_tuple"))  # a name of no characters
 @given(st.binary(max_size=300), st.integers(0, len(SAMPLE)))
 def test_any_bytes_can_be_read(noise: bytes, place: int) -> None:
     kernel = kallsyms.parse_kallsyms(SAMPLE[:place] + noise + SAMPLE[place:])

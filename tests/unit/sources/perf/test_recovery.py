@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -88,9 +89,18 @@ def describe(child, file=FIRST + perf.WRITING):
     return recovery.Current(file, perf.Clock(0, 0), b"", child.pid, born)
 
 
+@contextlib.contextmanager
+def start_perf(seconds, output):
+    """Start a process with an argument of perf; yield it when the kernel shows its command line."""
+    code = f"import time; print(flush=True); time.sleep({seconds})"
+    command = [sys.executable, "-c", code, output]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        yield child
+
+
 def test_recovery_waits_for_a_perf_that_is_still_finishing(tmp_path):
-    output = f"--output={tmp_path / FIRST}{perf.WRITING}"
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)", output]) as child:
+    with start_perf(0.5, f"--output={tmp_path / FIRST}{perf.WRITING}") as child:
         current = describe(child)
         recovery.write_current(tmp_path, current)
         assert recovery.read_current(tmp_path) == current
@@ -112,7 +122,7 @@ def test_recovery_neither_awaits_nor_kills_a_process_that_is_not_its_perf(
     tmp_path, monkeypatch, output, file
 ):
     monkeypatch.setattr(recovery, "WAIT_SECONDS", 0.0)
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", output]) as child:
+    with start_perf(600, output) as child:
         recovery.write_current(tmp_path, describe(child, file))
         recovery.recover_segments(tmp_path, IDENTITY, 1)
         child.terminate()
@@ -122,7 +132,7 @@ def test_recovery_neither_awaits_nor_kills_a_process_that_is_not_its_perf(
 def test_a_perf_that_does_not_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(recovery, "WAIT_SECONDS", 0.0)
     output = f"--output={tmp_path / FIRST}{perf.WRITING}"
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", output]) as child:
+    with start_perf(600, output) as child:
         recovery.write_current(tmp_path, describe(child))
         recovery.recover_segments(tmp_path, IDENTITY, 1)
         assert child.wait() == -signal.SIGKILL
