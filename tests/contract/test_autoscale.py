@@ -318,7 +318,7 @@ def test_the_window_is_no_longer_than_the_record_retention(fast_world: World) ->
     miss_claims(world, 100)
     world.clock.forward(300)
     decision = world.plane.scale("ci")
-    assert "100 claims in 10m" in decision.reason
+    assert "100 claims in 10 min" in decision.reason
 
 
 def test_the_metrics_have_the_wanted_size(fast_world: World) -> None:

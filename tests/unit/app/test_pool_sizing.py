@@ -113,7 +113,7 @@ def test_pool_size_on_the_command_line(
     assert code == 0
     assert "pool ci in the last 1h45s: 120 claims, 120 of them missed; target 2" in out
     assert "claims a minute (95 % confidence: 1.6" in out
-    assert "warm-up   mean 45s of 2" in out
+    assert "warm-up   mean 45 s of 2" in out
     assert "assumed   claims arrive one by one" in out
     code, out, _ = run("-O", "json")
     document = json.loads(out)
@@ -123,7 +123,7 @@ def test_pool_size_on_the_command_line(
     assert document["recommended_event_driven"] <= document["recommended"]
     code, out, err = run("--over", "5m")
     assert (code, out) == (3, "")
-    assert "too little history: 11 claims in 5m" in err
+    assert "too little history: 11 claims in 5 min" in err
     code, out, _ = run("--over", "5m", "--claims-per-minute", "4", "--warmup", "90s", "-O", "json")
     assert json.loads(out)["recommended"] == 17
     world.close()

@@ -148,7 +148,7 @@ def test_a_disturbed_or_short_baseline_is_reported() -> None:
         gaps = completeness.find_gaps(Recording(baseline=covered, cut=cut), ())
         (gap,) = [gap for gap in gaps if gap.kind is GapKind.SHORT_BASELINE]
         assert why in gap.why
-        assert "the baseline is only 25s long" in gap.why
+        assert "the baseline is only 25 s long" in gap.why
 
 
 @pytest.mark.parametrize(

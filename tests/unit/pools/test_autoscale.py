@@ -34,7 +34,7 @@ def every(seconds: float, over: float = 1200) -> list[float]:
 def test_demand_grows_the_pool_with_a_reason() -> None:
     decision = autoscale.decide(pooldays.policy(), demand(every(15), 2))
     assert decision.size == 13  # 4 a minute, 90 s, woken: the same as `overnight pool size`
-    assert decision.reason == "up to 13: 80 claims in 20m want 13 for 1 % misses"
+    assert decision.reason == "up to 13: 80 claims in 20 min want 13 for 1 % misses"
 
 
 def test_a_jump_is_seen_in_the_last_minutes() -> None:

@@ -239,7 +239,7 @@ def test_an_idle_pool_gets_a_smaller_target_and_the_saving() -> None:
     pair = hours[50] + 60 * S  # two within 90 s
     idle = details_of(member(), target_size=10)
     problem = problems_of(idle, past=idle_past(*hours, pair))["too_large"]
-    assert problem.what == "members were idle for 95 % of the last 7d"
+    assert problem.what == "members were idle for 95 % of the last 7 d"
     assert (
         problem.why == "at most 2 claims came while a member is replaced (1m30s); the target is 10"
     )

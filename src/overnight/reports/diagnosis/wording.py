@@ -78,7 +78,7 @@ def command(text: str) -> str:
 
 
 def format_length(seconds: float) -> str:
-    """Format `4.5 s`, more than two minutes as `29m20s`; '' for an instant."""
+    """Format `4.5 s`, more than two minutes as `29 min 20 s`; '' for an instant."""
     if seconds < INSTANT_S:
         return ""
     return f"{seconds:.3g} s" if seconds < 120 else times.format_duration(seconds)
