@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import pathlib
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from overnight import errors
 from overnight.app import windows
 from overnight.model import times
+from overnight.model.emptiness import Empty, Reason
 from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.store.ring import reader as rings
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = "overnight.events/1"
 POLL_SECONDS = 0.5
 EVER = 1 << 62
+MAX_KNOWN = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Listing:
     events: tuple[Event, ...]
     gaps: tuple[Gap, ...]
     problems: tuple[str, ...]
+    empty: Empty | None = None  # why there are no events
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -69,6 +73,7 @@ class Listing:
             "events": [event.as_json() for event in self.events],
             "gaps": [dataclasses.asdict(gap) for gap in self.gaps],
             "problems": list(self.problems),
+            "empty": dataclasses.asdict(self.empty) if self.empty else None,
         }
 
 
@@ -110,7 +115,42 @@ def list_events(request: Request) -> Listing:
         for host in hosts
         for gap in ring.gaps(host, window.begin_us, window.end_us)
     )
-    return Listing(window.begin_us, window.end_us, hosts, events, gaps, tuple(ring.problems))
+    empty = None if events else _explain_empty(ring, request, hosts, window, extents)
+    return Listing(window.begin_us, window.end_us, hosts, events, gaps, tuple(ring.problems), empty)
+
+
+def _explain_empty(
+    ring: rings.Reader,
+    request: Request,
+    hosts: tuple[str, ...],
+    window: Window,
+    extents: list[tuple[int, int]],
+) -> Empty:
+    spans = tuple(" to ".join(map(times.format_instant, extent)) for extent in extents)
+    if not any(first < window.end_us and last >= window.begin_us for first, last in extents):
+        return Empty(Reason.NOT_RECORDED, "", "", spans, "recorded")
+    every = ring.events(window.begin_us, window.end_us, hosts)
+    if not every:
+        return Empty(Reason.NONE, "events", "", spans, "recorded")
+    of_kind = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
+    is_severe, is_on = (
+        _make_filter(Request(request.home, severity=severity, core=core))
+        for severity, core in ((request.severity, ""), (Severity.INFO, request.core))
+    )
+    filters = {
+        "kind": (" ".join(request.kinds), of_kind),
+        "severity": (request.severity, tuple(filter(is_severe, every))),
+        "core": (request.core, tuple(filter(is_on, every))),
+    }
+    for name, (wanted, matching) in filters.items():
+        if not matching:
+            counts = collections.Counter(str(getattr(event, name)) for event in every)
+            known = tuple(value for value, _ in counts.most_common(MAX_KNOWN) if value != "-1")
+            return Empty(Reason.NO_MATCH, "event", f"--{name} {wanted}", known, "most events")
+    wanted = " ".join(
+        f"--{name} {value}" for name, (value, found) in filters.items() if len(found) < len(every)
+    )
+    return Empty(Reason.NO_COMBINATION, "", wanted)
 
 
 def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Event | None]]:

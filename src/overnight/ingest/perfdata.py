@@ -12,7 +12,8 @@ import numpy as np
 from overnight import errors
 from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver
-from overnight.model.flame import FrameKind
+from overnight.model import unknown
+from overnight.model.flame import UNKNOWN, FrameKind
 from overnight.model.times import SECOND_NS
 from overnight.sources.perf import compressed, decode, perfdata
 from overnight.store import capture
@@ -110,7 +111,22 @@ def read(
             lost=lost,
             losses=losses.find_losses(file, lost, time, cpu, shift),
             notes=tuple(notes),
+            unknown=_explain_unknown(table, symbols.find.problems),
         )
+
+
+def _explain_unknown(
+    frames: capture.Frames, problems: dict[str, unknown.Why]
+) -> dict[str, unknown.Why]:
+    """Return why functions of a module have no name, by module."""
+    rows = zip(frames.name, frames.module, frames.kind.tolist(), strict=True)
+    return {
+        module: problems.get(module)
+        or unknown.guess(module, kernel=kind == FrameKind.KERNEL)
+        or unknown.Why.STRIPPED
+        for name, module, kind in rows
+        if name == UNKNOWN
+    }
 
 
 def _zstd() -> compressed.Decompress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,11 @@ class Heatmap:
     values: npt.NDArray[np.int64]
     full: float  # samples of a cell that is busy all the time; 0: unknown
     coverage: Coverage
+    recorded: npt.NDArray[np.bool_]  # of each cell, whether most of its time was recorded
 
     def as_json(self) -> dict[str, object]:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["recorded"]  # as `coverage.gaps`
         return fields | {"values": self.values.tolist(), "coverage": self.coverage.as_json()}
 
 
@@ -107,6 +109,9 @@ def by_core(
         values=values,
         full=frequency * step_us / SECOND_US,
         coverage=_cover(source, names, whole, metas, chosen, values, mode),
+        recorded=_recorded(
+            source, [host for host, _ in rows], whole, metas, chosen, len(values), step_us
+        ),
     )
 
 
@@ -150,6 +155,9 @@ def by_offset(
         values=values,
         full=sum(rates.values()) / rows,
         coverage=_cover(source, names, window, metas, chosen, values, mode),
+        recorded=_recorded(source, names, window, metas, chosen, len(values), SECOND_US)
+        .any(axis=1, keepdims=True)
+        .repeat(rows, axis=1),
     )
 
 
@@ -165,6 +173,29 @@ def _cover(
     samples = int(values.sum())
     idle = samples if mode == "idle" else 0
     return source.cover(hosts, window, metas, chosen, samples=samples, idle=idle)
+
+
+def _recorded(
+    source: reader.Reader,
+    hosts: Sequence[str],
+    window: Window,
+    metas: coverage.Metas,
+    chosen: Selection,
+    columns: int,
+    step_us: int,
+) -> npt.NDArray[np.bool_]:
+    """Return by column and host whether the middle of the column was recorded."""
+    first = window.begin_us // step_us * step_us if step_us == SECOND_US else window.begin_us
+    middle = first + np.arange(columns) * step_us + step_us // 2
+    known: dict[str, npt.NDArray[np.bool_]] = {}
+    for host in dict.fromkeys(hosts):
+        own = {segment: meta for segment, meta in metas.items() if segment.host == host}
+        known[host] = np.ones(columns, bool)
+        for begin, end, _ in source.cover((host,), window, own, chosen, samples=0).gaps:
+            known[host][slice(*np.searchsorted(middle, (begin, end)).tolist())] = False
+    return (
+        np.stack([known[host] for host in hosts], axis=1) if known else np.ones((columns, 0), bool)
+    )
 
 
 def _check(mode: str, step_us: int) -> None:

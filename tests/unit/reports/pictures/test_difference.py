@@ -127,7 +127,7 @@ def test_deep_narrow_and_empty_stacks_can_be_drawn() -> None:
             render(make_folded(((MAIN,), 100_000), *thin), make_folded())
         ).iter(SVG + "text")
     ]
-    assert "50 frames are too narrow or too deep to draw" in texts
+    assert "50 frames are narrower than 0.3 px: neighbours share a box" in texts
     empty = ET.fromstring(render(make_folded(), make_folded()))
     assert "no samples" in [text.text for text in empty.iter(SVG + "text")]
 

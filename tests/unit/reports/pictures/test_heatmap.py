@@ -35,7 +35,8 @@ def make_heatmap(values: np.ndarray, **more: object) -> heatmap.Heatmap:
         "kind": "core", "mode": "busy", "begin_us": BEGIN, "step_us": 1_000_000, "full": 100.0,
         "rows": tuple(str(i) for i in range(values.shape[1])),
     }  # fmt: skip
-    return heatmap.Heatmap(**{**fields, **more}, values=values, coverage=Coverage(**coverage))
+    recorded = np.ones(values.shape, bool)
+    return heatmap.Heatmap(**{**fields, **more}, values=values, coverage=Coverage(**coverage), recorded=recorded)  # fmt: skip
 
 
 def render(grid: heatmap.Heatmap, **more: object) -> bytes:
