@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from overnight.ingest.symbols import files, kallsyms, resolver
 from overnight.model import unknown
 from overnight.model.flame import UNKNOWN, FrameKind
 from overnight.model.times import SECOND_NS
+from overnight.model.unknown import Why
 from overnight.sources.perf import compressed, decode, perfdata
 from overnight.store import capture
 
@@ -115,18 +116,14 @@ def read(
         )
 
 
-def _explain_unknown(
-    frames: capture.Frames, problems: dict[str, unknown.Why]
-) -> dict[str, unknown.Why]:
-    """Return why functions of a module have no name, by module."""
+def _explain_unknown(frames: capture.Frames, problems: Mapping[str, Why]) -> dict[str, Why]:
+    """Return why functions have no name, by module."""
     rows = zip(frames.name, frames.module, frames.kind.tolist(), strict=True)
     return {
-        module: problems.get(module)
-        or unknown.guess(module, kernel=kind == FrameKind.KERNEL)
-        or unknown.Why.STRIPPED
+        module: unknown.find_why(module, kernel=kind == FrameKind.KERNEL, stored=problems.get(module), otherwise=Why.STRIPPED)
         for name, module, kind in rows
         if name == UNKNOWN
-    }
+    }  # fmt: skip
 
 
 def _zstd() -> compressed.Decompress:

@@ -26,44 +26,26 @@ class Why(enum.StrEnum):
 
 # Reason, fix.
 TEXTS = {
-    Why.NO_KALLSYMS: (
-        "kernel addresses without a symbol in kallsyms",
-        "record as root; import with --kallsyms FILE of that boot",
-    ),
-    Why.NO_MAPPING: (
-        "addresses outside every file, as in code without frame pointers",
-        "build it with -fno-omit-frame-pointer",
-    ),
-    Why.NO_JIT_MAP: (
-        "JIT code without a perf map",
-        "start it with node --perf-basic-prof, python -X perf or java -XX:+DumpPerfMapAtExit",
-    ),
-    Why.FILE_GONE: (
-        "the file was removed or replaced",
-        "restart what still runs the old file; import with --root DIR that has it",
-    ),
+    Why.NO_KALLSYMS: ("kernel addresses without a symbol in kallsyms", "record as root; import with --kallsyms FILE of that boot"),
+    Why.NO_MAPPING: ("addresses outside every file, as in code without frame pointers", "build it with -fno-omit-frame-pointer"),
+    Why.NO_JIT_MAP: ("JIT code without a perf map", "start it with node --perf-basic-prof, python -X perf or java -XX:+DumpPerfMapAtExit"),
+    Why.FILE_GONE: ("the file was removed or replaced", "restart what still runs the old file; import with --root DIR that has it"),
     Why.NO_PERMISSION: ("the file was not readable", "record as root"),
     Why.DAMAGED: ("the file or perf map is not valid, or others may write it", "replace it"),
     Why.STRIPPED: ("stripped binaries", "install their debug symbols before recording"),
-    Why.NOT_KNOWN: (
-        "no symbols in the capture",
-        "import it with --root DIR and --kallsyms FILE of that host",
-    ),
-}
+    Why.NOT_KNOWN: ("no symbols in the capture", "import it with --root DIR and --kallsyms FILE of that host"),
+}  # fmt: skip
 
 
-def read_why(value: str) -> Why:
-    """Return the reason of a stored segment; NOT_KNOWN for one of a later version."""
-    return Why(value) if value in set(Why) else Why.NOT_KNOWN
-
-
-def guess(module: str, *, kernel: bool) -> Why | None:
-    """Return what the module alone reveals; None: it depends on its file."""
+def find_why(module: str, *, kernel: bool, stored: str | None, otherwise: Why) -> Why:
+    """Return the stored reason, else what the module reveals; `otherwise` where it depends on its file."""
+    if stored is not None:
+        return Why(stored) if stored in set(Why) else Why.NOT_KNOWN
     if kernel:
         return Why.NO_KALLSYMS
     if module in ("", "[unknown]"):
         return Why.NO_MAPPING
-    return Why.NO_JIT_MAP if JIT.fullmatch(module) else None
+    return Why.NO_JIT_MAP if JIT.fullmatch(module) else otherwise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,16 +68,11 @@ class Unknown:
 
     def lines(self) -> Iterator[str]:
         """Yield the share with its denominator, and a line for each reason of at least one percent."""
-        if not self.samples:
-            return
-        share = _percent(self.samples, self.of)
-        yield f"unknown functions: on the stacks of {share} of {self.of:,} samples"
+        percent = {part: f"{100 * part / max(1, self.of):.3g} %" for part in (self.samples, *(c.samples for c in self.causes))}  # fmt: skip
+        if self.samples:
+            yield f"unknown functions: on the stacks of {percent[self.samples]} of {self.of:,} samples"
         for cause in self.causes:
             if cause.samples >= SHOWN_SHARE * self.of:
                 named = ", ".join(filter(None, cause.modules))
                 why = TEXTS[cause.why][0] + (f" ({named})" if named else "")
-                yield f"{_percent(cause.samples, self.of)} {why}; to fix: {cause.fix}"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(1, whole):.3g} %"
+                yield f"{percent[cause.samples]} {why}; to fix: {cause.fix}"

@@ -109,9 +109,7 @@ def by_core(
         values=values,
         full=frequency * step_us / SECOND_US,
         coverage=_cover(source, names, whole, metas, chosen, values, mode),
-        recorded=_recorded(
-            source, [host for host, _ in rows], whole, metas, chosen, len(values), step_us
-        ),
+        recorded=_recorded([host for host, _ in rows], whole.begin_us, step_us, len(values), metas),
     )
 
 
@@ -146,6 +144,7 @@ def by_offset(
         cores = {core for core in meta.cores if core >= 0}
         rate = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
         rates[segment.host] = max(rates.get(segment.host, 0), rate)
+    recorded = _recorded(names, begin, SECOND_US, len(values), metas)
     return Heatmap(
         kind="offset",
         mode=mode,
@@ -155,9 +154,7 @@ def by_offset(
         values=values,
         full=sum(rates.values()) / rows,
         coverage=_cover(source, names, window, metas, chosen, values, mode),
-        recorded=_recorded(source, names, window, metas, chosen, len(values), SECOND_US)
-        .any(axis=1, keepdims=True)
-        .repeat(rows, axis=1),
+        recorded=np.repeat(recorded.any(axis=1, keepdims=True), rows, axis=1),
     )
 
 
@@ -176,26 +173,21 @@ def _cover(
 
 
 def _recorded(
-    source: reader.Reader,
-    hosts: Sequence[str],
-    window: Window,
-    metas: coverage.Metas,
-    chosen: Selection,
-    columns: int,
-    step_us: int,
+    hosts: Sequence[str], begin_us: int, step_us: int, columns: int, metas: coverage.Metas
 ) -> npt.NDArray[np.bool_]:
-    """Return by column and host whether the middle of the column was recorded."""
-    first = window.begin_us // step_us * step_us if step_us == SECOND_US else window.begin_us
-    middle = first + np.arange(columns) * step_us + step_us // 2
-    known: dict[str, npt.NDArray[np.bool_]] = {}
-    for host in dict.fromkeys(hosts):
-        own = {segment: meta for segment, meta in metas.items() if segment.host == host}
-        known[host] = np.ones(columns, bool)
-        for begin, end, _ in source.cover((host,), window, own, chosen, samples=0).gaps:
-            known[host][slice(*np.searchsorted(middle, (begin, end)).tolist())] = False
-    return (
-        np.stack([known[host] for host in hosts], axis=1) if known else np.ones((columns, 0), bool)
-    )
+    """Return by column and host whether a part of the column was recorded."""
+    known = {host: np.zeros(columns, bool) for host in hosts}
+    for segment, meta in metas.items():
+        if (column := known.get(segment.host)) is None:
+            continue
+        first, last = segment.begin_us - begin_us, segment.end_us - begin_us
+        column[max(0, first // step_us) : max(0, -(-last // step_us))] = True
+        for gap in meta.gaps:  # only whole columns
+            first, last = gap[0] - begin_us, gap[1] - begin_us
+            column[max(0, -(-first // step_us)) : max(0, last // step_us)] = False
+    if len(known) == 1:  # without a copy for each of 96 cores
+        return np.broadcast_to(known[hosts[0]][:, np.newaxis], (columns, len(hosts)))
+    return np.array([known[host] for host in hosts], bool).reshape(-1, columns).T
 
 
 def _check(mode: str, step_us: int) -> None:
