@@ -80,13 +80,13 @@ def test_an_unchanged_size_is_not_an_event(fast_world: World) -> None:
 def test_waiting_callers_are_demand_too(world: World) -> None:
     autoscaled_pool(world, 0, zero_after_seconds=600)
     world.clock.forward(700)
-    assert world.plane.scale("ci").reason == "stays at 0: no claim for 11m40s"
+    assert world.plane.scale("ci").reason == "stays at 0: no claim for 11 min 40 s"
     world.clock.forward(10)
     waiter, _pool = world.plane._claims._enter_queue("ci", _request(), world.clock.now_us)
     world.clock.forward(1)
     decision = world.plane.scale("ci")
     assert waiter
-    assert decision.reason.startswith("up to 2: 1 claim in 11m51s ")
+    assert decision.reason.startswith("up to 2: 1 claim in 11 min 51 s ")
 
 
 def _request() -> object:

@@ -32,14 +32,14 @@ def test_complete_evidence_has_no_gap() -> None:
 @pytest.mark.parametrize(
     ("recording", "kind", "says"),
     [
-        (Recording(stacks=findings.covered(0.5)), GapKind.STACKS, "stacks for 50 % of the incident window: 20s of 40s recorded (no segment)"),
+        (Recording(stacks=findings.covered(0.5)), GapKind.STACKS, "stacks for 50 % of the incident window: 20 s of 40 s recorded (no segment)"),
         (Recording(stacks=findings.covered(1, lost=0.25)), GapKind.LOST_SAMPLES, "25.0 % of the samples of the incident window"),
-        (Recording(baseline=findings.covered(0, seconds=600)), GapKind.STACKS, "stacks for 100 % of the baseline: none of 10m recorded"),
-        (Recording(baseline=findings.covered(seconds=20)), GapKind.SHORT_BASELINE, "the baseline is only 20s long"),
+        (Recording(baseline=findings.covered(0, seconds=600)), GapKind.STACKS, "stacks for 100 % of the baseline: none of 10 min recorded"),
+        (Recording(baseline=findings.covered(seconds=20)), GapKind.SHORT_BASELINE, "the baseline is only 20 s long"),
         (Recording(signals=0.0), GapKind.SIGNALS, "kept none of it"),
         (Recording(before_s=1.2), GapKind.LATE_START, "began 1.2 s before the event"),
         (Recording(kernel_log=False), GapKind.KERNEL_LOG, "could not be read"),
-        (Recording(skew_us=-5_000_000), GapKind.CLOCK, "set by 5s"),
+        (Recording(skew_us=-5_000_000), GapKind.CLOCK, "set by 5 s"),
         (Recording(denied=("signal interrupts",)), GapKind.PERMISSION, "permission to read signal interrupts"),
     ],
 )  # fmt: skip
@@ -106,7 +106,7 @@ def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recording:
     ("recording", "says"),
     [
         (ran(status=Constancy.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so the load may explain what differs between the windows"),
-        (ran(ended=False, until_s=-20), "the load trials was cut off after 59m40s"),
+        (ran(ended=False, until_s=-20), "the load trials was cut off after 59 min 40 s"),
         (ran(begin_s=-100), "began between the baseline and the event"),
         (ran(until_s=-20), "ended between the baseline and the event"),
     ],
