@@ -115,42 +115,39 @@ def list_events(request: Request) -> Listing:
         for host in hosts
         for gap in ring.gaps(host, window.begin_us, window.end_us)
     )
-    empty = None if events else _explain_empty(ring, request, hosts, window, extents)
+    empty = None
+    if not events:
+        every = ring.events(window.begin_us, window.end_us, hosts)
+        empty = _explain_empty(request, extents, window, every, stored)
     return Listing(window.begin_us, window.end_us, hosts, events, gaps, tuple(ring.problems), empty)
 
 
 def _explain_empty(
-    ring: rings.Reader,
     request: Request,
-    hosts: tuple[str, ...],
-    window: Window,
     extents: list[tuple[int, int]],
+    window: Window,
+    every: tuple[Event, ...],
+    of_kind: tuple[Event, ...],
 ) -> Empty:
     spans = tuple(" to ".join(map(times.format_instant, extent)) for extent in extents)
     if not any(first < window.end_us and last >= window.begin_us for first, last in extents):
         return Empty(Reason.NOT_RECORDED, "", "", spans, "recorded")
-    every = ring.events(window.begin_us, window.end_us, hosts)
     if not every:
         return Empty(Reason.NONE, "events", "", spans, "recorded")
-    of_kind = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
-    is_severe, is_on = (
-        _make_filter(Request(request.home, severity=severity, core=core))
-        for severity, core in ((request.severity, ""), (Severity.INFO, request.core))
+    alone = (
+        Request(request.home, severity=request.severity),
+        Request(request.home, core=request.core),
     )
-    filters = {
-        "kind": (" ".join(request.kinds), of_kind),
-        "severity": (request.severity, tuple(filter(is_severe, every))),
-        "core": (request.core, tuple(filter(is_on, every))),
-    }
-    for name, (wanted, matching) in filters.items():
-        if not matching:
+    severe, there = (tuple(filter(_make_filter(filters), every)) for filters in alone)
+    values = {"kind": " ".join(request.kinds), "severity": request.severity, "core": request.core}
+    found = dict(zip(values, (of_kind, severe, there), strict=True))
+    for name, wanted in values.items():
+        if not found[name]:
             counts = collections.Counter(str(getattr(event, name)) for event in every)
             known = tuple(value for value, _ in counts.most_common(MAX_KNOWN) if value != "-1")
             return Empty(Reason.NO_MATCH, "event", f"--{name} {wanted}", known, "most events")
-    wanted = " ".join(
-        f"--{name} {value}" for name, (value, found) in filters.items() if len(found) < len(every)
-    )
-    return Empty(Reason.NO_COMBINATION, "", wanted)
+    used = (name for name in values if len(found[name]) < len(every))
+    return Empty(Reason.NO_COMBINATION, "", " ".join(f"--{name} {values[name]}" for name in used))
 
 
 def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Event | None]]:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 
 from overnight import errors
 from overnight.app import record as recorder
-from overnight.model import cgroups
+from overnight.model import cgroups, files
 from overnight.model import cpu as cpushares
 from overnight.rehearsals import victim
 from overnight.sources import cpu
@@ -157,7 +157,7 @@ def _lacking(need: str) -> str:
 def alone() -> Iterator[None]:
     """Allow one rehearsal at a time on a host: two would disturb each other."""
     folder = journal.own_folder(journal.journal_folder())
-    with (folder / "rehearse.lock").open("w") as file:
+    with os.fdopen(files.open_private(folder / "rehearse.lock", os.O_WRONLY | os.O_CREAT)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -151,7 +151,8 @@ def test_a_second_rehearsal_is_refused(
     ):
         pass
     with rehearsal_host.alone():
-        pass
+        modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "undo").iterdir()}
+        assert modes == {0o600}
 
 
 def test_only_the_calling_thread_and_its_children_leave_the_core() -> None:
