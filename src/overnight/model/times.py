@@ -41,12 +41,16 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 
-def format_duration(seconds: float) -> str:
-    """Format for people, with the two largest units.
+def format_duration(seconds: float, *, exact: bool = False) -> str:
+    """Format for people, with the two largest units; `exact`: less than 100 s with three digits.
 
     >>> format_duration(620), format_duration(43200), format_duration(0.25), format_duration(0)
     ('10 min 20 s', '12 h', '250 ms', '0 s')
+    >>> format_duration(11.72), format_duration(11.72, exact=True)
+    ('12 s', '11.7 s')
     """
+    if exact and seconds < 100:
+        return f"{seconds:.3g} s"
     if 0 < seconds < 0.9995:
         return f"{round(seconds * 1000)} ms"
     left, parts = round(seconds), []

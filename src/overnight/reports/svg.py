@@ -50,7 +50,7 @@ def _head(folded: Folded, height: int) -> str:
     facts = [folded.host, f"{folded.total:,} samples"]
     if folded.begin_ns:
         seconds = max(0, folded.end_ns - folded.begin_ns) / 1e9
-        length = f"{seconds:.3g} s" if seconds < 120 else times.format_duration(seconds)
+        length = times.format_duration(seconds, exact=True)
         facts.insert(1, f"{layout.clock(folded.begin_ns // 1000)} UTC, {length}")
     if folded.event:
         rate = f" at {folded.frequency:,} Hz" if folded.frequency else ""

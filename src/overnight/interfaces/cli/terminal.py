@@ -150,7 +150,8 @@ def coverage_lines(coverage: Coverage) -> list[str]:
     seconds = coverage.window.seconds * max(1, len(coverage.hosts))
     lines = [
         f"{plural(coverage.samples, 'sample')} from {plural(coverage.segments, 'segment')}, {coverage.lost} lost; "
-        f"recorded {times.format_duration(coverage.recorded_seconds)} of {times.format_duration(seconds)}"
+        f"recorded {times.format_duration(coverage.recorded_seconds, exact=True)}"
+        f" of {times.format_duration(seconds, exact=True)}"
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]
     lines += [
