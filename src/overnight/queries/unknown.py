@@ -38,7 +38,9 @@ def measure(parts: Sequence[reader.Part]) -> unknown.Unknown:
                 frames.setdefault(group, {})[frame] = module
         whole = tree.subtree_sums(own, names.size) if frames else own
         for group, of_group in frames.items():
-            nodes = np.flatnonzero(np.isin(names.frame, list(of_group)))
+            marked = np.zeros(len(names.frame_name), bool)
+            marked[list(of_group)] = True
+            nodes = np.flatnonzero(marked[names.frame])
             by_why[group] += int(own[names.mark_below(nodes)].sum())
             weight = np.bincount(names.frame[nodes], whole[nodes], len(names.frame_name))
             counts = modules.setdefault(group, collections.Counter())
