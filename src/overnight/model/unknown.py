@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 SHOWN_SHARE = 0.01
+NOWHERE = ("", "[unknown]")  # modules of addresses outside every file
 JIT = re.compile(r"/tmp/perf-\d{1,10}\.map|//anon|\[anon.*\]")  # noqa: S108 - names to recognise, not to open
 
 
@@ -33,7 +34,7 @@ TEXTS = {
     Why.NO_PERMISSION: ("the file was not readable", "record as root"),
     Why.DAMAGED: ("the file or perf map is not valid, or others may write it", "replace it"),
     Why.STRIPPED: ("stripped binaries", "install their debug symbols before recording"),
-    Why.NOT_KNOWN: ("no symbols in the capture", "import it with --root DIR and --kallsyms FILE of that host"),
+    Why.NOT_KNOWN: ("the capture does not say why", "record again, or import with --root DIR and --kallsyms FILE of that host"),
 }  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def find_why(module: str, *, kernel: bool, stored: str | None, otherwise: Why) -
         return Why(stored) if stored in set(Why) else Why.NOT_KNOWN
     if kernel:
         return Why.NO_KALLSYMS
-    if module in ("", "[unknown]"):
+    if module in NOWHERE:
         return Why.NO_MAPPING
     return Why.NO_JIT_MAP if JIT.fullmatch(module) else otherwise
 
@@ -73,6 +74,6 @@ class Unknown:
             yield f"unknown functions: on the stacks of {percent[self.samples]} of {self.of:,} samples"
         for cause in self.causes:
             if cause.samples >= SHOWN_SHARE * self.of:
-                named = ", ".join(filter(None, cause.modules))
+                named = ", ".join(name for name in cause.modules if name not in NOWHERE)
                 why = TEXTS[cause.why][0] + (f" ({named})" if named else "")
                 yield f"{percent[cause.samples]} {why}; to fix: {cause.fix}"

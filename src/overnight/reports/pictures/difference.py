@@ -50,7 +50,8 @@ def write_difference(compared: Compared, file: BinaryIO, *, max_rows: int = boxe
     """Draw the picture, roots at the bottom, siblings in the order of their names."""
     root = boxes.merge([compared.now, compared.before], compared.units)
     drawn = boxes.lay_out(root, max_rows)
-    foot = [*dict.fromkeys((*compared.now.notes, *compared.before.notes))]
+    foot = [*compared.now.notes]
+    foot += [f"B: {note}" for note in compared.before.notes if note not in foot]
     foot.append("frame width: the larger of its two shares; grey: the change may be chance (95 %)")
     foot += drawn.list_hidden()
     if lost := compared.now.lost + compared.before.lost:

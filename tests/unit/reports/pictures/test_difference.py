@@ -83,7 +83,7 @@ def test_both_windows_and_the_filters_are_shown() -> None:
     texts = [str(text.text) for text in root.iter(SVG + "text")]
     assert any(text.startswith("A  web-7, 2026-11-15T03:14:00.000Z for 5 s: 5") for text in texts)
     assert any(text.startswith("B  web-8") for text in texts)
-    assert {"only --core 3", "one", "two", "3 samples lost", "vanished"} <= set(texts)
+    assert {"only --core 3", "one", "B: two", "3 samples lost", "vanished"} <= set(texts)
     assert texts.count("one") == 1
 
 
