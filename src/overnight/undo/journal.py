@@ -86,7 +86,7 @@ class Journal:
         pid = os.getpid()
         head = {"schema": SCHEMA, "run": self.run, "what": what, "pid": str(pid)}
         self._append({**head, **process_identity.read_identity(pid)})
-        files.sync_folder(folder)
+        files.sync(folder)
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:
         """Record a change that is about to be made; `kind` is a key of `operations.UNDO`."""
