@@ -139,6 +139,8 @@ CASES: dict[str, tuple[Callable[[pathlib.Path], None], tuple[str, ...]]] = {
     "load": (store_load, ()),
     "arms": (store_arms, ()),
     "bundle": (pack_bundle, ("data",)),
+    "undo": (undo_changes, ("*.undo",)),
+    "kept": (undo_kept_changes, ("*.undo",)),
     "audit": (apply_audit, ()),
     "audit-undo": (undo_audit, ()),
 }

@@ -103,7 +103,7 @@ def boot(
     inside; `read_only` folders have the same path inside. The machine is pinned to `cores`.
     """
     container.require()
-    name = name or f"{operations.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    name = name or f"{run_journal.run}-{time.monotonic_ns() % 10**6}"
     run_journal.write("machine", name)
     tree = pathlib.Path(tempfile.gettempdir()) / name
     run_journal.write("folder", tree)
