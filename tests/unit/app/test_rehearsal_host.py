@@ -151,7 +151,8 @@ def test_a_second_rehearsal_is_refused(
     ):
         pass
     with rehearsal_host.alone():
-        pass
+        modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "undo").iterdir()}
+        assert modes == {0o600}
 
 
 def test_the_lock_of_a_killed_rehearsal_is_cleaned_up(
