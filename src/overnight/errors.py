@@ -94,9 +94,10 @@ class DamagedFileError(CannotError):
 def from_json(document: dict[str, dict[str, str]]) -> OvernightError:
     """Return the error that `as_json` described, of the same kind."""
     fields = document["error"]
-    kinds = {kind.__name__: kind for kind in (UsageError, *CannotError.__subclasses__())}
-    kind = kinds.get(fields["kind"].title().replace("-", "") + "Error", CannotError)
-    error = kind.__new__(kind)
+    kinds: list[type[OvernightError]] = [UsageError, *CannotError.__subclasses__()]
+    name = fields["kind"].title().replace("-", "") + "Error"
+    kind = next((kind for kind in kinds if kind.__name__ == name), CannotError)
+    error: OvernightError = kind.__new__(kind)
     OvernightError.__init__(error, fields["what"], why=fields["why"], todo=fields["todo"])
     return error
 
