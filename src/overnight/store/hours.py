@@ -190,8 +190,6 @@ def _write(path: pathlib.Path, inside: list[segments.Segment]) -> None:
             file.writelines(stored)
             file.flush()
             os.fchmod(descriptor, files.folder_mode(path.parent) & 0o666)
-            os.fsync(descriptor)
-            pathlib.Path(fresh).rename(path)
-        files.sync_folder(path.parent)
+            files.publish(pathlib.Path(fresh), path)
     finally:
         pathlib.Path(fresh).unlink(missing_ok=True)
