@@ -175,7 +175,7 @@ def _read(path: pathlib.Path) -> Load | None:
             says=str(verdict.get("says", "")),
             crossed=tuple(map(str, verdict.get("crossed", ()))),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
 
 
