@@ -99,7 +99,7 @@ def test_a_size_that_may_be_needed_is_kept() -> None:
     }
     assert (
         decisions[14].reason
-        == "stays at 14: 80 claims in 20m want 13 for 1 % misses, and may want 15"
+        == "stays at 14: 80 claims in 20 min want 13 for 1 % misses, and may want 15"
     )
     assert (decisions[20].size, decisions[20].memory) == (15, ((NOW, 15),))
 
