@@ -134,7 +134,7 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], bool]] = {
         "hour", lambda: hour({"cores": [[]], "segments": [["a", 0, {"begin_us": float("inf")}]]}), True,
     ),
     "an infinite loss": ("segment", lambda: segment(lost=float("inf")), True),
-    "more samples than a float holds": ("segment", lambda: segment(samples=10**400), True),
+    "more samples than a float holds": ("segment", lambda: segment(samples=10**400, files={"nodes.parquet": [1, "x"]}), True),
     "a file name with NUL": ("segment", lambda: segment(files={"\0": [1, "x"]}), True),
     "a sample of the last task that fits": ("segment", far_task, False),
     "a root inside of another": ("segment", root_inside_of_another, False),

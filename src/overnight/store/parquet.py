@@ -105,6 +105,8 @@ def write(path: pathlib.Path, columns: Columns) -> None:
         )
     except duckdb.IOException as error:
         raise OSError(f"{path} cannot be written: {error}") from error
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError(str(error)) from error
     finally:
         connection.unregister("columns")
         for name in columns:
