@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from overnight import detectors, errors
-from overnight.app import bundles, events, report_material
+from overnight.app import bundles, events, report_material, spool_ingest, spool_paths
 from overnight.diagnosis import decision, knowledge, recording
 from overnight.model.finding import Answer, Status
 from overnight.model.severity import Severity
+from overnight.model.text import plural
 from overnight.model.times import SECOND_US
 from overnight.queries import case as cases
 from overnight.reports import diagnosis
+from overnight.sources import perf
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
@@ -110,10 +112,20 @@ def diagnose_event(
     case = cases.Case(home, event)
     answers = tuple(run_detectors(case, discover_detectors(), on_answer))
     fleet, of_fleet = _run_fleet_detectors(case, on_answer)
-    verdict = decision.decide(
-        event, (*answers, *of_fleet), recording.read_recording(case), known, fleet
-    )
-    return verdict, case
+    recorded = recording.read_recording(case)
+    recorded = dataclasses.replace(recorded, notes=(*recorded.notes, *_note_pending(case)))
+    return decision.decide(event, (*answers, *of_fleet), recorded, known, fleet), case
+
+
+def _note_pending(case: cases.Case) -> Iterator[str]:
+    """Report stacks of the incident window that were recorded but not ingested, such as for lack of memory."""
+    folder, count = spool_paths.spool_folder(case.home), 0
+    for path in spool_ingest.find_pending(folder) if folder.is_dir() else ():
+        name, end_us = perf.parse_segment_name(path.name), path.stat().st_mtime_ns // 1000
+        if name is not None and name.host == case.host and end_us >= case.window.begin_us:
+            count += name.start_ns // 1000 < case.window.end_us
+    if count:
+        yield f"{plural(count, 'raw segment')} of the incident window not ingested: overnight store ingest"
 
 
 def add_material(

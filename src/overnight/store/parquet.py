@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 import re
 import threading
@@ -94,6 +95,8 @@ def write(path: pathlib.Path, columns: Columns) -> None:
         connection.execute(
             WRITE.format(names=", ".join(columns), tables=joined, path=_quoted(path))
         )
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError from error
     except duckdb.IOException as error:
         raise OSError(f"{path} cannot be written: {error}") from error
     finally:
@@ -160,6 +163,7 @@ def query(
     try:
         result = connection.execute(sql, parameters or []).fetchnumpy()
     except duckdb.Error as error:
+        os.close(os.open(os.devnull, os.O_RDONLY))  # raises where this process lacks descriptors
         raise errors.CannotError(
             "stored samples cannot be read",
             why=str(error).partition("\n")[0],

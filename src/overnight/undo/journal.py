@@ -81,12 +81,15 @@ class Journal:
         self._changes: list[dict[str, str]] = []
         folder = own_folder(folder or journal_folder())
         self.path = folder / f"{self.run}{ENDING}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(self.path, flags, 0o600)
+        self._is_open = True
         pid = os.getpid()
         head = {"schema": SCHEMA, "run": self.run, "what": what, "pid": str(pid)}
-        self._append({**head, **process_identity.read_identity(pid)})
-        files.sync_folder(folder)
+        try:
+            self._append({**head, **process_identity.read_identity(pid)})
+            files.sync_folder(folder)
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:
         """Record a change that is about to be made; `kind` is a key of `operations.UNDO`."""
@@ -113,20 +116,16 @@ class Journal:
         self.problems = _undo(self.run, self._changes)
         if not self.problems:
             self.path.unlink(missing_ok=True)
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._is_open = False
         return self.problems
 
     def keep(self) -> None:
         """Leave the changes in place, for a later undo such as `age --undo`."""
         self._append({"kept": "yes"})
-        os.close(self._file)
-        self._file = -1
+        self._is_open = False
 
     def _append(self, line: Mapping[str, str]) -> None:
-        os.write(self._file, (json.dumps(line) + "\n").encode())
-        os.fsync(self._file)
+        files.append_lines(self.path, [(json.dumps(line) + "\n").encode()])
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +136,7 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._file < 0:
+        if not self._is_open:
             return
         with _undisturbed():
             self.undo()
@@ -224,25 +223,30 @@ def _marked(run: str) -> dict[int, str]:
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
-        with contextlib.suppress(OSError):
+        try:
             # Read before the mark: a PID that is reused meanwhile has another start time.
             started = process_identity.read_start(int(entry.name))
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 pids[int(entry.name)] = started
+        except OSError as error:
+            errors.raise_own(error)
     return pids
 
 
 def _undo(run: str, changes: list[dict[str, str]] | tuple[Mapping[str, str], ...]) -> list[str]:
     problems = []
     deadline = time.monotonic() + GONE_SECONDS
-    # Repeated, because processes may fork meanwhile.
-    while alive := _marked(run):
-        for pid in alive:
-            process_identity.send_signal(pid, alive[pid])
-        if time.monotonic() > deadline:
-            problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
-            break
-        time.sleep(0.02)
+    try:
+        # Repeated, because processes may fork meanwhile.
+        while alive := _marked(run):
+            for pid in alive:
+                process_identity.send_signal(pid, alive[pid])
+            if time.monotonic() > deadline:
+                problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
+                break
+            time.sleep(0.02)
+    except OSError as error:
+        problems.append(f"processes of {run}: {error}")
     for change in reversed(changes):
         try:
             operations.check(change, run)
