@@ -5,12 +5,13 @@ BIN := .venv/bin
 # Node.js, if set-up installed it from PyPI; last, so that another one takes precedence.
 export PATH := $(PATH):$(CURDIR)/$(BIN)
 
-.PHONY: help demo test coverage test-long asan fuzz bench lint format setup clean
+.PHONY: help demo test coverage test-long mutants asan fuzz bench lint format setup clean
 
 help:
 	@echo "make demo       cause a real incident here, diagnose it, and undo it"
 	@echo "make test       run linters, type and import checks, and the test suite"
 	@echo "make test-long  run the long tests"
+	@echo "make mutants    apply each change of tests/mutants.toml (ONLY=part of a path): its tests must fail"
 	@echo "make coverage   run the test suite and show line and branch coverage"
 	@echo "make asan       test the C code with AddressSanitizer and UBSan"
 	@echo "make fuzz       fuzz each reader for FUZZ_SECONDS (default 60)"
@@ -53,6 +54,9 @@ coverage: setup
 
 test-long: setup
 	$(BIN)/pytest -m long
+
+mutants: setup
+	$(BIN)/python tools/mutants.py --jobs $(JOBS) --only "$(ONLY)"
 
 asan: setup
 	@scripts/sanitized $(BIN)/python

@@ -92,6 +92,17 @@ class DamagedFileError(CannotError):
         self.offset = offset
 
 
+def from_json(document: dict[str, dict[str, str]]) -> OvernightError:
+    """Return the error that `as_json` described, of the same kind."""
+    fields = document["error"]
+    kinds: list[type[OvernightError]] = [UsageError, *CannotError.__subclasses__()]
+    name = fields["kind"].title().replace("-", "") + "Error"
+    kind = next((kind for kind in kinds if kind.__name__ == name), CannotError)
+    error: OvernightError = kind.__new__(kind)
+    OvernightError.__init__(error, fields["what"], why=fields["why"], todo=fields["todo"])
+    return error
+
+
 def unreadable(path: object, error: Exception, todo: str) -> CannotError:
     return CannotError(f"{path} cannot be read", why=reason(error), todo=todo)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,19 @@ import alembic.autogenerate
 import alembic.command
 import alembic.migration
 import alembic.script
+import poolprovider
+import poolworld
 import pytest
 import sqlalchemy as sa
 
+from overnight import pools
+from overnight.model.pool import Claim, Member, MemberState, Pool
 from overnight.pools import database, migrations
 from overnight.pools.sql import event_rows, schema, total_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from poolworld import World
 
 
@@ -85,23 +92,28 @@ def test_the_expected_revision_is_the_last_migration() -> None:
     assert alembic.script.ScriptDirectory(str(folder)).get_heads() == [migrations.HEAD]
 
 
-def test_an_older_database_is_upgraded_and_counts_from_then_on(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextlib.contextmanager
+def older_database(url: str, revision: str) -> Iterator[tuple[str, sa.Connection]]:
+    """Open a database of an older version; yields its URL as well."""
     if url.startswith("postgresql"):
         with contextlib.closing(database.Database(url)) as where, where.write("old") as connection:
             connection.exec_driver_sql("DROP SCHEMA IF EXISTS old CASCADE")
             connection.exec_driver_sql("CREATE SCHEMA old")
         url += ("&" if "?" in url else "?") + "options=-csearch_path%3Dold"
     upgrade = alembic.command.upgrade
-    event = "at_us, kind, pool_id, pool, member_id, claim_id, reason, detail"
-    with monkeypatch.context() as older, contextlib.closing(database.Database(url)) as where:
-        older.setattr(migrations, "HEAD", "0002")
-        older.setattr(alembic.command, "upgrade", lambda config, _: upgrade(config, "0002"))
+    with pytest.MonkeyPatch.context() as older, contextlib.closing(database.Database(url)) as where:
+        older.setattr(migrations, "HEAD", revision)
+        older.setattr(alembic.command, "upgrade", lambda config, _: upgrade(config, revision))
         with where.write("old") as connection:
-            connection.exec_driver_sql(
-                f"INSERT INTO pool_events ({event}) VALUES (5, 'tick_failed', '', '', '', '', '', '')"
-            )
+            yield url, connection
+
+
+def test_an_older_database_is_upgraded_and_counts_from_then_on(url: str) -> None:
+    event = "at_us, kind, pool_id, pool, member_id, claim_id, reason, detail"
+    with older_database(url, "0002") as (url, connection):
+        connection.exec_driver_sql(
+            f"INSERT INTO pool_events ({event}) VALUES (5, 'tick_failed', '', '', '', '', '', '')"
+        )
     with contextlib.closing(database.Database(url)) as where:
         with where.write("new") as connection:
             assert [kept.at_us for kept in event_rows.list_recent(connection, "", 9)] == [5]
@@ -110,6 +122,36 @@ def test_an_older_database_is_upgraded_and_counts_from_then_on(
             [total] = total_rows.list_all(connection)
         assert (total.number, total.took_us) == (1, 7)
         assert where.revision() == migrations.HEAD
+
+
+def test_pools_members_and_claims_of_an_older_database_stay(url: str) -> None:
+    pool = Pool(id="p-1", name="ci", template="t", target_size=0, min_size=0, max_size=2, provider="scripted")  # fmt: skip
+    member = Member(id="m-1", pool_id="p-1", state=MemberState.CLAIMED, provider="scripted", machine_id="i-1", acquired_us=4)  # fmt: skip
+    claim = Claim(id="c-1", pool_id="p-1", member_id="m-1", acquired_by="job-17", acquired_us=4)
+    rows = (
+        ("pools", {**dataclasses.asdict(pool), "knobs": dataclasses.asdict(pool.settings)}),
+        ("pool_members", dataclasses.asdict(member)),
+        ("pool_claims", {**dataclasses.asdict(claim), "batch_place": 0}),
+    )
+    with older_database(url, "0003") as (url, connection):
+        for name, values in rows:
+            table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+            kept = {column: value for column, value in values.items() if column in table.c}
+            connection.execute(table.insert().values(kept))
+    world = poolworld.World(url, provider=poolprovider.OnHost("alpha"))
+    try:
+        shown = world.plane.show("ci")
+        assert (shown.pool, shown.members, shown.claims) == (pool, (member,), (claim,))
+        world.provider.machines["i-1"] = pools.Machine(id="i-1", member_id="m-1")
+        world.provider.owners["i-1"] = world.plane.context.owner
+        world.plane.sweep("scripted")
+        assert world.plane.member("m-1") == dataclasses.replace(member, host="alpha")
+        assert world.plane.give_back("c-1").gone_us is not None
+        world.plane.delete("ci")
+        assert world.plane.show_member("m-1").pool == "ci"
+        assert world.plane.list(archived=True) == ()
+    finally:
+        world.close()
 
 
 def test_concurrent_starts_create_the_tables_once(tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import otherusers
 import pytest
 
 from overnight import errors
+from overnight.app import recorder_unit
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/doctor-1.json").read_text())
@@ -62,7 +64,7 @@ def as_nobody(folder: pathlib.Path, *arguments: str, paranoid: int | None = None
 
 def test_this_host_has_every_check() -> None:
     checks = parse_checks(run([sys.executable, "-m", "overnight", "doctor", "-O", "json"]))
-    assert len(checks) == 17
+    assert len(checks) == 18
 
 
 @pytest.mark.needs_root
@@ -98,6 +100,26 @@ def test_the_user_nobody_is_refused_by_the_kernel(open_folder: pathlib.Path, par
     assert checks["kallsyms"]["status"] == "degraded"
     assert checks["nspawn"]["status"] != "ok"
     assert checks["can_record"] == {"profiles": False, "signals": True}
+
+
+@pytest.mark.needs_root
+def test_the_documented_capabilities_suffice_and_each_is_needed(open_folder: pathlib.Path) -> None:
+    """The table of docs/security.md names the checks that fail without each capability of the unit."""
+    text = (REPOSITORY / "docs/security.md").read_text()
+    rows = re.findall(r"^\| `(CAP_\w+)` \|.*\| (`[a-z_`, ]+`) \|$", text, re.MULTILINE)
+    needed = {capability: set(re.findall(r"\w+", checks)) for capability, checks in rows}
+    unit = recorder_unit.TEMPLATE.read_text()
+    assert f"\nAmbientCapabilities={' '.join(needed)}\n" in unit
+    assert f"\nCapabilityBoundingSet={' '.join(needed)}\n" in unit
+    if pathlib.Path("/proc/sys/kernel/dmesg_restrict").read_text() == "0\n":
+        needed["CAP_SYSLOG"].remove("kmsg")
+    for left_out in ("", *needed):
+        granted = [capability for capability in needed if capability != left_out]
+        process = run(otherusers.command(open_folder, "doctor", "-O", "json", uid=otherusers.STRANGER, capabilities=granted))  # fmt: skip
+        checks = parse_checks(process)
+        lacking = {name for name in set().union(*needed.values()) if checks[name]["status"] != "ok"}
+        assert lacking == needed.get(left_out, set())
+        assert all(left_out in checks[name]["fix"] for name in lacking)
 
 
 @pytest.mark.needs_root

@@ -51,6 +51,7 @@ def test_a_wheel_with_and_without_a_compiler(
     assert any(installed.rglob("_tree.*.so")) is built
     assert (installed / "overnight/reports/viewer.html").is_file()
     assert (installed / "overnight/sources/kernelrules/nic-ena.toml").is_file()
+    assert (installed / "overnight/app/overnight.service").is_file()
     process = subprocess.run(
         [sys.executable, "-c", "from overnight.sources.perf import perfdata; print(perfdata.HAS_EXTENSION)"],
         env={**os.environ, "PYTHONPATH": str(installed)},

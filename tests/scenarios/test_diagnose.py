@@ -31,6 +31,8 @@ def test_each_scenario_has_its_true_chain_and_no_other(tmp_path: pathlib.Path, n
     for incident in (truth, *truth.others):
         assert problems_of(incident) == []
         verdict, _ = diagnose.diagnose_event(incident.home, incident.event)
+        listed = [gap for gap in verdict.gaps if f"{gap.factor:.2f}" == "1.00"]
+        assert (listed, bool(verdict.gaps)) == ([], name in ("half-missing", "fleet"))
         with blanked.blanked():
             without_prose, _ = diagnose.diagnose_event(incident.home, incident.event)
         assert blanked.decisions(without_prose) == blanked.decisions(verdict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from overnight.machines import nspawn
 from overnight.undo import journal
@@ -14,13 +15,16 @@ unit = nspawn.unit
 
 @contextlib.contextmanager
 def machine(
-    units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
+    units: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None, **options: Any
 ) -> Iterator[Machine]:
-    """Boot a machine with these units, enabled where another unit wants them; stop it at the end."""
+    """Boot a machine with these units, enabled where another unit wants them; stop it at the end.
+
+    `options` are those of `nspawn.boot`.
+    """
     run_journal = journal.Journal("a machine of a test")
     try:
         with run_journal:
-            booted = nspawn.boot(run_journal, units, files)
+            booted = nspawn.boot(run_journal, units, files, **options)
             try:
                 yield booted
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Sequence
 
 import overnight
 
@@ -14,12 +15,17 @@ STRANGER = (
 
 
 def command(
-    folder: pathlib.Path, *arguments: str, uid: int = NOBODY, group: int = 0, before: str = ""
+    folder: pathlib.Path,
+    *arguments: str,
+    uid: int = NOBODY,
+    group: int = 0,
+    capabilities: Sequence[str] = (),
+    before: str = "",
 ) -> list[str]:
     """Return the command that runs overnight as that user, in a mount namespace of its own.
 
     Bind mounts below `folder` make this checkout and its Python reachable, also below a folder of root. `group`
-    is the only supplementary group; `before` are shell lines that root runs in the namespace.
+    is the only supplementary group; `capabilities` are ambient; `before` are shell lines that root runs in the namespace.
     """
     binds = {
         "source": pathlib.Path(overnight.__file__).parents[1],
@@ -33,9 +39,11 @@ def command(
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     path = f"{folder}/source:{folder}/prefix/lib/{version}/site-packages"
     groups = f"--groups={group}" if group else "--clear-groups"
+    names = ",".join(f"+{name.removeprefix('CAP_').lower()}" for name in capabilities)
+    granted = f"--inh-caps={names} --ambient-caps={names}" if names else ""
     lines.append(before)
     lines.append(
-        f"exec setpriv --reuid={uid} --regid={uid} {groups} env PYTHONPATH='{path}' "
+        f"exec setpriv --reuid={uid} --regid={uid} {groups} {granted} env PYTHONPATH='{path}' "
         f"HOME=/nonexistent '{folder}/base/bin/{version}' -m overnight {' '.join(arguments)}"
     )
     return ["unshare", "--mount", "sh", "-c", "\n".join(lines)]

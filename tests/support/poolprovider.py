@@ -16,6 +16,7 @@ class Scripted:
 
     name = "scripted"
     inventory_lag_seconds = 0.0
+    prefix = "i"
 
     def __init__(self) -> None:
         self.machines: dict[str, pools.Machine] = {}
@@ -39,7 +40,7 @@ class Scripted:
                 if machine.member_id == order.member_id:
                     return machine
             self.launched += 1
-            name = f"i-{self.launched:04}"
+            name = f"{self.prefix}-{self.launched:04}"
             machine = pools.Machine(
                 id=name, member_id=order.member_id, address=f"10.0.0.{self.launched % 250}"
             )
@@ -74,3 +75,14 @@ class Scripted:
         self.on_launch = lambda _: None
         self.on_terminate = lambda _: None
         self.on_inventory = lambda: None
+
+
+class OnHost(Scripted):
+    """A provider whose machines only one host can reach."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self.prefix = host
+
+    def host(self, *, create: bool = False) -> str | None:
+        return self.prefix

@@ -37,10 +37,16 @@ class Clock:
 class World:
     """One database and one provider; `plane` is the first control plane, `another` adds more."""
 
-    def __init__(self, url: str, steps: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        steps: Callable[[str], None] | None = None,
+        provider: poolprovider.Scripted | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.url = url
-        self.clock = Clock()
-        self.provider = poolprovider.Scripted()
+        self.clock = clock or Clock()
+        self.provider = provider or poolprovider.Scripted()
         self.credentials: dict[str, str] = {}
         self._open: list[database.Database] = []
         self.plane = self.another(steps)

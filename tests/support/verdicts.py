@@ -345,12 +345,13 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
     verdict = Verdict(
         reset(text, text=text, kind=nasty[0], id=nasty[1], process=nasty[2], unit=nasty[3]),
         VerdictStatus.INCONCLUSIVE, 0.4, full_chain, (full_chain, full_chain),
-        tuple(Gap(GapKind.NOTE, name, name, 0.9, detector=name) for name in nasty),
+        tuple(Gap(GapKind.PERMISSION, name, name, 0.9, detector=name) for name in nasty),
         tuple(Step(name, name, name) for name in nasty),
         tuple(Step(name, name, name) for name in nasty),
         tuple(Answer(name, Status.NO_DATA, (), name) for name in nasty),
         steps, {name: {name: [name, 1, None]} for name in nasty},
         tuple(RuledOut(step.id, name, name, RuledOutReason.WEAK, name) for step, name in zip(steps, nasty, strict=True)),
+        notes=nasty,
     )  # fmt: skip
     frames = tuple(Frame(name, name, n % 2) for n, name in enumerate(nasty))
     stacks = folding.fold(

@@ -227,6 +227,13 @@ class Pools:
         """
         return self.plane.terminate(member_id, forget=forget, confirmed=confirmed)
 
+    def forget(self, host: str, *, confirmed: bool = False) -> dict[str, int]:
+        """Give up the members on a host that is gone for good; return `forgotten`.
+
+        Raises UnconfirmedError unless `confirmed`.
+        """
+        return {"forgotten": self.plane.forget(host, confirmed=confirmed)}
+
     def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
         """Hold a member for inspection, or release it."""
         return self.plane.set_cordoned(member_id, cordoned=cordoned)

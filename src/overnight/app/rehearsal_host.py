@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import pathlib
 import random
@@ -157,16 +156,13 @@ def _lacking(need: str) -> str:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Allow one rehearsal at a time on a host: two would disturb each other."""
-    folder = journal.own_folder(journal.journal_folder())
-    with (folder / "rehearse.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    with journal.lock("rehearse.lock") as is_taken:
+        if not is_taken:
             raise errors.CannotError(
                 "another rehearsal is running on this host",
                 why="two at a time would disturb each other",
                 todo="wait until it has ended",
-            ) from error
+            )
         yield
 
 

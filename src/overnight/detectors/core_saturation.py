@@ -113,8 +113,8 @@ def _draft(
         values["event_core"] = location.core
         relation = f"the event is on another core: {location.core}"
     if is_event_core:
-        relation = "it is the core of the event"
-    text = f"it began {lead:.1f} s before the event; {relation}"
+        relation = "the event is on this core"
+    text = f"the saturation began {lead:.1f} s before the event; {relation}"
     draft.evidence.append(Evidence(text, location.source, values))
     if series.source != "cpu":
         draft.confidence *= 0.8

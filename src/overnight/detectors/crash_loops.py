@@ -157,7 +157,7 @@ class CrashLoops(_base.BaseDetector):
         drafts.sort(key=lambda draft: -draft.magnitude["restarts_per_hour"])
         return self.answer(
             drafts[:MAX_FINDINGS],
-            clear=f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour in"
+            clear=f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour or more in"
             f" {times.format_duration(counted.seconds)}",
         )
 

@@ -1,4 +1,4 @@
-"""Disks that fail or do not answer, and tasks that wait for them."""
+"""Disks that report faults, and tasks that wait for I/O."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
 
 KIND = "storage.fault"
+WAITING = "io.wait"
+BLOCKED = "task.blocked"  # waits for I/O or a lock: not a complaint of a disk
 CONFIDENCE = {
     "storage.io_error": 0.9,
     "storage.filesystem_error": 0.9,
     "storage.readonly": 0.95,
     "storage.timeout": 0.9,
     "storage.device_lost": 0.95,
-    "task.blocked": 0.5,
+    BLOCKED: 0.5,
 }
 CONFIDENCE_OF_WAITING = 0.5
-# Percent of the time in which some task waited for a disk, three seconds in a row, as in the watch; and
+# Percent of the time in which some task waited for I/O, three seconds in a row, as in the watch; and
 # three times the baseline, because a host that reads all night waits all night.
 IO_SOME = 50.0
 IO_SOME_MAX = 90.0
@@ -37,7 +39,10 @@ DISK = re.compile(r"nvme\d+|mmcblk\d+|(?:sd|vd|xvd|hd)[a-z]+")
 
 
 class StorageFaults(_base.BaseDetector):
-    """The kernel's storage errors by device; waiting alone is a weak finding."""
+    """The kernel's storage errors by device.
+
+    Waiting alone is not a fault: a full queue, a network file system or a busy program looks the same.
+    """
 
     name = "storage"
     needs = (Need.EVENTS, Need.PRESSURE)
@@ -58,25 +63,26 @@ class StorageFaults(_base.BaseDetector):
             process = next((event.process for event in events if event.process), "")
             confidence = max(CONFIDENCE[event.kind] for event in events)
             subject = Subject(host=case.host, process=process)
-            draft = _kernel_events.draft_finding(case, KIND, subject, events, confidence)
+            kind = WAITING if all(event.kind == BLOCKED for event in events) else KIND
+            draft = _kernel_events.draft_finding(case, kind, subject, events, confidence)
             del draft.evidence[_kernel_events.MAX_FINDINGS :]
             draft.summary = f"{device}: {draft.summary}" if device else draft.summary
-            draft.magnitude["faults"] = sum(event.count for event in events)
+            draft.magnitude["faults" if kind == KIND else "count"] = sum(e.count for e in events)
             drafts.append(draft)
         if not drafts and waiting is not None and waiting.window is not None:
             text = (
-                f"tasks waited for disks {percent:.0f} % of the time for"
+                f"tasks waited for I/O {percent:.0f} % of the time for"
                 f" {waiting.window.seconds:.0f} s; the kernel reported no disk error"
             )
             drafts.append(
                 _base.Draft(
-                    KIND, Subject(host=case.host), waiting.window, CONFIDENCE_OF_WAITING, text
+                    WAITING, Subject(host=case.host), waiting.window, CONFIDENCE_OF_WAITING, text
                 )
             )
         for draft in drafts:
             draft.evidence += [waiting] if waiting else []
             draft.magnitude["io_wait_percent"] = percent
-        clear = "the kernel reported no disk error, and no task waited long for a disk"
+        clear = "the kernel reported no disk error, and no task waited long for I/O"
         if other_disks:
             clear = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
         return self.answer(drafts[: _kernel_events.MAX_FINDINGS], clear=clear)
@@ -90,7 +96,7 @@ def _disk_of(event: Event) -> str:
 
 
 def _find_waiting(case: cases.Case) -> Evidence | None:
-    """Find the longest run of seconds in which tasks waited for disks."""
+    """Find the longest run of seconds in which tasks waited for I/O."""
     now, before = (
         case.rates("pressure", window, keys=("io",), columns=("some",))
         for window in (case.window, case.baseline)
@@ -108,7 +114,7 @@ def _find_waiting(case: cases.Case) -> Evidence | None:
     window = Window(int(now.begin_us[longest[0]]), int(now.end_us[longest[-1]]))
     percent = float(percents[longest].mean())
     return Evidence(
-        f"tasks waited for disks {percent:.0f} % of the time; {baseline:.0f} % in the baseline",
+        f"tasks waited for I/O {percent:.0f} % of the time; {baseline:.0f} % in the baseline",
         "pressure",
         {"some_percent_of_time": round(percent, 1), "baseline_percent": round(baseline, 1)},
         window,

@@ -128,10 +128,13 @@ def build(
     of_fleet = [finding for finding in every if finding.kind in fleet_kinds]
     chains = [fleet_evidence.weigh(line, of_fleet, known) for line in lines]
     used = {step.id for chain in chains for step in chain.steps}
+    unused = (effect for effect in usable if effect.id not in used)
+    leads = {cause.id: effect.kind for effect in unused for cause, _ in incoming[effect.id]}
     for finding in usable:
         # Findings of the fleet are arguments, never causes.
         if finding.id not in used and finding not in of_fleet:
-            refused[finding.id] = _explain_unused(finding, refusals[finding.id], event, known)
+            lead = leads.get(finding.id)
+            refused[finding.id] = _explain_unused(finding, refusals[finding.id], lead, event, known)
     return Candidates(rank(chains), refused)
 
 
@@ -226,7 +229,7 @@ def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str
     same_actor = (root.subject.process, root.subject.core) in actors
     if same_actor:
         parts.append(
-            f"it names the same process, {root.subject.process}, but not the reason; {known.name(winner.root.kind)} does"
+            f"it names the same process, {root.subject.process}, but not the reason: {known.name(winner.root.kind)}"
         )
     weakest = min(loser.links, key=lambda each: (each.strength, each.cause))
     names = {step.id: known.name(step.kind) for step in loser.steps}
@@ -241,7 +244,11 @@ def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str
 
 
 def _explain_unused(
-    finding: Finding, refusals: Sequence[Refusal], event: Finding, known: knowledge.Knowledge
+    finding: Finding,
+    refusals: Sequence[Refusal],
+    lead: str | None,
+    event: Finding,
+    known: knowledge.Knowledge,
 ) -> Refusal:
     """Sum up why a finding leads nowhere; the event's own refusal, where there is one, comes first."""
     if refusals:
@@ -250,10 +257,13 @@ def _explain_unused(
         texts = dict.fromkeys(
             each.text
             if each.effect == event.kind
-            else f"not linked to {known.name(each.effect)}: {each.text}"
+            else f"not linked to {known.name(each.effect)} ({each.text})"
             for each in ordered
         )
         return dataclasses.replace(first, text="; ".join(list(texts)[:MAX_REASONS]))
+    if lead:
+        text = f"its effect, {known.name(lead)}, does not lead to the event"
+        return Refusal(RuledOutReason.NO_EFFECT_FOUND, text, lead)
     reached = (kind for rule in known.rules if rule.cause == finding.kind for kind in rule.effects)
     kinds = {kind for kind in reached if "*" not in kind}
     if not kinds:

@@ -29,6 +29,7 @@ WINDOWS = {
     GapWindow.RECORDING: "recording",
 }
 WHOLE = 0.98  # of a window: the first and the last second of a segment are not whole
+NEGLIGIBLE = 0.995  # a factor that reads 1.00 is not missing evidence
 LOST_WHOLE = 0.005  # of all samples: some are always lost
 SKEW_US = SECOND_US  # below this, what is joined by the second still meets
 FAR_SKEW_US = 30 * SECOND_US  # beyond this the incident window is another one
@@ -71,8 +72,17 @@ class Recording:
 
 
 def find_gaps(recording: Recording | None, answers: Sequence[Answer]) -> tuple[Gap, ...]:
-    """Return all missing evidence, the most costly first."""
-    return _sort((*_find_in_recording(recording or Recording()), *_find_in_answers(answers)))
+    """Return all missing evidence, the most costly first; each lowers the confidence."""
+    recorded = _find_in_recording(recording or Recording())
+    costly = (gap for gap in recorded if gap.factor < NEGLIGIBLE)
+    return _sort((*costly, *_find_in_answers(answers)))
+
+
+def list_notes(recording: Recording | None) -> tuple[str, ...]:
+    """Return facts about the recording that lower nothing: a constant load, a damaged segment."""
+    recording = recording or Recording()
+    loads = (_judge_load(load, recording.compared) for load in recording.loads)
+    return (*(gap.why for gap in loads if gap.factor == 1), *sorted(set(recording.notes)))
 
 
 def _sort(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
@@ -91,21 +101,19 @@ def weigh_for_chain(gaps: Iterable[Gap], chain: Chain, *, counted: bool) -> tupl
     """Return the gaps as they count for one chain: stacks that it does not rest on cost it less.
 
     `counted`: the kernel counts the root itself, as it does softirqs. Stacks would still show what else ran
-    there, so missing ones cost something. A late start of the recording costs a cause that was seen nothing.
+    there, so missing ones cost something. A cause that was seen needs no earlier begin of the recording.
     """
     sources = {evidence.source for step in chain.steps[:-1] for evidence in step.evidence}
     without_stacks = counted and "profiles" not in sources
 
     def weigh(gap: Gap) -> Gap:
-        if gap.kind is GapKind.LATE_START:
-            return dataclasses.replace(gap, factor=1.0)
-        if without_stacks and gap.kind in STACKS and gap.factor < 1:
+        if without_stacks and gap.kind in STACKS:
             why = f"{gap.why}; the chain does not rest on stacks"
             return dataclasses.replace(gap, why=why, factor=round(math.sqrt(gap.factor), 6))
         return gap
 
-    weighed = map(weigh, gaps)
-    return _sort(weighed) if without_stacks else tuple(weighed)
+    weighed = (weigh(gap) for gap in gaps if gap.kind is not GapKind.LATE_START)
+    return _sort(gap for gap in weighed if gap.factor < NEGLIGIBLE or gap.kind not in STACKS)
 
 
 def select_around_event(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
@@ -163,8 +171,6 @@ def _find_in_recording(recording: Recording) -> Iterable[Gap]:
         yield Gap(GapKind.RECORDER, what, why, round(PERMISSION_FACTOR ** len(names), 6))
     for load in recording.loads:
         yield _judge_load(load, recording.compared)
-    for note in sorted(set(recording.notes)):
-        yield Gap(GapKind.NOTE, "note", note)
 
 
 def _find_in_baseline(recording: Recording) -> Iterable[Gap]:
@@ -219,13 +225,16 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share <= 0.99 or share == 1 else f"{100 * share:.1f} %"
 
 
+def _seconds(seconds: float) -> str:
+    """Format so that a part of a window never reads as all of it: `11.7 s`, not `12s`."""
+    return f"{seconds:.3g} s" if seconds < 100 else times.format_duration(seconds)
+
+
 def _find_in_coverage(window: GapWindow, coverage: Coverage, least: float) -> Iterable[Gap]:
     wanted = coverage.window.seconds * max(len(coverage.hosts), 1)
     share = min(coverage.recorded_seconds / wanted, 1.0) if wanted > 0 else 1.0
     if share < WHOLE:
-        recorded, whole = (
-            times.format_duration(seconds) for seconds in (coverage.recorded_seconds, wanted)
-        )
+        recorded, whole = map(_seconds, (coverage.recorded_seconds, wanted))
         why = f"{recorded} of {whole} recorded" if share else f"none of {whole} recorded"
         why += _list_reasons(reason for _, _, reason in coverage.gaps)
         yield Gap(
@@ -250,22 +259,20 @@ def _find_in_coverage(window: GapWindow, coverage: Coverage, least: float) -> It
 def _find_in_answers(answers: Sequence[Answer]) -> Iterable[Gap]:
     """Yield detectors without data and those that failed.
 
-    Together they cost no more than `MIN_OF_DETECTORS`: the evidence they lack is a gap already.
+    Together they cost no more than `MIN_OF_DETECTORS`, each its share of it: the evidence they lack is a
+    gap already.
     """
-    whole = 1.0
-    for answer in sorted(answers, key=lambda answer: (answer.detector, answer.why)):
-        if answer.status not in (Status.NO_DATA, Status.FAILED):
-            continue
+    costs = {Status.NO_DATA: NO_DATA_FACTOR, Status.FAILED: FAILED_FACTOR}
+    silent = [answer for answer in answers if answer.status in costs]
+    whole = math.prod(costs[answer.status] for answer in silent)
+    part = min(1.0, math.log(MIN_OF_DETECTORS) / math.log(whole)) if silent else 1.0
+    for answer in silent:
         failed = answer.status is Status.FAILED
-        cost = FAILED_FACTOR if failed else NO_DATA_FACTOR
-        # What is left above the floor: the product of all of them never goes below it.
-        cut = max(cost, min(1.0, MIN_OF_DETECTORS / whole))
-        whole *= cut
         yield Gap(
             GapKind.DETECTOR_FAILED if failed else GapKind.DETECTOR_NO_DATA,
             f"detector {answer.detector} {'failed' if failed else 'had no data'}",
             answer.why or ("no reason given" if failed else "what it needs was not recorded"),
-            round(cut, 6),
+            round(costs[answer.status] ** part, 6),
             detector=answer.detector,
         )
 
@@ -280,11 +287,11 @@ def find_rival(winner: Chain, alternatives: Sequence[Chain]) -> tuple[Gap, ...]:
         if rival.root.id in ids or deeper or (own and own <= actors):
             continue
         close = rival.score / winner.score if winner.score else 1.0
-        if close > CLOSE:
-            doubt = 0.4 * min((close - CLOSE) / (1 - CLOSE), 1.0)
+        factor = round(1 - 0.4 * min((close - CLOSE) / (1 - CLOSE), 1.0), 6)
+        if factor < NEGLIGIBLE:
             what = "proof against another explanation that is nearly as good"
             name = rival.root.summary or rival.root.kind
             why = f"{name} scores {rival.score:.2f} against {winner.score:.2f}"
-            return (Gap(GapKind.RIVAL, what, why, round(1 - doubt, 6)),)
+            return (Gap(GapKind.RIVAL, what, why, factor),)
         return ()
     return ()

@@ -51,6 +51,7 @@ def decide(
         answers=answers,
         findings=findings,
         fleet=dict(fleet or {}),
+        notes=completeness.list_notes(recording),
     )
     end = find_end(event, findings)
     if end is None:

@@ -49,7 +49,6 @@ NEEDS = {
     (GapKind.CLOCK, None): ("Keep the wall clock steady", ""),
     (GapKind.LOAD, None): ("Keep the load constant", ""),
     (GapKind.RIVAL, None): ("Rule out the other explanation", ""),
-    (GapKind.NOTE, None): ("Read the note", ""),
 }
 
 
@@ -215,9 +214,9 @@ def _missing(gaps: Sequence[Gap]) -> str:
 
 
 def _select_worst(gaps: Iterable[Gap]) -> list[Gap]:
-    """Select what lowers the confidence; a detector mostly lacks what another gap already names."""
-    costly = [gap for gap in gaps if gap.factor < 1]
-    return [gap for gap in costly if gap.kind not in DETECTORS] or costly
+    """Leave detectors out unless there is nothing else: they mostly lack what another gap names."""
+    gaps = list(gaps)
+    return [gap for gap in gaps if gap.kind not in DETECTORS] or gaps
 
 
 def _capitalize(text: str) -> str:
@@ -261,6 +260,6 @@ def keep_recording(gaps: Sequence[Gap]) -> tuple[Step, ...]:
 
 def _first_need(gaps: Sequence[Gap]) -> str:
     for gap in gaps:
-        if gap.factor < 1 and gap.kind is not GapKind.RIVAL:
+        if gap.kind is not GapKind.RIVAL:
             return f"{_need(gap)[0]}, and wait for the next event."
     return "Keep the recorder running: a second event would show more."

@@ -95,15 +95,17 @@ def boot(
     binds: Mapping[str, str] | None = None,
     read_only: Collection[str] = (),
     cores: Collection[int] = (),
+    options: Collection[str] = (),
     name: str = "",
 ) -> Machine:
     """Boot a machine with these units, and return once it is up.
 
     `files` maps paths inside to texts, `links` to link targets; `binds` maps host folders to writable paths
-    inside; `read_only` folders have the same path inside. The machine is pinned to `cores`.
+    inside; `read_only` folders have the same path inside. The machine is pinned to `cores`; `options` are
+    further ones of nspawn.
     """
     container.require()
-    name = name or f"{operations.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    name = name or f"{run_journal.run}-{time.monotonic_ns() % 10**6}"
     run_journal.write("machine", name)
     tree = pathlib.Path(tempfile.gettempdir()) / name
     run_journal.write("folder", tree)
@@ -121,13 +123,13 @@ def boot(
     for folder in folders:
         run_journal.write("cgroup", folder)
         folder.mkdir()
-    options = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
-    options += [
+    more = [f"--bind={outside}:{inside}" for outside, inside in (binds or {}).items()]
+    more += [
         "--private-network",
         "--notify-ready=yes",
         f"--setenv={journal.MARK}={run_journal.run}",
     ]
-    arguments = container.nspawn_arguments(name, tree, *options, read_only=read_only)
+    arguments = container.nspawn_arguments(name, tree, *more, *options, read_only=read_only)
     return _boot(run_journal, name, tree, folders, arguments, cores)
 
 

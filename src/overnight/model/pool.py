@@ -152,6 +152,7 @@ class Member:
     machine_id: str | None = None
     address: str = ""
     region: str = ""
+    host: str | None = None  # only a server there can list and terminate it; None: any server can
     cordoned: bool = False
     reason: str = ""
     warming_started_us: int = 0

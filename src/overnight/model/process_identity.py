@@ -58,4 +58,6 @@ def send_signal(pid: int, started: str, number: int = signal.SIGKILL) -> None:
 
 
 def is_running(pid: int, started: str, boot: str) -> bool:
-    return bool(started) and boot == read_boot() and read_start(pid) == started
+    """Return whether the process that wrote this still runs; a zombie, maybe never reaped, does not."""
+    state, now = read_stat(pid)
+    return bool(started) and boot == read_boot() and now == started and state not in "ZX"

@@ -106,7 +106,6 @@ class GapKind(enum.StrEnum):
     DETECTOR_NO_DATA = "detector-no-data"
     DETECTOR_FAILED = "detector-failed"
     RIVAL = "rival-explanation"
-    NOTE = "note"
 
 
 class GapWindow(enum.StrEnum):
@@ -119,12 +118,12 @@ class GapWindow(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Missing evidence; the confidence is multiplied by `factor`, from 0 to 1."""
+    """Missing evidence; the confidence is multiplied by `factor`, above 0 and below 1."""
 
     kind: GapKind
     what: str
     why: str
-    factor: float = 1.0
+    factor: float
     window: GapWindow | None = None
     detector: str = ""
 
@@ -228,6 +227,7 @@ class Verdict:
     fleet: Mapping[str, object] = dataclasses.field(default_factory=dict)
     ruled_out: tuple[RuledOut, ...] = ()
     narrative: Narrative = Narrative()
+    notes: tuple[str, ...] = ()  # about the recording; they lower nothing
 
     @property
     def summary(self) -> str:
@@ -249,6 +249,7 @@ class Verdict:
             },
             "alternatives": [each.as_json() for each in self.alternatives],
             "gaps": list(map(dataclasses.asdict, self.gaps)),
+            "notes": list(self.notes),
             "next": list(map(dataclasses.asdict, self.next)),
             "fix": list(map(dataclasses.asdict, self.fix)),
             "findings": [finding.as_json() for finding in self.findings],

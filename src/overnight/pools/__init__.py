@@ -115,6 +115,17 @@ class Limited(Protocol):
 
 
 @runtime_checkable
+class Local(Protocol):
+    """A provider whose machines only a server on the same host can list and terminate."""
+
+    def host(self, *, create: bool = False) -> str | None:
+        """Return the name of this host, the same after a restart; None if it has none yet.
+
+        `create` gives it one; raises ProviderError.
+        """
+
+
+@runtime_checkable
 class Cloud(Provider, Checks, Protocol):
     """A provider with regions, which are queried one by one, and with reasons for lost machines."""
 

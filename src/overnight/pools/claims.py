@@ -279,8 +279,8 @@ class ClaimBroker:
                     return
             with self._database.write("leave the queue") as connection:
                 now = self._control.clock()
-                waiter_rows.delete(connection, waiter.id)
-                event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
+                if waiter_rows.delete(connection, waiter.id):
+                    event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
 
 
 def _list_claimable(

@@ -13,6 +13,7 @@ from overnight.pools.sql import shared_values
 
 if TYPE_CHECKING:
     from overnight import pools
+    from overnight.model.pool import Member
 
 
 def now_us() -> int:
@@ -36,6 +37,10 @@ class Context:
             known = ", ".join(sorted(self.providers))
             raise pool_errors.BadKnobError("provider", name, f"one of {known}")
         return self.providers[name]
+
+    def reaches(self, member: Member) -> bool:
+        """Whether this control plane can terminate the member's machine."""
+        return member.host in (None, self.provider(member.provider).host())
 
 
 def make(

@@ -60,7 +60,7 @@ class ControlPlane:
         self.renew, self.give_back = actions.renew, actions.give_back
         self.return_member = actions.return_member
         self.member, self.terminate = actions.find, actions.terminate
-        self.set_cordoned = actions.set_cordoned
+        self.set_cordoned, self.forget = actions.set_cordoned, actions.forget
 
         self.replenish, self.recycle = work.replenish, work.recycle
         self.sweep = reconciler.Reconciler(control).run
@@ -72,8 +72,9 @@ class ControlPlane:
         return self._maintenance.terminate_due(pool)
 
     def orphans_left(self, provider: str) -> int:
-        """Count the machines without a member that the last sweep could not terminate."""
-        return int(self.get(reconciler.orphans_name(provider)) or 0)
+        """Count the machines without a member that the last sweeps could not terminate."""
+        with self.context.database.read() as connection:
+            return shared_values.count_orphans(connection, provider)
 
     def providers_in_use(self) -> tuple[str, ...]:
         """Return the providers that a pool has ever named and this control plane has."""

@@ -140,7 +140,7 @@ class Maintenance:
         with self._database.read() as connection:
             view = pool_rows.view(connection, pool, now)
         due = {i.member_id for i in decisions.endings(view) if isinstance(i, decisions.Terminate)}
-        members = [member for member in view.members if member.id in due]
+        members = [m for m in view.members if m.id in due and self._control.reaches(m)]
         if len(members) < 2 or pool.settings.launch_parallel == 1:
             return sum(self._terminate(pool, member) for member in members)
         with concurrent.futures.ThreadPoolExecutor(pool.settings.launch_parallel) as threads:
@@ -207,12 +207,14 @@ class Maintenance:
             self._record_empty(pool.id)
         if launch is None:
             return 0
+        host = self._control.provider(pool.provider).host(create=True)
         width = min(launch.count, pool.settings.launch_parallel)
         each = math.ceil(launch.count / width)
         if width == 1:
-            return self._fill(pool.id, endpoint, each)
+            return self._fill(pool.id, host, endpoint, each)
         with concurrent.futures.ThreadPoolExecutor(width) as threads:
-            return sum(threads.map(lambda _: self._fill(pool.id, endpoint, each), range(width)))
+            fills = threads.map(lambda _: self._fill(pool.id, host, endpoint, each), range(width))
+            return sum(fills)
 
     def _record_empty(self, pool_id: str) -> None:
         """Record since when no member is ready, or that one is."""
@@ -222,14 +224,14 @@ class Maintenance:
             since = (pool.empty_since_us or now) if empty else None
             pool_rows.save(connection, dataclasses.replace(pool, empty_since_us=since))
 
-    def _fill(self, pool_id: str, endpoint: str, count: int) -> int:
+    def _fill(self, pool_id: str, host: str | None, endpoint: str, count: int) -> int:
         """Fill slots until none is wanted or a launch fails."""
-        results = (self._fill_slot(pool_id, endpoint) for _ in range(count))
+        results = (self._fill_slot(pool_id, host, endpoint) for _ in range(count))
         return sum(itertools.takewhile(bool, results))
 
-    def _fill_slot(self, pool_id: str, endpoint: str) -> bool:
+    def _fill_slot(self, pool_id: str, host: str | None, endpoint: str) -> bool:
         """Launch one member; False if none is wanted or the launch failed."""
-        intent = self._intend(pool_id)
+        intent = self._intend(pool_id, host)
         if intent is None:
             return False
         pool, member_id, token = intent
@@ -245,7 +247,7 @@ class Maintenance:
         self._add_machine(pool, machine, provider)
         return True
 
-    def _intend(self, pool_id: str) -> tuple[Pool, str, str] | None:
+    def _intend(self, pool_id: str, host: str | None) -> tuple[Pool, str, str] | None:
         """Decide again under the pool's lock, and record the member about to be launched."""
         token = secrets.token_hex(32)
         now = self._control.clock()
@@ -255,7 +257,7 @@ class Maintenance:
             if launch is None:
                 return None
             member_id = new_id("m")
-            member_rows.insert_warming(connection, pool, member_id, now)
+            member_rows.insert_warming(connection, pool, member_id, host, now)
             expires = now + pool.settings.bootstrap_token_seconds * SECOND_US
             enrolment_rows.insert(connection, member_id, token, expires)
             event_rows.add(

@@ -6,9 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight.model.pool import Claim, Member, MemberState, Pool
+from overnight.model.text import plural
 from overnight.model.times import SECOND_US
 from overnight.pools import pool_errors
-from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows
+from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
     from overnight.pools import context, database, maintenance
@@ -112,6 +113,29 @@ class MemberActions:
             if forget:
                 member_rows.set_gone(connection, pool, member_id, reason="forgotten", now_us=now)
         return self._finish(pool, member_id)
+
+    def forget(self, host: str, *, confirmed: bool = True) -> int:
+        """Give up the members on a host that is gone for good, and end their claims; return how many.
+
+        Raises unless `confirmed`. A server that runs there all the same terminates them.
+        """
+        with self._database.read() as connection:
+            members = member_rows.list_of_host(connection, host)
+        if not members:
+            wanted = "the host of a member, as `overnight pool show` names it"
+            raise pool_errors.BadKnobError("host", host, wanted)
+        if not confirmed:
+            claimed = sum(member.state is State.CLAIMED for member in members)
+            raise pool_errors.ClaimsAffectedError(
+                f"{host} has {plural(len(members), 'member')}, {claimed} claimed",
+                why="they are given up, and their claims end",
+            )
+        for member in members:
+            self.terminate(member.id, forget=True)
+        with self._database.write("forget") as connection:
+            for provider in {member.provider for member in members}:
+                shared_values.put(connection, shared_values.orphans_name(provider, host), "0")
+        return len(members)
 
     def _finish(self, pool: Pool, member_id: str) -> Member:
         """Wake the reaper, terminate what is due, and return the member as it is then."""

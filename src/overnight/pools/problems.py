@@ -5,6 +5,7 @@ An alert is worth waking somebody for; the other problems explain.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable
 
 from overnight.model import times
@@ -29,6 +30,7 @@ def find_problems(
         *_empty(details, now_us),
         *_warming(details, now_us),
         *_terminations(details),
+        *_hosts(details, now_us),
         *_autoscale(details),
         *_orphans(details, orphans),
         *_claims(details, now_us),
@@ -188,6 +190,28 @@ def _terminations(details: PoolDetails) -> Iterable[Problem]:
             f"{details.counts.claimed} claimed members are still running",
             f"held by {names}",
             "overnight pool return CLAIM, or overnight pool terminate MEMBER",
+        )
+
+
+def _hosts(details: PoolDetails, now: int) -> Iterable[Problem]:
+    """Members that only a reaper on their host can terminate, and it does not."""
+    overdue = collections.Counter(
+        member.host
+        for member in details.members
+        if member.host is not None
+        and member.state in (State.DRAINING, State.ERRORED)
+        and member.abandoned_us is None
+        and (details.pool.winds_down or not member.cordoned)
+        and now - member.next_attempt_us > REAPER_LATE_US
+    )
+    for host, number in sorted(overdue.items()):
+        yield Problem(
+            "host_not_served",
+            f"{number} {'member waits' if number == 1 else 'members wait'} to be terminated on {host}",
+            "only a reaper on that host and data home can do it, and none has for "
+            f"{REAPER_LATE_US // SECOND_US} s",
+            f"there: overnight pool serve; if the host is gone for good: overnight pool forget {host}",
+            alert=True,
         )
 
 

@@ -38,6 +38,12 @@ class ProviderClient:
     def name(self) -> str:
         return self.provider.name
 
+    def host(self, *, create: bool = False) -> str | None:
+        """Return the host of this provider's machines; None if every server can reach them."""
+        if isinstance(self.provider, pools.Local):
+            return self.provider.host(create=create)
+        return None
+
     def check(self, order: pools.Order) -> None:
         """Raise for an order that could never be launched, if the provider can tell."""
         if isinstance(self.provider, pools.Checks):

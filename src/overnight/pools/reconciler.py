@@ -2,7 +2,8 @@
 
 A machine without a row is terminated at once: the row is written before the machine is launched, so it will
 not appear later. A row without a machine stops counting as capacity at the first sweep and is given up at a
-later one. The order of reads is rows, inventory, rows, so that a change in between is seen by one of them.
+later one, but only on its own host. The order of reads is rows, inventory, rows, so that a change in between
+is seen by one of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from overnight import pools
 from overnight.model.pool import Member, MemberState, Pool, Reason
 from overnight.model.times import SECOND_US
-from overnight.pools import maintenance, pool_errors
+from overnight.pools import maintenance
 from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 INVENTORY_SECONDS = 60.0
 # Clocks differ a little; a heartbeat further ahead was received before our clock was set back.
 HEARTBEAT_AHEAD_US = 60 * SECOND_US
-
-
-def orphans_name(provider: str) -> str:
-    """Return the shared value that counts the orphans which could not be terminated."""
-    return f"orphans_left {provider}"
 
 
 @dataclasses.dataclass
@@ -49,6 +45,7 @@ class Reconciler:
         client = self._control.provider(provider)
         before = self._rows(provider)
         try:
+            host = client.host(create=True)
             machines = client.inventory(self._control.owner, INVENTORY_SECONDS)
         except pools.ProviderError as error:
             self._add_event("inventory_failed", reason=error.reason, detail=error.what)
@@ -58,17 +55,17 @@ class Reconciler:
         for machine in machines:
             # A row that ended since the first read: its machine was ending during the inventory.
             if machine.member_id in after or machine.member_id not in before:
-                self._match(client, machine, after, result)
+                self._match(client, host, machine, after, result)
         ids = {machine.id for machine in machines}
         for member in before.values():
-            if member.machine_id is not None and member.machine_id not in ids:
+            listed = member.machine_id is None or member.machine_id in ids
+            if member.host == host and not listed:
                 self._handle_missing(client, member, result)
-        self._save_orphans(provider, result.orphans_left)
+        self._save_orphans(shared_values.orphans_name(provider, host), result.orphans_left)
         return result
 
-    def _save_orphans(self, provider: str, left: int) -> None:
+    def _save_orphans(self, name: str, left: int) -> None:
         """Save the count for alerts and metrics, when it changes."""
-        name = orphans_name(provider)
         with self._database.read() as connection:
             if shared_values.get(connection, name) == str(left):
                 return
@@ -82,6 +79,7 @@ class Reconciler:
     def _match(
         self,
         client: provider_client.ProviderClient,
+        host: str | None,
         machine: pools.Machine,
         rows: dict[str, Member],
         result: SweepResult,
@@ -91,8 +89,9 @@ class Reconciler:
             self._end_orphan(client, machine, result)
         elif member.machine_id is None:
             self._adopt(member, machine, result)
-        elif member.missing_us is not None:
-            self._mark(member, None, "member_found")
+        elif member.missing_us is not None or member.host != host:
+            # It is here, whatever its row says: an older version wrote none, or this host has a new name.
+            self._mark(dataclasses.replace(member, host=host), None, "member_found")
 
     def _end_orphan(
         self, client: provider_client.ProviderClient, machine: pools.Machine, result: SweepResult
@@ -117,7 +116,7 @@ class Reconciler:
         """Give a row its machine: its launch was interrupted before it could."""
         now = self._control.clock()
         with self._database.write("adopt") as connection:
-            pool = pool_rows.find(connection, member.pool_id)
+            pool = pool_rows.find(connection, member.pool_id, deleted=True)
             result.adopted += member_rows.add_machine(connection, pool, machine, now)
 
     def _handle_missing(
@@ -129,18 +128,14 @@ class Reconciler:
         if abs(now - (member.launched_us or now)) < lag:
             return
         if member.missing_us is None:
-            result.missing += 1
-            self._mark(member, now, "member_missing")
+            result.missing += self._mark(member, now, "member_missing")
             return
-        if member.missing_us < (member.beat_us or 0) < now + HEARTBEAT_AHEAD_US:
-            # Its agent has reported since: the inventory is wrong, not the member.
+        if _has_reported(member, now):
+            # The inventory is wrong, not the member.
             self._mark(member, None, "member_found")
             return
         with self._database.read() as connection:
-            try:
-                pool = pool_rows.find(connection, member.pool_id)
-            except pool_errors.PoolNotFoundError:
-                return
+            pool = pool_rows.find(connection, member.pool_id, deleted=True)
         wait = lag
         if member.state is MemberState.CLAIMED:
             # In use: make sure.
@@ -151,7 +146,10 @@ class Reconciler:
 
     def _give_up(self, pool: Pool, member: Member, reason: Reason, now: int) -> bool:
         with self._database.write("machine gone") as connection:
-            pool = pool_rows.lock(connection, pool.id)
+            pool = pool_rows.lock(connection, pool.id, deleted=True)
+            member = member_rows.find(connection, member.id)
+            if member.missing_us is None or _has_reported(member, now):
+                return False  # found since the first read
             claim_rows.end_of_member(connection, pool, member.id, reason=reason, now_us=now)
             gone = member_rows.set_gone(connection, pool, member.id, reason=reason, now_us=now)
             if gone and member.state is MemberState.WARMING:
@@ -159,15 +157,17 @@ class Reconciler:
         self._control.notifier.notify()
         return gone
 
-    def _mark(self, member: Member, missing_us: int | None, kind: str) -> None:
+    def _mark(self, member: Member, missing_us: int | None, kind: str) -> bool:
         now = self._control.clock()
         with self._database.write("mark missing") as connection:
-            member_rows.set_missing(connection, member.id, missing_us)
+            if not member_rows.set_missing(connection, member, missing_us):
+                return False
             pool = pool_rows.find(connection, member.pool_id)
             event_rows.add(
                 connection, kind, now, pool=pool, member_id=member.id,
                 reason="not_in_inventory" if missing_us else "", detail=str(member.machine_id),
             )  # fmt: skip
+        return True
 
     def _add_event(
         self, kind: str, *, member_id: str = "", reason: str = "", detail: str = ""
@@ -178,3 +178,8 @@ class Reconciler:
                 connection, kind, self._control.clock(), pool=pool, member_id=member_id,
                 reason=reason, detail=detail,
             )  # fmt: skip
+
+
+def _has_reported(member: Member, now: int) -> bool:
+    """Whether the agent of a missing member has reported since it was missed."""
+    return (member.missing_us or 0) < (member.beat_us or 0) < now + HEARTBEAT_AHEAD_US

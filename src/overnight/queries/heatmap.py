@@ -96,7 +96,7 @@ def by_core(
                 if host == segment.host:
                     place[core] = row
             y = place[cells["y"]]
-            _add(values, cells["x"], y, np.where(y >= 0, cells["n"], 0))
+            _add(segment, values, cells["x"], y, np.where(y >= 0, cells["n"], 0))
     frequency = max((meta.frequency for meta in metas.values()), default=0)
     return Heatmap(
         kind="core",
@@ -137,7 +137,7 @@ def by_offset(
     rates: dict[str, int] = {}  # samples a second, by host
     for segment, meta in metas.items():
         cells = _select(source, segment, window, chosen, mode, column, row)
-        _add(values, cells["x"], cells["y"], cells["n"])
+        _add(segment, values, cells["x"], cells["y"], cells["n"])
         cores = {core for core in meta.cores if core >= 0}
         rate = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
         rates[segment.host] = max(rates.get(segment.host, 0), rate)
@@ -217,6 +217,7 @@ def _add_sums(
 
 
 def _add(
+    segment: segments.Segment,
     values: npt.NDArray[np.int64],
     x: npt.NDArray[np.int64],
     y: npt.NDArray[np.int64],
@@ -229,6 +230,9 @@ def _add(
     x, y, n = x[kept], y[kept], n[kept]
     # Only the columns of this segment: a night has hundreds of them.
     first, last = int(x.min()), int(x.max()) + 1
+    # DuckDB believes the least and the greatest value that a file states, and skips the filter.
+    if first < 0 or last > len(values) or y.min() < 0 or y.max() >= values.shape[1]:
+        raise errors.DamagedFileError(str(segment.path / "samples.parquet"), 0, "wrong times")
     part = values[first:last]
     cell = (x - first) * values.shape[1] + y
     part += np.bincount(cell, n, part.size).astype(np.int64).reshape(part.shape)

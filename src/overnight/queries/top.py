@@ -147,9 +147,12 @@ def _count_tasks(
     columns = "task, node, sum(count)::BIGINT AS n"
     rows = source.rows(part.segment, columns, window, chosen, "GROUP BY ALL")
     weight = np.where(reader.passing_nodes(part.names, chosen)[rows["node"]], rows["n"], 0)
+    if int(rows["task"].max(initial=0)) >= max(1, len(tasks["pid"])):
+        file = part.segment.path / "tasks.parquet"
+        raise errors.DamagedFileError(str(file), 0, "tasks are missing")
     by_task = np.bincount(rows["task"], weight, len(tasks["pid"])).astype(np.int64)
     counts: collections.Counter[str] = collections.Counter()
-    for i in np.flatnonzero(by_task[: len(tasks["pid"])]).tolist():
+    for i in np.flatnonzero(by_task).tolist():
         name = tasks[column][i] or (
             "kernel threads and those that ended" if kind == "units" else f"pid {tasks['pid'][i]}"
         )

@@ -1,7 +1,8 @@
-"""The kernel's release, its permissions for profiling, and whether symbol addresses are visible."""
+"""The kernel's release, and what it shows this process: perf events, symbol addresses, processes."""
 
 from __future__ import annotations
 
+import os
 import pathlib
 
 from overnight import sources
@@ -39,3 +40,20 @@ def read_kallsyms_visible(root: pathlib.Path = sources.ROOT) -> bool:
     # The first page suffices: the file has 200,000 lines.
     page = sources.read_once(root / "proc/kallsyms") or b""
     return has_addresses(page.decode("ascii", "replace"))
+
+
+def read_processes_visible(root: pathlib.Path = sources.ROOT) -> bool:
+    """Return whether this process may see files of another user's process, or there is no such process."""
+    refused = False
+    for name in filter(str.isdigit, sources.list_folder(str(root / "proc"))):
+        process = root / "proc" / name
+        try:
+            if process.stat().st_uid != os.geteuid():
+                # Needs the permission to trace it, also where CAP_PERFMON opens its maps (measured on 6.18).
+                (process / "root").readlink()
+                return True
+        except FileNotFoundError:
+            continue  # it has ended
+        except OSError:
+            refused = True
+    return not refused

@@ -45,6 +45,16 @@ MODES = ("busy", "kernel", "softirq", "idle")
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 NPY_HEADER = 128
 MAX_CORES = 0x7FFF  # limit of the column; Linux supports at most 8192
+# What an invalid description raises.
+INVALID = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 LONG = "00000000"  # the folder of segments that last a day or more; every query reads it
 
 
@@ -130,7 +140,7 @@ class Segment:
             raise errors.DamagedFileError(str(file), 0, "it has changed since it was written")
         try:
             return parse_description(document)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+        except INVALID as error:
             why = f"an incomplete description ({error})"
             raise errors.DamagedFileError(str(file), 0, why) from error
 
@@ -198,21 +208,31 @@ def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
 
 
 def parse_description(document: dict[str, Any]) -> Meta:
-    """Parse a description; raise TypeError, ValueError, KeyError or AttributeError."""
+    """Parse a description; raise one of INVALID."""
     fields = {name: value for name, value in document.items() if name in Meta.__annotations__}
+    fields["host"], fields["source"] = str(fields["host"]), str(fields["source"])
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
-        fields[name] = int(fields[name])
+        fields[name] = _number(fields[name])
     # Without a loop of our own: a night of 96 cores has 35,000 of these numbers.
     cores = fields["cores"] = tuple(map(int, fields["cores"]))
     if cores and not (min(cores) >= -1 and max(cores) < MAX_CORES):
         raise ValueError("a core that no host has")
     fields["events"] = tuple(str(event) for event in fields["events"])
     fields["notes"] = tuple(str(note) for note in fields["notes"])
-    fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])
-    fields["losses"] = tuple((int(a), int(b), int(n)) for a, b, n in fields.get("losses", ()))
+    fields["gaps"] = tuple((_number(a), _number(b), str(why)) for a, b, why in fields["gaps"])
+    fields["losses"] = tuple(
+        (_number(a), _number(b), _number(n)) for a, b, n in fields.get("losses", ())
+    )
     fields["files"] = {name: (int(a), str(b)) for name, (a, b) in fields["files"].items()}
     fields["crc32"] = {name: str(value) for name, value in fields.get("crc32", {}).items()}
     return Meta(**fields)
+
+
+def _number(value: float) -> int:
+    number = int(value)
+    if abs(number) >> 62:
+        raise ValueError(f"{number} is out of range")
+    return number
 
 
 def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:

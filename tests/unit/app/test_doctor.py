@@ -11,6 +11,7 @@ import pytest
 from overnight.app import doctor
 from overnight.app.doctor import fleet, host, machines, profiles, signals
 from overnight.model.checkup import Check, Status
+from overnight.sources import kernel
 from overnight.sources.perf import events
 
 OK, DEGRADED, MISSING = Status.OK, Status.DEGRADED, Status.MISSING
@@ -98,7 +99,34 @@ def test_paranoid_4_binds_an_ordinary_user(
     assert checks["perf_event_open"].status is MISSING
     assert "EACCES" in checks["perf_event_open"].found
     assert "perf_event_paranoid=-1" in checks["perf_event_open"].fix
+    assert "CAP_PERFMON" in checks["perf_event_open"].fix
     assert checks["kallsyms"].status is DEGRADED
+
+
+@pytest.mark.usefixtures("ordinary_user")
+def test_paranoid_4_does_not_bind_a_user_with_the_capability(
+    fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_probe(monkeypatch, EVERYTHING)
+    assert run_checks(profiles, fake)["perf_event_paranoid"].status is OK
+
+
+def test_access_to_processes_of_other_users(
+    fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_probe(monkeypatch, EVERYTHING)
+    for pid in ("7", "8", "9"):
+        (fake.root / "proc" / pid).mkdir()
+    (fake.root / "proc/7/root").write_text("not a link: readlink fails, also for root")
+    own = fake.root.stat().st_uid
+    answers = []
+    for user, visible in ((own, False), (own + 1, False), (own + 1, True)):
+        monkeypatch.setattr(kernel.os, "geteuid", lambda user=user: user)
+        if visible:
+            (fake.root / "proc/9/root").symlink_to("/")
+        answers.append(run_checks(profiles, fake)["processes"])
+    assert [check.status for check in answers] == [OK, DEGRADED, OK]
+    assert "CAP_SYS_PTRACE" in answers[1].fix
 
 
 @pytest.mark.usefixtures("superuser")

@@ -118,7 +118,7 @@ def test_errors_of_another_disk_are_not_a_cause(
 @pytest.mark.parametrize(
     ("before", "now", "seconds", "found"),
     [
-        pytest.param(0, 90, 25, True, id="tasks wait for disks"),
+        pytest.param(0, 90, 25, True, id="tasks wait for I/O"),
         pytest.param(0, 45, 25, False, id="less than half of the time"),
         pytest.param(0, 90, 2, False, id="two seconds"),
         pytest.param(60, 60, 25, False, id="as in the baseline"),
@@ -137,7 +137,33 @@ def test_near_misses_of_waiting(
 
     home.signal("pressure", 1, lambda s: {"io": (total(s), 0)})
     findings = STORAGE.look(_reset(home)).findings
-    assert [finding.confidence for finding in findings] == [0.5] * found
+    assert [(finding.kind, finding.confidence) for finding in findings] == [
+        ("io.wait", 0.5)
+    ] * found
+
+
+@pytest.mark.parametrize(
+    ("complaints", "kinds"),
+    [
+        pytest.param(["task.blocked"], ["io.wait"], id="a blocked task"),
+        pytest.param(["storage.timeout"], ["storage.fault"], id="a disk"),
+        pytest.param(["task.blocked", "storage.timeout"], ["io.wait", "storage.fault"], id="both"),
+    ],
+)
+def test_only_a_disk_that_complains_is_a_storage_fault(
+    home: evidence.Home, complaints: list[str], kinds: list[str]
+) -> None:
+    for kind in complaints:
+        more = (
+            {"fields": {"device": "nvme1"}} if kind == "storage.timeout" else {"process": "dd[7]"}
+        )
+        home.add_event(AT - 40, kind, text=kind, **more)
+    home.signal("pressure", 1, lambda s: {"io": (900_000 * max(0, s - AT + 25), 0)})
+    findings = STORAGE.look(_reset(home)).findings
+    assert sorted(finding.kind for finding in findings) == kinds
+    assert [finding.subject.process for finding in findings if finding.kind == "io.wait"] == (
+        ["dd[7]"] * ("io.wait" in kinds)
+    )
 
 
 @pytest.mark.parametrize(

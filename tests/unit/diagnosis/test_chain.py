@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import findings
 
 from overnight.diagnosis import chain, conditions, knowledge
@@ -85,6 +87,18 @@ def test_reclaim_is_not_a_cause_when_the_processes_on_the_core_are_unknown() -> 
     ]
     assert refusal.reason is RuledOutReason.NOT_TIED
     assert refusal.effect == "cpu.core_saturated"
+
+
+def test_a_finding_whose_effect_leads_nowhere_names_that_effect() -> None:
+    """The event reports that nothing waited for the core: its saturation is no cause, nor the culprit."""
+    polled = dataclasses.replace(findings.reset(), magnitude={"waited_seconds": 0.1})
+    culprit = findings.culprit("postgres")
+    refusal = chain.build([culprit, findings.saturated()], polled).refused[culprit.id]
+    assert (refusal.reason, refusal.effect) == (
+        RuledOutReason.NO_EFFECT_FOUND,
+        "cpu.core_saturated",
+    )
+    assert refusal.text == "its effect, a saturated core, does not lead to the event"
 
 
 def test_a_finding_that_begins_after_the_event_is_refused() -> None:

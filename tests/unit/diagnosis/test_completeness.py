@@ -32,7 +32,8 @@ def test_complete_evidence_has_no_gap() -> None:
 @pytest.mark.parametrize(
     ("recording", "kind", "says"),
     [
-        (Recording(stacks=findings.covered(0.5)), GapKind.STACKS, "stacks for 50 % of the incident window: 20s of 40s recorded (no segment)"),
+        (Recording(stacks=findings.covered(0.5)), GapKind.STACKS, "stacks for 50 % of the incident window: 20 s of 40 s recorded (no segment)"),
+        (Recording(stacks=findings.covered(0.975, seconds=12)), GapKind.STACKS, "stacks for 3 % of the incident window: 11.7 s of 12 s recorded"),
         (Recording(stacks=findings.covered(1, lost=0.25)), GapKind.LOST_SAMPLES, "25.0 % of the samples of the incident window"),
         (Recording(baseline=findings.covered(0, seconds=600)), GapKind.STACKS, "stacks for 100 % of the baseline: none of 10m recorded"),
         (Recording(baseline=findings.covered(seconds=20)), GapKind.SHORT_BASELINE, "the baseline is only 20s long"),
@@ -47,26 +48,49 @@ def test_each_gap_is_reported_and_costs(recording: Recording, kind: GapKind, say
     (gap,) = completeness.find_gaps(recording, ())
     assert gap.kind is kind
     assert says in f"{gap.what}: {gap.why}"
-    assert 0 < gap.factor < 1
+    assert 0 < gap.factor < completeness.NEGLIGIBLE
 
 
-def test_usual_losses_are_not_a_gap() -> None:
-    assert (
-        factor(Recording(findings.covered(0.99, lost=0.001), signals=0.99, skew_us=900_000)) == 1.0
+@pytest.mark.parametrize(
+    "recording",
+    [
+        Recording(findings.covered(0.99, lost=0.001), signals=0.99, skew_us=900_000),
+        Recording(findings.covered(lost=0.008)),
+        Recording(baseline=findings.covered(seconds=58.5)),
+        Recording(before_s=9.95),
+        Recording(notes=("perf was restarted",)),
+    ],
+    ids=["usual losses", "hardly a lost sample", "a minute", "ten seconds before", "a note"],
+)
+def test_what_would_count_as_1_00_is_not_missing(recording: Recording) -> None:
+    assert completeness.find_gaps(recording, ()) == ()
+    assert completeness.list_notes(recording) == recording.notes
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cost"),
+    [(0.9, 1.0), (1.1, 0.85), (29, 0.85), (31, 0.6), (-31, 0.6)],
+    ids=["no step", "a step", "a near step", "a far step", "a far step back"],
+)
+def test_a_far_clock_step_costs_more(seconds: float, cost: float) -> None:
+    assert factor(Recording(skew_us=round(seconds * 1e6))) == cost
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 17, 40])
+def test_silent_detectors_cost_little_each_and_never_fall_below_the_floor(count: int) -> None:
+    names = [f"d{n}" for n in range(count)]
+    no_data, failed = (
+        completeness.find_gaps(None, findings.answers([], **{status: names}))
+        for status in ("no_data", "failed")
     )
-
-
-def test_a_note_is_reported_and_costs_nothing() -> None:
-    (gap,) = completeness.find_gaps(Recording(notes=("perf was restarted",)), ())
-    assert gap.factor == 1.0
-
-
-def test_detectors_without_data_cost_little_and_never_fall_below_the_floor() -> None:
-    single = factor(None, findings.answers([], no_data=("cores",)))
-    failed = factor(None, findings.answers([], failed=("cores",)))
-    every = factor(None, findings.answers([], no_data=[f"d{n}" for n in range(40)]))
-    assert 1 > single > failed > every >= completeness.MIN_OF_DETECTORS - 1e-5
-    assert len(completeness.find_gaps(None, findings.answers([], no_data=("a", "b")))) == 2
+    assert len(no_data) == len(failed) == count
+    least = completeness.MIN_OF_DETECTORS - 1e-4
+    assert (
+        1 > completeness.multiply(no_data) >= completeness.multiply(failed) - 1e-4 >= least - 1e-4
+    )
+    assert all(gap.factor < completeness.NEGLIGIBLE for gap in (*no_data, *failed))
+    if count == 1:
+        assert (no_data[0].factor, failed[0].factor) == (0.97, 0.93)
 
 
 shares = st.floats(0, 1)
@@ -116,6 +140,7 @@ def test_a_load_that_changed_is_reported_and_costs(recording: Recording, says: s
     assert gap.kind is GapKind.LOAD
     assert says in gap.why
     assert 0.5 < gap.factor < 1
+    assert completeness.list_notes(recording) == ()
     assert completeness.select_around_event([gap]) == ()
 
 
@@ -128,12 +153,10 @@ def test_a_load_that_changed_is_reported_and_costs(recording: Recording, says: s
         (ran(begin_s=-688), "was constant"),
     ],
 )
-def test_a_load_that_did_not_change_is_reported_and_costs_nothing(
-    recording: Recording, says: str
-) -> None:
-    (gap,) = completeness.find_gaps(recording, ())
-    assert says in gap.why
-    assert gap.factor == 1.0
+def test_a_load_that_did_not_change_is_a_note(recording: Recording, says: str) -> None:
+    assert completeness.find_gaps(recording, ()) == ()
+    (note,) = completeness.list_notes(recording)
+    assert says in note
 
 
 def test_a_disturbed_or_short_baseline_is_reported() -> None:
@@ -168,4 +191,35 @@ def test_stacks_that_a_chain_does_not_rest_on_cost_it_less(
     by_kind = {gap.kind: gap.factor for gap in counted}
     assert by_kind[GapKind.STACKS] == pytest.approx(cost, abs=1e-6)
     assert by_kind[GapKind.SIGNALS] == pytest.approx(0.7)
-    assert by_kind[GapKind.LATE_START] == 1.0  # the chain does not need the time before
+    assert GapKind.LATE_START not in by_kind  # the chain does not need the time before
+
+
+WALK = (findings.walk(*findings.KUBELET, findings.NUMA), findings.saturated(), findings.reset())
+LOOP, OTHER_LOOP = findings.hidden_loop(), findings.hidden_loop("cron.service", cgroup="/cron")
+POSTGRES = (findings.culprit("postgres"), findings.saturated(), findings.reset())
+
+
+def ended(steps: tuple, share: float) -> Chain:
+    return Chain(steps, (), 0.8 * share)
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "cost"),
+    [
+        pytest.param([], 1.0, id="none"),
+        pytest.param([ended(POSTGRES, 1.0)], 0.6, id="another process, as good"),
+        pytest.param([ended(POSTGRES, 0.925)], 0.8, id="another process, nearly as good"),
+        pytest.param([ended(POSTGRES, 0.85)], 1.0, id="another process, less good"),
+        pytest.param([ended((LOOP, *WALK), 0.99)], 1.0, id="a deeper guess"),
+        pytest.param([ended((LOOP, *WALK), 0.99), ended(POSTGRES, 1.0)], 0.6, id="a deeper guess, and another process"),
+        pytest.param([ended(WALK[1:], 0.99)], 1.0, id="a part of the winner"),
+        pytest.param([ended((findings.culprit("kubelet"), *WALK[1:]), 0.99)], 1.0, id="the same process"),
+        pytest.param([ended((OTHER_LOOP, *WALK[1:]), 1.0)], 0.6, id="a unit without a process"),
+    ],
+)  # fmt: skip
+def test_only_a_rival_that_blames_another_lowers_the_confidence(
+    alternatives: list[Chain], cost: float
+) -> None:
+    gaps = completeness.find_rival(ended(WALK, 1.0), alternatives)
+    assert completeness.multiply(gaps) == pytest.approx(cost)
+    assert [gap.kind for gap in gaps] == [GapKind.RIVAL] * (cost < 1)

@@ -124,6 +124,30 @@ def test_the_culprit_is_the_top_process_on_that_core_in_that_window() -> None:
     )
 
 
+def lift(process: str = "postgres", low: float = 1.8, recurrences: float = 2.0, function: str = ""):
+    magnitude = {"lift": 9.0, "low": low, "recurrences": recurrences}
+    return findings.make_finding("stack.lift", magnitude=magnitude, process=process, function=function)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lifts", "fit"),
+    [
+        pytest.param([lift()], 1.0, id="two recurrences"),
+        pytest.param([lift(recurrences=1.0)], None, id="one recurrence"),
+        pytest.param([lift(low=-0.1)], 0.2, id="no more than otherwise"),
+        pytest.param([lift(low=-0.1), lift(low=0.1)], 1.0, id="the best of them"),
+        pytest.param([lift(function="crc32c")], 1.0, id="the same function"),
+        pytest.param([lift(function="fsync")], None, id="another function"),
+        pytest.param([lift("kubelet")], None, id="another process"),
+        pytest.param([], None, id="none"),
+    ],
+)
+def test_near_misses_of_a_recurrence(lifts: list, fit: float | None) -> None:
+    around = conditions.Surroundings.of(lifts, knowledge.known())
+    cause = findings.culprit("postgres", function="crc32c")
+    assert judge("recurrence", cause, findings.saturated(), around).fit == fit
+
+
 def test_names_from_the_evidence_stay_on_one_line() -> None:
     finding = findings.make_finding("memory.reclaim", process="a\n\x1b[31mb")
     assert judge("same_process", finding, finding).text.isprintable()

@@ -41,5 +41,5 @@ def test_verdicts_do_not_depend_on_prose(name: str, recording: str) -> None:
 def test_prose_is_blanked_only_inside() -> None:
     with blanked():
         assert Gap(GapKind.STACKS, "a", "b", 0.5, GapWindow.INCIDENT).what == ""
-    assert Gap(GapKind.STACKS, "a", "b").what == "a"
+    assert Gap(GapKind.STACKS, "a", "b", 0.5).what == "a"
     assert Gap in PROSE

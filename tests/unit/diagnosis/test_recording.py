@@ -134,7 +134,7 @@ def test_a_damaged_segment_is_missing_evidence(tmp_path: pathlib.Path, second: i
     (segment.path / "samples.parquet").write_bytes(b"PAR1 no more")
     recorded = recording.read_recording(home.case())
     gaps = completeness.find_gaps(recorded, ())
-    (note,) = [gap.why for gap in gaps if gap.kind is GapKind.NOTE]
+    (note,) = completeness.list_notes(recorded)
     assert segment.path.name in note
     assert "samples.parquet has 12 bytes instead of" in note
     window = GapWindow.INCIDENT if second > casebook.EVENT_SECOND - 60 else GapWindow.BASELINE

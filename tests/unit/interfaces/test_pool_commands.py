@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import poolprovider
 import poolworld
 import pytest
 
@@ -57,6 +58,34 @@ def test_draining_a_pool_with_claims_asks(
     assert run("drain", "ci", "--yes") == 0
     assert run("drain", "ci") == 0  # already draining: nothing changes
     assert world.plane.show("ci").counts.claimed == 1
+
+
+def test_members_on_another_host_are_left_to_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alpha, beta = (
+        poolworld.World(f"sqlite:///{tmp_path / 'pools.db'}", provider=poolprovider.OnHost(name))
+        for name in ("alpha", "beta")
+    )
+    alpha.pool(target=2)
+    alpha.fill()
+    [grant] = alpha.plane.acquire("ci")
+    monkeypatch.setattr(pools.Pools, "plane", beta.plane)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert run("return", grant.claim.id) == 0
+    waits = f"{grant.member.id} is draining; the reaper on alpha terminates it\n"
+    assert capsys.readouterr().out == waits
+    run("show", "ci")
+    run("member", grant.member.id)
+    assert capsys.readouterr().out.count(f"{grant.member.address} on alpha") == 2
+    assert run("forget", "alpha") == 2
+    assert "alpha has 2 members, 0 claimed" in capsys.readouterr().err
+    assert len(alpha.members()) == 2
+    assert run("forget", "alpha", "--yes") == 0
+    assert capsys.readouterr().out == "2 forgotten\n"
+    assert run("forget", "alpha", "--yes") == 2
+    alpha.close()
+    beta.close()
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("y\n", 0, 0), ("n\n", 130, 1)])

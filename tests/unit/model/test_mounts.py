@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import os
 import pathlib
-
-import pytest
+from typing import TYPE_CHECKING
 
 from overnight.app import rehearsal_host
 from overnight.load.host_state import memory_cgroups
 from overnight.model import cgroups, mounts
 from overnight.rehearsals import cgroups as run_cgroups
+
+if TYPE_CHECKING:
+    import pytest
 
 # A mount point may hold every byte but 0 and the slash: here none of UTF-8, and white space of Unicode.
 HOSTILE = "/mnt/\udcff\u2028\u00a0x"

@@ -65,6 +65,45 @@ def test_it_shrinks_when_the_cooldown_is_over_and_not_before() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("size", "wanted", "memory", "after"),
+    [
+        (20, 10, [(899, 20)], 20),
+        (20, 10, [(900, 20)], 10),
+        (20, 10, [(-1, 20)], 10),  # the clock was set back
+        (20, 10, [(1, 15)], 15),
+        (20, 10, [(800, 20), (100, 15)], 20),
+        (10, 9, [], 10),
+        (12, 10, [], 10),
+        (30, 27, [], 27),
+        (31, 28, [], 31),
+    ],
+    ids=[
+        "needed just within the cooldown", "needed a cooldown ago", "needed in the future",
+        "needed a part lately", "the most that was needed", "one fewer", "two fewer",
+        "a tenth fewer", "less than a tenth fewer",
+    ],
+)  # fmt: skip
+def test_a_fall_waits_for_the_cooldown_and_is_worth_it(
+    size: int, wanted: int, memory: list[tuple[float, int]], after: int
+) -> None:
+    policy = pooldays.policy(min_size=wanted, cooldown_s=900)
+    needed = tuple((NOW - ago, number) for ago, number in memory)
+    assert autoscale.decide(policy, demand([], size), needed).size == after
+
+
+def test_a_size_that_may_be_needed_is_kept() -> None:
+    """80 claims want 13, but by chance only: the rate may be higher."""
+    decisions = {
+        size: autoscale.decide(pooldays.policy(), demand(every(15), size)) for size in (14, 20)
+    }
+    assert (
+        decisions[14].reason
+        == "stays at 14: 80 claims in 20m want 13 for 1 % misses, and may want 15"
+    )
+    assert (decisions[20].size, decisions[20].memory) == (15, ((NOW, 15),))
+
+
 def test_zero_only_with_zero_after_and_the_first_claim_ends_it() -> None:
     policy = pooldays.policy(zero_after_s=1800)
     assert autoscale.decide(pooldays.policy(), demand([7200], 1)).size == 1

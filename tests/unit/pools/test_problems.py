@@ -93,6 +93,24 @@ def test_stuck_warming(changes: dict[str, Any], why: str) -> None:
     assert why in problems_found["slow_warming"].why
 
 
+def test_members_of_a_host_without_a_reaper() -> None:
+    plain = {"state": State.DRAINING, "host": "alpha", "next_attempt_us": NOW - 181 * S}
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"attempts": 1}, True),  # the reaper stopped after its first attempt
+        ({"host": None}, False),
+        ({"state": State.CLAIMED}, False),
+        ({"next_attempt_us": NOW - 180 * S}, False),
+        ({"cordoned": True}, False),
+        ({"abandoned_us": NOW}, False),
+    ]
+    for changes, reported in cases:
+        found = problems_of(details_of(*(member(f"m-{n}", **plain | changes) for n in range(2))))
+        assert ("host_not_served" in found) is reported, changes
+    found = problems_of(details_of(member(**plain), member("m-2", **plain)))
+    assert found["host_not_served"].what == "2 members wait to be terminated on alpha"
+
+
 def test_none_ready_despite_members() -> None:
     problem = problems_of(details_of(*(member(f"m-{n}", State.WARMING) for n in range(5))))[
         "none_ready"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import array
 import errno
 import pathlib
+import socket
 
 import nicdriver
 import pytest
@@ -60,6 +61,19 @@ def test_an_interface_that_does_not_answer_is_left_out(number: int) -> None:
         "eth1 rx_drops": (0,)
     }
     assert list(ethtool.open_drivers(interfaces=lambda: ["eth0", "eth1"], ask=ask)()) == ["eth1"]
+
+
+def test_the_kernel_is_queried_without_an_ip_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hardened unit allows none."""
+    create = socket.socket
+
+    def refuse_ip(family: int, kind: int) -> socket.socket:
+        assert family == socket.AF_UNIX
+        return create(family, kind)
+
+    monkeypatch.setattr(socket, "socket", refuse_ip)
+    with pytest.raises(OSError, match="not supported"):
+        ethtool.InterfaceQuery()("lo", array.array("I", (ethtool.GDRVINFO, *[0] * 48)))
 
 
 def test_another_error_is_raised() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pathlib
 import re
-from typing import TYPE_CHECKING
 
+from overnight.app import doctor
 from overnight.model.checkup import Check, Question
 from overnight.model.text import plural
 from overnight.sources import kernel
 from overnight.sources.perf import command, perfdata
-
-if TYPE_CHECKING:
-    from overnight.app import doctor
 
 GROUP = "Profiles"
 ORDER = 2
@@ -35,6 +32,11 @@ SYMBOLS = Question(
     "Kernel symbols",
     "without them, kernel stacks show addresses instead of function names",
 )
+PROCESSES = Question(
+    "processes",
+    "Other processes",
+    "without access to their maps and files, functions have no names, above all in containers",
+)
 FRAME_POINTERS = Question(
     "frame_pointers",
     "Frame pointers",
@@ -48,11 +50,7 @@ DECODER = Question(
 VIEWER = Question("viewer", "Viewer page", "-O html writes a night as one page that works offline")
 
 INSTALL_PERF = "apt-get install linux-perf   (Ubuntu: linux-tools-$(uname -r))"
-ALLOW = (
-    "sudo overnight …, or give perf the capability: sudo setcap cap_perfmon,cap_syslog+ep "
-    "$(readlink -f $(which perf)), or until the next reboot: "
-    "sudo sysctl kernel.perf_event_paranoid=-1"
-)
+ALLOW = doctor.grant("CAP_PERFMON", "kernel.perf_event_paranoid=-1")
 KEEP_FRAME_POINTERS = (
     "build services with -fno-omit-frame-pointer; run Python services with PYTHONPERFSUPPORT=1 "
     "(kernel stacks are complete either way)"
@@ -71,6 +69,7 @@ def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
         _perf_event_open(host),
         _paranoid(host),
         _symbols(host),
+        _processes(host),
         _frame_pointers(),
         _decoder(),
         _viewer(),
@@ -125,7 +124,7 @@ def _paranoid(host: doctor.Surroundings) -> Check:
         )
     if host.is_root:
         return PARANOID.ok(f"{level} (does not apply to root)", level=level)
-    if level < 0:
+    if level < 0 or (host.events.everywhere and host.events.kernel_stacks):
         return PARANOID.ok(str(level), level=level)
     return PARANOID.degraded(f"{level}: this user may not sample whole cores", ALLOW, level=level)
 
@@ -135,8 +134,14 @@ def _symbols(host: doctor.Surroundings) -> Check:
         return SYMBOLS.ok("/proc/kallsyms shows addresses")
     return SYMBOLS.degraded(
         "/proc/kallsyms hides its addresses",
-        "sudo overnight …, or until the next reboot: sudo sysctl kernel.kptr_restrict=0",
+        doctor.grant("CAP_SYSLOG", "kernel.kptr_restrict=0 kernel.perf_event_paranoid=-1"),
     )
+
+
+def _processes(host: doctor.Surroundings) -> Check:
+    if kernel.read_processes_visible(host.root):
+        return PROCESSES.ok("accessible")
+    return PROCESSES.degraded("those of other users are closed", doctor.grant("CAP_SYS_PTRACE"))
 
 
 def _frame_pointers() -> Check:

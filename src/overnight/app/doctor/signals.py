@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
 
+from overnight.app import doctor
 from overnight.model.checkup import Check, Question
 from overnight.sources import kmsg, systemd
-
-if TYPE_CHECKING:
-    from overnight.app import doctor
 
 GROUP = "Signals"
 ORDER = 3
@@ -31,7 +28,7 @@ def _kernel_log(host: doctor.Surroundings) -> Check:
     fix = (
         "pass the device into the container: --device /dev/kmsg"
         if error.errno == errno.ENOENT
-        else "sudo overnight …, or until the next reboot: sudo sysctl kernel.dmesg_restrict=0"
+        else doctor.grant("CAP_SYSLOG", "kernel.dmesg_restrict=0")
     )
     return KERNEL_LOG.missing(f"/dev/kmsg: {error.strerror}", fix)
 

@@ -31,9 +31,7 @@ RecentOption = Annotated[
 ]
 MemberArgument = Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member.")]
 ClaimArgument = Annotated[str, typer.Argument(metavar="CLAIM", help="Id of the claim.")]
-YesOption = Annotated[
-    bool, typer.Option("--yes", help="Skip the confirmation if members are claimed.")
-]
+YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 TemplateOption = Annotated[
     str | None, typer.Option("--template", metavar="NAME", help="Template of the members.")
 ]

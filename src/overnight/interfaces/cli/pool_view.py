@@ -119,7 +119,7 @@ def _print_contents(details: PoolDetails) -> None:
     now = _now_us()
     members = [
         (member.id, str(member.state), _age(member.warming_started_us, now), _age(member.beat_us, now),
-         member.address, " ".join((member.reason, *["cordoned"] * member.cordoned,
+         _place(member), " ".join((member.reason, *["cordoned"] * member.cordoned,
                                    *["machine missing"] * (member.missing_us is not None))).strip())
         for member in details.members
     ]  # fmt: skip
@@ -133,6 +133,10 @@ def _print_contents(details: PoolDetails) -> None:
     ]  # fmt: skip
     _print_table("Queue, next first", ("caller", "wanted", "priority", "waiting for"), waiters)
     _print_events(details.events)
+
+
+def _place(member: Member) -> str:
+    return member.address if member.host is None else f"{member.address} on {member.host}".strip()
 
 
 def _print_table(title: str, headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
@@ -221,6 +225,8 @@ def member(current: session.Session, changed: Member) -> None:
         return
     state = "gone" if changed.gone_us is not None else str(changed.state)
     held = ", cordoned" if changed.cordoned else ""
+    if changed.host is not None and state in ("draining", "errored"):
+        held += f"; the reaper on {changed.host} terminates it"
     _print(f"{changed.id} is {state}{held}")
 
 
@@ -237,7 +243,7 @@ def member_details(current: session.Session, details: MemberDetails) -> None:
         ("pool", details.pool),
         ("reason", shown.reason),
         ("machine", f"{shown.machine_id or 'none yet'}, {shown.provider}{region}"),
-        ("address", shown.address),
+        ("address", _place(shown)),
         ("heartbeat", f"{_age(shown.beat_us, now)} ago" if shown.beat_us else "never"),
         ("missing", f"the provider has not listed its machine for {_age(shown.missing_us, now)}" if shown.missing_us else ""),
         ("ending", f"{shown.attempts} {'attempt' if shown.attempts == 1 else 'attempts'} to terminate" if shown.attempts else ""),
@@ -286,4 +292,4 @@ def done(
         current.print_json(pool_documents.operation_document(operation, name, numbers))
     else:
         counts = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
-        _print(f"pool {name}: {counts}")
+        _print(f"pool {name}: {counts}" if name else counts)

@@ -114,13 +114,13 @@ def make(
     on_progress: Callable[[int, str], None] = host_state.ignore_progress,
     share: float = host_state.SHARE,
 ) -> Zombies:
-    """Create `count` zombies below `parent`, which is created if missing; at most `rate` per second.
+    """Create `count` zombies below a new `parent`; at most `rate` per second.
 
     Every change is in the journal first. When `stop` is set it ends with those created so far. Raises
     CannotError before it uses more than `share` of the available memory.
     """
     layout, free, most = _check_host(count, share)
-    _own(parent, parent / CHILD, layout, journal)
+    _own(parent, layout, journal)
     pages = SHM / f"{journal.run}-{secrets.token_hex(4)}"
     journal.write("file", pages)
     used = "memory.usage_in_bytes" if layout.memory_version == 1 else "memory.current"
@@ -213,12 +213,9 @@ def _run(
     return last
 
 
-def _own(
-    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, journal: journal.Journal
-) -> None:
-    """Create the parent and record it; where it exists already, record only the child."""
+def _own(parent: pathlib.Path, layout: cgroups.Layout, journal: journal.Journal) -> None:
     try:
-        journal.write("cgroup", child if parent.is_dir() else parent)
+        journal.write("cgroup", parent)
     except ValueError as error:
         raise errors.CannotError(
             f"overnight does not create cgroups at {parent}",

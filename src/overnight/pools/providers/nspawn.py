@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from overnight import errors, pools
 from overnight.machines import container
 from overnight.model.pool import Reason
-from overnight.pools.providers import _capacity, _folder_lock, _images
+from overnight.pools.providers import _capacity, _folder_lock, _host_name, _images
 from overnight.undo import operations
 
 NAME = "nspawn"
@@ -66,6 +66,9 @@ class Machines:
         self._members = self._folder / "members"
         self._images = _images.Images(self._folder / "trees", folder / "templates")
         self._on_step = on_step
+
+    def host(self, *, create: bool = False) -> str | None:
+        return _host_name.read(self._folder.parent, create=create)
 
     def check(self, order: pools.Order) -> None:
         """Refuse an invalid instance type; the template may be added later."""

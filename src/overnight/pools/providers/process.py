@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from overnight import pools
 from overnight.model import files, process_identity
 from overnight.model.pool import Reason
-from overnight.pools.providers import _folder_lock
+from overnight.pools.providers import _folder_lock, _host_name
 
 NAME = "process"
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
@@ -47,6 +47,9 @@ class Processes:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
+
+    def host(self, *, create: bool = False) -> str | None:
+        return _host_name.read(self._folder.parent, create=create)
 
     def launch(self, order: pools.Order) -> pools.Machine:
         """Start the agent of one member; the same member always gets the same process."""

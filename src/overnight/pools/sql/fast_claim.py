@@ -34,9 +34,7 @@ _PICK = """
     AND m.state = 'ready' AND m.gone_us IS NULL AND NOT m.cordoned AND m.missing_us IS NULL
     AND {greatest}(COALESCE(b.at_us, 0), m.ready_us) > (SELECT since FROM p)
   ORDER BY m.warming_started_us, m.id LIMIT 1"""
-_MEMBER = """id, pool_id, state, generation, provider, machine_id, address, region, cordoned, reason,
-  warming_started_us, launched_us, ready_us, acquired_us, missing_us, ended_us, attempts,
-  next_attempt_us, abandoned_us, gone_us"""
+_MEMBER = ", ".join(field.name for field in dataclasses.fields(Member) if field.name != "beat_us")
 _BEAT = "(SELECT at_us FROM pool_beats WHERE member_id = pool_members.id) AS beat_us"
 _CLAIM = """id, pool_id, member_id, acquired_by, acquired_for, acquired_us, lease_until_us, renewals,
   batch_id, batch_place, idempotency_key, waited_us, cold, release_reason"""

@@ -65,6 +65,10 @@ def list_of_provider(connection: sa.Connection, provider: str) -> dict[str, Memb
     return {member.id: member for member in _read(connection, chosen)}
 
 
+def list_of_host(connection: sa.Connection, host: str) -> list[Member]:
+    return _read(connection, _select().where(members.c.host == host, LIVE))
+
+
 def list_claimable(
     connection: sa.Connection,
     pool_id: str,
@@ -99,12 +103,14 @@ def list_claimable(
     return _read(connection, chosen)
 
 
-def insert_warming(connection: sa.Connection, pool: Pool, member_id: str, now_us: int) -> None:
+def insert_warming(
+    connection: sa.Connection, pool: Pool, member_id: str, host: str | None, now_us: int
+) -> None:
     """Write the intent to launch a member."""
     connection.execute(
         members.insert().values(
             id=member_id, pool_id=pool.id, state=State.WARMING, generation=pool.generation,
-            provider=pool.provider, address="", region="", cordoned=False, reason="",
+            provider=pool.provider, address="", region="", host=host, cordoned=False, reason="",
             warming_started_us=now_us, attempts=0, next_attempt_us=0,
         )
     )  # fmt: skip
@@ -165,14 +171,21 @@ def set_cordoned(connection: sa.Connection, member_id: str, *, cordoned: bool) -
     _update(connection, member_id, cordoned=cordoned)
 
 
-def set_missing(connection: sa.Connection, member_id: str, missing_us: int | None) -> None:
-    """Record since when the provider does not list the machine; None: it lists it."""
-    _update(connection, member_id, missing_us=missing_us)
+def set_missing(connection: sa.Connection, member: Member, missing_us: int | None) -> bool:
+    """Record since when the provider does not list the machine; None: it lists it, on `member.host`.
+
+    False if another sweep was first, or the member is gone.
+    """
+    unchanged = members.c.missing_us.is_not_distinct_from(member.missing_us)
+    values = {"missing_us": missing_us, "host": member.host}
+    return _update(connection, member.id, LIVE, unchanged, **values)
 
 
 def set_abandoned(connection: sa.Connection, member_id: str, now_us: int) -> bool:
-    """Record that every attempt to terminate failed; False if that was recorded before."""
-    return _update(connection, member_id, members.c.abandoned_us.is_(None), abandoned_us=now_us)
+    """Record that every attempt to terminate failed; False if that was recorded, or it is gone."""
+    return _update(
+        connection, member_id, LIVE, members.c.abandoned_us.is_(None), abandoned_us=now_us
+    )
 
 
 def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int) -> None:
@@ -193,6 +206,8 @@ def begin_attempt(
         members.c.state == member.state,
         members.c.attempts == member.attempts,
         members.c.next_attempt_us == member.next_attempt_us,
+        members.c.machine_id.is_not_distinct_from(member.machine_id),
+        members.c.cordoned == member.cordoned,
         LIVE,
     )
     changes = {"attempts": attempts, "next_attempt_us": next_attempt_us}
@@ -202,14 +217,17 @@ def begin_attempt(
 def add_machine(connection: sa.Connection, pool: Pool, machine: pools.Machine, now_us: int) -> bool:
     """Give a member its machine; False if the member is gone or has another one."""
     ending = members.c.state.in_((State.DRAINING, State.ERRORED))
-    free = sa.or_(members.c.machine_id.is_(None), members.c.machine_id == machine.id)
     if not _update(
-        connection, machine.member_id, LIVE, free,
+        connection, machine.member_id, LIVE, members.c.machine_id.is_(None),
         machine_id=machine.id, address=machine.address, region=machine.region, launched_us=now_us,
         # A member that is already ending can be terminated from now on.
         next_attempt_us=sa.case((ending, now_us), else_=0),
     ):  # fmt: skip
-        return False
+        # Launcher and sweep both do this: the second one changes nothing.
+        return _update(
+            connection, machine.member_id, LIVE, members.c.machine_id == machine.id,
+            machine_id=machine.id,
+        )  # fmt: skip
     event_rows.add(
         connection, "member_launched", now_us, pool=pool, member_id=machine.member_id,
         detail=machine.id,

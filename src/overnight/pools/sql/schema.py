@@ -74,6 +74,7 @@ members = sa.Table(
     *_required(sa.Text, "provider"),
     *_optional(sa.Text, "machine_id"),
     *_required(sa.Text, "address", "region"),
+    *_optional(sa.Text, "host"),
     *_required(sa.Boolean, "cordoned"),
     *_required(sa.Text, "reason"),
     *_required(Instant, "warming_started_us"),

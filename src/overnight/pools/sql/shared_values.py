@@ -49,6 +49,16 @@ def list_regions(connection: sa.Connection, provider: str) -> tuple[str, ...]:
     return _names_after(connection, f"{REGION_USED} {provider} ")
 
 
+def orphans_name(provider: str, host: str | None) -> str:
+    return f"orphans_left {provider} {host or ''}"
+
+
+def count_orphans(connection: sa.Connection, provider: str) -> int:
+    """Add up what the last sweep on each host could not terminate."""
+    prefix = orphans_name(provider, None)
+    return sum(int(get(connection, prefix + host)) for host in _names_after(connection, prefix))
+
+
 def list_providers(connection: sa.Connection) -> tuple[str, ...]:
     """Return every provider that a pool has ever named."""
     return _names_after(connection, PROVIDER_USED)

@@ -17,8 +17,10 @@ def insert(connection: sa.Connection, waiter: Waiter) -> None:
     connection.execute(waiters.insert().values(dataclasses.asdict(waiter)))
 
 
-def delete(connection: sa.Connection, waiter_id: str) -> None:
-    connection.execute(sa.delete(waiters).where(waiters.c.id == waiter_id))
+def delete(connection: sa.Connection, waiter_id: str) -> bool:
+    """Delete a caller; False if it has left the queue."""
+    statement = sa.delete(waiters).where(waiters.c.id == waiter_id)
+    return connection.execute(statement).rowcount == 1
 
 
 def exists(connection: sa.Connection, waiter_id: str) -> bool:

@@ -58,6 +58,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         percent_sure=f"{100 * min(1.0, max(0.0, verdict.confidence)):.0f}",
         claimed=wording.is_claimed(verdict),
         kind_title=known.title,
+        format_chain=functools.partial(wording.format_chain, known=known),
         numbers=functools.partial(wording.format_numbers, known=known),
         pictures=_draw(verdict, material, known),
         where=_describe_focus(material),

@@ -32,6 +32,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         "Evidence from other hosts": _fleet(material),
         "Alternatives": _alternatives(verdict, known),
         "Missing evidence": _gaps(verdict, material),
+        "Notes": (f"- {m(note)}" for note in verdict.notes),
         "Detectors": _answers(verdict, known),
     }
     lines = [*_verdict(verdict)]
@@ -154,8 +155,8 @@ def _fleet(material: diagnosis.Material) -> Iterator[str]:
 
 def _alternatives(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
     for chain in verdict.alternatives:
-        line = " → ".join(known.title(step.kind) for step in chain.steps)
-        yield f"- {m(line, 600)} (score {chain.score:.2f}): {m(chain.why_not, 1000) or 'it scores less'}"
+        yield f"- {m(wording.format_chain(chain, known), 2000)}  "
+        yield f"  Why not: {m(chain.why_not, 1000)}"
 
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[str]:
@@ -164,7 +165,7 @@ def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[str]:
     for problem in material.problems:
         yield f"- not in this report: {m(problem)}"
     if not verdict.gaps and not material.problems:
-        yield wording.nothing_missing(verdict)
+        yield wording.NOTHING_MISSING
 
 
 def _answers(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:

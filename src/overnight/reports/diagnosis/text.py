@@ -46,6 +46,7 @@ def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> 
         "Alternatives": _alternatives(verdict, known),
         "Also found, not linked to this event": _ruled_out(verdict, known),
         "Missing evidence": _gaps(verdict, material),
+        "Notes": (_behind("- ", _text(wording.clean(note))) for note in verdict.notes),
         "Detectors": _answers(verdict, known),
     }
     lines = [*_verdict(verdict)]
@@ -198,17 +199,18 @@ def _alternatives(
     verdict: Verdict, known: knowledge.Knowledge
 ) -> Iterator[rich.console.RenderableType]:
     for number, chain in enumerate(verdict.alternatives, 1):
-        line = " → ".join(known.title(step.kind) for step in chain.steps)
-        why = wording.clean(chain.why_not, 1000) or "it scores less"
-        yield _behind(f"{number}. ", _text(f"{wording.clean(line, 600)} (score {chain.score:.2f}): ", why))  # fmt: skip
+        why = wording.clean(chain.why_not, 1000)
+        yield _behind(f"{number}. ", _text(wording.format_chain(chain, known)))
+        yield _behind("   ", _text(("why not: ", "dim"), why))
 
 
 def _ruled_out(
     verdict: Verdict, known: knowledge.Knowledge
 ) -> Iterator[rich.console.RenderableType]:
+    findings = {finding.id: finding for finding in verdict.findings}
     for ruled_out in verdict.ruled_out:
-        kind, why = wording.clean(known.title(ruled_out.kind)), wording.clean(ruled_out.why, 600)
-        yield _behind("- ", _text(f"{kind}: {why}"))
+        yield _behind("- ", _text(wording.name_finding(findings[ruled_out.finding], known)))
+        yield _behind("  ", _text(("why not: ", "dim"), wording.clean(ruled_out.why, 600)))
 
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
@@ -220,7 +222,7 @@ def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.conso
     for problem in material.problems:
         yield _behind("not shown  ", _text(wording.clean(problem)))
     if not verdict.gaps and not material.problems:
-        yield _text(wording.nothing_missing(verdict))
+        yield _text(wording.NOTHING_MISSING)
 
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:

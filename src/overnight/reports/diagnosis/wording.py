@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from overnight.diagnosis import conditions, knowledge
 from overnight.model import text as texts
 from overnight.model import times
-from overnight.model.finding import Status
 from overnight.model.times import SECOND_US
 from overnight.model.verdict import VerdictStatus
 from overnight.reports.pictures import layout
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer, Evidence, Finding, Subject
-    from overnight.model.verdict import Gap, Verdict
+    from overnight.model.verdict import Chain, Gap, Verdict
     from overnight.reports import diagnosis
 
 percent = conditions.format_percent
@@ -28,6 +27,7 @@ DENOMINATORS = (
 )
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
+NOTHING_MISSING = "Nothing that the detectors need is missing."
 INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
 MAX_TEXT = 400  # characters of a text from a host
 
@@ -55,12 +55,6 @@ def name_cores(material: diagnosis.Material) -> str:
 def is_claimed(verdict: Verdict) -> bool:
     """Return whether the first step of the chain is claimed to be the cause."""
     return verdict.status == VerdictStatus.CAUSE_FOUND
-
-
-def nothing_missing(verdict: Verdict) -> str:
-    if any(answer.status in (Status.NO_DATA, Status.FAILED) for answer in verdict.answers):
-        return "No missing evidence lowers the confidence; detectors without data and those that failed are listed below."
-    return "Nothing that the detectors need is missing."
 
 
 def clean(text: object, longest: int = MAX_TEXT) -> str:
@@ -102,6 +96,15 @@ def describe_subject(subject: Subject) -> str:
     actor = f"{named[0]} ({named[1]})" if len(named) == 2 else "".join(named)
     function = f"{clean(subject.function, 80)}()" if subject.function else ""
     return " in ".join(filter(None, (actor, function)))
+
+
+def name_finding(finding: Finding, known: knowledge.Knowledge) -> str:
+    """Return the title of a finding with its process, unit and function."""
+    return ": ".join(filter(None, (clean(known.title(finding.kind)), describe_subject(finding.subject))))  # fmt: skip
+
+
+def format_chain(chain: Chain, known: knowledge.Knowledge) -> str:
+    return " → ".join(name_finding(step, known) for step in chain.steps)
 
 
 def format_place(subject: Subject, *, host: bool = True) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import os
 import pathlib
 import platform
 import re
@@ -159,11 +158,5 @@ def publish(written: pathlib.Path, name: SegmentName) -> pathlib.Path:
     while final.exists():
         name = dataclasses.replace(name, start_ns=name.start_ns + MILLISECOND_NS)
         final = written.parent / str(name)
-    descriptor = os.open(written, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    written.rename(final)
-    files.sync_folder(final.parent)
+    files.publish(written, final)
     return final

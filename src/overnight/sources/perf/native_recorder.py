@@ -21,9 +21,7 @@ from overnight.sources.perf import decode, events, processes, recovery, ring, se
 PAGES = 128  # 512 KiB per core: nine seconds of 64-frame stacks at 97 Hz before anything is lost
 REPROBE_NS = 5_000_000_000
 AWAY_NS = 50_000_000  # the process may wait for a core between reading the clock and the event
-ALLOW = (
-    "run as root, give the interpreter cap_perfmon, or: sudo sysctl kernel.perf_event_paranoid=-1"
-)
+ALLOW = "run as root, or with CAP_PERFMON, or: sudo sysctl kernel.perf_event_paranoid=-1"
 # PERF_RECORD_FINISHED_ROUND: lets perf sort one round at a time instead of the whole file.
 ROUND = decode.RECORD.pack(68, 0, 8)
 

@@ -93,7 +93,9 @@ def _process(folder: pathlib.Path, pid: int) -> list[bytes]:
                 with contextlib.suppress(OSError):
                     name = (task / "comm").read_bytes().rstrip(b"\n")
                     records.append(comm_record(pid, int(task.name), name))
-    return records + map_records(pid, (folder / "maps").read_bytes())
+    with contextlib.suppress(PermissionError):  # without CAP_SYS_PTRACE: its name is still known
+        records += map_records(pid, (folder / "maps").read_bytes())
+    return records
 
 
 def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A minimal D-Bus client for systemd's private socket.
+"""A minimal D-Bus client for systemd: its private socket, or for other users than root the system bus.
 
 The state and restarts of 51 services cost 1.9 ms of CPU time and no process; `systemctl show` costs 9.1 ms.
 The client only sends strings. Replies are decoded completely and never trusted: a length that does not fit its
@@ -19,6 +19,7 @@ MAX_CALLS = 64  # systemd answers one by one, and both sides' buffers are bounde
 FIXED = {"y": "B", "b": "I", "n": "h", "q": "H", "i": "i", "u": "I", "x": "q", "t": "Q", "d": "d", "h": "I"}  # fmt: skip
 ALIGNED = {"(": 8, "{": 8, "a": 4, "s": 4, "o": 4, "g": 1, "v": 1}
 DESTINATION = "org.freedesktop.systemd1"
+BUS = "org.freedesktop.DBus"
 
 Call = tuple[str, str, str, tuple[str | list[str], ...]]  # path, interface, member, arguments
 
@@ -52,7 +53,7 @@ def encode_call(serial: int, call: Call) -> bytes:
                 items += _padding(len(items), 4) + _string(item)
             body += struct.pack("<I", len(items)) + items
     fields = b""
-    for code, kind, value in ((1, "o", path), (2, "s", interface), (3, "s", member), (6, "s", DESTINATION)):  # fmt: skip
+    for code, kind, value in ((1, "o", path), (2, "s", interface), (3, "s", member), (6, "s", BUS if interface == BUS else DESTINATION)):  # fmt: skip
         fields += _padding(len(fields), 8) + bytes((code, 1)) + kind.encode() + b"\0" + _string(value)  # fmt: skip
     if signature:
         fields += _padding(len(fields), 8) + b"\x08\x01g\0" + bytes((len(signature),)) + signature.encode() + b"\0"  # fmt: skip
@@ -151,8 +152,7 @@ class Connection:
             if not self._line().startswith(b"OK "):
                 raise DbusError("systemd refused the authentication")
             if not address.endswith("/private"):  # a bus requires Hello, systemd itself does not
-                hello = ("/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello", ())
-                self.ask([hello])
+                self.ask([("/org/freedesktop/DBus", BUS, "Hello", ())])
         except BaseException:
             self.close()
             raise

@@ -31,6 +31,10 @@ FILTERS = (
     },
 )
 PLAIN, LZMA = 0, 1
+# What invalid values raise where numbers and names are expected.
+INVALID = (
+    AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class DamagedError(Exception):

@@ -21,6 +21,8 @@ FILE_SECONDS = 3600
 STEP_US = 100_000
 # Limit of a record, chunk or directory, packed or unpacked: a hostile file costs at most this memory.
 MAX_BYTES = 64 << 20
+# Numbers of a signal, and rows, in a block: 192 cores make 1,152,000 in ten minutes. Constant ones need no bytes.
+MAX_NUMBERS = 1 << 23
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})(\.ring|\.open)", re.ASCII)
 
 

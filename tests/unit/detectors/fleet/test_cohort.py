@@ -102,12 +102,32 @@ def test_too_few_hosts_is_no_data() -> None:
     assert "no smaller than 0.05" in answer.why
 
 
-def test_two_affected_hosts_are_no_data() -> None:
+@pytest.mark.parametrize(
+    ("sick", "status"), [(2, Status.NO_DATA), (3, Status.FOUND)], ids=["two", "three"]
+)
+def test_two_affected_hosts_are_no_data(sick: int, status: Status) -> None:
     answer = cohort.look(
-        make_fleet(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < 2)),
+        make_fleet(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < sick)),
         fleets.KIND,
     )
-    assert (answer.status, "prove nothing" in answer.why) == (Status.NO_DATA, True)
+    assert (answer.status, "prove nothing" in answer.why) == (status, status is Status.NO_DATA)
+
+
+@pytest.mark.parametrize(
+    ("member", "sick", "smallest"),
+    [
+        pytest.param("110000110000", "100000100000", (1 / 3) ** 2, id="two strata"),
+        pytest.param("110000000000", "100000100000", 1 / 3, id="one without the cohort"),
+        pytest.param("110000110000", "100000000000", 1 / 3, id="one without an event"),
+        pytest.param("111111000000", "100000100000", 1.0, id="each has one side only"),
+    ],
+)
+def test_the_smallest_p_within_strata_is_a_product(member: str, sick: str, smallest: float) -> None:
+    """Two strata of six hosts."""
+    belongs, events = (np.array([bit == "1" for bit in bits]) for bits in (member, sick))
+    strata = np.repeat([0, 1], 6)
+    found = skew.smallest_stratified(events.astype(float), belongs, strata)
+    assert found == pytest.approx(smallest)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,79 @@ def test_without_reboots_the_confidence_is_lower() -> None:
     assert finding.confidence < 0.75
 
 
+def rebooted_fleet(watched_days: float) -> fleet.Fleet:
+    """Old hosts have events, young ones none; five of the old reboot and are watched for some days."""
+    old = [fleets.host(f"o{n}", days=1, uptime_days=40 + n, events=[0.5]) for n in range(10)]
+    young = [fleets.host(f"y{n}", days=1, uptime_days=n / 10) for n in range(30)]
+    begin, end = (round(days * fleets.DAY_US) for days in (2, 2 + watched_days))
+    again = fleet.Spell(begin, end, 0.0, "0000000b")
+    cured = [dataclasses.replace(host, spells=(*host.spells, again)) for host in old[:5]]
+    return fleet.Fleet((*cured, *old[5:], *young))
+
+
+@pytest.mark.parametrize(
+    ("watched_days", "cured"),
+    [
+        pytest.param(2, True, id="ten days without an event"),
+        pytest.param(0.1, False, id="half a day, which is no proof"),
+    ],
+)
+def test_a_reboot_is_a_cure_only_if_that_is_significant(watched_days: float, cured: bool) -> None:
+    (finding,) = uptime.look(rebooted_fleet(watched_days), fleets.KIND).findings
+    assert finding.magnitude["reboots_after_event"] == 5
+    assert finding.magnitude["accumulates"] == cured
+    assert ("a reboot cures it" in finding.summary) == cured
+    facts = [each for each in finding.against if "after 5 reboots" in each.text]
+    assert bool(facts) != cured
+
+
+@pytest.mark.parametrize(
+    ("boots", "events", "expected"),
+    [
+        pytest.param("ab", (0.5,), (1, 1.0, 0), id="a reboot"),
+        pytest.param("aa", (0.5,), (0, 0.0, 0), id="a pause of the recorder in one boot"),
+        pytest.param("aab", (0.5,), (1, 1.0, 0), id="a pause, then a reboot"),
+        pytest.param("abb", (0.5,), (1, 2.0, 0), id="a reboot, then a pause"),
+        pytest.param("abc", (0.5,), (2, 2.0, 0), id="two reboots"),
+        pytest.param("abc", (2.5,), (1, 1.0, 0), id="a reboot before the first event"),
+        pytest.param("ab", (0.5, 2.5), (1, 1.0, 1), id="it came back"),
+        pytest.param("ab", (), (0, 0.0, 0), id="no event"),
+    ],
+)
+def test_only_reboots_after_an_event_count(
+    boots: str, events: tuple[float, ...], expected: tuple[int, float, int]
+) -> None:
+    """Each spell is a day, on every second day; a spell of the same boot goes on with its uptime."""
+    spells = tuple(
+        fleet.Spell(
+            2 * n * fleets.DAY_US, (2 * n + 1) * fleets.DAY_US, 2.0 * (n - boots.index(boot)) * 86400, boot
+        )
+        for n, boot in enumerate(boots)
+    )  # fmt: skip
+    host = dataclasses.replace(fleets.host("h", events=events), spells=spells)
+    cure = uptime.measure_cure(fleet.Fleet((host,)), fleets.KIND, 30 * 86400.0, 1e-6)
+    assert (cure.reboots, cure.seconds / 86400, cure.events) == expected
+
+
+@pytest.mark.parametrize(
+    ("sick", "events", "status"),
+    [
+        pytest.param(3, 2, Status.FOUND, id="three hosts"),
+        pytest.param(2, 3, Status.NO_DATA, id="two hosts"),
+        pytest.param(4, 1, Status.NO_DATA, id="four events"),
+    ],
+)
+def test_a_few_sick_hosts_are_no_data(sick: int, events: int, status: Status) -> None:
+    """All events are in the oldest tenth of the watched time."""
+    old = [
+        fleets.host(f"o{n}", days=1, uptime_days=60, events=[0.1 + 0.2 * k for k in range(events)])
+        for n in range(sick)
+    ]
+    young = [fleets.host(f"y{n}", days=1, uptime_days=0.5) for n in range(9 * sick)]
+    answer = uptime.look(fleet.Fleet((*old, *young)), fleets.KIND)
+    assert answer.status is status, answer.why
+
+
 @pytest.mark.parametrize(
     ("hosts", "status", "why"),
     [

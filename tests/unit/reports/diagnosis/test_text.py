@@ -60,7 +60,7 @@ def test_every_step_is_shown() -> None:
     for part in verdict.narrative.parts:
         assert f"  {part.label:<10}  {part.text[:60]}" in shown
     assert "failed   storage: ValueError" in shown
-    assert "Softirq storm: it ended 53 s before" in shown
+    assert "why not: it ended 53 s before" in shown
     assert "0.97  0.8 % of the samples" in shown
 
 

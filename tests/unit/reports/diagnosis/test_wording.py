@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
+import re
 
 import pytest
+import rich.console
 import verdicts
 from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight.diagnosis import knowledge
 from overnight.model.finding import Subject
-from overnight.model.verdict import VerdictStatus
-from overnight.reports.diagnosis import wording
+from overnight.model.verdict import RuledOut, RuledOutReason, VerdictStatus
+from overnight.reports.diagnosis import html, markdown, text, wording
 
 
 @given(st.text())
@@ -69,6 +72,36 @@ def test_a_confidence_is_explained(status: str, confidence: float, begins: str) 
     assert bool(wording.format_confidence(verdict)) == (status != "no-cause")
     claimed = wording.chain_heading(verdict) == "Chain, root first"
     assert claimed == (status == "cause-found")
+
+
+def test_every_format_names_the_process_of_an_alternative_and_lists_notes_apart() -> None:
+    """A note is not missing evidence: a reader would look for what to record."""
+    verdict, material = verdicts.reference()
+    other = verdicts.generic()[0].chain
+    assert other
+    ruled_out = RuledOut(other.root.id, other.root.kind, "it ended before", RuledOutReason.WEAK)
+    verdict = dataclasses.replace(
+        verdict,
+        alternatives=(other,),
+        gaps=(),
+        notes=("the load trials was constant",),
+        findings=(*verdict.findings, other.root),
+        ruled_out=(ruled_out,),
+    )
+    console = rich.console.Console(file=io.StringIO(), width=300)
+    console.print(text.render(verdict, material))
+    shown = [console.file.getvalue()]
+    for module in (markdown, html):
+        file = io.BytesIO()
+        module.write(verdict, file, material)
+        shown.append(file.getvalue().decode())
+    name = "Top consumer of the core: backup-agent (backup.service) in crypto_shash_update()"
+    for report in shown:
+        assert f"{name} → Saturated core → " in report
+        apart = report.partition("Missing evidence")[2].partition("Notes")
+        assert wording.NOTHING_MISSING in apart[0]
+        assert "the load trials was constant" in apart[2]
+    assert re.search(rf"^- {re.escape(name)} *\n  why not: it ended before", shown[0], re.MULTILINE)
 
 
 def test_a_time_out_of_range_is_shown_in_seconds() -> None:

@@ -56,6 +56,21 @@ def test_a_process_with_an_odd_name_and_threads(tmp_path):
     assert sum(r[0] == decode.MMAP2 for r in records) == 3
 
 
+def test_a_process_of_another_user_has_a_name_without_its_maps(tmp_path, monkeypatch):
+    (tmp_path / "proc/40").mkdir(parents=True)
+    (tmp_path / "proc/40/stat").write_text("40 (db) S 9" + " 0" * 50)
+    read = pathlib.Path.read_bytes
+
+    def refuse_maps(path):
+        if path.name == "maps":
+            raise PermissionError
+        return read(path)
+
+    monkeypatch.setattr(pathlib.Path, "read_bytes", refuse_maps)
+    fork, comm = processes.process_records(tmp_path)
+    assert (fork[0], comm[0], comm[16:18]) == (decode.FORK, decode.COMM, b"db")
+
+
 def test_this_process_is_listed():
     stream = memoryview(b"".join(processes.process_records()))
     own = os.getpid()

@@ -33,6 +33,12 @@ def test_a_call_is_encoded_as_specified() -> None:
     assert dbus.decode("sas", data[head:]) == ["one", ["two", "drei"]]
 
 
+def test_a_bus_gets_its_own_calls() -> None:
+    """It hangs up on a client whose first call is not Hello to the bus itself."""
+    data = dbus.encode_call(1, ("/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello", ()))
+    assert dict(dbus.decode("yyyyuua(yv)", data)[-1])[6] == "org.freedesktop.DBus"
+
+
 @pytest.mark.parametrize(
     ("signature", "data", "expected"),
     [

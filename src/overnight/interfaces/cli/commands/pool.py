@@ -28,6 +28,7 @@ def register(cli: typer.Typer) -> None:
         ("renew", renew, "c-5f0c9a41d2b7 --lease 1h"),
         ("return", return_, "c-5f0c9a41d2b7"),
         ("terminate", terminate, "m-0a1b2c3d4e5f"),
+        ("forget", forget, "build-07-1f3c9a"),
         ("drain", drain, "ci"),
         ("delete", delete, "ci"),
         ("replenish", replenish, "ci"),
@@ -225,6 +226,19 @@ def terminate(
         lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
     )
     pool_view.member(current, terminated)
+
+
+def forget(
+    current: session.Session,
+    where: pool_options.Pools,
+    host: Annotated[str, typer.Argument(metavar="HOST", help="Host, as `overnight pool show` names it.")],
+    yes: pool_options.YesOption = False,
+) -> None:  # fmt: skip
+    """Give up the members on a host that is gone for good."""
+    counts = session.call_confirmed(
+        lambda confirmed: where.forget(host, confirmed=confirmed), yes=yes
+    )
+    pool_view.done(current, "forget", "", counts)
 
 
 def drain(

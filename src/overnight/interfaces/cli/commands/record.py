@@ -68,6 +68,9 @@ def record(
     cloud: Annotated[
         bool, typer.Option("--cloud-labels", help="Read labels from the cloud's metadata service.")
     ] = False,
+    print_unit: Annotated[
+        bool, typer.Option("--print-unit", help="Print a systemd unit that records without root.")
+    ] = False,
     output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Record signals, events and stacks of every core.
@@ -76,8 +79,12 @@ def record(
     can be read. Exits with 3 if a part of the recording failed.
     """
     from overnight.app import record as recorder
+    from overnight.app import recorder_unit
     from overnight.model import sizes, stop_signals, times
 
+    if print_unit:
+        terminal.echo(recorder_unit.render(), keep="\n", nl=False)
+        return errors.ExitCode.DONE
     current: session.Session = context.obj
     options = recorder.Options(
         home=current.home,

@@ -1,0 +1,117 @@
+"""What a verdict may claim: near misses on both sides of each limit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import findings
+import pytest
+
+from overnight.diagnosis import completeness, decision
+from overnight.model.finding import Answer, Status
+from overnight.model.verdict import RuledOutReason
+
+CLEAR, FOUND, NO_DATA, FAILED = Status.CLEAR, Status.FOUND, Status.NO_DATA, Status.FAILED
+
+
+@pytest.mark.parametrize(
+    ("statuses", "signals", "expected"),
+    [
+        pytest.param([CLEAR] * 4 + [NO_DATA] * 4, 1.0, "no-cause", id="half of them looked"),
+        pytest.param([CLEAR] * 4 + [NO_DATA] * 5, 1.0, "inconclusive", id="fewer than half"),
+        pytest.param([CLEAR] * 4 + [FAILED] * 5, 1.0, "inconclusive", id="more than half failed"),
+        pytest.param([CLEAR] * 3 + [FOUND] + [NO_DATA] * 4, 1.0, "no-cause", id="one found something"),
+        pytest.param([NO_DATA], 1.0, "inconclusive", id="nobody looked"),
+        pytest.param([CLEAR] * 8, 0.34, "no-cause", id="a third of the signals"),
+        pytest.param([CLEAR] * 8, 0.32, "inconclusive", id="less than a third of the signals"),
+    ],
+)  # fmt: skip
+def test_no_cause_needs_detectors_that_looked_and_evidence(
+    statuses: list[Status], signals: float, expected: str
+) -> None:
+    """The detector of the event itself does not count: it always looks."""
+    answers = [
+        Answer(f"d{n}", status, (findings.crash_loop(),) if status is FOUND else ())
+        for n, status in enumerate(statuses)
+    ]
+    answers.append(Answer("event", FOUND, (findings.reset(),)))
+    recorded = completeness.Recording(signals=signals)
+    assert decision.decide(findings.RESET, answers, recorded).status == expected
+
+
+@pytest.mark.parametrize(
+    ("confidence", "expected"),
+    [
+        pytest.param(0.19, None, id="below the least confidence"),
+        pytest.param(0.2, ["cpu.core_saturated", "net.queue_starved"], id="the least confidence"),
+    ],
+)
+def test_a_finding_below_the_least_confidence_is_in_no_chain(
+    confidence: float, expected: list[str] | None
+) -> None:
+    unsure = [
+        dataclasses.replace(finding, confidence=confidence)
+        for finding in (findings.saturated(), findings.starved())
+    ]
+    verdict = decision.decide(findings.RESET, findings.answers([findings.reset(), *unsure]))
+    steps = [step.kind for step in verdict.chain.steps[:-1]] if verdict.chain else None
+    assert (verdict.status, steps) == ("inconclusive" if expected else "no-cause", expected)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "reasons"),
+    [
+        pytest.param(0.29, [], id="not unusual"),
+        pytest.param(0.3, [RuledOutReason.NO_EFFECT_FOUND], id="unusual"),
+    ],
+)
+def test_only_an_unusual_finding_is_listed_as_not_linked(
+    confidence: float, reasons: list[RuledOutReason]
+) -> None:
+    aside = dataclasses.replace(findings.zombies(), confidence=confidence)
+    verdict = decision.decide(findings.RESET, findings.answers([findings.reset(), aside]))
+    assert [candidate.reason for candidate in verdict.ruled_out] == reasons
+
+
+@pytest.mark.parametrize(
+    ("confidence", "status"),
+    [
+        pytest.param(0.24, "cause-found", id="sure enough"),
+        pytest.param(0.23, "inconclusive", id="a suspicion"),
+    ],
+)
+def test_a_chain_below_the_claimed_confidence_is_a_suspicion(
+    confidence: float, status: str
+) -> None:
+    """The generic chain of `unknown` explains 0.6; its culprit is the weakest step."""
+    detected = [
+        dataclasses.replace(finding, confidence=confidence)
+        if finding.kind == "cpu.culprit"
+        else finding
+        for finding in findings.unknown()
+    ]
+    verdict = decision.decide(findings.RESET, findings.answers(detected))
+    assert verdict.status == status
+    assert (verdict.confidence >= decision.CLAIMED) == (status == "cause-found")
+    roots = [chain.root.kind for chain in (verdict.chain, *verdict.alternatives) if chain]
+    assert roots == ["cpu.culprit"] if status == "cause-found" else roots[1] == "cpu.culprit"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "headline"),
+    [
+        ("io.wait", "inconclusive", "Inconclusive: tasks waited for I/O, cause not known"),
+        ("storage.fault", "cause-found", "Cause found: storage failed or did not respond"),
+    ],
+)
+@pytest.mark.parametrize("event", ["pressure.io", "task.hung", "task.blocked"])
+def test_waiting_for_io_is_not_a_storage_fault(
+    event: str, kind: str, status: str, headline: str
+) -> None:
+    waited = findings.make_finding(kind, -5, 5, 0.5, {"io_wait_percent": 90.0})
+    waiting = dataclasses.replace(findings.RESET, kind=event, core=-1, fields={})
+    verdict = decision.decide(waiting, findings.answers([waited]))
+    assert (verdict.status, verdict.narrative.headline) == (status, headline)
+    if kind == "io.wait":
+        assert "no disk reported an error" in verdict.narrative.effect
+        assert [step.command for step in verdict.next if "iostat" in step.command]
