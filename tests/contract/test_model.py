@@ -37,7 +37,7 @@ def template(tmp_path: pathlib.Path) -> None:
 def test_guarantees_hold_on_sqlite() -> None:
     stateful.run_state_machine_as_test(
         poolmodel.Machine,
-        settings=hypothesis.settings(max_examples=25, stateful_step_count=25, **PLAIN),
+        settings=hypothesis.settings(max_examples=16, stateful_step_count=40, **PLAIN),
     )
 
 

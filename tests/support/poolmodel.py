@@ -76,6 +76,7 @@ class Machine(stateful.RuleBasedStateMachine):
             target=2, max_size=5, launch_backoff_seconds=1, breaker_retry_seconds=60,
             lease_max_seconds=LEASE_MAX, waiter_stale_seconds=600, reuse_without_reset=reuse,
         )  # fmt: skip
+        self.world.fill()
 
     def teardown(self) -> None:
         try:

@@ -152,6 +152,7 @@ class Segment:
                 crc32 = meta.crc32.get(name)
                 same = measure_file(path)[1] == digest if crc32 is None else sum_file(path) == crc32
             except (OSError, ValueError) as error:  # a name may be hostile
+                errors.raise_own(error)
                 return f"{name} cannot be read: {getattr(error, 'strerror', error)}"
             if not same:
                 return f"{name} has changed since it was written"
