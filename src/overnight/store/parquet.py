@@ -108,8 +108,6 @@ def write(path: pathlib.Path, columns: Columns) -> None:
         raise MemoryError from error
     except duckdb.IOException as error:
         raise OSError(f"{path} cannot be written: {error}") from error
-    except duckdb.OutOfMemoryException as error:
-        raise MemoryError(str(error)) from error
     finally:
         connection.unregister("columns")
         for name in columns:
