@@ -167,7 +167,8 @@ def _read_perfdata(folder: pathlib.Path, data: bytes) -> None:
 
 
 def _read_names(symbols: table.SymbolTable) -> None:
-    symbols.find(np.arange(0, 1 << 14, 64, dtype=np.uint64))
+    # Few addresses: atheris 3.0.0 leaks the result of every comparison of arrays.
+    symbols.find(np.arange(0, 1 << 14, 1 << 10, dtype=np.uint64))
     for index in range(min(len(symbols), 200)):
         symbols.name(index)
 

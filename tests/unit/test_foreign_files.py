@@ -92,6 +92,11 @@ def far_task() -> bytes:
     return json.dumps({**foreignreaders.VALID, "samples": far}).encode()
 
 
+def root_inside_of_another() -> bytes:
+    nodes = {**foreignreaders.VALID["nodes"], "up": [0, 1, 0, 0, 1]}
+    return json.dumps({**foreignreaders.VALID, "nodes": nodes}).encode()
+
+
 def rule(regex: str, **fields: object) -> bytes:
     plain = {"name": "a", "kind": "a.b", "severity": "info", "meaning": "x", "untested": "x"}
     lines = [f"{key} = {json.dumps(value)}" for key, value in {**plain, **fields}.items()]
@@ -129,9 +134,10 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes], bool]] = {
         "hour", lambda: hour({"cores": [[]], "segments": [["a", 0, {"begin_us": float("inf")}]]}), True,
     ),
     "an infinite loss": ("segment", lambda: segment(lost=float("inf")), True),
-    "more samples than a float holds": ("segment", lambda: segment(samples=10**400), True),
+    "more samples than a float holds": ("segment", lambda: segment(samples=10**400, files={"nodes.parquet": [1, "x"]}), True),
     "a file name with NUL": ("segment", lambda: segment(files={"\0": [1, "x"]}), True),
     "a sample of the last task that fits": ("segment", far_task, False),
+    "a root inside of another": ("segment", root_inside_of_another, False),
     "false statistics": ("parquet", lying_samples, False),
     "an infinite version": ("open-block", lambda: head(version=float("inf")), True),
     "a stamp beyond 64 bits": ("open-block", lambda: head(stamp_us=1 << 70) + facts(1), True),

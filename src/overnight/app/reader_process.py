@@ -89,10 +89,12 @@ def _answer(target: int, paths: list[pathlib.Path], reader: Reader) -> None:
                 with limit_memory(path):
                     value = reader(path)
                 print(json.dumps({"value": value}), file=answers, flush=True)
-        except errors.OvernightError as error:
-            print(json.dumps(error.as_json()), file=answers)
-        except Exception:
-            print(json.dumps({"bug": traceback.format_exc()}), file=answers)
+        except Exception as error:
+            known = errors.own_error(error) if errors.is_own(error) else error
+            document: dict[str, object] = {"bug": traceback.format_exc()}
+            if isinstance(known, errors.OvernightError):
+                document = known.as_json()
+            print(json.dumps(document), file=answers)
 
 
 def _exceeded(path: pathlib.Path, how: str) -> errors.CannotError:

@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterator
 
 from overnight import errors
 from overnight.app import record as recorder
-from overnight.model import cgroups
+from overnight.model import cgroups, mounts
 from overnight.model import cpu as cpushares
+from overnight.model.text import printable
 from overnight.rehearsals import victim
 from overnight.sources import cpu
 from overnight.sources.perf import events
@@ -180,9 +181,7 @@ def take_inventory() -> Inventory:
         cgroups=frozenset(folder for folder, _, _ in os.walk("/sys/fs/cgroup")),
         netns=_names(pathlib.Path("/run/netns")),
         links=_names(pathlib.Path("/sys/class/net")),
-        mounts=frozenset(
-            line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
-        ),
+        mounts=frozenset(printable(mount.path) for mount in mounts.read_mounts()),
         files=frozenset(
             f"{place}/{name}"
             for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only listed

@@ -15,8 +15,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 
-from overnight import errors
-
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
@@ -127,7 +126,7 @@ def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | No
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, room)
     except OSError as error:
-        return error if errors.is_own(error) else None
+        return error if error.errno in DISK else None
     return None
 
 

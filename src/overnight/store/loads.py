@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from overnight import errors
 from overnight.model import files, process_identity
 from overnight.model.load import Load
 from overnight.store import host_names
@@ -148,7 +149,8 @@ def _read(path: pathlib.Path) -> Load | None:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(begin, size - TAIL))
             lines = [_parse(line) for line in file.read(TAIL).split(b"\n")]
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return None
     if head.get("format") != FORMAT or head.get("version") != VERSION:
         return None

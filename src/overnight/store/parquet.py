@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -103,6 +104,8 @@ def write(path: pathlib.Path, columns: Columns) -> None:
         connection.execute(
             WRITE.format(names=", ".join(columns), tables=joined, path=_quoted(path))
         )
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError from error
     except duckdb.IOException as error:
         raise OSError(f"{path} cannot be written: {error}") from error
     finally:
@@ -176,6 +179,7 @@ def query(
         if isinstance(error, BROKEN):
             nodes = None
             del _connections.reader
+        os.close(os.open(os.devnull, os.O_RDONLY))  # raises where this process lacks descriptors
         raise _unreadable(str(error).strip().partition("\n")[0] or type(error).__name__) from error
     finally:
         if nodes is not None:

@@ -237,11 +237,13 @@ def _marked(run: str) -> dict[int, str]:
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
-        with contextlib.suppress(OSError):
+        try:
             # Read before the mark: a PID that is reused meanwhile has another start time.
             started = process_identity.read_start(int(entry.name))
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 pids[int(entry.name)] = started
+        except OSError as error:
+            errors.raise_own(error)
     return pids
 
 
@@ -249,14 +251,17 @@ def _undo(run: str, changes: Sequence[Mapping[str, str]], path: pathlib.Path) ->
     """Undo the changes of a run, and remove its journal once that is durable; return the problems."""
     problems = []
     deadline = time.monotonic() + GONE_SECONDS
-    # Repeated, because processes may fork meanwhile.
-    while alive := _marked(run):
-        for pid in alive:
-            process_identity.send_signal(pid, alive[pid])
-        if time.monotonic() > deadline:
-            problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
-            break
-        time.sleep(0.02)
+    try:
+        # Repeated, because processes may fork meanwhile.
+        while alive := _marked(run):
+            for pid in alive:
+                process_identity.send_signal(pid, alive[pid])
+            if time.monotonic() > deadline:
+                problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
+                break
+            time.sleep(0.02)
+    except OSError as error:
+        problems.append(f"processes of {run}: {error}")
     for change in reversed(changes):
         try:
             operations.check(change, run)

@@ -38,6 +38,7 @@ FAILURES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "an early end": (lambda: os._exit(7), errors.CannotError, "second cannot be read: .* early"),
     "too much memory": (lambda: bytearray(1 << 30), errors.CannotError, "second .* too much memory"),
     "its own error": (lambda: fail(DAMAGED), errors.DamagedFileError, "x cannot be read: no head"),
+    "no files left": (lambda: fail(OSError(24, "x")), errors.CannotError, "cannot use a file"),
     "a usage error": (lambda: fail(USAGE), errors.UsageError, "no"),
     "a bug": (lambda: fail(ZeroDivisionError("a bug")), RuntimeError, "ZeroDivisionError: a bug"),
 }  # fmt: skip

@@ -25,7 +25,7 @@ def test_a_path_on_no_listed_mount_has_no_file_system(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cgroups._filesystem(tmp_path)
-    monkeypatch.setattr(pathlib.Path, "read_text", lambda _: "")  # /proc/self/mounts of a chroot
+    monkeypatch.setattr(pathlib.Path, "read_bytes", lambda _: b"")  # mountinfo of a chroot
     assert cgroups._filesystem(tmp_path) == ""
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from overnight import errors, sources
 from overnight.load import host_state
 from overnight.load.host_state import _zombie_maker
-from overnight.model import cgroups, meminfo, sizes
+from overnight.model import cgroups, meminfo, mounts, sizes
 from overnight.sources.memorycgroups import counts, parents
 
 if TYPE_CHECKING:
@@ -286,18 +286,14 @@ def _need_root() -> None:
 
 def _need_tmpfs(count: int) -> None:
     """Check that pages on /dev/shm stay until removed: tmpfs, no huge pages, room for all."""
-    mount = None
-    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        if left.split()[4:5] == [str(SHM)]:
-            mount = right.split()  # the last one hides the others
-    if mount is None or mount[0] != "tmpfs":
+    mount = {mount.path: mount for mount in mounts.read_mounts()}.get(str(SHM))
+    if mount is None or mount.type != "tmpfs":
         raise errors.CannotError(
             f"{SHM} is not a tmpfs",
             why="a page that exists only in memory keeps each cgroup alive",
             todo=f"mount -t tmpfs tmpfs {SHM}",
         )
-    if any(option.startswith("huge=") and option != "huge=never" for option in mount[2].split(",")):
+    if any(option.startswith("huge=") and option != "huge=never" for option in mount.options):
         raise errors.CannotError(
             f"{SHM} has huge pages",
             why="hundreds of cgroups would share a huge page, and only the first would stay",

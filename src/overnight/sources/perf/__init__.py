@@ -16,7 +16,7 @@ import re
 import time
 from typing import Protocol
 
-from overnight.model import clock, files
+from overnight.model import clock, files, process_identity
 from overnight.model.times import SECOND_NS
 
 SUFFIX = ".perf.data"
@@ -127,10 +127,7 @@ def read_clock() -> Clock:
 
 def read_identity(root: pathlib.Path = pathlib.Path("/")) -> Identity:
     host = re.sub(r"[^A-Za-z0-9._-]", "_", platform.node()) or "host"
-    try:
-        boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
-    except OSError:
-        boot = ""
+    boot = process_identity.read_boot(root).replace("-", "")
     return Identity(host, boot if re.fullmatch(r"[0-9a-f]{32}", boot) else "0" * 32)
 
 

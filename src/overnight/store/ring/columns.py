@@ -55,6 +55,14 @@ class NewerVersionError(DamagedError):
         )
 
 
+def parse_number(value: float) -> int:
+    """Return a stored number; raise one of INVALID where 63 bits do not hold it."""
+    number = int(value)
+    if abs(number) >> 62:
+        raise ValueError("a number is out of range")
+    return number
+
+
 class Coded(NamedTuple):
     """A column in planes. `zigzag`: some steps are negative, and the sign is the lowest bit."""
 

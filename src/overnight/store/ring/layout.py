@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import pathlib
 import re
 import time
 from typing import NamedTuple
 
+from overnight import errors
 from overnight.model.pins import Pins
 from overnight.model.times import SECOND_US
 from overnight.store import host_names
@@ -72,10 +72,13 @@ def hosts(home: pathlib.Path) -> tuple[str, ...]:
     names = []
     root = home / "signals"
     for folder in root.iterdir() if root.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError):
+        try:
             host = (folder / "host").read_bytes().decode("utf-8", "surrogatepass")
-            if host_folder(home, host) == folder:
-                names.append(host)
+        except (OSError, ValueError) as error:
+            errors.raise_own(error)
+            continue
+        if host_folder(home, host) == folder:
+            names.append(host)
     return tuple(sorted(names))
 
 

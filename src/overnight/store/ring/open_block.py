@@ -205,7 +205,7 @@ def _parse_record(block: OpenBlock, tables: dict[int, Table], kind: int, payload
         if version > layout.VERSION:
             raise columns.NewerVersionError(version)
         block.host, block.boot = str(head["host"]), str(head["boot"])
-        block.stamp_us, block.full = _clock(head["stamp_us"]), bool(head["full"])
+        block.stamp_us, block.full = columns.parse_number(head["stamp_us"]), bool(head["full"])
         block.version = version
     elif kind in (ROWS, DELTAS):
         number, wall, mono, planes, packed = READING.unpack_from(payload)
@@ -224,7 +224,7 @@ def _parse_record(block: OpenBlock, tables: dict[int, Table], kind: int, payload
         wall, mono, signal, full, changed, gone = json.loads(_inflate(block, payload))
         facts = {str(key): dict(fact) for key, fact in changed.items()}
         names = [str(key) for key in gone]
-        clocks = _clock(wall), _clock(mono)
+        clocks = columns.parse_number(wall), columns.parse_number(mono)
         block.facts.append(Changes(*clocks, str(signal), bool(full), facts, names))
     else:
         raise ValueError(f"unknown kind {kind}")
@@ -258,10 +258,3 @@ def _append(block: OpenBlock, table: Table, reading: Reading) -> None:
     if block.rows > layout.MAX_NUMBERS:
         raise ValueError("too many rows")
     table.readings.append(reading)
-
-
-def _clock(value: float) -> int:
-    us = int(value)
-    if abs(us) >> 62:
-        raise ValueError(f"the time {us} is out of range")
-    return us

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from overnight import errors
 from overnight.model.event import Event
 from overnight.store.ring import (
     block_encoder,
@@ -288,6 +289,7 @@ class Reader:
             except FileNotFoundError:
                 continue
             except (OSError, columns.DamagedError, *columns.INVALID) as error:
+                errors.raise_own(error)
                 if path.exists() and path.stat().st_size:
                     self._note(f"{path}: {error}")
                 continue
@@ -300,6 +302,7 @@ class Reader:
         try:
             yield
         except (columns.DamagedError, OSError, *columns.INVALID) as error:
+            errors.raise_own(error)
             self._note(f"{block.path}: the block at byte {block.offset} {error}")
 
     def _note(self, problem: str) -> None:
@@ -312,7 +315,8 @@ def _opened(path: pathlib.Path) -> Iterator[int]:
     """Open a file; -1 if it was removed in the meantime."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         yield -1
         return
     try:
