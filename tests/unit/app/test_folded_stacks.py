@@ -24,7 +24,8 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
     )
     assert dict(folding.unfold(folded)) == dict(expected)
     assert (folded.event, folded.frequency) == ("cpu-clock", 100)
-    assert (folded.title, folded.host, folded.lost, folded.notes) == ("t", "alpha", 2, ("n",))
+    assert (folded.title, folded.host, folded.lost) == ("t", "alpha", 2)
+    assert folded.notes == (*folded.unknown.lines(), "n")
     assert (folded.begin_ns, folded.end_ns) == (window.begin_us * 1000, window.end_us * 1000)
 
 
