@@ -16,6 +16,7 @@ from overnight.model import times
 from overnight.model.selection import Selection, Window, parse_event
 
 if TYPE_CHECKING:
+    from overnight.model.selection import Coverage
     from overnight.queries import reader
 
 PLACE = ("begin", "end", "host")
@@ -80,6 +81,12 @@ class Samples:
     def ask(self, query: Callable[..., _Answer], **options: object) -> _Answer:
         """Run a function of `queries` on these samples."""
         return query(self.reader, self.window, self.selection, hosts=self.hosts, **options)
+
+    def explain(self, coverage: Coverage, mode: str = "busy") -> Coverage:
+        """Return the coverage of an answer, with the reason if it has no samples."""
+        from overnight.queries import emptiness
+
+        return emptiness.explained(coverage, self.reader, self.selection, mode)
 
 
 def open_reader(home: pathlib.Path) -> reader.Reader:

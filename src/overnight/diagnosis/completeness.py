@@ -225,16 +225,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share <= 0.99 or share == 1 else f"{100 * share:.1f} %"
 
 
-def _seconds(seconds: float) -> str:
-    """Format so that a part of a window never reads as all of it: `11.7 s`, not `12s`."""
-    return f"{seconds:.3g} s" if seconds < 100 else times.format_duration(seconds)
-
-
 def _find_in_coverage(window: GapWindow, coverage: Coverage, least: float) -> Iterable[Gap]:
     wanted = coverage.window.seconds * max(len(coverage.hosts), 1)
     share = min(coverage.recorded_seconds / wanted, 1.0) if wanted > 0 else 1.0
     if share < WHOLE:
-        recorded, whole = map(_seconds, (coverage.recorded_seconds, wanted))
+        # A part of a window never reads as all of it: `11.7 s`, not `12 s`.
+        lengths = (coverage.recorded_seconds, wanted)
+        recorded, whole = (times.format_duration(length, exact=True) for length in lengths)
         why = f"{recorded} of {whole} recorded" if share else f"none of {whole} recorded"
         why += _list_reasons(reason for _, _, reason in coverage.gaps)
         yield Gap(

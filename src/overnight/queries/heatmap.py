@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,11 @@ class Heatmap:
     values: npt.NDArray[np.int64]
     full: float  # samples of a cell that is busy all the time; 0: unknown
     coverage: Coverage
+    recorded: npt.NDArray[np.bool_]  # of each cell, whether most of its time was recorded
 
     def as_json(self) -> dict[str, object]:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["recorded"]  # as `coverage.gaps`
         return fields | {"values": self.values.tolist(), "coverage": self.coverage.as_json()}
 
 
@@ -107,6 +109,7 @@ def by_core(
         values=values,
         full=frequency * step_us / SECOND_US,
         coverage=_cover(source, names, whole, metas, chosen, values, mode),
+        recorded=_recorded([host for host, _ in rows], whole.begin_us, step_us, len(values), metas),
     )
 
 
@@ -141,6 +144,7 @@ def by_offset(
         cores = {core for core in meta.cores if core >= 0}
         rate = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
         rates[segment.host] = max(rates.get(segment.host, 0), rate)
+    recorded = _recorded(names, begin, SECOND_US, len(values), metas)
     return Heatmap(
         kind="offset",
         mode=mode,
@@ -150,6 +154,7 @@ def by_offset(
         values=values,
         full=sum(rates.values()) / rows,
         coverage=_cover(source, names, window, metas, chosen, values, mode),
+        recorded=np.repeat(recorded.any(axis=1, keepdims=True), rows, axis=1),
     )
 
 
@@ -165,6 +170,24 @@ def _cover(
     samples = int(values.sum())
     idle = samples if mode == "idle" else 0
     return source.cover(hosts, window, metas, chosen, samples=samples, idle=idle)
+
+
+def _recorded(
+    hosts: Sequence[str], begin_us: int, step_us: int, columns: int, metas: coverage.Metas
+) -> npt.NDArray[np.bool_]:
+    """Return by column and host whether a part of the column was recorded."""
+    known = {host: np.zeros(columns, bool) for host in hosts}
+    for segment, meta in metas.items():
+        if (column := known.get(segment.host)) is None:
+            continue
+        first, last = segment.begin_us - begin_us, segment.end_us - begin_us
+        column[max(0, first // step_us) : max(0, -(-last // step_us))] = True
+        for gap in meta.gaps:  # only whole columns
+            first, last = gap[0] - begin_us, gap[1] - begin_us
+            column[max(0, -(-first // step_us)) : max(0, last // step_us)] = False
+    if len(known) == 1:  # without a copy for each of 96 cores
+        return np.broadcast_to(known[hosts[0]][:, np.newaxis], (columns, len(hosts)))
+    return np.array([known[host] for host in hosts], bool).reshape(-1, columns).T
 
 
 def _check(mode: str, step_us: int) -> None:

@@ -12,10 +12,11 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import reader, segment_tables
+from overnight.queries import reader, segment_tables, unknown
 from overnight.store import parquet, tree
 
 KINDS = ("processes", "threads", "units", "functions")
+NO_UNIT = "kernel threads and those that ended"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,9 @@ def top(
                 own[name] += ending
         else:
             whole += _count_tasks(source, part, window, chosen, kind)
-    coverage = source.cover_parts(names, window, parts, chosen)
+    coverage = dataclasses.replace(
+        source.cover_parts(names, window, parts, chosen), unknown=unknown.measure(parts)
+    )
     one_core = (
         coverage.capacity / coverage.core_seconds * coverage.recorded_seconds
         if coverage.core_seconds
@@ -153,8 +156,6 @@ def _count_tasks(
     by_task = np.bincount(rows["task"], weight, len(tasks["pid"])).astype(np.int64)
     counts: collections.Counter[str] = collections.Counter()
     for i in np.flatnonzero(by_task).tolist():
-        name = tasks[column][i] or (
-            "kernel threads and those that ended" if kind == "units" else f"pid {tasks['pid'][i]}"
-        )
+        name = tasks[column][i] or (NO_UNIT if kind == "units" else f"pid {tasks['pid'][i]}")
         counts[name] += int(by_task[i])
     return counts

@@ -221,6 +221,7 @@ def _fill(
         timed=captured.timed,
         gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in captured.gaps),
         notes=captured.notes,
+        unknown={module: str(why) for module, why in captured.unknown.items()},
         source=source,
         files={path.name: segments.measure_file(path) for path in stored},
         crc32={path.name: segments.sum_file(path) for path in stored},

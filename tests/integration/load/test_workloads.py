@@ -254,7 +254,7 @@ def test_the_command_runs_stores_and_lists_a_load(
     assert json.loads(output.out)["trials"] == 2
     assert cli.main([*home, "load", "cpu", "--for", "2s", "--duty", "0.2", "--warm-up", "0"]) == 0
     output = capsys.readouterr()
-    assert output.out.startswith("too short: cpu for 2s")
+    assert output.out.startswith("too short: cpu for 2 s")
     assert "PSI cpu" in output.err
     assert cli.main([*home, "load", "--list", "-O", "json"]) == 0
     listed = capsys.readouterr().out
@@ -263,7 +263,7 @@ def test_the_command_runs_stores_and_lists_a_load(
     assert cli.main([*home, "load", "--list"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "host workload for verdict measured" in shown
-    assert "cpu 2s too short" in shown
+    assert "cpu 2 s too short" in shown
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ class LiveFiles:
         """Find the file of a mapping: in the process's root, else in this host's.
 
         A file with another build id (hex) was replaced since and is ignored: its names would be wrong.
+        Raises PermissionError where it may be in the root of a process of another user.
         """
         if not module.startswith("/") or "\0" in module:
             return None
@@ -45,6 +46,9 @@ class LiveFiles:
                 not build_id or (elf.read_build_id(path) or "").startswith(build_id)
             ):
                 return path
+        for container in self._container(pid):
+            if container.parent.is_dir() and not os.access(container, os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), module)
         return None
 
     def perf_map(self, pid: int) -> bytes | None:
