@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 BROKEN = (duckdb.InternalException, duckdb.FatalException)  # the connection is unusable afterwards
+FAILURES = (duckdb.Error, UnicodeDecodeError)  # DuckDB's message may repeat bytes of a damaged file
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
@@ -148,7 +149,7 @@ def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
     except BROKEN:
         del _connections.checker  # the next file would pass unchecked
         return ""
-    except duckdb.Error:
+    except FAILURES:
         return ""
 
 
@@ -175,7 +176,7 @@ def query(
         connection.register("nodes", {"node": nodes})
     try:
         result = connection.execute(sql, parameters or []).fetchnumpy()
-    except duckdb.Error as error:
+    except FAILURES as error:
         if isinstance(error, BROKEN):
             nodes = None
             del _connections.reader

@@ -46,8 +46,23 @@ def test_missing_values_are_an_error(tmp_path: pathlib.Path) -> None:
 
 
 class _Broken:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
     def execute(self, *_: object) -> None:
-        raise duckdb.InternalException("INTERNAL Error: out of bounds")
+        raise self.error
+
+
+def test_a_message_that_is_not_utf_8_is_an_error_of_the_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Python 3.12 DuckDB fails to decode its own message about a column named `threa\\xa4`."""
+    monkeypatch.setattr(parquet, "_connections", connections := parquet._Connections())
+    error = UnicodeDecodeError("utf-8", b"threa\xa4", 5, 6, "invalid start byte")
+    connections.checker = connections.reader = _Broken(error)
+    assert parquet.find_excess(tmp_path / "tasks.parquet", 1000) == ""
+    with pytest.raises(errors.CannotError, match="cannot be read"):
+        parquet.read(tmp_path / "tasks.parquet", ("thread",))
 
 
 def test_an_internal_error_of_duckdb_ends_with_its_file(
@@ -55,7 +70,8 @@ def test_an_internal_error_of_duckdb_ends_with_its_file(
 ) -> None:
     """DuckDB refuses everything afterwards: without new connections every file would pass as harmless."""
     monkeypatch.setattr(parquet, "_connections", connections := parquet._Connections())
-    connections.checker = connections.reader = _Broken()
+    broken = _Broken(duckdb.InternalException("INTERNAL Error: out of bounds"))
+    connections.checker = connections.reader = broken
     path = tmp_path / "frames.parquet"
     parquet.write(path, {"name": np.zeros(4, np.uint8)})
     assert parquet.find_excess(path, 1000) == ""
