@@ -103,9 +103,11 @@ def list_events(request: Request) -> Listing:
     accepts = _make_filter(request)
     ring = rings.Reader(request.home)
     extents = [extent for host in hosts if (extent := ring.extent(host))]
-    origin = min((first for first, _ in extents), default=0)
     everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
-    window = windows.parse_window(request.begin, request.end, everything, origin)
+    recorded = (
+        Window(min(b for b, _ in extents), max(e for _, e in extents)) if extents else everything
+    )
+    window = windows.parse_window(request.begin, request.end, everything, recorded)
     stored = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
     events = tuple(filter(accepts, stored))
     if request.event_id and not events:
