@@ -13,7 +13,7 @@ help:
 	@echo "make demo       cause a real incident here, diagnose it, and undo it"
 	@echo "make test       run linters, type and import checks, and the test suite"
 	@echo "make test-long  run the long tests"
-	@echo "make mutants    change the source as tests/mutants.toml lists (ONLY=part/of/path); tests must fail"
+	@echo "make mutants    apply each change of tests/mutants.toml (ONLY=part of a path): its tests must fail"
 	@echo "make coverage   run the test suite and show line and branch coverage"
 	@echo "make asan       test the C code with AddressSanitizer and UBSan"
 	@echo "make fuzz       fuzz each reader for FUZZ_SECONDS (default 60)"

@@ -22,11 +22,12 @@ import signal
 import sys
 import tempfile
 import tomllib
+import warnings
 from collections.abc import Iterator, Sequence
 
 OUTCOMES = ("killed", "survived", "equivalent", "stale")
 LEAST_KILLED = 0.9
-HANG_SECONDS = 300.0  # the tests have shorter limits of their own
+HANG_SECONDS = 300.0  # of a test; most have a shorter limit of their own
 NOT_COPIED = (".git", ".venv*", ".*_cache", ".hypothesis", "out", "build", "dist", "node_modules")
 RAN = 100  # plus pytest's exit code; anything else means that pytest itself failed
 PASSED, FAILED = RAN, RAN + 1
@@ -44,12 +45,7 @@ class Mutant:
     tests: Sequence[str]
     survives: str | None = None  # why no test can notice it
 
-    @property
-    def area(self) -> str:
-        return "/".join(pathlib.Path(self.path).parts[2:-1]) or "other"
-
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         return f"{self.path}: {self.old.strip()!r} -> {self.new.strip()!r}"
 
     def find_fault(self) -> str | None:
@@ -61,8 +57,8 @@ class Mutant:
             function, _, case = test.partition("[")
             name, *inner = function.split("::")
             text = _read(name)
-            # A case with a space is written out in a table; other names of cases are derived.
-            found = text and (" " not in case or case.removesuffix("]") in text)
+            # What has a space is written out in a table; other names of cases are derived.
+            found = text and all(" " not in c or c in text for c in case.rstrip("]").split("-"))
             if not found or not all(re.search(rf"(def|class) {each}\b", text) for each in inner):
                 return f"no such test: {test}"
         return None
@@ -97,7 +93,7 @@ def run_tests(tests: Sequence[str], *, cached: bool = False) -> int | None:
     """Run tests in a child process until one fails; return its status."""
     child = fork.Process(target=_run_here, args=(tests, cached))
     child.start()
-    child.join(HANG_SECONDS)
+    child.join(HANG_SECONDS * len(tests))
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid or 0, signal.SIGKILL)  # also what the tests have left
     child.join()
@@ -138,14 +134,12 @@ def run_all(mutants: list[Mutant], folder: str, jobs: int) -> Iterator[tuple[str
     ignored = shutil.ignore_patterns(*NOT_COPIED)
     use(shutil.copytree(".", f"{folder}/0", symlinks=True, ignore=ignored))
     tests = sorted({test for each in mutants if not each.find_fault() for test in each.tests})
-    for option in (
-        "--collect-only",
-        "-v",
-    ):  # the second run has the packages that the first one loads
+    # The second run has the packages that the first one loads, as the runs with a mutant do.
+    for option in ("--collect-only", "-v") if tests else ():
         if run_tests([option, *tests], cached=True) != PASSED:
             sys.exit(f"{_read(f'{tree}.log')}\nerror: tests fail without a mutant")
         for name in _read(f"{tree}.packages").split():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), warnings.catch_warnings(action="ignore"):
                 importlib.import_module(name)
     trees = fork.SimpleQueue()
     for number in range(jobs):
@@ -163,20 +157,19 @@ def main() -> str | None:
     entries = tomllib.loads(_read("tests/mutants.toml"))["mutant"]
     mutants = [Mutant(**entry) for entry in entries if options.only in entry["path"]]
     if options.check:
-        faults = [f"{each.name}: {fault}" for each in mutants if (fault := each.find_fault())]
-        return "\n".join(faults) or None
+        return "\n".join(f"{m}: {fault}" for m in mutants if (fault := m.find_fault())) or None
+    if not mutants:
+        return f"error: no mutant of a path with {options.only!r}"
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     with tempfile.TemporaryDirectory(prefix="overnight-mutants-") as folder:
         results = zip(mutants, run_all(mutants, folder, options.jobs), strict=True)
         for number, (each, (outcome, reason)) in enumerate(results, 1):
-            counts[each.area][outcome] += 1
-            print(f"{number}/{len(mutants)} {outcome}: {each.name} {reason}", flush=True)
-    for area, seen in [
-        *sorted(counts.items()),
-        ("all", sum(counts.values(), collections.Counter())),
-    ]:
-        print(f"{area:24}", *(f"{seen[outcome]:4} {outcome}" for outcome in OUTCOMES))
-    failed = seen["stale"] or seen["killed"] < LEAST_KILLED * len(mutants)
+            counts[each.path.rpartition("/")[0]][outcome] += 1
+            print(f"{number}/{len(mutants)} {outcome}: {each} {reason}", flush=True)
+    total = sum(counts.values(), collections.Counter[str]())
+    for area, seen in [*sorted(counts.items()), ("all", total)]:
+        print(f"{area:40}", *(f"{seen[outcome]:4} {outcome}" for outcome in OUTCOMES))
+    failed = total["stale"] or total["killed"] < LEAST_KILLED * len(mutants)
     return f"error: stale entries, or fewer than {LEAST_KILLED:.0%} are killed" if failed else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import errno
+import os
 from typing import TypeGuard
 
 
@@ -91,12 +92,23 @@ class DamagedFileError(CannotError):
         self.offset = offset
 
 
+def from_json(document: dict[str, dict[str, str]]) -> OvernightError:
+    """Return the error that `as_json` described, of the same kind."""
+    fields = document["error"]
+    kinds: list[type[OvernightError]] = [UsageError, *CannotError.__subclasses__()]
+    name = fields["kind"].title().replace("-", "") + "Error"
+    kind = next((kind for kind in kinds if kind.__name__ == name), CannotError)
+    error: OvernightError = kind.__new__(kind)
+    OvernightError.__init__(error, fields["what"], why=fields["why"], todo=fields["todo"])
+    return error
+
+
 def unreadable(path: object, error: Exception, todo: str) -> CannotError:
-    return CannotError(f"{path} cannot be read", why=_reason(error), todo=todo)
+    return CannotError(f"{path} cannot be read", why=reason(error), todo=todo)
 
 
 def unwritable(path: object, error: Exception, todo: str) -> CannotError:
-    return CannotError(f"{path} cannot be written", why=_reason(error), todo=todo)
+    return CannotError(f"{path} cannot be written", why=reason(error), todo=todo)
 
 
 _OTHER_DISK = "choose another disk: overnight --home DIR"
@@ -129,5 +141,12 @@ def own_error(error: OSError, what: str = "") -> CannotError:
     return CannotError(what, why=f"{why} ({error.strerror})", todo=todo)
 
 
-def _reason(error: Exception) -> str:
+def from_memory(error: Exception) -> Exception:
+    """Return a MemoryError as the OSError with which the kernel reports the same, any other as it is."""
+    out = isinstance(error, MemoryError)
+    return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) if out else error
+
+
+def reason(error: Exception) -> str:
+    error = from_memory(error)
     return getattr(error, "strerror", None) or str(error)

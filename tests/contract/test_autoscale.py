@@ -80,13 +80,13 @@ def test_an_unchanged_size_is_not_an_event(fast_world: World) -> None:
 def test_waiting_callers_are_demand_too(world: World) -> None:
     autoscaled_pool(world, 0, zero_after_seconds=600)
     world.clock.forward(700)
-    assert world.plane.scale("ci").reason == "stays at 0: no claim for 11m40s"
+    assert world.plane.scale("ci").reason == "stays at 0: no claim for 11 min 40 s"
     world.clock.forward(10)
     waiter, _pool = world.plane._claims._enter_queue("ci", _request(), world.clock.now_us)
     world.clock.forward(1)
     decision = world.plane.scale("ci")
     assert waiter
-    assert decision.reason.startswith("up to 2: 1 claim in 11m51s ")
+    assert decision.reason.startswith("up to 2: 1 claim in 11 min 51 s ")
 
 
 def _request() -> object:
@@ -318,7 +318,7 @@ def test_the_window_is_no_longer_than_the_record_retention(fast_world: World) ->
     miss_claims(world, 100)
     world.clock.forward(300)
     decision = world.plane.scale("ci")
-    assert "100 claims in 10m" in decision.reason
+    assert "100 claims in 10 min" in decision.reason
 
 
 def test_the_metrics_have_the_wanted_size(fast_world: World) -> None:

@@ -194,7 +194,7 @@ def test_a_lease_is_renewed_up_to_its_cap(world: World) -> None:
     assert world.plane.renew(grant.claim.id, 1).lease_until_us == START + 100 * S
     with pytest.raises(pool_errors.BadKnobError, match="lease_seconds"):
         world.plane.renew(grant.claim.id, 101)
-    world.clock.forward(60)
+    world.clock.forward(50)
     with pytest.raises(pool_errors.ClaimEndedError):
         world.plane.renew(grant.claim.id, 5)
 
@@ -253,6 +253,28 @@ def test_a_returned_member_is_reused_if_the_pool_allows_it(world: World) -> None
     assert again.member.id == returned.id
     world.plane.update("ci", template="newer")
     assert world.plane.give_back(again.claim.id).gone_us is not None  # it has the old template
+
+
+def test_a_member_that_is_not_as_good_as_a_new_one_is_not_reused(fast_world: World) -> None:
+    world = fast_world
+    grants = {}
+    for name in ("draining", "cordoned", "missing", "quiet", "silent"):
+        world.pool(name, target=1, reuse_without_reset=True)
+        world.fill(name)
+        [grants[name]] = world.plane.acquire(name)
+
+    def is_reused(name: str) -> bool:
+        return world.plane.give_back(grants[name].claim.id).state is State.READY
+
+    world.plane.drain("draining")
+    world.plane.set_cordoned(grants["cordoned"].member.id, cordoned=True)
+    del world.provider.machines[str(grants["missing"].member.machine_id)]
+    world.plane.sweep("scripted")
+    assert [is_reused(name) for name in ("draining", "cordoned", "missing")] == [False] * 3
+    world.clock.forward(179)
+    assert is_reused("quiet")
+    world.clock.forward(1)
+    assert not is_reused("silent")
 
 
 def test_a_member_is_returned_by_pool_and_member(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from poolworld import START
 
-from overnight.model.pool import Waiter
+from overnight.model.pool import Request, Waiter
 from overnight.pools import pool_errors
 from overnight.pools.sql import schema, waiter_rows
 
@@ -106,6 +106,17 @@ def test_a_caller_that_waits_gains_priority(world: World) -> None:
     order = sorted(world.plane.show("ci").claims, key=lambda c: c.acquired_us)
     assert [c.acquired_by for c in order] == ["soon", "low", "late"]
     assert all(isinstance(caller.result(), tuple) for caller in waiting)
+
+
+def test_a_caller_of_low_priority_does_not_hold_up_others(fast_world: World) -> None:
+    world = fast_world
+    world.pool(target=1)
+    low = Request(count=3, priority=-5)
+    world.plane._claims._enter_queue("ci", low, world.clock.now_us)
+    assert len(world.fill()) == 4
+    with pytest.raises(pool_errors.NoReadyMembersError):
+        world.plane.acquire("ci", count=2, priority=-6)
+    assert len(world.plane.acquire("ci", count=2)) == 2
 
 
 def test_later_callers_do_not_overtake(world: World) -> None:

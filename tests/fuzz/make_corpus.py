@@ -1,4 +1,6 @@
-"""Record small real captures: whole, truncated and with flipped bits, one folder per reader.
+"""Write initial files for `fuzz.py`: whole, truncated and with flipped bits, one folder per reader.
+
+Captures are recorded here and programs compiled; the rest comes from tests/support/foreignseeds.py.
 
 usage: make_corpus.py FOLDER
 """
@@ -10,6 +12,9 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
+
+import foreignseeds
 
 RECORD = ("perf", "record", "-q", "-a", "-g", "-N", "-k", "CLOCK_MONOTONIC", "-F", "49", "-o")
 SHAPES: dict[str, tuple[str, ...]] = {
@@ -18,6 +23,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "build-ids": ("--buildid-mmap",),
     "two-events": ("-e", "cpu-clock", "-e", "task-clock"),
 }
+PROGRAM = b"int twice(int n) { return 2 * n; } int main(int n, char **a) { return atoi(a[n - 1]); }"
 COLLAPSED = b"server;main;read_[k] 12\nserver;main;write 3.5\nswapper;idle 1\n"
 
 
@@ -57,6 +63,11 @@ def spoiled(data: bytes, rng: random.Random) -> dict[str, bytes]:
 
 def captures(folder: pathlib.Path) -> dict[tuple[str, str], bytes]:
     corpus: dict[tuple[str, str], bytes] = {
+        (reader, str(number)): data
+        for reader, many in foreignseeds.seeds(folder / "seeds").items()
+        for number, data in enumerate(many)
+    }
+    corpus |= {
         ("collapsed", "small"): COLLAPSED,
         ("pprof", "plain"): profile(),
         ("pprof", "gzip"): gzip.compress(profile()),
@@ -70,18 +81,22 @@ def captures(folder: pathlib.Path) -> dict[tuple[str, str], bytes]:
         printed = subprocess.run(script, check=True, capture_output=True)
         corpus["perfscript", name] = printed.stdout[:50_000]
         path.unlink()
+    for name, options in (("jumps", ("-Wl,-z,ibtplt", "-Wl,-z,lazy")), ("stripped", ("-s",))):
+        compiler = ["gcc", "-w", "-x", "c", *options, "-", "-o", folder / name]
+        subprocess.run(compiler, input=PROGRAM, check=True)
+        corpus["elf", name] = (folder / name).read_bytes()
     piped = subprocess.run([*RECORD, "-", *sleep], check=True, capture_output=True)
     corpus["perfdata", "pipe"] = piped.stdout
     return corpus
 
 
 def main() -> None:
-    folder, rng = pathlib.Path(sys.argv[1]), random.Random(1)
-    folder.mkdir(parents=True, exist_ok=True)
-    for (reader, name), data in captures(folder).items():
-        (folder / reader).mkdir(exist_ok=True)
-        for kind, content in spoiled(data, rng).items():
-            (folder / reader / f"{name}-{kind}").write_bytes(content)
+    corpus, rng = pathlib.Path(sys.argv[1]), random.Random(1)
+    with tempfile.TemporaryDirectory() as folder:
+        for (reader, name), data in captures(pathlib.Path(folder)).items():
+            (corpus / reader).mkdir(parents=True, exist_ok=True)
+            for kind, content in spoiled(data, rng).items():
+                (corpus / reader / f"{name}-{kind}").write_bytes(content)
 
 
 if __name__ == "__main__":

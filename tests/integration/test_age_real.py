@@ -200,14 +200,15 @@ def test_zombies_are_created_below_a_given_cgroup_at_a_given_rate(aged: AgedCgro
             stop.set()
 
     with journal.Journal("a test", aged.undo) as run_journal:
+        parent = aged.cgroup / run_journal.run
         created = memory_cgroups.make(
-            aged.cgroup, 100_000, run_journal, rate=1000, stop=stop, on_progress=on_progress
+            parent, 100_000, run_journal, rate=1000, stop=stop, on_progress=on_progress
         )
         assert 200 <= created.count < 100_000
-        assert created.parent == aged.cgroup
+        assert created.parent == parent
         assert counts == sorted(counts)
     assert run_journal.problems == []
-    assert aged.cgroup.is_dir()
+    assert (parent.exists(), aged.cgroup.is_dir()) == (False, True)
 
 
 def test_an_immediate_stop_is_not_an_error(aged: AgedCgroup) -> None:
@@ -215,7 +216,8 @@ def test_an_immediate_stop_is_not_an_error(aged: AgedCgroup) -> None:
     stop = threading.Event()
     stop.set()
     with journal.Journal("a test", aged.undo) as run_journal:
-        created = memory_cgroups.make(aged.cgroup, 100_000, run_journal, stop=stop)
+        parent = aged.cgroup / run_journal.run
+        created = memory_cgroups.make(parent, 100_000, run_journal, stop=stop)
         assert created.count < 100_000
     assert run_journal.problems == []
 
@@ -228,7 +230,7 @@ def test_more_than_the_memory_allows_is_refused_and_leaves_nothing(
         journal.Journal("a test", aged.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(aged.cgroup / "p", 1_000, run_journal, share=1e-6)
+        memory_cgroups.make(aged.cgroup / run_journal.run, 1_000, run_journal, share=1e-6)
     # A cost estimated as zero is corrected by the memory that the kernel charges.
     monkeypatch.setattr(parents, "own_cost", lambda _: -memory_cgroups.PAGE)
     # Enough for the maker to start, and far less than 12,000 zombies need.
@@ -237,7 +239,7 @@ def test_more_than_the_memory_allows_is_refused_and_leaves_nothing(
         journal.Journal("a test", aged.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(aged.cgroup / "p", 12_000, run_journal, share=share)
+        memory_cgroups.make(aged.cgroup / run_journal.run, 12_000, run_journal, share=share)
     monkeypatch.undo()
     assert_nothing_is_left(aged)
     assert not [name for name in list_shm() if name.startswith(run_journal.run)]

@@ -69,7 +69,7 @@ def test_create_and_open_as_text(home, folder, capsys) -> None:
     words = ("create", "--event", EVENT, "-o", "r.overnight", "--before", "5m", "--after", "30s")
     assert run(home, *words) == 0
     output = capsys.readouterr().out
-    assert "db-7: 5m30s from 2026-" in output
+    assert "db-7: 5 min 30 s from 2026-" in output
     assert "process names (1)" in output
     assert "--all-recurrences" in output
     assert "wrote r.overnight" in output

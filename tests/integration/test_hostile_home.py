@@ -152,9 +152,10 @@ def test_a_journal_that_another_user_left_in_the_old_place_is_not_undone(
     monkeypatch.delenv("OVERNIGHT_UNDO", raising=False)
     monkeypatch.setattr(journal, "SYSTEM", tmp_path / "system")
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    place, target = tmp_path / "overnight-undo-0", tmp_path / "overnight-target"
-    target.touch()
+    place = tmp_path / "overnight-undo-0"
     planted = journal.Journal("planted", place)
+    target = tmp_path / planted.run
+    target.touch()
     planted.write("file", target)
     planted.keep()
     assert [left.what for left in journal.runs()] == ["planted"]

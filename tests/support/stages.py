@@ -20,7 +20,7 @@ def make_stage(
 ) -> Iterator[rehearsals.Stage]:
     """Create a stage; undo its changes and stop its fault at the end."""
     with journal.Journal("a test", folder / "undo") as run_journal:
-        stage_folder = folder / f"overnight-stage-{seed}"
+        stage_folder = folder / f"{run_journal.run}-stage-{seed}"
         stage_folder.mkdir(exist_ok=True)
         stage = rehearsals.Stage(
             seed=seed,

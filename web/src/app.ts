@@ -251,7 +251,7 @@ export class App {
     }
     const { window, baseline, top, differences } = state.answer;
     byId("idle-text").textContent = this.choices.idle ? "idle shown" : `show idle (${grouped(window.idleHidden)} hidden)`;
-    showWindows({ night: state.night, wanted: this.selection, wantedBaseline: this.baseline, window, baseline, milliseconds: this.milliseconds, matched: this.flame.matchedText(state) });
+    showWindows({ night: state.night, wanted: this.selection, wantedBaseline: this.baseline, window, baseline, unknown: state.answer.tree.unknown, milliseconds: this.milliseconds, matched: this.flame.matchedText(state) });
     const actions: TableActions = {
       search: (name) => this.searchFor(name),
       measure: (ranking) => this.choose({ ranking }),

@@ -88,7 +88,10 @@ def main(words: list[str] | None = None) -> int:
             options, with_parent = _arguments(words)
             report = _report_start if with_parent else lambda: None
             summary = flight_recorder.run(options, stop, report)
-    except errors.OvernightError as error:
+    except (errors.OvernightError, OSError) as caught:
+        error = errors.own_error(caught) if errors.is_own(caught) else caught
+        if not isinstance(error, errors.OvernightError):
+            raise
         sys.stdout.write(json.dumps(error.as_json()) + "\n")
         sys.stderr.write(f"error: {error.what}\nwhy:   {error.why}\ndo:    {error.todo}\n")
         return error.exit_code

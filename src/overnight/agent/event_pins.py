@@ -42,15 +42,16 @@ class EventPins:
         # A pin is synced to disk, so not each time that a lasting event is emitted again.
         if end_us < self._ends.get(event.id, 0) + EXTEND_US:
             return
-        self._ends[event.id] = end_us
         why = f"{event.kind}: {event.text}"[:200]
-        with contextlib.suppress(OSError):  # a full disk: nothing is rotated away there either
+        with contextlib.suppress(OSError):  # tried again when the event is emitted again
             for folder in self._folders():
                 folder.pin(Pin(event.id, begin_us * 1000, end_us * 1000, why))
+            self._ends[event.id] = end_us
         self._kept[event.id] = (severity.rank, event.time_us)
         while len(self._kept) > self._max:
             least = min(self._kept, key=lambda pin_id: self._kept[pin_id])
-            del self._kept[least], self._ends[least]
+            del self._kept[least]
+            self._ends.pop(least, None)
             with contextlib.suppress(OSError):
                 for folder in self._folders():
                     folder.unpin(least)

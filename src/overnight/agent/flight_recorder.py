@@ -26,6 +26,7 @@ from overnight.model import data_home
 from overnight.model.pins import Pins
 from overnight.sources import host as hostlabels
 from overnight.sources import perf
+from overnight.sources.kernelrules import rulefiles
 from overnight.store.ring import layout, reader, writer
 
 DAY = 86400.0
@@ -87,7 +88,7 @@ def run(
                 todo="give a folder with *.toml files, or leave --rules out",
             )
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
-    log, no_log = kernel_log.open_kernel_log(options.root, *rules)
+    known = rulefiles.load(*rules)  # a bad file is an error also where there is no log
     profiles = options.home / "spool"
     pins = event_pins.EventPins(
         lambda: (
@@ -109,8 +110,7 @@ def run(
         sink=ring,
         pins=pins,
         outlets=outs,
-        log=log,
-        log_problem=no_log,
+        open_log=lambda: kernel_log.open_kernel_log(options.root, known),
         root=options.root,
     )
     loop = recorder_loop.RecorderLoop(parts)
@@ -123,7 +123,7 @@ def run(
         f"{name}: {state.lost} polls failed: {state.lost_why}"
         if state.lost
         else f"{name}: {state.problem}"
-        for name, state in loop.states.items()
+        for name, state in (*loop.states.items(), (recorder_loop.KERNEL_LOG, loop.log_state))
         if state.problem or state.lost
     ]
     problems += [
@@ -138,7 +138,7 @@ def run(
         cpu_seconds=round(cost.cpu_seconds - cpu_before, 4),
         rss_bytes=cost.rss_bytes,
         dropped=ring.dropped,
-        problems=(*([no_log] if no_log else []), *problems),
+        problems=tuple(problems),
     )
 
 

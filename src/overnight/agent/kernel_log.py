@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors, sources
 from overnight.agent import kernel_events
 from overnight.sources import kmsg
-from overnight.sources.kernelrules import rulefiles
 
 if TYPE_CHECKING:
     from overnight.agent import watches
     from overnight.model import clock
+    from overnight.sources import kernelrules
 
 # Per read: a flood must not keep the loop from its second.
 MAX_LINES = 4000
@@ -48,11 +48,12 @@ class KernelLogFeed:
         return self._log.lines, self._log.lost, capped
 
 
-def open_kernel_log(root: pathlib.Path, *rules: pathlib.Path) -> tuple[KernelLogFeed | None, str]:
-    """Return the feed, or None and why; `rules` are folders with rules besides the built-in ones."""
-    known = rulefiles.load(*rules)  # first: a bad file is an error also where there is no log
+def open_kernel_log(
+    root: pathlib.Path, rules: Iterable[kernelrules.Rule]
+) -> tuple[KernelLogFeed | None, str]:
+    """Return the feed, or None and why; raise the OSError that is this process's own."""
     try:
         log = kmsg.KernelLog.open(root)
     except (sources.NoDataError, errors.MissingPermissionError) as error:
-        return None, f"the kernel log is not read: {error}"
-    return KernelLogFeed(log, kernel_events.KernelWatch(known)), ""
+        return None, str(error)
+    return KernelLogFeed(log, kernel_events.KernelWatch(rules)), ""

@@ -201,8 +201,13 @@ class Recording:
         while (left := until - time.monotonic()) > 0 and not stop.is_set():
             alive = self._recorder.alive
             seconds = min(left, STOP_POLL_SECONDS) if alive else 0
-            if failed := self._keep(self._recorder.poll(seconds)):
-                return failed
+            try:
+                if failed := self._keep(self._recorder.poll(seconds)):
+                    return failed
+            except OSError as error:
+                if not errors.is_own(error):
+                    raise
+                alive = False  # it still records, but its files cannot be listed: at the next tick
             if not alive:
                 stop.wait(left)
         return ""

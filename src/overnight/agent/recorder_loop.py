@@ -105,8 +105,8 @@ class Parts:
     sink: Sink
     pins: event_pins.EventPins | None = None
     outlets: tuple[outlets.Outlet, ...] = ()
-    log: LogFeed | None = None
-    log_problem: str = ""  # why there is no log
+    # Returns the log, or None and why; tried each second while it raises an error of this process.
+    open_log: Callable[[], tuple[LogFeed | None, str]] = lambda: (None, "")
     root: pathlib.Path = sources.ROOT
     read_clock: Callable[[], clock.Clock] = lambda: clock.Clock(time.time_ns(), time.monotonic_ns())
 
@@ -137,6 +137,10 @@ class RecorderLoop:
         self._began = parts.read_clock()
         self._ids: set[str] = set()
         self.events = event_tracker.EventTracker(parts.host, parts.boot, self._began)
+        self._poller = select.poll()
+        self._log: LogFeed | None = None
+        self.log_state = SignalState()
+        self._open_log(self._began)
 
     def run(self, stop: threading.Event, seconds: float = 0.0) -> None:
         """Poll until stopped, or for `seconds`; 0 is without end."""
@@ -145,9 +149,6 @@ class RecorderLoop:
         plan = schedule.Schedule(
             {signal.name: signal.every for signal in self._parts.signals}, start
         )
-        poller = select.poll()
-        if self._parts.log is not None:
-            poller.register(self._parts.log.fileno(), select.POLLIN)
         second = self_report = start
         while not stop.is_set() and time.monotonic() < until:
             now = time.monotonic()
@@ -169,7 +170,7 @@ class RecorderLoop:
                 self_report = now + SELF_SECONDS
                 self._report_self()
             wake = min(plan.next, second, until, time.monotonic() + STOP_POLL_SECONDS)
-            self._wait(poller, wake)
+            self._wait(wake)
         self.finish()
 
     def _note_late(self, seconds: float) -> None:
@@ -181,10 +182,10 @@ class RecorderLoop:
             f"this host did not let the agent run for {seconds:.1f} s",
         )
 
-    def _wait(self, poller: select.poll, until: float) -> None:
+    def _wait(self, until: float) -> None:
         """Sleep until the next poll; read a kernel line as soon as it comes."""
         while (left := until - time.monotonic()) > 0:
-            if poller.poll(left * 1000):
+            if self._poller.poll(left * 1000):
                 self.read_log()
 
     def poll(self, name: str, now: clock.Clock) -> Exception | None:
@@ -195,7 +196,9 @@ class RecorderLoop:
             if state.read is None:
                 state.read = signal.open(self._parts.root)
             rows = state.read()
-        except (OSError, ValueError, LookupError, sources.NoDataError) as error:
+        except (OSError, ValueError, LookupError, MemoryError, sources.NoDataError) as caught:
+            error = errors.from_memory(caught)
+            self._rows.pop(name, None)  # the outlets must not publish an old reading as the present
             state.failures += 1
             absent = isinstance(error, sources.NoDataError)
             state.problem = str(error) if absent else f"{type(error).__name__}: {error}"
@@ -234,11 +237,21 @@ class RecorderLoop:
         if state.exhausted != before:
             self._report_problems(now)
 
+    def _open_log(self, now: clock.Clock) -> None:
+        try:
+            self._log, self.log_state.problem = self._parts.open_log()
+        except OSError as error:
+            self._note_exhausted(self.log_state, now, error)
+            return
+        self._note_exhausted(self.log_state, now)
+        if self._log is not None:
+            self._poller.register(self._log.fileno(), select.POLLIN)
+
     def read_log(self) -> None:
         """Read new kernel-log lines."""
-        if self._parts.log is not None:
+        if self._log is not None:
             now = self._parts.read_clock()
-            self._track_log(self._parts.log.sightings(now), now)
+            self._track_log(self._log.sightings(now), now)
 
     def _track_log(self, sightings: watches.Sightings, now: clock.Clock) -> None:
         for sighting in map(self._queues.place, sightings):
@@ -248,6 +261,8 @@ class RecorderLoop:
     def tick(self) -> None:
         """Once a second: close what has ended, and update the outlets."""
         now = self._parts.read_clock()
+        if self.log_state.exhausted:
+            self._open_log(now)
         self.read_log()
         self._emit(self.events.expire(now))
         for event in self.events.open:
@@ -268,7 +283,7 @@ class RecorderLoop:
             rows=self._rows,
             facts=self._facts,
             counts=self.events.counts,
-            rules=self._parts.log.counts if self._parts.log is not None else {},
+            rules=self._log.counts if self._log is not None else {},
             saturated=self._saturated,
             open=self.events.open,
             agent={
@@ -285,9 +300,9 @@ class RecorderLoop:
 
     def finish(self) -> None:
         """Emit what is still open, and close log and outlets."""
-        if self._parts.log is not None:
+        if self._log is not None:
             now = self._parts.read_clock()
-            self._track_log(self._parts.log.finish(now), now)
+            self._track_log(self._log.finish(now), now)
         self._report_self()
         self._emit(self.events.close())
         self._parts.sink.tick(self._parts.read_clock())
@@ -313,8 +328,8 @@ class RecorderLoop:
             for name, state in self.states.items()
         }
         self._parts.sink.numbers(AGENT, AGENT_COLUMNS, now, rows)
-        if self._parts.log is not None:
-            self._parts.sink.numbers(KERNEL_LOG, LOG_COLUMNS, now, {"": self._parts.log.lines})
+        if self._log is not None:
+            self._parts.sink.numbers(KERNEL_LOG, LOG_COLUMNS, now, {"": self._log.lines})
         self._report_problems(now)
 
     def _report_problems(self, now: clock.Clock) -> None:
@@ -322,9 +337,7 @@ class RecorderLoop:
             name: {"problem": state.problem[:200]}
             | ({"denied": True} if state.denied else {})
             | ({"exhausted": True} if state.exhausted else {})
-            for name, state in self.states.items()
+            for name, state in (*self.states.items(), (KERNEL_LOG, self.log_state))
             if state.problem
         }
-        if self._parts.log is None and self._parts.log_problem:
-            problems[KERNEL_LOG] = {"problem": self._parts.log_problem[:200]}
         self._parts.sink.facts("agent-problems", now, problems)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Collection, Iterable, Iterator
@@ -23,6 +22,7 @@ from overnight.model import files
 from overnight.model.pins import Pin, Pins
 from overnight.model.times import SECOND_NS
 from overnight.sources import perf
+from overnight.store.ring import journal
 
 # A segment's name is cut to the millisecond, and its last write may be a buffer late.
 SLACK_NS = 2 * SECOND_NS
@@ -60,33 +60,20 @@ class Journal:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self._pending: list[bytes] = []
+        self._lines = journal.Journal(path)
+        self.flush = self._lines.flush
 
     def add(self, gap: perf.Gap) -> None:
         """Write a gap; an open one has no length yet and is written again when it ends."""
-        self._pending.append(json.dumps(dataclasses.asdict(gap)).encode() + b"\n")
-        self.flush()
-
-    def flush(self) -> bool:
-        """Write pending lines; return False while the disk refuses them."""
-        with contextlib.suppress(OSError):
-            if self._pending:
-                files.append_lines(self.path, self._pending)
-            self._pending.clear()
-        return not self._pending
+        self._lines.add(dataclasses.asdict(gap))
 
     def read(self) -> tuple[perf.Gap, ...]:
         """Read every gap in its last form, by its begin; unreadable lines are left out."""
         gaps: dict[tuple[int, str], perf.Gap] = {}
-        try:
-            lines = self.path.read_bytes().splitlines()
-        except OSError:
-            lines = []
-        for line in [*lines, *self._pending]:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                entry = json.loads(line)
-                gap = perf.Gap(int(entry["begin_ns"]), int(entry["end_ns"]), str(entry["why"]))
-                gaps[gap.begin_ns, gap.why] = gap
+        for _, entry in journal.read_lines(self.path):
+            begin, end, why = ((entry or {}).get(name) for name in ("begin_ns", "end_ns", "why"))
+            if isinstance(begin, int) and isinstance(end, int):
+                gaps[begin, str(why)] = perf.Gap(begin, end, str(why))
         return tuple(sorted(gaps.values(), key=lambda gap: gap.begin_ns))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import overnight
 from overnight import errors, sources
 from overnight.agent import signals as known_signals
+from overnight.app import reader_process
 from overnight.app import snapshot as snapshots
 from overnight.model import stop_signals, times
 from overnight.model.text import plural
@@ -144,16 +145,17 @@ def open_into(
     file: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _what, _share: None
 ) -> Bundle:
     """Open a bundle as a data home at `target`, which must not exist."""
-    opened_header = unpacker.open_into(
-        file, target, lambda done, of: progress("unpacking", done / of)
-    )
+    with reader_process.limit_memory(file):
+        opened_header = unpacker.open_into(
+            file, target, lambda done, of: progress("unpacking", done / of)
+        )
     return Bundle(file, file.stat().st_size, opened_header, target)
 
 
 @contextlib.contextmanager
 def open_temporarily(file: pathlib.Path) -> Iterator[Bundle]:
-    """Open a bundle as a temporary data home (`home`)."""
-    with unpacker.opened(file) as (home, opened_header):
+    """Open a bundle as a temporary data home (`home`); memory is limited until it is closed."""
+    with reader_process.limit_memory(file), unpacker.opened(file) as (home, opened_header):
         yield Bundle(file, file.stat().st_size, opened_header, home)
 
 

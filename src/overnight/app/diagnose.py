@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from overnight import detectors, errors
-from overnight.app import bundles, events, report_material
-from overnight.diagnosis import decision, knowledge, recording
+from overnight.app import bundles, events, report_material, spool_ingest, spool_paths
+from overnight.diagnosis import completeness, decision, knowledge, recording
 from overnight.model.finding import Answer, Status
 from overnight.model.severity import Severity
+from overnight.model.text import plural
 from overnight.model.times import SECOND_US
 from overnight.queries import case as cases
 from overnight.reports import diagnosis
+from overnight.sources import perf
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
@@ -110,10 +112,23 @@ def diagnose_event(
     case = cases.Case(home, event)
     answers = tuple(run_detectors(case, discover_detectors(), on_answer))
     fleet, of_fleet = _run_fleet_detectors(case, on_answer)
-    verdict = decision.decide(
-        event, (*answers, *of_fleet), recording.read_recording(case), known, fleet
-    )
-    return verdict, case
+    recorded = _add_pending(recording.read_recording(case), case)
+    return decision.decide(event, (*answers, *of_fleet), recorded, known, fleet), case
+
+
+def _add_pending(recorded: completeness.Recording, case: cases.Case) -> completeness.Recording:
+    """Add raw segments of the incident window that were not ingested as a reason for missing stacks."""
+    folder, count = spool_paths.spool_folder(case.home), 0
+    for path in spool_ingest.find_pending(folder) if folder.is_dir() else ():
+        name, end_us = perf.parse_segment_name(path.name), path.stat().st_mtime_ns // 1000
+        if name is not None and name.host == case.host and end_us >= case.window.begin_us:
+            count += name.start_ns // 1000 < case.window.end_us
+    if not count or recorded.stacks is None:
+        return recorded
+    why = f"{plural(count, 'raw segment')} not ingested: overnight store ingest"
+    gap = (case.window.begin_us, case.window.end_us, why)
+    stacks = dataclasses.replace(recorded.stacks, gaps=(*recorded.stacks.gaps, gap))
+    return dataclasses.replace(recorded, stacks=stacks)
 
 
 def add_material(

@@ -31,7 +31,7 @@ class Request(windows.Request):
 
 def compare(request: Request) -> Difference:
     samples, hosts, baseline = _resolve(request)
-    return diff.diff(
+    compared = diff.diff(
         samples.reader,
         samples.window,
         baseline,
@@ -39,6 +39,11 @@ def compare(request: Request) -> Difference:
         hosts=samples.hosts,
         baseline_hosts=hosts,
         limit=request.limit,
+    )
+    return dataclasses.replace(
+        compared,
+        coverage=samples.explain(compared.coverage),
+        baseline=samples.explain(compared.baseline),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import pathlib
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from overnight import errors
 from overnight.app import windows
 from overnight.model import times
+from overnight.model.emptiness import Empty, Reason
 from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.store.ring import reader as rings
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = "overnight.events/1"
 POLL_SECONDS = 0.5
 EVER = 1 << 62
+MAX_KNOWN = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Listing:
     events: tuple[Event, ...]
     gaps: tuple[Gap, ...]
     problems: tuple[str, ...]
+    empty: Empty | None = None  # why there are no events
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -69,6 +73,7 @@ class Listing:
             "events": [event.as_json() for event in self.events],
             "gaps": [dataclasses.asdict(gap) for gap in self.gaps],
             "problems": list(self.problems),
+            "empty": dataclasses.asdict(self.empty) if self.empty else None,
         }
 
 
@@ -98,9 +103,11 @@ def list_events(request: Request) -> Listing:
     accepts = _make_filter(request)
     ring = rings.Reader(request.home)
     extents = [extent for host in hosts if (extent := ring.extent(host))]
-    origin = min((first for first, _ in extents), default=0)
     everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
-    window = windows.parse_window(request.begin, request.end, everything, origin)
+    recorded = (
+        Window(min(b for b, _ in extents), max(e for _, e in extents)) if extents else everything
+    )
+    window = windows.parse_window(request.begin, request.end, everything, recorded)
     stored = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
     events = tuple(filter(accepts, stored))
     if request.event_id and not events:
@@ -110,7 +117,39 @@ def list_events(request: Request) -> Listing:
         for host in hosts
         for gap in ring.gaps(host, window.begin_us, window.end_us)
     )
-    return Listing(window.begin_us, window.end_us, hosts, events, gaps, tuple(ring.problems))
+    empty = None
+    if not events:
+        every = ring.events(window.begin_us, window.end_us, hosts)
+        empty = _explain_empty(request, extents, window, every, stored)
+    return Listing(window.begin_us, window.end_us, hosts, events, gaps, tuple(ring.problems), empty)
+
+
+def _explain_empty(
+    request: Request,
+    extents: list[tuple[int, int]],
+    window: Window,
+    every: tuple[Event, ...],
+    of_kind: tuple[Event, ...],
+) -> Empty:
+    spans = tuple(" to ".join(map(times.format_instant, extent)) for extent in extents)
+    if not any(first < window.end_us and last >= window.begin_us for first, last in extents):
+        return Empty(Reason.NOT_RECORDED, "", "", spans, "recorded")
+    if not every:
+        return Empty(Reason.NONE, "events", "", spans, "recorded")
+    alone = (
+        Request(request.home, severity=request.severity),
+        Request(request.home, core=request.core),
+    )
+    severe, there = (tuple(filter(_make_filter(filters), every)) for filters in alone)
+    values = {"kind": " ".join(request.kinds), "severity": request.severity, "core": request.core}
+    found = dict(zip(values, (of_kind, severe, there), strict=True))
+    for name, wanted in values.items():
+        if not found[name]:
+            counts = collections.Counter(str(getattr(event, name)) for event in every)
+            known = tuple(value for value, _ in counts.most_common(MAX_KNOWN) if value != "-1")
+            return Empty(Reason.NO_MATCH, "event", f"--{name} {wanted}", known, "most events")
+    used = (name for name in values if len(found[name]) < len(every))
+    return Empty(Reason.NO_COMBINATION, "", " ".join(f"--{name} {values[name]}" for name in used))
 
 
 def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Event | None]]:

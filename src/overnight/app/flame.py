@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight.app import folded_stacks, windows
+from overnight.model.flame import UNKNOWN, Folded, FrameKind
 from overnight.queries import flame, labels
+from overnight.reports.pictures import boxes
 
 if TYPE_CHECKING:
     from overnight.app import pages
@@ -27,8 +30,7 @@ class Node:
     depth: int
     share: float
     name: str
-    module: str
-    kind: int  # as in model.flame
+    kind: FrameKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,21 +44,28 @@ class FlameGraph:
         return self.tree.coverage
 
     def nodes(self) -> Iterator[Node]:
-        """Yield the nodes in preorder."""
-        tree = self.tree
-        total = max(1, tree.coverage.samples)
-        depths: list[int] = []
-        columns = zip(tree.parent.tolist(), tree.frame.tolist(), tree.whole.tolist(), strict=True)
-        for parent, frame, whole in columns:
-            depths.append(depths[parent] + 1 if parent >= 0 else 0)
-            yield Node(
-                depths[-1], whole / total, tree.names[frame], tree.modules[frame], tree.kinds[frame]
-            )
+        """Yield the nodes in preorder, the widest sibling first; unknown functions in a row are one."""
+        root = boxes.merge([self._folded], [1.0])
+        total = max(1, root.counts[0])
+        pending = [(root, -1)]
+        while pending:
+            branch, depth = pending.pop()
+            if depth >= 0:
+                frame = branch.frame
+                module = f" {frame.module}" if frame.name == UNKNOWN and frame.module else ""
+                share = branch.counts[0] / total
+                yield Node(depth, share, branch.label + module, FrameKind(frame.kind))
+            below = sorted(branch.children.values(), key=lambda child: -child.counts[0])
+            pending += [(child, depth + 1) for child in reversed(below)]
+
+    @functools.cached_property
+    def _folded(self) -> Folded:
+        return folded_stacks.fold(self.samples.reader, self.tree, self.samples.title)
 
     def writer(self, form: str) -> pages.Writer:
         """Return a writer of the stacks in a format of `reports`: json, pprof, svg and so on."""
         write = importlib.import_module(f"overnight.reports.{form}").write
-        folded = folded_stacks.fold(self.samples.reader, self.tree, self.samples.title)
+        folded = self._folded
         if form == "pprof" and not self.reverse:
             folded = folded_stacks.add_labels(folded, self.samples.ask(labels.label))
         return lambda out: write(folded, out)
@@ -64,7 +73,9 @@ class FlameGraph:
 
 def draw_flame_graph(request: Request) -> FlameGraph:
     samples = windows.open_samples(request)
-    return FlameGraph(samples, samples.ask(flame.flame, reverse=request.reverse), request.reverse)
+    tree = samples.ask(flame.flame, reverse=request.reverse)
+    tree = dataclasses.replace(tree, coverage=samples.explain(tree.coverage))
+    return FlameGraph(samples, tree, request.reverse)
 
 
 def make_page(request: Request) -> pages.Writer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from overnight.model.flame import Folded, Frame, FrameKind, Node, Sample
+from overnight.model.flame import Folded, Frame, Node, Sample
 
 if TYPE_CHECKING:
     from overnight.queries import flame, labels, reader
@@ -29,7 +29,9 @@ def fold(
         frames=_frames(tree.names, tree.modules, tree.kinds),
         nodes=tuple(map(Node, tree.frame.tolist(), tree.parent.tolist(), tree.own.tolist())),
         lost=coverage.lost,
-        notes=coverage.notes,
+        notes=(*coverage.remarks(), *coverage.notes),
+        empty=coverage.empty,
+        unknown=coverage.unknown,
     )
 
 
@@ -49,7 +51,4 @@ def add_labels(folded: Folded, labelled: labels.Labelled | None) -> Folded:
 
 
 def _frames(names: list[str], modules: list[str], kinds: list[int]) -> tuple[Frame, ...]:
-    return tuple(
-        Frame(name, module, FrameKind.KERNEL if kind == FrameKind.KERNEL else FrameKind.USER)
-        for name, module, kind in zip(names, modules, kinds, strict=True)
-    )
+    return tuple(map(Frame, names, modules, kinds))

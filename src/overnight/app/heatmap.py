@@ -58,7 +58,8 @@ def draw_heatmap(request: Request) -> Heatmap:
         cells = samples.ask(heatmap.by_core, step_us=request.step_us, mode=request.mode)
     else:
         cells = samples.ask(heatmap.by_offset, rows=request.rows, mode=request.mode)
-    return Heatmap(samples, cells, marks)
+    coverage = samples.explain(cells.coverage, request.mode)
+    return Heatmap(samples, dataclasses.replace(cells, coverage=coverage), marks)
 
 
 def make_page(request: Request) -> pages.Writer:

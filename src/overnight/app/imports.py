@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight import app, errors
 from overnight.app import home as homes
+from overnight.app import reader_process
 from overnight.ingest import formats
 from overnight.sources import processes
 from overnight.store import capture, writer
@@ -51,7 +52,7 @@ def import_files(
     kallsyms: pathlib.Path | None = None,
     root: pathlib.Path = pathlib.Path("/"),
 ) -> Iterator[Imported]:
-    """Import files one by one; importing a file again changes nothing.
+    """Import files one by one, in a child process with limits; importing a file again changes nothing.
 
     For a capture of another host, `kallsyms` is a copy of its /proc/kallsyms and `root` a folder with
     its binaries.
@@ -64,7 +65,9 @@ def import_files(
         )
     homes.need_private(home)
     symbols: perfdata.Symbols | None = None
-    for path in paths:
+
+    def import_file(path: pathlib.Path) -> dict[str, Any]:
+        nonlocal symbols
         form = kind or _recognise(path)
         try:
             if form == PERFDATA:
@@ -76,7 +79,10 @@ def import_files(
                 samples = _readers()[form].read(path, host)
         except OSError as error:
             raise errors.unreadable(path, error, CHECK_PATH) from error
-        yield _store(home, path, form, samples)
+        return dataclasses.asdict(_store(home, path, form, samples))
+
+    for fields in reader_process.read(list(paths), import_file):
+        yield Imported(**{**fields, "notes": tuple(fields["notes"])})
 
 
 def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symbols:

@@ -15,6 +15,7 @@ from overnight import sources
 from overnight.agent import kernel_log, recorder_loop, signals
 from overnight.model import cpu
 from overnight.sources import perf
+from overnight.sources.kernelrules import rulefiles
 
 if TYPE_CHECKING:
     from overnight.model import clock
@@ -103,7 +104,6 @@ class Board:
         self._events: collections.OrderedDict[str, Event] = collections.OrderedDict()
         self._census: tuple[int, int, int] | None = None
         self._problems: dict[str, str] = {}
-        self._fixed: dict[str, str] = {}
         self._time_us = 0
         self._seconds = 0
 
@@ -168,11 +168,6 @@ class Board:
     def tick(self, now: clock.Clock) -> None:
         """Do nothing."""
 
-    def note(self, name: str, problem: str) -> None:
-        """Show a problem that stays."""
-        with self._lock:
-            self._fixed[name] = problem
-
     def view(self) -> View:
         with self._lock:
             return View(
@@ -191,7 +186,7 @@ class Board:
                 processes=self._processes,
                 events=tuple(reversed(self._events.values())),
                 census=self._census,
-                problems=self._fixed | self._problems,
+                problems=self._problems,
             )
 
 
@@ -199,9 +194,7 @@ def start_loop(
     board: Board, stop: threading.Event, every: Mapping[str, float] | None = None
 ) -> threading.Thread:
     """Run the recorder loop in a thread, writing to the board; `every` overrides poll intervals."""
-    log, no_log = kernel_log.open_kernel_log(sources.ROOT)
-    if no_log:
-        board.note("kernel log", no_log)
+    rules = rulefiles.load()
     shown = tuple(signal for signal in signals.discover_signals() if signal.name in SIGNALS)
     parts = recorder_loop.Parts(
         host=board.host,
@@ -209,7 +202,7 @@ def start_loop(
         signals=signals.set_intervals(shown, every or {}),
         watches=signals.discover_watches(),
         sink=board,
-        log=log,
+        open_log=lambda: kernel_log.open_kernel_log(sources.ROOT, rules),
     )
     run = recorder_loop.RecorderLoop(parts).run
     thread = threading.Thread(target=run, args=(stop,), daemon=True)

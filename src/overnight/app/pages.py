@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -11,6 +12,7 @@ from overnight.app import viewer_page
 from overnight.model import times
 from overnight.model.event import Event
 from overnight.model.severity import Severity
+from overnight.queries import top
 from overnight.reports import html
 from overnight.store.ring import reader as rings
 
@@ -79,6 +81,9 @@ def make_page(
         title=f"{samples.title}{title}",
         needs=tuple(needs),
     )
+    if query.filters() or not len(view.arrays["row_stack"]):
+        empty = samples.explain(samples.ask(top.top, limit=1).coverage).empty
+        view = dataclasses.replace(view, notes=(*([str(empty)] if empty else []), *view.notes))
     opened = html.Opening(
         window=samples.window if selected else None,
         baseline=baseline,

@@ -145,7 +145,9 @@ class Monitor:
                 self.failures.pop(Part.PROFILER, None)
             elif not self._stop.is_set():
                 self.fail(Part.PROFILER, status.why)
-        busiest = self.cores.update(cpu.read_cpu())
+        busiest = (-1, 0.0)
+        with contextlib.suppress(OSError):  # too many open files: the recorders go on
+            busiest = self.cores.update(cpu.read_cpu())
         self._on_progress(Progress(self.seconds, status, busiest, self.check()))
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,9 +19,11 @@ from typing import Any
 from overnight import errors
 from overnight.model.recording import Part, Signals
 from overnight.model.text import plural
+from overnight.sources import vmstat
 
 INGEST_SECONDS = 600
 AGENT_SECONDS = 30
+OOM_KILL = list(vmstat.COLUMNS).index("oom_kill")
 
 
 class Child:
@@ -32,6 +35,8 @@ class Child:
         self.ending = False  # expected to end
         self.cpu_seconds = 0.0  # of ingest
         self.summary: Signals | None = None  # of the flight recorder
+        self._vmstat = vmstat.open_vmstat()
+        self._oom_kills = self._vmstat()[""][OOM_KILL]
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=stdin,
@@ -51,6 +56,8 @@ class Child:
         """Return how the process ended, and the last line that it printed, which names an exception."""
         code = self.process.returncode
         ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        if code == -signal.SIGKILL and self._vmstat()[""][OOM_KILL] > self._oom_kills:
+            ended += ", and the kernel ended a process of this host for lack of memory"
         return ": ".join((ended, *log.strip().splitlines()[-1:]))
 
 

@@ -72,6 +72,8 @@ def find(name: str) -> rehearsals.Rehearsal:
 def clean() -> list[str]:
     """Undo what killed runs left; return which runs these were."""
     cleaned, problems = journal.clean()
+    with contextlib.suppress(errors.CannotError), rehearsal_host.alone():
+        pass  # removes the lock of a killed rehearsal
     if problems:
         raise errors.CannotError(
             "cannot undo what an earlier run left",

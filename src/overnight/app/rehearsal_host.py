@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import pathlib
 import random
@@ -16,8 +15,9 @@ from collections.abc import Collection, Iterator
 
 from overnight import errors
 from overnight.app import record as recorder
-from overnight.model import cgroups, files
+from overnight.model import cgroups, mounts
 from overnight.model import cpu as cpushares
+from overnight.model.text import printable
 from overnight.rehearsals import victim
 from overnight.sources import cpu
 from overnight.sources.perf import events
@@ -156,16 +156,13 @@ def _lacking(need: str) -> str:
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
     """Allow one rehearsal at a time on a host: two would disturb each other."""
-    folder = journal.own_folder(journal.journal_folder())
-    with os.fdopen(files.open_private(folder / "rehearse.lock", os.O_WRONLY | os.O_CREAT)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    with journal.lock("rehearse.lock") as is_taken:
+        if not is_taken:
             raise errors.CannotError(
                 "another rehearsal is running on this host",
                 why="two at a time would disturb each other",
                 todo="wait until it has ended",
-            ) from error
+            )
         yield
 
 
@@ -184,9 +181,7 @@ def take_inventory() -> Inventory:
         cgroups=frozenset(folder for folder, _, _ in os.walk("/sys/fs/cgroup")),
         netns=_names(pathlib.Path("/run/netns")),
         links=_names(pathlib.Path("/sys/class/net")),
-        mounts=frozenset(
-            line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()
-        ),
+        mounts=frozenset(printable(mount.path) for mount in mounts.read_mounts()),
         files=frozenset(
             f"{place}/{name}"
             for place in (tempfile.gettempdir(), "/dev/shm")  # noqa: S108 - only listed

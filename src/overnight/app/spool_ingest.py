@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import gzip
+import math
 import os
 import pathlib
 import select
@@ -33,13 +34,15 @@ DONE = "ingested.txt"
 POLL_SECONDS = 1.0
 UNITS_SECONDS = 10.0
 FORGET_SECONDS = 600.0
+MEMORY_SECONDS = 60.0  # between two tries of a segment that needs more memory than is free
 
 
 def find_pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     """List finished raw segments that are not in the store yet, oldest first."""
     try:
         done = set((folder / DONE).read_text(errors="replace").split("\n"))
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         done = set()
     found = spool.Spool(folder, 0, 0).segments()
     return tuple(segment.path for segment in found if segment.path.name not in done)
@@ -81,11 +84,13 @@ class Ingester:
         self.budget_bytes = budget_bytes
         self.keep_seconds = keep_seconds
         self.units = ProcessUnits()
-        self._live = perfdata.live_symbols(unit_of=self.units.unit_of)
+        self._live: perfdata.Symbols | None = None
         self._boot = perf.read_identity().boot[:8]
         self._journal = spool.Journal(self.folder / "gaps.jsonl")
         self._gaps_until = 0
-        self._failed: set[str] = set()
+        self._retry_at: dict[
+            str, float
+        ] = {}  # of segments that failed; a damaged one is not tried again
 
     def run(self) -> Iterator[str]:
         """Ingest segments until none is left; yield problems.
@@ -99,7 +104,7 @@ class Ingester:
             yield f"the spool cannot be read: {error.strerror or error}"
             return
         for path in pending:
-            if path.name in self._failed:
+            if self._retry_at.get(path.name, 0.0) > time.monotonic():
                 continue
             try:
                 self._ingest(path)
@@ -107,8 +112,12 @@ class Ingester:
             except OSError as error:  # a full disk: tried again later
                 yield f"{path.name} is not ingested yet: {error.strerror or error}"
                 return
+            except MemoryError as error:
+                self._retry_at[path.name] = time.monotonic() + MEMORY_SECONDS
+                yield f"{path.name} is not ingested yet: {errors.reason(error)}"
+                continue
             except Exception as error:  # one bad segment must not stop the night
-                self._failed.add(path.name)
+                self._retry_at[path.name] = math.inf
                 what = error.what if isinstance(error, errors.OvernightError) else repr(error)
                 yield f"cannot ingest {path.name}: {what}"
                 continue
@@ -148,10 +157,12 @@ class Ingester:
 
     def _symbols(self, boot: str) -> perfdata.Symbols:
         if boot == self._boot:
+            self._live = self._live or perfdata.live_symbols(unit_of=self.units.unit_of)
             return self._live
         try:
             text = gzip.decompress(spool_paths.kallsyms_file(self.folder, boot).read_bytes())
-        except (OSError, EOFError, gzip.BadGzipFile):
+        except (OSError, EOFError, gzip.BadGzipFile) as error:
+            errors.raise_own(error)
             text = None
         return perfdata.foreign_symbols(text, pathlib.Path("/"))
 

@@ -22,7 +22,8 @@ class Request(windows.Request):
 
 def rank(request: Request) -> Top:
     samples = windows.open_samples(request)
-    return samples.ask(top.top, kind=request.kind, limit=request.limit)
+    ranked = samples.ask(top.top, kind=request.kind, limit=request.limit)
+    return dataclasses.replace(ranked, coverage=samples.explain(ranked.coverage))
 
 
 def make_page(request: Request) -> pages.Writer:

@@ -16,6 +16,7 @@ from overnight.model import times
 from overnight.model.selection import Selection, Window, parse_event
 
 if TYPE_CHECKING:
+    from overnight.model.selection import Coverage
     from overnight.queries import reader
 
 PLACE = ("begin", "end", "host")
@@ -81,6 +82,12 @@ class Samples:
         """Run a function of `queries` on these samples."""
         return query(self.reader, self.window, self.selection, hosts=self.hosts, **options)
 
+    def explain(self, coverage: Coverage, mode: str = "busy") -> Coverage:
+        """Return the coverage of an answer, with the reason if it has no samples."""
+        from overnight.queries import emptiness
+
+        return emptiness.explained(coverage, self.reader, self.selection, mode)
+
 
 def open_reader(home: pathlib.Path) -> reader.Reader:
     from overnight.queries import reader
@@ -104,7 +111,7 @@ def open_samples(request: Request) -> Samples:
 
 def resolve_window(extent: Window, begin: str, end: str) -> Window:
     """Return the window between two texts; an empty one means the begin or end of `extent`."""
-    window = parse_window(begin, end, extent, extent.begin_us)
+    window = parse_window(begin, end, extent, extent)
     if window.end_us <= extent.begin_us or window.begin_us >= extent.end_us:
         show = times.format_instant
         raise errors.CannotError(
@@ -115,16 +122,19 @@ def resolve_window(extent: Window, begin: str, end: str) -> Window:
     return window
 
 
-def parse_window(begin: str, end: str, default: Window, origin_us: int) -> Window:
-    """Parse two instants; `5s` is 5 s after the origin, an end of `+5s` is 5 s after the begin."""
+def parse_window(begin: str, end: str, default: Window, recorded: Window) -> Window:
+    """Parse two instants: `22:41` is the last one until the recording ended, `5s` is 5 s after it began, and
+    an end of `+5s` is 5 s after the begin.
+    """
     now = time.time_ns() // 1000
-    first, last = default.begin_us, default.end_us
+    first, last, origin_us = default.begin_us, default.end_us, recorded.begin_us
+    before = min(now, recorded.end_us)
     if begin:
-        first = times.parse_instant(begin, now_us=now, origin_us=origin_us)
+        first = times.parse_instant(begin, now_us=now, origin_us=origin_us, before_us=before)
     if end:
         origin_us = first if end.startswith("+") else origin_us
         # -b 'yesterday 03:00' -e 03:10 ends on the same day.
-        before = first + times.DAY_US if begin else None
+        before = first + times.DAY_US if begin else before
         last = times.parse_instant(end, now_us=now, origin_us=origin_us, before_us=before)
     return Window(first, last)
 

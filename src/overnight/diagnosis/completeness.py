@@ -58,6 +58,7 @@ class Recording:
     baseline: Coverage | None = None
     night: Coverage | None = None
     signals: float | None = None  # share of the incident window that the flight recorder kept
+    signals_why: tuple[str, ...] = ()  # why it did not keep the rest, as far as it knows
     kernel_log: bool | None = None  # False: it could not be read
     cut: bool = False  # earlier events of this kind left no longer baseline
     disturbed: bool = False  # the baseline contains earlier events of this kind
@@ -141,6 +142,7 @@ def _find_in_recording(recording: Recording) -> Iterable[Gap]:
         share = max(recording.signals, 0.0)
         what = f"signals for {_percent(1 - share)} of the incident window"
         why = f"the flight recorder kept {_percent(share) if share else 'none'} of it"
+        why += _list_reasons(recording.signals_why)
         yield Gap(GapKind.SIGNALS, what, why, 0.4 + 0.6 * share)
     if recording.before_s is not None and recording.before_s < REACH_S:
         yield Gap(
@@ -214,24 +216,24 @@ def _judge_load(load: Load, compared: Window | None) -> Gap:
     return Gap(GapKind.LOAD, "constant load", f"the load {load.workload} {why}", factor)
 
 
+def _list_reasons(reasons: Iterable[str]) -> str:
+    known = sorted({reason for reason in reasons if reason})
+    return f" ({'; '.join(known[:3])})" if known else ""
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share <= 0.99 or share == 1 else f"{100 * share:.1f} %"
-
-
-def _seconds(seconds: float) -> str:
-    """Format so that a part of a window never reads as all of it: `11.7 s`, not `12s`."""
-    return f"{seconds:.3g} s" if seconds < 100 else times.format_duration(seconds)
 
 
 def _find_in_coverage(window: GapWindow, coverage: Coverage, least: float) -> Iterable[Gap]:
     wanted = coverage.window.seconds * max(len(coverage.hosts), 1)
     share = min(coverage.recorded_seconds / wanted, 1.0) if wanted > 0 else 1.0
     if share < WHOLE:
-        recorded, whole = map(_seconds, (coverage.recorded_seconds, wanted))
+        # A part of a window never reads as all of it: `11.7 s`, not `12 s`.
+        lengths = (coverage.recorded_seconds, wanted)
+        recorded, whole = (times.format_duration(length, exact=True) for length in lengths)
         why = f"{recorded} of {whole} recorded" if share else f"none of {whole} recorded"
-        reasons = sorted({reason for _, _, reason in coverage.gaps if reason})
-        if reasons:
-            why += f" ({'; '.join(reasons[:3])})"
+        why += _list_reasons(reason for _, _, reason in coverage.gaps)
         yield Gap(
             GapKind.STACKS,
             f"stacks for {_percent(1 - share)} of the {WINDOWS[window]}",

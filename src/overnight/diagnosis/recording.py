@@ -29,12 +29,17 @@ def read_recording(case: cases.Case) -> completeness.Recording:
     damaged = {each.segment: str(each) for part in parts for each in part.damaged}
     before_us = case.event.time_us - case.window.begin_us
     problems = case.ring.facts(case.host, PROBLEMS, case.event.time_us).state or {}
+    unread = problems.get(KERNEL_LOG, {})
     return completeness.Recording(
         stacks=stacks,
         baseline=baseline,
         night=night,
         signals=_signals(case),
-        kernel_log=False if KERNEL_LOG in problems else None,
+        signals_why=tuple(
+            gap.why for gap in case.ring.gaps(case.host, case.window.begin_us, case.window.end_us)
+        ),
+        # A log that only the recorder itself failed to read is among `exhausted`.
+        kernel_log=False if "problem" in unread and "exhausted" not in unread else None,
         cut=case.compared.cut,
         disturbed=case.compared.disturbed,
         # A note at the begin of a recording is not an incident.

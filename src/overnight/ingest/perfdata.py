@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +12,10 @@ import numpy as np
 from overnight import errors
 from overnight.ingest import losses
 from overnight.ingest.symbols import files, kallsyms, resolver
-from overnight.model.flame import FrameKind
+from overnight.model import unknown
+from overnight.model.flame import UNKNOWN, FrameKind
 from overnight.model.times import SECOND_NS
+from overnight.model.unknown import Why
 from overnight.sources.perf import compressed, decode, perfdata
 from overnight.store import capture
 
@@ -110,7 +112,18 @@ def read(
             lost=lost,
             losses=losses.find_losses(file, lost, time, cpu, shift),
             notes=tuple(notes),
+            unknown=_explain_unknown(table, symbols.find.problems),
         )
+
+
+def _explain_unknown(frames: capture.Frames, problems: Mapping[str, Why]) -> dict[str, Why]:
+    """Return why functions have no name, by module."""
+    rows = zip(frames.name, frames.module, frames.kind.tolist(), strict=True)
+    return {
+        module: unknown.find_why(module, kernel=kind == FrameKind.KERNEL, stored=problems.get(module), otherwise=Why.STRIPPED)
+        for name, module, kind in rows
+        if name == UNKNOWN
+    }  # fmt: skip
 
 
 def _zstd() -> compressed.Decompress:

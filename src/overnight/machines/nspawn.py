@@ -105,7 +105,7 @@ def boot(
     further ones of nspawn.
     """
     container.require()
-    name = name or f"{operations.MACHINES}{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    name = name or f"{run_journal.run}-{time.monotonic_ns() % 10**6}"
     run_journal.write("machine", name)
     tree = pathlib.Path(tempfile.gettempdir()) / name
     run_journal.write("folder", tree)

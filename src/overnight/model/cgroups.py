@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import pathlib
+from collections.abc import Iterable
 
-from overnight.model.text import decode_octal, printable
+from overnight.model import mounts
+from overnight.model.text import printable
 
 MAX_KEY = 200
 
@@ -31,38 +33,34 @@ class Layout:
 
 
 def parse_layout(mountinfo: str) -> Layout:
-    """Parse /proc/self/mountinfo, one mount per line.
+    return _find_layout(mounts.parse_mounts(mountinfo))
+
+
+def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
+    """Find the hierarchies among the mounts.
 
     The mounts decide, not the kernel version: a 6.18 host may run v1 (measured), and distributions
     switched at different times::
 
         31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
         39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-
-    >>> parse_layout("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").version
-    'v2'
     """
     memory = unified = systemd = None
     v1 = False
     roots: dict[pathlib.PurePosixPath, str] = {}
-    for line in mountinfo.splitlines():
-        left, dash, right = line.partition(" - ")
-        fields, kind = left.split(), right.split()
-        if not dash or len(fields) < 5 or len(kind) < 3:
-            continue
-        place = pathlib.PurePosixPath(decode_octal(fields[4]))
-        if kind[0] == "cgroup2":
+    for mount in mounted:
+        place = pathlib.PurePosixPath(mount.path)
+        if mount.type == "cgroup2":
             unified = unified or place
-        elif kind[0] == "cgroup":
+        elif mount.type == "cgroup":
             v1 = True
-            options = kind[2].split(",")
-            if "memory" in options:
+            if "memory" in mount.options:
                 memory = memory or place
-            elif "name=systemd" in options:
+            elif "name=systemd" in mount.options:
                 systemd = systemd or place
         else:
             continue
-        roots.setdefault(place, fields[3])
+        roots.setdefault(place, mount.root)
     version = ("hybrid" if unified else "v1") if v1 else "v2" if unified else "none"
     where = memory or unified
     return Layout(
@@ -76,7 +74,7 @@ def parse_layout(mountinfo: str) -> Layout:
 
 
 def read_layout(root: pathlib.Path = pathlib.Path("/")) -> Layout:
-    return parse_layout((root / "proc/self/mountinfo").read_text(errors="replace"))
+    return _find_layout(mounts.read_mounts(root))
 
 
 def parse_membership(text: str) -> dict[str, str]:

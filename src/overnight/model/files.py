@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import pathlib
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from overnight import errors
-
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
@@ -24,11 +24,11 @@ def folder_mode(above: pathlib.Path) -> int:
     return 0o2750 if above.stat().st_mode & SHARED == SHARED else 0o700
 
 
-def make_folder(folder: pathlib.Path, *, sync: bool = False) -> None:
-    """Create a folder and missing parents; `sync` makes their names durable."""
+def make_folder(folder: pathlib.Path, *, durable: bool = True) -> None:
+    """Create a folder and missing parents, which survive a power cut if `durable`."""
     if folder.is_dir():
         return
-    make_folder(folder.parent, sync=sync)
+    make_folder(folder.parent, durable=durable)
     mode = folder_mode(folder.parent)
     try:
         folder.mkdir(mode=mode & 0o777)
@@ -37,8 +37,8 @@ def make_folder(folder: pathlib.Path, *, sync: bool = False) -> None:
     except FileExistsError:  # another process was first
         if not folder.is_dir():
             raise
-    if sync:
-        sync_folder(folder.parent)
+    if durable:
+        sync(folder.parent)
 
 
 def open_private(path: pathlib.Path, flags: int) -> int:
@@ -58,7 +58,7 @@ def write(path: pathlib.Path, data: bytes | str) -> None:
 
 
 def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None = None) -> None:
-    """Write beside `path`, sync, rename over it, and sync the folder, so that it survives a power cut.
+    """Write beside `path` and publish it there, so that it survives a power cut.
 
     Two writers of one path do not mix: each has a temporary file of its own, and the last rename wins.
     """
@@ -66,19 +66,23 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None 
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
             os.fchmod(file.fileno(), folder_mode(path.parent) & 0o666 if mode is None else mode)
-            os.fsync(file.fileno())
-        pathlib.Path(name).replace(path)
+        publish(pathlib.Path(name), path)
     except BaseException:
         with contextlib.suppress(OSError):
             pathlib.Path(name).unlink()
         raise
-    sync_folder(path.parent)
+
+
+def publish(written: pathlib.Path, path: pathlib.Path) -> None:
+    """Sync a file, rename it to `path`, and sync the folder."""
+    sync(written)
+    written.replace(path)
+    sync(path.parent)
 
 
 def append_lines(path: pathlib.Path, lines: Iterable[bytes]) -> None:
-    """Append whole lines in one write and sync; on OSError the file is unchanged."""
+    """Append whole lines in one write and sync, a new file also by name; on OSError the file is unchanged."""
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         before = os.fstat(descriptor).st_size
@@ -89,9 +93,29 @@ def append_lines(path: pathlib.Path, lines: Iterable[bytes]) -> None:
             if os.write(descriptor, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             os.fsync(descriptor)
+            if not before:
+                sync(path.parent)
         except OSError:
             os.ftruncate(descriptor, before)
             raise
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: pathlib.Path) -> None:
+    """Remove a file if it exists; a power cut does not bring it back."""
+    path.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Wait for the lock of an existing file or folder, and hold it."""
+    # NFS locks a file only for those who may write to it (flock(2)), and a folder on this host only.
+    descriptor = os.open(path, (os.O_RDONLY if path.is_dir() else os.O_RDWR) | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
 
@@ -102,13 +126,16 @@ def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | No
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, room)
     except OSError as error:
-        return error if errors.is_own(error) else None
+        return error if error.errno in DISK else None
     return None
 
 
-def sync_folder(folder: pathlib.Path) -> None:
-    """Make renames and new names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: pathlib.Path) -> None:
+    """Make a file's data, or the names in a folder, durable; a folder that this user may not list is left."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from overnight.model.emptiness import Empty
+    from overnight.model.unknown import Unknown
+
+UNKNOWN = "[unknown]"  # the name of a function that was not resolved
 
 
 class FrameKind(enum.IntEnum):
@@ -54,6 +60,8 @@ class Folded:
     nodes: tuple[Node, ...]
     lost: int = 0
     notes: tuple[str, ...] = ()
+    empty: Empty | None = None  # as in Coverage; also in the notes
+    unknown: Unknown | None = None
     samples: tuple[Sample, ...] = ()  # in place of the nodes, for a format with labels
 
     @property

@@ -57,11 +57,10 @@ class Pins:
 
     def unpin(self, pin_id: str) -> bool:
         """Let a window go; return whether it was pinned."""
-        try:
-            self._path(pin_id).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        path = self._path(pin_id)
+        if is_pinned := path.exists():
+            files.remove(path)
+        return is_pinned
 
     def pins(self) -> tuple[Pin, ...]:
         """Every pin; an unreadable file pins everything, because losing evidence is worse than disk."""

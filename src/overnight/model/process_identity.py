@@ -7,6 +7,8 @@ import os
 import pathlib
 import signal
 
+from overnight import errors
+
 
 def read_stat(pid: int) -> tuple[str, str]:
     """Return state and start time in ticks since boot; ("X", "") where the process is gone."""
@@ -15,7 +17,8 @@ def read_stat(pid: int) -> tuple[str, str]:
         # The name may hold any bytes, also brackets: it ends at the last bracket (proc(5)).
         fields = text.rpartition(")")[2].split()
         return fields[0], fields[19]
-    except (OSError, IndexError):
+    except (OSError, IndexError) as error:
+        errors.raise_own(error)  # the process may well run
         return "X", ""
 
 
@@ -23,10 +26,11 @@ def read_start(pid: int) -> str:
     return read_stat(pid)[1]
 
 
-def read_boot() -> str:
+def read_boot(root: pathlib.Path = pathlib.Path("/")) -> str:
     try:
-        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
+        return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError as error:
+        errors.raise_own(error)
         return ""
 
 
@@ -54,4 +58,6 @@ def send_signal(pid: int, started: str, number: int = signal.SIGKILL) -> None:
 
 
 def is_running(pid: int, started: str, boot: str) -> bool:
-    return bool(started) and boot == read_boot() and read_start(pid) == started
+    """Return whether the process that wrote this still runs; a zombie, maybe never reaped, does not."""
+    state, now = read_stat(pid)
+    return bool(started) and boot == read_boot() and now == started and state not in "ZX"

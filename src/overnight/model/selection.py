@@ -5,8 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from overnight import errors
+
+if TYPE_CHECKING:
+    from overnight.model.emptiness import Empty
+    from overnight.model.unknown import Unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +140,13 @@ class Coverage:
     notes: tuple[str, ...] = ()
     damaged: tuple[Damage, ...] = ()  # also gaps and notes
     event: str = ""  # the sampled event; '': not known
+    empty: Empty | None = None  # why there are no samples; None: there are, or nobody asked
+    unknown: Unknown | None = None  # None: the query did not read stacks
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return why the answer is empty, and which of its stacks are unknown."""
+        empty = () if self.empty is None else (str(self.empty),)
+        return (*empty, *(self.unknown.lines() if self.unknown else ()))
 
     def as_json(self) -> dict[str, object]:
         return dataclasses.asdict(self)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -34,9 +35,15 @@ def interrupt_on_signals() -> contextlib.AbstractContextManager[None]:
     return _handle(tuple(numbers), interrupt)
 
 
+def ignore_signals() -> contextlib.AbstractContextManager[None]:
+    """Ignore signals, also in new processes: a second Ctrl-C must not interrupt an undo."""
+    return _handle(IGNORED, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def _handle(
-    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], object]
+    numbers: tuple[signal.Signals, ...],
+    handler: Callable[[int, FrameType | None], object] | signal.Handlers,
 ) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -14,11 +14,11 @@ HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
 SECOND_NS = 1_000_000_000
 
-UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+UNITS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # nobody means more digits
 CLOCK = re.compile(r"\d{1,2}:\d\d\S*", re.ASCII)
 DAYS = {"today": 0, "yesterday": 1}
-PART = re.compile(rf"({NUMBER})(ms|[dhms])", re.ASCII)
+PART = re.compile(rf"({NUMBER})(ms|min|[dhms])", re.ASCII)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -41,21 +41,25 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * UNITS[unit] for number, unit in parts)
 
 
-def format_duration(seconds: float) -> str:
-    """Format with the two largest units.
+def format_duration(seconds: float, *, exact: bool = False) -> str:
+    """Format for people, with the two largest units; `exact`: less than 100 s with three digits.
 
-    >>> format_duration(620), format_duration(43200), format_duration(0.25)
-    ('10m20s', '12h', '250ms')
+    >>> format_duration(620), format_duration(43200), format_duration(0.25), format_duration(0)
+    ('10 min 20 s', '12 h', '250 ms', '0 s')
+    >>> format_duration(11.72), format_duration(11.72, exact=True)
+    ('12 s', '11.7 s')
     """
-    if seconds < 0.9995:
-        return f"{round(seconds * 1000)}ms"
+    if exact and seconds < 100:
+        return f"{seconds:.3g} s"
+    if 0 < seconds < 0.9995:
+        return f"{round(seconds * 1000)} ms"
     left, parts = round(seconds), []
-    for unit in ("d", "h", "m", "s"):
+    for unit in ("d", "h", "min", "s"):
         size = int(UNITS[unit])
         if left >= size:
-            parts.append(f"{left // size}{unit}")
+            parts.append(f"{left // size} {unit}")
             left %= size
-    return "".join(parts[:2])
+    return " ".join(parts[:2]) or "0 s"
 
 
 def parse_instant(text: str, *, now_us: int, origin_us: int, before_us: int | None = None) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from overnight.model.selection import Coverage, Damage, Selection, Window, match_event
+from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.store import segments
@@ -21,6 +23,22 @@ def recorded_seconds(segment: segments.Segment, meta: segments.Meta, window: Win
         recorded += max(0, min(begin, end) - at)
         at = max(at, until)
     return (recorded + max(0, end - at)) / 1e6
+
+
+def _find_missing(
+    hosts: tuple[str, ...], window: Window, stored: Iterable[tuple[str, int, int]]
+) -> Iterator[tuple[int, int, str]]:
+    """Yield the spans of at least a second of which nothing is stored, by host."""
+    spans: dict[str, list[tuple[int, int]]] = {host: [] for host in hosts}
+    for host, begin, end in stored:
+        spans[host].append((begin, end))
+    for host, known in spans.items():
+        why = f"nothing is stored of {host}" if len(hosts) > 1 else "nothing is stored"
+        at = window.begin_us
+        for begin, end in (*sorted(known), (window.end_us, window.end_us)):
+            if begin - at >= SECOND_US:
+                yield at, begin, why
+            at = max(at, end)
 
 
 def _lost(metas: Metas, window: Window) -> tuple[int, bool]:
@@ -93,6 +111,9 @@ def measure(
             f"{chosen.event} was not recorded in {len(without)} of {len(metas)} segments: they have {others},"
             " which is not added up (--perf-event)"
         ] = None
+    stored = [(segment.host, segment.begin_us, segment.end_us) for segment in metas]
+    stored += [(each.host, each.begin_us, each.end_us) for each in damaged]
+    gaps.update((gap, None) for gap in _find_missing(hosts, window, stored))
     lost, bounded = _lost(metas, window)
     if bounded:
         notes[
@@ -108,7 +129,7 @@ def measure(
         idle=idle,
         lost=lost,
         segments=len(metas),
-        gaps=tuple(gaps),
+        gaps=tuple(sorted(gaps)),
         notes=tuple(notes),
         damaged=damaged,
         event=next(iter(events), ""),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import key_index, reader, segment_tables
+from overnight.queries import key_index, reader, segment_tables, unknown
 from overnight.store import tree
 
 Integers = npt.NDArray[np.int64]
@@ -70,8 +70,9 @@ def flame(
     order = np.empty(len(place), np.int64)
     order[place] = np.arange(len(place))
     above, own, size = stacks.parent[order], stacks.own[order], stacks.size[order]
+    coverage = source.cover_parts(names, window, parts, chosen)
     return FlameTree(
-        source.cover_parts(names, window, parts, chosen),
+        dataclasses.replace(coverage, unknown=unknown.measure(parts)),
         *frames.columns(),
         frame=stacks.frame[order],
         parent=np.where(above >= 0, place[above], -1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,11 @@ class Heatmap:
     values: npt.NDArray[np.int64]
     full: float  # samples of a cell that is busy all the time; 0: unknown
     coverage: Coverage
+    recorded: npt.NDArray[np.bool_]  # of each cell, whether most of its time was recorded
 
     def as_json(self) -> dict[str, object]:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["recorded"]  # as `coverage.gaps`
         return fields | {"values": self.values.tolist(), "coverage": self.coverage.as_json()}
 
 
@@ -96,7 +98,7 @@ def by_core(
                 if host == segment.host:
                     place[core] = row
             y = place[cells["y"]]
-            _add(values, cells["x"], y, np.where(y >= 0, cells["n"], 0))
+            _add(segment, values, cells["x"], y, np.where(y >= 0, cells["n"], 0))
     frequency = max((meta.frequency for meta in metas.values()), default=0)
     return Heatmap(
         kind="core",
@@ -107,6 +109,7 @@ def by_core(
         values=values,
         full=frequency * step_us / SECOND_US,
         coverage=_cover(source, names, whole, metas, chosen, values, mode),
+        recorded=_recorded([host for host, _ in rows], whole.begin_us, step_us, len(values), metas),
     )
 
 
@@ -137,10 +140,11 @@ def by_offset(
     rates: dict[str, int] = {}  # samples a second, by host
     for segment, meta in metas.items():
         cells = _select(source, segment, window, chosen, mode, column, row)
-        _add(values, cells["x"], cells["y"], cells["n"])
+        _add(segment, values, cells["x"], cells["y"], cells["n"])
         cores = {core for core in meta.cores if core >= 0}
         rate = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
         rates[segment.host] = max(rates.get(segment.host, 0), rate)
+    recorded = _recorded(names, begin, SECOND_US, len(values), metas)
     return Heatmap(
         kind="offset",
         mode=mode,
@@ -150,6 +154,7 @@ def by_offset(
         values=values,
         full=sum(rates.values()) / rows,
         coverage=_cover(source, names, window, metas, chosen, values, mode),
+        recorded=np.repeat(recorded.any(axis=1, keepdims=True), rows, axis=1),
     )
 
 
@@ -165,6 +170,24 @@ def _cover(
     samples = int(values.sum())
     idle = samples if mode == "idle" else 0
     return source.cover(hosts, window, metas, chosen, samples=samples, idle=idle)
+
+
+def _recorded(
+    hosts: Sequence[str], begin_us: int, step_us: int, columns: int, metas: coverage.Metas
+) -> npt.NDArray[np.bool_]:
+    """Return by column and host whether a part of the column was recorded."""
+    known = {host: np.zeros(columns, bool) for host in hosts}
+    for segment, meta in metas.items():
+        if (column := known.get(segment.host)) is None:
+            continue
+        first, last = segment.begin_us - begin_us, segment.end_us - begin_us
+        column[max(0, first // step_us) : max(0, -(-last // step_us))] = True
+        for gap in meta.gaps:  # only whole columns
+            first, last = gap[0] - begin_us, gap[1] - begin_us
+            column[max(0, -(-first // step_us)) : max(0, last // step_us)] = False
+    if len(known) == 1:  # without a copy for each of 96 cores
+        return np.broadcast_to(known[hosts[0]][:, np.newaxis], (columns, len(hosts)))
+    return np.array([known[host] for host in hosts], bool).reshape(-1, columns).T
 
 
 def _check(mode: str, step_us: int) -> None:
@@ -217,6 +240,7 @@ def _add_sums(
 
 
 def _add(
+    segment: segments.Segment,
     values: npt.NDArray[np.int64],
     x: npt.NDArray[np.int64],
     y: npt.NDArray[np.int64],
@@ -229,6 +253,9 @@ def _add(
     x, y, n = x[kept], y[kept], n[kept]
     # Only the columns of this segment: a night has hundreds of them.
     first, last = int(x.min()), int(x.max()) + 1
+    # DuckDB believes the least and the greatest value that a file states, and skips the filter.
+    if first < 0 or last > len(values) or y.min() < 0 or y.max() >= values.shape[1]:
+        raise errors.DamagedFileError(str(segment.path / "samples.parquet"), 0, "wrong times")
     part = values[first:last]
     cell = (x - first) * values.shape[1] + y
     part += np.bincount(cell, n, part.size).astype(np.int64).reshape(part.shape)

@@ -366,10 +366,6 @@ def node_mask(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.
         mask &= ((names.flags & tree.KERNEL) > 0) == (chosen.side == "kernel")
     if chosen.function:
         hit = matches(names.frame_name, chosen.function) & (names.frame_kind != FrameKind.PROCESS)
-        # A node passes if it or an ancestor matches: every match passes its whole subtree, a slice.
-        starts = np.flatnonzero(hit[names.frame])
-        edges = np.zeros(len(names.frame) + 1, np.int64)
-        np.add.at(edges, starts, 1)
-        np.add.at(edges, starts + names.size[starts], -1)
-        mask &= np.cumsum(edges[:-1]) > 0
+        # A node passes if it or an ancestor matches.
+        mask &= names.mark_below(np.flatnonzero(hit[names.frame]))
     return mask

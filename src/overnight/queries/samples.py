@@ -50,12 +50,8 @@ class SegmentSamples:
     def innermost(self, nodes: Integers, marked: Mask) -> Integers:
         """Return for each node the nearest one, itself or a caller, whose frame is marked; -1: none."""
         frame, up = self.tables.frame, self.tables.up
-        # All nodes below a marked one are one slice: most nodes are in none and need no climbing.
-        starts = np.flatnonzero(marked[frame])
-        edges = np.zeros(len(frame) + 1, np.int64)
-        np.add.at(edges, starts, 1)
-        np.add.at(edges, self.tables.end[starts], -1)
-        under = np.cumsum(edges[:-1]) > 0
+        # Most nodes are below no marked one and need no climbing.
+        under = self.tables.mark_below(np.flatnonzero(marked[frame]))
         nearest = np.full(len(nodes), -1, np.int64)
         rows = np.flatnonzero((nodes >= 0) & under[np.maximum(nodes, 0)])
         here = nodes[rows]

@@ -76,6 +76,14 @@ class Names:
         end: npt.NDArray[np.int64] = np.arange(len(self.size)) + self.size
         return end
 
+    def mark_below(self, nodes: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """Mark these nodes and all below them: each subtree is a slice."""
+        edges = np.zeros(len(self.frame) + 1, np.int64)
+        np.add.at(edges, nodes, 1)
+        np.add.at(edges, self.end[nodes], -1)
+        marked: npt.NDArray[np.bool_] = np.cumsum(edges[:-1]) > 0
+        return marked
+
     @functools.cached_property
     def flags(self) -> npt.NDArray[np.uint8]:
         """Flags of store.tree; heatmaps need no other column."""

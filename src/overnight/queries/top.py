@@ -12,10 +12,11 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import reader, segment_tables
+from overnight.queries import reader, segment_tables, unknown
 from overnight.store import parquet, tree
 
 KINDS = ("processes", "threads", "units", "functions")
+NO_UNIT = "kernel threads and those that ended"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +80,9 @@ def top(
                 own[name] += ending
         else:
             whole += _count_tasks(source, part, window, chosen, kind)
-    coverage = source.cover_parts(names, window, parts, chosen)
+    coverage = dataclasses.replace(
+        source.cover_parts(names, window, parts, chosen), unknown=unknown.measure(parts)
+    )
     one_core = (
         coverage.capacity / coverage.core_seconds * coverage.recorded_seconds
         if coverage.core_seconds
@@ -147,11 +150,12 @@ def _count_tasks(
     columns = "task, node, sum(count)::BIGINT AS n"
     rows = source.rows(part.segment, columns, window, chosen, "GROUP BY ALL")
     weight = np.where(reader.passing_nodes(part.names, chosen)[rows["node"]], rows["n"], 0)
+    if int(rows["task"].max(initial=0)) >= max(1, len(tasks["pid"])):
+        file = part.segment.path / "tasks.parquet"
+        raise errors.DamagedFileError(str(file), 0, "tasks are missing")
     by_task = np.bincount(rows["task"], weight, len(tasks["pid"])).astype(np.int64)
     counts: collections.Counter[str] = collections.Counter()
-    for i in np.flatnonzero(by_task[: len(tasks["pid"])]).tolist():
-        name = tasks[column][i] or (
-            "kernel threads and those that ended" if kind == "units" else f"pid {tasks['pid'][i]}"
-        )
+    for i in np.flatnonzero(by_task).tolist():
+        name = tasks[column][i] or (NO_UNIT if kind == "units" else f"pid {tasks['pid'][i]}")
         counts[name] += int(by_task[i])
     return counts

@@ -201,7 +201,7 @@ def _read_samples(
     node = rows["node"].astype(np.int64)
     return _Rows(
         time_us=rows["time_us"],
-        core=np.where(rows["cpu"] < 0, NO_CORE, rows["cpu"]).astype(np.int64),
+        core=np.where(rows["cpu"] < 0, NO_CORE, rows["cpu"].astype(np.int64)),
         task=tables.number_rows(names, rows["task"]),
         stack=tables.number_stacks(names, node),
         samples=rows["count"].astype(np.int64),

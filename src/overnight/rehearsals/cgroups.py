@@ -11,7 +11,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.model import cgroups, meminfo
+from overnight.model import cgroups, meminfo, mounts
 from overnight.sources.memorycgroups import parents
 
 if TYPE_CHECKING:
@@ -126,7 +126,6 @@ def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:
 
 def _filesystem(path: pathlib.Path) -> str:
     """Return the file system type of the mount that holds a path: the longest, and of these the last."""
-    lines = pathlib.Path("/proc/self/mounts").read_text().splitlines()
-    mounts = [line.split()[1:3] for line in reversed(lines)]
-    holding = [mount for mount in mounts if path.resolve().is_relative_to(mount[0])]
-    return max(holding, key=lambda mount: len(mount[0]), default=["", ""])[1]
+    visible = {mount.path: mount.type for mount in mounts.read_mounts()}
+    holding = [mount for mount in visible if path.resolve().is_relative_to(mount)]
+    return visible[max(holding, key=len)] if holding else ""

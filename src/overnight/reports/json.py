@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import BinaryIO
 
@@ -23,6 +24,8 @@ def write(folded: Folded, file: BinaryIO) -> None:
         "samples": folded.total,
         "lost": folded.lost,
         "notes": folded.notes,
+        "empty": dataclasses.asdict(folded.empty) if folded.empty else None,
+        "unknown": dataclasses.asdict(folded.unknown) if folded.unknown else None,
         "frames": [
             {
                 "name": frame.name,

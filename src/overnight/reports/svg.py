@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-import zlib
 from typing import BinaryIO
 from xml.sax import saxutils
 
+from overnight.model import colours, times
 from overnight.model.flame import Folded, FrameKind
 from overnight.reports.pictures import boxes, layout
 
@@ -18,27 +18,20 @@ CHARACTER = 6.7  # px; 0.6 em of 11 px is 6.6 in the common monospaced fonts
 FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
 )
-HUES: dict[int, tuple[int, int]] = {FrameKind.USER: (14, 40), FrameKind.KERNEL: (200, 226)}
 
 
-def write(folded: Folded, file: BinaryIO) -> None:
+def write(folded: Folded, file: BinaryIO, *, max_rows: int = boxes.MAX_ROWS) -> None:
     """Draw the picture, roots at the bottom, siblings in the order of their names."""
     root = boxes.merge([folded], [1.0])
-    drawn, hidden = boxes.lay_out(root)
+    drawn = boxes.lay_out(root, max_rows)
     total = root.counts[0]
-    rows = 1 + max((box.depth for box in drawn), default=0)
-    foot = [*folded.notes]
-    if hidden:
-        deep = f" or above row {boxes.MAX_DEPTH}" if rows > boxes.MAX_DEPTH else ""
-        foot.append(
-            f"{hidden:,} frames narrower than {boxes.MIN_WIDTH} px{deep}: shown in grey where wide enough"
-        )
+    foot = [*folded.notes, *drawn.list_hidden()]
     if folded.lost:
         foot.append(f"{folded.lost:,} samples lost")
-    base = TOP + LINE_HEIGHT + rows * ROW
+    base = TOP + LINE_HEIGHT + drawn.rows * ROW
     height = base + MARGIN + LINE_HEIGHT * len(foot) + MARGIN
     file.write(_head(folded, height).encode())
-    write_body(file, [_draw(box, base, total) for box in drawn], base, foot)
+    write_body(file, [_draw(box, base, total) for box in drawn.boxes], base, foot)
 
 
 def write_body(file: BinaryIO, drawn: list[str], base: int, foot: list[str]) -> None:
@@ -57,14 +50,15 @@ def _head(folded: Folded, height: int) -> str:
     facts = [folded.host, f"{folded.total:,} samples"]
     if folded.begin_ns:
         seconds = max(0, folded.end_ns - folded.begin_ns) / 1e9
-        facts.insert(1, f"{layout.clock(folded.begin_ns // 1000)} UTC, {seconds:.3g} s")
+        length = times.format_duration(seconds, exact=True)
+        facts.insert(1, f"{layout.clock(folded.begin_ns // 1000)} UTC, {length}")
     if folded.event:
         rate = f" at {folded.frequency:,} Hz" if folded.frequency else ""
         facts.append(folded.event + rate)
     if folded.cores:
         facts.append(f"{len(folded.cores)} core" + "s" * (len(folded.cores) > 1))
     about = safe(" · ".join(filter(None, facts)))
-    kernel, user = _colour("kernel", FrameKind.KERNEL), _colour("user", FrameKind.USER)
+    kernel, user = colours.fill(FrameKind.KERNEL), colours.fill(FrameKind.USER)
     key = WIDTH - MARGIN - 130
     return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
 <title>{title}</title>
@@ -83,14 +77,15 @@ rect {{ stroke: #fff; stroke-width: 0.5 }}</style>
 def _draw(box: boxes.Box, base: int, total: int) -> str:
     frame, count = box.branch.frame, box.branch.counts[0]
     tip = f"{box.name}, {count:,} sample{'s' * (count != 1)}, {100 * count / total:.2f} %"
-    fill = "#e4e4e4" if box.depth == 0 else _colour(frame.name, frame.kind)
+    kind = FrameKind.PROCESS if box.depth == 0 else frame.kind
+    fill = colours.fill(kind, frame.module, frame.name)
     return draw_box(box, base, tip, f'fill="{"#c8c8c8" if box.hidden else fill}"')
 
 
 def draw_box(box: boxes.Box, base: int, tip: str, paint: str) -> str:
     """Draw a box with a tooltip and the part of its name that fits; `paint` are SVG attributes."""
     y = base - (box.depth + 1) * ROW
-    label = "…" if box.hidden else box.branch.frame.name
+    label = "…" if box.hidden else box.branch.label
     shown = fit(label, max(0, int((box.width - 6) / CHARACTER)))
     text = f'<text x="{box.left + 3:.1f}" y="{y + 13}">{safe(shown)}</text>' if shown else ""
     return (
@@ -107,13 +102,6 @@ def fit(label: str, room: int) -> str:
         if used > room:
             return label[: max(0, at - 1)] + "…" if room >= 3 else ""
     return label
-
-
-def _colour(name: str, kind: int) -> str:
-    """Return a colour that depends on the name only, light enough for dark text."""
-    low, high = HUES.get(kind, HUES[FrameKind.USER])
-    seed = zlib.crc32(name.encode("utf-8", "replace"))
-    return f"hsl({low + seed % (high - low)} {70 + seed // 64 % 20}% {68 + seed // 4096 % 12}%)"
 
 
 def safe(text: str) -> str:

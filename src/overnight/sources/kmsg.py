@@ -182,6 +182,7 @@ class KernelLog:
         except FileNotFoundError as error:
             raise sources.NoDataError(f"{path} does not exist") from error
         except OSError as error:
+            errors.raise_own(error)
             raise errors.MissingPermissionError(
                 f"{path} cannot be read",
                 why=error.strerror or str(error),

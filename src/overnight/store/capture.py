@@ -6,8 +6,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     import numpy.typing as npt
+
+    from overnight.model.unknown import Why
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,3 +92,5 @@ class Capture:
     timed: bool = True  # False: all rows share one instant, as in collapsed stacks
     gaps: tuple[Gap, ...] = ()
     notes: tuple[str, ...] = ()  # for readers of results
+    # Why functions have no name, by module; without an entry: not known.
+    unknown: Mapping[str, Why] = dataclasses.field(default_factory=dict)

@@ -81,8 +81,8 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
         path = segment.path / pathlib.PurePath(name).name
         try:
             size, actual = segments.measure_file(path)
-        except OSError as error:
-            yield Problem(str(path), f"cannot be read: {error.strerror}", todo)
+        except (OSError, ValueError) as error:  # a name may be hostile
+            yield Problem(str(path), f"cannot be read: {getattr(error, 'strerror', error)}", todo)
             continue
         if size != stated:
             yield Problem(str(path), f"has {size} bytes instead of {stated}", todo)

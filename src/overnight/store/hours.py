@@ -34,6 +34,7 @@ from overnight import errors
 from overnight.model import files
 from overnight.model.times import HOUR_US
 from overnight.store import segments
+from overnight.store.ring import columns
 
 HEAD = struct.Struct("<16sQ16s")
 MAGIC = b"overnight.hour/1"
@@ -103,7 +104,7 @@ def read(path: pathlib.Path, mode: str, known: Hour | None = None) -> Plane | No
             hour = known if known and known.identity == identity else _read_index(file, identity)
             file.seek(hour.begins + 2 * hour.cells * segments.MODES.index(mode))
             values = np.fromfile(file, "<u2", count=hour.cells)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error):
+    except (OSError, struct.error, *columns.INVALID):
         return None
     crc32 = zlib.crc32(values.data)
     intact = len(values) == hour.cells and crc32 == hour.crc32.get(mode, crc32)
@@ -190,8 +191,6 @@ def _write(path: pathlib.Path, inside: list[segments.Segment]) -> None:
             file.writelines(stored)
             file.flush()
             os.fchmod(descriptor, files.folder_mode(path.parent) & 0o666)
-            os.fsync(descriptor)
-            pathlib.Path(fresh).rename(path)
-        files.sync_folder(path.parent)
+            files.publish(pathlib.Path(fresh), path)
     finally:
         pathlib.Path(fresh).unlink(missing_ok=True)

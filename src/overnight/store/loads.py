@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from overnight import errors
 from overnight.model import files, process_identity
 from overnight.model.load import Load
 from overnight.store import host_names
@@ -51,6 +52,7 @@ class LoadWriter:
         run = {"workload": workload, "cores": list(cores), "began_us": began_us}
         process = {"pid": os.getpid(), **process_identity.read_identity(os.getpid())}
         self._append({**head, **run, **process, "options": dict(options)}, sync=True)
+        files.sync(folder)
 
     def second(self, line: Mapping[str, object]) -> None:
         """Append one second; `us` is its end."""
@@ -110,7 +112,7 @@ def copy_loads(
     loads = read_loads(home, host, begin_us, end_us)
     for load in loads:
         path = _path(target, load)
-        files.make_folder(path.parent)
+        files.make_folder(path.parent, durable=False)
         with os.fdopen(files.open_private(path, os.O_WRONLY | os.O_CREAT), "wb") as out:
             for _, line in journal.read_lines(_path(home, load)):
                 if line is not None:
@@ -147,7 +149,8 @@ def _read(path: pathlib.Path) -> Load | None:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(begin, size - TAIL))
             lines = [_parse(line) for line in file.read(TAIL).split(b"\n")]
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return None
     if head.get("format") != FORMAT or head.get("version") != VERSION:
         return None
@@ -174,7 +177,7 @@ def _read(path: pathlib.Path) -> Load | None:
             says=str(verdict.get("says", "")),
             crossed=tuple(map(str, verdict.get("crossed", ()))),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         return None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
 import pathlib
-import re
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +15,9 @@ from overnight import errors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+BROKEN = (duckdb.InternalException, duckdb.FatalException)  # the connection is unusable afterwards
+FAILURES = (duckdb.Error, UnicodeDecodeError)  # DuckDB's message may repeat bytes of a damaged file
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
@@ -29,7 +32,15 @@ WRITE = (
 # rows and 2 bytes of text per byte (measured).
 FREE_ROWS, ROWS_PER_BYTE = 1 << 16, 1
 FREE_TEXT, TEXT_PER_BYTE = 16 << 20, 64
-TYPES = re.compile(r"VARCHAR|BOOLEAN|U?(TINY|SMALL|BIG)INT|U?INTEGER")
+# The columns that queries read, by file; all others are ignored.
+TYPES = {
+    "samples.parquet": "time_us BIGINT, cpu SMALLINT, task UINTEGER, node UINTEGER, event UTINYINT, "
+    "count UINTEGER, period UBIGINT",
+    "nodes.parquet": "frame UINTEGER, up UINTEGER, size UINTEGER, hash UBIGINT, flags UTINYINT, own UBIGINT",
+    "frames.parquet": "name VARCHAR, module VARCHAR, kind UTINYINT, own UBIGINT, whole UBIGINT",
+    "tasks.parquet": "pid INTEGER, tid INTEGER, thread VARCHAR, process VARCHAR, unit VARCHAR, busy UBIGINT, "
+    "kernel UBIGINT, idle UBIGINT",
+}
 
 
 def _connect(threads: int, memory: str = "") -> duckdb.DuckDBPyConnection:
@@ -94,6 +105,8 @@ def write(path: pathlib.Path, columns: Columns) -> None:
         connection.execute(
             WRITE.format(names=", ".join(columns), tables=joined, path=_quoted(path))
         )
+    except duckdb.OutOfMemoryException as error:
+        raise MemoryError from error
     except duckdb.IOException as error:
         raise OSError(f"{path} cannot be written: {error}") from error
     finally:
@@ -121,7 +134,8 @@ def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
     connection = _connections.checker
     try:
         columns = connection.execute(f"DESCRIBE SELECT * FROM {table(path)}").fetchall()  # noqa: S608 - a quoted path
-        if other := [kind for _, kind, *_ in columns if not TYPES.fullmatch(kind)]:
+        known = dict(column.split() for column in TYPES.get(path.name, "").split(", ") if column)
+        if other := [kind for name, kind, *_ in columns if kind != known.get(name, kind)]:
             return f"a column of type {other[0][:40]}"
         rows = connection.execute(f"SELECT count(*) FROM {table(path)}").fetchall()[0][0]  # noqa: S608 - a quoted path
         if rows > FREE_ROWS + ROWS_PER_BYTE * stored_bytes:
@@ -132,7 +146,10 @@ def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
         return f"{text} bytes of text" if text > FREE_TEXT + TEXT_PER_BYTE * stored_bytes else ""
     except duckdb.OutOfMemoryException:
         return "a page that needs more than 512 MiB"
-    except duckdb.Error:
+    except BROKEN:
+        del _connections.checker  # the next file would pass unchecked
+        return ""
+    except FAILURES:
         return ""
 
 
@@ -159,16 +176,23 @@ def query(
         connection.register("nodes", {"node": nodes})
     try:
         result = connection.execute(sql, parameters or []).fetchnumpy()
-    except duckdb.Error as error:
-        raise errors.CannotError(
-            "stored samples cannot be read",
-            why=str(error).partition("\n")[0],
-            todo="overnight store check reports what is damaged; try again if a segment was just removed",
-        ) from error
+    except FAILURES as error:
+        if isinstance(error, BROKEN):
+            nodes = None
+            del _connections.reader
+        os.close(os.open(os.devnull, os.O_RDONLY))  # raises where this process lacks descriptors
+        raise _unreadable(str(error).strip().partition("\n")[0] or type(error).__name__) from error
     finally:
         if nodes is not None:
             connection.unregister("nodes")
-    return {
-        name: column.filled() if isinstance(column, np.ma.MaskedArray) else column
-        for name, column in result.items()
-    }
+    if missing := [name for name, column in result.items() if np.ma.getmask(column).any()]:
+        raise _unreadable(f"values of {missing[0]} are missing")
+    return {name: np.ma.getdata(column) for name, column in result.items()}
+
+
+def _unreadable(why: str) -> errors.CannotError:
+    return errors.CannotError(
+        "stored samples cannot be read",
+        why=why,
+        todo="overnight store check reports what is damaged; try again if a segment was just removed",
+    )

@@ -35,6 +35,7 @@ from overnight import errors
 from overnight.model.selection import Damage, Window
 from overnight.model.times import DAY_US, SECOND_US
 from overnight.store import host_names
+from overnight.store.ring import columns
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -70,6 +71,8 @@ class Meta:
     # By file, for queries: a fifth of blake2b's time (measured: 1.5 ms against 8.6 for 4.4 MB). Older stores
     # have none.
     crc32: dict[str, str] = dataclasses.field(default_factory=dict)
+    # By module: unknown.Why of its functions without a name. Older stores have none.
+    unknown: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -130,7 +133,7 @@ class Segment:
             raise errors.DamagedFileError(str(file), 0, "it has changed since it was written")
         try:
             return parse_description(document)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+        except columns.INVALID as error:
             why = f"an incomplete description ({error})"
             raise errors.DamagedFileError(str(file), 0, why) from error
 
@@ -151,6 +154,7 @@ class Segment:
                 crc32 = meta.crc32.get(name)
                 same = measure_file(path)[1] == digest if crc32 is None else sum_file(path) == crc32
             except (OSError, ValueError) as error:  # a name may be hostile
+                errors.raise_own(error)
                 return f"{name} cannot be read: {getattr(error, 'strerror', error)}"
             if not same:
                 return f"{name} has changed since it was written"
@@ -197,20 +201,24 @@ def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
 
 
 def parse_description(document: dict[str, Any]) -> Meta:
-    """Parse a description; raise TypeError, ValueError, KeyError or AttributeError."""
+    """Parse a description; raise one of columns.INVALID."""
+    number = columns.parse_number
     fields = {name: value for name, value in document.items() if name in Meta.__annotations__}
+    fields["host"], fields["source"] = str(fields["host"]), str(fields["source"])
     for name in ("begin_us", "end_us", "frequency", "samples", "idle", "lost"):
-        fields[name] = int(fields[name])
+        fields[name] = number(fields[name])
     # Without a loop of our own: a night of 96 cores has 35,000 of these numbers.
     cores = fields["cores"] = tuple(map(int, fields["cores"]))
     if cores and not (min(cores) >= -1 and max(cores) < MAX_CORES):
         raise ValueError("a core that no host has")
     fields["events"] = tuple(str(event) for event in fields["events"])
     fields["notes"] = tuple(str(note) for note in fields["notes"])
-    fields["gaps"] = tuple((int(a), int(b), str(why)) for a, b, why in fields["gaps"])
-    fields["losses"] = tuple((int(a), int(b), int(n)) for a, b, n in fields.get("losses", ()))
+    fields["gaps"] = tuple((number(a), number(b), str(why)) for a, b, why in fields["gaps"])
+    losses = fields.get("losses", ())
+    fields["losses"] = tuple((number(a), number(b), number(n)) for a, b, n in losses)
     fields["files"] = {name: (int(a), str(b)) for name, (a, b) in fields["files"].items()}
-    fields["crc32"] = {name: str(value) for name, value in fields.get("crc32", {}).items()}
+    for name in ("crc32", "unknown"):
+        fields[name] = {key: str(value) for key, value in fields.get(name, {}).items()}
     return Meta(**fields)
 
 

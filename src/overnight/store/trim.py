@@ -7,6 +7,7 @@ import pathlib
 import shutil
 from typing import TYPE_CHECKING
 
+from overnight.model import files
 from overnight.model.times import SECOND_US
 from overnight.store import hours
 
@@ -38,8 +39,8 @@ def trim_store(
         key=lambda segment: segment.begin_us,
     )
     sizes = [_bytes(segment.path) for segment in everything]
-    files = {hours.hour_file(segment) for segment in everything}
-    surplus = sum(sizes) + sum(f.stat().st_size for f in files if f.is_file()) - budget_bytes
+    past = {hours.hour_file(segment) for segment in everything}
+    surplus = sum(sizes) + sum(f.stat().st_size for f in past if f.is_file()) - budget_bytes
     pinned = tuple(pins)
     removed = []
     for segment, size in zip(everything, sizes, strict=True):
@@ -49,11 +50,11 @@ def trim_store(
             continue
         if any(segment.begin_us < end and begin < segment.end_us for begin, end in pinned):
             continue
-        # Hidden by a rename, then deleted: a reader never sees half a segment. Not synced: a segment
-        # that is back after a power cut is removed by the next run.
+        # Hidden by a rename, then deleted: a reader never sees half a segment, also after a power cut.
         hidden = segment.path.with_name(f".new-gone-{segment.path.name}")
         try:
             segment.path.rename(hidden)
+            files.sync(hidden.parent)
         except OSError:
             continue
         shutil.rmtree(hidden, ignore_errors=True)

@@ -121,7 +121,7 @@ def _write(home: pathlib.Path, captured: capture.Capture, source: str) -> segmen
     target = folder / f"{begin_us}-{end_us}-{_digest(captured)}"
     segment = segments.Segment(target, captured.host, begin_us, end_us)
     if not target.is_dir():
-        files.make_folder(folder, sync=True)
+        files.make_folder(folder)
         hours.forget(segment)
         with _appears_whole(target) as fresh:
             _fill(fresh, captured, source, begin_us, end_us)
@@ -159,15 +159,15 @@ def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
             with path.open("rb") as file:
                 os.fchmod(file.fileno(), mode & 0o666)
                 os.fsync(file.fileno())
-        os.fsync(descriptor)
         fresh.chmod(mode)
+        os.fsync(descriptor)
         try:
             fresh.rename(target)
         except OSError as error:
             # Lost a race against the same capture: the other segment is equal.
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                 raise
-        files.sync_folder(target.parent)
+        files.sync(target.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         os.close(descriptor)
@@ -221,6 +221,7 @@ def _fill(
         timed=captured.timed,
         gaps=tuple((gap.begin // 1000, gap.end // 1000, gap.why) for gap in captured.gaps),
         notes=captured.notes,
+        unknown={module: str(why) for module, why in captured.unknown.items()},
         source=source,
         files={path.name: segments.measure_file(path) for path in stored},
         crc32={path.name: segments.sum_file(path) for path in stored},

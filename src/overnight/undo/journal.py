@@ -15,23 +15,24 @@ import json
 import os
 import pathlib
 import secrets
-import signal
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from overnight import errors
-from overnight.model import files, process_identity
+from overnight.model import files, process_identity, stop_signals
 from overnight.undo import operations
 
 MARK = "OVERNIGHT_RUN"
 SCHEMA = "overnight.undo/1"
 ENDING = ".undo"
 GONE_SECONDS = 5.0
+ATTEMPTS = 100
 SYSTEM = pathlib.Path("/var/lib/overnight/undo")
+Created = TypeVar("Created")
 
 
 def journal_folder() -> pathlib.Path:
@@ -43,14 +44,21 @@ def journal_folder() -> pathlib.Path:
     if os.getuid() == 0:
         return SYSTEM
     folder = os.environ.get("XDG_STATE_HOME", "")
-    base = pathlib.Path(folder if folder.startswith("/") else "~/.local/state").expanduser()
+    try:
+        base = pathlib.Path(folder if folder.startswith("/") else "~/.local/state").expanduser()
+    except RuntimeError as error:
+        raise errors.CannotError(
+            "this user has no home folder",
+            why="the undo journal is written there before any change",
+            todo="set OVERNIGHT_UNDO to a private folder",
+        ) from error
     return base / "overnight/undo"
 
 
 def _folders() -> tuple[pathlib.Path, ...]:
     """Return the folders that may hold journals; the last one is that of version 0.1."""
     folder = journal_folder()
-    if "OVERNIGHT_UNDO" in os.environ:
+    if os.environ.get("OVERNIGHT_UNDO"):
         return (folder,)
     others = [SYSTEM] * (os.getuid() == 0)
     others.append(pathlib.Path(tempfile.gettempdir()) / f"overnight-undo-{os.getuid()}")
@@ -79,14 +87,13 @@ class Journal:
         self.run = f"overnight-{secrets.token_hex(4)}"
         self.problems: list[str] = []
         self._changes: list[dict[str, str]] = []
-        folder = own_folder(folder or journal_folder())
-        self.path = folder / f"{self.run}{ENDING}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(self.path, flags, 0o600)
+        self._is_open = True
+        self.path = (folder or journal_folder()) / f"{self.run}{ENDING}"
         pid = os.getpid()
         head = {"schema": SCHEMA, "run": self.run, "what": what, "pid": str(pid)}
-        self._append({**head, **process_identity.read_identity(pid)})
-        files.sync_folder(folder)
+        line = json.dumps({**head, **process_identity.read_identity(pid)}) + "\n"
+        # At once with its head: a journal without one belongs to a killed run.
+        _create(self.path.parent, lambda: files.write_atomically(self.path, line))
 
     def write(self, kind: str, target: str | os.PathLike[str]) -> None:
         """Record a change that is about to be made; `kind` is a key of `operations.UNDO`."""
@@ -105,28 +112,20 @@ class Journal:
         """Return the targets of all changes, in order."""
         return [change["target"] for change in self._changes]
 
-    def processes(self) -> tuple[int, ...]:
-        return processes_of(self.run)
-
     def undo(self) -> list[str]:
         """Undo all changes, the latest first; return the problems. What failed stays in the file."""
-        self.problems = _undo(self.run, self._changes)
-        if not self.problems:
-            self.path.unlink(missing_ok=True)
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        with stop_signals.ignore_signals():
+            self.problems = _undo(self.run, self._changes, self.path)
+        self._is_open = False
         return self.problems
 
     def keep(self) -> None:
         """Leave the changes in place, for a later undo such as `age --undo`."""
         self._append({"kept": "yes"})
-        os.close(self._file)
-        self._file = -1
+        self._is_open = False
 
     def _append(self, line: Mapping[str, str]) -> None:
-        os.write(self._file, (json.dumps(line) + "\n").encode())
-        os.fsync(self._file)
+        files.append_lines(self.path, [json.dumps(line).encode() + b"\n"])
 
     def __enter__(self) -> Self:
         return self
@@ -137,10 +136,9 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._file < 0:
+        if not self._is_open:
             return
-        with _undisturbed():
-            self.undo()
+        self.undo()
         if self.problems and error is not None:
             # The caller will not read `problems` then.
             raise errors.CannotError(
@@ -166,50 +164,65 @@ def runs(folder: pathlib.Path | None = None, *, what: str = "") -> tuple[Left, .
 
 
 def _journals(folder: pathlib.Path) -> list[pathlib.Path]:
-    if not folder.is_dir():
+    try:
+        _need_private(folder)
+    except FileNotFoundError:
         return []
-    return sorted(own_folder(folder).glob(f"*{ENDING}"))
-
-
-def leftovers(
-    folder: pathlib.Path | None = None, *, kept: bool = False, what: str = ""
-) -> tuple[Left, ...]:
-    """Return runs whose process is gone, and with `kept` also those left on purpose."""
-    states = ("left", "kept") if kept else ("left",)
-    return tuple(left for left in runs(folder, what=what) if left.state in states)
+    return sorted(folder.glob(f"*{ENDING}"))
 
 
 def clean(
     folder: pathlib.Path | None = None, *, kept: bool = False, what: str = ""
 ) -> tuple[list[str], list[str]]:
-    """Undo what killed runs left; return the undone runs and the problems."""
+    """Undo what killed runs left, and with `kept` what others kept; return the undone runs and the problems."""
     done: list[str] = []
     problems: list[str] = []
-    for left in leftovers(folder, kept=kept, what=what):
-        with _undisturbed(), _alone(left.path) as exists:
-            if not exists:
-                continue
-            failed = _undo(left.run, left.changes)
+    states = ("left", "kept") if kept else ("left",)
+    for left in (left for left in runs(folder, what=what) if left.state in states):
+        with stop_signals.ignore_signals(), contextlib.ExitStack() as lock:
+            with contextlib.suppress(FileNotFoundError):
+                lock.enter_context(files.locked(left.path))
+            if not left.path.exists():
+                continue  # another process has undone it meanwhile
+            failed = _undo(left.run, left.changes, left.path)
             problems += failed
             if not failed:
-                left.path.unlink(missing_ok=True)
                 done.append(f"{left.what or left.run} ({left.run})")
     return done, problems
 
 
 @contextlib.contextmanager
-def _alone(path: pathlib.Path) -> Iterator[bool]:
-    """Lock a journal for undoing; yields False where another process has undone it meanwhile."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+def lock(name: str) -> Iterator[bool]:
+    """Hold a lock of this user on this host; yield False where another process holds it.
+
+    Nothing is left of it afterwards.
+    """
+    path = journal_folder() / name
+    handle = _create(path.parent, lambda: _try_lock(path))
+    if handle is None:
         yield False
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield path.exists()
+        yield True
     finally:
+        path.unlink(missing_ok=True)
         os.close(handle)
+        _remove_empty(path.parent)
+
+
+def _try_lock(path: pathlib.Path) -> int | None:
+    """Return the locked file; raise FileNotFoundError where another process has just removed it."""
+    with contextlib.ExitStack() as stack:
+        handle = files.open_private(path, os.O_RDWR | os.O_CREAT)
+        stack.callback(os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        if not os.path.samestat(os.fstat(handle), path.lstat()):
+            raise FileNotFoundError(path)
+        stack.pop_all()
+    return handle
 
 
 def processes_of(run: str) -> tuple[int, ...]:
@@ -224,67 +237,82 @@ def _marked(run: str) -> dict[int, str]:
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
-        with contextlib.suppress(OSError):
+        try:
             # Read before the mark: a PID that is reused meanwhile has another start time.
             started = process_identity.read_start(int(entry.name))
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 pids[int(entry.name)] = started
+        except OSError as error:
+            errors.raise_own(error)
     return pids
 
 
-def _undo(run: str, changes: list[dict[str, str]] | tuple[Mapping[str, str], ...]) -> list[str]:
+def _undo(run: str, changes: Sequence[Mapping[str, str]], path: pathlib.Path) -> list[str]:
+    """Undo the changes of a run, and remove its journal once that is durable; return the problems."""
     problems = []
     deadline = time.monotonic() + GONE_SECONDS
-    # Repeated, because processes may fork meanwhile.
-    while alive := _marked(run):
-        for pid in alive:
-            process_identity.send_signal(pid, alive[pid])
-        if time.monotonic() > deadline:
-            problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
-            break
-        time.sleep(0.02)
+    try:
+        # Repeated, because processes may fork meanwhile.
+        while alive := _marked(run):
+            for pid in alive:
+                process_identity.send_signal(pid, alive[pid])
+            if time.monotonic() > deadline:
+                problems.append(f"processes {', '.join(map(str, alive))} of {run} do not end")
+                break
+            time.sleep(0.02)
+    except OSError as error:
+        problems.append(f"processes of {run}: {error}")
     for change in reversed(changes):
         try:
             operations.check(change, run)
             operations.UNDO[change["kind"]](change["target"])
         except (OSError, ValueError, KeyError) as error:
             problems.append(f"{change.get('kind')} {change.get('target')} of {run}: {error}")
+    if not problems:
+        path.unlink(missing_ok=True)
+        _remove_empty(path.parent)
     return problems
 
 
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore signals: a second Ctrl-C must not interrupt the undo."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    try:
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    except ValueError:  # not the main thread, which gets the signals
-        yield
+def _create(folder: pathlib.Path, create: Callable[[], Created]) -> Created:
+    """Create something in a private folder; repeated where another run has just removed the empty folder."""
+    attempts = ATTEMPTS
+    while True:
+        try:
+            files.make_folder(folder)
+            _need_private(folder)
+            return create()
+        except OSError as error:
+            attempts -= 1
+            if attempts and isinstance(error, FileNotFoundError | FileExistsError):
+                continue
+            raise errors.CannotError(
+                f"cannot write to {folder}: {error}",
+                why="the undo journal is written there before any change",
+                todo="free disk space, or set OVERNIGHT_UNDO to a folder that can be created",
+            ) from error
+
+
+def _remove_empty(folder: pathlib.Path) -> None:
+    """Remove a folder of journals, and the one above, if they are empty and overnight created them."""
+    if os.environ.get("OVERNIGHT_UNDO"):
         return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+        is_own = folder.parent.name == "overnight" and not os.environ.get("STATE_DIRECTORY")
+        if is_own and stat.S_IMODE(folder.parent.stat().st_mode) == 0o700:
+            folder.parent.rmdir()
 
 
-def own_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Create or check a private folder: anyone who can write to it could make root remove files."""
-    try:
-        files.make_folder(folder)
-    except OSError as error:
-        raise errors.CannotError(
-            f"cannot create {folder}: {error}",
-            why="the undo journal is written there before any change",
-            todo="set OVERNIGHT_UNDO to a folder that can be created",
-        ) from error
+def _need_private(folder: pathlib.Path) -> None:
+    """Raise CannotError where others can write to it: they could make root remove files."""
     if not _is_private(folder):
+        folder.lstat()  # FileNotFoundError: another run has just removed it
         raise errors.CannotError(
             f"{folder} is not private",
             why="other users could write to the undo journal",
             todo=f"check it with ls -ld {folder} and remove it, or set OVERNIGHT_UNDO to another folder",
         )
-    return folder
 
 
 def _is_private(folder: pathlib.Path) -> bool:

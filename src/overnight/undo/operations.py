@@ -7,12 +7,14 @@ import ctypes
 import errno
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping
+
+from overnight.model import files
 
 MACHINES = "overnight-"  # prefix of machine names; others are never touched
 NSPAWN = pathlib.Path("/run/systemd/nspawn")
@@ -20,31 +22,28 @@ NSPAWN = pathlib.Path("/run/systemd/nspawn")
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 EMPTY_SECONDS = 5.0
 CGROUPS = "/sys/fs/cgroup/"
-# Never removed, whatever a journal lists.
-PRECIOUS = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var")  # fmt: skip
+RUN = re.compile(MACHINES + r"([0-9a-f]{8})")
+LOCK = re.compile(rf"{NSPAWN}/locks/inode-\d+:\d+")  # of a machine's tree
 
 
 def check(change: Mapping[str, str], run: str) -> None:
     """Raise ValueError for a change that this run of overnight would never record."""
     kind, target = change["kind"], change["target"]
-    # Everything of a run is named after it, but for a machine and its lock, and a cgroup with another prefix.
-    owned = (MACHINES, f"-{run.rpartition('-')[2]}", f"{NSPAWN}/locks/inode-")
-    if not any(name in target for name in owned):
-        raise ValueError(f"{target!r} is not a name that {run} gave")
-    if kind in ("cgroup", "folder", "file", "mount"):
-        path = pathlib.PurePosixPath(target)
-        if (
-            not path.is_absolute()
-            or ".." in path.parts
-            or str(path) in (*PRECIOUS, tempfile.gettempdir())
-        ):
-            raise ValueError(f"{target!r} is not a path that may be removed")
-        if (kind == "cgroup") != target.startswith(CGROUPS):
-            raise ValueError(f"{target!r} is not a {kind}")
-    elif not target or target.startswith("-") or "/" in target or not target.isprintable():
-        raise ValueError(f"{target!r} is not a name of a {kind}")
-    elif kind == "machine" and (not target.startswith(MACHINES) or set(target) & set("*?[")):
-        raise ValueError(f"{target!r} is not a machine of overnight")
+    if (named := RUN.fullmatch(run)) is None:
+        raise ValueError(f"{run!r} is not the name of a run")
+    # A component of each path is named after the run; that of a cgroup may have another prefix.
+    own = re.compile(rf"(.*-|\.#)?{named[1] if kind == 'cgroup' else run}([-.].*)?")
+    parts = target.split("/")
+    if kind in ("machine", "netns"):
+        is_own = re.fullmatch(rf"{run}(-\w+)*", target, re.ASCII) is not None
+    elif kind == "file" and LOCK.fullmatch(target):
+        is_own = True
+    else:
+        is_path = target.startswith("/") and ".." not in parts
+        is_kind = target.startswith(CGROUPS) == (kind == "cgroup")
+        is_own = is_path and is_kind and any(map(own.fullmatch, parts))
+    if not is_own:
+        raise ValueError(f"{target!r} is not a {kind} that {run} created")
 
 
 def remove_cgroups(target: str) -> None:
@@ -100,10 +99,18 @@ def _remove_folder(target: str) -> None:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
+    _sync_above(target)
 
 
 def _remove_file(target: str) -> None:
     pathlib.Path(target).unlink(missing_ok=True)
+    _sync_above(target)
+
+
+def _sync_above(target: str) -> None:
+    """Make a removal durable: the journal, maybe on another file system, is removed next."""
+    with contextlib.suppress(FileNotFoundError):
+        files.sync(pathlib.Path(target).parent)
 
 
 def _unmount(target: str) -> None:
@@ -136,8 +143,6 @@ UNDO: dict[str, Callable[[str], None]] = {
     "cgroup": remove_cgroups,
     "folder": _remove_folder,
     "file": _remove_file,
-    "mount": _unmount,
     "netns": lambda name: _ip("netns", "delete", name),
     "machine": _remove_machine,
-    "link": lambda name: _ip("link", "delete", name),
 }

@@ -56,7 +56,7 @@ class Watch:
 
     def __call__(self, second: measurement.Second, verdict: constancy.Verdict) -> None:
         self.seconds.append(second)
-        for pid in self.journal.processes():
+        for pid in journal.processes_of(self.journal.run):
             self.cores.add(own_cores(pid))
             self.names.add(name_of(pid))
         if len(self.seconds) >= self.wanted:
@@ -66,7 +66,7 @@ class Watch:
 def run(workload: str, run_journal: journal.Journal, watch: Watch, **options) -> runner.Outcome:
     plan = runner.Plan(workload, load.Options(LAST, **options), seconds=None, warm_up=0.0)
     outcome = runner.run(plan, run_journal, stop=watch.stop, on_second=watch)
-    assert run_journal.processes() == ()
+    assert journal.processes_of(run_journal.run) == ()
     assert {core for cores in watch.cores for core in cores} == set(LAST)
     return outcome
 
@@ -132,12 +132,12 @@ def test_trials_end_with_the_same_loss(run_journal: journal.Journal) -> None:
     assert (outcome.ended_by, outcome.trials) == ("work", 6)
     assert outcome.loss is not None
     assert outcome.verdict.seconds == len(seconds)
-    assert run_journal.processes() == ()
+    assert journal.processes_of(run_journal.run) == ()
 
 
 def test_a_worker_that_dies_ends_the_load_and_is_reported(run_journal: journal.Journal) -> None:
     def kill(_: measurement.Second, __: constancy.Verdict) -> None:
-        for pid in run_journal.processes():
+        for pid in journal.processes_of(run_journal.run):
             os.kill(pid, signal.SIGKILL)
 
     plan = runner.Plan("cpu", load.Options(LAST, duty=0.1), 60.0, warm_up=0.0)
@@ -159,7 +159,7 @@ def test_a_worker_that_cannot_start_is_reported(
     except errors.CannotError as error:
         message = f"{error.what} {error.why}"
     assert "broken ended with" in message
-    assert run_journal.processes() == ()
+    assert journal.processes_of(run_journal.run) == ()
 
 
 def test_a_neighbour_on_the_same_core_closes_the_gate(run_journal: journal.Journal) -> None:
@@ -184,11 +184,11 @@ def test_a_background_load_is_ready_and_ends_with_the_block(
     plan = runner.Plan("cpu", load.Options(LAST, duty=0.2), None, warm_up=0.0)
     before = os.sched_getaffinity(0)
     with runner.background(plan, run_journal, home=tmp_path, host="here") as background:
-        assert len(run_journal.processes()) == 1
+        assert len(journal.processes_of(run_journal.run)) == 1
         until(lambda: background.latest is not None)
         (stored,) = loads.read_loads(tmp_path, "here")
         assert (stored.running, stored.ended) == (True, False)
-    assert run_journal.processes() == ()
+    assert journal.processes_of(run_journal.run) == ()
     assert os.sched_getaffinity(0) == before
     assert background.outcome is not None
     (stored,) = loads.read_loads(tmp_path, "here")
@@ -254,7 +254,7 @@ def test_the_command_runs_stores_and_lists_a_load(
     assert json.loads(output.out)["trials"] == 2
     assert cli.main([*home, "load", "cpu", "--for", "2s", "--duty", "0.2", "--warm-up", "0"]) == 0
     output = capsys.readouterr()
-    assert output.out.startswith("too short: cpu for 2s")
+    assert output.out.startswith("too short: cpu for 2 s")
     assert "PSI cpu" in output.err
     assert cli.main([*home, "load", "--list", "-O", "json"]) == 0
     listed = capsys.readouterr().out
@@ -263,7 +263,7 @@ def test_the_command_runs_stores_and_lists_a_load(
     assert cli.main([*home, "load", "--list"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "host workload for verdict measured" in shown
-    assert "cpu 2s too short" in shown
+    assert "cpu 2 s too short" in shown
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_killed_rehearsal_is_undone_by_the_next(
         struck = len(list(itertools.islice(lines, UNDER_WAY)))
         os.kill(run.pid, signal.SIGKILL)
     assert struck == UNDER_WAY
-    (leftover,) = journal.leftovers()
+    (leftover,) = journal.runs()
     _, problems = journal.clean()
     assert problems == []
     deadline = time.monotonic() + noise.HANG_SECONDS
@@ -73,7 +73,7 @@ def test_a_killed_rehearsal_is_undone_by_the_next(
         rehearsal_host.take_inventory(),
     )
     assert remaining == []
-    assert journal.leftovers() == ()
+    assert journal.runs() == ()
 
 
 @pytest.mark.long

@@ -38,7 +38,7 @@ class Log:
             yield self._lines[self._read][0]
 
     def fileno(self) -> int:
-        return -1
+        return 0  # it is never polled
 
     def sightings(self, now: clock.Clock) -> list[watches.Sighting]:
         records = []
@@ -85,7 +85,7 @@ def record(home: pathlib.Path, night: nights.Night) -> None:
             watches=signals.discover_watches(),
             sink=ring,
             pins=event_pins.EventPins(lambda: [ring_pins]),
-            log=log,
+            open_log=lambda: (log, ""),
             read_clock=lambda: now[0],
         )
     )

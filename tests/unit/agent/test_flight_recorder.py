@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pathlib
 
+import exhaustion
 import pytest
 
 from overnight import errors, sources
+from overnight.agent import __main__ as agent
 from overnight.agent import flight_recorder, signals
 
 
@@ -38,3 +40,11 @@ def test_a_signal_is_polled_at_the_requested_interval():
 def test_an_interval_must_be_a_signal_and_seconds(text):
     with pytest.raises(errors.UsageError, match="is not SIGNAL=SECONDS"):
         flight_recorder.parse_every(text)
+
+
+def test_a_start_without_descriptors_is_reported_as_that(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+):
+    with exhaustion.no_descriptors():
+        assert agent.main(["--home", str(tmp_path)]) == errors.ExitCode.CANNOT
+    assert "too many open files" in capsys.readouterr().err

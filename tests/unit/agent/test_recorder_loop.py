@@ -193,7 +193,7 @@ def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
     drivers = {"eth0": {"driver": "ena", "bus": "0000:20:03.0"}}
     nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
     nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers, "made up")
-    loop = recorder_loop.RecorderLoop(parts(sink, nic, nics, log=log))
+    loop = recorder_loop.RecorderLoop(parts(sink, nic, nics, open_log=lambda: (log, "")))
     loop.poll("nic-queues", NOW)
     loop.poll("nic-drivers", NOW)
     os.write(log.write_end, b"TX q 5 is paused for too long")
@@ -207,7 +207,7 @@ def test_a_line_wakes_the_loop(log):
     sink = MemorySink()
     timer = threading.Timer(0.05, os.write, (log.write_end, b"reset"))
     timer.start()
-    recorder_loop.RecorderLoop(parts(sink, log=log)).run(threading.Event(), 0.3)
+    recorder_loop.RecorderLoop(parts(sink, open_log=lambda: (log, ""))).run(threading.Event(), 0.3)
     assert [event.kind for event in sink.events][:1] == ["net.driver_reset"]
 
 
@@ -251,7 +251,9 @@ def test_a_missing_permission_and_an_unread_kernel_log_are_recorded():
     """A diagnosis reports both as missing evidence."""
     sink = MemorySink()
     denied = signal("interrupts", [PermissionError(13, "Permission denied"), {"0": (1,)}])
-    loop = recorder_loop.RecorderLoop(parts(sink, denied, log_problem="/dev/kmsg cannot be read"))
+    loop = recorder_loop.RecorderLoop(
+        parts(sink, denied, open_log=lambda: (None, "/dev/kmsg cannot be read"))
+    )
     assert isinstance(loop.poll("interrupts", NOW), PermissionError)
     loop.finish()
     name, rows = sink.words[-1]
@@ -289,3 +291,19 @@ def test_an_error_of_the_agent_itself_is_retried_long_before_an_absent_interface
     loop = recorder_loop.RecorderLoop(parts(sink, failing))
     loop.run(stop, noise.HANG_SECONDS)
     assert stop.is_set()
+
+
+def test_a_window_that_could_not_be_pinned_is_pinned_with_the_next_report(tmp_path, monkeypatch):
+    folder, failing = Pins(tmp_path), [TOO_MANY]
+    pin = folder.pin
+    monkeypatch.setattr(
+        folder, "pin", lambda wanted: (failing and _raise(failing.pop())) or pin(wanted)
+    )
+    pins = event_pins.EventPins(lambda: [folder])
+    for _ in range(2):
+        pins.event(Event(0, "k", "t", id="e", severity="warning"))
+    assert [pinned.id for pinned in folder.pins()] == ["e"]
+
+
+def _raise(error):
+    raise error

@@ -166,7 +166,6 @@ def test_gaps_wait_in_memory_while_they_cannot_be_written(tmp_path):
     journal = spool.Journal(folder / "gaps.jsonl")
     journal.add(perf.Gap(1, 2, "no folder yet"))
     assert not journal.flush()
-    assert len(journal.read()) == 1
     folder.mkdir()
     assert journal.flush()
     assert spool.Journal(folder / "gaps.jsonl").read() == (perf.Gap(1, 2, "no folder yet"),)

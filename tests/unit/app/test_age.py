@@ -15,14 +15,6 @@ from overnight.store import arms
 from overnight.undo import journal
 
 
-@pytest.fixture
-def tmp_path(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder named as overnight names its own: undo leaves others alone."""
-    place = tmp_path / "overnight-0"
-    place.mkdir()
-    return place
-
-
 @pytest.fixture(autouse=True)
 def undo(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
@@ -89,22 +81,21 @@ def test_without_a_note_the_arm_follows_from_uptime(
     assert age.note_uptime(home).arm == arm
 
 
-def keep_run(undo: pathlib.Path, target: pathlib.Path, title: str = "age dentries 1") -> str:
+def keep_run(undo: pathlib.Path, title: str = "age dentries 1") -> pathlib.Path:
+    """Create a folder of a run beside its journal, named after the run, and keep it."""
     run_journal = journal.Journal(title, undo)
+    target = undo.parent / run_journal.run
     run_journal.write("folder", target)
     target.mkdir()
     run_journal.keep()
-    return run_journal.run
+    return target
 
 
-def test_undo_removes_only_aged_state(
-    home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    own, other = tmp_path / "mine", tmp_path / "other"
-    run = keep_run(undo, own)
-    keep_run(undo, other, "rehearse zombies")
+def test_undo_removes_only_aged_state(home: pathlib.Path, undo: pathlib.Path) -> None:
+    own = keep_run(undo)
+    other = keep_run(undo, "rehearse zombies")
     report = age.undo(home)
-    assert report.undone == (f"age dentries 1 ({run})",)
+    assert report.undone == (f"age dentries 1 ({own.name})",)
     assert any("dentry slab" in remark for remark in report.remarks)
     assert (own.exists(), other.exists(), report.verified) == (False, True, True)
     assert age.undo(home).undone == ()
@@ -112,11 +103,11 @@ def test_undo_removes_only_aged_state(
 
 
 def test_undo_works_when_the_arm_cannot_be_noted(
-    undo: pathlib.Path, tmp_path: pathlib.Path
+    undo: pathlib.Path,
 ) -> None:
-    keep_run(undo, tmp_path / "mine")
+    own = keep_run(undo)
     report = age.undo(pathlib.Path("/proc/nowhere"))
-    assert not (tmp_path / "mine").exists()
+    assert not own.exists()
     assert "cannot note the arm" in report.remarks[-1]
 
 
@@ -124,21 +115,22 @@ def test_undo_keeps_running_aging_and_lists_it(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     with journal.Journal("age dentries 1", undo) as run_journal:
-        run_journal.write("folder", tmp_path / "mine")
-        (tmp_path / "mine").mkdir()
+        own = tmp_path / run_journal.run
+        run_journal.write("folder", own)
+        own.mkdir()
         report = age.undo(home)
         assert [(run.run, run.state) for run in report.runs] == [(run_journal.run, "running")]
         assert [run.state for run in age.list_states().runs] == ["running"]
-        assert (tmp_path / "mine").exists()
+        assert own.exists()
 
 
 def test_a_purge_undoes_drops_caches_and_reports_what_remains(
-    home: pathlib.Path, undo: pathlib.Path, host: pathlib.Path, tmp_path: pathlib.Path
+    home: pathlib.Path, undo: pathlib.Path, host: pathlib.Path
 ) -> None:
-    keep_run(undo, tmp_path / "mine")
+    own = keep_run(undo)
     report = age.purge(home, root=host)
     assert (host / "proc/sys/vm/drop_caches").read_text() == "3"
-    assert not (tmp_path / "mine").exists()
+    assert not own.exists()
     assert (report.arm, report.after["dying"], len(report.undone)) == ("purged", 7, 1)
     assert "7 memory cgroups are still dying" in report.remarks[0]
     assert arms.read(home)[-1].arm == "purged"
@@ -147,11 +139,11 @@ def test_a_purge_undoes_drops_caches_and_reports_what_remains(
 def test_a_purge_without_permission_changes_nothing(
     home: pathlib.Path, undo: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    keep_run(undo, tmp_path / "mine")
+    own = keep_run(undo)
     with pytest.raises(errors.MissingPermissionError, match="cannot drop"):
         age.purge(home, root=tmp_path / "nowhere")
     assert arms.read(home) == ()
-    assert (tmp_path / "mine").exists()
+    assert own.exists()
 
 
 class Kind:
@@ -166,8 +158,9 @@ class Kind:
 
     def age(self, request: load.Request, run_journal: journal.Journal) -> load.Aged:
         for i in range(request.count):
-            run_journal.write("folder", self.place / str(i))
-            (self.place / str(i)).mkdir(parents=True)
+            folder = self.place / f"{run_journal.run}-{i}"
+            run_journal.write("folder", folder)
+            folder.mkdir(parents=True)
             if request.options.get("rate") == str(i):
                 raise errors.CannotError("enough", why="why", todo="todo")
             if request.options.get("rate") == "stopped":

@@ -7,7 +7,7 @@ import captures
 import folding
 
 from overnight.app import folded_stacks
-from overnight.model.flame import Frame, FrameKind
+from overnight.model.flame import Frame
 from overnight.queries import flame
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
@@ -20,17 +20,12 @@ def test_stacks_of_a_tree_are_those_of_the_samples(tmp_path: pathlib.Path) -> No
     folded = folded_stacks.fold(source, flame.flame(source, window), "t")
     busy = captures.paths(s for s in samples if not s.idle)
     expected = collections.Counter(
-        {
-            tuple(
-                Frame(name, module, FrameKind.KERNEL if kind == 1 else FrameKind.USER)
-                for name, module, kind in path
-            ): count
-            for path, count in busy.items()
-        }
+        {tuple(Frame(*frame) for frame in path): count for path, count in busy.items()}
     )
     assert dict(folding.unfold(folded)) == dict(expected)
     assert (folded.event, folded.frequency) == ("cpu-clock", 100)
-    assert (folded.title, folded.host, folded.lost, folded.notes) == ("t", "alpha", 2, ("n",))
+    assert (folded.title, folded.host, folded.lost) == ("t", "alpha", 2)
+    assert folded.notes == (*folded.unknown.lines(), "n")
     assert (folded.begin_ns, folded.end_ns) == (window.begin_us * 1000, window.end_us * 1000)
 
 

@@ -69,7 +69,9 @@ def test_bursts_are_measured(world: World) -> None:
 
 def test_too_little_history_says_how_much_is_needed(world: World) -> None:
     play(world, 19)
-    with pytest.raises(errors.CannotError, match="too little history: 19 claims in 10m") as caught:
+    with pytest.raises(
+        errors.CannotError, match="too little history: 19 claims in 10 min"
+    ) as caught:
         measure(world)
     assert "20 claims are needed" in caught.value.why
     assert "--claims-per-minute" in caught.value.todo
@@ -111,9 +113,9 @@ def test_pool_size_on_the_command_line(
 
     code, out, _ = run()
     assert code == 0
-    assert "pool ci in the last 1h45s: 120 claims, 120 of them missed; target 2" in out
+    assert "pool ci in the last 1 h 45 s: 120 claims, 120 of them missed; target 2" in out
     assert "claims a minute (95 % confidence: 1.6" in out
-    assert "warm-up   mean 45s of 2" in out
+    assert "warm-up   mean 45 s of 2" in out
     assert "assumed   claims arrive one by one" in out
     code, out, _ = run("-O", "json")
     document = json.loads(out)
@@ -123,7 +125,7 @@ def test_pool_size_on_the_command_line(
     assert document["recommended_event_driven"] <= document["recommended"]
     code, out, err = run("--over", "5m")
     assert (code, out) == (3, "")
-    assert "too little history: 11 claims in 5m" in err
+    assert "too little history: 11 claims in 5 min" in err
     code, out, _ = run("--over", "5m", "--claims-per-minute", "4", "--warmup", "90s", "-O", "json")
     assert json.loads(out)["recommended"] == 17
     world.close()

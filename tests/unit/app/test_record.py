@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import exhaustion
 import jsonschema
 import pytest
 
@@ -248,3 +249,11 @@ def test_the_next_commands_read_this_recording(
     lines = [line.partition("   ")[0] for line in capsys.readouterr().out.splitlines()]
     for command in ("events", "diagnose"):
         assert f"next: {begin.format(home=home)}{command}" in lines
+
+
+def test_progress_without_descriptors_does_not_end_the_recording() -> None:
+    shown: list[record.Progress] = []
+    monitor = record.Monitor(threading.Event(), shown.append)
+    with exhaustion.no_descriptors():
+        monitor.show()
+    assert len(shown) == 1

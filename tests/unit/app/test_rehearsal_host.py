@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from overnight import errors, load
-from overnight.app import rehearsal_host
+from overnight.app import rehearsal, rehearsal_host
 from overnight.sources.perf import events
 from overnight.undo import journal
 
@@ -153,6 +153,18 @@ def test_a_second_rehearsal_is_refused(
     with rehearsal_host.alone():
         modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "undo").iterdir()}
         assert modes == {0o600}
+
+
+def test_the_lock_of_a_killed_rehearsal_is_cleaned_up(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path))
+    (tmp_path / "rehearse.lock").touch()
+    assert rehearsal.clean() == []
+    assert list(tmp_path.iterdir()) == []
+    with rehearsal_host.alone():
+        assert rehearsal.clean() == []
+        assert [path.name for path in tmp_path.iterdir()] == ["rehearse.lock"]
 
 
 def test_only_the_calling_thread_and_its_children_leave_the_core() -> None:

@@ -23,6 +23,7 @@ RECORDED = Window(NIGHT_US, NIGHT_US + 30_000_000)
         ("10s", "+5s", (10, 15)),
         ("", "5s", (0, 5)),
         (str(NIGHT_US / 1e6), "+1s", (0, 1)),
+        ("06:50:10", "06:50:20", (10, 20)),  # of that day, however long ago
     ],
 )
 def test_texts_become_a_window(begin: str, end: str, seconds: tuple[int, int]) -> None:

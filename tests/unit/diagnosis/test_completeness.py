@@ -35,12 +35,12 @@ def test_complete_evidence_has_no_gap() -> None:
         (Recording(stacks=findings.covered(0.5)), GapKind.STACKS, "stacks for 50 % of the incident window: 20 s of 40 s recorded (no segment)"),
         (Recording(stacks=findings.covered(0.975, seconds=12)), GapKind.STACKS, "stacks for 3 % of the incident window: 11.7 s of 12 s recorded"),
         (Recording(stacks=findings.covered(1, lost=0.25)), GapKind.LOST_SAMPLES, "25.0 % of the samples of the incident window"),
-        (Recording(baseline=findings.covered(0, seconds=600)), GapKind.STACKS, "stacks for 100 % of the baseline: none of 10m recorded"),
-        (Recording(baseline=findings.covered(seconds=20)), GapKind.SHORT_BASELINE, "the baseline is only 20s long"),
+        (Recording(baseline=findings.covered(0, seconds=600)), GapKind.STACKS, "stacks for 100 % of the baseline: none of 10 min recorded"),
+        (Recording(baseline=findings.covered(seconds=20)), GapKind.SHORT_BASELINE, "the baseline is only 20 s long"),
         (Recording(signals=0.0), GapKind.SIGNALS, "kept none of it"),
         (Recording(before_s=1.2), GapKind.LATE_START, "began 1.2 s before the event"),
         (Recording(kernel_log=False), GapKind.KERNEL_LOG, "could not be read"),
-        (Recording(skew_us=-5_000_000), GapKind.CLOCK, "set by 5s"),
+        (Recording(skew_us=-5_000_000), GapKind.CLOCK, "set by 5 s"),
         (Recording(denied=("signal interrupts",)), GapKind.PERMISSION, "permission to read signal interrupts"),
     ],
 )  # fmt: skip
@@ -130,7 +130,7 @@ def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recording:
     ("recording", "says"),
     [
         (ran(status=Constancy.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so the load may explain what differs between the windows"),
-        (ran(ended=False, until_s=-20), "the load trials was cut off after 59m40s"),
+        (ran(ended=False, until_s=-20), "the load trials was cut off after 59 min 40 s"),
         (ran(begin_s=-100), "began between the baseline and the event"),
         (ran(until_s=-20), "ended between the baseline and the event"),
     ],
@@ -171,7 +171,7 @@ def test_a_disturbed_or_short_baseline_is_reported() -> None:
         gaps = completeness.find_gaps(Recording(baseline=covered, cut=cut), ())
         (gap,) = [gap for gap in gaps if gap.kind is GapKind.SHORT_BASELINE]
         assert why in gap.why
-        assert "the baseline is only 25s long" in gap.why
+        assert "the baseline is only 25 s long" in gap.why
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from overnight import errors
 from overnight.ingest import perfdata
 from overnight.ingest.symbols import files
+from overnight.model.unknown import Why
 
 LAYOUT = make.Layout()
 WALL, SAMPLES = 1_700_000_000_000_000_000, 5_000
@@ -79,10 +80,14 @@ def test_an_unfinished_file_has_a_note(tmp_path: pathlib.Path) -> None:
     assert any("was killed" in note for note in parsed.notes)
 
 
-def test_frames_without_symbols_keep_their_kind(tmp_path: pathlib.Path) -> None:
-    chain = [make.IN_KERNEL, 2**64 - 2**30, make.IN_USER, 0x1000]
-    parsed = read(tmp_path, LAYOUT.sample(5_000, chain), features=clock())
-    assert parsed.frames.kind[parsed.stacks.frame].tolist() == [0, 1]
+def test_frames_without_symbols_keep_their_kind_and_the_reason(tmp_path: pathlib.Path) -> None:
+    chain = [make.IN_KERNEL, 2**64 - 2**30, make.IN_USER, 0x1000, 0x2000]
+    mapping = LAYOUT.mmap2(1, 0x2000, 0x1000, b"/srv/gone")
+    parsed = read(tmp_path, mapping, LAYOUT.sample(5_000, chain), features=clock())
+    assert parsed.frames.kind[parsed.stacks.frame].tolist() == [0, 0, 1]
+    assert parsed.unknown == {
+        "[kernel]": Why.NO_KALLSYMS, "[unknown]": Why.NO_MAPPING, "/srv/gone": Why.FILE_GONE,
+    }  # fmt: skip
     assert any("kernel functions have no names" in note for note in parsed.notes)
 
 

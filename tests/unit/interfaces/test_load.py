@@ -62,7 +62,7 @@ def test_the_screen_shows_the_warm_up() -> None:
     console = rich.console.Console(file=io.StringIO(), width=80)
     with console.capture() as output:
         console.print(command._table(REQUEST, progress(cold, judge(0))))
-    assert "12s of 1m, warm-up" in output.get()
+    assert "12 s of 1 min, warm-up" in output.get()
 
 
 def test_a_limit_has_the_unit_of_its_figure() -> None:
@@ -75,7 +75,7 @@ def test_a_limit_has_the_unit_of_its_figure() -> None:
 )
 def test_the_gate_is_pass_fail_or_too_short(seconds: int, unsteady: float, gate: str) -> None:
     verdict = judge(seconds, unsteady)
-    assert show(verdict).startswith(f"{gate}: cpu for 12s")
+    assert show(verdict).startswith(f"{gate}: cpu for 12 s")
     assert command._state(progress(SECOND, verdict)) == gate
 
 

@@ -48,8 +48,8 @@ def test_a_policy_is_set_shown_changed_and_removed(run: PoolCommand) -> None:
     )  # fmt: skip
     assert output.startswith("autoscale is on for pool ci\n")
     assert (
-        "Autoscale: 2 % may miss, 1 to 8, claims of the last 5m, cooldown 10m,\n"
-        "  bursts of 3, warm-up 40s\n"
+        "Autoscale: 2 % may miss, 1 to 8, claims of the last 5 min, cooldown 10 min,\n"
+        "  bursts of 3, warm-up 40 s\n"
         "  at Mon-Fri 08:00-18:00 = 5\n  at * 01:00-02:00 = 3\n"
     ) in output
     policy = run.json("autoscale", "ci")["policy"]

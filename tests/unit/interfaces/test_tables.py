@@ -49,7 +49,7 @@ def test_events_and_claims_of_a_pool_have_headings(tmp_path, capsys) -> None:
     pool_view._print_claims("Claims", [claim], 9_000_000)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[lines.index(["Events,", "newest", "first"]) + 1] == ["time", "(UTC)", "event", "about"]  # fmt: skip
-    assert lines[-2:] == [["claim", "member", "by", "purpose", "held"], ["c-1", "m-1", "job-7", "-", "for", "9s"]]  # fmt: skip
+    assert lines[-2:] == [["claim", "member", "by", "purpose", "held"], ["c-1", "m-1", "job-7", "-", "for", "9", "s"]]  # fmt: skip
 
 
 def test_pins_are_listed_below_headings(tmp_path, capsys) -> None:

@@ -41,19 +41,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_write_is_synced_before_it_is_renamed_and_the_folder_after(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
-    sync, rename = os.fsync, pathlib.Path.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (steps.append("sync"), sync(fd))[1])
-    monkeypatch.setattr(
-        pathlib.Path, "replace", lambda self, to: (steps.append("rename"), rename(self, to))[1]
-    )
-    files.write_atomically(tmp_path / "f", b"x")
-    assert steps == ["sync", "rename", "sync"]
-
-
 def test_a_pin_that_cannot_be_read_pins_everything(tmp_path: pathlib.Path) -> None:
     kept = pins.Pins(tmp_path)
     kept.pin(pins.Pin("good", 1000, 2001, "why"))

@@ -8,6 +8,7 @@ import pathlib
 import stat
 from collections.abc import Iterator
 
+import exhaustion
 import pytest
 
 from overnight.model import files
@@ -81,3 +82,8 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: pathlib.Path) -> No
         files.append_lines(tmp_path / "link", [b"theirs\n"])
     files.write_atomically(tmp_path / "link", "new")
     assert target.read_text() == "mine"
+
+
+def test_a_lack_of_descriptors_is_not_a_problem_of_the_disk(tmp_path: pathlib.Path) -> None:
+    with exhaustion.no_descriptors():
+        assert files.find_disk_problem(tmp_path) is None

@@ -31,7 +31,7 @@ def instant(text: str) -> int:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30s", 30), ("10m20s", 620), ("1.5h", 5400), ("2d 3h", 183_600), ("250ms", 0.25), ("90", 90), ("0", 0),
+    [("30s", 30), ("10m20s", 620), ("1.5h", 5400), ("2d 3h", 183_600), ("1 h 5 min", 3900), ("250ms", 0.25), ("90", 90), ("0", 0),
      ("1H", 3600), (" 5 m ", 300), ("1m500ms", 60.5), ("0.5", 0.5)],
 )  # fmt: skip
 def test_durations_are_parsed(text: str, seconds: float) -> None:
@@ -60,7 +60,7 @@ def test_a_duration_written_and_read_is_the_same_to_its_second_unit(seconds: int
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0ms"), (0.25, "250ms"), (0.9994, "999ms"), (0.9996, "1s"), (59.7, "1m"), (3605, "1h5s"), (90_061, "1d1h")],
+    [(0, "0 s"), (0.25, "250 ms"), (0.9994, "999 ms"), (0.9996, "1 s"), (59.7, "1 min"), (3605, "1 h 5 s"), (90_061, "1 d 1 h")],
 )  # fmt: skip
 def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert times.format_duration(seconds) == text

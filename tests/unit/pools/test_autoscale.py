@@ -34,12 +34,12 @@ def every(seconds: float, over: float = 1200) -> list[float]:
 def test_demand_grows_the_pool_with_a_reason() -> None:
     decision = autoscale.decide(pooldays.policy(), demand(every(15), 2))
     assert decision.size == 13  # 4 a minute, 90 s, woken: the same as `overnight pool size`
-    assert decision.reason == "up to 13: 80 claims in 20m want 13 for 1 % misses"
+    assert decision.reason == "up to 13: 80 claims in 20 min want 13 for 1 % misses"
 
 
 def test_a_jump_is_seen_in_the_last_minutes() -> None:
     decision = autoscale.decide(pooldays.policy(), demand(every(3, 120), 3))
-    assert decision.reason == "up to 28: 40 claims in the last 2m30s want 28 for 1 % misses"
+    assert decision.reason == "up to 28: 40 claims in the last 2 min 30 s want 28 for 1 % misses"
 
 
 def test_the_schedule_begins_early_enough_to_be_warm() -> None:
@@ -65,11 +65,50 @@ def test_it_shrinks_when_the_cooldown_is_over_and_not_before() -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("size", "wanted", "memory", "after"),
+    [
+        (20, 10, [(899, 20)], 20),
+        (20, 10, [(900, 20)], 10),
+        (20, 10, [(-1, 20)], 10),  # the clock was set back
+        (20, 10, [(1, 15)], 15),
+        (20, 10, [(800, 20), (100, 15)], 20),
+        (10, 9, [], 10),
+        (12, 10, [], 10),
+        (30, 27, [], 27),
+        (31, 28, [], 31),
+    ],
+    ids=[
+        "needed just within the cooldown", "needed a cooldown ago", "needed in the future",
+        "needed a part lately", "the most that was needed", "one fewer", "two fewer",
+        "a tenth fewer", "less than a tenth fewer",
+    ],
+)  # fmt: skip
+def test_a_fall_waits_for_the_cooldown_and_is_worth_it(
+    size: int, wanted: int, memory: list[tuple[float, int]], after: int
+) -> None:
+    policy = pooldays.policy(min_size=wanted, cooldown_s=900)
+    needed = tuple((NOW - ago, number) for ago, number in memory)
+    assert autoscale.decide(policy, demand([], size), needed).size == after
+
+
+def test_a_size_that_may_be_needed_is_kept() -> None:
+    """80 claims want 13, but by chance only: the rate may be higher."""
+    decisions = {
+        size: autoscale.decide(pooldays.policy(), demand(every(15), size)) for size in (14, 20)
+    }
+    assert (
+        decisions[14].reason
+        == "stays at 14: 80 claims in 20 min want 13 for 1 % misses, and may want 15"
+    )
+    assert (decisions[20].size, decisions[20].memory) == (15, ((NOW, 15),))
+
+
 def test_zero_only_with_zero_after_and_the_first_claim_ends_it() -> None:
     policy = pooldays.policy(zero_after_s=1800)
     assert autoscale.decide(pooldays.policy(), demand([7200], 1)).size == 1
     decision = autoscale.decide(policy, demand([1801], 1))
-    assert (decision.size, decision.reason) == (0, "down to 0: no claim for 30m1s")
+    assert (decision.size, decision.reason) == (0, "down to 0: no claim for 30 min 1 s")
     assert autoscale.decide(policy, demand([1799], 1)).size == 1
     assert autoscale.decide(policy, demand([5], 0)).size >= 1
 
@@ -187,4 +226,4 @@ def test_a_young_pool_is_not_judged_by_its_first_second() -> None:
     policy = pooldays.policy()
     demand_seen = pooldays.count_claims(policy, NOW, 1, [NOW - 0.5], NOW - 1)
     decision = autoscale.decide(policy, demand_seen)
-    assert decision.reason == "up to 4: 1 claim in 2m30s wants 4 for 1 % misses"
+    assert decision.reason == "up to 4: 1 claim in 2 min 30 s wants 4 for 1 % misses"

@@ -129,8 +129,8 @@ def test_none_ready_despite_members() -> None:
     ("since_us", "what", "alert"),
     [
         (None, "no member is ready (target 5)", False),
-        (NOW - 299 * S, "no member is ready for 4m59s (target 5)", False),
-        (NOW - 300 * S, "no member is ready for 5m (target 5)", True),
+        (NOW - 299 * S, "no member is ready for 4 min 59 s (target 5)", False),
+        (NOW - 300 * S, "no member is ready for 5 min (target 5)", True),
     ],
 )
 def test_an_empty_pool_is_an_alert_only_when_it_lasts(
@@ -257,9 +257,10 @@ def test_an_idle_pool_gets_a_smaller_target_and_the_saving() -> None:
     pair = hours[50] + 60 * S  # two within 90 s
     idle = details_of(member(), target_size=10)
     problem = problems_of(idle, past=idle_past(*hours, pair))["too_large"]
-    assert problem.what == "members were idle for 95 % of the last 7d"
+    assert problem.what == "members were idle for 95 % of the last 7 d"
     assert (
-        problem.why == "at most 2 claims came while a member is replaced (1m30s); the target is 10"
+        problem.why
+        == "at most 2 claims came while a member is replaced (1 min 30 s); the target is 10"
     )
     assert problem.todo == (
         "overnight pool update ci --target 3   (saves 7 hosts, 5,110 host-hours a month)"

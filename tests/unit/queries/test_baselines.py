@@ -111,12 +111,12 @@ def make_case(
 def test_an_earlier_event_of_the_kind_is_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, end, compared_case = make_case(monkeypatch, 3600, make_event(-120.0, lasts_s=4.0))
     assert (begin, end) == (-810.0, -210.0)  # half a minute and a minute before it
-    assert compared_case.baseline_text == "the 10m before an earlier event"
+    assert compared_case.baseline_text == "the 10 min before an earlier event"
 
 
 def test_an_event_of_another_kind_is_not_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, end, compared_case = make_case(monkeypatch, 3600, make_event(-120.0, "cpu.core_pinned"))
-    assert (begin, end, compared_case.baseline_text) == (-690.0, -90.0, "the 10m before")
+    assert (begin, end, compared_case.baseline_text) == (-690.0, -90.0, "the 10 min before")
 
 
 def test_an_event_that_lasts_all_night_is_part_of_the_baseline(
@@ -124,7 +124,7 @@ def test_an_event_that_lasts_all_night_is_part_of_the_baseline(
 ) -> None:
     """A core that a process polls on is such an event, and it never ends."""
     begin, end, compared_case = make_case(monkeypatch, 3600, make_event(-3500.0, lasts_s=3600.0))
-    assert (begin, end, compared_case.baseline_text) == (-690.0, -90.0, "the 10m before")
+    assert (begin, end, compared_case.baseline_text) == (-690.0, -90.0, "the 10 min before")
     assert not compared_case.compared.disturbed
     _, _, compared_case = make_case(
         monkeypatch, 140, make_event(-110.0, lasts_s=60.0)

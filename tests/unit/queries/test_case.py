@@ -24,7 +24,8 @@ def make_case(known_s: float | None, monkeypatch: pytest.MonkeyPatch) -> case.Ca
 
 
 @pytest.mark.parametrize(
-    ("known", "baseline"), [(None, "10m"), (150, "1m"), (330, "4m"), (690, "10m"), (3600, "10m")]
+    ("known", "baseline"),
+    [(None, "10 min"), (150, "1 min"), (330, "4 min"), (690, "10 min"), (3600, "10 min")],
 )
 def test_a_long_recording_has_a_guard_of_a_minute(
     known: float | None, baseline: str, monkeypatch: pytest.MonkeyPatch

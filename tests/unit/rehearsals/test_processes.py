@@ -63,7 +63,7 @@ def test_an_actor_has_its_name_its_core_and_the_mark(stage: rehearsals.Stage) ->
     assert (proc / "comm").read_text() == "servo-loop\n"
     assert os.sched_getaffinity(actor.pid) == {stage.core}
     assert (proc / "oom_score_adj").read_text() == "1000\n"
-    assert stage.journal.processes() == (actor.pid,)
+    assert journal.processes_of(stage.journal.run) == (actor.pid,)
     processes.end(actor)
     assert actor.returncode == -signal.SIGKILL
 

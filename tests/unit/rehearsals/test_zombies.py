@@ -16,14 +16,6 @@ from overnight.undo import journal
 
 
 @pytest.fixture
-def tmp_path(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder named as overnight names its own: undo leaves others alone."""
-    place = tmp_path / "overnight-0"
-    place.mkdir()
-    return place
-
-
-@pytest.fixture
 def run_journal(tmp_path: pathlib.Path) -> Iterator[journal.Journal]:
     with journal.Journal("a test", tmp_path / "undo") as opened:
         yield opened
@@ -33,7 +25,7 @@ def test_a_path_on_no_listed_mount_has_no_file_system(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cgroups._filesystem(tmp_path)
-    monkeypatch.setattr(pathlib.Path, "read_text", lambda _: "")  # /proc/self/mounts of a chroot
+    monkeypatch.setattr(pathlib.Path, "read_bytes", lambda _: b"")  # mountinfo of a chroot
     assert cgroups._filesystem(tmp_path) == ""
 
 
@@ -174,12 +166,12 @@ def test_zombies_take_no_more_than_a_quarter_of_the_free_memory(
 def test_the_data_is_not_on_a_memory_file_system(
     run_journal: journal.Journal, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    new_stage = stage(run_journal, 1, tmp_path)
+    folder = tmp_path / run_journal.run
+    folder.mkdir()
+    new_stage = stage(run_journal, 1, folder)
     monkeypatch.setattr(cgroups, "_filesystem", lambda _: "ext4")
-    assert cgroups.disk_folder(new_stage) == tmp_path / "data"
-    monkeypatch.setattr(
-        cgroups, "_filesystem", lambda path: "tmpfs" if path == tmp_path else "ext4"
-    )
+    assert cgroups.disk_folder(new_stage) == folder / "data"
+    monkeypatch.setattr(cgroups, "_filesystem", lambda path: "tmpfs" if path == folder else "ext4")
     elsewhere = cgroups.disk_folder(new_stage)
     assert elsewhere.is_dir()
     assert str(elsewhere) in run_journal.targets()

@@ -14,9 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight import reports
-from overnight.model.flame import Folded, Frame, FrameKind
+from overnight.model import colours
+from overnight.model.flame import UNKNOWN, Folded, Frame, FrameKind
 from overnight.reports import collapsed, pprof, speedscope, svg
 from overnight.reports import json as json_report
+from overnight.reports.diagnosis.pictures import embedded
+from overnight.reports.pictures import difference
 
 WRITERS: tuple[reports.Writer, ...] = tuple(
     importlib.import_module(f"{reports.__name__}.{module.name}")
@@ -129,6 +132,8 @@ def test_json_has_every_field() -> None:
         "samples": 100,
         "lost": 3,
         "notes": ["one note"],
+        "empty": None,
+        "unknown": None,
         "frames": [
             {"name": "main", "module": "/opt/app", "kind": "user"},
             {"name": "work<int>(a & b)", "module": "/opt/app", "kind": "user"},
@@ -242,9 +247,8 @@ def test_svg_draws_each_frame_on_its_caller_in_proportion() -> None:
     assert main[0] <= work[0] <= work[0] + work[2] <= main[0] + main[2] + 0.01
     assert idle[0] + idle[2] <= main[0] + 0.01  # by name: do_idle, main
     assert work[3] != idle[3]
-    hue = [int(fill.split("(")[1].split()[0]) for fill in (idle[3], main[3])]
-    assert 200 <= hue[0] <= 226
-    assert 14 <= hue[1] <= 40
+    assert idle[3] == colours.fill(FrameKind.KERNEL, "[kernel]", "do_idle")
+    assert main[3] == colours.fill(FrameKind.USER, "/opt/app", "main")
     texts = [text.text for text in root.iter(SVG + "text")]
     assert "work<int>(a & b)" in texts
     assert "A <night> & a day" in texts
@@ -257,11 +261,38 @@ def test_svg_merges_narrow_frames_and_counts_them() -> None:
     thin = [((MAIN, Frame(f"t{n}"), WORK), 1) for n in range(50)]
     root = ET.fromstring(render(svg, make_folded(((MAIN,), 100_000), *thin)))
     texts = [str(text.text) for text in root.iter(SVG + "text")]
-    assert any(text.startswith("100 frames narrower than 0.3 px") for text in texts)
+    assert any(text.startswith("100 frames are narrower than 0.3 px") for text in texts)
     frames = parse_boxes(root)
     assert not any(name.startswith("t1") for name in frames)
-    assert frames["100 narrower frames"][3] == "#c8c8c8"
+    assert frames["100 frames that are not drawn"][3] == "#c8c8c8"
     assert all(width >= 0.3 for _, _, width, _ in frames.values())
+
+
+def test_pictures_fold_unknown_functions_in_a_row_and_exports_do_not() -> None:
+    jit, other = Frame(UNKNOWN, "/tmp/perf-7.map"), Frame(UNKNOWN)
+    in_kernel = Frame(UNKNOWN, "[kernel]", FrameKind.KERNEL)
+    towers = make_folded(
+        ((MAIN, jit, other, jit, WORK), 60), ((MAIN, jit, WORK), 30), ((other, in_kernel), 10)
+    )
+    compared = difference.Compared(towers, towers, 0, 0)
+    drawn = [render(svg, towers).decode(), embedded.draw_flame(towers), embedded.draw_difference(compared)]  # fmt: skip
+    for picture in drawn:
+        assert picture.count(">[unknown] x3</text>") == 1
+        assert picture.count("[unknown] (/tmp/perf-7.map), up to 3 unknown frames in a row") == 1
+        assert picture.count(">[unknown]</text>") == 2  # one in user, one in kernel mode
+        assert picture.count(">work&lt;int&gt;(a &amp; b)</text>") == 1
+    assert parse_boxes(ET.fromstring(drawn[0]))["work<int>(a & b) (/opt/app)"][2] > 1000
+    assert render(collapsed, towers).count(b"[unknown]") == 6
+    assert {"frames": [0, 1, 2, 1, 3], "count": 60} in json.loads(render(json_report, towers))["stacks"]  # fmt: skip
+
+
+def test_a_picture_of_a_report_is_no_higher_than_a_page_and_states_what_was_cut() -> None:
+    deep = tuple(Frame(f"f{n}") for n in range(100))
+    stacks = make_folded((deep, 3), ((MAIN,), 1))
+    compared = difference.Compared(stacks, stacks, 0, 0)
+    for picture in (embedded.draw_flame(stacks), embedded.draw_difference(compared)):
+        assert float(ET.fromstring(picture).attrib["height"]) < 1300
+        assert "cut at row 60: 41 frames above it, 75 % of the width, are not drawn" in picture
 
 
 def test_svg_shortens_names_to_their_box() -> None:
@@ -285,6 +316,6 @@ def test_svg_draws_deep_and_empty_stacks() -> None:
     root = ET.fromstring(render(svg, make_folded((deep, 7))))
     assert float(root.attrib["height"]) < 8000
     texts = [str(text.text) for text in root.iter(SVG + "text")]
-    assert any("above row 400" in text for text in texts)
+    assert "cut at row 400: 4,601 frames above it, 100 % of the width, are not drawn" in texts
     empty = ET.fromstring(render(svg, make_folded()))
     assert "no samples" in [text.text for text in empty.iter(SVG + "text")]

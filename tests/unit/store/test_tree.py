@@ -156,9 +156,15 @@ def test_subtree_sums(pairs, stacks, data) -> None:
 
 @pytest.mark.parametrize(
     ("up", "size"),
-    [([1], [1]), ([0, 2], [2, 1]), ([0, 1], [2, 2]), ([0, 1], [1, 1]), ([0], [0])],
-    ids=["no parent", "parent before all", "beyond the end", "outside its parent", "no size"],
-)
+    [
+        ([1], [1]), ([0, 2], [2, 1]), ([0, 1], [2, 2]), ([0, 1], [1, 1]), ([0], [0]),
+        ([0, 1, 0], [3, 2, 1]), ([0, 1, 2], [3, 2, 1]), ([0], [2]),
+    ],
+    ids=[
+        "no parent", "parent before all", "beyond the end", "outside its parent", "no size",
+        "root in a subtree", "in the subtree of a sibling", "fewer nodes than its size",
+    ],
+)  # fmt: skip
 def test_invalid_trees_are_detected(up: list[int], size: list[int]) -> None:
     assert tree.is_torn(np.array(up, np.uint32), np.array(size, np.uint32))
 

@@ -7,13 +7,15 @@ import type { Gathered } from "./gather";
  *
  * A label below the number of frames is a frame, above it a process: label - frames is the
  * process's string id. `total` and `self` are samples of the window, `baseTotal` and `baseSelf`
- * of the baseline (zero where there is none). `width` is what a node is drawn with.
+ * of the baseline (zero where there is none). `width` is what a node is drawn with. Unknown
+ * functions in a row are one node, and `run` is how many, at most; 1 elsewhere.
  */
 export interface Tree {
   nodes: number;
   parent: Int32Array;
   label: Int32Array;
   depth: Uint16Array;
+  run: Uint16Array;
   total: Float64Array;
   self: Float64Array;
   baseTotal: Float64Array;
@@ -24,15 +26,19 @@ export interface Tree {
   frames: number;
   callers: boolean;
   compared: boolean;
+  /** Samples of the window with an unknown function on their stack. */
+  unknown: number;
 }
 
 class Builder {
   private mask: number;
   private slots: Int32Array;
   size = 1;
+  unknown = 0;
   parent: Int32Array;
   label: Int32Array;
   depth: Uint16Array;
+  run: Uint16Array;
   self: Float64Array;
   baseSelf: Float64Array;
 
@@ -44,6 +50,7 @@ class Builder {
     this.parent = new Int32Array(room);
     this.label = new Int32Array(room);
     this.depth = new Uint16Array(room);
+    this.run = new Uint16Array(room).fill(1);
     this.self = new Float64Array(room);
     this.baseSelf = new Float64Array(room);
     this.parent[0] = -1;
@@ -81,6 +88,7 @@ class Builder {
     this.parent = copied(new Int32Array(larger), this.parent);
     this.label = copied(new Int32Array(larger), this.label);
     this.depth = copied(new Uint16Array(larger), this.depth);
+    this.run = copied(new Uint16Array(larger).fill(1), this.run);
     this.self = copied(new Float64Array(larger), this.self);
     this.baseSelf = copied(new Float64Array(larger), this.baseSelf);
     this.slots = new Int32Array(larger * 2).fill(-1);
@@ -93,22 +101,36 @@ class Builder {
   }
 }
 
+/** By frame: 0 if it has a name, else its kind plus one. Only runs of one kind are folded. */
+function unknownKinds(night: Night): Uint8Array {
+  const { strings } = night.header;
+  return Uint8Array.from(night.frameName, (name, frame) => (/^\[unknown\]($| in )/.test(strings[name] as string) ? 1 + (night.frameKind[frame] as number) : 0));
+}
+
 function addAll(builder: Builder, night: Night, gathered: Gathered, callers: boolean, baseline: boolean): void {
   const { stackOffset, stackFrame } = night;
   const frames = night.frameName.length;
+  const unknown = unknownKinds(night);
   for (let pair = 0; pair < gathered.count.length; pair++) {
     const stack = gathered.stack[pair] as number;
     const begin = stackOffset[stack] as number;
     const end = stackOffset[stack + 1] as number;
     const process = frames + (gathered.process[pair] as number);
-    let node = 0;
-    if (callers) {
-      for (let i = end - 1; i >= begin; i--) node = builder.childOf(node, stackFrame[i] as number);
-      node = builder.childOf(node, process);
-    } else {
-      node = builder.childOf(node, process);
-      for (let i = begin; i < end; i++) node = builder.childOf(node, stackFrame[i] as number);
+    let node = callers ? 0 : builder.childOf(0, process);
+    let before = 0;
+    let run = 0;
+    let known = true;
+    for (let i = 0; i < end - begin; i++) {
+      const frame = stackFrame[callers ? end - 1 - i : begin + i] as number;
+      const kind = unknown[frame] as number;
+      run = kind > 0 && kind === before ? run + 1 : 1;
+      if (run === 1) node = builder.childOf(node, frame);
+      else if (run > (builder.run[node] as number)) builder.run[node] = run;
+      before = kind;
+      known &&= kind === 0;
     }
+    if (!known && !baseline) builder.unknown += gathered.count[pair] as number;
+    if (callers) node = builder.childOf(node, process);
     const self = baseline ? builder.baseSelf : builder.self;
     (self[node] as number) += gathered.count[pair] as number;
   }
@@ -162,6 +184,7 @@ export function foldTree(night: Night, window: Gathered, baseline: Gathered | nu
     parent,
     label: builder.label.slice(0, size),
     depth: builder.depth.slice(0, size),
+    run: builder.run.slice(0, size),
     self: builder.self.slice(0, size),
     baseSelf: builder.baseSelf.slice(0, size),
     ...totals(
@@ -173,5 +196,6 @@ export function foldTree(night: Night, window: Gathered, baseline: Gathered | nu
     frames: night.frameName.length,
     callers,
     compared: baseline !== null,
+    unknown: builder.unknown,
   };
 }

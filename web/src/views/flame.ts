@@ -35,8 +35,9 @@ export function labelText(night: Night, tree: Tree, node: number): LabelText {
   if (label < 0) return { name: "all shown samples", module: "", kind: "root" };
   if (label >= tree.frames) return { name: visible(strings[label - tree.frames] as string), module: "", kind: "process" };
   const module = strings[night.frameModule[label] as number] as string;
+  const run = tree.run[node] as number;
   return {
-    name: visible(strings[night.frameName[label] as number] as string),
+    name: visible(strings[night.frameName[label] as number] as string) + (run > 1 ? ` x${run}` : ""),
     module: module === "" ? "" : visible(module),
     kind: night.frameKind[label] === 1 ? "kernel" : "user",
   };

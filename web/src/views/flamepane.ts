@@ -116,6 +116,7 @@ export class FlamePane {
     const total = tree.total[node] as number;
     const rows: [string, string][] = [];
     if (kind !== "root") rows.push([kind === "process" ? "process" : "module", kind === "process" ? "" : module || "unknown"]);
+    if ((tree.run[node] as number) > 1) rows.push(["unknown functions in a row", `at most ${tree.run[node]}`]);
     rows.push(["samples", `${grouped(total)}${baseline ? ` (baseline ${grouped(tree.baseTotal[node] as number)})` : ""}`]);
     if (!tree.callers) rows.push(["self", grouped(tree.self[node] as number)]);
     rows.push(["share of selected samples", percent(window.samples > 0 ? total / window.samples : 0)]);

@@ -80,6 +80,7 @@ export interface Shown {
   wantedBaseline: Window | null;
   window: Gathered;
   baseline: Gathered | null;
+  unknown: number;
   milliseconds: number;
   matched: string;
 }
@@ -97,6 +98,7 @@ export function showWindows(shown: Shown): void {
   const coreless = window.coreless + (baseline?.coreless ?? 0);
   if (coreless > 0) print.push(`${grouped(coreless)} samples excluded: their core is unknown`);
   print.push(`${grouped(window.idleHidden)} idle samples hidden`, `${grouped(night.header.lost)} samples lost in this file`);
+  if (shown.unknown > 0) print.unshift(`unknown functions on the stacks of ${percent(shown.unknown / window.samples)} of the samples (overnight flame says why)`);
   if (shown.matched !== "") print.unshift(shown.matched);
   print.push(`${grouped(window.rows + (baseline?.rows ?? 0))} rows in ${shown.milliseconds.toFixed(0)} ms`);
   byId("small-print").textContent = print.join(" \u00b7 ");

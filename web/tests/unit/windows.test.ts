@@ -23,6 +23,26 @@ function paths(night: Night, tree: Tree): Record<string, number> {
   return found;
 }
 
+describe("unknown functions in a row", () => {
+  it("are one node of a tree, which knows how many they are", () => {
+    const tables = new Tables();
+    const task = tables.task("app", "", 1);
+    const towers = [["main", "[unknown]", "[unknown] in jit", "[unknown]", "work"], ["main", "[unknown]", "work"], ["[unknown]", "[unknown]_[k]", "[unknown]_[k]"]];
+    const rows = towers.map((names) => ({ us: 1e6, task, stack: tables.stack("/app", ...names) }));
+    const night = decoded(payload({ tables, rows }));
+    const window = gather(night, ALL, masks(night, NO_FILTER), { idle: false });
+    const folded = (callers: boolean) => {
+      const tree = foldTree(night, window, null, callers);
+      return { runs: [...tree.run].filter((run) => run > 1), paths: Object.keys(paths(night, tree)) };
+    };
+    expect(folded(false)).toEqual({
+      runs: [3, 2],
+      paths: ["app", "app;main", "app;main;[unknown]", "app;main;[unknown];work", "app;[unknown]", "app;[unknown];[unknown]"],
+    });
+    expect(folded(true).runs).toEqual([3, 2]);
+  });
+});
+
 describe("a window", () => {
   it("holds its rows from begin up to, not with, end, without idle ones", () => {
     const { night } = example();

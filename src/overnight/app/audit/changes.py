@@ -108,19 +108,24 @@ def apply(steps: tuple[Step, ...], root: pathlib.Path, home: pathlib.Path) -> pa
     """Carry out the steps, each recorded before it is done; return the file that records them."""
     homes.need_writable(home)
     record = _record(root, home)
-    done = list(_load(record))
     tree = trees.Tree(root)
-    for step in steps:
-        done.append(step)
-        _save(record, root, done)
-        _do(tree, step)
+    with files.locked(home):  # another run must not replace the record
+        done = list(_load(record))
+        for step in steps:
+            done.append(step)
+            _save(record, root, done)
+            _do(tree, step)
     return record
 
 
 def undo(root: pathlib.Path, home: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Undo what `apply` did, last step first; report and leave what has changed since."""
     homes.need_private(home)
-    record = _record(root, home)
+    with files.locked(home) if home.exists() else contextlib.nullcontext():
+        return _undo(root, _record(root, home))
+
+
+def _undo(root: pathlib.Path, record: pathlib.Path) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     steps = _load(record)
     if not steps:
         raise errors.CannotError(
@@ -136,7 +141,10 @@ def undo(root: pathlib.Path, home: pathlib.Path) -> tuple[tuple[Step, ...], tupl
             (undone if _undo_step(tree, step) else left).append(step)
         except OSError as error:
             raise _cannot(step, error) from error
-    record.unlink()
+    if any(step.kind == "systemctl" for step in undone):  # systemctl does not sync
+        for folder in pathlib.Path(units.CONFIG).glob("**/"):
+            files.sync(folder)
+    files.remove(record)
     return tuple(undone), tuple(f"left unchanged, modified since: {step.path}" for step in left)
 
 
@@ -201,6 +209,8 @@ def _write(tree: trees.Tree, path: str, text: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(fresh, flags, 0o644, dir_fd=opened), "w") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         os.rename(fresh, name, src_dir_fd=opened, dst_dir_fd=opened)
 
 

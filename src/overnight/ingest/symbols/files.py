@@ -35,6 +35,7 @@ class LiveFiles:
         """Find the file of a mapping: in the process's root, else in this host's.
 
         A file with another build id (hex) was replaced since and is ignored: its names would be wrong.
+        Raises PermissionError where it may be in the root of a process of another user.
         """
         if not module.startswith("/") or "\0" in module:
             return None
@@ -45,6 +46,9 @@ class LiveFiles:
                 not build_id or (elf.read_build_id(path) or "").startswith(build_id)
             ):
                 return path
+        for container in self._container(pid):
+            if container.parent.is_dir() and not os.access(container, os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), module)
         return None
 
     def perf_map(self, pid: int) -> bytes | None:
@@ -65,8 +69,8 @@ class LiveFiles:
         for root, name in (*places, (self.root, pid)):
             try:
                 return _read_owned(root, f"tmp/perf-{name}.map", owners)
-            except OSError:
-                continue
+            except OSError as error:
+                errors.raise_own(error)
             except errors.DamagedFileError as error:
                 refused = refused or error
         if refused is not None:
@@ -79,7 +83,8 @@ class LiveFiles:
     def _status(self, pid: int) -> str:
         try:
             return (self.root / "proc" / str(pid) / "status").read_text(errors="replace")
-        except OSError:
+        except OSError as error:
+            errors.raise_own(error)
             return ""
 
 
@@ -88,7 +93,8 @@ def _is_inside(root: pathlib.Path, path: pathlib.Path) -> bool:
     try:
         status = path.stat()
         descriptor = _open_in_root(root, str(path.relative_to(root)), os.O_PATH)
-    except (OSError, ValueError):  # also without permission, as for other users' roots
+    except (OSError, ValueError) as error:  # also without permission, as for other users' roots
+        errors.raise_own(error)
         return False
     opened = os.fstat(descriptor)
     os.close(descriptor)
@@ -154,5 +160,6 @@ def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
         with (proc / "mem").open("rb") as memory:
             memory.seek(begin)
             return memory.read(min(end - begin, MAX_VDSO))
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return None

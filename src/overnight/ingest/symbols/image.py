@@ -67,6 +67,7 @@ class _Pieces:
             try:
                 part = os.pread(self._descriptor, size - len(data), at)
             except OSError as error:
+                errors.raise_own(error)
                 raise errors.DamagedFileError(self.name, at, str(error)) from error
             if not part:
                 raise errors.DamagedFileError(self.name, at, "the file was truncated meanwhile")
@@ -225,6 +226,7 @@ def _open_regular(path: pathlib.Path) -> tuple[int, int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (OSError, ValueError) as error:
+        errors.raise_own(error)
         raise errors.DamagedFileError(str(path), 0, str(error)) from error
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from overnight import errors
 from overnight.ingest.symbols import table
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes | None:
     """
     try:
         return (root / "proc/kallsyms").read_bytes()
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return None
 
 

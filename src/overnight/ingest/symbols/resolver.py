@@ -10,6 +10,8 @@ import numpy as np
 
 from overnight import errors
 from overnight.ingest.symbols import demangle, elf, files, kallsyms, perfmap, table
+from overnight.model.flame import UNKNOWN
+from overnight.model.unknown import Why
 
 if TYPE_CHECKING:
     import pathlib
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     _Key = str | tuple[str, int] | tuple[int, int, int, int]
 
-UNKNOWN = "[unknown]"
 MAX_KEPT = 256 << 20
 MAX_SEEN = 1 << 16
 TABLE_COST = 4096  # bytes of a table besides its arrays, so that empty ones count too
@@ -47,7 +48,7 @@ class Resolver:
         vdso_image: bytes | None = None,
         perf_map: Callable[[int], bytes | None] = lambda _: None,
     ) -> None:
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, Why] = {}
         self._kallsyms = kernel
         self._kernel: kallsyms.KernelSymbols | None = None
         self._find_file = find_file
@@ -74,8 +75,7 @@ class Resolver:
             self._kernel = kallsyms.parse_kallsyms(self._kallsyms or b"")
             self._kallsyms = None
             if not len(self._kernel.functions):
-                problem = "kallsyms is missing, or was read without permission"
-                self.problems[kallsyms.KERNEL] = problem
+                self.problems[kallsyms.KERNEL] = Why.NO_KALLSYMS
         kernel = self._kernel
         return _named(
             kernel.functions,
@@ -98,7 +98,8 @@ class Resolver:
         try:
             symbols = self._read(module, path)
         except errors.DamagedFileError as error:
-            self.problems[module] = error.what
+            refused = isinstance(error.__cause__, PermissionError)
+            self.problems[module] = Why.NO_PERMISSION if refused else Why.DAMAGED
             symbols = table.EMPTY
         self._tables[key] = symbols
         self._kept += symbols.nbytes + TABLE_COST
@@ -111,9 +112,13 @@ class Resolver:
         """Identify the file of a module: containers have different files under the same path."""
         if not module.startswith("/") or perfmap.perf_map_pid(module) is not None:
             return module, None
-        path = self._find_file(module, pid, build_id)
+        try:
+            path = self._find_file(module, pid, build_id)
+        except PermissionError:
+            path = None
+            self.problems[module] = Why.NO_PERMISSION
         if path is None:
-            self.problems[module] = "the file was removed or replaced"
+            self.problems.setdefault(module, Why.FILE_GONE)
             return "", None
         try:
             status = path.stat()
@@ -129,7 +134,7 @@ class Resolver:
             text = self._perf_map(compiled_for)
             if text is not None:
                 return perfmap.parse_perf_map(text)
-            self.problems[module] = "the JIT compiler does not write a perf map"
+            self.problems[module] = Why.NO_JIT_MAP
         if module == files.VDSO and self._vdso is not None:
             return elf.read_elf_symbols(self._vdso, name=module)
         return table.EMPTY

@@ -12,6 +12,8 @@ import rich.console
 import rich.text
 
 from overnight.interfaces.cli import local_time, terminal
+from overnight.model import colours
+from overnight.model.flame import FrameKind
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -131,10 +133,11 @@ def _block(share: float) -> str:
 
 
 def _colour(busy: float, kernel: float) -> str:
-    """Return red for a saturated core, magenta for one that spends its time in the kernel."""
+    """Return red for a saturated core, else the colour of kernel or user code."""
     if busy >= terminal.SATURATED:
         return "bold red"
-    return "magenta" if kernel >= 0.5 * busy and kernel > 0.2 else "green"
+    in_kernel = kernel >= 0.5 * busy and kernel > 0.2
+    return colours.TERMINAL[FrameKind.KERNEL if in_kernel else FrameKind.USER]
 
 
 def census_line(view: live.View) -> rich.text.Text | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from overnight.interfaces.cli import local_time
-from overnight.model import times
+from overnight.model import colours, times
+from overnight.model.flame import FrameKind
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from overnight.model.selection import Coverage
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
+NOT_RECORDED = "░"
 SATURATED = 0.95
 SEVERITY = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -94,7 +96,8 @@ def _level(share: float) -> int:
 def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None:
     """Print a line for each row: saturated cells in red, marks as ▼ above.
 
-    If columns do not fit, a character shows the highest of several.
+    If columns do not fit, a character shows the highest of several. Without samples it is blank if all
+    of them were recorded.
     """
     import rich.text
 
@@ -111,15 +114,22 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
         column = (instant - cells.begin_us) // cells.step_us // each
         if 0 <= column < len(head):
             head[column] = "▼"
+    colour = colours.TERMINAL[FrameKind.KERNEL] if cells.mode == "kernel" else ""
     if marks:
         console.print(rich.text.Text(" " * (label + 2) + "".join(head), style="bold magenta"))
     for number, name in enumerate(names):
         line = rich.text.Text(f"{name:>{label}}  ")
-        row = cells.values[:, number] / full
+        row, recorded = cells.values[:, number] / full, cells.recorded[:, number]
         for start in range(0, columns, each):
             share = float(row[start : start + each].max())
-            line.append(BLOCKS[_level(share)], style="red" if share >= SATURATED else "")
+            if share or recorded[start : start + each].all():
+                line.append(BLOCKS[_level(share)], style="red" if share >= SATURATED else colour)
+            else:
+                line.append(NOT_RECORDED, style="dim")
         console.print(line, no_wrap=True, overflow="crop")
+    if not names:
+        print_coverage(cells.coverage, console)
+        return
     first = local_time.format_instant(cells.begin_us)
     last = local_time.cell(cells.begin_us + columns * cells.step_us)
     console.print(f"[dim]{' ' * (label + 2)}{first} … {last}[/]")
@@ -127,7 +137,8 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
     widest = f"the busiest {step} of {times.format_duration(each * cells.step_us / 1e6)}"
     console.print(
         f"[dim]{cells.mode} samples; a column shows {widest if each > 1 else step}; "
-        f"█ is {plural(round(full), 'sample')}[/]"
+        f"█ is {plural(round(full), 'sample')}"
+        f"{'' if cells.recorded.all() else f', blank none, {NOT_RECORDED} not recorded'}[/]"
     )
     for instant, text in sorted(marks.items()):
         print_line(console, f"▼ {local_time.cell(instant)}  {text}", "magenta")
@@ -139,16 +150,20 @@ def coverage_lines(coverage: Coverage) -> list[str]:
     seconds = coverage.window.seconds * max(1, len(coverage.hosts))
     lines = [
         f"{plural(coverage.samples, 'sample')} from {plural(coverage.segments, 'segment')}, {coverage.lost} lost; "
-        f"recorded {times.format_duration(coverage.recorded_seconds) or '0s'} of {times.format_duration(seconds)}"
+        f"recorded {times.format_duration(coverage.recorded_seconds, exact=True)}"
+        f" of {times.format_duration(seconds, exact=True)}"
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]
     lines += [
         f"not recorded {local_time.cell(begin)} … {local_time.cell(end)}: {why}"
         for begin, end, why in coverage.gaps
     ]
+    lines += coverage.unknown.lines() if coverage.unknown else ()
     return lines + [f"note: {note}" for note in coverage.notes]
 
 
 def print_coverage(coverage: Coverage, console: rich.console.Console, prefix: str = "") -> None:
+    if coverage.empty:
+        print_line(console, f"{prefix}{coverage.empty}")
     for line in coverage_lines(coverage):
         print_line(console, prefix + line, "dim")

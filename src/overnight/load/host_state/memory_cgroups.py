@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from overnight import errors, sources
 from overnight.load import host_state
 from overnight.load.host_state import _zombie_maker
-from overnight.model import cgroups, meminfo, sizes
+from overnight.model import cgroups, meminfo, mounts, sizes
 from overnight.sources.memorycgroups import counts, parents
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ def make(
     on_progress: Callable[[int, str], None] = host_state.ignore_progress,
     share: float = host_state.SHARE,
 ) -> Zombies:
-    """Create `count` zombies below `parent`, which is created if missing; at most `rate` per second.
+    """Create `count` zombies below a new `parent`; at most `rate` per second.
 
     Every change is in the journal first. When `stop` is set it ends with those created so far. Raises
     CannotError before it uses more than `share` of the available memory.
     """
     layout, free, most = _check_host(count, share)
-    _own(parent, parent / CHILD, layout, journal)
+    _own(parent, layout, journal)
     pages = SHM / f"{journal.run}-{secrets.token_hex(4)}"
     journal.write("file", pages)
     used = "memory.usage_in_bytes" if layout.memory_version == 1 else "memory.current"
@@ -213,12 +213,9 @@ def _run(
     return last
 
 
-def _own(
-    parent: pathlib.Path, child: pathlib.Path, layout: cgroups.Layout, journal: journal.Journal
-) -> None:
-    """Create the parent and record it; where it exists already, record only the child."""
+def _own(parent: pathlib.Path, layout: cgroups.Layout, journal: journal.Journal) -> None:
     try:
-        journal.write("cgroup", child if parent.is_dir() else parent)
+        journal.write("cgroup", parent)
     except ValueError as error:
         raise errors.CannotError(
             f"overnight does not create cgroups at {parent}",
@@ -289,18 +286,14 @@ def _need_root() -> None:
 
 def _need_tmpfs(count: int) -> None:
     """Check that pages on /dev/shm stay until removed: tmpfs, no huge pages, room for all."""
-    mount = None
-    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
-        left, _, right = line.partition(" - ")
-        if left.split()[4:5] == [str(SHM)]:
-            mount = right.split()  # the last one hides the others
-    if mount is None or mount[0] != "tmpfs":
+    mount = {mount.path: mount for mount in mounts.read_mounts()}.get(str(SHM))
+    if mount is None or mount.type != "tmpfs":
         raise errors.CannotError(
             f"{SHM} is not a tmpfs",
             why="a page that exists only in memory keeps each cgroup alive",
             todo=f"mount -t tmpfs tmpfs {SHM}",
         )
-    if any(option.startswith("huge=") and option != "huge=never" for option in mount[2].split(",")):
+    if any(option.startswith("huge=") and option != "huge=never" for option in mount.options):
         raise errors.CannotError(
             f"{SHM} has huge pages",
             why="hundreds of cgroups would share a huge page, and only the first would stay",

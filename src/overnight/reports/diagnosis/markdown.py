@@ -120,6 +120,7 @@ def _processes(material: diagnosis.Material) -> Iterator[str]:
         yield f"| {_cell(row.name)} | {row.samples:,} | {wording.percent(row.share_of_samples)} | {wording.percent(row.share_of_capacity)} | {cores} |"
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in wording.DENOMINATORS)
     yield from ("", f"{meanings}. {material.processes.coverage.lost:,} samples were lost.")
+    yield from (f"- {m(line, 600)}" for line in material.processes.coverage.remarks())
 
 
 def _steps(steps: tuple[Step, ...]) -> Iterator[str]:

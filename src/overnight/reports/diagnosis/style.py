@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from overnight.model import colours as code_colours
+from overnight.model.flame import FrameKind
 from overnight.reports.pictures import colours
 
 # Light, dark. Colours that differ in hue also differ in lightness, so that a grey print shows it.
@@ -19,8 +21,9 @@ INKS = {
     "warn": ("#825000", "#ffc46b"),
     "good": ("#1d6433", "#86d69c"),
     "info": ("#3b5680", "#a6c6f0"),
-    "kernel": ("#8f1d55", "#ff9cc4"),
-    "busy": ("#f2bb8c", "#7d5236"),
+    "dying": ("#8f1d55", "#ff9cc4"),
+    "kernel": code_colours.ink(FrameKind.KERNEL),
+    "user": code_colours.ink(FrameKind.USER),
     "back": ("#fbfbfa", "#0d0f12"),
     "hot": ("#16181c", "#ffffff"),
 }
@@ -108,7 +111,7 @@ PICTURES = """
 .chain .box.root{stroke:var(--bad);stroke-width:3}.chain .box.event{stroke:var(--ink);stroke-width:3;stroke-dasharray:7 4}
 .chain .arrow{stroke:var(--ink);fill:none}.chain .tip{fill:var(--ink)}
 .timeline .t,.census .t{font-size:11.5px;fill:var(--soft)}
-.timeline .back{fill:var(--back)}.timeline .busy{fill:var(--busy)}.timeline .kernel{fill:var(--kernel)}
+.timeline .back{fill:var(--back)}.timeline .busy{fill:var(--user)}.timeline .kernel{fill:var(--kernel)}
 .timeline .edge{stroke:var(--soft);stroke-width:.7}
 .timeline .rule,.census .rule{stroke:var(--line);stroke-width:.8;fill:none}
 .timeline .hatch{stroke:var(--soft);stroke-width:1.6}.timeline .missing{fill:url(#hatch)}
@@ -119,7 +122,7 @@ PICTURES = """
 .mark.critical path{stroke:var(--bad);stroke-dasharray:none}.timeline .mark.critical text{fill:var(--bad);font-weight:650}
 .mark.warning path{stroke:var(--warn)}.timeline .mark.warning text{fill:var(--warn)}
 .mark.info path{stroke:var(--info)}.timeline .mark.info text{fill:var(--info)}
-.census .line{fill:none;stroke:var(--kernel);stroke-width:2.4}.census .in-use{stroke:var(--ink);stroke-dasharray:5 4;stroke-width:1.6}
+.census .line{fill:none;stroke:var(--dying);stroke-width:2.4}.census .in-use{stroke:var(--ink);stroke-dasharray:5 4;stroke-width:1.6}
 .census .event-line{stroke:var(--bad);stroke-width:1.6}
 svg.embedded{width:100%;border:1px solid var(--line)}
 svg#flame>rect:first-of-type{fill:var(--ground)}svg#flame>text{fill:var(--ink)}svg#flame>text.s{fill:var(--soft)}svg#flame g rect{stroke:var(--ground)}

@@ -193,6 +193,8 @@ def _processes(material: diagnosis.Material) -> Iterator[rich.console.Renderable
         )
     yield table
     yield _text((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
+    for line in material.processes.coverage.remarks():
+        yield _text((wording.clean(line), "dim"))
 
 
 def _alternatives(

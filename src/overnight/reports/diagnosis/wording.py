@@ -72,10 +72,8 @@ def command(text: str) -> str:
 
 
 def format_length(seconds: float) -> str:
-    """Format `4.5 s`, more than two minutes as `29m20s`; '' for an instant."""
-    if seconds < INSTANT_S:
-        return ""
-    return f"{seconds:.3g} s" if seconds < 120 else times.format_duration(seconds)
+    """Format `4.5 s` or `29 min 20 s`; '' for an instant."""
+    return times.format_duration(seconds, exact=True) if seconds >= INSTANT_S else ""
 
 
 def title(verdict: Verdict, known: knowledge.Knowledge) -> str:

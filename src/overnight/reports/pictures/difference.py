@@ -46,14 +46,14 @@ class Compared:
         return "of the cores' time" if known else "of the samples"
 
 
-def write_difference(compared: Compared, file: BinaryIO) -> None:
+def write_difference(compared: Compared, file: BinaryIO, *, max_rows: int = boxes.MAX_ROWS) -> None:
     """Draw the picture, roots at the bottom, siblings in the order of their names."""
-    drawn, hidden = boxes.lay_out(boxes.merge([compared.now, compared.before], compared.units))
-    rows = 1 + max((box.depth for box in drawn), default=0)
-    foot = [*dict.fromkeys((*compared.now.notes, *compared.before.notes))]
+    root = boxes.merge([compared.now, compared.before], compared.units)
+    drawn = boxes.lay_out(root, max_rows)
+    foot = [*compared.now.notes]
+    foot += [f"B: {note}" for note in compared.before.notes if note not in foot]
     foot.append("frame width: the larger of its two shares; grey: the change may be chance (95 %)")
-    if hidden:
-        foot.append(f"{hidden:,} frames are too narrow or too deep to draw")
+    foot += drawn.list_hidden()
     if lost := compared.now.lost + compared.before.lost:
         foot.append(f"{lost:,} samples lost")
     head = [
@@ -61,11 +61,11 @@ def write_difference(compared: Compared, file: BinaryIO) -> None:
         f"B  {_window(compared.before, compared.base_capacity)}",
         *([compared.about] if compared.about else []),
     ]
-    base = 34 + LINE * (len(head) + 1) + 14 + rows * ROW
+    base = 34 + LINE * (len(head) + 1) + 14 + drawn.rows * ROW
     height = base + MARGIN + LINE * len(foot) + MARGIN
     lines = (_opening(compared, height, head), *_key(34 + LINE * len(head)))
     file.writelines(f"{line}\n".encode("utf-8", "replace") for line in lines)
-    svg.write_body(file, [_draw(box, base, compared) for box in drawn], base, foot)
+    svg.write_body(file, [_draw(box, base, compared) for box in drawn.boxes], base, foot)
 
 
 def _window(folded: Folded, capacity: float) -> str:

@@ -164,6 +164,7 @@ def _foot_lines(
     ]
     if len(result.coverage.gaps) > MAX_LISTED:
         lines.append(f"and {len(result.coverage.gaps) - MAX_LISTED} more gaps")
+    lines += result.coverage.remarks()
     lines += [f"note: {note}" for note in result.coverage.notes]
     for mark in sorted(seen, key=lambda event: event.time_us)[:MAX_LISTED]:
         where = f" core {mark.core}" if mark.core >= 0 else ""

@@ -159,17 +159,20 @@ class Tree:
 
     @contextlib.contextmanager
     def folder(self, path: str) -> Iterator[int]:
-        """Open a folder for changes; create it and its parents if missing."""
+        """Open a folder for changes, and sync it after them; create it and its parents if missing."""
         for step in pathlib.PurePosixPath(path).parents[::-1][1:]:
             self._make(str(step))
         self._make(path)
         with self._open_folder(path) as opened:
             yield opened
+            os.fsync(opened)
 
     def _make(self, path: str) -> None:
         with self._walk(path) as place, contextlib.suppress(FileExistsError):
             if place.name:
                 os.mkdir(place.name, 0o755, dir_fd=place.folder)
+                with self._open_folder(str(pathlib.PurePosixPath(place.path).parent)) as above:
+                    os.fsync(above)
 
     @contextlib.contextmanager
     def _open_folder(self, path: str) -> Iterator[int]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.sources.kernelrules import needles
@@ -16,6 +21,8 @@ FIELD_LIMIT = 200
 DIGITS = 18  # more do not fit into 64 bits, and the kernel does not print them
 COMMON = b" eotainrsdlcmuph01:fg.2_bvk3y4-5w678xA9/,CSETDPRINM="  # in real logs, most common first
 MIN_END = 4
+LINE = 2048  # that the kernel log has
+MAX_CPU_S = 0.25  # of one search; a usual rule takes microseconds, a quadratic one 0.04
 TEMPLATE = re.compile(r"\{(\w+)\}")
 
 
@@ -37,9 +44,11 @@ class Matcher:
         blind = any(not rule.needles for rule in self.rules)
         words = {needles.raw_form(word) for rule in self.rules for word in rule.needles}
         # A filter for the bytes of a /dev/kmsg record: false when no rule can match.
-        self.wanted: Callable[[bytes], object] = (
-            bool if blind else re.compile(_alternatives(words) or b"(?!)").search
-        )
+        self.wanted: Callable[[bytes], object] = bool
+        if not blind:
+            # With hundreds of words that share their beginnings, every record is tried.
+            with contextlib.suppress(RecursionError):
+                self.wanted = re.compile(_alternatives(words) or b"(?!)").search
 
     def candidates(self, text: str) -> list[kernelrules.Rule]:
         """Return the rules whose fixed text is in the line."""
@@ -76,6 +85,50 @@ def try_rule(rule: kernelrules.Rule, text: str, device: str = "") -> Match | Non
         severity = "critical"
     key = TEMPLATE.sub(lambda name: str(fields.get(name[1], "")), rule.incident)
     return Match(rule, severity, key, fields)
+
+
+def compile_regex(regex: str, samples: Iterable[str] = ()) -> re.Pattern[str]:
+    """Compile a regex from elsewhere; raise ValueError if it is invalid, or slow on lines like the samples.
+
+    Only the main thread can stop a search: in others, none is tried.
+    """
+    letters = dict.fromkeys(regex[-100:] + "x1 ")
+    begins = [(begin, letter) for begin in ("", *needles.extract(regex)) for letter in letters]
+    for line in samples:
+        cuts = range(1, len(line), max(1, len(line) // 12))
+        begins += [(line[:cut], letter) for cut in cuts for letter in (line[cut - 1], "x", " ")]
+    lines = [(begin + letter * LINE)[:LINE] + "!" for begin, letter in begins]
+    try:
+        with warnings.catch_warnings(), _limit_time() as restart:
+            warnings.simplefilter("error", FutureWarning)  # a set whose meaning will change
+            pattern = re.compile(regex)
+            if restart:
+                for line in ("", *lines):
+                    restart()
+                    pattern.search(line)
+    except (re.error, RecursionError, OverflowError, FutureWarning, MemoryError) as error:
+        raise ValueError(str(error) or "it takes too much memory") from error
+    return pattern
+
+
+@contextlib.contextmanager
+def _limit_time() -> Iterator[Callable[[], object] | None]:
+    """Raise ValueError in what takes longer than MAX_CPU_S; yield a function that starts the time again."""
+    if threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+
+    def stop(*_: object) -> None:
+        raise ValueError("it takes too much time for some lines")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    try:
+        restart = functools.partial(signal.setitimer, signal.ITIMER_VIRTUAL, MAX_CPU_S)
+        restart()
+        yield restart
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
 
 
 def _add(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 
 from overnight import errors
 from overnight.sources import kernelrules
+from overnight.sources.kernelrules import matcher
 
 POSIX = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t ", "cntrl": r"\x00-\x1f\x7f",
@@ -22,6 +22,7 @@ POSIX = {
 }  # fmt: skip
 GROUP = re.compile(r"\(\?(?:P?<(?P<name>\w+)>|(?P<flags>[a-zA-Z-]*)(?P<end>[:)]))")
 SEVERAL_LINES = "it spans several lines, but a rule sees one line at a time"
+MAX_RULES = 1000  # node-problem-detector's own files have a dozen
 CODE = re.compile(r"\\x\{([0-9a-fA-F]{1,6})\}")
 
 
@@ -46,10 +47,9 @@ def translate(pattern: str) -> str:
     """
     translated = "(?a)" + "".join(_pieces(pattern)) + r"\Z"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # a set whose meaning will change
-            re.compile(translated)
-    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+        translated.encode()  # half of a surrogate pair cannot be written
+        matcher.compile_regex(translated)
+    except ValueError as error:
         raise NotTranslatableError(f"not a Python regex: {error}") from error
     return translated
 
@@ -145,16 +145,17 @@ def parse_npd(text: str, origin: str) -> Imported:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _not_a_configuration(origin, f"not valid JSON: {error}") from error
-    if not isinstance(document, dict) or not isinstance(document.get("rules"), list):
-        raise _not_a_configuration(origin, "it has no list of rules")
+    rules_of_file = document.get("rules") if isinstance(document, dict) else None
+    if not isinstance(rules_of_file, list) or len(rules_of_file) > MAX_RULES:
+        raise _not_a_configuration(origin, f"it has no list of at most {MAX_RULES} rules")
     notes = []
     plugin = str(document.get("plugin", "kmsg"))
     if plugin != "kmsg":
         notes.append(f"written for the plugin {plugin}; here its rules see only the kernel log")
     rules: dict[str, kernelrules.Rule] = {}
     problems = []
-    for number, table in enumerate(document["rules"], 1):
-        reason = str(table.get("reason", "")) if isinstance(table, dict) else ""
+    for number, table in enumerate(rules_of_file, 1):
+        reason = _plain(table.get("reason", "")) if isinstance(table, dict) else ""
         try:
             rule = _rule(table, reason, origin, set(rules))
         except NotTranslatableError as error:
@@ -162,6 +163,10 @@ def parse_npd(text: str, origin: str) -> Imported:
         else:
             rules[rule.name] = rule
     return Imported(tuple(rules.values()), tuple(problems), tuple(notes))
+
+
+def _plain(value: object) -> str:
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _not_a_configuration(origin: str, why: str) -> errors.UsageError:
@@ -186,7 +191,7 @@ def _rule(table: object, reason: str, origin: str, taken: set[str]) -> kernelrul
     while name in taken:
         name, number = f"npd-{words}-{number}", number + 1
     permanent = table.get("type") == "permanent"
-    condition = f", condition {table['condition']}" if table.get("condition") else ""
+    condition = f", condition {_plain(table['condition'])}" if table.get("condition") else ""
     return kernelrules.Rule(
         name=name,
         kind="npd." + words.replace("-", "_"),

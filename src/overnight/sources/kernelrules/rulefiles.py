@@ -7,7 +7,6 @@ import pathlib
 import re
 import string
 import tomllib
-import warnings
 from collections.abc import Iterable
 
 from overnight import errors
@@ -64,7 +63,7 @@ def parse_rules(text: str, origin: str, *, trusted: bool = False) -> list[kernel
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise _problem(origin, "", f"not valid TOML: {error}") from error
     if unknown := set(document) - FILE_KEYS:
         raise _problem(origin, "", f"unknown keys: {', '.join(sorted(unknown))}")
@@ -116,12 +115,10 @@ def _strings(value: object, key: str, origin: str, name: str) -> tuple[str, ...]
     return tuple(str(value) for value in values)
 
 
-def _compile(regex: str, origin: str, name: str) -> re.Pattern[str]:
+def _compile(regex: str, origin: str, name: str, samples: Iterable[str] = ()) -> re.Pattern[str]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)  # a set whose meaning will change
-            return re.compile(regex)
-    except (re.error, RecursionError, OverflowError, FutureWarning) as error:
+        return matcher.compile_regex(regex, samples)
+    except ValueError as error:
         raise _problem(origin, name, f"bad regex {regex!r}: {error}") from error
 
 
@@ -210,7 +207,7 @@ def _check(rule: kernelrules.Rule) -> None:
         raise fail(f"confidence {rule.confidence!r} is not one of {known_words}")
     if not rule.meaning:
         raise fail("meaning is empty")
-    pattern = _compile(rule.regex, rule.origin, rule.name)
+    pattern = _compile(rule.regex, rule.origin, rule.name, [sample.line for sample in rule.matches])
     if pattern.search(""):
         raise fail("the regex matches an empty line, and therefore every line")
     known = set(pattern.groupindex) | ALWAYS

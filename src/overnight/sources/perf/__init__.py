@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import os
 import pathlib
 import platform
 import re
 import time
 from typing import Protocol
 
-from overnight.model import clock, files
+from overnight.model import clock, files, process_identity
 from overnight.model.times import SECOND_NS
 
 SUFFIX = ".perf.data"
@@ -128,10 +127,7 @@ def read_clock() -> Clock:
 
 def read_identity(root: pathlib.Path = pathlib.Path("/")) -> Identity:
     host = re.sub(r"[^A-Za-z0-9._-]", "_", platform.node()) or "host"
-    try:
-        boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
-    except OSError:
-        boot = ""
+    boot = process_identity.read_boot(root).replace("-", "")
     return Identity(host, boot if re.fullmatch(r"[0-9a-f]{32}", boot) else "0" * 32)
 
 
@@ -162,11 +158,5 @@ def publish(written: pathlib.Path, name: SegmentName) -> pathlib.Path:
     while final.exists():
         name = dataclasses.replace(name, start_ns=name.start_ns + MILLISECOND_NS)
         final = written.parent / str(name)
-    descriptor = os.open(written, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    written.rename(final)
-    files.sync_folder(final.parent)
+    files.publish(written, final)
     return final

@@ -52,6 +52,7 @@ class NativeRecorder:
         self._attr = self._wanted
         self._rings: dict[int, ring.Ring] = {}
         self._away: dict[int, int] = {}
+        self._refused: dict[int, str] = {}  # why a core that is on-line is not sampled
         self._poller = select.poll()
         self._kernel: list[bytes] = []
         self._spool = pathlib.Path()
@@ -106,6 +107,8 @@ class NativeRecorder:
             self._begin(b"".join(processes.process_records()), perf.read_clock())
         except OSError as error:
             self._close_rings()
+            if errors.is_own(error):
+                raise errors.own_error(error, f"cannot record into {spool}") from error
             raise errors.RecordingError(
                 f"cannot write a segment into {spool}", why=str(error), todo="free some space there"
             ) from error
@@ -138,8 +141,8 @@ class NativeRecorder:
         """
         if self._file is None:
             return
-        existing = b"".join(processes.process_records())
         try:
+            existing = b"".join(processes.process_records())
             boundary = perf.read_clock()
             between = self._drain(keep_sideband=True)
             self._end()
@@ -170,13 +173,19 @@ class NativeRecorder:
                 self._away.setdefault(core, now.wall_ns - idle)
                 self._close(core)
         for core in sorted(online - set(self._rings)):
-            with contextlib.suppress(OSError):  # off-line again: the next probe handles it
+            try:
                 self._open(core).enable()
-                self._end_absence(core, now.wall_ns)
+            except OSError as error:  # the next probe tries again
+                if errors.is_own(error):
+                    self._refused[core] = errors.reason(error)
+                continue
+            self._end_absence(core, now.wall_ns)
 
     def _end_absence(self, core: int, now_ns: int) -> None:
+        refused = self._refused.pop(core, "")
         if core in self._away:
-            self._gaps.append(perf.Gap(self._away.pop(core), now_ns, f"core {core} was off-line"))
+            why = f"was not sampled: {refused}" if refused else "was off-line"
+            self._gaps.append(perf.Gap(self._away.pop(core), now_ns, f"core {core} {why}"))
 
     def _open(self, core: int) -> ring.Ring:
         opened = ring.Ring(self._attr, core, self._pages)

@@ -290,9 +290,10 @@ class PerfRecorder:
     def _begin(self, began: perf.Clock) -> None:
         self._starts.append(began)
         assert self._perf is not None
-        process, born = self._perf.pid, recovery.read_start_ticks(self._perf.pid)
-        current = recovery.Current(self._base.name, began, self._head, process, born)
+        process = self._perf.pid
         with contextlib.suppress(OSError):  # on a full disk perf fails too, and exits
+            born = recovery.read_start_ticks(process)
+            current = recovery.Current(self._base.name, began, self._head, process, born)
             recovery.write_current(self._spool, current)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -11,6 +11,7 @@ import pathlib
 import re
 import struct
 
+from overnight import errors
 from overnight.sources.perf import decode
 
 ROOT = pathlib.Path("/")
@@ -72,8 +73,10 @@ def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
     records: list[bytes] = []
     for entry in (root / "proc").iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
+            try:
                 records += _process(entry, int(entry.name))
+            except (OSError, ValueError, IndexError) as error:
+                errors.raise_own(error)
     return records
 
 
@@ -113,11 +116,9 @@ def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
                     break
         if begin and end > begin:
             records.append(_kernel_record(begin, end - begin, begin, b"[kernel.kallsyms]_text"))
-    except (OSError, ValueError, IndexError):
-        return records
-    try:
         modules = (root / "proc/modules").read_bytes()
-    except OSError:
+    except (OSError, ValueError, IndexError) as error:
+        errors.raise_own(error)
         return records
     for line in modules.splitlines():
         with contextlib.suppress(ValueError, struct.error):

@@ -14,6 +14,7 @@ import pathlib
 import re
 import time
 
+from overnight import errors
 from overnight.model import files, process_identity
 from overnight.sources import perf
 from overnight.sources.perf import segmentfile
@@ -79,7 +80,8 @@ def _is_running(current: Current) -> bool:
     try:
         words = (proc / "cmdline").read_bytes().split(b"\0")
         user = re.search(rb"^Uid:\t\d+\t(\d+)", (proc / "status").read_bytes(), re.MULTILINE)
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return False
     names = [word.rpartition(b"/")[2] for word in words]
     is_own = user is not None and int(user[1]) == os.geteuid()

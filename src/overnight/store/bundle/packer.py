@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import os
 import pathlib
 from collections.abc import Callable, Iterator
 
@@ -53,11 +52,7 @@ def pack(
             for name, path in paths.items():
                 packer.add(name, read_pieces(path), deflate=path.suffix not in PACKED)
             packer.finish()
-            # Synced before the rename, so that half a file is never sent.
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(file)
-        files.sync_folder(file.absolute().parent)
+        files.publish(fresh, file.absolute())
     except archive.BadArchiveError as error:
         raise errors.CannotError(
             f"the evidence does not fit into a bundle: {error}",

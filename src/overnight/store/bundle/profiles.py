@@ -78,6 +78,7 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
         meta,
         notes=tuple(masks.text("notes of segments", note) for note in meta.notes),
         source=masks.text("notes of segments", meta.source),
+        unknown={masks.function("module names", name): why for name, why in meta.unknown.items()},
         gaps=tuple((a, b, masks.text("notes of segments", why)) for a, b, why in meta.gaps),
         files=stored | {path.name: segments.measure_file(path) for path in changed},
         crc32=meta.crc32 | {path.name: segments.sum_file(path) for path in changed},

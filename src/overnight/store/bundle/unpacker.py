@@ -152,7 +152,7 @@ def _unpack(
         target = fresh / member.name.removeprefix(header.HOME)
         digest = hashlib.sha256()
         try:
-            files.make_folder(target.parent)
+            files.make_folder(target.parent, durable=False)
             # Only new files: there are no links in a folder that nobody else can enter.
             with os.fdopen(os.open(target, FRESH, 0o600), "wb") as out:
                 for piece in archive.read(file, member):

@@ -116,7 +116,7 @@ class Block:
         """Return a chunk, unpacked and verified; raise DamagedError."""
         try:
             offset, stored_bytes, size, codec, checksum = map(int, place)
-        except (TypeError, ValueError) as error:
+        except columns.INVALID as error:
             raise columns.DamagedError("has an invalid directory") from error
         if offset < 0 or offset + stored_bytes > self.head.chunk_bytes:
             raise columns.DamagedError("has a chunk outside of its bounds")

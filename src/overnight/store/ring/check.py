@@ -113,7 +113,7 @@ def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[s
         times = (head.begin_us, head.end_us, head.begin_mono_us, head.end_mono_us)
         if wall and times != (min(wall), max(wall), min(mono), max(mono)):
             problems.append("has readings outside of the times in its head")
-        signals = {str(entry["signal"]) for entry in block.directory()["tables"]}
+        signals = {str(entry["signal"]) for entry in frames.tables_of(block)}
         for signal in sorted(signals):
             frames.frames_of(block, clocks, signal, (-(1 << 63), 1 << 63))
         if "facts" in block.directory():
@@ -122,6 +122,6 @@ def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[s
         raise
     except columns.DamagedError as error:
         problems.append(str(error))
-    except (KeyError, TypeError, ValueError) as error:
+    except columns.INVALID as error:
         problems.append(f"is invalid ({error})")
     return problems

@@ -31,6 +31,10 @@ FILTERS = (
     },
 )
 PLAIN, LZMA = 0, 1
+# What invalid values raise where numbers and names are expected.
+INVALID = (
+    AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class DamagedError(Exception):
@@ -49,6 +53,14 @@ class NewerVersionError(DamagedError):
             f"has version {version}; this overnight reads versions up to {layout.VERSION}: "
             "update overnight"
         )
+
+
+def parse_number(value: float) -> int:
+    """Return a stored number; raise one of INVALID where 63 bits do not hold it."""
+    number = int(value)
+    if abs(number) >> 62:
+        raise ValueError("a number is out of range")
+    return number
 
 
 class Coded(NamedTuple):

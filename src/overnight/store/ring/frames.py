@@ -9,9 +9,9 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from overnight.store.ring import blocks, columns
+from overnight.store.ring import blocks, columns, layout
 
-MAX_NUMBERS = 1 << 23  # in a column of a block: 64 MB; 192 cores make 115,200 in ten minutes
+MAX_TABLES, MAX_LOOKS = 1000, 1 << 20  # in a block; ten minutes of a host have about 50 and 30,000
 WRAP, HALF = 1 << 64, 1 << 63
 
 Clocks = tuple["array.array[int]", "array.array[int]"]
@@ -65,9 +65,17 @@ def _sequence(block: blocks.Block, value: Any, count: int) -> array.array[int]:
 
 def _count(value: Any) -> int:
     count = int(value)
-    if not 0 <= count <= MAX_NUMBERS:
+    if not 0 <= count <= layout.MAX_NUMBERS:
         raise columns.DamagedError(f"claims {count} numbers")
     return count
+
+
+def tables_of(block: blocks.Block) -> list[dict[str, Any]]:
+    """Return the directory's entries of the tables; raise DamagedError, or one of columns.INVALID."""
+    tables: list[dict[str, Any]] = block.directory()["tables"]
+    if len(tables) > MAX_TABLES or sum(_count(entry["looks"]) for entry in tables) > MAX_LOOKS:
+        raise columns.DamagedError("claims too many readings")
+    return tables
 
 
 def clocks_of(block: blocks.Block) -> Clocks:
@@ -78,7 +86,7 @@ def clocks_of(block: blocks.Block) -> Clocks:
         mono = _sequence(block, directory["mono"], count)
         offset = _sequence(block, directory["offset"], count)
         return array.array("q", map(sum, zip(mono, offset, strict=True))), mono
-    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+    except columns.INVALID as error:
         raise columns.DamagedError(f"has invalid times ({error})") from error
 
 
@@ -92,15 +100,16 @@ def frames_of(
 ) -> list[Frame]:
     """Return a signal's frames of one block, cut to [begin, end) of the wall clock; raise DamagedError."""
     try:
-        return [
-            frame
-            for entry in block.directory()["tables"]
-            if entry["signal"] == signal
-            and (names is None or any(name in names for name in entry["columns"]))
-            for frame in _frame(block, clocks, entry, window, keys, names)
-        ]
-    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+        found: list[Frame] = []
+        for entry in tables_of(block):
+            if entry["signal"] == signal and (
+                names is None or any(name in names for name in entry["columns"])
+            ):
+                found += _frame(block, clocks, entry, window, keys, names)
+                _count(sum(len(column) for frame in found for column in frame.values.values()))
+    except columns.INVALID as error:
         raise columns.DamagedError(f"has invalid numbers of {signal} ({error})") from error
+    return found
 
 
 def _frame(
@@ -128,7 +137,8 @@ def _frame(
             raise columns.DamagedError("has a key without readings")
     else:
         counts = array.array("q", [count]) * len(keys)
-    total = _count(sum(counts))
+    total = sum(counts)
+    _count(total * len(entry["columns"]))
     starts = array.array("q", itertools.accumulate(counts, initial=0))
     readings = _readings(block, entry, starts, total, count) if "gaps" in entry else None
     kept: list[tuple[int, int, int]] = []  # key, and the range of its numbers inside the window
@@ -183,7 +193,7 @@ def _values(
     kept: Sequence[tuple[int, int, int]],
 ) -> dict[int, array.array[int]]:
     keys = len(starts) - 1
-    steps = _count(starts[-1]) - keys
+    steps = starts[-1] - keys
     first = columns.decode(block.chunk(entry["first"]), 8, False, keys * len(entry["columns"]))
     summed = [int(n) for n in entry["total"]]
     needed = set(fields)

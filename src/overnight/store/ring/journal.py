@@ -7,6 +7,7 @@ import json
 import pathlib
 from collections.abc import Iterator
 
+from overnight import errors
 from overnight.model import files
 
 MAX_WAITING = 1000
@@ -47,7 +48,8 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | No
     """Yield each line's number and entry; None: invalid. A missing file has no lines."""
     try:
         file = path.open("rb")
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         return
     with file:
         number = 0

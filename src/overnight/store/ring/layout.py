@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import pathlib
 import re
 import time
 from typing import NamedTuple
 
+from overnight import errors
 from overnight.model.pins import Pins
 from overnight.model.times import SECOND_US
 from overnight.store import host_names
@@ -21,6 +21,8 @@ FILE_SECONDS = 3600
 STEP_US = 100_000
 # Limit of a record, chunk or directory, packed or unpacked: a hostile file costs at most this memory.
 MAX_BYTES = 64 << 20
+# Numbers of a signal, and rows, in a block: 192 cores make 1,152,000 in ten minutes. Constant ones need no bytes.
+MAX_NUMBERS = 1 << 23
 NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})(\.ring|\.open)", re.ASCII)
 
 
@@ -70,10 +72,13 @@ def hosts(home: pathlib.Path) -> tuple[str, ...]:
     names = []
     root = home / "signals"
     for folder in root.iterdir() if root.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError):
+        try:
             host = (folder / "host").read_bytes().decode("utf-8", "surrogatepass")
-            if host_folder(home, host) == folder:
-                names.append(host)
+        except (OSError, ValueError) as error:
+            errors.raise_own(error)
+            continue
+        if host_folder(home, host) == folder:
+            names.append(host)
     return tuple(sorted(names))
 
 

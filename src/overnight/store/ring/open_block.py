@@ -78,6 +78,7 @@ class OpenBlock:
     tables: list[Table] = dataclasses.field(default_factory=list)
     facts: list[Changes] = dataclasses.field(default_factory=list)
     unpacked: int = 0  # bytes: many small bombs count as one
+    rows: int = 0  # as well
     damage: str = ""  # what is wrong after the last whole record, if it is not only cut off
 
 
@@ -179,7 +180,7 @@ def parse(data: bytes) -> OpenBlock:
             break
         try:
             _parse_record(block, tables, kind, data[at + RECORD.size : end])
-        except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as error:
+        except (struct.error, *columns.INVALID) as error:
             block.damage = f"the record at byte {at} is invalid ({error})"
             break
         except columns.DamagedError as error:
@@ -204,7 +205,7 @@ def _parse_record(block: OpenBlock, tables: dict[int, Table], kind: int, payload
         if version > layout.VERSION:
             raise columns.NewerVersionError(version)
         block.host, block.boot = str(head["host"]), str(head["boot"])
-        block.stamp_us, block.full = int(head["stamp_us"]), bool(head["full"])
+        block.stamp_us, block.full = columns.parse_number(head["stamp_us"]), bool(head["full"])
         block.version = version
     elif kind in (ROWS, DELTAS):
         number, wall, mono, planes, packed = READING.unpack_from(payload)
@@ -218,12 +219,13 @@ def _parse_record(block: OpenBlock, tables: dict[int, Table], kind: int, payload
         keys = table.readings[-1].keys
         if planes not in (1, 2, 8) or len(body) != planes * len(keys) * len(table.columns):
             raise ValueError("its size does not fit its keys")
-        table.readings.append(Reading(wall, mono, keys, None, planes, body))
+        _append(block, table, Reading(wall, mono, keys, None, planes, body))
     elif kind == FACTS:
         wall, mono, signal, full, changed, gone = json.loads(_inflate(block, payload))
         facts = {str(key): dict(fact) for key, fact in changed.items()}
         names = [str(key) for key in gone]
-        block.facts.append(Changes(int(wall), int(mono), str(signal), bool(full), facts, names))
+        clocks = columns.parse_number(wall), columns.parse_number(mono)
+        block.facts.append(Changes(*clocks, str(signal), bool(full), facts, names))
     else:
         raise ValueError(f"unknown kind {kind}")
 
@@ -248,4 +250,11 @@ def _parse_rows(
     if table is None or (table.signal, table.columns) != (signal, names):
         table = tables[number] = Table(str(signal), names)
         block.tables.append(table)
-    table.readings.append(Reading(wall, mono, keys, array.array("q", numbers), 0, b""))
+    _append(block, table, Reading(wall, mono, keys, array.array("q", numbers), 0, b""))
+
+
+def _append(block: OpenBlock, table: Table, reading: Reading) -> None:
+    block.rows += len(reading.keys)
+    if block.rows > layout.MAX_NUMBERS:
+        raise ValueError("too many rows")
+    table.readings.append(reading)

@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from overnight import errors
 from overnight.model.event import Event
 from overnight.store.ring import (
     block_encoder,
@@ -125,7 +126,7 @@ class Reader:
         signals: dict[str, dict[str, None]] = {}
         for block in self._blocks(host, begin_us, end_us):
             with self._noting(block):
-                for entry in block.directory()["tables"]:
+                for entry in frames.tables_of(block):
                     names = dict.fromkeys(map(str, entry["columns"]))
                     signals.setdefault(str(entry["signal"]), {}).update(names)
         return {signal: tuple(names) for signal, names in sorted(signals.items())}
@@ -280,17 +281,18 @@ class Reader:
             try:
                 with path.open("rb") as file:
                     block = open_block.parse(file.read(layout.MAX_BYTES))
+                if block.damage:
+                    self._note(f"{path}: {block.damage}")
+                if not block.tables and not block.facts:
+                    continue
+                data = block_encoder.pack_at_once(block, packed=False)
             except FileNotFoundError:
                 continue
-            except (OSError, columns.DamagedError) as error:
+            except (OSError, columns.DamagedError, *columns.INVALID) as error:
+                errors.raise_own(error)
                 if path.exists() and path.stat().st_size:
                     self._note(f"{path}: {error}")
                 continue
-            if block.damage:
-                self._note(f"{path}: {block.damage}")
-            if not block.tables and not block.facts:
-                continue
-            data = block_encoder.pack_at_once(block, packed=False)
             head = blocks.read_head(data)
             assert head is not None, "it was just made"
             yield (head.stamp_us, head.boot), blocks.Block(head, path, -1, 0, data)
@@ -299,7 +301,8 @@ class Reader:
     def _noting(self, block: blocks.Block) -> Iterator[None]:
         try:
             yield
-        except (columns.DamagedError, OSError, KeyError, TypeError, ValueError) as error:
+        except (columns.DamagedError, OSError, *columns.INVALID) as error:
+            errors.raise_own(error)
             self._note(f"{block.path}: the block at byte {block.offset} {error}")
 
     def _note(self, problem: str) -> None:
@@ -312,7 +315,8 @@ def _opened(path: pathlib.Path) -> Iterator[int]:
     """Open a file; -1 if it was removed in the meantime."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except OSError as error:
+        errors.raise_own(error)
         yield -1
         return
     try:
@@ -329,9 +333,10 @@ def _facts_of(block: blocks.Block) -> Iterator[RecordedFacts]:
     walls, monos = frames.clocks_of(block)
     try:
         for at, name, full, changed, gone in json.loads(block.chunk(directory["facts"])):
-            what = (str(name), bool(full), dict(changed), list(gone))
+            facts = {key: dict(fact) for key, fact in changed.items()}
+            what = (str(name), bool(full), facts, [str(key) for key in gone])
             yield RecordedFacts(1000 * monos[at], walls[at], boot, *what)
-    except (ValueError, TypeError, IndexError, RecursionError) as error:
+    except columns.INVALID as error:
         raise columns.DamagedError(f"has invalid facts ({error})") from error
 
 
@@ -341,6 +346,10 @@ def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
     )
 
 
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | float) or (isinstance(value, int) and -EVER < value < EVER)
+
+
 def _event(entry: dict[str, object] | None) -> Event | None:
     """Parse an event; ignore fields that a later version added."""
     if entry is None:
@@ -348,7 +357,8 @@ def _event(entry: dict[str, object] | None) -> Event | None:
     known = {name: value for name, value in entry.items() if name in EVENT_FIELDS}
     for name, value in known.items():
         wanted = {"int": int, "str": str}.get(str(EVENT_FIELDS[name].type), dict)
-        if not isinstance(value, wanted):
+        scalars = value.values() if isinstance(value, dict) else (value,)
+        if not isinstance(value, wanted) or not all(map(_is_scalar, scalars)):
             return None
     if not {"time_us", "kind"} <= known.keys():
         return None

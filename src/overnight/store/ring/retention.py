@@ -102,8 +102,4 @@ def _trim_gaps(path: pathlib.Path, oldest_us: int) -> None:
                 kept.append(json.dumps(entry, separators=(",", ":")) + "\n")
         while sum(map(len, kept)) > MAX_GAPS_BYTES // 2:
             del kept[: len(kept) // 2 + 1]
-        # Not synced: this runs in the recorder's loop, which a slow disk must not stop. After a power cut
-        # the old file is back, or none: gaps are a hint.
-        fresh = path.with_suffix(".new")
-        files.write(fresh, "".join(kept))
-        fresh.replace(path)
+        files.write_atomically(path, "".join(kept))

@@ -182,7 +182,7 @@ class _Sync:
     def _run(self) -> None:
         try:
             os.fsync(self._descriptor)
-            files.sync_folder(self._folder)
+            files.sync(self._folder)
         except OSError:
             self.failed = True
         finally:

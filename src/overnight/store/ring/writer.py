@@ -62,31 +62,36 @@ class Writer:
         left = [path for _, path in layout.files(self.folder, layout.OPEN)]
         self._sealed = sealed_blocks.Sealed(self.folder, left, self.note_gap)
         self._trimmed_ns = self._trimmed_blocks = 0
+        self._offset_ns = 1 << 63
         self._lost_since: clock.Clock | None = None
         self._lost, self._lost_before, self._lost_why = 0, 0, ""
 
     def _take_folder(self) -> int:
-        try:
-            files.make_folder(self.folder)
-            lock = files.open_private(self.folder / "lock", os.O_RDWR | os.O_CREAT)
-            name = self.folder / "host"
-            if not name.exists():
-                files.write(name, self._host.encode("utf-8", "surrogatepass"))
-        except OSError as error:
-            raise errors.MissingPermissionError(
-                f"cannot write to {self.folder}",
-                why=str(error),
-                todo="free disk space, or choose a folder of your own: overnight --home DIR",
-            ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            raise errors.CannotError(
-                f"signals of {self._host} are already being recorded",
-                why=f"another process holds {self.folder / 'lock'}",
-                todo="stop it, or choose another folder: overnight --home DIR",
-            ) from error
+        with contextlib.ExitStack() as undo:
+            try:
+                files.make_folder(self.folder)
+                lock = files.open_private(self.folder / "lock", os.O_RDWR | os.O_CREAT)
+                undo.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                name, host = self.folder / "host", self._host.encode("utf-8", "surrogatepass")
+                # Older versions did not sync it; without it no reader finds the ring.
+                if not name.exists() or name.read_bytes() != host:
+                    files.write_atomically(name, host)
+            except BlockingIOError as error:
+                raise errors.CannotError(
+                    f"signals of {self._host} are already being recorded",
+                    why=f"another process holds {self.folder / 'lock'}",
+                    todo="stop it, or choose another folder: overnight --home DIR",
+                ) from error
+            except OSError as error:
+                if errors.is_own(error):
+                    raise errors.own_error(error, f"cannot write to {self.folder}") from error
+                raise errors.MissingPermissionError(
+                    f"cannot write to {self.folder}",
+                    why=str(error),
+                    todo="choose a folder of your own: overnight --home DIR",
+                ) from error
+            undo.pop_all()
         return lock
 
     def numbers(
@@ -297,11 +302,13 @@ class Writer:
 
     def _trim(self, now: clock.Clock) -> None:
         self._trimmed_ns, self._trimmed_blocks = now.monotonic_ns, self._sealed.stored
+        # A clock that is set forward, maybe by mistake, does not make the recording older.
+        self._offset_ns = min(self._offset_ns, now.offset_ns)
         with contextlib.suppress(OSError):
             self.surplus = retention.trim(
                 self.folder,
                 self._pins.pins(),
-                now_us=now.wall_ns // 1000,
+                now_us=(now.monotonic_ns + self._offset_ns) // 1000,
                 budget_bytes=self._budget,
                 age_seconds=self._age,
             )

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
+import threading
+from typing import TYPE_CHECKING
 
 import images
 import pytest
@@ -11,6 +14,9 @@ import pytest
 from overnight import errors
 from overnight.app import audit
 from overnight.app.audit import changes, fixes
+
+if TYPE_CHECKING:
+    from overnight.sources.image.tree import Tree
 
 LINK = "etc/systemd/system/multi-user.target.wants/ecs.service"
 MASK = "etc/systemd/system/ecs.service"
@@ -208,3 +214,34 @@ def test_systemctl_is_called_on_a_running_host(
     (tmp_path / "fail").touch()
     with pytest.raises(errors.CannotError, match=r"mask ecs\.service failed"):
         changes.apply(steps, pathlib.Path("/"), tmp_path / "home")
+
+
+def test_a_second_apply_waits_and_keeps_the_record_of_the_first(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, home = tmp_path / "image", tmp_path / "home"
+    images.deep_learning(root)
+    before = read_tree(root)
+    do, wait = changes._do, fcntl.flock
+    second = changes.Step("mask", "/etc/systemd/system/second.service", "", "/dev/null")
+    other = threading.Thread(target=changes.apply, args=((second,), root, home))
+    waits = threading.Event()
+
+    def flock(handle: int, operation: int) -> None:
+        if threading.current_thread() is other:
+            waits.set()
+        wait(handle, operation)
+
+    def start_other_and_do(tree: Tree, step: changes.Step) -> None:
+        if not other.ident:
+            other.start()
+            assert waits.wait(10)
+        assert step == second or threading.current_thread() is not other
+        do(tree, step)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(changes, "_do", start_other_and_do)
+    change(root, home)
+    other.join()
+    undone, left = changes.undo(root, home)
+    assert (len(undone), left, read_tree(root)) == (4, (), before)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pathlib
 import platform
 import signal
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from overnight.ingest.symbols import elf, files, resolver
+from overnight.model.unknown import Why
 
 AT = 0x1000
 KERNEL = b"ffffffff81000000 T do_idle\nffffffffc0201000 t nf_hook\t[nf_conntrack]\n"
@@ -49,7 +51,7 @@ def test_kernel_functions_come_with_their_modules(tmp_path) -> None:
 def test_a_kernel_without_symbols_is_a_problem(tmp_path) -> None:
     lookup = resolver.Resolver(None, files.LiveFiles(root=tmp_path).find)
     assert by_address(lookup.resolve_kernel(offsets(1))) == ["[unknown]"]
-    assert "[kernel]" in lookup.problems
+    assert lookup.problems == {"[kernel]": Why.NO_KALLSYMS}
 
 
 def test_jit_code_is_named_by_address(tmp_path) -> None:
@@ -59,7 +61,7 @@ def test_jit_code_is_named_by_address(tmp_path) -> None:
         "[unknown]",
     ]
     assert by_address(lookup.resolve("/tmp/perf-8.map", offsets(0x1008))) == ["[unknown]"]
-    assert set(lookup.problems) == {"/tmp/perf-8.map"}
+    assert lookup.problems == {"/tmp/perf-8.map": Why.NO_JIT_MAP}
 
 
 def test_files_that_are_missing_or_damaged_are_named_in_problems(tmp_path) -> None:
@@ -67,7 +69,22 @@ def test_files_that_are_missing_or_damaged_are_named_in_problems(tmp_path) -> No
     lookup = make(tmp_path)
     for module in ("/gone", "/text", "[heap]", "", "//anon", "/nul\0", "/" + "long" * 2000):
         assert by_address(lookup.resolve(module, offsets(0, 2**64 - 1))) == ["[unknown]"] * 2
-    assert {"/gone", "/text"} <= set(lookup.problems)
+    expected = {"/gone": Why.FILE_GONE, "/text": Why.DAMAGED}
+    assert expected.items() <= lookup.problems.items()
+
+
+def test_a_file_without_permission_is_not_called_gone(tmp_path, monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "secret").write_bytes(b"")
+    (tmp_path / "proc/7").mkdir(parents=True)  # its root belongs to another user
+    lookup = make(tmp_path)
+    lookup.resolve("/of-a-container", offsets(AT), 7)
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(files, "_is_inside", lambda *_: True)
+    lookup.resolve("/secret", offsets(AT))
+    assert lookup.problems == dict.fromkeys(("/of-a-container", "/secret"), Why.NO_PERMISSION)
 
 
 def test_no_addresses_give_no_names(tmp_path) -> None:
@@ -127,7 +144,7 @@ def test_a_file_that_was_replaced_since_the_recording_has_no_names(
     (tmp_path / "app").write_bytes(elf_maker([symbol("new", AT)], build_id=b"\x02" * 32))
     lookup = make(tmp_path)
     assert by_address(lookup.resolve("/app", offsets(AT), 7, "01" * 20)) == ["[unknown]"]
-    assert lookup.problems == {"/app": "the file was removed or replaced"}
+    assert lookup.problems == {"/app": Why.FILE_GONE}
     for recorded in ("", "02" * 20):  # perf records at most 20 bytes
         assert by_address(lookup.resolve("/app", offsets(AT), 7, recorded)) == ["new"]
 

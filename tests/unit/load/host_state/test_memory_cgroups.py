@@ -32,7 +32,7 @@ class FakeJournal:
 
 
 def own(parent: pathlib.Path, layout: cgroups.Layout, run_journal: FakeJournal) -> None:
-    memory_cgroups._own(parent, parent / "z", layout, cast("journal.Ledger", run_journal))
+    memory_cgroups._own(parent, layout, cast("journal.Ledger", run_journal))
 
 
 def as_v2(folder: pathlib.Path, controllers: str) -> pathlib.Path:
@@ -47,12 +47,6 @@ def test_a_parent_is_journaled_before_it_is_created(tmp_path: pathlib.Path) -> N
     own(tmp_path / "mine", V1, run_journal)
     assert run_journal.written == [("cgroup", tmp_path / "mine", False)]
     assert (tmp_path / "mine").is_dir()
-
-
-def test_below_a_given_parent_only_the_child_is_journaled(tmp_path: pathlib.Path) -> None:
-    run_journal = FakeJournal()
-    own(tmp_path, V1, run_journal)
-    assert run_journal.written == [("cgroup", tmp_path / "z", False)]
 
 
 def test_on_v2_our_parent_enables_the_controller_for_children(tmp_path: pathlib.Path) -> None:

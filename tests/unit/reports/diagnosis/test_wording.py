@@ -116,5 +116,5 @@ def test_every_shared_kind_has_a_title() -> None:
 
 def test_the_length_of_an_instant_is_not_shown() -> None:
     assert [wording.format_length(seconds) for seconds in (0.0, 0.000409, 0.05, 4.5, 1760)] == [
-        "", "", "0.05 s", "4.5 s", "29m20s",
+        "", "", "0.05 s", "4.5 s", "29 min 20 s",
     ]  # fmt: skip

@@ -81,9 +81,9 @@ def test_both_windows_and_the_filters_are_shown() -> None:
     before = make_folded(((MAIN,), 5), lost=1, notes=("one", "two"), host="web-8")
     root = ET.fromstring(render(now, before, about="only --core 3"))
     texts = [str(text.text) for text in root.iter(SVG + "text")]
-    assert any(text.startswith("A  web-7, 2026-11-15T03:14:00.000Z for 5s: 5") for text in texts)
+    assert any(text.startswith("A  web-7, 2026-11-15T03:14:00.000Z for 5 s: 5") for text in texts)
     assert any(text.startswith("B  web-8") for text in texts)
-    assert {"only --core 3", "one", "two", "3 samples lost", "vanished"} <= set(texts)
+    assert {"only --core 3", "one", "B: two", "3 samples lost", "vanished"} <= set(texts)
     assert texts.count("one") == 1
 
 
@@ -127,7 +127,7 @@ def test_deep_narrow_and_empty_stacks_can_be_drawn() -> None:
             render(make_folded(((MAIN,), 100_000), *thin), make_folded())
         ).iter(SVG + "text")
     ]
-    assert "50 frames are too narrow or too deep to draw" in texts
+    assert "50 frames are narrower than 0.3 px: neighbours share a box" in texts
     empty = ET.fromstring(render(make_folded(), make_folded()))
     assert "no samples" in [text.text for text in empty.iter(SVG + "text")]
 

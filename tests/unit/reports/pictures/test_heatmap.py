@@ -35,7 +35,8 @@ def make_heatmap(values: np.ndarray, **more: object) -> heatmap.Heatmap:
         "kind": "core", "mode": "busy", "begin_us": BEGIN, "step_us": 1_000_000, "full": 100.0,
         "rows": tuple(str(i) for i in range(values.shape[1])),
     }  # fmt: skip
-    return heatmap.Heatmap(**{**fields, **more}, values=values, coverage=Coverage(**coverage))
+    recorded = np.ones(values.shape, bool)
+    return heatmap.Heatmap(**{**fields, **more}, values=values, coverage=Coverage(**coverage), recorded=recorded)  # fmt: skip
 
 
 def render(grid: heatmap.Heatmap, **more: object) -> bytes:
@@ -91,7 +92,7 @@ def test_a_night_of_96_cores_stays_small_and_explains_its_columns() -> None:
     data = render(make_heatmap(values, full=97.0))
     assert len(data) < 5_000_000
     root = ET.fromstring(data)
-    assert "each column is 31s and shows its busiest 1s, not a mean" in list_texts(root)
+    assert "each column is 31 s and shows its busiest 1 s, not a mean" in list_texts(root)
     levels = parse_cells(root)
     assert levels[20_850 // 31, 61] == 16
     assert [cell for cell, level in levels.items() if level == 16] == [(20_850 // 31, 61)]
@@ -120,10 +121,10 @@ def test_too_many_rows_are_refused() -> None:
 def test_the_legend_explains_100_percent() -> None:
     values = np.ones((3, 2), np.int64)
     core = list_texts(ET.fromstring(render(make_heatmap(values))))
-    assert "100 % of one core's time busy (not idle); 100 % is 100 samples in 1s" in core
+    assert "100 % of one core's time busy (not idle); 100 % is 100 samples in 1 s" in core
     offset = make_heatmap(values, kind="offset", mode="kernel", rows=("0 ms", "500 ms"), full=3.88)
     shown = list_texts(ET.fromstring(render(offset)))
-    assert "100 % of all cores' time in the kernel; 100 % is 3.88 samples in 500ms" in shown
+    assert "100 % of all cores' time in the kernel; 100 % is 3.88 samples in 500 ms" in shown
     assert {"0", "500", "ms"} <= set(shown)
     unknown = list_texts(ET.fromstring(render(make_heatmap(values, full=0.0))))
     assert any("shares are unknown" in text for text in unknown)

@@ -110,6 +110,15 @@ def test_entries_that_are_not_rules() -> None:
     assert "journald" in done.notes[0]
 
 
+def test_a_pattern_that_is_slow_here_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go's time grows with the line, Python's with its number of partitions."""
+    monkeypatch.setattr(matcher, "MAX_CPU_S", 0.05)
+    text = json.dumps({"rules": [{"reason": "Slow", "pattern": "disk (a|a)+b"}]})
+    imported = npd.parse_npd(text, "x.json")
+    assert not imported.rules
+    assert "too much time" in imported.problems[0][1]
+
+
 def test_a_set_whose_meaning_will_change_is_reported():
     with pytest.raises(npd.NotTranslatableError, match="set difference"):
         npd.translate("[:--]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import types
 
 import pytest
 
@@ -85,3 +86,24 @@ def test_the_attr_has_the_requested_values():
     assert len(packed) == 112 == int.from_bytes(packed[4:8], "little")
     assert int.from_bytes(packed[32:40], "little") == native_recorder.ATTR.read_format
     assert int.from_bytes(packed[40:48], "little") == native_recorder.ATTR.flags
+
+
+def test_a_core_that_cannot_be_opened_for_lack_of_descriptors_was_not_off_line(monkeypatch):
+    recorder = native_recorder.NativeRecorder(
+        perf.Identity("db-7", "0" * 32), frequency=97, online=lambda: (0, 1)
+    )
+    recorder._away = {0: 5, 1: 5}
+    refusals = {0: errno.EMFILE, 1: errno.ENODEV}
+
+    def open_core(core):
+        if number := refusals.pop(core, 0):
+            raise OSError(number, os.strerror(number))
+        return types.SimpleNamespace(enable=lambda: None)
+
+    monkeypatch.setattr(recorder, "_open", open_core)
+    recorder.reprobe()
+    assert recorder._gaps == []
+    recorder.reprobe()
+    assert [gap.why for gap in recorder._gaps] == [
+        "core 0 was not sampled: Too many open files", "core 1 was off-line",
+    ]  # fmt: skip

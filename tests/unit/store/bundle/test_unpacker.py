@@ -275,13 +275,14 @@ FRAMES = "0::UTINYINT AS kind, 0::UBIGINT AS own, 0::UBIGINT AS whole"
     [
         ("frames.parquet", f"repeat('a', 65536) AS name, '' AS module, {FRAMES}", 20_000),
         ("frames.parquet", f"['a'] AS name, '' AS module, {FRAMES}", 1),
+        ("nodes.parquet", "'a' AS frame, 0::UINTEGER AS up, 1::UINTEGER AS size", 1),
         (
             "nodes.parquet",
             "0::UINTEGER AS frame, 0::UINTEGER AS up, 1::UINTEGER AS size",
             5_000_000,
         ),
     ],
-    ids=["text", "type", "rows"],
+    ids=["text", "list", "type", "rows"],
 )
 def test_a_table_that_expands_is_refused(bundle, tmp_path, name, columns, rows) -> None:
     bomb = tmp_path / "bomb.parquet"

@@ -217,6 +217,30 @@ def test_an_invalid_directory_gives_nothing_and_is_reported(
     assert check.check(tmp_path).problems
 
 
+@pytest.mark.parametrize(
+    ("width", "tables", "looks", "is_read"),
+    [(50, 1, 100, True), (51, 1, 100, False), (1, 51, 100, False), (1, 1001, 1, False)],
+)
+def test_constant_numbers_are_limited(
+    tmp_path: pathlib.Path, monkeypatch, width: int, tables: int, looks: int, is_read: bool
+) -> None:
+    """They need no bytes: a block of some kilobytes could claim any number of them."""
+    monkeypatch.setattr(layout, "MAX_NUMBERS", 5000)
+    block_head = blocks.read_head(_block({}))
+    assert block_head is not None
+    nothing, zeros = [0, 0, 0, 0, 0], bytes(8 * width)
+    entry = {
+        "signal": "cpu", "columns": [f"c{n}" for n in range(width)], "keys": ["0"], "total": [],
+        "looks": looks, "at": [0, False, nothing], "coded": [[0, False]] * width,
+        "chunks": [[width, nothing]],
+        "first": [block_head.chunk_bytes, len(zeros), len(zeros), columns.PLAIN, zlib.crc32(zeros)],
+    }  # fmt: skip
+    _write_ring_file(tmp_path, _block({"tables": [entry] * tables}, (zeros,)))
+    source = reader.Reader(tmp_path)
+    assert bool(list(source.numbers(rings.HOST, "cpu", 0, 1 << 62))) == is_read
+    assert bool(source.problems) == (not is_read)
+
+
 def test_the_unchanged_block_is_read(tmp_path: pathlib.Path) -> None:
     """The reader refuses the changes above, not the block itself."""
     _write_ring_file(tmp_path, _block({}))
@@ -246,6 +270,19 @@ def test_many_small_bombs_are_limited_together() -> None:
     block = open_block.parse(open_block.head_record("h", "b", 1, full=True) + 20 * bomb)
     assert len(block.facts) == 4
     assert "too large" in block.damage
+
+
+def test_constant_rows_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of zeros is packed to nothing, and each of its rows is an object when keys come and go."""
+    monkeypatch.setattr(layout, "MAX_NUMBERS", 5000)
+    table = open_block.TableWriter(0, "x", ("n",))
+    parts = [open_block.head_record("h", "b", 1, full=True)]
+    for second in range(10):
+        parts.append(table.record({str(key): (0,) for key in range(1000)}, second, second))
+        table.commit()
+    block = open_block.parse(b"".join(parts))
+    assert len(block.tables[0].readings) == 5
+    assert "too many rows" in block.damage
 
 
 def test_a_later_version_is_refused_with_its_number(tmp_path: pathlib.Path) -> None:

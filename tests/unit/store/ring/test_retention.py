@@ -117,3 +117,17 @@ def test_the_gaps_file_stays_small(tmp_path: pathlib.Path) -> None:
     begins = [gap.begin_us for gap in reader.Reader(tmp_path).gaps(rings.HOST)]
     assert begins == [rings.us(100 * second) for second in range(90, 100)]
     writer.close()
+
+
+def test_a_clock_that_is_set_forward_does_not_make_the_recording_older(
+    tmp_path: pathlib.Path,
+) -> None:
+    ring = rings.open_writer(tmp_path, block_seconds=5, age_seconds=86400)
+    rings.record(ring, range(20))
+    stored = rings.expected_numbers(range(20))
+    for second in range(20, 150):
+        now = rings.at(second, step=400 * 86400.0)
+        ring.numbers("cpu", rings.COLUMNS, now, rings.rows_of(second))
+        ring.tick(now)
+    ring.close()
+    assert rings.everything(reader.Reader(tmp_path), end_us=rings.us(20)) == stored

@@ -94,10 +94,11 @@ def _show(result: comparison.Difference, current: session.Session) -> None:
             f"[{COLOURS[change.status]}]{change.status}[/]",
         )
     console = current.console()
-    console.print(table)
-    console.print(
-        "[dim]percent of the cores' time; a function counts while it is anywhere on the stack[/]"
-    )
+    if result.changes:
+        console.print(table)
+        console.print(
+            "[dim]percent of the cores' time; a function counts while it is anywhere on the stack[/]"
+        )
     if result.others:
         console.print(f"[dim]and {result.others} more (--limit)[/]")
     terminal.print_coverage(result.coverage, console, "window: ")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
+from overnight.model import times
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -114,17 +115,17 @@ def _line(event: Event, *, with_host: bool) -> str:
 def _show(listing: stored.Listing, current: session.Session) -> None:
 
     console = current.console()
-    if not listing.events:
-        console.print("no events")
+    if listing.empty:
+        terminal.print_line(console, str(listing.empty))
     else:
         show_table(listing.events, console, with_host=len(listing.hosts) > 1)
         count = len(listing.events)
         hint = f"{plural(count, 'event')}; {current.command('diagnose ID')} finds the cause"
         terminal.print_line(console, hint, "dim")
     for gap in listing.gaps:
-        seconds = (gap.end_us - gap.begin_us) / 1e6
+        length = times.format_duration((gap.end_us - gap.begin_us) / 1e6)
         begin = local_time.cell(gap.begin_us)
-        text = f"nothing was recorded on {gap.host} from {begin} for {seconds:.0f} s: {gap.why}"
+        text = f"nothing was recorded on {gap.host} from {begin} for {length}: {gap.why}"
         terminal.print_line(console, text, "yellow")
 
 
@@ -173,8 +174,6 @@ def show_table(
 
 
 def _cells(event: Event, *, with_host: bool) -> list[str]:
-    from overnight.model import times
-
     # The text of an event that lasts includes its duration; a recurring one needs its count.
     recurring = event.count > 1 and "seconds" not in event.fields
     cells = [
@@ -192,8 +191,6 @@ def _cells(event: Event, *, with_host: bool) -> list[str]:
 
 
 def _show_one(event: Event, current: session.Session) -> None:
-    from overnight.model import times
-
     console = current.console()
     skew = (
         f"{event.skew_us / 1e6:+.3f} s since the recording began"

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
+from overnight.model import colours
+from overnight.model.flame import FrameKind
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
 
 ORDER = 41
 SHOWN_SHARE = 0.01
-STYLES = {2: "bold", 1: "red"}  # by kind of frame: processes and kernel functions
 
 Format = formats.Format
 
@@ -53,8 +54,10 @@ def flame(
         _show(graph, current)
     else:
         files.deliver(graph.writer(output), file, binary=output is Format.PPROF)
-        for damage in graph.coverage.damaged:  # not every format has room for notes
-            terminal.print_line(current.notes(), str(damage))
+        # Not every format has room for notes.
+        empty = graph.coverage.empty
+        for remark in (*graph.coverage.damaged, *([empty] if empty else [])):
+            terminal.print_line(current.notes(), str(remark))
 
 
 def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
@@ -68,13 +71,14 @@ def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
             hidden += 1
             continue
         line = rich.text.Text(f"{terminal.percent(node.share):>7}  " + "  " * min(node.depth, 40))
-        name = node.name if node.name != "[unknown]" else f"[unknown] {node.module}"
-        line.append(printable(name), STYLES.get(node.kind, ""))
+        line.append(printable(node.name), colours.TERMINAL[node.kind])
         console.print(line, no_wrap=True, overflow="ellipsis")
     if hidden:
         console.print(
             f"[dim]{plural(hidden, 'node')} below {terminal.percent(SHOWN_SHARE)} not shown; "
             "-O html and -O svg show all[/]"
         )
-    console.print("[dim]percent of samples; kernel functions in red[/]")
+    if graph.coverage.samples:
+        user, kernel = (colours.TERMINAL[kind] for kind in (FrameKind.USER, FrameKind.KERNEL))
+        console.print(f"[dim]percent of samples;[/] [{user}]user[/], [{kernel}]kernel[/]")
     terminal.print_coverage(graph.coverage, console)

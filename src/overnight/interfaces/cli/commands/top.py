@@ -73,7 +73,8 @@ def _show(result: ranking.Top, current: session.Session) -> None:
             "-" if row.cores is None else f"{row.cores:.2f}",
         )
     console = current.console()
-    console.print(table)
+    if result.rows:
+        console.print(table)
     if result.others:
         console.print(f"[dim]and {result.others} more (--limit)[/]")
     terminal.print_coverage(result.coverage, console)

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from overnight.model.flame import Folded
 
 ROOM = 130  # characters of a line below a picture
+MAX_ROWS = 60  # 1,080 px: a screen or a page
 STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 RULE = re.compile(r"([^{}]+)\{")
 
 
 def draw_flame(folded: Folded) -> str:
     file = io.BytesIO()
-    svg.write(_short(folded), file)
+    svg.write(_short(folded), file, max_rows=MAX_ROWS)
     return scoped(file.getvalue().decode(), "flame")
 
 
@@ -30,7 +31,7 @@ def draw_difference(compared: difference.Compared) -> str:
     short = dataclasses.replace(
         compared, now=_short(compared.now), before=_short(compared.before), about=wording.clean(compared.about, ROOM)
     )  # fmt: skip
-    difference.write_difference(short, file)
+    difference.write_difference(short, file, max_rows=MAX_ROWS)
     return scoped(file.getvalue().decode(), "change")
 
 
