@@ -135,14 +135,16 @@ def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
     try:
         columns = connection.execute(f"DESCRIBE SELECT * FROM {table(path)}").fetchall()  # noqa: S608 - a quoted path
         known = dict(column.split() for column in TYPES.get(path.name, "").split(", ") if column)
-        if other := [kind for name, kind, *_ in columns if kind != known.get(name, kind)]:
+        # DuckDB finds columns whatever their case.
+        if other := [kind for name, kind, *_ in columns if kind != known.get(name.lower(), kind)]:
             return f"a column of type {other[0][:40]}"
         rows = connection.execute(f"SELECT count(*) FROM {table(path)}").fetchall()[0][0]  # noqa: S608 - a quoted path
         if rows > FREE_ROWS + ROWS_PER_BYTE * stored_bytes:
             return f"{rows} rows"
         names = [name.replace('"', '""') for name, kind, *_ in columns if kind == "VARCHAR"]
-        sizes = ", ".join(["0", *(f'coalesce(sum(strlen("{name}")), 0)' for name in names)])
-        text = sum(connection.execute(f"SELECT {sizes} FROM {table(path)}").fetchall()[0])  # noqa: S608 - quoted names
+        sizes = ", ".join(["sum(0)", *(f'sum(strlen("{name}"))' for name in names)])
+        sums = connection.execute(f"SELECT {sizes} FROM {table(path)}").fetchall()[0]  # noqa: S608 - quoted names
+        text = sum(filter(None, sums))
         return f"{text} bytes of text" if text > FREE_TEXT + TEXT_PER_BYTE * stored_bytes else ""
     except duckdb.OutOfMemoryException:
         return "a page that needs more than 512 MiB"
@@ -187,7 +189,7 @@ def query(
             connection.unregister("nodes")
     if missing := [name for name, column in result.items() if np.ma.getmask(column).any()]:
         raise _unreadable(f"values of {missing[0]} are missing")
-    return {name: np.ma.getdata(column) for name, column in result.items()}
+    return {name.lower(): np.ma.getdata(column) for name, column in result.items()}
 
 
 def _unreadable(why: str) -> errors.CannotError:

@@ -45,6 +45,18 @@ def test_missing_values_are_an_error(tmp_path: pathlib.Path) -> None:
     assert caught.value.why == "values of frame are missing"
 
 
+def test_columns_are_found_and_checked_whatever_their_case(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "nodes.parquet"
+    with duckdb.connect(":memory:") as connection:
+        for rows, kind in ((5, "UINTEGER"), (0, "UINTEGER"), (5, "DOUBLE")):
+            connection.execute(
+                f"COPY (SELECT 7::{kind} AS fraMe FROM range({rows})) TO '{path}' (FORMAT parquet)"
+            )
+            assert parquet.read(path, ("frame",))["frame"].tolist() == [7] * rows
+            excess = "a column of type DOUBLE" if kind == "DOUBLE" else ""
+            assert parquet.find_excess(path, 1000) == excess
+
+
 class _Broken:
     def __init__(self, error: Exception) -> None:
         self.error = error
