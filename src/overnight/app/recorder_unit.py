@@ -11,7 +11,7 @@ TEMPLATE = pathlib.Path(__file__).with_name("overnight.service")
 # Folders of this installation that the unit's user must be able to read.
 FOLDERS = (pathlib.Path(sys.base_prefix), pathlib.Path(sys.prefix), TEMPLATE.parent)
 # Hidden by ProtectHome= and PrivateTmp=.
-HIDDEN = frozenset(map(pathlib.Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108
+HIDDEN = frozenset(map(pathlib.Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108 - that the unit hides
 
 
 def render() -> str:
