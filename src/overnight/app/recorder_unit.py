@@ -21,7 +21,7 @@ def render() -> str:
             if path in HIDDEN or not path.stat().st_mode & 0o001:
                 raise errors.CannotError(
                     f"a unit cannot run the installation in {folder}",
-                    why=f"it runs as another user, who has no access to {path}",
+                    why=f"it runs as another user, who cannot access {path}",
                     todo="sudo python3 -m venv /opt/overnight && sudo /opt/overnight/bin/pip install .",
                 )
     program = sys.executable.replace("%", "%%").replace(" ", r"\x20")

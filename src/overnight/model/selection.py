@@ -140,7 +140,7 @@ class Coverage:
     notes: tuple[str, ...] = ()
     damaged: tuple[Damage, ...] = ()  # also gaps and notes
     event: str = ""  # the sampled event; '': not known
-    empty: Empty | None = None  # why there are no samples; None: there are, or nobody asked
+    empty: Empty | None = None  # why there are no samples; None if there are some
     unknown: Unknown | None = None  # None: the query did not read stacks
 
     def remarks(self) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def test_reclaim_is_not_a_cause_when_the_processes_on_the_core_are_unknown() -> 
 
 
 def test_a_finding_whose_effect_leads_nowhere_names_that_effect() -> None:
-    """The event reports that nothing waited for the core: its saturation is no cause, nor the culprit."""
+    """The event reports that nothing waited for the core: neither the saturated core nor its culprit is a cause."""
     polled = dataclasses.replace(findings.reset(), magnitude={"waited_seconds": 0.1})
     culprit = findings.culprit("postgres")
     refusal = chain.build([culprit, findings.saturated()], polled).refused[culprit.id]

@@ -85,7 +85,7 @@ def rebooted_fleet(watched_days: float) -> fleet.Fleet:
     ("watched_days", "cured"),
     [
         pytest.param(2, True, id="ten days without an event"),
-        pytest.param(0.1, False, id="half a day, which is no proof"),
+        pytest.param(0.1, False, id="half a day, too few hours"),
     ],
 )
 def test_a_reboot_is_a_cure_only_if_that_is_significant(watched_days: float, cured: bool) -> None:
