@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -70,31 +69,22 @@ LabelOption = Annotated[
 ]
 
 
-def takes_pools(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Replace the parameters `current` and `where` of a command by --database and --output."""
+def takes_pools(command: session.Command) -> session.Command:
+    """Replace the parameter `where` of a command by --database."""
 
-    def run(
-        context: typer.Context, database: str, output: session.Output, **values: Any
-    ) -> int | None:
-        current: session.Session = context.obj
-        current.output = output
+    def run(current: session.Session, database: str, **values: Any) -> int | None:
         return command(current, pools.Pools(current.home, database), **values)
 
-    replaced = {"current": [session.parameter("context", typer.Context)], "where": []}
-    return session.with_parameters(
-        run,
-        command,
-        replaced,
-        session.parameter("database", DatabaseOption, ""),
-        session.parameter("output", session.OutputOption, session.Output.TEXT),
-    )
+    database = session.parameter("database", DatabaseOption, "")
+    return session.with_parameters(run, command, {"where": []}, database)
 
 
-def add_command(cli: typer.Typer, call: Callable[..., int | None], example: str) -> None:
+def add_command(cli: session.CommandLine, call: session.Command, example: str) -> None:
     """Add a command to the group `pool`, which another module has registered."""
     for info in cli.registered_groups:
         if info.name == "pool" and info.typer_instance is not None:
-            info.typer_instance.command(epilog=f"Example: overnight pool {example}")(call)
+            add = info.typer_instance.command(epilog=f"Example: overnight pool {example}")
+            add(session.in_session(takes_pools(call)))
 
 
 def parse_settings(texts: list[str] | None) -> dict[str, object]:

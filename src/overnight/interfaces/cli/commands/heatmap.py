@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
-
-import typer
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 
@@ -24,7 +21,7 @@ class Mode(enum.StrEnum):
     IDLE = "idle"
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(
         cli,
         heatmap,
@@ -35,24 +32,14 @@ def register(cli: typer.Typer) -> None:
 
 @profile_options.takes_query(without=("idle",))
 def heatmap(
-    context: typer.Context,
+    current: session.Session,
     query: profile_options.Query,
-    by: Annotated[
-        By, typer.Option(help="Rows: cores, or offsets within a second (all cores together).")
-    ] = By.CORE,
-    mode: Annotated[Mode, typer.Option(help="Samples to count.")] = Mode.BUSY,
-    step: Annotated[
-        str, typer.Option(metavar="DURATION", help="Column width with --by core: 100ms, 1s, 1m.")
-    ] = "1s",
-    rows: Annotated[int, typer.Option(help="Rows of a second with --by offset.")] = 50,
+    by: By = session.option(By.CORE, "Rows: cores, or offsets within a second (all cores together)."),
+    mode: Mode = session.option(Mode.BUSY, "Samples to count."),
+    step: str = session.option("1s", "Column width with --by core: 100ms, 1s, 1m.", "DURATION"),
+    rows: int = session.option(50, "Rows of a second with --by offset."),
     mark: profile_options.MarkOption = None,
-    output: Annotated[
-        Format,
-        formats.option(
-            "a heatmap", "counts samples by time and core",
-            Format.TEXT, Format.JSON, Format.SVG, Format.HTML,
-        ),
-    ] = Format.TEXT,
+    output: Format = formats.option("a heatmap", "counts samples by time and core", Format.TEXT, Format.JSON, Format.SVG, Format.HTML),
     file: files.FileOption = None,
 ) -> None:  # fmt: skip
     """Show every core, second by second.
@@ -63,7 +50,6 @@ def heatmap(
     from overnight.app import heatmap as maps
     from overnight.model import times
 
-    current: session.Session = context.obj
     request = maps.Request(
         current.home,
         query,

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from typing import Annotated
-
-import typer
 
 from overnight import errors
 from overnight.app import pool_documents, pools
@@ -17,9 +14,8 @@ from overnight.model import stop_signals, times
 ORDER = 50
 
 
-def register(cli: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True)
-    for name, call, example in (
+def register(cli: session.CommandLine) -> None:
+    commands = (
         ("create", create, "ci --template plain --target 5"),
         ("list", list_, ""),
         ("show", show, "ci"),
@@ -37,27 +33,26 @@ def register(cli: typer.Typer) -> None:
         ("cordon", cordon, "m-0a1b2c3d4e5f"),
         ("uncordon", uncordon, "m-0a1b2c3d4e5f"),
         ("serve", serve, "--listen 127.0.0.1:8417"),
-    ):
-        epilog = f"Example: overnight pool {name} {example}".rstrip()
-        group.command(name, epilog=epilog)(pool_options.takes_pools(call))
-    cli.add_typer(
-        group,
-        name="pool",
-        rich_help_panel="Hosts",
-        help="Manage warm pools: hosts that are ready when needed.",
-        epilog="Example: overnight pool acquire ci --by job-17",
+    )
+    session.add_group(
+        cli,
+        "pool",
+        "Manage warm pools: hosts that are ready when needed.",
+        "Hosts",
+        "acquire ci --by job-17",
+        *((name, pool_options.takes_pools(call), example) for name, call, example in commands),
     )
 
 
 def create(
     current: session.Session,
     where: pool_options.Pools,
-    name: Annotated[str, typer.Argument(metavar="POOL", help="Name of the new pool.")],
-    template: Annotated[str, typer.Option("--template", metavar="NAME", help="Template of the members.")],
-    target: Annotated[int, typer.Option("--target", metavar="N", help="Members to keep ready or warming.")],
+    name: str = session.argument(..., "Name of the new pool.", "POOL"),
+    template: str = session.option(..., "Template of the members.", "NAME"),
+    target: int = session.option(..., "Members to keep ready or warming.", "N"),
     min_size: pool_options.MinOption = None,
     max_size: pool_options.MaxOption = None,
-    provider: Annotated[str, typer.Option("--provider", metavar="NAME", help="Provider: process, nspawn or ec2.")] = "process",
+    provider: str = session.option("process", "Provider: process, nspawn or ec2.", "NAME"),
     lifecycle_class: pool_options.ClassOption = None,
     region: pool_options.RegionOption = None,
     preferred: pool_options.PreferOption = None,
@@ -88,8 +83,8 @@ def create(
 def list_(
     current: session.Session,
     where: pool_options.Pools,
-    everything: Annotated[bool, typer.Option("--all", help="Include archived pools.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every 2 seconds until Ctrl-C.")] = False,
+    everything: bool = session.flag("Include archived pools.", "--all"),
+    watch: bool = session.flag("Repeat every 2 seconds until Ctrl-C."),
 ) -> None:  # fmt: skip
     """List pools with their ready, warming and claimed members."""
     stop = threading.Event()
@@ -126,10 +121,10 @@ def update(
     instance_type: pool_options.TypeOption = None,
     label: pool_options.LabelOption = None,
     setting: pool_options.SettingOption = None,
-    pause: Annotated[bool, typer.Option("--pause", help="Stop claims and launches.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Make the pool active again.")] = False,
-    archive: Annotated[bool, typer.Option("--archive", help="Terminate unclaimed members and hide the pool.")] = False,
-    close_breaker: Annotated[bool, typer.Option("--close-breaker", help="Launch again after failures.")] = False,
+    pause: bool = session.flag("Stop claims and launches."),
+    resume: bool = session.flag("Make the pool active again."),
+    archive: bool = session.flag("Terminate unclaimed members and hide the pool."),
+    close_breaker: bool = session.flag("Launch again after failures."),
 ) -> None:  # fmt: skip
     """Change a pool.
 
@@ -164,14 +159,14 @@ def acquire(
     current: session.Session,
     where: pool_options.Pools,
     pool: pool_options.PoolArgument,
-    by: Annotated[str, typer.Option("--by", metavar="WHO", help="Caller, for people and logs.")] = "",
-    for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="Purpose, for people and logs.")] = "",
-    count: Annotated[int, typer.Option("--count", metavar="N", help="Number of members: all of them, or none.")] = 1,
-    wait: Annotated[str, typer.Option("--wait", metavar="DURATION", help="Maximum time to wait in the queue.")] = "0",
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first, and waiting raises it.")] = 0,
-    cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
-    lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
+    by: str = session.option("", "Caller, for people and logs.", "WHO"),
+    for_: str = session.option("", "Purpose, for people and logs.", "WHAT", "--for"),
+    count: int = session.option(1, "Number of members: all of them, or none.", "N"),
+    wait: str = session.option("0", "Maximum time to wait in the queue.", "DURATION"),
+    priority: int = session.option(0, "Priority in the queue; higher is served first, and waiting raises it.", "N"),
+    cold: bool = session.flag("Launch a member if none is ready, and wait for it."),
+    lease: str = session.option("", "Lease duration; the claim ends unless renewed.", "DURATION"),
+    key: str | None = session.option(None, "Idempotency key: the same key gets the same claim.", "KEY"),
 ) -> None:  # fmt: skip
     """Claim a ready member for exclusive use."""
     from overnight.model.pool import Request
@@ -188,9 +183,7 @@ def renew(
     current: session.Session,
     where: pool_options.Pools,
     claim: pool_options.ClaimArgument,
-    lease: Annotated[
-        str, typer.Option("--lease", metavar="DURATION", help="New lease, from now.")
-    ] = "1h",
+    lease: str = session.option("1h", "New lease, from now.", "DURATION"),
 ) -> None:
     """Extend the lease of a claim."""
     seconds = pool_options.parse_seconds(lease, "--lease")
@@ -200,8 +193,8 @@ def renew(
 def return_(
     current: session.Session,
     where: pool_options.Pools,
-    claim: Annotated[str, typer.Argument(metavar="CLAIM|POOL", help="Id of the claim; or the pool of MEMBER.")],
-    member: Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member, after its pool.")] = "",
+    claim: str = session.argument(..., "Id of the claim; or the pool of MEMBER.", "CLAIM|POOL"),
+    member: str = session.argument("", "Id of the member, after its pool.", "MEMBER"),
 ) -> None:  # fmt: skip
     """Return a member, by its claim or by pool and member.
 
@@ -215,10 +208,7 @@ def terminate(
     current: session.Session,
     where: pool_options.Pools,
     member: pool_options.MemberArgument,
-    forget: Annotated[
-        bool,
-        typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
-    ] = False,
+    forget: bool = session.flag("Do not call the provider: the machine is known to be gone."),
     yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate a member in any state, and end its claim."""
@@ -231,7 +221,7 @@ def terminate(
 def forget(
     current: session.Session,
     where: pool_options.Pools,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="Host, as `overnight pool show` names it.")],
+    host: str = session.argument(..., "Host, as `overnight pool show` names it.", "HOST"),
     yes: pool_options.YesOption = False,
 ) -> None:  # fmt: skip
     """Give up the members on a host that is gone for good."""
@@ -305,11 +295,11 @@ def uncordon(
 def serve(
     current: session.Session,
     where: pool_options.Pools,
-    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address for members. Default: the last one.")] = "",
-    endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="URL that members use, if it differs. Default: the last one.")] = "",
-    metrics: Annotated[str, typer.Option("--metrics", metavar="[ADDRESS:]PORT", help="Address to serve OpenMetrics on.")] = "",
-    plain_http: Annotated[bool, typer.Option("--plain-http", help="Allow plain HTTP beyond loopback: credentials are not encrypted.")] = False,
-    interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="Tick of the reaper; claims wake it at once.")] = "60s",
+    listen: str = session.option("", "Address for members. Default: the last one.", "ADDRESS:PORT"),
+    endpoint: str = session.option("", "URL that members use, if it differs. Default: the last one.", "URL"),
+    metrics: str = session.option("", "Address to serve OpenMetrics on.", "[ADDRESS:]PORT"),
+    plain_http: bool = session.flag("Allow plain HTTP beyond loopback: credentials are not encrypted."),
+    interval: str = session.option("60s", "Tick of the reaper; claims wake it at once.", "DURATION"),
 ) -> None:  # fmt: skip
     """Run the reaper and answer members, until Ctrl-C.
 
@@ -329,5 +319,4 @@ def serve(
             interval=times.parse_duration(interval),
             progress=functools.partial(terminal.print_line, current.notes()),
         )
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.operation_document("serve", "", {}))
+    current.printed_json(pool_documents.operation_document("serve", "", {}))

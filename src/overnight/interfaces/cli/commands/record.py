@@ -3,9 +3,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import threading
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
@@ -29,49 +27,28 @@ class Recorder(enum.StrEnum):
     NATIVE = "native"
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, record, "During the night", "record --for 12h")
 
 
 def record(
-    context: typer.Context,
-    lasting: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Duration: 30s, 10m20s, 12h.")
-    ] = "12h",
-    frequency: Annotated[
-        int, typer.Option(min=1, max=10000, help="Stack samples per second and core.")
-    ] = 97,
-    segment: Annotated[str, typer.Option(metavar="DURATION", help="Length of a segment.")] = "2m",
-    budget: Annotated[
-        str, typer.Option(metavar="SIZE", help="Disk budget; the oldest data is removed first.")
-    ] = "20GiB",
-    keep: Annotated[
-        str, typer.Option(metavar="DURATION", help="Minimum age of data that may be removed.")
-    ] = "2h",
-    kind: Annotated[
-        Recorder,
-        typer.Option("--recorder", help="Recorder; native uses perf_event_open, without perf."),
-    ] = Recorder.AUTO,
-    signals_only: Annotated[
-        bool, typer.Option("--signals-only", help="Record signals and events, no stacks.")
-    ] = False,
-    profiles_only: Annotated[
-        bool, typer.Option("--profiles-only", help="Record stacks, no signals and events.")
-    ] = False,
-    metrics: Annotated[
-        str, typer.Option(metavar="[ADDRESS:]PORT", help="Address to serve OpenMetrics on.")
-    ] = "",
-    rules: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIR", help="Folder with more kernel-log rules (repeatable)."),
-    ] = None,
-    cloud: Annotated[
-        bool, typer.Option("--cloud-labels", help="Read labels from the cloud's metadata service.")
-    ] = False,
-    print_unit: Annotated[
-        bool, typer.Option("--print-unit", help="Print a systemd unit that records without root.")
-    ] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    lasting: str = session.option("12h", "Duration: 30s, 10m20s, 12h.", "DURATION", "--for"),
+    frequency: int = session.option(97, "Stack samples per second and core.", min=1, max=10000),
+    segment: str = session.option("2m", "Length of a segment.", "DURATION"),
+    budget: str = session.option("20GiB", "Disk budget; the oldest data is removed first.", "SIZE"),
+    keep: str = session.option("2h", "Minimum age of data that may be removed.", "DURATION"),
+    kind: Recorder = session.option(
+        Recorder.AUTO, "Recorder; native uses perf_event_open, without perf.", None, "--recorder"
+    ),
+    signals_only: bool = session.flag("Record signals and events, no stacks."),
+    profiles_only: bool = session.flag("Record stacks, no signals and events."),
+    metrics: str = session.option("", "Address to serve OpenMetrics on.", "[ADDRESS:]PORT"),
+    rules: list[str] | None = session.option(
+        None, "Folder with more kernel-log rules (repeatable).", "DIR"
+    ),
+    cloud: bool = session.flag("Read labels from the cloud's metadata service.", "--cloud-labels"),
+    print_unit: bool = session.flag("Print a systemd unit that records without root."),
 ) -> int:
     """Record signals, events and stacks of every core.
 
@@ -85,7 +62,6 @@ def record(
     if print_unit:
         terminal.echo(recorder_unit.render(), keep="\n", nl=False)
         return errors.ExitCode.DONE
-    current: session.Session = context.obj
     options = recorder.Options(
         home=current.home,
         seconds=_positive("--for", lasting),
@@ -115,7 +91,7 @@ def record(
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
-    if not current.printed_json(recording, output):
+    if not current.printed_json(recording):
         _show(recording, current)
     return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE
 
