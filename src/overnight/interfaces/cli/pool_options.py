@@ -10,6 +10,7 @@ import typer
 from overnight import errors
 from overnight.app import pools
 from overnight.interfaces.cli import session
+from overnight.model import times
 
 Pools = pools.Pools
 SHARE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,2})?)\s*(%?)", re.ASCII | re.IGNORECASE)
@@ -106,8 +107,6 @@ def parse_labels(texts: list[str] | None) -> dict[str, str] | None:
 
 
 def parse_seconds(text: str, option: str) -> int:
-    from overnight.model import times
-
     parsed = times.parse_duration(text)
     if parsed != int(parsed):
         raise errors.UsageError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from overnight import errors
 from overnight.app import pool_documents
 from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,8 +38,6 @@ def _now_us() -> int:
 
 def _age(us: int | None, now_us: int) -> str:
     """Return the time since an instant; '-' for never."""
-    from overnight.model import times
-
     return "-" if us is None else times.format_duration(max(0.0, (now_us - us) / 1e6))
 
 
@@ -153,8 +152,6 @@ def _print_claims(title: str, shown: Sequence[Claim], now: int) -> None:
 
 
 def _print_policy(policy: Autoscale) -> None:
-    from overnight.model import times
-
     length = times.format_duration
     low = "the pool's min" if policy.min_size is None else str(policy.min_size)
     high = "the pool's max" if policy.max_size is None else str(policy.max_size)
@@ -189,8 +186,6 @@ def _print_policy(policy: Autoscale) -> None:
 
 def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> None:
     """Print the policy of a pool, and what it would decide now if that was asked for."""
-    from overnight.model import times
-
     if current.output is session.Output.JSON:
         current.print_json(pool_documents.autoscale_document(report))
         return

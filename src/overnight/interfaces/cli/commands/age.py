@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,8 +158,6 @@ def _show(report: age.Report, console: rich.console.Console) -> None:
 
 def _format_actions(report: age.Report) -> Iterator[str]:
     """Format what was created, undone or listed, one line each."""
-    from overnight.model import sizes
-
     if report.aged is not None and report.dry_run:
         cost = report.aged.bytes_each
         yield (

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model import times
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ def create(
     A bundle has signals, stacks, events, facts and snapshots around the event, with secrets masked.
     """
     from overnight.app import bundles, events
-    from overnight.model import times
 
     if not event_id and not event:
         raise errors.UsageError(
@@ -92,8 +92,6 @@ def open_(
 
 
 def _show(bundle: bundles.Bundle, ending: str) -> None:
-    from overnight.model import times
-
     header = bundle.header
     lines = [f"{header.kind} on {header.host} at {local_time.format_instant(header.time_us)}"]
     for window in header.windows:

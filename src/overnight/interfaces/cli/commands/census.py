@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model import times
 
 if TYPE_CHECKING:
     import rich.console
@@ -36,7 +37,6 @@ def census(
     unit that creates them, and when they become critical. Exits with 1 if there are too many.
     """
     from overnight.app import census as cgroup_census
-    from overnight.model import times
 
     seconds = times.parse_duration("10s" if duration is None else duration)
     if watch and current.output is session.Output.JSON:
@@ -60,8 +60,6 @@ def census(
 
 
 def _line(report: cgroup_census.Report) -> str:
-    from overnight.model import times
-
     growth = ""
     if report.growth_per_hour is not None:
         over = times.format_duration(report.measured_s)
@@ -73,8 +71,6 @@ def _line(report: cgroup_census.Report) -> str:
 
 
 def _show(report: cgroup_census.Report, console: rich.console.Console) -> None:
-    from overnight.model import times
-
     show = functools.partial(terminal.print_line, console)
     for reason in report.reasons:
         show(f"  {reason}")

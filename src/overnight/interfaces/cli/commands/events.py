@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
-from overnight.model import times
+from overnight.model import stop_signals, times
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def _follow(request: stored.Request, current: session.Session) -> None:
     import threading
 
     from overnight.app import events as stored
-    from overnight.model import stop_signals
 
     console = current.console()
     stop = threading.Event()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import enum
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
+from overnight.model import times
 
 ORDER = 40
 
@@ -48,7 +49,6 @@ def heatmap(
     graph of any window, Ctrl-drag to compare two.
     """
     from overnight.app import heatmap as maps
-    from overnight.model import times
 
     request = maps.Request(
         current.home,

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import session
+from overnight.model import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +38,6 @@ def live(
 
     from overnight.app import live as board
     from overnight.interfaces.cli import live_view
-    from overnight.model import times
 
     seconds = times.parse_duration(lasting) if lasting else 0.0
     stop = threading.Event()

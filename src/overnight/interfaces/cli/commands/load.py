@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
-from overnight.model import stop_signals
+from overnight.model import sizes, stop_signals, times
 from overnight.model.load import Constancy
 from overnight.model.text import plural
 
@@ -67,7 +67,6 @@ def run_load(
     in or out. Exits with 1 if the load was not constant. Ctrl-C ends it.
     """
     from overnight.app import load
-    from overnight.model import sizes, times
 
     if listed:
         _list(current)
@@ -128,8 +127,6 @@ def _list(current: session.Session) -> None:
 
 
 def _format_load(past: Load) -> tuple[str, ...]:
-    from overnight.model import times
-
     lasted = times.format_duration((past.until_us - past.began_us) / 1e6)
     status = past.status or Constancy.UNKNOWN
     known = status in list(Constancy)
@@ -189,8 +186,6 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
     import rich.table
     import rich.text
 
-    from overnight.model import times
-
     until = f" of {times.format_duration(request.seconds)}" if request.seconds else ""
     table = rich.table.Table(
         title=f"{request.workload}: {times.format_duration(now.second.at)}{until}, {_state(now)}",
@@ -209,8 +204,6 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
 
 
 def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
-    from overnight.model import times
-
     verdict = outcome.verdict
     lasted = times.format_duration((outcome.ended_us - outcome.began_us) / 1e6)
     cores = ", ".join(map(str, outcome.cores))

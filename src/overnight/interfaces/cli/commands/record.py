@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model import sizes, stop_signals, times
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ def record(
     """
     from overnight.app import record as recorder
     from overnight.app import recorder_unit
-    from overnight.model import sizes, stop_signals, times
 
     if print_unit:
         terminal.echo(recorder_unit.render(), keep="\n", nl=False)
@@ -97,8 +97,6 @@ def record(
 
 
 def _positive(option: str, text: str) -> float:
-    from overnight.model import times
-
     seconds = times.parse_duration(text)
     if not seconds:
         raise errors.UsageError(
@@ -113,8 +111,6 @@ def _positive(option: str, text: str) -> float:
 def _progress(
     current: session.Session, options: recorder.Options
 ) -> Iterator[Callable[[recorder.Progress], None]]:
-    from overnight.model import sizes
-
     shown: set[Failure] = set()
     with current.progress("recording", options.seconds) as update:
 
@@ -148,8 +144,6 @@ def _describe(failure: Failure) -> str:
 
 
 def _show(recording: Recording, current: session.Session) -> None:
-    from overnight.model import times
-
     console = current.console()
     console.print(
         f"[bold]{terminal.cell(recording.host)}[/]  {local_time.format_instant(recording.begin_us)}  "
@@ -223,8 +217,6 @@ def _show_events(events: tuple[Event, ...], console: rich.console.Console) -> No
 
 
 def _show_signals(signals: Signals, console: rich.console.Console) -> None:
-    from overnight.model import sizes
-
     console.print(
         f"{plural(signals.signals, 'signal')} and {plural(signals.events, 'event')}; "
         f"the flight recorder used "
@@ -235,8 +227,6 @@ def _show_signals(signals: Signals, console: rich.console.Console) -> None:
 
 
 def _show_cost(cost: Cost, console: rich.console.Console) -> None:
-    from overnight.model import sizes
-
     console.print(
         f"the recorder used {cost.cpu_percent:.1f} % of one core and {sizes.format_size(cost.rss_bytes)}, "
         f"ingest {cost.ingest_cpu_percent:.1f} %; {sizes.format_size(cost.raw_bytes)} raw, "
