@@ -186,8 +186,7 @@ def _print_policy(policy: Autoscale) -> None:
 
 def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> None:
     """Print the policy of a pool, and what it would decide now if that was asked for."""
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.autoscale_document(report))
+    if current.printed_json(pool_documents.autoscale_document(report)):
         return
     if report.message:
         _print(report.message)
@@ -206,8 +205,7 @@ def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> No
 
 
 def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.claims_document(grants))
+    if current.printed_json(pool_documents.claims_document(grants)):
         return
     for grant in grants:
         until = _until(grant.claim).replace(",", " ", 1)
@@ -215,8 +213,7 @@ def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
 
 
 def member(current: session.Session, changed: Member) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.member_document(changed))
+    if current.printed_json(pool_documents.member_document(changed)):
         return
     state = "gone" if changed.gone_us is not None else str(changed.state)
     held = ", cordoned" if changed.cordoned else ""
@@ -228,8 +225,7 @@ def member(current: session.Session, changed: Member) -> None:
 def member_details(current: session.Session, details: MemberDetails) -> None:
     """Print everything about one member."""
     shown = details.member
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.member_document(shown, details))
+    if current.printed_json(pool_documents.member_document(shown, details)):
         return
     now = _now_us()
     member(current, shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
 
@@ -44,38 +45,21 @@ def register(cli: session.CommandLine) -> None:
     )
 
 
+@pool_options.takes_change
 def create(
     current: session.Session,
     where: pool_options.Pools,
+    change: pools.PoolChange,
     name: str = session.argument(..., "Name of the new pool.", "POOL"),
-    template: str = session.option(..., "Template of the members.", "NAME"),
-    target: int = session.option(..., "Members to keep ready or warming.", "N"),
-    min_size: pool_options.MinOption = None,
-    max_size: pool_options.MaxOption = None,
+    template: str = session.option(..., pool_options.TEMPLATE, "NAME"),
+    target: int = session.option(..., pool_options.TARGET, "N"),
     provider: str = session.option("process", "Provider: process, nspawn or ec2.", "NAME"),
-    lifecycle_class: pool_options.ClassOption = None,
-    region: pool_options.RegionOption = None,
-    preferred: pool_options.PreferOption = None,
-    instance_type: pool_options.TypeOption = None,
-    label: pool_options.LabelOption = None,
-    setting: pool_options.SettingOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """Create a warm pool.
 
     `overnight pool serve` launches its members. The default of --max is the target plus 10.
     """
-    change = pools.PoolChange(
-        template=template,
-        target_size=target,
-        min_size=min_size,
-        max_size=max_size,
-        lifecycle_class=lifecycle_class,
-        region=region,
-        preferred_regions=preferred,
-        instance_type=instance_type,
-        labels=pool_options.parse_labels(label),
-        settings=pool_options.parse_settings(setting),
-    )
+    change = dataclasses.replace(change, template=template, target_size=target)
     report = where.create(name, provider, change)
     pool_view.changed(current, report, f"created pool {name}")
 
@@ -91,7 +75,7 @@ def list_(
     if not watch:
         stop.set()
     with stop_signals.stop_on_signals(stop) if watch else contextlib.nullcontext():
-        pool_view.pools(current, functools.partial(where.list, archived=everything), stop)
+        pool_view.pools(current, functools.partial(where.plane.list, archived=everything), stop)
 
 
 def show(
@@ -107,25 +91,19 @@ def show(
     return pool_view.show(current, where.show(pool, recent=recent))
 
 
+@pool_options.takes_change
 def update(
     current: session.Session,
     where: pool_options.Pools,
     pool: pool_options.PoolArgument,
-    target: pool_options.TargetOption = None,
-    min_size: pool_options.MinOption = None,
-    max_size: pool_options.MaxOption = None,
-    template: pool_options.TemplateOption = None,
-    lifecycle_class: pool_options.ClassOption = None,
-    region: pool_options.RegionOption = None,
-    preferred: pool_options.PreferOption = None,
-    instance_type: pool_options.TypeOption = None,
-    label: pool_options.LabelOption = None,
-    setting: pool_options.SettingOption = None,
+    change: pools.PoolChange,
+    target: int | None = session.option(None, pool_options.TARGET, "N"),
+    template: str | None = session.option(None, pool_options.TEMPLATE, "NAME"),
     pause: bool = session.flag("Stop claims and launches."),
     resume: bool = session.flag("Make the pool active again."),
     archive: bool = session.flag("Terminate unclaimed members and hide the pool."),
     close_breaker: bool = session.flag("Launch again after failures."),
-) -> None:  # fmt: skip
+) -> None:
     """Change a pool.
 
     A smaller target terminates the longest idle members; a new template replaces all members.
@@ -137,22 +115,14 @@ def update(
             why="a pool has one status",
             todo="use only one of them",
         )
-    change = pools.PoolChange(
+    change = dataclasses.replace(
+        change,
         template=template,
         target_size=target,
-        min_size=min_size,
-        max_size=max_size,
-        lifecycle_class=lifecycle_class,
-        region=region,
-        preferred_regions=preferred,
-        instance_type=instance_type,
-        labels=pool_options.parse_labels(label),
         status=chosen[0] if chosen else None,
         close_breaker=close_breaker or None,
-        settings=pool_options.parse_settings(setting),
     )
-    report = where.update(pool, change)
-    pool_view.changed(current, report, f"updated pool {pool}")
+    pool_view.changed(current, where.update(pool, change), f"updated pool {pool}")
 
 
 def acquire(
@@ -200,7 +170,8 @@ def return_(
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    returned = where.return_member(claim, member) if member else where.give_back(claim)
+    plane = where.plane
+    returned = plane.return_member(claim, member) if member else plane.give_back(claim)
     pool_view.member(current, returned)
 
 
@@ -213,7 +184,7 @@ def terminate(
 ) -> None:
     """Terminate a member in any state, and end its claim."""
     terminated = session.call_confirmed(
-        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
+        lambda confirmed: where.plane.terminate(member, forget=forget, confirmed=confirmed), yes=yes
     )
     pool_view.member(current, terminated)
 
@@ -225,10 +196,10 @@ def forget(
     yes: pool_options.YesOption = False,
 ) -> None:  # fmt: skip
     """Give up the members on a host that is gone for good."""
-    counts = session.call_confirmed(
-        lambda confirmed: where.forget(host, confirmed=confirmed), yes=yes
+    forgotten = session.call_confirmed(
+        lambda confirmed: where.plane.forget(host, confirmed=confirmed), yes=yes
     )
-    pool_view.done(current, "forget", "", counts)
+    pool_view.done(current, "forget", "", {"forgotten": forgotten})
 
 
 def drain(
@@ -239,7 +210,7 @@ def drain(
 ) -> None:
     """Terminate unclaimed members and stop launching."""
     counts = session.call_confirmed(
-        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
+        lambda confirmed: where.plane.drain(pool, confirmed=confirmed), yes=yes
     )
     pool_view.done(current, "drain", pool, counts)
 
@@ -248,21 +219,22 @@ def delete(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Delete a pool that has no members."""
-    pool_view.done(current, "delete", pool, where.delete(pool))
+    where.plane.delete(pool)
+    pool_view.done(current, "delete", pool, {"deleted": 1})
 
 
 def replenish(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Launch missing members now, without the reaper."""
-    pool_view.done(current, "replenish", pool, where.replenish(pool))
+    pool_view.done(current, "replenish", pool, {"launched": where.replenish(pool)})
 
 
 def recycle(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Terminate stale members now, and retry failed terminations."""
-    pool_view.done(current, "recycle", pool, where.recycle(pool))
+    pool_view.done(current, "recycle", pool, {"changed": where.plane.recycle(pool)})
 
 
 def show_member(
@@ -272,7 +244,7 @@ def show_member(
     recent: pool_options.RecentOption = 20,
 ) -> None:
     """Show a member: machine, claims, events; also when it is gone."""
-    pool_view.member_details(current, where.show_member(member, recent=recent))
+    pool_view.member_details(current, where.plane.show_member(member, recent=recent))
 
 
 def cordon(
@@ -282,14 +254,14 @@ def cordon(
 
     It is not claimed, not recycled and not counted until it is uncordoned.
     """
-    pool_view.member(current, where.set_cordoned(member, cordoned=True))
+    pool_view.member(current, where.plane.set_cordoned(member, cordoned=True))
 
 
 def uncordon(
     current: session.Session, where: pool_options.Pools, member: pool_options.MemberArgument
 ) -> None:
     """Release a cordoned member."""
-    pool_view.member(current, where.set_cordoned(member, cordoned=False))
+    pool_view.member(current, where.plane.set_cordoned(member, cordoned=False))
 
 
 def serve(
