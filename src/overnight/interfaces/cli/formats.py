@@ -21,6 +21,7 @@ class Format(enum.StrEnum):
     HTML = "html"
 
 
+VIEWS = (Format.TEXT, Format.JSON, Format.SVG, Format.HTML)
 HOLDS = {
     Format.COLLAPSED: "it holds stacks, each with one count",
     Format.PPROF: "it holds stacks, each with one count",

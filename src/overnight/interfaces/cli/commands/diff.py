@@ -31,7 +31,7 @@ def diff(
     baseline_host: list[str] | None = session.option(None, "Host of the baseline; default: --host (repeatable).", "NAME"),
     limit: profile_options.LimitOption = 25,
     mark: profile_options.MarkOption = None,
-    output: Format = formats.option("a comparison", "has two counts for each of its functions", Format.TEXT, Format.JSON, Format.SVG, Format.HTML),
+    output: Format = formats.option("a comparison", "has two counts for each of its functions", *formats.VIEWS),
     file: files.FileOption = None,
 ) -> None:  # fmt: skip
     """Compare a window with a baseline, function by function.

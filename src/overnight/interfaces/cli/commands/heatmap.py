@@ -40,7 +40,7 @@ def heatmap(
     step: str = session.option("1s", "Column width with --by core: 100ms, 1s, 1m.", "DURATION"),
     rows: int = session.option(50, "Rows of a second with --by offset."),
     mark: profile_options.MarkOption = None,
-    output: Format = formats.option("a heatmap", "counts samples by time and core", Format.TEXT, Format.JSON, Format.SVG, Format.HTML),
+    output: Format = formats.option("a heatmap", "counts samples by time and core", *formats.VIEWS),
     file: files.FileOption = None,
 ) -> None:  # fmt: skip
     """Show every core, second by second.

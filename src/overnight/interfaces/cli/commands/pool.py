@@ -69,7 +69,7 @@ def list_(
     where: pool_options.Pools,
     everything: bool = session.flag("Include archived pools.", "--all"),
     watch: bool = session.flag("Repeat every 2 seconds until Ctrl-C."),
-) -> None:  # fmt: skip
+) -> None:
     """List pools with their ready, warming and claimed members."""
     stop = threading.Event()
     if not watch:
@@ -83,7 +83,7 @@ def show(
     where: pool_options.Pools,
     pool: pool_options.PoolArgument,
     recent: pool_options.RecentOption = 20,
-) -> int:  # fmt: skip
+) -> int:
     """Show a pool: problems, members, claims, queue, events.
 
     The exit code is 1 if there is an alert.
@@ -165,7 +165,7 @@ def return_(
     where: pool_options.Pools,
     claim: str = session.argument(..., "Id of the claim; or the pool of MEMBER.", "CLAIM|POOL"),
     member: str = session.argument("", "Id of the member, after its pool.", "MEMBER"),
-) -> None:  # fmt: skip
+) -> None:
     """Return a member, by its claim or by pool and member.
 
     It is recycled, or ready again if the pool has reuse_without_reset.
@@ -194,7 +194,7 @@ def forget(
     where: pool_options.Pools,
     host: str = session.argument(..., "Host, as `overnight pool show` names it.", "HOST"),
     yes: pool_options.YesOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Give up the members on a host that is gone for good."""
     forgotten = session.call_confirmed(
         lambda confirmed: where.plane.forget(host, confirmed=confirmed), yes=yes
