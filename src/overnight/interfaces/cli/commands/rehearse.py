@@ -101,8 +101,8 @@ def _show(current: session.Session, outcome: scoreboard.Outcome, *, single: bool
         sys.stdout.flush()
         return
     console = current.console()
-    if single and (verdict := outcome.render()) is not None:
-        console.print(verdict)
+    if single and outcome.diagnosis is not None:
+        console.print(outcome.diagnosis.render())
         console.print()
     for line, style in _format_outcome(outcome):
         terminal.print_line(console, line, style)
