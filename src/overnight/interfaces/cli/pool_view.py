@@ -90,18 +90,14 @@ def pools(
 
 
 def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.pool_document(report))
-    else:
+    if not current.printed_json(pool_documents.pool_document(report)):
         _print(message)
         _print(_summary(report.details))
 
 
 def show(current: session.Session, report: use_cases.PoolReport) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.pool_document(report))
-    else:
+    if not current.printed_json(pool_documents.pool_document(report)):
         details = report.details
         _print(_summary(details))
         if details.autoscale is not None:
@@ -279,8 +275,6 @@ def done(
     name: str,
     numbers: dict[str, int],
 ) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.operation_document(operation, name, numbers))
-    else:
+    if not current.printed_json(pool_documents.operation_document(operation, name, numbers)):
         counts = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
         _print(f"pool {name}: {counts}" if name else counts)
