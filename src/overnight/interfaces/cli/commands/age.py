@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import enum
 import functools
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
@@ -27,12 +26,6 @@ COUNTED = {
 STATES = {"kept": "present", "left": "incomplete: the run was killed", "running": "in progress"}
 
 
-class ArmName(enum.StrEnum):
-    HOT = "hot"
-    COLD = "cold"
-    PURGED = "purged"
-
-
 def register(cli: session.CommandLine) -> None:
     session.add_command(cli, run_age, "Before the night", "age memory-cgroups 15000", name="age")
 
@@ -54,7 +47,9 @@ def run_age(
     folder: pathlib.Path | None = session.option(
         None, "Folder in which the dentries are created.", "DIR"
     ),
-    arm: ArmName | None = session.option(None, "Experiment arm to note for this host."),
+    arm: Literal["hot", "cold", "purged"] | None = session.option(
+        None, "Experiment arm to note for this host."
+    ),
     note: str = session.option("", "Text to note with the arm.", "TEXT"),
     undo: bool = session.flag("Undo all changes of age on this host."),
     lists: bool = session.flag("List states, and the changes of age on this host.", "--list"),

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import enum
 import functools
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from overnight.interfaces.cli import files, session
 
@@ -11,13 +10,6 @@ if TYPE_CHECKING:
     from overnight.model.finding import Answer
 
 ORDER = 28
-
-
-class Form(enum.StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "md"
-    HTML = "html"
 
 
 def register(cli: session.CommandLine) -> None:
@@ -40,8 +32,8 @@ def diagnose(
     knowledge: list[pathlib.Path] | None = session.option(
         None, "TOML file with more knowledge (repeatable).", "FILE"
     ),
-    output: Form = session.option(
-        Form.TEXT, "Output format.", None, "-O", "--output", callback=session.choose_output
+    output: Literal["text", "json", "md", "html"] = session.option(
+        "text", "Output format.", None, "-O", "--output", callback=session.choose_output
     ),
     file: files.FileOption = None,
 ) -> None:
@@ -53,7 +45,7 @@ def diagnose(
     """
     from overnight.app import diagnose as diagnosis
 
-    if output is Form.TEXT:
+    if output == "text":
         files.check_text(file)
     bundle = pathlib.Path(subject) if _is_bundle(subject) else None
     if subject and bundle is None:
@@ -65,7 +57,8 @@ def diagnose(
             status.update(f"running detectors … {answer.detector}: {answer.status}")
 
         result = diagnosis.diagnose(request, show_answer)
-    if output is Form.TEXT:
+    if output == "text":
         current.console().print(result.render())
     else:
-        files.deliver(functools.partial(result.write, output.name.lower()), file)
+        form = "markdown" if output == "md" else output
+        files.deliver(functools.partial(result.write, form), file)

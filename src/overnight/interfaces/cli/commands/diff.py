@@ -26,14 +26,22 @@ def register(cli: session.CommandLine) -> None:
 def diff(
     current: session.Session,
     query: profile_options.Query,
-    baseline: str = session.option("", "Begin of the baseline. Default: 10m before -b.", "TIME", callback=local_time.read),
-    baseline_end: str = session.option("", "End of the baseline. Default: -b.", "TIME", callback=local_time.read),
-    baseline_host: list[str] | None = session.option(None, "Host of the baseline; default: --host (repeatable).", "NAME"),
+    baseline: str = session.option(
+        "", "Begin of the baseline. Default: 10m before -b.", "TIME", callback=local_time.read
+    ),
+    baseline_end: str = session.option(
+        "", "End of the baseline. Default: -b.", "TIME", callback=local_time.read
+    ),
+    baseline_host: list[str] | None = session.option(
+        None, "Host of the baseline; default: --host (repeatable).", "NAME"
+    ),
     limit: profile_options.LimitOption = 25,
     mark: profile_options.MarkOption = None,
-    output: Format = formats.option("a comparison", "has two counts for each of its functions", *formats.VIEWS),
+    output: Format = formats.option(
+        "a comparison", "has two counts for each of its functions", *formats.VIEWS
+    ),
     file: files.FileOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """Compare a window with a baseline, function by function.
 
     Ranks functions by the lower bound of their change, with its 95 % interval, also those that vanished. Rates

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import enum
+from typing import Literal
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 from overnight.model import times
@@ -8,18 +8,6 @@ from overnight.model import times
 ORDER = 40
 
 Format = formats.Format
-
-
-class By(enum.StrEnum):
-    CORE = "core"
-    OFFSET = "offset"
-
-
-class Mode(enum.StrEnum):
-    BUSY = "busy"
-    KERNEL = "kernel"
-    SOFTIRQ = "softirq"
-    IDLE = "idle"
 
 
 def register(cli: session.CommandLine) -> None:
@@ -35,14 +23,18 @@ def register(cli: session.CommandLine) -> None:
 def heatmap(
     current: session.Session,
     query: profile_options.Query,
-    by: By = session.option(By.CORE, "Rows: cores, or offsets within a second (all cores together)."),
-    mode: Mode = session.option(Mode.BUSY, "Samples to count."),
+    by: Literal["core", "offset"] = session.option(
+        "core", "Rows: cores, or offsets within a second (all cores together)."
+    ),
+    mode: Literal["busy", "kernel", "softirq", "idle"] = session.option(
+        "busy", "Samples to count."
+    ),
     step: str = session.option("1s", "Column width with --by core: 100ms, 1s, 1m.", "DURATION"),
     rows: int = session.option(50, "Rows of a second with --by offset."),
     mark: profile_options.MarkOption = None,
     output: Format = formats.option("a heatmap", "counts samples by time and core", *formats.VIEWS),
     file: files.FileOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """Show every core, second by second.
 
     A saturated core is visible even if the mean over all cores is low. With -O html, drag to show the flame
@@ -53,8 +45,8 @@ def heatmap(
     request = maps.Request(
         current.home,
         query,
-        by="core" if by is By.CORE else "offset",
-        mode=mode.value,
+        by=by,
+        mode=mode,
         step_us=round(times.parse_duration(step) * times.SECOND_US),
         rows=rows,
         marks=tuple(mark or ()),

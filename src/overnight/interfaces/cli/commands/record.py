@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
 ORDER = 20
 
 
-class Recorder(enum.StrEnum):
-    AUTO = "auto"
-    PERF = "perf"
-    NATIVE = "native"
-
-
 def register(cli: session.CommandLine) -> None:
     session.add_command(cli, record, "During the night", "record --for 12h")
 
@@ -39,8 +32,8 @@ def record(
     segment: str = session.option("2m", "Length of a segment.", "DURATION"),
     budget: str = session.option("20GiB", "Disk budget; the oldest data is removed first.", "SIZE"),
     keep: str = session.option("2h", "Minimum age of data that may be removed.", "DURATION"),
-    kind: Recorder = session.option(
-        Recorder.AUTO, "Recorder; native uses perf_event_open, without perf.", None, "--recorder"
+    kind: Literal["auto", "perf", "native"] = session.option(
+        "auto", "Recorder; native uses perf_event_open, without perf.", None, "--recorder"
     ),
     signals_only: bool = session.flag("Record signals and events, no stacks."),
     profiles_only: bool = session.flag("Record stacks, no signals and events."),
