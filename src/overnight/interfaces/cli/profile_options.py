@@ -12,7 +12,6 @@ from overnight.interfaces.cli import local_time, session
 
 Query = windows.Query
 
-Command = Callable[..., None]
 PANEL = "Selection"
 
 
@@ -53,17 +52,17 @@ OPTIONS = {
 }
 
 
-def takes_query(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+def takes_query(*, without: tuple[str, ...] = ()) -> Callable[[session.Command], session.Command]:
     """Replace a command's parameter `query: Query` by one option for each of its fields."""
     fields = [name for name in OPTIONS if name not in without]
     defaults = {field: getattr(windows.Query, field) for field in fields} | {"host": None}
     options = [session.parameter(field, OPTIONS[field], defaults[field]) for field in fields]
 
-    def extend(command: Command) -> Command:
-        def run(**values: Any) -> None:
+    def extend(command: session.Command) -> session.Command:
+        def run(**values: Any) -> int | None:
             chosen = {field: values.pop(field) for field in fields}
             chosen["host"] = tuple(chosen["host"] or ())
-            command(query=windows.Query(**chosen), **values)
+            return command(query=windows.Query(**chosen), **values)
 
         return session.with_parameters(run, command, {"query": options})
 
