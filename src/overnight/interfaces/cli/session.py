@@ -172,9 +172,8 @@ def add_group(
 
 def in_session(command: Command) -> Command:
     """Return a command as Typer calls it: its `current` comes from the context, -O is added if it has none."""
-    added = [parameter("output", OutputOption, Output.TEXT)]
-    if has_formats := "output" in inspect.signature(command).parameters:
-        added = []
+    has_formats = "output" in inspect.signature(command).parameters
+    added = [] if has_formats else [parameter("output", OutputOption, Output.TEXT)]
 
     def run(context: typer.Context, **values: Any) -> int | None:
         if not has_formats:
