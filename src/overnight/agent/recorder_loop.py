@@ -118,11 +118,8 @@ class RecorderLoop:
         self._parts = parts
         self._signals = {signal.name: signal for signal in parts.signals}
         self.states = {signal.name: SignalState() for signal in parts.signals}
-        self._columns = {
-            signal.name: (
-                tuple(column.name for column in signal.columns),
-                tuple(column.keep for column in signal.columns),
-            )
+        self._keep = {
+            signal.name: tuple(signal.keep.get(column, 0.0) for column in signal.columns)
             for signal in parts.signals
             if isinstance(signal, sources.Signal)
         }
@@ -212,8 +209,8 @@ class RecorderLoop:
         if isinstance(signal, sources.Signal):
             numbers: sources.Rows = rows  # type: ignore[assignment]  # a Signal reads numbers
             self._rows[name] = numbers
-            names, every = self._columns[name]
-            self._parts.sink.numbers(name, names, now, numbers, every=every)
+            every = self._keep[name]
+            self._parts.sink.numbers(name, signal.columns, now, numbers, every=every)
             for watch in self._watching.get(name, ()):
                 sightings = watch.check(name, now, numbers)
                 self._emit(self.events.track(sightings, now, watch.name))

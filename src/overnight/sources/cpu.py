@@ -93,13 +93,4 @@ def open_ticks(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: parse_ticks(file.read())
 
 
-SIGNALS = (
-    sources.Signal(
-        "cpu",
-        1.0,
-        "core",
-        sources.counters(*modes.MODES, unit="ticks"),
-        open_ticks,
-        "/proc/stat: where each core spent its time, to the tick; shows a core saturated in the kernel",
-    ),
-)
+SIGNALS = (sources.Signal("cpu", 1.0, "core", modes.MODES, open_ticks),)

@@ -232,19 +232,6 @@ def open_drivers(
 
 
 SIGNALS = (
-    sources.Signal(
-        "ethtool",
-        10.0,
-        "interface counter",
-        (sources.Column("value"),),
-        open_ethtool,
-        "SIOCETHTOOL: the driver's counters for resets, timeouts, starvation, drops and exceeded allowances",
-    ),
-    sources.FactSignal(
-        "nic-drivers",
-        60.0,
-        "interface",
-        open_drivers,
-        "SIOCETHTOOL: driver, driver version and firmware; the meaning of a reset's kernel-log lines depends on them",
-    ),
+    sources.Signal("ethtool", 10.0, "interface counter", ("value",), open_ethtool),
+    sources.FactSignal("nic-drivers", 60.0, "interface", open_drivers),
 )

@@ -321,24 +321,8 @@ def core_of(facts: sources.Facts, interface: str, queue: int, way: str = "tx") -
     return -1
 
 
+COLUMNS = ("irq", "count", "top_core", "top_count")
 SIGNALS = (
-    sources.Signal(
-        "interrupts",
-        10.0,
-        "interface queue",
-        (
-            *sources.gauges("irq"),
-            *sources.counters("count"),
-            *sources.gauges("top_core", "top_count"),
-        ),
-        open_interrupts,
-        "/proc/interrupts: interrupts of each network queue, and the core that handled most of them",
-    ),
-    sources.FactSignal(
-        "nic-queues",
-        10.0,
-        "interface queue",
-        open_queues,
-        "/proc/irq, /sys/class/net: which core serves which queue; a reset names only the queue",
-    ),
+    sources.Signal("interrupts", 10.0, "interface queue", COLUMNS, open_interrupts),
+    sources.FactSignal("nic-queues", 10.0, "interface queue", open_queues),
 )
