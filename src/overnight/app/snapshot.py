@@ -103,7 +103,7 @@ def _read_cmdline(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
 
 def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     loaded = units.Units(tree)
-    rules, _ = presets.read_presets(tree)
+    rules = presets.read_presets(tree, lambda *_: None)  # `presets` reports the gaps
     found: inventory.Part = {}
     for unit in loaded.all():
         if unit.path.startswith("/run/") or unit.kind == "scope":
@@ -123,12 +123,9 @@ def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
 
 
 def _read_presets(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    rules, unread = presets.read_presets(tree)
-    for path, why in unread:
-        gaps(path, why)
     return {
         f"{rule.path}:{rule.line}": " ".join((rule.action, rule.pattern, *rule.instances))
-        for rule in rules
+        for rule in presets.read_presets(tree, gaps)
     }
 
 
