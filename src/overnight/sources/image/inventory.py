@@ -47,9 +47,10 @@ def report_errors(gaps: Gaps, what: str) -> Iterator[None]:
 
 def list_names(tree: trees.Tree, gaps: Gaps, path: str, what: str = "") -> tuple[str, ...]:
     """List the names in a folder; one that cannot be read is a gap and has none."""
+    names: tuple[str, ...] = ()
     with report_errors(gaps, what or path):
-        return tree.names(path)
-    return ()
+        names = tree.names(path)
+    return names
 
 
 def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
