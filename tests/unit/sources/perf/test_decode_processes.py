@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-
+import numpy as np
 import perfdecoded
 import perfrecords as make
 import pytest
@@ -160,9 +159,10 @@ def test_rows_are_bounded(decoder: object, monkeypatch: pytest.MonkeyPatch) -> N
     if decoder is decode.decode:  # a million forks take it ten seconds
         limit = 4
         monkeypatch.setattr(process_table, "ROWS_LIMIT", limit)
-    fork = struct.Struct("<IHHiiii")
-    forks = (fork.pack(make.FORK, 0, fork.size, pid, 1, pid, 1) for pid in range(2, limit + 2))
-    samples = (layout.sample(pid=pid) for pid in (2, limit, limit + 1))
-    kind, result = perfdecoded.outcome(decoder, b"".join([*forks, *samples]), layout)
+    forks = np.full((limit, 6), (make.FORK, 24 << 16, 0, 1, 0, 1), np.int32)
+    forks[:, 2] = forks[:, 4] = np.arange(2, limit + 2)
+    samples = b"".join(layout.sample(pid=pid) for pid in (2, limit, limit + 1))
+    stream = layout.comm(0, 1, b"init") + forks.tobytes() + samples
+    kind, result = perfdecoded.outcome(decoder, stream, layout)
     assert (kind, len(result[6][0])) == ("result", 4 * limit)
     assert [row.row for row in perfdecoded.rows(result)] == [1, limit - 1, None]
