@@ -47,10 +47,11 @@ def report_errors(gaps: Gaps, what: str) -> Iterator[None]:
 
 def list_names(tree: trees.Tree, gaps: Gaps, path: str, what: str = "") -> tuple[str, ...]:
     """List the names in a folder; one that cannot be read is a gap and has none."""
-    names: tuple[str, ...] = ()
-    with report_errors(gaps, what or path):
-        names = tree.names(path)
-    return names
+    try:
+        return tree.names(path)
+    except OSError as error:
+        gaps(what or path, trees.why(error))
+        return ()
 
 
 def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
