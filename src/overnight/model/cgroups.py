@@ -18,7 +18,7 @@ MAX_KEY = 200
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which cgroup hierarchies are mounted, and where the memory controller is.
+    """Which cgroup hierarchies are mounted, and where the memory and the CPU controller are.
 
     `whole` is False where a container shows only its own part of the memory controller: what is
     counted there says nothing about the host.
@@ -30,6 +30,8 @@ class Layout:
     systemd: pathlib.PurePosixPath | None = None  # v1's hierarchy without a controller
     memory_version: int = 0  # 1 or 2: which interface the memory controller has; 0 for none
     whole: bool = True
+    cpu: pathlib.PurePosixPath | None = None
+    cpu_version: int = 0
 
 
 def parse_layout(mountinfo: str) -> Layout:
@@ -45,7 +47,7 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
         31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
         39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
     """
-    memory = unified = systemd = None
+    memory = unified = systemd = cpu = None
     v1 = False
     roots: dict[pathlib.PurePosixPath, str] = {}
     for mount in mounted:
@@ -56,7 +58,9 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
             v1 = True
             if "memory" in mount.options:
                 memory = memory or place
-            elif "name=systemd" in mount.options:
+            if "cpu" in mount.options:
+                cpu = cpu or place
+            if "name=systemd" in mount.options:
                 systemd = systemd or place
         else:
             continue
@@ -70,6 +74,8 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
         systemd,
         memory_version=1 if memory else 2 if unified else 0,
         whole=where is None or roots[where] == "/",
+        cpu=cpu or unified,
+        cpu_version=1 if cpu else 2 if unified else 0,
     )
 
 

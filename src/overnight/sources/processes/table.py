@@ -145,6 +145,10 @@ class Table:
         hottest = self._hottest(BUSY_TICKS)[:count]
         return {pid: (known[pid].started, known[pid].threads) for pid in hottest}
 
+    def key_of(self, pid: int) -> str:
+        """Return the key of a process that `busy` returned."""
+        return self._known[pid].key
+
     def _hottest(self, heat: float) -> list[int]:
         """List the processes of at least this heat, the hottest first."""
         hot = [pid for pid in self._hot if self._known[pid].heat >= heat]
