@@ -18,6 +18,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors, load, sources
@@ -44,7 +45,6 @@ class Plan:
     options: load.Options
     seconds: float | None = 600.0
     warm_up: float = WARM_UP
-    limits: constancy.Limits = dataclasses.field(default_factory=constancy.Limits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,15 +174,12 @@ def run(
     )
 
 
+@dataclasses.dataclass
 class BackgroundLoad:
     """A load in a thread; `outcome` is set when the block is left."""
 
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.ready = threading.Event()
-        self.outcome: Outcome | None = None
-        self.error: BaseException | None = None
-        self.latest: tuple[measurement.Second, constancy.Verdict] | None = None
+    latest: tuple[measurement.Second, constancy.Verdict] | None = None
+    outcome: Outcome | None = None
 
 
 @contextlib.contextmanager
@@ -191,28 +188,21 @@ def background(
 ) -> Iterator[BackgroundLoad]:
     """Run a load while the block runs: ready when it is entered, ended when it is left."""
     running = BackgroundLoad()
-
-    def work() -> None:
+    stop, ready = threading.Event(), threading.Event()
+    with futures.ThreadPoolExecutor(1, "load") as threads:
+        future = threads.submit(
+            run, plan, journal, home=home, host=host, stop=stop, on_ready=ready.set,
+            on_second=lambda *latest: setattr(running, "latest", latest),
+        )  # fmt: skip
+        future.add_done_callback(lambda _: ready.set())
         try:
-            running.outcome = run(
-                plan, journal, home=home, host=host, stop=running.stop,
-                on_ready=running.ready.set, on_second=lambda *latest: setattr(running, "latest", latest),
-            )  # fmt: skip
-        except BaseException as error:  # raised in the caller
-            running.error = error
+            ready.wait()
+            if future.done():
+                future.result()
+            yield running
         finally:
-            running.ready.set()
-
-    thread = threading.Thread(target=work, name="load", daemon=True)
-    thread.start()
-    running.ready.wait()
-    try:
-        if running.error is not None:
-            raise running.error
-        yield running
-    finally:
-        running.stop.set()
-        thread.join()
+            stop.set()
+    running.outcome = future.result()
 
 
 @dataclasses.dataclass
@@ -265,30 +255,16 @@ class _Loop:
                 return "time"
 
     def judge(self) -> constancy.Verdict:
-        kept = self._kept
         trials = self._running.trials
         # One trial per worker began in the warm-up.
-        warm = trials[max(self._cold_trials, 0) + len(self._running.jobs) :]
-        seconds = constancy.Seconds(
-            at=[second.at for second in kept],
-            series=[
-                constancy.Series(
-                    metric.name, metric.unit, [second.values[metric.name] for second in kept],
-                    gated=metric.gated, target=metric.target,
-                )
-                for metric in self._metrics
-            ],
-            sys={core: [second.sys[core] for second in kept] for core in (kept[0].sys if kept else ())
-                 if all(core in second.sys for second in kept)},
-            steal=[second.steal for second in kept],
-            waits=[second.waits for second in kept],
-            pressure={name: [second.pressure.get(name, 0.0) for second in kept]
-                      for name in (kept[0].pressure if kept else ())},
+        warm = trials[self._cold_trials + len(self._running.jobs) :]
+        return constancy.judge(
+            self._kept,
+            self._metrics,
             trials=[trial.seconds for trial in warm],
             losses=[trial.loss for trial in trials],
             deaths=self._deaths,
-        )  # fmt: skip
-        return constancy.judge(seconds, self._plan.limits)
+        )
 
 
 def _as_options(plan: Plan) -> dict[str, Any]:
