@@ -97,7 +97,7 @@ def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str,
                 "time_us": event.time_us,
                 "kind": event.kind,
                 "text": event.text,
-                "core": None if event.core < 0 else event.core,
+                "core": event.known_core,
                 "severity": event.severity,
             }
             for event in shown.events

@@ -97,11 +97,7 @@ def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
         return
     following = {link.cause: link for link in verdict.chain.links}
     for number, step in enumerate(verdict.chain.steps, 1):
-        details = (
-            wording.describe_subject(step.subject),
-            wording.format_place(step.subject),
-            wording.format_numbers(step, known),
-        )
+        details = wording.list_details(step, known)
         yield f"{number}. **{m(known.title(step.kind))}**: {m(step.summary, 1000)}  "
         yield f"   {m(' · '.join(filter(None, details)), 600)}"
         if link := following.get(step.id):

@@ -126,11 +126,8 @@ def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.consol
         mark = "●" if at in (0, last) else "○"
         kind = wording.clean(known.title(step.kind))
         yield _behind(f"{mark} ", _text((kind, "bold"), f"  {_when(step)}"))
-        for detail, style in (
-            (wording.describe_subject(step.subject), "cyan"),
-            (wording.format_place(step.subject), ""),
-            (wording.format_numbers(step, known), ""),
-        ):
+        details = wording.list_details(step, known)
+        for detail, style in zip(details, ("cyan", "", ""), strict=True):
             if detail:
                 yield _Railed(rail, _text((detail, style)))
         for evidence in step.evidence[:3]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -140,7 +141,15 @@ def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
 
 def format_numbers(finding: Finding, known: knowledge.Knowledge, most: int = 3) -> str:
     """Return the most telling numbers on one line."""
-    return " · ".join(list(list_numbers(finding, known))[:most])
+    return " · ".join(itertools.islice(list_numbers(finding, known), most))
+
+
+def list_details(
+    finding: Finding, known: knowledge.Knowledge, *, host: bool = True
+) -> tuple[str, str, str]:
+    """Return subject, place and numbers of a finding; '' where it has none."""
+    place = format_place(finding.subject, host=host)
+    return describe_subject(finding.subject), place, format_numbers(finding, known)
 
 
 def format_strength(strength: float) -> str:
