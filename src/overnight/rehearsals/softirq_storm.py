@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import os
-import pathlib
 import signal
 import socket
 import time
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import rehearsals
 from overnight.machines import network
+from overnight.model import cpu as modes
 from overnight.rehearsals import processes
+from overnight.sources import cpu
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -31,7 +32,6 @@ MEASURE_SECONDS = 0.3
 MAX_AT_ONCE = 48
 DRAIN_SECONDS = 0.02
 MAX_SECONDS = 180
-TICKS = 100  # per second, in /proc/stat
 FIRST_COST = 100e-6  # CPU seconds per packet: start gently
 
 
@@ -167,10 +167,8 @@ def _send(settings: dict[str, Any]) -> None:
 
 
 def _softirq_seconds(core: int) -> float:
-    for line in pathlib.Path("/proc/stat").read_text().splitlines():
-        if line.startswith(f"cpu{core} "):
-            return int(line.split()[7]) / TICKS
-    return 0.0
+    at = modes.MODES.index("softirq")
+    return next((times.seconds[at] for times in cpu.read_cpu() if times.core == core), 0.0)
 
 
 REHEARSALS = (SoftirqStorm(),)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
 from overnight.rehearsals import cgroups, processes, random_names, zombie_agent
+from overnight.sources.memorycgroups import parents
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -106,7 +107,7 @@ def _draw(stage: rehearsals.Stage) -> zombie_agent.Cast:
 
 def _room(cast: zombie_agent.Cast) -> int:
     """Bytes that the slice may use beyond its usage when the collector starts."""
-    return CACHE_BYTES + cast.starts_per_second * LEAKING_SECONDS * cgroups.zombie_bytes()
+    return CACHE_BYTES + cast.starts_per_second * LEAKING_SECONDS * parents.dying_cost()
 
 
 REHEARSALS = (Zombies(),)
