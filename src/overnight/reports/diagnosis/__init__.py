@@ -21,24 +21,6 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lift:
-    """How much more one (unit, process, function) ran before events than at other times.
-
-    `lift` is the ratio of the rates, `low` the lower bound of its logarithm, `q_value` the expected share of
-    false positives among the rows up to this one.
-    """
-
-    unit: str
-    process: str
-    function: str
-    lift: float
-    low: float
-    q_value: float
-    recurrences: int
-    cores_more: float
-
-
-@dataclasses.dataclass(frozen=True)
 class Census:
     """Memory cgroups at one instant: tracked by the kernel, with a directory, and dying."""
 
@@ -66,7 +48,7 @@ class Material:
     flame: Folded | None = None
     compared: difference.Compared | None = None  # both flame graphs of that core
     difference: diff.Difference | None = None
-    lifts: tuple[Lift, ...] = ()
+    lifts: tuple[Finding, ...] = ()  # of kind stack.lift
     census: tuple[Census, ...] = ()
     fleet: tuple[Finding, ...] = ()
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the host: zone, kernel
