@@ -102,14 +102,8 @@ class Difference:
     unknown: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Return the document; docs/schemas/snapshot-diff-1.json describes it."""
-        return {
-            "schema": DIFF_SCHEMA,
-            "before": self.before,
-            "after": self.after,
-            "changes": [dataclasses.asdict(change) for change in self.changes],
-            "unknown": list(self.unknown),
-        }
+        """Schema docs/schemas/snapshot-diff-1.json."""
+        return {"schema": DIFF_SCHEMA, **dataclasses.asdict(self)}
 
 
 def compare(before: Snapshot, after: Snapshot) -> Difference:
