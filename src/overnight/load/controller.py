@@ -47,10 +47,7 @@ class Controller:
 
 
 class Pacer:
-    """Sleeps to the end of the period once the period's CPU budget is used.
-
-    `phase` (0 to 1) shifts the start of its periods, so that workers are staggered.
-    """
+    """Sleeps once the CPU budget of a period is used; `phase`, 0 to 1, staggers the periods of workers."""
 
     def __init__(
         self,

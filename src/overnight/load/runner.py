@@ -1,11 +1,4 @@
-"""Run a load: start its workers, measure every second, judge, store, and end it.
-
-`run` blocks; `background` runs the load in a thread::
-
-    with journal.Journal("a test") as changes, runner.background(plan, changes, home=home) as load:
-        ...
-    load.outcome.verdict.status
-"""
+"""Run a load: start its workers, measure every second, judge, store, and end it."""
 
 from __future__ import annotations
 
@@ -75,10 +68,7 @@ class Outcome:
 
 
 def choose_cores(text: str = "") -> tuple[int, ...]:
-    """Parse a kernel CPU list; without one, return all allowed cores but the first.
-
-    The first is left to interrupts, the recorder and the measurement.
-    """
+    """Parse a kernel CPU list; by default all allowed cores but the first, left to interrupts and the recorder."""
     allowed = sorted(os.sched_getaffinity(0))
     if not text:
         return tuple(allowed[1:] or allowed)

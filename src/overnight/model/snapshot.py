@@ -91,14 +91,10 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """All differences, and the parts that one of the two could not read completely.
-
-    Of those, only what both have is compared.
-    """
-
     before: dict[str, object]
     after: dict[str, object]
     changes: tuple[Change, ...]
+    # Parts that one of the two could not read completely: only what both have is compared.
     unknown: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:

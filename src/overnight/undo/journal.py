@@ -67,16 +67,13 @@ def _folders() -> tuple[pathlib.Path, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """A run whose changes are still on this host.
-
-    `state` is "running" while its process runs, "kept" where it left them on purpose, else "left".
-    """
+    """A run whose changes are still on this host."""
 
     run: str
     what: str
     path: pathlib.Path
     changes: tuple[Mapping[str, str], ...]
-    state: str = "left"
+    state: str = "left"  # or "running", or "kept" where it left them on purpose
 
 
 class Journal:
@@ -193,10 +190,7 @@ def clean(
 
 @contextlib.contextmanager
 def lock(name: str) -> Iterator[bool]:
-    """Hold a lock of this user on this host; yield False where another process holds it.
-
-    Nothing is left of it afterwards.
-    """
+    """Hold a lock of this user on this host, and leave nothing of it; yield False where another has it."""
     path = journal_folder() / name
     handle = _create(path.parent, lambda: _try_lock(path))
     if handle is None:

@@ -134,10 +134,7 @@ def _check_host(request: host_state.Request) -> tuple[cgroups.Layout, int, int]:
 
 
 def set_limit(parent: pathlib.Path, room: int) -> int:
-    """Limit a parent to its present usage and `room` bytes; return the limit.
-
-    Call it after they were created: a limit set before would be used up by their cost.
-    """
+    """Limit a parent to its usage and `room` bytes; return the limit. Set earlier, their cost would use it up."""
     v1 = (parent / "memory.limit_in_bytes").exists()
     used, limit = ("memory.usage_in_bytes", "memory.limit_in_bytes") if v1 else ("memory.current", "memory.max")  # fmt: skip
     whole = int((parent / used).read_text()) + room
