@@ -7,7 +7,7 @@ interrupts take time. The controller sees what a period really used and what is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from overnight import errors
 
@@ -27,6 +27,19 @@ def check_duty(duty: float) -> float:
             todo="write it like --duty 60% or --duty 0.6",
         )
     return duty
+
+
+def amounts_due(rate: float, period: float) -> Iterator[float]:
+    """Yield once a period what is due since the start; what a stall of more than a second missed is dropped."""
+    begin, due = time.monotonic(), 0.0
+    while True:
+        missed = (time.monotonic() - begin) * rate - due
+        if missed > rate:
+            begin += missed / rate
+            continue
+        due += missed
+        yield due
+        time.sleep(period)
 
 
 class Controller:

@@ -127,9 +127,8 @@ class Workers:
     def read_reports(self) -> None:
         for rank, process in enumerate(self._processes):
             assert process.stdout is not None
-            while data := _read(process.stdout.fileno()):
-                self._partial[rank] += data
-            *lines, self._partial[rank] = self._partial[rank].split(b"\n")
+            text = self._partial[rank] + (process.stdout.read() or b"")  # never blocks
+            *lines, self._partial[rank] = text.split(b"\n")
             for line in lines:
                 self._parse_report(rank, line)
 
@@ -187,13 +186,6 @@ class Workers:
             process.stdout.close()
         for file in self._errors:
             file.close()
-
-
-def _read(file: int) -> bytes:
-    try:
-        return os.read(file, 1 << 16)
-    except BlockingIOError:
-        return b""
 
 
 def _descendants(pid: int) -> Iterator[int]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import conditions, knowledge
+from overnight.diagnosis import knowledge
 from overnight.model import text as texts
 from overnight.model import times
 from overnight.model.times import SECOND_US
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Chain, Gap, Verdict
     from overnight.reports import diagnosis
 
-percent = conditions.format_percent
+percent = texts.percent
 clock = layout.clock
 DENOMINATORS = (
     ("share of samples", "of the samples in which the selected cores were busy"),
