@@ -63,18 +63,8 @@ class Workers:
     def _start(
         self, module: str, rank: int, job: load.Job, slot: int, journal: journal.Journal
     ) -> None:
-        order = {
-            "parent": os.getpid(),
-            "module": module,
-            "rank": rank,
-            "slot": slot,
-            "name": job.name,
-            "cores": list(job.cores),
-            "netns": job.netns,
-            "wait": job.wait,
-            "command": list(job.command),
-            "settings": dict(job.settings),
-        }
+        order = {"parent": os.getpid(), "module": module, "rank": rank, "slot": slot}
+        order |= dataclasses.asdict(job)
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the processes
         self._errors.append(stderr)
         process = subprocess.Popen(

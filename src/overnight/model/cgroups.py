@@ -53,14 +53,9 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
         roots.setdefault(place, mount.root)
     version = ("hybrid" if unified else "v1") if v1 else "v2" if unified else "none"
     where = memory or unified
-    return Layout(
-        version,
-        where,
-        unified,
-        systemd,
-        memory_version=1 if memory else 2 if unified else 0,
-        whole=where is None or roots[where] == "/",
-    )
+    interface = 1 if memory else 2 if unified else 0
+    whole = where is None or roots[where] == "/"
+    return Layout(version, where, unified, systemd, interface, whole)
 
 
 def read_layout(root: pathlib.Path = pathlib.Path("/")) -> Layout:
