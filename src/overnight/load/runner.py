@@ -124,30 +124,28 @@ def run(
     stop = stop or threading.Event()
     host = host or platform.node() or "host"
     metrics = workload.metrics(plan.options)
-    with load.keep_off(plan.options.cores):  # so that measuring does not disturb the load
+    # This thread keeps off the load's cores: measuring must not disturb it.
+    with load.keep_off(plan.options.cores), contextlib.ExitStack() as stack:
         jobs = workload.prepare(plan.options, journal)
         module = type(workload).__module__.rpartition(".")[2]
         running = processes.Workers(module, jobs, journal)
+        stack.callback(running.end)
         file = None
-        try:
-            running.wait_ready(stop)
-            began = time.time_ns() // 1000
-            meter = measurement.Meter(running, metrics, plan.options.cores)
-            if home is not None:
-                file = loads.LoadWriter(
-                    home, host, workload.name, plan.options.cores, began, _as_options(plan)
-                )
-            on_ready()
-            loop = _Loop(plan, running, meter, metrics, file, on_second)
-            ended_by = loop.go(stop)
-            verdict = loop.judge()
-            ended = time.time_ns() // 1000
-            if file is not None:
-                file.verdict(ended, verdict.as_json(), ended=True)
-        finally:
-            running.end()
-            if file is not None:
-                file.close()
+        running.wait_ready(stop)
+        began = time.time_ns() // 1000
+        meter = measurement.Meter(running, metrics, plan.options.cores)
+        if home is not None:
+            file = loads.LoadWriter(
+                home, host, workload.name, plan.options.cores, began, _as_options(plan)
+            )
+            stack.callback(file.close)
+        on_ready()
+        loop = _Loop(plan, running, meter, metrics, file, on_second)
+        ended_by = loop.go(stop)
+        verdict = loop.judge()
+        ended = time.time_ns() // 1000
+        if file is not None:
+            file.verdict(ended, verdict.as_json(), ended=True)
     losses = {trial.loss for trial in running.trials}
     return Outcome(
         id=file.id if file else "",
