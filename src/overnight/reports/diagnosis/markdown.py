@@ -64,11 +64,6 @@ def code(text: str, longest: int = 160) -> str:
     return f"{ticks}{pad}{shown}{pad}{ticks}"
 
 
-def _cell(text: str) -> str:
-    """Format code in a table, where a bar would end the cell."""
-    return code(text.replace("|", "\u2223"))
-
-
 def block(command: str) -> list[str]:
     if not command.strip():
         return []
@@ -113,7 +108,8 @@ def _processes(material: diagnosis.Material) -> Iterator[str]:
     yield "|---|--:|--:|--:|--:|"
     for row in material.processes.rows[:MAX_ROWS]:
         cores = "-" if row.cores is None else f"{row.cores:.2f}"
-        yield f"| {_cell(row.name)} | {row.samples:,} | {wording.percent(row.share_of_samples)} | {wording.percent(row.share_of_capacity)} | {cores} |"
+        name = code(row.name.replace("|", "\u2223"))  # a bar would end the cell
+        yield f"| {name} | {row.samples:,} | {wording.percent(row.share_of_samples)} | {wording.percent(row.share_of_capacity)} | {cores} |"
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in wording.DENOMINATORS)
     yield from ("", f"{meanings}. {material.processes.coverage.lost:,} samples were lost.")
     yield from (f"- {m(line, 600)}" for line in material.processes.coverage.remarks())
