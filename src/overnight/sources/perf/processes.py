@@ -46,13 +46,16 @@ def comm_record(pid: int, tid: int, name: bytes) -> bytes:
     return _record(decode.COMM, decode.MODE_USER, struct.pack("<ii", pid, tid), name or b"\0")
 
 
-def map_records(pid: int, maps: bytes) -> list[bytes]:
+def map_records(pid: int, maps: bytes, executable: bytes = b"") -> list[bytes]:
     """Create a record for each executable mapping in the text of /proc/PID/maps.
+
+    Those of the executable come first, as after an exec: a JVM maps its class archive below it.
 
     >>> len(map_records(7, b"400000-401000 r-xp 00000000 fe:00 12  /bin/true\\n"))
     1
     """
-    records = []
+    first: list[bytes] = []
+    records: list[bytes] = []
     for line in maps.split(b"\n"):
         match = MAPS_LINE.fullmatch(line)
         if match is None or match[3] != b"x":
@@ -64,8 +67,9 @@ def map_records(pid: int, maps: bytes) -> list[bytes]:
         fields = MMAP2_FIELDS.pack(
             pid, pid, begin, end - begin, *place, PROT_READ_EXEC, MAP_PRIVATE
         )
-        records.append(_record(decode.MMAP2, decode.MODE_USER, fields, path))
-    return records
+        record = _record(decode.MMAP2, decode.MODE_USER, fields, path)
+        (first if path == executable else records).append(record)
+    return first + records
 
 
 def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
@@ -94,8 +98,15 @@ def _process(folder: pathlib.Path, pid: int) -> list[bytes]:
                     name = (task / "comm").read_bytes().rstrip(b"\n")
                     records.append(comm_record(pid, int(task.name), name))
     with contextlib.suppress(PermissionError):  # without CAP_SYS_PTRACE: its name is still known
-        records += map_records(pid, (folder / "maps").read_bytes())
+        maps = (folder / "maps").read_bytes()
+        records += map_records(pid, maps, _executable(folder) if maps else b"")
     return records
+
+
+def _executable(folder: pathlib.Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return bytes((folder / "exe").readlink())
+    return b""
 
 
 def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
