@@ -7,7 +7,8 @@ busy: the core ran nothing of ours then. It is part of the total and always show
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 # In the order of /proc/stat. guest and guest_nice are already part of user and nice (proc(5)).
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")  # fmt: skip
@@ -44,3 +45,14 @@ def tick_shares(ticks: Sequence[int]) -> Shares | None:
     user, nice, system, _, _, irq, softirq, steal = ticks[:8]
     kernel = system + irq + softirq
     return Shares((user + nice + kernel) / total, kernel / total, steal / total)
+
+
+def format_cores(cores: Iterable[int]) -> str:
+    """Format a list of cores as the kernel does.
+
+    >>> format_cores([0, 1, 2, 5])
+    '0-2,5'
+    """
+    runs = itertools.groupby(enumerate(sorted(cores)), key=lambda item: item[1] - item[0])
+    edges = ([core for _, core in run] for _, run in runs)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in edges)

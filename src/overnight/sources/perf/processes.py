@@ -11,10 +11,9 @@ import pathlib
 import re
 import struct
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.sources.perf import decode
 
-ROOT = pathlib.Path("/")
 PROT_READ_EXEC, MAP_PRIVATE = 5, 2
 NAME_LIMIT = 4096
 
@@ -72,7 +71,7 @@ def map_records(pid: int, maps: bytes, executable: bytes = b"") -> list[bytes]:
     return first + records
 
 
-def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
+def process_records(root: pathlib.Path = sources.ROOT) -> list[bytes]:
     """Create the records of every process in /proc, skipping those that exit meanwhile."""
     records: list[bytes] = []
     for entry in (root / "proc").iterdir():
@@ -109,7 +108,7 @@ def _executable(folder: pathlib.Path) -> bytes:
     return b""
 
 
-def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
+def kernel_records(root: pathlib.Path = sources.ROOT) -> list[bytes]:
     """Create the records of the kernel and its modules; none where addresses are hidden.
 
     `[kernel.kallsyms]_text` is perf's name for the kernel's own mapping.
