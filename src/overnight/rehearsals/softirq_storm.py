@@ -157,8 +157,8 @@ def _send(settings: dict[str, Any]) -> None:
 
 
 def _softirq_seconds(core: int) -> float:
-    at = modes.MODES.index("softirq")
-    return next((times.seconds[at] for times in cpu.read_cpu() if times.core == core), 0.0)
+    row = cpu.read_ticks().get(core)
+    return row[modes.MODES.index("softirq")] / os.sysconf("SC_CLK_TCK") if row else 0.0
 
 
 REHEARSALS = (SoftirqStorm(),)
