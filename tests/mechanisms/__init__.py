@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import Literal
 
-Language = Literal["c", "python", "java"]
+Language = Literal["c", "go", "java", "python"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,8 @@ import sys
 from tests import mechanisms
 from tests.mechanisms import recording, results
 
+from overnight import errors
+
 RESULTS = pathlib.Path("out/mechanisms.jsonl")
 MAX_LOAD = 40  # the others must average below 50 % for the event
 
@@ -35,7 +37,10 @@ def main(words: list[str] | None = None) -> int:
             if key in done and (done[key].event or not options.retry):
                 continue
             print(f"{key.label} …", file=sys.stderr, flush=True)
-            row = recording.play(key, scenes[key.mechanism], _options(options), _report)
+            try:
+                row = recording.play(key, scenes[key.mechanism], _options(options), _report)
+            except errors.OvernightError as error:
+                sys.exit(f"error: {error.what}: {error.why}")
             results.append(options.results, row)
             done[key] = row
             print(f"  {_describe(row)}", file=sys.stderr, flush=True)

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 HERE = pathlib.Path(__file__).parent
 ADDRESSES = 16 << 30  # Java maps far more than it uses
 COMPILE_SECONDS = 60
-# By language: the file's name, and the name by which an operator knows the process.
-FILES = {"c": "{name}", "python": "{name}.py", "java": "{name}.java"}
-ACTORS = {"c": "{name}", "python": r"{name}\.py \(python[\d.]*\)", "java": "java {name}"}
+# By language: the ending of the file, and the name by which an operator knows the process.
+ENDINGS = {"c": "", "go": ".go", "java": ".java", "python": ".py"}
+ACTORS = {"java": "java {name}", "python": r"{name}\.py \(python[\d.]*\)"}
+# The build cache stays in the program's folder, and no module is looked up.
+GO_SETTINGS = {"GO111MODULE": "off", "GOFLAGS": ""}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,25 +45,31 @@ def draw_name(chance: random.Random, program: Program) -> str:
 
 def build(program: Program, folder: pathlib.Path, name: str, seed: int, actor: str = "") -> Built:
     """Write and compile a program; raises CannotError."""
-    file = folder / FILES[program.language].format(name=name)
-    command = (str(file),)
+    file, binary = folder / f"{name}{ENDINGS[program.language]}", str(folder / name)
     text = re.sub(r"\bNAME\b", name, program.text)
-    if program.language == "python":
-        file.write_text(f"SEED = {seed}\n{text}")
-        command = (sys.executable, *program.options, str(file))
-    elif program.language == "java":
-        file.write_text(re.sub(r"\bSEED\b", str(seed), text))
-        _compile("javac", "-d", str(folder), str(file))
-        command = (shutil.which("java") or "java", *program.options, "-cp", str(folder), name)
-    else:
-        flags = ("-O1", "-fno-omit-frame-pointer", "-pthread", f"-DSEED={seed}")
-        header = ("-include", str(HERE / "scene.h"))
-        _compile("cc", *flags, *header, "-o", str(file), "-x", "c", "-", text=text)
-    pattern = (actor or ACTORS[program.language]).replace("{name}", re.escape(name))
-    return Built(pattern, name, command)
+    match program.language:
+        case "python":
+            file.write_text(f"SEED = {seed}\n{text}")
+            command = (sys.executable, *program.options, str(file))
+        case "java":
+            file.write_text(re.sub(r"\bSEED\b", str(seed), text))
+            _compile("javac", "-d", str(folder), str(file))
+            command = (shutil.which("java") or "", *program.options, "-cp", str(folder), name)
+        case "go":
+            file.write_text(re.sub(r"\bSEED\b", str(seed), text))
+            settings = {**GO_SETTINGS, "GOCACHE": str(folder / "cache")}
+            _compile("go", "build", "-o", binary, str(file), environment=settings)
+            command = (binary,)
+        case "c":
+            flags = ("-O1", "-fno-omit-frame-pointer", "-pthread", f"-DSEED={seed}")
+            header = ("-include", str(HERE / "scene.h"))
+            _compile("cc", *flags, *header, "-o", binary, "-x", "c", "-", text=text)
+            command = (binary,)
+    pattern = actor or ACTORS.get(program.language, "{name}")
+    return Built(pattern.replace("{name}", re.escape(name)), name, command)
 
 
-def _compile(*command: str, text: str = "") -> None:
+def _compile(*command: str, text: str = "", environment: dict[str, str] | None = None) -> None:
     try:
         done = subprocess.run(
             command,
@@ -69,11 +77,14 @@ def _compile(*command: str, text: str = "") -> None:
             capture_output=True,
             text=True,
             timeout=COMPILE_SECONDS,
+            env={**os.environ, **(environment or {})},
             check=False,
         )
         why = done.stderr if done.returncode else ""
     except FileNotFoundError:
         why = "it is not installed"
+    except subprocess.TimeoutExpired:
+        why = f"it took longer than {COMPILE_SECONDS} s"
     if why:
         raise errors.CannotError(f"{command[0]} failed", why=why.strip(), todo="install a compiler")
 

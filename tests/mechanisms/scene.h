@@ -70,3 +70,14 @@ static inline void make_file(const char *path, size_t size) {
   must(file >= 0 && !ftruncate(file, size), path);
   close(file);
 }
+
+/* Names for one file: much quicker than files of their own. */
+static inline void make_names(const char *folder, const char *format, int count) {
+  char first[512], path[512];
+  for (int i = 0; i < count; i++) {
+    int used = snprintf(path, sizeof path, "%s/", folder);
+    snprintf(path + used, sizeof path - used, format, i);
+    if (i) must(!link(first, path), path);
+    else make_file(strcpy(first, path), 700);
+  }
+}

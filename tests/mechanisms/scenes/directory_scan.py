@@ -6,11 +6,7 @@ SCENE = Scene(
     Program(
         """
 int main(int n, char **arguments) {
-  char path[512];
-  for (int i = 0; i < 8000 + 1000 * (SEED % 8); i++) {
-    snprintf(path, sizeof path, "%s/%d", arguments[1], i);
-    make_file(path, 0);
-  }
+  make_names(arguments[1], "%d", 8000 + 1000 * (SEED % 8));
   for (;;) {
     DIR *folder = opendir(arguments[1]);
     while (readdir(folder));

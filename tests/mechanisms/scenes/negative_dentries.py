@@ -24,10 +24,7 @@ int main(int n, char **arguments) {
         """
 int main(int n, char **arguments) {
   char path[512];
-  for (int i = 0; i < 2000; i++) {
-    snprintf(path, sizeof path, "%s/%d.so", arguments[1], i);
-    make_file(path, 1);
-  }
+  make_names(arguments[1], "%d.so", 2000);
   for (unsigned i = 0;; i++) {
     snprintf(path, sizeof path, "%s/%u.so", arguments[1], i % 2000);
     if (access(path, F_OK)) return 1;

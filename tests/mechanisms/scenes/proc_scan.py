@@ -26,7 +26,7 @@ SCENE = Scene(
         + """
 int main(int n, char **arguments) {
   char path[512];
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < 60; i++) {
     snprintf(path, sizeof path, "%s/%d", arguments[1], i);
     mkdir(path, 0700);
     for (int k = 0; k < 3; k++) {
