@@ -28,7 +28,7 @@ MAX_DIRECTORIES = 4096
 # Quotas are looked for again after a minute, but at most for 0.02 % of the time.
 SEARCH_SECONDS = 60.0
 SEARCH_SHARE = 0.0002
-QUOTA = {1: b"cpu.cfs_quota_us", 2: b"cpu.max"}
+QUOTA = {1: "cpu.cfs_quota_us", 2: "cpu.max"}
 
 
 def parse_throttling(data: bytes) -> tuple[int, int, int] | None:
@@ -66,8 +66,8 @@ def open_throttling(
         raise sources.NoDataError(f"/proc/self/mountinfo: {error}") from error
     if layout.cpu is None:
         raise sources.NoDataError("no cgroup hierarchy has the CPU controller")
-    top = os.fsencode(root / layout.cpu.relative_to("/"))
-    limited: list[bytes] = []
+    top = os.fspath(root / layout.cpu.relative_to("/"))
+    limited: list[str] = []
     due = float("-inf")
 
     def read() -> sources.Rows:
@@ -78,26 +78,26 @@ def open_throttling(
             due = began + max(SEARCH_SECONDS, (clock() - began) / SEARCH_SHARE)
         rows: dict[str, tuple[int, ...]] = {}
         for path in limited:
-            text = sources.read_once(top + path + b"/cpu.stat")
+            text = sources.read_once(f"{top}{path}/cpu.stat")
             if text is not None and (row := parse_throttling(text)) is not None:
-                rows[cgroups.key_of(path)] = row
+                rows[cgroups.key_of(os.fsencode(path))] = row
         return rows
 
     return read
 
 
-def _find_limited(top: bytes, quota: bytes) -> list[bytes]:
+def _find_limited(top: str, quota: str) -> list[str]:
     """List the cgroups with a quota, in the order of their depth."""
-    limited: list[bytes] = []
-    waiting = collections.deque([b""])
+    limited: list[str] = []
+    waiting = collections.deque([""])
     directories = 0
     while waiting and directories < MAX_DIRECTORIES and len(limited) < MAX_CGROUPS:
         path = waiting.popleft()
         for child in sources.child_directories(top + path):
             directories += 1
-            below = path + b"/" + child.name
+            below = f"{path}/{child.name}"
             waiting.append(below)
-            if has_quota(sources.read_once(top + below + b"/" + quota, 64)):
+            if has_quota(sources.read_once(f"{top}{below}/{quota}", 64)):
                 limited.append(below)
     return limited[:MAX_CGROUPS]
 
