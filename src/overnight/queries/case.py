@@ -21,9 +21,10 @@ from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.model.event import Event
     from overnight.model.load import Load
-    from overnight.queries import consumers, diff, flame, samples, top
+    from overnight.queries import consumers, diff, flame, processes, samples, top
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
@@ -217,6 +218,27 @@ class Case:
             kind=kind,
             limit=limit,
         )
+
+    @functools.cached_property
+    def _processes(self) -> dict[Window, dict[Actor, tuple[processes.Process, ...]]]:
+        return {}
+
+    def processes_of(self, actor: Actor, window: Window) -> tuple[processes.Process, ...]:
+        """Return the processes of an actor that ran in a window, the busiest first; () where unknown."""
+        from overnight.queries import processes
+
+        if window not in self._processes:
+            chosen = self._select(Selection())
+            self._processes[window] = processes.describe(
+                self.profiles, (self.host,), window, chosen
+            )
+        return self._processes[window].get(actor, ())
+
+    def spawns(self, window: Window, chosen: Selection = Selection()) -> processes.Spawns:
+        """Return who started processes in a window, and how many each second."""
+        from overnight.queries import processes
+
+        return processes.count_spawns(self.profiles, self.host, window, self._select(chosen))
 
     @functools.cached_property
     def _stacks(self) -> dict[tuple[Window, bool], samples.WindowSamples]:

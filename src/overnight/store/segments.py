@@ -6,11 +6,16 @@
         nodes.parquet    all stacks as one tree in preorder: frame, up, size, hash, flags,
                          own samples
         frames.parquet   name, module, kind; busy samples that end in it, and that it is in
-        tasks.parquet    pid, tid, thread, process, unit; busy, kernel and idle samples
+        tasks.parquet    pid, tid, thread, process, unit; busy, kernel and idle samples; row of the
+                         process, launcher
+        processes.parquet  pid, parent (row), started_us, count, name, comm, executable, command, user,
+                         cgroup, unit, container, pod
+        spawns.parquet   launcher (row), name, second, count of the processes it started
         seconds.npy      u16[mode][second][core]: busy, kernel, softirq, idle samples
 
 The name holds begin and end in µs since the epoch, and a digest of the samples: the folders are the
-catalogue, and a capture that is imported twice is stored once. Sums count the first event only. A segment
+catalogue, and a capture that is imported twice is stored once. Sums count the first event only. Older
+segments, and imports of other formats, have no processes, no spawns, and no columns that refer to them. A segment
 appears by one rename; a folder that begins with `.new-` is incomplete and can be deleted at any time, as
 can the hour files beside the segments, which are derived from them (store.hours).
 """

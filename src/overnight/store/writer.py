@@ -21,7 +21,7 @@ import numpy as np
 from overnight.model import files
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
-from overnight.store import capture, hours, parquet, segments, sums, tree
+from overnight.store import capture, hours, parquet, process_tables, segments, sums, tree
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -201,7 +201,7 @@ def _fill(
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, busy)
-    _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counter.by_mode(task, len(tasks)))
+    _write_tasks(folder, captured, tasks, counter.by_mode(task, len(tasks)))
     seconds = segments.clock_seconds(begin_us, end_us, timed=captured.timed)
     _write_seconds(folder / "seconds.npy", captured, seconds, counter)
     stored = sorted(folder.iterdir())
@@ -285,11 +285,20 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path, tasks: capture.Tasks, used: npt.NDArray[np.int64], counts: sums.Counts
+    folder: pathlib.Path,
+    captured: capture.Capture,
+    used: npt.NDArray[np.int64],
+    counts: sums.Counts,
 ) -> None:
-    rows = used.tolist()
+    tasks, rows = captured.tasks, used.tolist()
+    owners: parquet.Columns = {}
+    if tasks.row is not None:
+        owners = {
+            "row": process_tables.write(folder, captured, tasks.row[used]),
+            "launcher": parquet.texts([tasks.launcher[i] for i in rows]),
+        }
     parquet.write(
-        path,
+        folder / "tasks.parquet",
         {
             "pid": tasks.pid[used],
             "tid": tasks.tid[used],
@@ -299,6 +308,7 @@ def _write_tasks(
             **{
                 name: getattr(counts, name).astype(np.uint64) for name in ("busy", "kernel", "idle")
             },
+            **owners,
         },
     )
 
