@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import pathlib
 import pkgutil
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
@@ -138,14 +139,14 @@ def add_material(
     return Diagnosis(verdict, material)
 
 
-def discover_detectors() -> tuple[detectors.Detector, ...]:
-    """Return every detector of one host: those that modules list in DETECTORS."""
+def discover_detectors(package: types.ModuleType = detectors) -> tuple[detectors.Detector, ...]:
+    """Return every detector that the modules of a package list in DETECTORS: by default those of one host."""
     return tuple(
         detector
-        for module in pkgutil.iter_modules(detectors.__path__)
+        for module in pkgutil.iter_modules(package.__path__)
         if not module.ispkg  # those of the fleet are run separately
         for detector in getattr(
-            importlib.import_module(f"{detectors.__name__}.{module.name}"), "DETECTORS", ()
+            importlib.import_module(f"{package.__name__}.{module.name}"), "DETECTORS", ()
         )
     )
 
@@ -158,7 +159,7 @@ def _run_fleet_detectors(
         return {}, ()
     from overnight.detectors import fleet
 
-    answers = tuple(run_detectors(case, fleet.DETECTORS, on_answer))
+    answers = tuple(run_detectors(case, discover_detectors(fleet), on_answer))
     summaries = [finding.summary for answer in answers for finding in answer.findings]
     return {"hosts": hosts, "findings": summaries}, answers
 

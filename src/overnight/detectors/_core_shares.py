@@ -11,8 +11,6 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from overnight.model.actor import Actor
 from overnight.model.finding import Evidence
 from overnight.model.selection import Selection, Window
@@ -175,16 +173,12 @@ def read_ticks(
     if "utime" not in rates.values or not len(rates.seconds):
         return {}, 0.0
     on_core = _share_of_readings(case, core, window, signal)
-    ticks: dict[str, Ticks] = {}
-    for n, key in enumerate(rates.keys):
-        user, kernel = (
-            float(np.nansum(rates.values[name][:, n] * rates.seconds)) * on_core.get(key, 0.0)
-            for name in ("utime", "stime")
-        )
-        if user + kernel > 0:
-            ticks[key] = Ticks(user, kernel)
-    by_most = dict(sorted(ticks.items(), key=lambda pair: -pair[1].total))
-    return by_most, float(rates.seconds.sum())
+    rises = rates.rises("utime"), rates.rises("stime")
+    ticks = {
+        key: Ticks(*(rise[key] * on_core.get(key, 0.0) for rise in rises)) for key in rates.keys
+    }
+    by_most = sorted(ticks.items(), key=lambda pair: -pair[1].total)
+    return {key: used for key, used in by_most if used.total > 0}, float(rates.seconds.sum())
 
 
 def _share_of_readings(

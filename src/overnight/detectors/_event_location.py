@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from overnight.model.finding import Evidence, Need
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
@@ -128,15 +126,8 @@ def counter_rises(
 ) -> dict[str, int]:
     """Read each key's counter rise from the incident window's begin until shortly after the event."""
     window = Window(case.window.begin_us, case.event.time_us + after_us)
-    rates = case.rates(signal, window, columns=(column,))
-    if column not in rates.values:
-        return {}
-    rises = np.nansum(rates.values[column] * rates.seconds[:, None], axis=0)
-    return {
-        key: round(float(rise))
-        for key, rise in zip(rates.keys, rises.tolist(), strict=True)
-        if rise > 0.5
-    }
+    rises = case.rates(signal, window, columns=(column,)).rises(column)
+    return {key: round(rise) for key, rise in rises.items() if rise > 0.5}
 
 
 def _queue_facts(case: cases.Case) -> sources.Facts:

@@ -34,7 +34,7 @@ MAIN_SHARE = 0.5
 MAX_PATH = 24
 
 
-class Culprit(_base.BaseDetector):
+class Culprit(_base.Detector):
     """Joins each saturated core, the samples of those seconds, and the queues that the core serves."""
 
     name = "culprit"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
 
 
-class DiagnosedEvent(_base.BaseDetector):
+class DiagnosedEvent(_base.Detector):
     """Always found. The core of a queue is the one that served it before the event."""
 
     name = "event"

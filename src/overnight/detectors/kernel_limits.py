@@ -17,7 +17,7 @@ MIN_SHARES = {"conntrack": 0.75}
 FULL_SHARE = 0.95
 
 
-class KernelLimits(_base.BaseDetector):
+class KernelLimits(_base.Detector):
     """The highest use of each table around the event."""
 
     name = "limits"

@@ -83,7 +83,7 @@ class Plan:
     windows: tuple[tuple[Window, ...], ...]
 
 
-class Lift(_base.BaseDetector):
+class Lift(_base.Detector):
     """All recurrences on this host against windows away from all events."""
 
     name = "lift"

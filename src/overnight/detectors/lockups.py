@@ -22,7 +22,7 @@ CONFIDENCE = {
 }
 
 
-class Lockups(_base.BaseDetector):
+class Lockups(_base.Detector):
     """One finding per kind, core and process."""
 
     name = "stalls"

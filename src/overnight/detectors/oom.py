@@ -21,7 +21,7 @@ CONFIDENCE = {KILL: 0.95, "memory.allocation_failure": 0.6}
 CONFIDENCE_OF_COUNTER = 0.9
 
 
-class OutOfMemory(_base.BaseDetector):
+class OutOfMemory(_base.Detector):
     """One finding per kind, process and unit."""
 
     name = "oom"
@@ -66,10 +66,7 @@ class OutOfMemory(_base.BaseDetector):
 def _count_kills(case: cases.Case) -> Evidence | None:
     """Read the rise of the kernel's kill counter, and the window of that rise."""
     rates = case.rates("vmstat", _kernel_events.search_window(case), columns=("oom_kill",))
-    column = rates.values.get("oom_kill")
-    if column is None or not column.size:
-        return None
-    rises = np.nan_to_num(column[:, 0] * rates.seconds)
+    rises = rates.of_first_key("oom_kill") * rates.seconds
     rows = np.flatnonzero(rises > 0)
     if not len(rows):
         return None

@@ -43,7 +43,7 @@ class _Storm:
     baseline: float  # not exceeded in nine of ten seconds of the baseline
 
 
-class SoftirqStorm(_base.BaseDetector):
+class SoftirqStorm(_base.Detector):
     """Each core's softirq seconds against its own baseline."""
 
     name = "softirq"

@@ -38,7 +38,7 @@ IO_SECONDS = 3
 DISK = re.compile(r"nvme\d+|mmcblk\d+|(?:sd|vd|xvd|hd)[a-z]+")
 
 
-class StorageFaults(_base.BaseDetector):
+class StorageFaults(_base.Detector):
     """The kernel's storage errors by device.
 
     Waiting alone is not a fault: a full queue, a network file system or a busy program looks the same.
@@ -101,10 +101,7 @@ def _find_waiting(case: cases.Case) -> Evidence | None:
         case.rates("pressure", window, keys=("io",), columns=("some",))
         for window in (case.window, case.baseline)
     )
-    column = now.values.get("some")
-    if column is None or not column.size:
-        return None
-    percents = np.nan_to_num(column[:, 0]) / 1e4
+    percents = now.of_first_key("some") / 1e4
     base = before.values.get("some")
     baseline = float(np.nanmean(base)) / 1e4 if base is not None and base.size else 0.0
     least = max(IO_SOME, min(IO_SOME_MAX, IO_FACTOR * baseline))

@@ -115,7 +115,7 @@ class _Count:
         )
 
 
-class ZombieCgroups(_base.BaseDetector):
+class ZombieCgroups(_base.Detector):
     """Number, growth, age, parents and creator of the zombies."""
 
     name = "zombies"

@@ -15,7 +15,7 @@ from overnight.model.finding import Answer, Need, Status
 if TYPE_CHECKING:
     from overnight import detectors
 
-DETECTORS = (*diagnose.discover_detectors(), *fleet.DETECTORS)
+DETECTORS = (*diagnose.discover_detectors(), *diagnose.discover_detectors(fleet))
 
 
 def name(detector: detectors.Detector) -> str:
