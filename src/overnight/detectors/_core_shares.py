@@ -1,7 +1,6 @@
 """Each process's share of a core, against its share in the baseline.
 
-A fair scheduler halves the share of a process that was there and still wants to run: a large share of a
-saturated core may belong to the victim. The process whose share rose is the one that saturated it.
+A fair scheduler halves the share of a process that was there: only one whose share rose saturated the core.
 """
 
 from __future__ import annotations
@@ -131,10 +130,7 @@ def compare_ticks(
     seconds: float,
     signal: str = "processes",
 ) -> dict[str, Share]:
-    """Compare processes last seen on the core with the baseline; empty where that was not recorded.
-
-    By name: a restarted process does what the one before it did.
-    """
+    """Compare processes, by name, last seen on the core with the baseline; empty where that was not recorded."""
     earlier, known = read_ticks(case, core, case.baseline, signal)
     if known < MIN_SECONDS or seconds <= 0:
         return {}

@@ -1,7 +1,6 @@
 """Where an event happened: its interface, queue and core, as they were before it.
 
-A driver that resets names a queue but not its core, and gets new interrupts afterwards. So the core is
-looked up in what the flight recorder knew just before the event.
+A driver that resets names a queue but not its core, and gets new interrupts afterwards.
 """
 
 from __future__ import annotations
@@ -85,10 +84,7 @@ def find_location(case: cases.Case) -> Location:
 
 
 def waited_seconds(event: Event) -> float | None:
-    """Return how long the queue waited to be polled according to the driver; None if it does not report it.
-
-    Without a scheduled poll nothing waits for the core: the device did not ask for one.
-    """
+    """Return how long the queue waited for the core to poll it, by the driver; None if it does not report it."""
     since = _since_poll_us(event)
     if since is None:
         return None

@@ -1,8 +1,4 @@
-"""Times in which a core was saturated while the others had room, to the second.
-
-From the flight recorder's seconds of every core; where these are missing, from the samples, of which a
-busy core has one each tick.
-"""
+"""Times in which a core was saturated while the others had room, from the recorder's seconds or from samples."""
 
 from __future__ import annotations
 
@@ -92,16 +88,12 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True)
 class Saturation:
-    """All saturated cores around an event.
-
-    `stretches` has one stretch per core, the event's core first, then the longest; `ordinary` counts the
-    cores that are left out because the baseline shows the same.
-    """
+    """All saturated cores around an event, one stretch each: the event's core first, then the longest."""
 
     series: Series
     location: _event_location.Location
     stretches: tuple[Stretch, ...]
-    ordinary: int
+    ordinary: int  # cores left out because the baseline shows the same
     baseline: Series | None
     baseline_stretches: tuple[Stretch, ...]
 
@@ -122,8 +114,7 @@ class Saturation:
 def find_saturation(case: cases.Case) -> Saturation:
     """Find the saturated cores around the event; raise MissingError where core usage was not recorded.
 
-    Of a core, stretches that reach the event come first, the longest of them before others: it may have
-    been saturated for longer some seconds earlier, and for another reason.
+    Of a core, the longest stretch that reaches the event counts: a longer one before it may have another reason.
     """
     series = require_series(case)
     location = _event_location.find_location(case)

@@ -1,8 +1,6 @@
-"""memory.cgroup_walk: a process uses a core to visit one memory cgroup after the other.
+"""memory.cgroup_walk: a process uses a core to visit one memory cgroup after the other, dying ones included.
 
-Reading a cgroup's statistics and reclaiming its memory both visit every memory cgroup below, dying ones
-included. The stack tells it apart from useful reclaim: by a function that reads statistics, and by the
-share of the reclaim samples that are in the step from one cgroup to the next.
+Useful reclaim has no function that reads statistics on its stacks, and seldom steps from one cgroup to the next.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Units that restart without end: those that systemd counts, and those restarted by their own supervisor.
 
-A harmless loop is found, too: whether it caused anything is decided by the chain. So each finding carries
-its cost.
+Harmless loops are found, too, each with its cost: the chain decides whether one caused anything.
 """
 
 from __future__ import annotations

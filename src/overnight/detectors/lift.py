@@ -1,7 +1,4 @@
-"""Functions that ran more in the seconds before every event of this kind than at other times.
-
-No stack is too rare to be tested: the number of tests is reported, and the q-values account for it.
-"""
+"""Functions that ran more in the seconds before every event of this kind than at other times."""
 
 from __future__ import annotations
 
@@ -206,10 +203,7 @@ def _count(tally: consumers.Tally, plan: Plan) -> tuple[Integers, Integers, Bool
 
 
 def _choose_compared(plan: Plan, is_there: Bools) -> Bools:
-    """Choose for each window that may get the label those it is compared with.
-
-    They lie as far before it as those of the event before the event: `[recurrence][window][other]`.
-    """
+    """Choose for each window that may get the label those it is compared with: `[recurrence][window][other]`."""
     recurrences, length = is_there.shape
     compared = np.zeros((recurrences, length, length), bool)
     for n, row in enumerate(plan.windows):

@@ -1,8 +1,4 @@
-"""kernel.lock_contention: cores spin while they wait for a lock.
-
-The stack does not name the lock, but it names the caller that takes it: the first function above the
-lock's own code.
-"""
+"""kernel.lock_contention: cores spin on a lock; the first function above the lock's own code names it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """memory.reclaim: tasks must free memory before they can go on, or kswapd keeps a core busy with it.
 
-vmstat counts pages scanned because the host is out of memory. It does not count the reclaim of one cgroup at
-its limit (shrink_inactive_list counts only pages outside cgroups): only stacks show that.
+vmstat does not count the reclaim of one cgroup at its limit (shrink_inactive_list): only stacks show that.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ NO_CULPRIT = 0.4
 class RecorderCost(_base.Detector):
     """Found above 3 % of a core, or where the recorder held the saturated core.
 
-    The recorder is the processes that the flight recorder names, with the CPU time that it measured.
-    Names, units and code do not identify it: other programs run in the same environment.
+    Its processes are those that the flight recorder names: others may have the same names, units and code.
     """
 
     name = "recorder"

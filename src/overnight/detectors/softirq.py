@@ -1,7 +1,6 @@
 """A core saturated by the network's softirqs: more packets than it can take in.
 
-Ordinary load has softirqs, too. A storm is a core that spends half of its time in them, far more than in
-the baseline, with a sign that they are the network's: packets, polls that ran out of time, or stacks.
+A storm takes half of a core, far more than in the baseline, with a sign that the softirqs are the network's.
 """
 
 from __future__ import annotations

@@ -39,10 +39,7 @@ DISK = re.compile(r"nvme\d+|mmcblk\d+|(?:sd|vd|xvd|hd)[a-z]+")
 
 
 class StorageFaults(_base.Detector):
-    """The kernel's storage errors by device.
-
-    Waiting alone is not a fault: a full queue, a network file system or a busy program looks the same.
-    """
+    """The kernel's storage errors by device; waiting alone is not a fault: a full queue looks the same."""
 
     name = "storage"
     needs = (Need.EVENTS, Need.PRESSURE)

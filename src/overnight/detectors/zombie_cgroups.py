@@ -217,7 +217,7 @@ def _row_at(gauges: trends.Gauges, time_us: int) -> int:
 
 
 def _cut_at_falls(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
-    """Keep the readings between the last reboot or purge before the event and the first after it.
+    """Keep the readings from the last reboot or purge before the event to the first after it.
 
     Return also whether there was one before.
     """

@@ -1,20 +1,4 @@
-"""Build the chains that end in the event, and rank them.
-
-A link is a rule of the knowledge between two findings that meet its conditions. Its strength is
-
-    base x sum(weight x fit) / sum(weight)
-
-where a condition that cannot be checked counts `UNKNOWN_FIT`, and one that has nothing to compare with
-(recurrence, the culprit) does not count at all. A step counts its link's strength times the square root of
-its finding's confidence: two findings that agree in magnitude support each other, so confidences are not
-simply multiplied along the chain. The score of a chain is
-
-    explains(root) x sqrt(weakest step x geometric mean of the steps) x PARSIMONY ^ (links - 1)
-
-A chain is as good as its weakest step, but a long chain does not pay for every weak step again. One that
-goes back further explains more, and wins if its additional steps are not weaker than that is worth; with
-equal support the shorter one wins.
-"""
+"""Build the chains that end in the event, and rank them; docs/diagnosis.md explains strengths and scores."""
 
 from __future__ import annotations
 
@@ -198,7 +182,7 @@ def _walk_back(
 def score_chain(
     steps: Sequence[Finding], links: Sequence[Link], known: knowledge.Knowledge
 ) -> float:
-    """Score by the formula at the head of this module."""
+    """Return explains(root) x sqrt(weakest step x geometric mean of the steps) x PARSIMONY ^ (links - 1)."""
     credible = [
         each.strength * math.sqrt(min(max(step.confidence, 0.0), 1.0))
         for step, each in zip(steps, links, strict=False)

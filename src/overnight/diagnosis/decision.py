@@ -1,8 +1,6 @@
-"""From the detectors' answers to the verdict.
+"""From the detectors' answers to the verdict. Pure: the order of the answers does not matter.
 
-Pure: the same answers give the same verdict, in whatever order they come. A cause is claimed only with an
-unbroken chain of links to the event, and only if its score times the factors of missing evidence reaches
-`CLAIMED`.
+A cause needs an unbroken chain to the event whose score, with missing evidence, reaches `CLAIMED`.
 """
 
 from __future__ import annotations
@@ -188,10 +186,9 @@ def _without_chain(base: Verdict) -> Verdict:
 def _suspect(
     base: Verdict, leading: Chain, others: tuple[Chain, ...], known: knowledge.Knowledge
 ) -> Verdict:
-    """The best chain is not sure enough to be claimed.
+    """The best chain is not sure enough to be claimed, and comes first among the alternatives.
 
-    It comes first among the alternatives; the verdict's chain keeps the part that blames nobody: the
-    saturated core and the starved queue.
+    The verdict's chain keeps the part that blames nobody: the saturated core and the starved queue.
     """
     not_claimed = dataclasses.replace(
         leading,

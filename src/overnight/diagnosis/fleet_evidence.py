@@ -1,8 +1,4 @@
-"""How findings over many hosts change the score of a chain: the `[[fleet]]` rules of the knowledge.
-
-Agreement raises the score by a part of what the root leaves to be explained, never beyond it;
-contradiction lowers it by that part.
-"""
+"""How findings over many hosts change the score of a chain: the `[[fleet]]` rules of the knowledge."""
 
 from __future__ import annotations
 

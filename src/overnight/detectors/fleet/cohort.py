@@ -122,12 +122,7 @@ def explain(
     significant: list[skew.Cohort],
     chance: np.random.Generator,
 ) -> tuple[Explained, ...]:
-    """Test each cohort that stands out again within the values of every other label.
-
-    A cohort is another label's shadow if its effect disappears within the values of that label, although it
-    could have shown there, while the other stays within its values. Where neither can be seen without the
-    other, both are undecided.
-    """
+    """Test each cohort that stands out again within the values of every other label; see docs/fleet.md."""
     numbers = {names: group for group, names in enumerate(groups.names)}
     entries: list[Explained] = []
     for cohort in significant:

@@ -24,16 +24,13 @@ MIN_SICK = 3
 
 @dataclasses.dataclass(frozen=True)
 class Cure:
-    """Reboots of hosts that had had the event, and what followed: watched time before the onset, and events.
-
-    `expected` is the number at the rate beyond the onset; `p` is of that few or fewer.
-    """
+    """Reboots of hosts that had had the event, and watched time and events after them, before the onset."""
 
     reboots: int
     seconds: float
     events: int
-    expected: float
-    p: float
+    expected: float  # events at the rate beyond the onset
+    p: float  # of that few events or fewer
 
 
 class UptimeHazard(package.FleetDetector):
