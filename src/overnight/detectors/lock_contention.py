@@ -9,6 +9,7 @@ from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.queries import function_usage
 
 if TYPE_CHECKING:
+    from overnight.model.event import Value
     from overnight.queries import case as cases
     from overnight.queries import samples
 
@@ -75,7 +76,11 @@ def _draft(
     )
     draft = stacks.draft(KIND, leading, function, 0.85 if role == "spin" else 0.6, summary)
     text = f"{len(waiters)} processes wait for a lock that {lock} takes"
-    values = {"caller": lock, "waiters": len(waiters), "cores_burnt": round(used, 3)}
+    values: dict[str, Value] = {
+        "caller": lock,
+        "waiters": len(waiters),
+        "cores_burnt": round(used, 3),
+    }
     draft.evidence.insert(0, Evidence(text, "profiles", values, leading.window))
     draft.evidence += [stacks.evidence(waiter, function) for waiter in waiters[1:3]]
     draft.magnitude.update(cores_burnt=used, waiters=len(waiters))

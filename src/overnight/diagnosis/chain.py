@@ -24,7 +24,6 @@ SLACK_US = 3 * SECOND_US  # a finding that begins later than this after the even
 MAX_STEPS = 8
 MAX_CAUSES = 6  # of one kind for one effect; the strongest
 MAX_REASONS = 3
-UNEXPLAINED = 0.4  # what a root explains that has no [[kind]]
 # These count only where there is something to compare with.
 SPARE = ("recurrence", "same_culprit", "waited")
 
@@ -190,8 +189,7 @@ def score_chain(
     if min(credible) <= 0:
         return 0.0
     mean = math.exp(sum(math.log(value) for value in credible) / len(credible))
-    root = known.kinds.get(steps[0].kind)
-    explains = root.explains if root else UNEXPLAINED
+    explains = known.kinds[steps[0].kind].explains
     return explains * math.sqrt(min(credible) * mean) * PARSIMONY ** (len(links) - 1)
 
 

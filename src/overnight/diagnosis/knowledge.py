@@ -292,7 +292,7 @@ def parse_knowledge(
         {event.kind: event for event in (entry.build(EventKind) for entry in events)},
         {number.name: number for number in map(_parse_number, numbers)},
     )
-    whole = merge((base, own)) if base else own
+    whole = _merge(base, own) if base else own
     _check_kinds(whole, source)
     return whole
 
@@ -316,26 +316,22 @@ def _check_kinds(knowledge: Knowledge, source: str) -> None:
             )
 
 
-def merge(many: Iterable[Knowledge]) -> Knowledge:
-    """Merge; a later kind, or a later fix or experiment of a root, replaces an earlier one."""
-    every = tuple(many)
+def _merge(base: Knowledge, own: Knowledge) -> Knowledge:
+    """Merge; a kind, event or number of `own`, and its fixes and experiments of a root, replace those of `base`."""
     return Knowledge(
-        {kind: entry for each in every for kind, entry in each.kinds.items()},
-        tuple(rule for each in every for rule in each.rules),
-        _latest([each.fixes for each in every]),
-        _latest([each.experiments for each in every]),
-        tuple(rule for each in every for rule in each.fleet),
-        {pattern: event for each in every for pattern, event in each.events.items()},
-        {name: number for each in every for name, number in each.numbers.items()},
+        {**base.kinds, **own.kinds},
+        base.rules + own.rules,
+        _replace(base.fixes, own.fixes),
+        _replace(base.experiments, own.experiments),
+        base.fleet + own.fleet,
+        {**base.events, **own.events},
+        {**base.numbers, **own.numbers},
     )
 
 
-def _latest(many: list[tuple[Remedy, ...]]) -> tuple[Remedy, ...]:
-    by_root: dict[str, tuple[Remedy, ...]] = {}
-    for remedies in many:
-        for root in dict.fromkeys(remedy.root for remedy in remedies):
-            by_root[root] = tuple(remedy for remedy in remedies if remedy.root == root)
-    return tuple(remedy for remedies in by_root.values() for remedy in remedies)
+def _replace(base: tuple[Remedy, ...], own: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    roots = {remedy.root for remedy in own}
+    return (*(remedy for remedy in base if remedy.root not in roots), *own)
 
 
 @functools.cache
