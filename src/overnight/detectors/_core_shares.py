@@ -117,9 +117,7 @@ def read_baseline(case: cases.Case, core: int) -> Baseline | None:
     if seconds < MIN_SECONDS or capacity <= 0:
         return None
     consumers, _ = case.ran((case.baseline,), selection)
-    used: dict[Actor, float] = collections.defaultdict(float)
-    for consumer in consumers:
-        used[consumer.actor] += consumer.samples
+    used = {consumer.actor: float(consumer.samples) for consumer in consumers}
     return Baseline(used, float(sum(consumer.softirq for consumer in consumers)), capacity)
 
 

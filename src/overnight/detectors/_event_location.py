@@ -83,23 +83,17 @@ def find_location(case: cases.Case) -> Location:
     return Location(core, interface, queue)
 
 
-def waited_seconds(event: Event) -> float | None:
-    """Return how long the queue waited for the core to poll it, by the driver; None if it does not report it."""
-    since = _since_poll_us(event)
-    if since is None:
-        return None
-    return 0.0 if event.fields.get("napi_scheduled") == 0 else since / SECOND_US
+def read_waits(event: Event) -> tuple[float | None, float | None]:
+    """Return how long the queue waited for the core to poll it, and how long no interrupt asked for a poll.
 
-
-def silent_seconds(event: Event) -> float | None:
-    """Return how long no interrupt asked for a poll according to the driver; None if it reports otherwise."""
-    since = _since_poll_us(event)
-    return None if since is None or event.fields.get("napi_scheduled") != 0 else since / SECOND_US
-
-
-def _since_poll_us(event: Event) -> int | None:
+    Both by the driver, in seconds; None where it does not report it.
+    """
     since = event.fields.get("since_napi_us")
-    return since if isinstance(since, int) and not isinstance(since, bool) else None
+    if not isinstance(since, int) or isinstance(since, bool):
+        return None, None
+    seconds = since / SECOND_US
+    # Without a scheduled poll nothing waits for the core: the device did not ask for one.
+    return (0.0, seconds) if event.fields.get("napi_scheduled") == 0 else (seconds, None)
 
 
 def read_queues(case: cases.Case) -> tuple[Queue, ...]:

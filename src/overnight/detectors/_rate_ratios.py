@@ -35,7 +35,6 @@ class Lifts:
 
     lift: Floats
     low: Floats
-    p_value: Floats
     q_value: Floats
     adjusted: Floats  # the chance that the highest of all items scores as high with permuted labels
     smallest: float  # that `adjusted` can be with this number of windows
@@ -68,7 +67,7 @@ def compute_lifts(
     number = compared.sum(axis=2)
     if not items or not recurrences or not number[:, 0].all() or (number > 0).sum() <= recurrences:
         zeros, ones = np.zeros(items), np.ones(items)
-        return Lifts(ones, zeros, ones, ones, ones, 1.0, ones, recurrences, items)
+        return Lifts(ones, zeros, ones, ones, 1.0, ones, recurrences, items)
     first, same = _distinct(counts)
     few = counts[first] * is_there[None]
     deviations = [
@@ -83,12 +82,10 @@ def compute_lifts(
     beyond = len(permutations) - np.searchsorted(highest, score - 1e-9) + extra
     whole = len(permutations) + extra
     lift, low = _bounds(few, compared[:, 0], spread)
-    p_value = normal_tail(score)[same]
     return Lifts(
         lift[same],
         low[same],
-        p_value,
-        benjamini_hochberg(p_value),
+        benjamini_hochberg(normal_tail(score)[same]),
         (beyond / whole)[same],
         1 / whole,
         spread[same],

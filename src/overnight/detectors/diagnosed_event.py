@@ -26,8 +26,7 @@ class DiagnosedEvent(_base.Detector):
         event = case.event
         location = _event_location.find_location(case)
         end = max(event.until_us, event.time_us)
-        waited = _event_location.waited_seconds(event)
-        silent = _event_location.silent_seconds(event)
+        waited, silent = _event_location.read_waits(event)
         on = "" if location.core is None else f" (core {location.core})"
         draft = _base.Draft(
             event.kind,

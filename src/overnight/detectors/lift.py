@@ -53,7 +53,6 @@ MANY_LABELS = 7
 # Each reads two segments, 0.4 s of a 96-core night; the latest are enough to conclude.
 MAX_RECURRENCES = 8
 RECORDED = 0.8  # of a window, or it takes no part
-MAX_FINDINGS = 5
 # The named function has at least this share of its process's samples before the event.
 MAIN_SHARE = 0.25
 # A factor below 1.5 (its logarithm) occurs between any two windows of a host whose load varies.
@@ -85,6 +84,7 @@ class Lift(_base.Detector):
 
     name = "lift"
     needs = (Need.PROFILES, Need.EVENTS)
+    max_findings = 5
 
     def examine(self, case: cases.Case) -> Answer:
         plan = plan_windows(case)
@@ -117,7 +117,7 @@ class Lift(_base.Detector):
             lifts.passed() & (lifts.low >= MIN_LOW) & (lifts.adjusted <= _alpha(lifts))
         )
         return self.answer(
-            _group_by_actor(examined, passed)[:MAX_FINDINGS],
+            _group_by_actor(examined, passed),
             clear=_why_clear(examined),
             remark=f"{len(passed)} of {lifts.tested} processes and functions ran more before the event"
             f" (recurrences: {lifts.recurrences}){_limits(examined)}",

@@ -26,6 +26,7 @@ class OutOfMemory(_base.Detector):
 
     name = "oom"
     needs = (Need.EVENTS, Need.VMSTAT)
+    max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:
         groups: dict[tuple[str, str, str], list[Event]] = collections.defaultdict(list)
@@ -58,7 +59,7 @@ class OutOfMemory(_base.Detector):
             draft.magnitude["kills"] = kills
             drafts.append(draft)
         return self.answer(
-            drafts[: _kernel_events.MAX_FINDINGS],
+            drafts,
             clear="no process was killed to free memory around the event",
         )
 

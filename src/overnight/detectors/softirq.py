@@ -31,7 +31,6 @@ TIMES = 2.0
 SQUEEZES = 100.0  # a second: the limit of the watch
 NET = ("net_rx_action", "napi_poll", "__napi_poll", "process_backlog", "net_tx_action")
 STACK_SHARE = 0.5  # of the softirq samples
-MAX_FINDINGS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +46,7 @@ class SoftirqStorm(_base.Detector):
 
     name = "softirq"
     needs = (Need.CPU, Need.PROFILES, Need.SOFTIRQS, Need.SOFTNET, Need.INTERFACES)
+    max_findings = 3
 
     def examine(self, case: cases.Case) -> Answer:
         series = _saturation.require_series(case)
@@ -69,7 +69,7 @@ class SoftirqStorm(_base.Detector):
                 f" baseline ({case.baseline_text})"
             )
         doubt = "; ".join(doubts)
-        return self.answer(drafts[:MAX_FINDINGS], clear=doubt or clear, remark=doubt)
+        return self.answer(drafts, clear=doubt or clear, remark=doubt)
 
 
 def _find_storms(case: cases.Case, series: _saturation.Series) -> tuple[list[_Storm], int]:
@@ -79,15 +79,14 @@ def _find_storms(case: cases.Case, series: _saturation.Series) -> tuple[list[_St
     for column, core in enumerate(series.cores):
         softirq = series.softirq[:, column]
         baseline = baselines.get(core, 0.0)
-        for rows in _saturation.split_runs(series, softirq >= PERCENT, SECONDS):
-            begin, end = int(series.begin_us[rows.start]), int(series.end_us[rows.stop - 1])
-            if begin > case.event.time_us + _saturation.AFTER_US:
+        for rows, window in _saturation.split_runs(series, softirq >= PERCENT, SECONDS):
+            if window.begin_us > case.event.time_us + _saturation.AFTER_US:
                 continue
             percent = float(np.nanmean(softirq[rows]))
             if percent < baseline + POINTS:
                 ordinary += 1
             else:
-                storms.append(_Storm(core, Window(begin, end), percent, baseline))
+                storms.append(_Storm(core, window, percent, baseline))
     event_core = _event_location.find_location(case).core
     storms.sort(key=lambda storm: (storm.core != event_core, -storm.window.seconds))
     return storms, ordinary

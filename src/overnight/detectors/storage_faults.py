@@ -43,6 +43,7 @@ class StorageFaults(_base.Detector):
 
     name = "storage"
     needs = (Need.EVENTS, Need.PRESSURE)
+    max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:
         groups: dict[str, list[Event]] = collections.defaultdict(list)
@@ -82,7 +83,7 @@ class StorageFaults(_base.Detector):
         clear = "the kernel reported no disk error, and no task waited long for I/O"
         if other_disks:
             clear = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
-        return self.answer(drafts[: _kernel_events.MAX_FINDINGS], clear=clear)
+        return self.answer(drafts, clear=clear)
 
 
 def _disk_of(event: Event) -> str:
