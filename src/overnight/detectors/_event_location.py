@@ -6,7 +6,6 @@ A driver that resets names a queue but not its core, and gets new interrupts aft
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from overnight.model.finding import Evidence, Need
@@ -122,13 +121,11 @@ def counter_rises(
 
 def _queue_facts(case: cases.Case) -> sources.Facts:
     lag = COUNTER_LAG_US if case.event.source in COUNTER_WATCHES else 1
-    known: Mapping[str, Mapping[str, object]] | None = None
-    for before in (lag, 1):
-        known = case.ring.facts(case.host, "nic-queues", case.event.time_us - before).state
-        if known is not None:
-            break
+    instants = (case.event.time_us - before for before in (lag, 1))
+    states = (case.ring.facts(case.host, "nic-queues", instant).state for instant in instants)
+    known = next((state for state in states if state is not None), {})
     # The recorder wrote them from `sources.Facts`.
-    return cast("sources.Facts", known or {})
+    return cast("sources.Facts", known)
 
 
 def _interface_of(case: cases.Case, device: str) -> str:

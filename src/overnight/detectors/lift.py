@@ -178,12 +178,8 @@ def plan_windows(case: cases.Case) -> Plan:
         if len(row) > COMPARED and case.has_profile(row[COMPARED])
     ]
     # The last window that may get the label needs its own minute, and its own windows before that.
-    length = _label_count(len(kept)) + GUARD_US // BEFORE_US - 1 + COMPARED
+    length = LABELS.get(len(kept), MANY_LABELS) + GUARD_US // BEFORE_US - 1 + COMPARED
     return Plan(tuple(event for event, _ in kept), tuple(row[:length] for _, row in kept))
-
-
-def _label_count(recurrences: int) -> int:
-    return LABELS.get(recurrences, MANY_LABELS)
 
 
 def _count(tally: consumers.Tally, plan: Plan) -> tuple[Integers, Integers, Bools]:
@@ -205,6 +201,7 @@ def _count(tally: consumers.Tally, plan: Plan) -> tuple[Integers, Integers, Bool
 def _choose_compared(plan: Plan, is_there: Bools) -> Bools:
     """Choose for each window that may get the label those it is compared with: `[recurrence][window][other]`."""
     recurrences, length = is_there.shape
+    most = LABELS.get(recurrences, MANY_LABELS)
     compared = np.zeros((recurrences, length, length), bool)
     for n, row in enumerate(plan.windows):
         labels = 0
@@ -214,7 +211,7 @@ def _choose_compared(plan: Plan, is_there: Bools) -> Bools:
                 for v in range(w + 1, len(row))
                 if is_there[n, v] and row[v].end_us <= row[w].end_us - GUARD_US
             ][:COMPARED]
-            if len(others) == COMPARED and labels < _label_count(recurrences) and is_there[n, 0]:
+            if len(others) == COMPARED and labels < most and is_there[n, 0]:
                 compared[n, w, others] = True
                 labels += 1
     return compared

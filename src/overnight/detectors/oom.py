@@ -48,13 +48,9 @@ class OutOfMemory(_base.Detector):
         # Where the event itself is the kill, the counter shows nothing else.
         if not drafts and counted and counted.window and case.event.kind not in CONFIDENCE:
             text = f"the kernel killed {kills:.0f} processes to free memory; the kernel log does not name them"
+            subject = Subject(host=case.host)
             draft = _base.Draft(
-                KIND,
-                Subject(host=case.host),
-                counted.window,
-                CONFIDENCE_OF_COUNTER,
-                text,
-                [counted],
+                KIND, subject, counted.window, CONFIDENCE_OF_COUNTER, text, [counted]
             )
             draft.magnitude["kills"] = kills
             drafts.append(draft)

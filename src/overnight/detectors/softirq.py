@@ -121,16 +121,13 @@ def _draft(case: cases.Case, series: _saturation.Series, storm: _Storm) -> _base
         softirq_percent_of_core_time=round(storm.percent, 1),
         baseline_p90_percent_of_core_time=round(storm.baseline, 1),
     )
-    packets = 0.0
-    for signal, column, counted in (
-        ("softirqs", "NET_RX", "receive softirqs"),
-        ("softnet", "processed", "packets"),
+    packets = _rate(case, "softnet", "processed", storm.window, key)
+    softirqs = _rate(case, "softirqs", "NET_RX", storm.window, key)
+    for signal, column, counted, now in (
+        ("softirqs", "NET_RX", "receive softirqs", softirqs),
+        ("softnet", "processed", "packets", packets),
     ):
-        now, before = (
-            _rate(case, signal, column, window, key) for window in (storm.window, case.baseline)
-        )
-        if column == "processed":
-            packets = now
+        before = _rate(case, signal, column, case.baseline, key)
         if now > 0 and now >= TIMES * before:
             draft.support(
                 f"core {key} had {now:,.0f} {counted} a second; {before:,.0f} in the baseline"

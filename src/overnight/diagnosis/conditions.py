@@ -108,10 +108,6 @@ def _size(finding: Finding, name: str) -> float:
     return measured(finding, name) or 0.0
 
 
-def _label(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def _time_order(pair: Pair) -> Judgement:
     late = (pair.cause.window.begin_us - pair.effect.window.begin_us) / SECOND_US
     over = (pair.effect.window.begin_us - pair.cause.window.end_us) / SECOND_US
@@ -184,7 +180,7 @@ def _magnitude(pair: Pair) -> Judgement:
         value = measured(pair.cause, cause_name)
         other = measured(pair.effect, effect_name) if effect_name else 1.0
         if value is None or other is None:
-            missing = _label(cause_name if value is None else effect_name)
+            missing = cause_name if value is None else effect_name
             continue
         numbers = _format_magnitude(cause_name, value, pair.around)
         if effect_name:
@@ -193,13 +189,13 @@ def _magnitude(pair: Pair) -> Judgement:
         fit = _fit(ratio, pair.condition)
         agrees = "agrees" if fit == 1 else "agrees only in part" if fit else "does not agree"
         return Judgement(fit, f"magnitude {agrees}: {numbers}")
-    return Judgement(None, f"{missing} was not measured")
+    return Judgement(None, f"{missing.replace('_', ' ')} was not measured")
 
 
 def _format_magnitude(name: str, value: float, around: Surroundings) -> str:
     if number := around.numbers.get(name):
         return number.format.format(value=value, percent=format_percent(value))
-    return f"{format_number(value)} {_label(name)}"
+    return f"{format_number(value)} {name.replace('_', ' ')}"
 
 
 def _fit(ratio: float, condition: knowledge.Condition) -> float:

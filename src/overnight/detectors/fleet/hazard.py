@@ -101,14 +101,6 @@ def bands(line: Timeline) -> tuple[Band, ...]:
     return tuple(fitted)
 
 
-def usable_edges(line: Timeline) -> tuple[Floats, Floats]:
-    """Return edges with watched time on both sides, and the share of time beyond each."""
-    edges = np.array(EDGES)
-    share = line.above(edges).sum(axis=0) / line.seconds.sum()
-    kept = (share >= SHARE) & (share <= 1 - SHARE)
-    return edges[kept], share[kept]
-
-
 def find_rise(
     line: Timeline,
     chance: np.random.Generator,
@@ -120,7 +112,10 @@ def find_rise(
 
     With `same_host` events move only along their own host, which removes all other differences between hosts.
     """
-    edges, share = usable_edges(line)
+    edges = np.array(EDGES)
+    share = line.above(edges).sum(axis=0) / line.seconds.sum()
+    kept = (share >= SHARE) & (share <= 1 - SHARE)
+    edges, share = edges[kept], share[kept]
     uptime = line.event_uptime
     count = len(uptime)
     if count == 0 or len(edges) == 0:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -134,16 +133,18 @@ def fisher(table: Table) -> Floats:
     """
     from scipy import special
 
+    def log_ways(of: Floats, take: Floats) -> Floats:
+        whole, taken, left = (special.gammaln(count + 1) for count in (of, take, of - take))
+        return np.asarray(whole - taken - left, np.float64)
+
     a, b, c, d = table
     having, sick, count = a + c, a + b, a + b + c + d
     cells = np.arange(int(max(sick.max(), 0)) + 1, dtype=np.float64)[None, :]
     row, column, total = sick[:, None], having[:, None], count[:, None]
     possible = (cells <= np.minimum(row, column)) & (cells >= row + column - total)
     first = np.where(possible, cells, np.minimum(row, column))
-    log_p = _log_ways(special.gammaln, row, first) + _log_ways(
-        special.gammaln, total - row, column - first
-    )
-    log_p -= _log_ways(special.gammaln, total, column)
+    log_p = log_ways(row, first) + log_ways(total - row, column - first)
+    log_p -= log_ways(total, column)
     seen = np.take_along_axis(log_p, a[:, None].astype(np.int64), axis=1)
     # The margin is scipy's, for tables that differ only by rounding.
     return np.asarray(
@@ -152,7 +153,3 @@ def fisher(table: Table) -> Floats:
         ),
         np.float64,
     )
-
-
-def _log_ways(gammaln: Callable[[Floats], Floats], of: Floats, take: Floats) -> Floats:
-    return gammaln(of + 1) - gammaln(take + 1) - gammaln(of - take + 1)

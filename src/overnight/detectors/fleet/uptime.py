@@ -76,25 +76,19 @@ class UptimeHazard(package.FleetDetector):
 
 def build_timeline(hosts: tuple[fleets.Host, ...], kind: str) -> hazard.Timeline:
     """Build the watched time and the events in it; events in unwatched time are left out."""
-    owner: list[int] = []
-    spells: list[int] = []
-    uptime: list[float] = []
-    seconds: list[float] = []
-    into: list[float] = []
-    for number, host in enumerate(hosts):
-        base = len(owner)
-        owner += [number] * len(host.spells)
-        uptime += [spell.uptime for spell in host.spells]
-        seconds += [spell.seconds for spell in host.spells]
-        for number_of_spell, seconds_into in host.places(kind):
-            spells.append(base + number_of_spell)
-            into.append(seconds_into)
+    spells = [(number, spell) for number, host in enumerate(hosts) for spell in host.spells]
+    first = np.cumsum([0, *(len(host.spells) for host in hosts)])
+    placed = [
+        (first[number] + at, into)
+        for number, host in enumerate(hosts)
+        for at, into in host.places(kind)
+    ]
     return hazard.Timeline(
-        np.array(owner, np.int64),
-        np.array(uptime, np.float64),
-        np.array(seconds, np.float64),
-        np.array(spells, np.int64),
-        np.array(into, np.float64),
+        np.array([number for number, _ in spells], np.int64),
+        np.array([spell.uptime for _, spell in spells], np.float64),
+        np.array([spell.seconds for _, spell in spells], np.float64),
+        np.array([at for at, _ in placed], np.int64),
+        np.array([into for _, into in placed], np.float64),
     )
 
 
