@@ -7,6 +7,6 @@ to the caller, which turns them into the answer failed. Linking findings into a 
 
 from __future__ import annotations
 
-from overnight.detectors._base import Detector
+from overnight.detectors import _base
 
-__all__ = ["Detector"]
+Detector = _base.Detector

@@ -12,7 +12,6 @@ import pytest
 import rings
 
 from overnight.app import diagnose
-from overnight.detectors import fleet
 from overnight.interfaces import cli
 from overnight.model.event import Event
 from overnight.model.finding import Status
@@ -114,7 +113,7 @@ def test_without_snapshots_the_error_names_the_command(tmp_path, capsys) -> None
 
 def test_the_detectors_answer_for_a_case(home: pathlib.Path) -> None:
     incident = case.Case(home, Event(rings.us(61), "net.driver_reset", host="db-01"))
-    detectors = diagnose.discover_detectors(fleet)
+    detectors = diagnose.discover_fleet_detectors()
     answers = {detector.name: detector.look(incident) for detector in detectors}
     assert {name: answer.status for name, answer in answers.items()} == {
         "fleet.cohort": Status.FOUND,
