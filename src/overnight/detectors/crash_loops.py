@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
 
 COUNTED, UNCOUNTED = "unit.crash_loop", "unit.hidden_crash_loop"
+SHORT_LIVED = "short_lived"  # the births that count: those that died within a minute
 LOOK_BACK_US = 12 * HOUR_US
 INTERVAL_US = 10 * MINUTE_US
 # The watch's five within 20 minutes are 15 an hour; half of that over an hour is a loop with longer pauses.
@@ -251,9 +252,9 @@ class UncountedCrashLoops(_base.Detector):
         counted = _read_growth(case, "cgroup-births", columns, from_zero=True)
         restarts = _read_growth(case, "unit-restarts", ("restarts",)).keys
         drafts, counted_by_systemd = [], 0
-        for loop in _find_loops(case, counted, "short_lived", MIN_SHORT, _short_per_hour):
+        for loop in _find_loops(case, counted, SHORT_LIVED, MIN_SHORT, _short_per_hour):
             per_hour = _restarts_per_hour(restarts, loop.key)
-            if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour("short_lived"):
+            if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour(SHORT_LIVED):
                 counted_by_systemd += 1  # the other detector reports it
             else:
                 drafts.append(_uncounted_draft(case, loop, per_hour, _sureness(counted)))
