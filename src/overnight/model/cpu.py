@@ -29,10 +29,7 @@ class Shares:
 
 
 def tick_changes(before: Sequence[int], now: Sequence[int]) -> list[int]:
-    """Return the ticks by mode between two rows of /proc/stat; modes that went backwards count as 0.
-
-    The kernel corrects idle and iowait downwards now and then (proc(5)).
-    """
+    """Return the ticks by mode between two rows; one that the kernel corrected downwards (proc(5)) is 0."""
     return [max(b - a, 0) for a, b in zip(before[:8], now[:8], strict=True)]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, local_time, profile_options, session, terminal
+from overnight.model.text import percent
 
 if TYPE_CHECKING:
     from overnight.app import diff as comparison
@@ -79,8 +80,8 @@ def _show(result: comparison.Difference, current: session.Session) -> None:
         module = f" [dim]{terminal.cell(change.module)}[/]" if unknown else ""
         table.add_row(
             terminal.cell(change.name) + module,
-            terminal.percent(change.rate),
-            terminal.percent(change.baseline_rate),
+            percent(change.rate),
+            percent(change.baseline_rate),
             f"{100 * change.difference:+.2f}",
             f"{100 * change.low:+.2f} … {100 * change.high:+.2f}",
             f"[{COLOURS[change.status]}]{change.status}[/]",

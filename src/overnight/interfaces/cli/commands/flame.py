@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 from overnight.model import colours
 from overnight.model.flame import FrameKind
-from overnight.model.text import plural, printable
+from overnight.model.text import percent, plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import flame as graphs
@@ -63,12 +63,12 @@ def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
         if node.share < SHOWN_SHARE:
             hidden += 1
             continue
-        line = rich.text.Text(f"{terminal.percent(node.share):>7}  " + "  " * min(node.depth, 40))
+        line = rich.text.Text(f"{percent(node.share):>7}  " + "  " * min(node.depth, 40))
         line.append(printable(node.name), colours.TERMINAL[node.kind])
         console.print(line, no_wrap=True, overflow="ellipsis")
     if hidden:
         console.print(
-            f"[dim]{plural(hidden, 'node')} below {terminal.percent(SHOWN_SHARE)} not shown; "
+            f"[dim]{plural(hidden, 'node')} below {percent(SHOWN_SHARE)} not shown; "
             "-O html and -O svg show all[/]"
         )
     if graph.coverage.samples:

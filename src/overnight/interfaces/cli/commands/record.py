@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
 from overnight.model import sizes, stop_signals, times
-from overnight.model.text import plural
+from overnight.model.text import percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -186,8 +186,8 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     for row in profile.processes[:8]:
         table.add_row(
             terminal.cell(row.process),
-            terminal.percent(row.share_of_samples),
-            terminal.percent(row.share_of_capacity),
+            percent(row.share_of_samples),
+            percent(row.share_of_capacity),
             f"{row.cores:.2f}",
         )
     console.print()

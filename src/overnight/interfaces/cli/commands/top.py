@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
+from overnight.model.text import percent
 
 if TYPE_CHECKING:
     from overnight.app import top as ranking
@@ -61,8 +62,8 @@ def _show(result: ranking.Top, current: session.Session) -> None:
             terminal.cell(row.name),
             str(row.samples),
             *([str(row.own)] if functions else []),
-            terminal.percent(row.share_of_samples),
-            terminal.percent(row.share_of_capacity),
+            percent(row.share_of_samples),
+            percent(row.share_of_capacity),
             "-" if row.cores is None else f"{row.cores:.2f}",
         )
     console = current.console()
