@@ -91,7 +91,7 @@ class PoolAdmin:
 
     def _check_order(self, connection: database.Connection, pool: Pool) -> None:
         endpoint = shared_values.get(connection, "endpoint")
-        self._control.provider(pool.provider).check(
+        self._control.provider(pool.provider).provider.check(
             maintenance.build_order(self._control.owner, pool, endpoint=endpoint)
         )
 

@@ -207,7 +207,7 @@ class Maintenance:
             self._record_empty(pool.id)
         if launch is None:
             return 0
-        host = self._control.provider(pool.provider).host(create=True)
+        host = self._control.provider(pool.provider).provider.host(create=True)
         width = min(launch.count, pool.settings.launch_parallel)
         each = math.ceil(launch.count / width)
         if width == 1:

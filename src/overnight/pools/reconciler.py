@@ -45,7 +45,7 @@ class Reconciler:
         client = self._control.provider(provider)
         before = self._rows(provider)
         try:
-            host = client.host(create=True)
+            host = client.provider.host(create=True)
             machines = client.inventory(self._control.owner, INVENTORY_SECONDS)
         except pools.ProviderError as error:
             self._add_event("inventory_failed", reason=error.reason, detail=error.what)

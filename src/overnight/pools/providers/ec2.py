@@ -47,7 +47,7 @@ def create(home: pathlib.Path) -> Instances:  # noqa: ARG001  nothing is kept on
     return Instances()
 
 
-class Instances:
+class Instances(pools.Cloud):
     """Instances of the account whose credentials this host has."""
 
     name = NAME

@@ -47,14 +47,13 @@ def create(home: pathlib.Path) -> Machines:
     return Machines(home / "pools")
 
 
-class Machines:
+class Machines(pools.Provider):
     """Machines that outlive their launcher and end like a power cut.
 
     `on_step` is called at each step of a launch; tests kill the launcher there.
     """
 
     name = NAME
-    inventory_lag_seconds = 0.0
     fixed: Mapping[str, object] = {
         "lifecycle_class": "ephemeral", "region": "", "preferred_regions": (),
     }  # fmt: skip
