@@ -115,7 +115,7 @@ class PoolAdmin:
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)
             view = pool_rows.view(connection, pool, self._control.clock())
-            claims = claim_rows.list_recent(connection, pool.id, recent)
+            claims = claim_rows.list_recent(connection, recent, pool_id=pool.id)
             return PoolDetails(
                 pool=pool,
                 counts=decisions.counts(view),
@@ -133,7 +133,7 @@ class PoolAdmin:
             return MemberDetails(
                 member=member,
                 pool=pool.name,
-                claims=tuple(claim_rows.list_of_member(connection, member.id, recent)),
+                claims=tuple(claim_rows.list_recent(connection, recent, member_id=member.id)),
                 events=event_rows.list_recent(connection, pool.id, recent, member_id=member.id),
             )
 

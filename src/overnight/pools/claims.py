@@ -91,7 +91,9 @@ class ClaimBroker:
                     raise pool_errors.PoolNotActiveError(pool.name, pool.status)
                 if _count_ahead(connection, pool, request, None, now):
                     raise _LockNeededError
-                members = _list_claimable(connection, pool, request.count, now, lock=True)
+                members = member_rows.list_claimable(
+                    connection, pool, request.count, now, lock=True
+                )
                 if len(members) < request.count:
                     raise _LockNeededError
                 grants = self._grant(connection, pool, members, request, now)
@@ -124,7 +126,9 @@ class ClaimBroker:
                 return pool_errors.PoolNotActiveError(pool.name, pool.status)
             ahead = _count_ahead(connection, pool, request, waiter, now)
             wanted = ahead + request.count
-            members = _list_claimable(connection, pool, wanted, now, lock=True, wait=True)
+            members = member_rows.list_claimable(
+                connection, pool, wanted, now, lock=True, wait=True
+            )
             if len(members) < wanted:
                 error = _explain_none(connection, pool, request, now, ahead)
                 if waiter is None and not (request.cold or request.wait_seconds > 0):
@@ -260,7 +264,7 @@ class ClaimBroker:
             if pool.status is not PoolStatus.ACTIVE or request.count > pool.max_size:
                 return True  # to be refused
             wanted = _count_ahead(connection, pool, request, waiter, now) + request.count
-            return len(_list_claimable(connection, pool, wanted, now)) == wanted
+            return len(member_rows.list_claimable(connection, pool, wanted, now)) == wanted
 
     def _is_hopeless(self, pool_id: str, request: Request, place: queue_place.QueuePlace) -> bool:
         """Launch for a cold claim; True when no member is coming and no wait was requested."""
@@ -281,21 +285,6 @@ class ClaimBroker:
                 now = self._control.clock()
                 if waiter_rows.delete(connection, waiter.id):
                     event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
-
-
-def _list_claimable(
-    connection: database.Connection,
-    pool: Pool,
-    count: int,
-    now: int,
-    *,
-    lock: bool = False,
-    wait: bool = False,
-) -> list[Member]:
-    since = now - pool.settings.heartbeat_stale_after_seconds * SECOND_US
-    return member_rows.list_claimable(
-        connection, pool.id, heard_since_us=since, count=count, lock=lock, wait=wait
-    )
 
 
 def _count_ahead(

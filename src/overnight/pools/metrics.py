@@ -155,8 +155,8 @@ def _add_counts(
 ) -> None:
     with plane.context.database.read() as connection:
         totals = total_rows.list_all(connection)
-        stale = metric_rows.count_stale_claims(connection)
-        abandoned = metric_rows.count_abandoned_members(connection)
+        stale = metric_rows.count_by_pool(connection, metric_rows.STALE_CLAIMS)
+        abandoned = metric_rows.count_by_pool(connection, metric_rows.ABANDONED)
     _add_totals(page, [details.pool.name for details in pools], totals)
     page.family(
         "overnight_pool_claims_stale", "gauge", "Claims flagged as stale.",

@@ -7,7 +7,7 @@ import hashlib
 
 import sqlalchemy as sa
 
-from overnight.pools.sql import schema
+from overnight.pools.sql import _statements, schema
 
 enrolments = schema.enrolments
 
@@ -43,12 +43,9 @@ def find_by_token(connection: sa.Connection, token: str) -> Enrolment | None:
 
 def use_token(connection: sa.Connection, member_id: str, credential: str, now_us: int) -> bool:
     """Exchange the token for the credential; False if it was used before."""
-    done = connection.execute(
-        sa.update(enrolments)
-        .where(enrolments.c.member_id == member_id, enrolments.c.used_us.is_(None))
-        .values(used_us=now_us, credential_hash=hash_secret(credential))
-    )
-    return done.rowcount == 1
+    used = {"used_us": now_us, "credential_hash": hash_secret(credential)}
+    unused = enrolments.c.used_us.is_(None)
+    return _statements.update(enrolments, connection, member_id, unused, **used)
 
 
 def find_member_id(connection: sa.Connection, credential: str) -> str | None:
