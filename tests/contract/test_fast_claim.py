@@ -28,7 +28,7 @@ def test_both_paths_write_the_same(world: World) -> None:
     world.fill()
     request_fields = {"acquired_by": "a", "acquired_for": "b", "lease_seconds": 60}
     [fast] = world.plane.acquire("ci", **request_fields)
-    [normal] = world.plane._claims._try_now("ci", Request(**request_fields))
+    [normal] = world.plane._claims._try_locked("ci", Request(**request_fields))
     assert without_ids(fast) == without_ids(normal)
     assert fast.member.beat_us is not None
     details = world.plane.show("ci")

@@ -1,13 +1,14 @@
 """Acquire members: at once, in the queue, or cold.
 
-The fast path is one short transaction that locks only the members it takes. While anybody waits, claims
-are served one at a time under the pool's lock, so that nobody overtakes: callers ahead are served first.
+The fast path takes one member while nobody waits, and locks nothing else. All other claims are served one at
+a time under the pool's lock, so that nobody overtakes: callers ahead are served first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from overnight.model.pool import (
     new_id,
 )
 from overnight.model.times import SECOND_US
-from overnight.pools import database, decisions, pool_errors, queue_place, requests
+from overnight.pools import database, decisions, pool_errors, requests
 from overnight.pools.sql import (
     claim_rows,
     event_rows,
@@ -34,7 +35,7 @@ from overnight.pools.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from overnight.pools import context
 
@@ -55,10 +56,14 @@ class ClaimBroker:
         began = self._control.clock()
         if grants := self._try_fast(name, request):
             return grants
-        result = self._try_now(name, request)
+        try:
+            result = self._try_locked(name, request)
+        except database.IntegrityError:
+            # The same request was made at the same moment, on the fast path: repeat what it got.
+            result = self._try_locked(name, request)
         if isinstance(result, tuple):
             return result
-        if not request.cold and request.wait_seconds <= 0:
+        if not _may_wait(request) or isinstance(result, pool_errors.PoolNotActiveError):
             raise result
         return self._wait_in_queue(name, request, began)
 
@@ -79,41 +84,10 @@ class ClaimBroker:
         self._control.notifier.notify(urgent=False)
         return (fast_claim.build_grant(prepared, row),)
 
-    def _try_now(self, name: str, request: Request) -> Grants | pool_errors.PoolError:
-        """Return the grants, or the reason why there are none."""
-        try:
-            with self._database.write("acquire") as connection:
-                pool, now = pool_rows.find(connection, name), self._control.clock()
-                requests.check(pool, request)
-                if repeated := self._find_repeated(connection, pool, request):
-                    return repeated
-                if pool.status is not PoolStatus.ACTIVE:
-                    raise pool_errors.PoolNotActiveError(pool.name, pool.status)
-                if _count_ahead(connection, pool, request, None, now):
-                    raise _LockNeededError
-                members = member_rows.list_claimable(
-                    connection, pool, request.count, now, lock=True
-                )
-                if len(members) < request.count:
-                    raise _LockNeededError
-                grants = self._grant(connection, pool, members, request, now)
-        except _LockNeededError:
-            # Another claim had locked what we saw, or somebody waits: repeat under the pool's lock.
-            return self._try_locked(name, request)
-        except database.IntegrityError:
-            # The same request was made at the same moment, and has the answer.
-            with self._database.read() as connection:
-                pool = pool_rows.find(connection, name)
-                if repeated := self._find_repeated(connection, pool, request):
-                    return repeated
-            raise
-        self._control.notifier.notify()
-        return grants
-
     def _try_locked(
         self, name: str, request: Request, waiter: Waiter | None = None
     ) -> Grants | pool_errors.PoolError:
-        """Try under the pool's lock, leaving callers ahead what is theirs."""
+        """Return the grants, or the reason why there are none; callers ahead are left what is theirs."""
         with self._database.write("acquire in turn") as connection:
             pool, now = pool_rows.lock(connection, name), self._control.clock()
             if repeated := self._find_repeated(connection, pool, request):
@@ -126,12 +100,10 @@ class ClaimBroker:
                 return pool_errors.PoolNotActiveError(pool.name, pool.status)
             ahead = _count_ahead(connection, pool, request, waiter, now)
             wanted = ahead + request.count
-            members = member_rows.list_claimable(
-                connection, pool, wanted, now, lock=True, wait=True
-            )
+            members = member_rows.list_claimable(connection, pool, wanted, now, lock=True)
             if len(members) < wanted:
                 error = _explain_none(connection, pool, request, now, ahead)
-                if waiter is None and not (request.cold or request.wait_seconds > 0):
+                if waiter is None and not _may_wait(request):
                     reason = error.kind.replace("-", "_")
                     event_rows.add_missed(connection, pool, request.count, now, reason=reason)
                 return error
@@ -212,7 +184,7 @@ class ClaimBroker:
     def _wait_in_queue(self, name: str, request: Request, began: int) -> Grants:
         waiter, pool = self._enter_queue(name, request, began)
         try:
-            with self._control.notifier.listen() as listener:
+            with self._control.notifier.listen() as listener, self._keep_place(pool, waiter):
                 self._control.notifier.notify()
                 return self._wait(pool, request, waiter, listener.wait)
         except pool_errors.PoolNotFoundError:  # deleted meanwhile; report the name, not the id
@@ -243,7 +215,6 @@ class ClaimBroker:
         if request.cold and limit <= 0:
             limit = float(pool.settings.warming_timeout_seconds)
         deadline = time.monotonic() + limit
-        place = queue_place.QueuePlace(self._control, waiter.id, pool.settings.waiter_stale_seconds)
         over = False
         while True:
             result = self._try_locked(pool.id, request, waiter)
@@ -254,9 +225,8 @@ class ClaimBroker:
             # Polling takes no lock; it is taken only when there is something for us.
             while not over and not self._is_our_turn(pool.id, request, waiter):
                 left = deadline - time.monotonic()
-                over = left <= 0 or (request.cold and self._is_hopeless(pool.id, request, place))
-                pause(0 if over else min(left, POLL_SECONDS, place.every))
-                place.keep()
+                over = left <= 0 or (request.cold and self._is_hopeless(pool.id, request))
+                pause(0 if over else min(left, POLL_SECONDS))
 
     def _is_our_turn(self, pool_id: str, request: Request, waiter: Waiter) -> bool:
         with self._database.read() as connection:
@@ -266,14 +236,39 @@ class ClaimBroker:
             wanted = _count_ahead(connection, pool, request, waiter, now) + request.count
             return len(member_rows.list_claimable(connection, pool, wanted, now)) == wanted
 
-    def _is_hopeless(self, pool_id: str, request: Request, place: queue_place.QueuePlace) -> bool:
+    def _is_hopeless(self, pool_id: str, request: Request) -> bool:
         """Launch for a cold claim; True when no member is coming and no wait was requested."""
-        with place.kept():  # otherwise what is launched for us would look like a surplus
-            self._replenish(pool_id)
+        self._replenish(pool_id)
         with self._database.read() as connection:
             pool = pool_rows.find(connection, pool_id)
             view = pool_rows.view(connection, pool, self._control.clock())
         return request.wait_seconds <= 0 and not any(member.serves for member in view.members)
+
+    @contextlib.contextmanager
+    def _keep_place(self, pool: Pool, waiter: Waiter) -> Iterator[None]:
+        """Report that the caller still waits, from another thread: a launch may take long.
+
+        After `waiter_stale_seconds` without a report what is launched for us would look like a surplus.
+        """
+        over = threading.Event()
+
+        def report_until_over() -> None:
+            while not over.wait(pool.settings.waiter_stale_seconds / 3):
+                with contextlib.suppress(pool_errors.PoolError):  # database away: next time
+                    self._report(waiter)
+
+        name = f"place of {waiter.id}"
+        reporting = threading.Thread(target=report_until_over, name=name, daemon=True)
+        reporting.start()
+        try:
+            yield
+        finally:
+            over.set()
+            reporting.join()
+
+    def _report(self, waiter: Waiter) -> None:
+        with self._database.write("still waiting") as connection:
+            waiter_rows.touch(connection, waiter.id, self._control.clock())
 
     def _leave_unserved(self, pool: Pool, waiter: Waiter) -> None:
         """Leave the queue, unless a grant has removed us from it."""
@@ -285,6 +280,10 @@ class ClaimBroker:
                 now = self._control.clock()
                 if waiter_rows.delete(connection, waiter.id):
                     event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
+
+
+def _may_wait(request: Request) -> bool:
+    return request.cold or request.wait_seconds > 0
 
 
 def _count_ahead(
@@ -333,7 +332,3 @@ def _has_lease_of(claim: Claim, request: Request) -> bool:
     until = claim.lease_until_us
     lease = None if until is None else (until - claim.acquired_us) // SECOND_US
     return request.lease_seconds == lease
-
-
-class _LockNeededError(Exception):
-    """Nothing was changed; repeat under the pool's lock."""

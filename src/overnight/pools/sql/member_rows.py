@@ -65,18 +65,11 @@ def list_of_host(connection: sa.Connection, host: str) -> list[Member]:
 
 
 def list_claimable(
-    connection: sa.Connection,
-    pool: Pool,
-    count: int,
-    now_us: int,
-    *,
-    lock: bool = False,
-    wait: bool = False,
+    connection: sa.Connection, pool: Pool, count: int, now_us: int, *, lock: bool = False
 ) -> list[Member]:
     """Read the oldest ready members that nothing holds back and whose agents still report.
 
-    With `lock` those that another claim has locked are skipped; with `wait` as well the call waits for
-    them, so that the answer is certain.
+    With `lock` the answer is certain: the call waits for those that another claim has locked.
     """
     since_us = now_us - pool.settings.heartbeat_stale_after_seconds * SECOND_US
     # A member that has just come up has not sent a heartbeat yet.
@@ -95,7 +88,7 @@ def list_claimable(
         .limit(count)
     )
     if lock:
-        chosen = chosen.with_for_update(skip_locked=not wait, of=members)
+        chosen = chosen.with_for_update(of=members)
     return _read(connection, chosen)
 
 
