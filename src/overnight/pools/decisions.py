@@ -54,11 +54,6 @@ class Fail:
 
 
 @dataclasses.dataclass(frozen=True)
-class Terminate:
-    member_id: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Abandon:
     """Report once that every attempt to terminate failed. The row stays: it names the machine."""
 
@@ -82,7 +77,7 @@ class EndClaim:
     reason: str
 
 
-Instruction = Retire | Fail | Terminate | Abandon | FlagClaim | EndClaim
+Instruction = Retire | Fail | Abandon | FlagClaim | EndClaim
 
 
 def counts(view: View) -> Counts:
@@ -186,7 +181,7 @@ def _is_warming(view: View) -> bool:
 
 
 def recycle(view: View) -> tuple[Instruction, ...]:
-    """Return what to end, flag or retry, in order."""
+    """Return what to end, flag or abandon, in order."""
     instructions: list[Instruction] = [*_claims(view)]
     ended = {i.member_id for i in instructions if isinstance(i, EndClaim)}
     left: list[Member] = []
@@ -196,8 +191,9 @@ def recycle(view: View) -> tuple[Instruction, ...]:
         else:
             left.append(member)
     instructions += _surplus(view, left)
-    changed = {i.member_id for i in instructions if isinstance(i, Retire | Fail | EndClaim)}
-    instructions += (i for i in endings(view) if i.member_id not in changed)
+    attempts = view.pool.settings.terminate_attempts
+    spent = (m for m in endings(view) if m.attempts >= attempts and m.id not in ended)
+    instructions += (Abandon(member.id) for member in spent)
     return tuple(instructions)
 
 
@@ -287,17 +283,13 @@ def _is_changing(member: Member) -> bool:
     return moving and not member.cordoned and member.abandoned_us is None
 
 
-def endings(view: View) -> Iterable[Terminate | Abandon]:
-    """Retry the termination of ending members until the attempts are used up, then abandon them once."""
+def endings(view: View) -> Iterable[Member]:
+    """Return the members to terminate now, or to abandon after the last attempt."""
     for member in view.members:
         if member.state not in (State.DRAINING, State.ERRORED) or member.abandoned_us is not None:
             continue
         if member.cordoned and not view.pool.winds_down:
             continue  # under inspection, although its claim has ended
         limit = max(1, view.pool.settings.terminate_backoff_max_seconds)
-        if _is_ahead(member.next_attempt_us, view.now_us, limit):
-            continue
-        if member.attempts >= view.pool.settings.terminate_attempts:
-            yield Abandon(member.id)
-        else:
-            yield Terminate(member.id)
+        if not _is_ahead(member.next_attempt_us, view.now_us, limit):
+            yield member

@@ -130,7 +130,6 @@ class Maintenance:
                     detail=f"after {pool.settings.terminate_attempts} attempts; its machine may still run",
                 )  # fmt: skip
                 return True
-        return False
 
     # terminate
 
@@ -139,8 +138,9 @@ class Maintenance:
         now = self._control.clock()
         with self._database.read() as connection:
             view = pool_rows.view(connection, pool, now)
-        due = {i.member_id for i in decisions.endings(view) if isinstance(i, decisions.Terminate)}
-        members = [m for m in view.members if m.id in due and self._control.reaches(m)]
+        attempts = pool.settings.terminate_attempts
+        due = [m for m in decisions.endings(view) if m.attempts < attempts]
+        members = [m for m in due if self._control.reaches(m)]
         if len(members) < 2 or pool.settings.launch_parallel == 1:
             return sum(self._terminate(pool, member) for member in members)
         with concurrent.futures.ThreadPoolExecutor(pool.settings.launch_parallel) as threads:
