@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class ProviderError(errors.CannotError):
-    """A provider failed. Decisions use `reason`, `code` and `nothing_made`; the rest is for people.
-
-    `nothing_made`: it is certain that the call left no machine. `code`: the provider's own error code.
-    """
+    """A provider failed. Decisions use `reason`, `code` and `nothing_made`; the rest is for people."""
 
     def __init__(
         self,
@@ -39,8 +36,8 @@ class ProviderError(errors.CannotError):
         )
         self.reason = reason
         self.message = message
-        self.code = code
-        self.nothing_made = nothing_made
+        self.code = code  # the provider's own
+        self.nothing_made = nothing_made  # it is certain that the call left no machine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -53,10 +53,7 @@ class PoolAdmin:
         self._maintenance = work
 
     def create(self, **given: object) -> Pool:
-        """Create an active pool and wake the reaper, which launches its members.
-
-        `name`, `template` and `target_size` are required; `CREATE` lists the rest.
-        """
+        """Create an active pool and wake the reaper; `CREATE` lists the parameters."""
         pool_errors.check_known(given, CREATE)
         for name in ("name", "template", "target_size"):
             if name not in given:
@@ -148,10 +145,7 @@ class PoolAdmin:
             return demand_rows.read_past(connection, pool.id, begin, now, unchanged_us=since)
 
     def update(self, name: str, /, **given: object) -> Pool:
-        """Change a pool; a smaller target shrinks it, another template replaces its members.
-
-        `UPDATE` lists the parameters. `target_size` is refused for a pool with an autoscale policy.
-        """
+        """Change a pool; a smaller target shrinks it, another template replaces its members."""
         pool_errors.check_known(given, UPDATE)
         now = self._control.clock()
         with self._database.write("update") as connection:
@@ -211,10 +205,7 @@ class PoolAdmin:
             self._maintenance.recycle(after.id)
 
     def drain(self, name: str, *, confirmed: bool = True) -> dict[str, int]:
-        """Terminate every unclaimed member, and stop launching; claimed members stay.
-
-        Raises unless `confirmed` if members are claimed.
-        """
+        """Terminate unclaimed members, and stop launching; raises for claimed ones unless `confirmed`."""
         now = self._control.clock()
         with self._database.write("drain") as connection:
             pool = pool_rows.lock(connection, name)

@@ -71,11 +71,8 @@ class Policy:
         return self.warm_up_s + sizing.Demand.interval_s
 
     def spans(self, now_s: float, since_s: float) -> tuple[float, float]:
-        """Return how far back claims are counted: for the rate, and for a jump.
-
-        For a new pool not less than hosts take to come up: one claim in its first second is not sixty a
-        minute.
-        """
+        """Return how far back claims are counted: for the rate, and for a jump."""
+        # Not less than hosts take to come up: one claim in a pool's first second is not sixty a minute.
         window = min(self.window_s, max(self.lead_s, now_s - since_s))
         return window, min(window, self.lead_s)
 
@@ -88,10 +85,7 @@ def _refuse(what: str, why: str) -> errors.UsageError:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """The observed demand as counts: the claims of a busy pool are not read one by one.
-
-    Missed claims and waiting callers count as demand.
-    """
+    """The observed demand as counts; missed claims and waiting callers count too."""
 
     now_s: float  # since 1970
     size: int

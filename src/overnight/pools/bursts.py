@@ -130,10 +130,8 @@ def ahead(burst: Burst) -> Numbers:
 def arrivals(traffic: Traffic, *, before_a_claim: bool = False) -> Numbers:
     """Return the probabilities of 0, 1, 2, … claims in a refill that begins at any time of the interval.
 
-    With `before_a_claim` those ahead in the claim's own burst count too.
-
-    Exact for bursts at random times (compound Poisson): the characteristic function is averaged over the
-    lengths, where it has a closed form, and one Fourier transform inverts it.
+    With `before_a_claim` those ahead in the claim's own burst count too. Exact for bursts at random times
+    (compound Poisson): one Fourier transform inverts the characteristic function, averaged over the lengths.
     """
     burst = traffic.burst
     bursts = traffic.claims_per_s / burst.mean

@@ -103,10 +103,8 @@ def is_empty(view: View) -> bool:
 
 
 def queue_key(pool: Pool, priority: int, queued_us: int) -> tuple[int, int]:
-    """Return the sort key of a caller in the queue; it does not change while the caller waits.
-
-    A step of priority is worth `priority_ageing_seconds` in the queue, so nobody waits for ever.
-    """
+    """Return the sort key of a caller in the queue; it does not change while the caller waits."""
+    # A step of priority is worth this much time in the queue, so nobody waits for ever.
     ageing = pool.settings.priority_ageing_seconds
     return (0 if ageing else -priority), queued_us - priority * ageing * SECOND_US
 
@@ -123,9 +121,8 @@ def _doubled(first: int, times: int, limit: int) -> int:
 
 
 def _is_ahead(until_us: int, now_us: int, max_seconds: int) -> bool:
-    """Whether `until_us` is still ahead. Further ahead than any wait means that the clock was set back;
-    twice the wait, because the clocks of two control planes differ a little.
-    """
+    """Whether `until_us` is still ahead; further than any wait means that the clock was set back."""
+    # Twice the wait, because the clocks of two control planes differ a little.
     return now_us < until_us <= now_us + 2 * max_seconds * SECOND_US
 
 

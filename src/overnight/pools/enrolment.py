@@ -79,10 +79,7 @@ class Enrolment:
     def phase(
         self, credential: str, phase: str, reason: str = "", detail: str = ""
     ) -> dict[str, Any]:
-        """Record a phase: `ready`, `failed` with a one-word reason, or any step before.
-
-        A ready member may fail too; a claimed one is its caller's.
-        """
+        """Record a phase: `ready`, `failed` with a one-word reason unless claimed, or any step before."""
         if not REASON.fullmatch(phase) or (reason and not REASON.fullmatch(reason)):
             raise pool_errors.BadKnobError(
                 "phase", f"{phase} {reason}", "lower-case words such as module_pull_failed"

@@ -49,10 +49,8 @@ class Measurement:
 def rate_between(
     claims: float, seconds: float, dispersion: float = 1.0, chance: float = CHANCE
 ) -> tuple[float, float]:
-    """Return the confidence interval of a rate per second; exact for single claims, wider for bursts.
-
-    Claims in bursts carry the evidence of fewer: the count divided by the dispersion.
-    """
+    """Return the confidence interval of a rate per second; exact for single claims, wider for bursts."""
+    # Claims in bursts carry the evidence of fewer.
     count = claims / dispersion
     low = float(special.gammaincinv(count, chance / 2)) if count else 0.0
     high = float(special.gammaincinv(count + 1, 1 - chance / 2))

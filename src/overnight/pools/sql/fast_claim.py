@@ -112,10 +112,8 @@ def prepare(pool: str, request: Request) -> FastClaim | None:
 
 
 def take(driver: Any, kind: str, prepared: FastClaim, now_us: int) -> Any:
-    """Take the oldest ready member and write the claim, in the driver's transaction; None if there is none.
-
-    Does nothing that could be done before or after: on SQLite all other writers wait meanwhile.
-    """
+    """Take the oldest ready member and write the claim, in the driver's transaction; None if there is none."""
+    # Nothing that could be done before or after: on SQLite all other writers wait meanwhile.
     request = prepared.request
     lease = request.lease_seconds
     values: dict[str, Any] = {

@@ -67,10 +67,7 @@ def list_of_host(connection: sa.Connection, host: str) -> list[Member]:
 def list_claimable(
     connection: sa.Connection, pool: Pool, count: int, now_us: int, *, lock: bool = False
 ) -> list[Member]:
-    """Read the oldest ready members that nothing holds back and whose agents still report.
-
-    With `lock` the answer is certain: the call waits for those that another claim has locked.
-    """
+    """Read the oldest members that can be claimed; `lock` waits for what other claims have locked."""
     since_us = now_us - pool.settings.heartbeat_stale_after_seconds * SECOND_US
     # A member that has just come up has not sent a heartbeat yet.
     heard = sa.func.coalesce(beats.c.at_us, members.c.ready_us)
@@ -161,10 +158,7 @@ def set_cordoned(connection: sa.Connection, member_id: str, *, cordoned: bool) -
 
 
 def set_missing(connection: sa.Connection, member: Member, missing_us: int | None) -> bool:
-    """Record since when the provider does not list the machine; None: it lists it, on `member.host`.
-
-    False if another sweep was first, or the member is gone.
-    """
+    """Record since when the provider lists no machine (None: it does); False if another sweep was first."""
     unchanged = members.c.missing_us.is_not_distinct_from(member.missing_us)
     values = {"missing_us": missing_us, "host": member.host}
     return _update(connection, member.id, LIVE, unchanged, **values)
