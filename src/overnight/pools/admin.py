@@ -18,6 +18,7 @@ from overnight.model.pool import (
     PoolStatus,
     new_id,
 )
+from overnight.model.text import plural
 from overnight.model.times import SECOND_US
 from overnight.pools import decisions, maintenance, pool_errors, settings
 from overnight.pools.sql import (
@@ -213,8 +214,7 @@ class PoolAdmin:
             if pool.status is not Status.DRAINING:
                 if claims and not confirmed:
                     raise pool_errors.ClaimsAffectedError(
-                        f"pool {pool.name} has {len(claims)} claimed "
-                        f"{'member' if len(claims) == 1 else 'members'}",
+                        f"pool {pool.name} has {plural(len(claims), 'claimed member')}",
                         why="after a drain they are not replaced, and new claims are refused",
                     )
                 pool = dataclasses.replace(pool, status=Status.DRAINING, updated_us=now)

@@ -128,23 +128,14 @@ class ClaimBroker:
     ) -> Grants:
         """Mark the members as claimed and write the claims, in the same transaction."""
         batch = new_id("b") if len(members) > 1 else ""
-        lease = request.lease_seconds
+        cold = request.cold and waited_us > 0
         claims = [
-            Claim(
-                id=new_id("c"),
-                pool_id=pool.id,
-                member_id=member.id,
-                acquired_by=request.acquired_by,
-                acquired_for=request.acquired_for,
-                acquired_us=now,
-                lease_until_us=None if lease is None else now + lease * SECOND_US,
-                batch_id=batch,
-                idempotency_key=request.idempotency_key,
-                waited_us=waited_us,
-                cold=request.cold and waited_us > 0,
+            dataclasses.replace(
+                fast_claim.build_claim(new_id("c"), request, member, now),
+                batch_id=batch, waited_us=waited_us, cold=cold,
             )
             for member in members
-        ]
+        ]  # fmt: skip
         member_rows.set_claimed(connection, [member.id for member in members], now)
         claim_rows.insert(connection, claims)
         event_rows.add_claimed(connection, pool, claims)

@@ -138,20 +138,22 @@ def take(driver: Any, kind: str, prepared: FastClaim, now_us: int) -> Any:
 
 def build_grant(prepared: FastClaim, row: Any) -> Grant:
     """Return what was taken, once it is committed."""
-    member, request = Member.from_row(dict(row)), prepared.request
-    now_us, lease = member.acquired_us or 0, request.lease_seconds
-    return Grant(
-        member,
-        Claim(
-            id=prepared.claim_id,
-            pool_id=member.pool_id,
-            member_id=member.id,
-            acquired_by=request.acquired_by,
-            acquired_for=request.acquired_for,
-            acquired_us=now_us,
-            lease_until_us=None if lease is None else now_us + lease * SECOND_US,
-            idempotency_key=request.idempotency_key,
-        ),
+    member = Member.from_row(dict(row))
+    now_us = member.acquired_us or 0
+    return Grant(member, build_claim(prepared.claim_id, prepared.request, member, now_us))
+
+
+def build_claim(claim_id: str, request: Request, member: Member, now_us: int) -> Claim:
+    lease = request.lease_seconds
+    return Claim(
+        id=claim_id,
+        pool_id=member.pool_id,
+        member_id=member.id,
+        acquired_by=request.acquired_by,
+        acquired_for=request.acquired_for,
+        acquired_us=now_us,
+        lease_until_us=None if lease is None else now_us + lease * SECOND_US,
+        idempotency_key=request.idempotency_key,
     )
 
 
