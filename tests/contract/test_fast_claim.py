@@ -106,10 +106,10 @@ def test_a_claim_directly_in_the_file(world: World) -> None:
         return
     world.pool(target=3)
     world.fill()
-    with world.plane.context.notifier.listen() as listener:
+    with world.plane.context.notifier.listen() as wait:
         granted = in_file(world, acquired_by="cli", idempotency_key="k")
         assert granted is not None
-        assert listener.wait(5)
+        assert wait(5)
     assert world.plane.show("ci").claims[0] == granted.claim
     assert in_file(world, idempotency_key="k") is None  # the normal path has the answer
     assert in_file(world, "nope") is None

@@ -37,7 +37,7 @@ from overnight.pools.sql import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from overnight.pools import context
+    from overnight.pools import context, wakeups
 
 POLL_SECONDS = 0.25  # how often a waiting caller polls, should a notification be lost
 Grants = tuple[Grant, ...]
@@ -175,9 +175,9 @@ class ClaimBroker:
     def _wait_in_queue(self, name: str, request: Request, began: int) -> Grants:
         waiter, pool = self._enter_queue(name, request, began)
         try:
-            with self._control.notifier.listen() as listener, self._keep_place(pool, waiter):
+            with self._control.notifier.listen() as pause, self._keep_place(pool, waiter):
                 self._control.notifier.notify()
-                return self._wait(pool, request, waiter, listener.wait)
+                return self._wait(pool, request, waiter, pause)
         except pool_errors.PoolNotFoundError:  # deleted meanwhile; report the name, not the id
             raise pool_errors.PoolNotFoundError(pool.name) from None
         finally:
@@ -199,9 +199,7 @@ class ClaimBroker:
             )  # fmt: skip
         return waiter, pool
 
-    def _wait(
-        self, pool: Pool, request: Request, waiter: Waiter, pause: Callable[[float], bool]
-    ) -> Grants:
+    def _wait(self, pool: Pool, request: Request, waiter: Waiter, pause: wakeups.Wait) -> Grants:
         limit = request.wait_seconds
         if request.cold and limit <= 0:
             limit = float(pool.settings.warming_timeout_seconds)
