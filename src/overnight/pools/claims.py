@@ -90,7 +90,7 @@ class ClaimBroker:
         """Return the grants, or the reason why there are none; callers ahead are left what is theirs."""
         with self._database.write("acquire in turn") as connection:
             pool, now = pool_rows.lock(connection, name), self._control.clock()
-            if repeated := self._find_repeated(connection, pool, request):
+            if repeated := _find_repeated(connection, pool, request):
                 if waiter is not None:
                     waiter_rows.delete(connection, waiter.id)
                 return repeated
@@ -148,27 +148,6 @@ class ClaimBroker:
             )
             for member, claim in zip(members, claims, strict=True)
         )
-
-    def _find_repeated(
-        self, connection: database.Connection, pool: Pool, request: Request
-    ) -> Grants:
-        """Return what the same request got before; empty for a new one."""
-        key = request.idempotency_key
-        if not key:
-            return ()
-        claims = claim_rows.list_of_key(connection, pool.id, key)
-        if claims and (
-            len(claims) != request.count
-            or {(c.acquired_by, c.acquired_for) for c in claims}
-            != {(request.acquired_by, request.acquired_for)}
-            or not all(_has_lease_of(claim, request) for claim in claims)
-        ):
-            raise pool_errors.KeyReusedError(key)
-        for claim in claims:
-            if claim.released_us is not None:
-                # Its member is gone or belongs to somebody else by now: the caller must not use it.
-                raise pool_errors.ClaimEndedError(claim.id, claim.release_reason)
-        return tuple(Grant(member_rows.find(connection, c.member_id), c) for c in claims)
 
     # in the queue
 
@@ -269,6 +248,26 @@ class ClaimBroker:
                 now = self._control.clock()
                 if waiter_rows.delete(connection, waiter.id):
                     event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
+
+
+def _find_repeated(connection: database.Connection, pool: Pool, request: Request) -> Grants:
+    """Return what the same request got before; empty for a new one."""
+    key = request.idempotency_key
+    if not key:
+        return ()
+    claims = claim_rows.list_of_key(connection, pool.id, key)
+    if claims and (
+        len(claims) != request.count
+        or {(c.acquired_by, c.acquired_for) for c in claims}
+        != {(request.acquired_by, request.acquired_for)}
+        or not all(_has_lease_of(claim, request) for claim in claims)
+    ):
+        raise pool_errors.KeyReusedError(key)
+    for claim in claims:
+        if claim.released_us is not None:
+            # Its member is gone or belongs to somebody else by now: the caller must not use it.
+            raise pool_errors.ClaimEndedError(claim.id, claim.release_reason)
+    return tuple(Grant(member_rows.find(connection, c.member_id), c) for c in claims)
 
 
 def _may_wait(request: Request) -> bool:

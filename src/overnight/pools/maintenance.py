@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import secrets
@@ -95,25 +96,17 @@ class Maintenance:
         now: int,
     ) -> bool:
         """Write what one instruction changes; False if the rows have changed since it was decided."""
+        move = functools.partial(member_rows.move, connection, pool, now_us=now)
         match instruction:
             case decisions.Retire(member_id, reason):
-                return member_rows.move(
-                    connection, pool, member_id,
-                    to=State.DRAINING, before=CAPACITY, reason=reason, now_us=now,
-                )  # fmt: skip
+                return move(member_id, to=State.DRAINING, before=CAPACITY, reason=reason)
             case decisions.Fail(member_id, reason):
-                return member_rows.move(
-                    connection, pool, member_id,
-                    to=State.ERRORED, before=(State.WARMING,), reason=reason, now_us=now,
-                )  # fmt: skip
+                return move(member_id, to=State.ERRORED, before=(State.WARMING,), reason=reason)
             case decisions.EndClaim(claim_id, member_id, reason):
                 claim = claim_rows.find(connection, claim_id)
-                return claim_rows.end(connection, pool, claim, reason=reason, now_us=now) and (
-                    member_rows.move(
-                        connection, pool, member_id,
-                        to=State.DRAINING, before=(State.CLAIMED,), reason=reason, now_us=now,
-                    )
-                )  # fmt: skip
+                if not claim_rows.end(connection, pool, claim, reason=reason, now_us=now):
+                    return False
+                return move(member_id, to=State.DRAINING, before=(State.CLAIMED,), reason=reason)
             case decisions.FlagClaim(claim_id, reason):
                 if not claim_rows.flag_stale(connection, claim_id, now):
                     return False
