@@ -41,6 +41,12 @@ PLAIN = (*MADE_FROM, "name", "preferred_regions", "labels")
 SIZES = ("target_size", "min_size", "max_size")
 CREATE = (*PLAIN, *SIZES, *settings.NAMES)
 UPDATE = (*(n for n in CREATE if n not in ("name", "provider")), "status", "close_breaker")
+WANTED = {
+    "labels": "a mapping of strings",
+    "preferred_regions": "a list of strings",
+    "name": "letters, digits, - and _",
+    "template": "a non-empty string",
+}
 HEADROOM = 10
 MAX_SIZE = 10_000
 RECENT = 50
@@ -287,33 +293,28 @@ def _choice(kind: type[Choice], name: str, value: object) -> Choice:
 
 
 def _plain(given: Mapping[str, object]) -> dict[str, Any]:
-    """Check strings and lists of strings; anything else is refused."""
-    values: dict[str, Any] = {name: given[name] for name in PLAIN if name in given}
-    for name, value in values.items():
-        if name == "labels":
-            texts = (*value, *value.values()) if isinstance(value, Mapping) else (None,)
-            valid = all(isinstance(text, str) for text in texts)
-            wanted = "a mapping of strings"
-        elif name == "preferred_regions":
-            valid = isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
-            wanted = "a list of strings"
-        else:
-            required = name in ("name", "template")
-            valid = isinstance(value, str) and (bool(value) or not required)
-            wanted = "a non-empty string" if required else "a string"
-        if not valid:
-            raise pool_errors.BadKnobError(name, value, wanted)
-    if "labels" in values:
-        values["labels"] = dict(values["labels"])
-    if "preferred_regions" in values:
-        values["preferred_regions"] = tuple(values["preferred_regions"])
-    if "lifecycle_class" in values:
-        values["lifecycle_class"] = _choice(
-            LifecycleClass, "lifecycle_class", values["lifecycle_class"]
-        )
-    if "name" in values and not values["name"].replace("-", "").replace("_", "").isalnum():
-        raise pool_errors.BadKnobError("name", values["name"], "letters, digits, - and _")
-    return values
+    return {name: _checked(name, given[name]) for name in PLAIN if name in given}
+
+
+def _checked(name: str, value: object) -> object:
+    match name, value:
+        case "lifecycle_class", _:
+            return _choice(LifecycleClass, name, value)
+        case "labels", Mapping() if _are_strings(*value, *value.values()):
+            return dict(value)
+        case "preferred_regions", list() | tuple() if _are_strings(*value):
+            return tuple(value)
+        case "name", str() if value.replace("-", "").replace("_", "").isalnum():
+            return value
+        case ("template", str()) if value:
+            return value
+        case (("provider" | "region" | "instance_type"), str()):
+            return value
+    raise pool_errors.BadKnobError(name, value, WANTED.get(name, "a string"))
+
+
+def _are_strings(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _size(name: str, value: object) -> int:

@@ -26,6 +26,7 @@ from overnight.pools import bursts, simulation
 
 Numbers = npt.NDArray[np.float64]
 Traffic = bursts.Traffic
+Rate = simulation.Rate
 # With more multiplications a round the exact chain is slower than simulating a million claims.
 LARGEST_ROUND = 400_000
 MAX_CYCLES = 6
@@ -33,22 +34,6 @@ MAX_ROUNDS = 4_000
 SETTLED = 1e-13
 # With more claims in a refill time the simulation takes too long; the bound is close then.
 LARGEST_PLAYED = 2_000
-# One-sided 97.5 %.
-SURE = 1.96
-
-
-@dataclasses.dataclass(frozen=True)
-class Rate:
-    """A miss rate, its standard error (0 where exact), and its method."""
-
-    miss: float
-    error: float
-    method: str  # formula, chain, simulation, or bound (an upper one)
-
-    @property
-    def at_most(self) -> float:
-        """The upper confidence limit."""
-        return self.miss + SURE * self.error
 
 
 def erlang_b(largest: int, traffic: Traffic) -> Numbers:
@@ -119,11 +104,11 @@ def _simulate(sizes: Sequence[int], traffic: Traffic) -> list[Rate]:
     ]
 
 
-def _bounded(estimate: simulation.Estimate, least: float, most: float) -> Rate:
+def _bounded(estimate: Rate, least: float, most: float) -> Rate:
     """Clip a simulated rate to its proved bounds; without a miss the upper bound is the error."""
     miss = min(max(estimate.miss, least), most)
-    error = min(max(estimate.error, 0.0 if estimate.miss else most), (most - miss) / SURE)
-    return Rate(miss, error, "simulation")
+    error = max(estimate.error, 0.0 if estimate.miss else most)
+    return Rate(miss, min(error, (most - miss) / simulation.SURE), "simulation")
 
 
 def _chain(size: int, traffic: Traffic) -> float | None:

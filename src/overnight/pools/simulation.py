@@ -22,12 +22,22 @@ MAX_DRAWN = 4_000_000
 FORGOTTEN = 6
 
 
+# One-sided 97.5 %.
+SURE = 1.96
+
+
 @dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A miss rate from simulation, with its standard error."""
+class Rate:
+    """A miss rate, its standard error (0 where exact), and its method."""
 
     miss: float
     error: float
+    method: str  # formula, chain, simulation, or bound (an upper one)
+
+    @property
+    def at_most(self) -> float:
+        """The upper confidence limit."""
+        return self.miss + SURE * self.error
 
 
 def draw_sizes(
@@ -41,7 +51,7 @@ def draw_sizes(
 
 def give_up(
     sizes: Sequence[int], traffic: bursts.Traffic, *, count: int = 1_000_000, seed: int = 1
-) -> list[Estimate]:
+) -> list[Rate]:
     """Return the miss rates of several sizes on the same claims if callers give up.
 
     The replacement of a claim at time t comes at r(t), known at once: a warm-up after the next tick. Nobody
@@ -74,5 +84,5 @@ def give_up(
         missed = total - (served[-1] - served[early])
         rate = missed.sum() / total.sum()
         spread = float(np.std(missed - rate * total, ddof=1)) / float(total.mean())
-        estimates.append(Estimate(float(rate), spread / math.sqrt(runs)))
+        estimates.append(Rate(float(rate), spread / math.sqrt(runs), "simulation"))
     return estimates
