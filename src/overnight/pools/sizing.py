@@ -10,6 +10,7 @@ import bisect
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -180,17 +181,14 @@ def recommend(demand: Demand) -> tuple[int, int]:
     if demand.callers is Callers.WAIT:
         return ticked, awake
 
-    def with_tick(wanted: int) -> bool:
-        [rate] = miss_rates.give_up([wanted], demand.traffic)
-        return rate.at_most <= demand.miss
-
-    def woken(wanted: int) -> bool:
-        [rate] = miss_rates.woken([wanted], demand.traffic)
-        return rate.at_most <= demand.miss
+    def smallest(sizes: range, rates: Callable[..., list[miss_rates.Rate]]) -> int:
+        return sizes.start + bisect.bisect_left(
+            sizes, True, key=lambda size: rates([size], demand.traffic)[0].at_most <= demand.miss
+        )
 
     # Callers that give up need no more than callers that wait, whose exact sizes are the upper bounds.
-    awake = bisect.bisect_left(range(awake), True, key=woken)
-    return awake + bisect.bisect_left(range(awake, ticked), True, key=with_tick), awake
+    awake = smallest(range(awake), miss_rates.woken)
+    return smallest(range(awake, ticked), miss_rates.give_up), awake
 
 
 @functools.lru_cache(maxsize=4096)  # a policy repeats the same question every tick

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+from typing import Any
 
 import sqlalchemy as sa
 
 from overnight.pools.sql import _statements, schema
 
 enrolments = schema.enrolments
-
-
-@dataclasses.dataclass(frozen=True)
-class Enrolment:
-    member_id: str
-    expires_us: int
-    used_us: int | None
-    credential_hash: str | None
 
 
 def hash_secret(secret: str) -> str:
@@ -33,12 +25,10 @@ def insert(connection: sa.Connection, member_id: str, token: str, expires_us: in
     )
 
 
-def find_by_token(connection: sa.Connection, token: str) -> Enrolment | None:
+def find_by_token(connection: sa.Connection, token: str) -> sa.Row[Any] | None:
     """Read and lock the enrolment of a bootstrap token."""
-    columns = [enrolments.c[field.name] for field in dataclasses.fields(Enrolment)]
-    chosen = sa.select(*columns).where(enrolments.c.token_hash == hash_secret(token))
-    row = connection.execute(chosen.with_for_update()).mappings().first()
-    return None if row is None else Enrolment(**row)
+    chosen = sa.select(enrolments).where(enrolments.c.token_hash == hash_secret(token))
+    return connection.execute(chosen.with_for_update()).first()
 
 
 def use_token(connection: sa.Connection, member_id: str, credential: str, now_us: int) -> bool:
