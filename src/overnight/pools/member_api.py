@@ -15,7 +15,7 @@ from overnight import errors, http_listener
 from overnight.pools import pool_errors
 
 if TYPE_CHECKING:
-    from overnight.pools.enrolment import Enrolment
+    from overnight.pools import enrolment
 
 LIMITS = http_listener.Limits(connections=128, seconds=10.0, body_bytes=65536, per_second=1000.0)
 STATUS: tuple[tuple[type[errors.OvernightError], int], ...] = (
@@ -32,7 +32,9 @@ PARAMETERS: dict[str, tuple[set[str], set[str]]] = {
 }
 
 
-def answer(members: Enrolment, path: str, credential: str, body: object) -> http_listener.Answer:
+def answer(
+    members: enrolment.Enrolment, path: str, credential: str, body: object
+) -> http_listener.Answer:
     refuse, answer_json = http_listener.refuse, http_listener.answer_json
     if not isinstance(body, dict) or not all(isinstance(v, str) for v in body.values()):
         return refuse(400, "the body must be a JSON object of strings")
@@ -52,7 +54,7 @@ def answer(members: Enrolment, path: str, credential: str, body: object) -> http
         return answer_json(status, error.as_json())
 
 
-def respond(members: Enrolment, request: http_listener.Request) -> http_listener.Answer:
+def respond(members: enrolment.Enrolment, request: http_listener.Request) -> http_listener.Answer:
     if request.method != "POST":
         return http_listener.refuse(404, "only POST is served")
     try:
@@ -64,7 +66,7 @@ def respond(members: Enrolment, request: http_listener.Request) -> http_listener
 
 
 def serve(
-    members: Enrolment, *, address: str = "127.0.0.1", port: int = 0
+    members: enrolment.Enrolment, *, address: str = "127.0.0.1", port: int = 0
 ) -> http_listener.Listener:
     """Answer members until the listener is closed."""
     return http_listener.Listener(
