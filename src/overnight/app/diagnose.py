@@ -8,7 +8,7 @@ import importlib
 import pathlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO
 
 from overnight import detectors, errors
 from overnight.app import bundles, events, report_material, spool_ingest, spool_paths
@@ -50,7 +50,8 @@ class Diagnosis:
     verdict: Verdict
     material: diagnosis.Material
 
-    def write(self, form: Literal["json", "markdown", "html"], out: BinaryIO) -> None:
+    def write(self, form: str, out: BinaryIO) -> None:
+        """Write the report as json, markdown or html."""
         module = importlib.import_module(f"overnight.reports.diagnosis.{form}")
         module.write(self.verdict, out, self.material)
 

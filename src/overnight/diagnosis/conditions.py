@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model import times
+from overnight.model.text import percent
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
@@ -78,18 +79,6 @@ def format_number(value: float) -> str:
     """
     whole = 100 <= abs(value) < 1e15 or (math.isfinite(value) and value == round(value))
     return f"{value:,.0f}" if whole and abs(value) < 1e15 else f"{value:.3g}"
-
-
-def format_percent(share: float | None) -> str:
-    """Format with two significant digits; a dash where it is not known.
-
-    >>> format_percent(0.065), format_percent(0.0004), format_percent(None)
-    ('6.5 %', '0.04 %', '-')
-    """
-    if share is None or not math.isfinite(share):
-        return "-"
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
 def plain(text: str, longest: int = MAX_NAME) -> str:
@@ -209,7 +198,7 @@ def _compare(
 
 def _format_magnitude(name: str, value: float, around: Surroundings) -> str:
     if number := around.numbers.get(name):
-        return number.format.format(value=value, percent=format_percent(value))
+        return number.format.format(value=value, percent=percent(value))
     return f"{format_number(value)} {_label(name)}"
 
 

@@ -18,17 +18,14 @@ MAX_KEY = 200
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which cgroup hierarchies are mounted, and where the memory controller is.
-
-    `whole` is False where a container shows only its own part of the memory controller: what is
-    counted there says nothing about the host.
-    """
+    """Which cgroup hierarchies are mounted, and where the memory controller is."""
 
     version: str  # "v1", "v2", "hybrid" or "none"
     memory: pathlib.PurePosixPath | None
     unified: pathlib.PurePosixPath | None
     systemd: pathlib.PurePosixPath | None = None  # v1's hierarchy without a controller
     memory_version: int = 0  # 1 or 2: which interface the memory controller has; 0 for none
+    # False: a container shows only its own part, and counts there say nothing about the host.
     whole: bool = True
 
 
@@ -37,14 +34,7 @@ def parse_layout(mountinfo: str) -> Layout:
 
 
 def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
-    """Find the hierarchies among the mounts.
-
-    The mounts decide, not the kernel version: a 6.18 host may run v1 (measured), and distributions
-    switched at different times::
-
-        31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
-        39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-    """
+    """Find the hierarchies. The mounts decide, not the kernel version: a 6.18 host may run v1 (measured)."""
     memory = unified = systemd = None
     v1 = False
     roots: dict[pathlib.PurePosixPath, str] = {}
@@ -63,14 +53,9 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
         roots.setdefault(place, mount.root)
     version = ("hybrid" if unified else "v1") if v1 else "v2" if unified else "none"
     where = memory or unified
-    return Layout(
-        version,
-        where,
-        unified,
-        systemd,
-        memory_version=1 if memory else 2 if unified else 0,
-        whole=where is None or roots[where] == "/",
-    )
+    interface = 1 if memory else 2 if unified else 0
+    whole = where is None or roots[where] == "/"
+    return Layout(version, where, unified, systemd, interface, whole)
 
 
 def read_layout(root: pathlib.Path = pathlib.Path("/")) -> Layout:

@@ -53,18 +53,4 @@ def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: {"": parse_vmstat(file.read())}
 
 
-def _unit(column: str) -> str:
-    paged = ("pgscan_", "pgsteal_", "workingset_", "pswp", "numa_", "compact_m")
-    return "pages" if column.startswith(paged) and not column.endswith("throttle") else ""
-
-
-SIGNALS = (
-    sources.Signal(
-        "vmstat",
-        1.0,
-        "",
-        tuple(sources.Column(name, unit=_unit(name)) for name in COLUMNS),
-        open_vmstat,
-        "/proc/vmstat: reclaim, stalled allocations, compaction, huge pages, out-of-memory kills",
-    ),
-)
+SIGNALS = (sources.Signal("vmstat", 1.0, "", tuple(COLUMNS), open_vmstat),)

@@ -32,7 +32,7 @@ class Machine:
         self._real = {signal.name: signal for signal in signals.discover_signals()}
         self._real["recorder"] = own_processes.signal(pathlib.Path())
         self._names = {
-            name: [column.name for column in signal.columns]
+            name: list(signal.columns)
             for name, signal in self._real.items()
             if isinstance(signal, sources.Signal)
         }

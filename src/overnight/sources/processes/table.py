@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator
@@ -163,7 +164,7 @@ class Table:
         self._last = self._last_pid()
 
     def _list_all(self) -> None:
-        self._turn, self._at = self._list(0, MAX_PROCESSES), 0
+        self._turn, self._at = self._list()[:MAX_PROCESSES], 0
         for pid in self._known.keys() - set(self._turn):
             self._forget(pid)
 
@@ -276,12 +277,9 @@ class Table:
                 if entry.name.isdigit():
                     yield int(entry.name)
 
-    def _list(self, first: int, limit: int) -> list[int]:
-        if not self._seeks:
-            pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208 - polled: no Path per name
-            return sorted(pid for pid in pids if pid >= first)[:limit]
-        os.lseek(self._folder, FIRST_PID + first, os.SEEK_SET)
-        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:limit]  # noqa: PTH208 - polled: no Path per name
+    def _list(self) -> list[int]:
+        names = os.listdir(self._proc)  # noqa: PTH208 - polled: no Path per name
+        return sorted(int(name) for name in names if name.isdigit())
 
     def _new(self) -> list[int]:
         """List the processes created since the last poll: those above the last PID at that time."""
@@ -291,7 +289,8 @@ class Table:
             return []
         if not self._seeks:
             begin = before + 1 if last > before else 1
-            return [pid for pid in self._list(begin, MAX_NEW) if pid not in self._known]
+            later = (pid for pid in self._list() if pid >= begin and pid not in self._known)
+            return list(itertools.islice(later, MAX_NEW))
         if 0 < last - before <= MAX_TRIED:
             # Cheaper than a listing, which after a wrap also returns all PIDs above.
             return [pid for pid in range(before + 1, last + 1) if self._is_process(pid)]
