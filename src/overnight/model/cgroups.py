@@ -18,7 +18,7 @@ MAX_KEY = 200
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which cgroup hierarchies are mounted, and where the memory controller is."""
+    """Which cgroup hierarchies are mounted, and where the memory and the CPU controller are."""
 
     version: str  # "v1", "v2", "hybrid" or "none"
     memory: pathlib.PurePosixPath | None
@@ -27,6 +27,8 @@ class Layout:
     memory_version: int = 0  # 1 or 2: which interface the memory controller has; 0 for none
     # False: a container shows only its own part, and counts there say nothing about the host.
     whole: bool = True
+    cpu: pathlib.PurePosixPath | None = None
+    cpu_version: int = 0
 
 
 def parse_layout(mountinfo: str) -> Layout:
@@ -35,7 +37,7 @@ def parse_layout(mountinfo: str) -> Layout:
 
 def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
     """Find the hierarchies. The mounts decide, not the kernel version: a 6.18 host may run v1 (measured)."""
-    memory = unified = systemd = None
+    memory = unified = systemd = cpu = None
     v1 = False
     roots: dict[pathlib.PurePosixPath, str] = {}
     for mount in mounted:
@@ -46,7 +48,9 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
             v1 = True
             if "memory" in mount.options:
                 memory = memory or place
-            elif "name=systemd" in mount.options:
+            if "cpu" in mount.options:
+                cpu = cpu or place
+            if "name=systemd" in mount.options:
                 systemd = systemd or place
         else:
             continue
@@ -55,7 +59,8 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
     where = memory or unified
     interface = 1 if memory else 2 if unified else 0
     whole = where is None or roots[where] == "/"
-    return Layout(version, where, unified, systemd, interface, whole)
+    cpu_version = 1 if cpu else 2 if unified else 0
+    return Layout(version, where, unified, systemd, interface, whole, cpu or unified, cpu_version)
 
 
 def read_layout(root: pathlib.Path = pathlib.Path("/")) -> Layout:

@@ -21,7 +21,7 @@ _ZONES = ("dma", "dma32", "normal", "movable", "device", "high")
 _BY_ZONE = ("pgscan_direct", "pgscan_kswapd", "pgsteal_direct", "pgsteal_kswapd", "allocstall")
 _OTHERS = (
     "pgscan_direct_throttle", "slabs_scanned", "drop_pagecache", "drop_slab",
-    "workingset_refault_anon", "workingset_refault_file", "pgmajfault", "pswpin", "pswpout", "oom_kill",
+    "workingset_refault_anon", "workingset_refault_file", "pgfault", "pgmajfault", "pswpin", "pswpout", "oom_kill",
     "compact_stall", "compact_fail", "compact_migrate_scanned",
     "thp_fault_alloc", "thp_fault_fallback", "thp_collapse_alloc", "thp_split_page", "numa_pages_migrated",
 )  # fmt: skip
@@ -53,4 +53,6 @@ def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: {"": parse_vmstat(file.read())}
 
 
-SIGNALS = (sources.Signal("vmstat", 1.0, "", tuple(COLUMNS), open_vmstat),)
+# It rises every second on every host and does not compress.
+KEEP = {"pgfault": 10.0}
+SIGNALS = (sources.Signal("vmstat", 1.0, "", tuple(COLUMNS), open_vmstat, KEEP),)

@@ -6,7 +6,7 @@ import functools
 import pathlib
 
 from overnight import sources
-from overnight.sources.processes import membership, table, threads
+from overnight.sources.processes import affinity, membership, table, threads
 
 read_unit = membership.read_unit
 unit_of = membership.unit_of
@@ -36,6 +36,10 @@ def open_real_time(root: pathlib.Path) -> sources.Reader:
     return threads.RealTime(_shared(root), root).read
 
 
+def open_affinity(root: pathlib.Path) -> sources.Reader:
+    return affinity.Affinity(_shared(root), root).read
+
+
 COLUMNS = ("utime", "stime", "rss", "core", "major_faults", "state", "policy", "rt_priority")
 STATES = ("all", "running", "blocked", "zombies")
 THREAD = ("utime", "stime", "core", "policy", "rt_priority")
@@ -43,4 +47,5 @@ SIGNALS = (
     sources.Signal("processes", 1.0, "process", COLUMNS, open_processes),
     sources.Signal("process-states", 5.0, "", STATES, open_states),
     sources.Signal("rt-threads", 1.0, "thread", THREAD, open_real_time),
+    sources.Signal("affinity", 5.0, "process", ("allowed", "lowest"), open_affinity),
 )
