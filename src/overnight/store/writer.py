@@ -21,7 +21,7 @@ import numpy as np
 from overnight.model import files
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
-from overnight.store import capture, hours, parquet, segments, sums, tree
+from overnight.store import capture, hours, parquet_writer, segments, sums, tree
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -181,7 +181,7 @@ def _fill(
     counter = sums.Counter(captured, folded.flags, node)
     own = counter.total(node, len(folded.frame))
     busy = np.where(folded.flags & tree.IDLE, 0, own)
-    parquet.write(
+    parquet_writer.write(
         folder / "samples.parquet",
         {
             "time_us": captured.time // 1000,
@@ -193,7 +193,7 @@ def _fill(
             "period": captured.period,
         },
     )
-    parquet.write(
+    parquet_writer.write(
         folder / "nodes.parquet",
         {
             **{name: getattr(folded, name) for name in ("frame", "up", "size", "hash", "flags")},
@@ -272,11 +272,11 @@ def _write_frames(
 ) -> None:
     whole = tree.subtree_sums(busy, folded.size) * tree.outermost(folded.frame, folded.size)
     names = len(frames.name)
-    parquet.write(
+    parquet_writer.write(
         path,
         {
-            "name": parquet.texts(frames.name),
-            "module": parquet.texts(frames.module),
+            "name": frames.name,
+            "module": frames.module,
             "kind": frames.kind,
             "own": np.bincount(folded.frame, busy, names).astype(np.uint64),
             "whole": np.bincount(folded.frame, whole, names).astype(np.uint64),
@@ -288,14 +288,14 @@ def _write_tasks(
     path: pathlib.Path, tasks: capture.Tasks, used: npt.NDArray[np.int64], counts: sums.Counts
 ) -> None:
     rows = used.tolist()
-    parquet.write(
+    parquet_writer.write(
         path,
         {
             "pid": tasks.pid[used],
             "tid": tasks.tid[used],
-            "thread": parquet.texts([tasks.thread[i] for i in rows]),
-            "process": parquet.texts([tasks.process[i] for i in rows]),
-            "unit": parquet.texts([tasks.unit[i] for i in rows]),
+            "thread": [tasks.thread[i] for i in rows],
+            "process": [tasks.process[i] for i in rows],
+            "unit": [tasks.unit[i] for i in rows],
             **{
                 name: getattr(counts, name).astype(np.uint64) for name in ("busy", "kernel", "idle")
             },

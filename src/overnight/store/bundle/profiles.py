@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model.flame import FrameKind
-from overnight.store import parquet, segments
+from overnight.store import parquet, parquet_writer, segments
 
 if TYPE_CHECKING:
     from overnight.store.bundle import scrubber
@@ -94,5 +94,5 @@ def _rewrite(path: pathlib.Path, columns: parquet.Columns, masked: dict[str, lis
     if all(columns[name].tolist() == texts for name, texts in masked.items()):
         return False
     path.unlink()  # it may be a hard link to the store's file
-    parquet.write(path, columns | {name: parquet.texts(texts) for name, texts in masked.items()})
+    parquet_writer.write(path, {**columns, **masked})
     return True
