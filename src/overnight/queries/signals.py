@@ -53,9 +53,6 @@ class Rates:
     clock: setting the wall clock does not distort a rate. A counter that fell was reset: NaN.
     """
 
-    host: str
-    signal: str
-    denominator: str
     keys: tuple[str, ...]
     begin_us: Integers
     end_us: Integers
@@ -68,24 +65,11 @@ class Rates:
 class Cores:
     """Percent of each core's time. `values[mode][interval][core]`, as in Rates."""
 
-    host: str
     denominator: str
     cores: tuple[int, ...]
     begin_us: Integers
     end_us: Integers
     values: dict[str, Floats]
-    coverage: Coverage
-
-
-@dataclasses.dataclass(frozen=True)
-class _Steps:
-    """Differences between consecutive readings."""
-
-    keys: tuple[str, ...]
-    begin_us: Integers
-    end_us: Integers
-    seconds: Floats
-    deltas: dict[str, Floats]
     coverage: Coverage
 
 
@@ -98,8 +82,8 @@ def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
     shape = (len(steps.begin_us), len(order))
     # The kernel corrects idle and iowait downwards now and then: negative time counts as 0.
     ticks = {
-        name: np.maximum(steps.deltas[name][:, order], 0.0)
-        if name in steps.deltas
+        name: np.maximum(steps.values[name][:, order], 0.0)
+        if name in steps.values
         else np.zeros(shape)
         for name in cpu.TOTAL
     }
@@ -112,7 +96,6 @@ def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
             for mode, parts in MODES.items()
         }
     return Cores(
-        host,
         f"ticks of the core in /proc/stat between two readings: {', '.join(cpu.TOTAL)}",
         tuple(int(steps.keys[n]) for n in order),
         steps.begin_us,
@@ -135,19 +118,9 @@ def counter_rate(
     steps = _steps(source, host, signal, window, keys, columns)
     seconds = steps.seconds[:, None]
     values = {
-        name: np.where(delta >= 0, delta / seconds, np.nan) for name, delta in steps.deltas.items()
+        name: np.where(delta >= 0, delta / seconds, np.nan) for name, delta in steps.values.items()
     }
-    return Rates(
-        host,
-        signal,
-        "seconds of the monotonic clock between two readings",
-        steps.keys,
-        steps.begin_us,
-        steps.end_us,
-        steps.seconds,
-        values,
-        steps.coverage,
-    )
+    return dataclasses.replace(steps, values=values)
 
 
 def _steps(
@@ -157,7 +130,8 @@ def _steps(
     window: Window,
     keys: Collection[str] | None,
     columns: Collection[str] | None,
-) -> _Steps:
+) -> Rates:
+    """Return the differences between consecutive readings, not yet divided by the seconds."""
     problems = len(source.problems)
     begin_us, end_us = window.begin_us - MARGIN_US, window.end_us + MARGIN_US
     frames = list(source.numbers(host, signal, begin_us, end_us, keys, columns))
@@ -201,7 +175,7 @@ def _steps(
     begin, after, seconds = begin[kept], after[kept], seconds[kept]
     notes = tuple(source.problems[problems:])
     coverage = _coverage(source, host, window, begin, after, notes)
-    return _Steps(labels, begin, after, seconds, deltas, coverage)
+    return Rates(labels, begin, after, seconds, deltas, coverage)
 
 
 def _fill(

@@ -285,7 +285,10 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path, tasks: capture.Tasks, used: npt.NDArray[np.int64], counts: sums.Counts
+    path: pathlib.Path,
+    tasks: capture.Tasks,
+    used: npt.NDArray[np.int64],
+    counts: dict[str, npt.NDArray[np.int64]],
 ) -> None:
     rows = used.tolist()
     parquet.write(
@@ -296,9 +299,7 @@ def _write_tasks(
             "thread": parquet.texts([tasks.thread[i] for i in rows]),
             "process": parquet.texts([tasks.process[i] for i in rows]),
             "unit": parquet.texts([tasks.unit[i] for i in rows]),
-            **{
-                name: getattr(counts, name).astype(np.uint64) for name in ("busy", "kernel", "idle")
-            },
+            **{name: counts[name].astype(np.uint64) for name in ("busy", "kernel", "idle")},
         },
     )
 
@@ -311,6 +312,5 @@ def _write_seconds(
     place[cores] = np.arange(len(cores))
     row = np.minimum(captured.time // SECOND_NS - captured.begin // SECOND_NS, seconds - 1)
     counts = counter.by_mode(row * len(cores) + place[captured.cpu], seconds * len(cores))
-    planes = [getattr(counts, mode) for mode in segments.MODES]
-    stacked = np.stack([np.minimum(plane, 0xFFFF).astype("<u2") for plane in planes])
-    np.save(path, stacked.reshape(len(planes), seconds, len(cores)))
+    stacked = np.stack([np.minimum(plane, 0xFFFF).astype("<u2") for plane in counts.values()])
+    np.save(path, stacked.reshape(len(counts), seconds, len(cores)))
