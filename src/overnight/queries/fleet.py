@@ -64,11 +64,7 @@ class Host:
 
     def of_kind(self, kind: str) -> tuple[Event, ...]:
         """Return its events of a kind; a kind that ends with a dot is a prefix."""
-        return tuple(
-            event
-            for event in self.events
-            if event.kind == kind or (kind.endswith(".") and event.kind.startswith(kind))
-        )
+        return tuple(event for event in self.events if event.is_of(kind))
 
     def place(self, event: Event) -> tuple[int, float] | None:
         """Return the spell an event is in, and the seconds into it; None: not in observed time."""

@@ -108,7 +108,7 @@ def by_core(
         rows=tuple(str(core) if len(names) == 1 else f"{host} {core}" for host, core in rows),
         values=values,
         full=frequency * step_us / SECOND_US,
-        coverage=_cover(source, names, whole, metas, chosen, values, mode),
+        coverage=source.coverage(names, whole, chosen, metas, **_count_samples(values, mode)),
         recorded=_recorded([host for host, _ in rows], whole.begin_us, step_us, len(values), metas),
     )
 
@@ -153,23 +153,14 @@ def by_offset(
         rows=tuple(f"{i * 1000 / rows:g} ms" for i in range(rows)),
         values=values,
         full=sum(rates.values()) / rows,
-        coverage=_cover(source, names, window, metas, chosen, values, mode),
+        coverage=source.coverage(names, window, chosen, metas, **_count_samples(values, mode)),
         recorded=np.repeat(recorded.any(axis=1, keepdims=True), rows, axis=1),
     )
 
 
-def _cover(
-    source: reader.Reader,
-    hosts: tuple[str, ...],
-    window: Window,
-    metas: coverage.Metas,
-    chosen: Selection,
-    values: npt.NDArray[np.int64],
-    mode: str,
-) -> Coverage:
+def _count_samples(values: npt.NDArray[np.int64], mode: str) -> dict[str, int]:
     samples = int(values.sum())
-    idle = samples if mode == "idle" else 0
-    return source.cover(hosts, window, metas, chosen, samples=samples, idle=idle)
+    return {"samples": samples, "idle": samples if mode == "idle" else 0}
 
 
 def _recorded(

@@ -296,23 +296,13 @@ class Reader:
         hosts: tuple[str, ...],
         window: Window,
         chosen: Selection = Selection(),
-        samples: int = 0,
-    ) -> Coverage:
-        """Return how much of the window was recorded, without reading samples."""
-        metas = self.metas(hosts, window)
-        return self.cover(hosts, window, metas, chosen, samples=samples)
-
-    def cover(
-        self,
-        hosts: tuple[str, ...],
-        window: Window,
-        metas: coverages.Metas,
-        chosen: Selection,
+        metas: coverages.Metas | None = None,
         *,
-        samples: int,
+        samples: int = 0,
         idle: int = 0,
     ) -> Coverage:
-        """Return the coverage of an answer that read these segments."""
+        """Return how much of the window was recorded; `metas`: the segments that were read, by default all."""
+        metas = self.metas(hosts, window) if metas is None else metas
         damaged = self.damage(hosts, window)
         return coverages.measure(hosts, window, metas, chosen, damaged, samples=samples, idle=idle)
 
@@ -323,14 +313,9 @@ class Reader:
         parts: Sequence[Part | Sums],
         chosen: Selection,
     ) -> Coverage:
-        return self.cover(
-            hosts,
-            window,
-            {part.segment: part.names.meta for part in parts},
-            chosen,
-            samples=sum(part.samples for part in parts),
-            idle=sum(part.idle for part in parts),
-        )
+        metas = {part.segment: part.names.meta for part in parts}
+        samples, idle = sum(part.samples for part in parts), sum(part.idle for part in parts)
+        return self.coverage(hosts, window, chosen, metas, samples=samples, idle=idle)
 
 
 def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArray[np.int64]:

@@ -118,7 +118,7 @@ def read_window(
     rows = read_segments(source, host, (window,), processes, selection, by_second=by_second)
     parts = [part.busy() for part in rows]
     samples = sum(int(part.count.sum()) for part in parts)
-    coverage = source.coverage((host,), window, selection, samples)
+    coverage = source.coverage((host,), window, selection, samples=samples)
     rate = coverage.capacity / coverage.core_seconds if coverage.core_seconds else 0.0
     return WindowSamples(window, coverage, rate, list(processes), parts)
 

@@ -185,15 +185,13 @@ def _fill(
     frame: ring_frames.Frame,
     place: dict[str, int],
 ) -> None:
-    for name, numbers in frame.values.items():
-        flat = np.array(numbers, np.int64)
-        for k, key in enumerate(frame.keys):
-            numbers_of_key = flat[frame.starts[k] : frame.starts[k + 1]]
-            which = np.arange(len(numbers_of_key))
-            if frame.readings is not None:
-                which = np.array(frame.readings[frame.starts[k] : frame.starts[k + 1]], np.int64)
-            values[name][at + which, place[key]] = numbers_of_key
-            there[name][at + which, place[key]] = True
+    columns = {name: np.array(numbers, np.int64) for name, numbers in frame.values.items()}
+    for k, key in enumerate(frame.keys):
+        readings, own = frame.numbers_of(k)
+        rows = at + np.array(readings, np.int64)
+        for name, numbers in columns.items():
+            values[name][rows, place[key]] = numbers[own]
+            there[name][rows, place[key]] = True
 
 
 def _refuse_mixed(signal: str, frames: list[ring_frames.Frame]) -> None:

@@ -85,13 +85,10 @@ def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:
     """Return the numbers of one reading by key and column."""
     rows: dict[str, dict[str, int]] = {}
     for k, key in enumerate(frame.keys):
-        at = frame.starts[k] + reading
-        if frame.readings is not None:
-            readings = frame.readings[frame.starts[k] : frame.starts[k + 1]]
-            if reading not in readings:
-                continue
-            at = frame.starts[k] + readings.index(reading)
-        rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
+        readings, own = frame.numbers_of(k)
+        if reading in readings:
+            at = own.start + readings.index(reading)
+            rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
     return rows
 
 

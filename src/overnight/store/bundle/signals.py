@@ -157,14 +157,13 @@ class _Out:
     def _rows(self, frame: frames.Frame) -> Iterator[Row | reader.RecordedFacts]:
         rows: list[dict[str, tuple[int, ...]]] = [{} for _ in frame.wall_us]
         for k, key in enumerate(frame.keys):
-            begin, end = frame.starts[k], frame.starts[k + 1]
-            which = range(end - begin) if frame.readings is None else frame.readings[begin:end]
+            readings, own = frame.numbers_of(k)
             masked = key if key.isdecimal() else self._masks.name("keys of signals", key)
-            values = zip(*(frame.values[name][begin:end] for name in frame.columns), strict=True)
-            for n, row in zip(which, values, strict=True):
+            values = zip(*(frame.values[name][own] for name in frame.columns), strict=True)
+            for n, row in zip(readings, values, strict=True):
                 rows[n][masked] = row
-        for mono, wall, readings in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
-            yield Row(mono, wall, frame.signal, frame.columns, readings)
+        for mono, wall, keys in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
+            yield Row(mono, wall, frame.signal, frame.columns, keys)
 
     def _write_facts(
         self, ring: writer.Writer, now: clock.Clock, facts: reader.RecordedFacts

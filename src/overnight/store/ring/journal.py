@@ -6,6 +6,7 @@ import contextlib
 import json
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from overnight import errors
 from overnight.model import files
@@ -44,7 +45,16 @@ class Journal:
         return not self._waiting
 
 
-def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | None]]:
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line; None: invalid."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield each line's number and entry; None: invalid. A missing file has no lines."""
     try:
         file = path.open("rb")
@@ -55,10 +65,5 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | No
         number = 0
         while line := file.readline(MAX_LINE):
             number += 1
-            if not line.strip():
-                continue
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                entry = None
-            yield number, entry if isinstance(entry, dict) else None
+            if line.strip():
+                yield number, parse_line(line)

@@ -210,7 +210,7 @@ class Reader:
             for event in by_id.values()
             if event.time_us < end_us
             and max(event.until_us, event.time_us) >= begin_us
-            and _is_of(event.kind, kinds)
+            and (kinds is None or any(map(event.is_of, kinds)))
         ]
         return tuple(sorted(events, key=lambda event: (event.time_us, event.id)))
 
@@ -314,15 +314,13 @@ class Reader:
 def _opened(path: pathlib.Path) -> Iterator[int]:
     """Open a file; -1 if it was removed in the meantime."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = path.open("rb", buffering=0)
     except OSError as error:
         errors.raise_own(error)
         yield -1
         return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with file:
+        yield file.fileno()
 
 
 def _facts_of(block: blocks.Block) -> Iterator[RecordedFacts]:
@@ -338,12 +336,6 @@ def _facts_of(block: blocks.Block) -> Iterator[RecordedFacts]:
             yield RecordedFacts(1000 * monos[at], walls[at], boot, *what)
     except columns.INVALID as error:
         raise columns.DamagedError(f"has invalid facts ({error})") from error
-
-
-def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
-    return kinds is None or any(
-        kind == wanted or (wanted.endswith(".") and kind.startswith(wanted)) for wanted in kinds
-    )
 
 
 def _is_scalar(value: object) -> bool:
