@@ -197,8 +197,6 @@ def _recorded(
 ) -> tuple[npt.NDArray[np.float64], Integers, int]:
     seconds, lost = np.zeros(len(windows)), np.zeros(len(windows), np.int64)
     frequency = 0
-    if host not in source.catalogue.hosts():
-        return seconds, lost, frequency
     for number, window in enumerate(windows):
         coverage = source.coverage((host,), window, selection)
         seconds[number], lost[number] = coverage.recorded_seconds, coverage.lost

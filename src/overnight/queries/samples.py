@@ -136,8 +136,6 @@ def read_segments(
 
     A moment that is in two windows counts for the first.
     """
-    if host not in source.catalogue.hosts():
-        return
     touched: dict[segments.Segment, list[int]] = {}
     for number, window in enumerate(windows):
         for segment in source.touched((host,), window, *reader.TABLES):

@@ -14,9 +14,6 @@ from overnight import errors
 from overnight.store import hours, parquet, segments, tree
 from overnight.store.ring import check as ring_check
 
-FILES = frozenset(
-    ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
-)
 Problem = ring_check.Problem
 
 
@@ -88,7 +85,7 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
             yield Problem(str(path), f"has {size} bytes instead of {stated}", todo)
         elif actual != digest:
             yield Problem(str(path), "has changed since it was written", todo)
-    if not meta.files.keys() >= FILES:
+    if not meta.files.keys() >= set(segments.FILES):
         yield Problem(str(segment.path), "is incomplete", todo)
         return
     try:

@@ -22,6 +22,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 FORMAT = "overnight.segment/1"
 VERSION = "v1"
 MODES = ("busy", "kernel", "softirq", "idle")
+FILES = ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 NPY_HEADER = 128
 MAX_CORES = 0x7FFF  # limit of the column; Linux supports at most 8192
@@ -170,7 +172,8 @@ class Segment:
 
     def seconds(self, mode: str, shape: tuple[int, int]) -> npt.NDArray[np.uint16]:
         """Read the samples of one mode by second and core; `shape` is seconds and cores."""
-        path, offset, length = self.seconds_at(mode, shape)
+        path, length = self.path / "seconds.npy", 2 * math.prod(shape)
+        offset = NPY_HEADER + length * MODES.index(mode)
         try:
             size = path.stat().st_size
             if size != NPY_HEADER + length * len(MODES):
@@ -180,11 +183,6 @@ class Segment:
             errors.raise_own(error)
             raise errors.DamagedFileError(str(path), 0, str(error)) from error
 
-    def seconds_at(self, mode: str, shape: tuple[int, int]) -> tuple[pathlib.Path, int, int]:
-        """Return where these samples are: file, offset, length in bytes."""
-        length = 2 * shape[0] * shape[1]
-        return self.path / "seconds.npy", NPY_HEADER + length * MODES.index(mode), length
-
 
 def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
     """Let the kernel prefetch ranges (path, offset, length) of many files, in its own order.
@@ -192,12 +190,9 @@ def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
     One after the other, 360 segments that are not in the page cache cost 130 ms (measured).
     """
     for path, offset, length in files:
-        with contextlib.suppress(OSError):  # only a hint: the read reports errors
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(descriptor)
+        # Only a hint: the read reports errors.
+        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), offset, length, os.POSIX_FADV_WILLNEED)
 
 
 def parse_description(document: dict[str, Any]) -> Meta:

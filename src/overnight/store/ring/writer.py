@@ -144,15 +144,11 @@ class Writer:
             return
         known = self._facts.get(signal)
         fresh: dict[str, dict[str, object]] = {key: dict(fact) for key, fact in rows.items()}
-        if known is None:
-            stored = self._store_facts(clock, signal, True, fresh, [])
-        else:
-            changed = {key: fact for key, fact in fresh.items() if known.get(key) != fact}
-            gone = [key for key in known if key not in fresh]
-            if not changed and not gone:
-                return
-            stored = self._store_facts(clock, signal, False, changed, gone)
-        if stored:
+        before = known or {}
+        changed = {key: fact for key, fact in fresh.items() if before.get(key) != fact}
+        gone = [key for key in before if key not in fresh]
+        full = known is None
+        if (full or changed or gone) and self._store_facts(clock, signal, full, changed, gone):
             self._facts[signal] = fresh
 
     def _store_facts(
