@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from overnight.model import files
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
 from overnight.store import capture, hours, parquet, segments, sums, tree
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 SEGMENT_SECONDS = 120
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
@@ -101,9 +98,7 @@ def _lost(captured: capture.Capture, since: int | None, until: int | None) -> di
     return {"lost": sum(loss.count for loss in own), "losses": own}
 
 
-def _compact(
-    column: npt.NDArray[np.uint32], size: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+def _compact(column: tree.U32, size: int) -> tuple[tree.Integers, tree.U32]:
     """Return the used rows of a table, and the column renumbered to them."""
     used = np.zeros(size, np.bool_)
     used[column] = True
@@ -230,8 +225,8 @@ def _fill(
 
 
 def _fold(
-    captured: capture.Capture, tasks: npt.NDArray[np.int64], task: npt.NDArray[np.uint32]
-) -> tuple[capture.Frames, tree.Tree, npt.NDArray[np.uint32]]:
+    captured: capture.Capture, tasks: tree.Integers, task: tree.U32
+) -> tuple[capture.Frames, tree.Tree, tree.U32]:
     """Return the segment's frames with process names at the end, its tree, and each row's node."""
     stacks, stack = _compact(captured.stack, len(captured.stacks.offset) - 1)
     offset = captured.stacks.offset.astype(np.int64)
@@ -268,7 +263,7 @@ def _fold(
 
 
 def _write_frames(
-    path: pathlib.Path, frames: capture.Frames, folded: tree.Tree, busy: npt.NDArray[np.int64]
+    path: pathlib.Path, frames: capture.Frames, folded: tree.Tree, busy: tree.Integers
 ) -> None:
     whole = tree.subtree_sums(busy, folded.size) * tree.outermost(folded.frame, folded.size)
     names = len(frames.name)
@@ -285,10 +280,7 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path,
-    tasks: capture.Tasks,
-    used: npt.NDArray[np.int64],
-    counts: dict[str, npt.NDArray[np.int64]],
+    path: pathlib.Path, tasks: capture.Tasks, used: tree.Integers, counts: dict[str, tree.Integers]
 ) -> None:
     rows = used.tolist()
     parquet.write(
