@@ -60,10 +60,7 @@ class Case:
 
     @property
     def baseline(self) -> Window:
-        """Ten minutes that end a minute before the incident window.
-
-        Shorter in a short recording, and elsewhere if an earlier event of this kind disturbs it.
-        """
+        """Ten minutes until a minute before the incident window, if they are recorded and undisturbed."""
         return self.compared.window
 
     @functools.cached_property
@@ -176,9 +173,10 @@ class Case:
         """Return what ran in any of the windows, the top consumer first; and the idle samples."""
         return consumers.rank_processes(self.profiles, self.host, windows, self._select(chosen))
 
-    def tally(self, windows: Sequence[Window], chosen: Selection = Selection()) -> consumers.Tally:
+    def tally(self, windows: Sequence[Window]) -> consumers.Tally:
         """Count the samples of every unit, process and function in each window."""
-        return consumers.count_functions(self.profiles, self.host, windows, self._select(chosen))
+        chosen = self._select(Selection())
+        return consumers.count_functions(self.profiles, self.host, windows, chosen)
 
     def has_signals(self, window: Window) -> bool:
         """Return whether the flight recorder recorded anything in a window."""

@@ -43,16 +43,13 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class Consumer:
-    """What one process of one unit ran. Softirqs that interrupted it are counted separately.
-
-    `functions` holds the samples that ended in each function, softirqs excluded.
-    """
+    """What one process of one unit ran. Softirqs that interrupted it are counted separately."""
 
     actor: Actor
     samples: int
     kernel: int  # part of samples
     softirq: int  # not part of samples
-    functions: dict[str, int]
+    functions: dict[str, int]  # samples that ended in each
 
 
 def count_functions(

@@ -96,10 +96,7 @@ class Reader:
     def touched(
         self, hosts: Iterable[str], window: Window, *files: str
     ) -> tuple[segments.Segment, ...]:
-        """Return the segments of these hosts that overlap the window, without those damaged.
-
-        `files` are the ones that will be read: their content is checked, of others only the size.
-        """
+        """Return the segments that overlap the window and whose `files`, which will be read, are intact."""
         listed = self.listed(hosts, window)
         return tuple(segment for segment in listed if self.is_intact(segment, files))
 

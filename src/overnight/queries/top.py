@@ -21,13 +21,10 @@ NO_UNIT = "kernel threads and those that ended"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One consumer. For functions `samples` counts all samples with it on the stack.
-
-    Functions of one name count as one, whatever binary they are in.
-    """
+    """One consumer; functions of one name count as one, whatever binary they are in."""
 
     name: str
-    samples: int
+    samples: int  # for functions: all with it on the stack
     own: int  # for functions: samples that end in it; otherwise the same as samples
     share_of_samples: float  # of the busy samples that passed the filters
     share_of_capacity: float | None  # of all cores for the recorded time

@@ -94,16 +94,13 @@ def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How much the counters of one key rose in each interval, and its length in seconds.
-
-    `rises[column]` has one number per interval; a counter that fell was reset and counts from zero.
-    """
+    """How much the counters of one key rose in each interval; one that fell was reset, and counts from zero."""
 
     key: str
     begin_us: Integers
     end_us: Integers
     seconds: Floats
-    rises: dict[str, Floats]
+    rises: dict[str, Floats]  # by column
 
     def total(self, column: str) -> float:
         return float(self.rises[column].sum())

@@ -217,15 +217,13 @@ def _read_sums(
     tables: segment_tables.Tables,
     most: int,
 ) -> _Rows:
-    """Sum samples by stack; beyond the `most` frequent ones they count for their process only.
-
-    Idle stacks are few and always kept: under their process they would look like work.
-    """
+    """Sum samples by stack; beyond the `most` frequent ones they count for their process only."""
     names = source.names(segment)
     own = source.own(segment, Window(stretch.begin_us, stretch.end_us), sampled)
     node = np.flatnonzero(own)
     roots = np.flatnonzero(names.up == 0)
     if len(node) > most:
+        # Idle stacks are few and always kept: under their process they would look like work.
         idle = (names.flags[node] & tree.IDLE) > 0
         often = node[np.lexsort((-own[node], ~idle))[: max(most, int(idle.sum()))]]
         kept = np.zeros(len(own), np.int64)

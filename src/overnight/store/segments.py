@@ -140,10 +140,7 @@ class Segment:
             raise errors.DamagedFileError(str(file), 0, why) from error
 
     def find_damage(self, meta: Meta, names: Collection[str]) -> str:
-        """Return how a file differs from what was written, '' if none does.
-
-        Compare the size of every file, and the content of those in `names`.
-        """
+        """Compare the size of all files, and the content of `names`; return the difference, '' for none."""
         if (meta.begin_us, meta.end_us) != (self.begin_us, self.end_us):
             return "its description belongs to another segment"
         for name, (size, digest) in meta.files.items():

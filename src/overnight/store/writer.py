@@ -34,10 +34,7 @@ def write_capture(
     source: str = "",
     segment_seconds: int = SEGMENT_SECONDS,
 ) -> tuple[segments.Segment, ...]:
-    """Store a capture; segments that exist already are not changed.
-
-    Everything is synced when this returns.
-    """
+    """Store a capture, synced; segments that exist already are not changed."""
     return tuple(_write(home, part, source) for part in _split(_whole(captured), segment_seconds))
 
 
@@ -140,10 +137,7 @@ def _digest(captured: capture.Capture) -> str:
 
 @contextlib.contextmanager
 def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Fill a hidden folder, sync it, then rename it to `target`.
-
-    It is locked meanwhile: a hidden folder without a lock was left by a dead writer.
-    """
+    """Fill a hidden folder, sync it, then rename it to `target`; the lock shows that its writer is alive."""
     fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
     mode = files.folder_mode(target.parent)
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -72,10 +72,7 @@ class Reader(Protocol):
         """Return whether a file with these first bytes, decompressed, has this format."""
 
     def read(self, path: pathlib.Path, host: str) -> capture.Capture:
-        """Read the whole file; without `host` use the name in the file, or "unknown".
-
-        Raises only DamagedFileError for a file that does not have this format.
-        """
+        """Read the whole file, by default as of the host that it names. Raise only DamagedFileError."""
 
 
 class Text:

@@ -160,10 +160,7 @@ class Builder:
 
 
 def blocks_of(path: pathlib.Path, descriptor: int) -> Iterator[Block | Damage]:
-    """Yield every block of a file by its head, and the bytes between that are not blocks.
-
-    A block that reaches past the end is damage: it was cut off, or is being appended.
-    """
+    """Yield every block by its head, and the bytes that are not one, or one cut off or being appended."""
     size = os.fstat(descriptor).st_size
     at = 0
     while at < size:
