@@ -39,7 +39,7 @@ def cores(count: int = 96, seconds: int = 70, *, missing: bool = False) -> signa
     starts = np.array([begin + n * SECOND for n in range(seconds)], np.int64)
     window = Window(begin, begin + seconds * SECOND)
     return signals.Cores(
-        "the ticks that /proc/stat counted for the core between two looks", tuple(range(count)),
+        HOST, "the ticks that /proc/stat counted for the core between two looks", tuple(range(count)),
         starts, starts + SECOND, {"busy": busy, "kernel": kernel},
         signals.Coverage(window, float(seconds), gaps, ()),
     )  # fmt: skip

@@ -119,8 +119,7 @@ def read_window(
     parts = [part.busy() for part in rows]
     samples = sum(int(part.count.sum()) for part in parts)
     coverage = source.coverage((host,), window, selection, samples=samples)
-    rate = coverage.capacity / coverage.core_seconds if coverage.core_seconds else 0.0
-    return WindowSamples(window, coverage, rate, list(processes), parts)
+    return WindowSamples(window, coverage, coverage.core_rate, list(processes), parts)
 
 
 def read_segments(

@@ -65,6 +65,7 @@ class Rates:
 class Cores:
     """Percent of each core's time. `values[mode][interval][core]`, as in Rates."""
 
+    host: str
     denominator: str
     cores: tuple[int, ...]
     begin_us: Integers
@@ -96,6 +97,7 @@ def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
             for mode, parts in MODES.items()
         }
     return Cores(
+        host,
         f"ticks of the core in /proc/stat between two readings: {', '.join(cpu.TOTAL)}",
         tuple(int(steps.keys[n]) for n in order),
         steps.begin_us,

@@ -1,13 +1,6 @@
-"""Segments on disk: one folder each, written once, found by name.
+"""Segments on disk: one folder each, written once, found by name; docs/profiles.md lists its files.
 
     HOME/profiles/v1/HOST/20261115/1794725459000000-1794725579000000-9f86d081/
-        segment.json     host, clock, cores, events, losses, gaps; checksums of every file
-        samples.parquet  time_us, cpu, task, node, event, count, period; by time
-        nodes.parquet    all stacks as one tree in preorder: frame, up, size, hash, flags,
-                         own samples
-        frames.parquet   name, module, kind; busy samples that end in it, and that it is in
-        tasks.parquet    pid, tid, thread, process, unit; busy, kernel and idle samples
-        seconds.npy      u16[mode][second][core]: busy, kernel, softirq, idle samples
 
 The name holds begin and end in µs since the epoch, and a digest of the samples: the folders are the
 catalogue, and a capture that is imported twice is stored once. Sums count the first event only. A segment

@@ -49,14 +49,9 @@ def pack(block: open_block.OpenBlock, *, packed: bool = True) -> Steps:
         facts = [[clocks[c.wall_us, c.mono_us], *c[2:]] for c in block.facts]
         more["facts"] = builder.add(json.dumps(facts, separators=(",", ":")).encode("ascii"))
     yield
-    return builder.finish(
-        layout.boot_name(block.boot),
-        block.stamp_us,
-        blocks.BEGINS_FACTS if block.full else 0,
-        (min(walls), max(walls), min(monos), max(monos)),
-        min(count, 0xFFFFFFFF),
-        more,
-    )
+    times = (block.stamp_us, min(walls), max(walls), min(monos), max(monos))
+    what = (*times, min(count, 0xFFFFFFFF), layout.boot_name(block.boot).encode("ascii"))
+    return builder.finish(blocks.BEGINS_FACTS if block.full else 0, what, more)
 
 
 def _sequence(builder: blocks.Builder, numbers: Sequence[int]) -> list[Any]:
