@@ -53,11 +53,7 @@ class Sums:
 
 
 class Reader:
-    """Reads a catalogue; caches the tables of the segments read last.
-
-    What it reads is compared with its checksums first, each file once. A damaged segment is left out of every
-    answer, and in the coverage of every answer.
-    """
+    """Reads a catalogue, each file compared with its checksum once. Damaged segments are only in the coverage."""
 
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue

@@ -131,10 +131,7 @@ def read_segments(
     *,
     by_second: bool = False,
 ) -> Iterator[SegmentSamples]:
-    """Yield the samples of each segment, idle ones included; number the processes in `processes`.
-
-    A moment that is in two windows counts for the first.
-    """
+    """Yield all samples of each segment, in the first window that holds them; number their `processes`."""
     touched: dict[segments.Segment, list[int]] = {}
     for number, window in enumerate(windows):
         for segment in source.touched((host,), window, *reader.TABLES):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import json
 import os
 import pathlib
 import shutil
@@ -66,14 +65,6 @@ def check(
 
 def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Problem]:
     todo = f"delete {segment.path}, then import the raw capture again"
-    description = segment.path / "segment.json"
-    try:
-        stored = json.loads(description.read_bytes())
-    except (OSError, ValueError) as error:
-        yield Problem(str(description), f"cannot be read: {error}", todo)
-        return
-    if stored.get("digest") != segments.description_digest(stored):
-        yield Problem(str(description), "has changed since it was written", todo)
     for name, (stated, digest) in meta.files.items():
         path = segment.path / pathlib.PurePath(name).name
         try:

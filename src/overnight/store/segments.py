@@ -175,10 +175,7 @@ class Segment:
 
 
 def read_ahead(files: Iterable[tuple[pathlib.Path, int, int]]) -> None:
-    """Let the kernel prefetch ranges (path, offset, length) of many files, in its own order.
-
-    One after the other, 360 segments that are not in the page cache cost 130 ms (measured).
-    """
+    """Let the kernel prefetch ranges (path, offset, length): one by one, 360 segments cost 130 ms (measured)."""
     for path, offset, length in files:
         # Only a hint: the read reports errors.
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:

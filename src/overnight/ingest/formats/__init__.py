@@ -76,11 +76,7 @@ class Reader(Protocol):
 
 
 class Text:
-    """A file's decompressed bytes in small pieces; plain, gzip or zstd by its first bytes.
-
-    `offset` counts the decompressed bytes. `cut_short` is set at the end if the compressed file is
-    truncated: its writer was killed, and the contents up to there are good.
-    """
+    """A file's decompressed bytes in small pieces; plain, gzip or zstd by its first bytes."""
 
     def __init__(
         self, path: pathlib.Path, limit: int = MAX_TEXT, *, has_lines: bool = True
@@ -89,8 +85,10 @@ class Text:
         self.limit = limit
         self.max_lines = 0  # of compressed text; 0: not limited
         self.has_lines = has_lines
-        self.offset = 0
-        self.cut_short = False
+        self.offset = 0  # decompressed bytes so far
+        self.cut_short = (
+            False  # at the end: its writer was killed, the contents up to there are good
+        )
 
     def __iter__(self) -> Iterator[bytes]:
         lines = 0
@@ -164,14 +162,11 @@ def is_kernel(module: str) -> bool:
 
 
 class Builder:
-    """Collects samples in any order, numbers each frame, stack, task and event, and builds the `Capture`.
-
-    `at` is the reader's position in the file, for the error when a file exceeds a limit.
-    """
+    """Collects samples in any order, numbers each frame, stack, task and event, and builds the `Capture`."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self.at = 0
+        self.at = 0  # the reader's position, for errors
         self.rows = {name: array(kind) for name, kind in ROWS.items()}
         self.events: dict[str, int] = {}
         self._frames: dict[tuple[str, str, int], int] = {}
@@ -273,10 +268,7 @@ class Builder:
         timed: bool = True,
         notes: Sequence[str] = (),
     ) -> capture.Capture:
-        """Build the capture in time order, with every time moved by `shift`; there must be a row.
-
-        `span` is the recorded span if known; the default is that of the samples.
-        """
+        """Build the capture in time order, times moved by `shift`; `span` is by default that of the samples."""
         self._check_spread(cores)
         order = np.argsort(self.column("time"), kind="stable")
         rows: dict[str, Any] = {name: self.column(name)[order] for name in ROWS}

@@ -35,15 +35,13 @@ ENDS = bytes.maketrans(b"\n\t", b"\0\0")
 
 @dataclasses.dataclass(frozen=True)
 class KernelSymbols:
-    """The symbols of a running kernel. `module_of[i]` is the index of symbol i's module in `modules`.
-
-    The kernel itself is `[kernel]`, always first; a module is named like `[nf_conntrack]`, and a BPF
-    program belongs to `[bpf]`.
-    """
+    """The symbols of a running kernel."""
 
     functions: table.SymbolTable
-    module_of: npt.NDArray[np.uint16]
-    modules: tuple[str, ...]
+    module_of: npt.NDArray[np.uint16]  # of each symbol, an index into `modules`
+    modules: tuple[
+        str, ...
+    ]  # `[kernel]`, then those like `[nf_conntrack]`; `[bpf]` has all BPF programs
 
 
 def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes | None:

@@ -24,11 +24,7 @@ FRAMES = ("name", "module", "kind", "own", "whole")
 def copy_segment(
     segment: segments.Segment, home: pathlib.Path, target: pathlib.Path, masks: scrubber.Scrubber
 ) -> str:
-    """Copy a segment of `home` into the home `target`; return what was wrong with it, or ''.
-
-    A segment that is damaged, or removed meanwhile, is left out entirely. Raise OSError if the disk is
-    full.
-    """
+    """Copy a segment into the home `target`, or nothing of it; return what was wrong with it, or ''."""
     place = target / segment.path.relative_to(home)
     place.mkdir(parents=True, exist_ok=True)
     meta = None

@@ -71,11 +71,7 @@ def copy_signals(
     masks: scrubber.Scrubber,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> int:
-    """Copy the wanted part of a host's ring to the home `target`; return the number of readings.
-
-    Damaged blocks are skipped and listed in the source's `problems`. Raise CannotError if the disk is
-    full.
-    """
+    """Copy the wanted part of a host's ring; return the readings. Damage is in the source's `problems`."""
     out = _Out(target, host, masks)
     try:
         extent = source.extent(host)

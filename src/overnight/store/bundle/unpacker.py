@@ -33,11 +33,7 @@ Progress = Callable[[int, int], None]
 def open_into(
     path: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _done, _all: None
 ) -> header.Header:
-    """Unpack a bundle as a data home at `target`, which does not exist yet or is empty.
-
-    It appears by one rename after all of it was verified; otherwise nothing is left behind. Raise
-    CannotError for a file that is not a bundle, or is damaged or hostile.
-    """
+    """Verify a bundle and unpack it as the new data home `target`; raise CannotError and leave nothing else."""
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise errors.CannotError(
             f"{target} already exists",
