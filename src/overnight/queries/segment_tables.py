@@ -124,10 +124,6 @@ class Names:
         return self._frames["name"]
 
     @property
-    def frame_module(self) -> npt.NDArray[np.object_]:
-        return self._frames["module"]
-
-    @property
     def frame_key(self) -> npt.NDArray[np.uint64]:
         """64-bit hash of name, module and kind, the same in all segments that this process reads."""
         return self._frames["key"]

@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 def open_into(
     path: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _done, _all: None
 ) -> header.Header:
-    """Verify a bundle and unpack it as the new data home `target`; raise CannotError and leave nothing else."""
+    """Verify a bundle and unpack it as the new data home `target`; a CannotError leaves nothing behind."""
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise errors.CannotError(
             f"{target} already exists",

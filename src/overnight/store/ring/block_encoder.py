@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import itertools
 import json
+import operator
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -65,7 +66,7 @@ def _add(builder: blocks.Builder, numbers: array.array[int]) -> list[Any]:
 
 
 def _step(now: int, before: int) -> int:
-    return ((now - before + (1 << 63)) % (1 << 64)) - (1 << 63)
+    return columns.wrap(now - before)
 
 
 def _table(
@@ -160,7 +161,7 @@ def _irregular(
 
 def _applied(before: array.array[int], reading: open_block.Reading) -> array.array[int]:
     deltas = columns.decode(reading.deltas, reading.planes, False, len(before))
-    return array.array("q", [_step(now, -delta) for now, delta in zip(before, deltas, strict=True)])
+    return array.array("q", map(columns.wrap, map(operator.add, before, deltas)))
 
 
 def _put_total(names: Sequence[str], coded: list[columns.Coded]) -> list[int]:

@@ -12,7 +12,6 @@ from typing import Any
 from overnight.store.ring import blocks, columns, layout
 
 MAX_TABLES, MAX_LOOKS = 1000, 1 << 20  # in a block; ten minutes of a host have about 50 and 30,000
-WRAP, HALF = 1 << 64, 1 << 63
 
 Clocks = tuple["array.array[int]", "array.array[int]"]
 
@@ -55,7 +54,7 @@ def _numbers(steps: Sequence[int], first: int | None = None) -> array.array[int]
     try:
         return array.array("q", sums)
     except OverflowError:
-        return array.array("q", [(n + HALF) % WRAP - HALF for n in sums])
+        return array.array("q", map(columns.wrap, sums))
 
 
 def _sequence(block: blocks.Block, value: Any, count: int) -> array.array[int]:

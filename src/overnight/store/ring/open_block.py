@@ -129,7 +129,7 @@ class TableWriter:
         try:
             numbers = struct.pack(f"<{count}q", *flat)  # four times as fast as an array
         except struct.error:
-            numbers = struct.pack(f"<{count}q", *[_wrapped(number) for number in flat])
+            numbers = struct.pack(f"<{count}q", *map(columns.wrap, flat))
         now = int.from_bytes(numbers, "little")
         sign, top, wide, wider = _masks(count)
         # Lanes near the top could borrow from their neighbours: store such a reading, and the next, in full.
@@ -150,10 +150,6 @@ class TableWriter:
     def commit(self) -> None:
         """Mark the last record as written."""
         self._keys, self._before = self._next
-
-
-def _wrapped(number: int) -> int:
-    return ((number + (1 << 63)) % LANE) - (1 << 63)
 
 
 def parse(data: bytes) -> OpenBlock:

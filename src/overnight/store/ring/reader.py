@@ -100,25 +100,19 @@ class Reader:
             for name, _ in layout.files(folder, kind)
         )
         # The outermost files hold them, but one may have been cut off before its first block.
-        begin = end = None
-        for stamp in named:
-            if heads := [block.head for block in self._blocks(host, *retention.span_us(stamp))]:
-                begin = min(head.begin_us for head in heads)
-                break
-        for stamp in reversed(named):
-            if heads := [block.head for block in self._blocks(host, stamp, EVER)]:
-                end = max(head.end_us for head in heads)
-                break
-        return None if begin is None or end is None else (begin, end)
+        spans = map(retention.span_us, named)
+        first = next(filter(None, (list(self._blocks(host, *span)) for span in spans)), None)
+        last = next(filter(None, (list(self._blocks(host, at, EVER)) for at in named[::-1])), None)
+        if first is None or last is None:
+            return None
+        return min(block.head.begin_us for block in first), max(block.head.end_us for block in last)
 
     def stretches(self, host: str) -> tuple[Stretch, ...]:
         """Return what is stored of a host, one stretch per block, by time; only heads are read."""
+        heads = [block.head for block in self._blocks(host, 0, EVER)]
+        heads.sort(key=lambda head: (head.begin_us, head.boot))
         return tuple(
-            Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us)
-            for head in sorted(
-                (block.head for block in self._blocks(host, 0, EVER)),
-                key=lambda head: (head.begin_us, head.boot),
-            )
+            Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us) for head in heads
         )
 
     def signals(self, host: str, begin_us: int, end_us: int) -> dict[str, tuple[str, ...]]:
