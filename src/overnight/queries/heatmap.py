@@ -98,7 +98,7 @@ def by_core(
                 if host == segment.host:
                     place[core] = row
             y = place[cells["y"]]
-            _add(segment, values, cells["x"], y, np.where(y >= 0, cells["n"], 0))
+            _add(segment, values, {**cells, "y": y, "n": np.where(y >= 0, cells["n"], 0)})
     frequency = max((meta.frequency for meta in metas.values()), default=0)
     return Heatmap(
         kind="core",
@@ -140,7 +140,7 @@ def by_offset(
     rates: dict[str, int] = {}  # samples a second, by host
     for segment, meta in metas.items():
         cells = _select(source, segment, window, chosen, mode, column, row)
-        _add(segment, values, cells["x"], cells["y"], cells["n"])
+        _add(segment, values, cells)
         cores = {core for core in meta.cores if core >= 0}
         rate = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
         rates[segment.host] = max(rates.get(segment.host, 0), rate)
@@ -230,18 +230,12 @@ def _add_sums(
         target[:, [ours[i] for i in taken]] += plane[:, taken]
 
 
-def _add(
-    segment: segments.Segment,
-    values: npt.NDArray[np.int64],
-    x: npt.NDArray[np.int64],
-    y: npt.NDArray[np.int64],
-    n: npt.NDArray[np.int64],
-) -> None:
+def _add(segment: segments.Segment, values: npt.NDArray[np.int64], cells: parquet.Columns) -> None:
     """Add samples to their cells; np.add.at takes three times as long."""
-    kept = n > 0
+    kept = cells["n"] > 0
     if not kept.any():
         return
-    x, y, n = x[kept], y[kept], n[kept]
+    x, y, n = (cells[name][kept] for name in ("x", "y", "n"))
     # Only the columns of this segment: a night has hundreds of them.
     first, last = int(x.min()), int(x.max()) + 1
     # DuckDB believes the least and the greatest value that a file states, and skips the filter.

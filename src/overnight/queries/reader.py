@@ -321,14 +321,8 @@ def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArra
 
 def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool_]:
     """Mark the texts that match a regular expression; each distinct text is searched once."""
-    search = re.compile(pattern).search
-    answer: dict[str, bool] = {}
-    out = np.empty(len(texts), bool)
-    for i, text in enumerate(texts.tolist()):
-        if text not in answer:
-            answer[text] = search(text) is not None
-        out[i] = answer[text]
-    return out
+    search = functools.cache(re.compile(pattern).search)
+    return np.array([search(text) is not None for text in texts.tolist()], bool)
 
 
 def passing_nodes(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:

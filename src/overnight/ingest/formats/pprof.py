@@ -9,6 +9,7 @@ process, as overnight and others write it, is not taken for a function.
 from __future__ import annotations
 
 import collections
+import functools
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -83,8 +84,8 @@ class _Profile:
         self.mappings: dict[int, int] = {}
         self.locations: dict[int, tuple[int, int, list[int]]] = {}  # mapping, address, functions
         self.numbers: dict[int, int] = {}
-        self._decoded: dict[int, str] = {}
-        self._frames: dict[int, list[int]] = {}
+        self._string = functools.cache(self._decode_string)
+        self._frames = functools.cache(self._expand)
         self._stacks: dict[tuple[int, ...], int] = {}
         self._expanded = 0
         most = FREE_ENTRIES + ENTRIES_PER_BYTE * path.stat().st_size
@@ -120,16 +121,12 @@ class _Profile:
                 ]
                 self.locations[numbers[1]] = numbers[2], numbers[3], functions
 
-    def _string(self, index: int) -> str:
-        known = self._decoded.get(index)
-        if known is not None:
-            return known
+    def _decode_string(self, index: int) -> str:
         if not 0 <= index < len(self.strings):
             raise protobuf.WireError(f"string {index} of {len(self.strings)}", 0)
         if len(self.strings[index]) > MAX_NAME:
             raise protobuf.WireError(f"a name of {len(self.strings[index])} bytes", 0)
-        text = self._decoded[index] = bytes(self.strings[index]).decode("utf-8", "replace")
-        return text
+        return bytes(self.strings[index]).decode("utf-8", "replace")
 
     def _measures(self, builder: formats.Builder) -> list[tuple[int, int, int]]:
         """Return index, event and period of the count of samples if there is one, else of every measure."""
@@ -143,9 +140,6 @@ class _Profile:
 
     def _expand(self, builder: formats.Builder, location: int) -> list[int]:
         """Return the frames of one address, outermost first: inlined functions share it."""
-        known = self._frames.get(location)
-        if known is not None:
-            return known
         if location not in self.locations:
             raise protobuf.WireError(f"undefined location {location}", 0)
         mapping, address, functions = self.locations[location]
@@ -153,12 +147,10 @@ class _Profile:
         kernel = formats.is_kernel(module) or (address >= 1 << 63 and module != "[vsyscall]")
         if kernel and module in formats.KERNEL_NAMES:
             module = "[kernel]"
-        frames = [
+        return [
             builder.frame(self._string(self.functions.get(function, 0)), module, int(kernel))
             for function in reversed(functions)
         ] or [builder.frame("[unknown]", module, int(kernel))]
-        self._frames[location] = frames
-        return frames
 
     def _is_process(self, location: int, process: str) -> bool:
         """Return whether a frame is a process name at the root of its stacks: it has no binary."""
@@ -175,7 +167,7 @@ class _Profile:
             return known
         frames: list[int] = []
         for location in reversed(locations):
-            frames.extend(self._expand(builder, location))
+            frames.extend(self._frames(builder, location))
             # One byte may expand to many frames, so that a small file could take hours.
             deep = len(frames) > MAX_DEPTH
             if deep or self._expanded + len(frames) > builder.max_stack_frames:
