@@ -136,11 +136,7 @@ def read_segments(
     for number, window in enumerate(windows):
         for segment in source.touched((host,), window, *reader.TABLES):
             touched.setdefault(segment, []).append(number)
-    place = (
-        f"time_us // {SECOND_US}::BIGINT AS second, cpu::BIGINT AS core"
-        if by_second
-        else "0::BIGINT AS second, 0::BIGINT AS core"
-    )
+    second, core = (f"time_us // {SECOND_US}", "cpu") if by_second else ("0", "0")
     for segment, numbers in sorted(touched.items(), key=lambda item: item[0].begin_us):
         whole = Window(
             min(windows[n].begin_us for n in numbers), max(windows[n].end_us for n in numbers)
@@ -151,8 +147,8 @@ def read_segments(
         )
         rows = source.rows(
             segment,
-            f"(CASE {which} ELSE -1 END)::BIGINT AS w, {place}, task::BIGINT AS task,"
-            " node::BIGINT AS node, sum(count)::BIGINT AS n",
+            f"(CASE {which} ELSE -1 END)::BIGINT AS w, {second}::BIGINT AS second, {core}::BIGINT AS core,"
+            " task::BIGINT AS task, node::BIGINT AS node, sum(count)::BIGINT AS n",
             whole,
             selection,
             "GROUP BY ALL",

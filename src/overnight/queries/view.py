@@ -113,19 +113,15 @@ def view(
         notes.append(
             f"each heatmap column is {step // SECOND_US} s wide: a shorter peak looks paler"
         )
-    if any(detail.step_us for detail in details):
+    if coarse := [detail for detail in details if detail.step_us]:
         notes.append(
             "away from events, stacks are summed over whole segments and all cores, and the rarest ones "
             "are counted for their process only; overnight flame reads every sample"
         )
-        coarse_at = [
-            e
-            for e in events
-            if any(d.step_us and d.begin_us <= e.time_us < d.end_us for d in details)
-        ]
-        if coarse_at:
+        hidden = sum(any(d.begin_us <= e.time_us < d.end_us for d in coarse) for e in events)
+        if hidden:
             notes.append(
-                f"{len(coarse_at)} events are shown without all samples around them: the page is full"
+                f"{hidden} events are shown without all samples around them: the page is full"
             )
     strings: dict[str, int] = {"": 0}
     return View(

@@ -23,26 +23,25 @@ class Journal:
         self.dropped = 0
         self._waiting: list[bytes] = []
 
-    def add(self, entry: dict[str, object]) -> bool:
-        """Append an entry; return False if it waits, or is too long and counted as dropped."""
+    def add(self, entry: dict[str, object]) -> None:
+        """Append an entry; one that is too long is counted as dropped."""
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         if len(line) > MAX_LINE:
             self.dropped += 1
-            return False
+            return
         self._waiting.append(line)
         surplus = len(self._waiting) - MAX_WAITING
         if surplus > 0:
             self.dropped += surplus
             del self._waiting[:surplus]
-        return self.flush()
+        self.flush()
 
-    def flush(self) -> bool:
-        """Write waiting lines; return False while the disk refuses them."""
+    def flush(self) -> None:
+        """Write waiting lines, if the disk takes them."""
         with contextlib.suppress(OSError):
             if self._waiting:
                 files.append_lines(self.path, self._waiting)
             self._waiting.clear()
-        return not self._waiting
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
