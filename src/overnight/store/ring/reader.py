@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model.event import Event
@@ -67,18 +67,6 @@ class Stretch:
     begin_us: int
     end_us: int
     uptime_us: int
-
-
-class RecordedFacts(NamedTuple):
-    """Facts of one reading; `full`: facts that are not listed are gone."""
-
-    monotonic_ns: int
-    wall_us: int
-    boot: str
-    signal: str
-    full: bool
-    changed: dict[str, dict[str, object]]
-    gone: list[str]
 
 
 class Reader:
@@ -151,7 +139,7 @@ class Reader:
         changes: list[Change] = []
         for block in self._blocks(host, self._facts_begin(host, begin_us), until):
             with self._noting(block):
-                for _, time_us, _, name, full, changed, gone in _facts_of(block):
+                for time_us, _, name, full, changed, gone in _facts_of(block):
                     if name != signal or time_us >= until:
                         continue
                     after: dict[str, Mapping[str, object]] = {} if full else dict(state or {})
@@ -169,12 +157,15 @@ class Reader:
                         at_begin = state
         return Facts(at_begin, tuple(changes))
 
-    def recorded_facts(self, host: str, begin_us: int, end_us: int) -> Iterator[RecordedFacts]:
-        """Yield all facts recorded in [begin, end), unchanged, to copy them."""
+    def recorded_facts(
+        self, host: str, begin_us: int, end_us: int
+    ) -> Iterator[tuple[str, open_block.Changes]]:
+        """Yield all facts recorded in [begin, end) with their boot, unchanged, to copy them."""
         for block in self._blocks(host, begin_us, end_us):
-            recorded: list[RecordedFacts] = []
+            recorded: list[tuple[str, open_block.Changes]] = []
             with self._noting(block):
-                recorded = [f for f in _facts_of(block) if begin_us <= f.wall_us < end_us]
+                boot = str(block.directory().get("boot", ""))
+                recorded = [(boot, f) for f in _facts_of(block) if begin_us <= f.wall_us < end_us]
             yield from recorded
 
     def events(
@@ -317,17 +308,16 @@ def _opened(path: pathlib.Path) -> Iterator[int]:
         yield file.fileno()
 
 
-def _facts_of(block: blocks.Block) -> Iterator[RecordedFacts]:
+def _facts_of(block: blocks.Block) -> Iterator[open_block.Changes]:
     directory = block.directory()
     if "facts" not in directory:
         return
-    boot = str(directory.get("boot", ""))
     walls, monos = frames.clocks_of(block)
     try:
         for at, name, full, changed, gone in json.loads(block.chunk(directory["facts"])):
             facts = {key: dict(fact) for key, fact in changed.items()}
             what = (str(name), bool(full), facts, [str(key) for key in gone])
-            yield RecordedFacts(1000 * monos[at], walls[at], boot, *what)
+            yield open_block.Changes(walls[at], monos[at], *what)
     except columns.INVALID as error:
         raise columns.DamagedError(f"has invalid facts ({error})") from error
 
