@@ -85,7 +85,7 @@ class _Profile:
         self.locations: dict[int, tuple[int, int, list[int]]] = {}  # mapping, address, functions
         self.numbers: dict[int, int] = {}
         self._string = functools.cache(self._decode_string)
-        self._frames = functools.cache(self._expand)
+        self._frames: dict[int, list[int]] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._expanded = 0
         most = FREE_ENTRIES + ENTRIES_PER_BYTE * path.stat().st_size
@@ -140,6 +140,9 @@ class _Profile:
 
     def _expand(self, builder: formats.Builder, location: int) -> list[int]:
         """Return the frames of one address, outermost first: inlined functions share it."""
+        known = self._frames.get(location)
+        if known is not None:
+            return known
         if location not in self.locations:
             raise protobuf.WireError(f"undefined location {location}", 0)
         mapping, address, functions = self.locations[location]
@@ -147,10 +150,12 @@ class _Profile:
         kernel = formats.is_kernel(module) or (address >= 1 << 63 and module != "[vsyscall]")
         if kernel and module in formats.KERNEL_NAMES:
             module = "[kernel]"
-        return [
+        frames = [
             builder.frame(self._string(self.functions.get(function, 0)), module, int(kernel))
             for function in reversed(functions)
         ] or [builder.frame("[unknown]", module, int(kernel))]
+        self._frames[location] = frames
+        return frames
 
     def _is_process(self, location: int, process: str) -> bool:
         """Return whether a frame is a process name at the root of its stacks: it has no binary."""
@@ -167,7 +172,7 @@ class _Profile:
             return known
         frames: list[int] = []
         for location in reversed(locations):
-            frames.extend(self._frames(builder, location))
+            frames.extend(self._expand(builder, location))
             # One byte may expand to many frames, so that a small file could take hours.
             deep = len(frames) > MAX_DEPTH
             if deep or self._expanded + len(frames) > builder.max_stack_frames:
