@@ -192,7 +192,7 @@ class Case:
         coverage = self.profiles.coverage((self.host,), window, self._select(chosen))
         return coverage.capacity, coverage.recorded_seconds
 
-    def top(self, window: Window, chosen: Selection = Selection(), *, limit: int) -> tops.Top:
+    def top(self, window: Window, chosen: Selection = Selection(), *, limit: int = 20) -> tops.Top:
         """Return the processes that used most CPU."""
         chosen = self._select(chosen)
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), limit=limit)
