@@ -14,7 +14,8 @@ from setuptools.command.build_py import build_py
 
 ARGUMENTS = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Wconversion"]
 HEADERS = [
-    f"src/native/{name}.h" for name in ("bytes", "chains", "order", "sideband", "stacks", "world")
+    f"src/native/{name}.h"
+    for name in ("bytes", "chains", "order", "process_table", "sideband", "stacks", "world")
 ]
 HERE = pathlib.Path(__file__).parent
 

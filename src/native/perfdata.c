@@ -9,7 +9,7 @@
 
 enum { RECORD_MMAP = 1, RECORD_LOST = 2, RECORD_COMM = 3, RECORD_EXIT = 4, RECORD_FORK = 7, RECORD_SAMPLE = 9,
        RECORD_MMAP2 = 10, RECORD_LOST_SAMPLES = 13 };
-enum { HEADER = 8, MISC_DATA = 1 << 13, MISC_FORK_EXEC = 1 << 13, MISC_BUILD_ID = 1 << 14 };
+enum { HEADER = 8, MISC_DATA = 1 << 13, MISC_COMM_EXEC = 1 << 13, MISC_FORK_EXEC = 1 << 13, MISC_BUILD_ID = 1 << 14 };
 
 enum { S_IP = 1 << 0, S_TID = 1 << 1, S_TIME = 1 << 2, S_ADDR = 1 << 3, S_READ = 1 << 4, S_CALLCHAIN = 1 << 5,
        S_ID = 1 << 6, S_CPU = 1 << 7, S_PERIOD = 1 << 8, S_STREAM_ID = 1 << 9, S_IDENTIFIER = 1 << 16 };
@@ -248,6 +248,7 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
 }
 
 #include "order.h"
+#include "process_table.h"
 #include "sideband.h"
 #include "stacks.h"
 
@@ -267,7 +268,7 @@ static int resolve(found *f, world *w, tables *t) {
         if (e.chain == EMPTY) {
             const notice *said = &ITEM(f->notices, notice, e.row);
             w->changes++;
-            if (on_side(w, (const uint8_t *)f->bytes.items + said->at, said->size))
+            if (on_side(w, (const uint8_t *)f->bytes.items + said->at, said->size, e.time))
                 return -1;
             if (w->mappings > MAPPINGS_HARD || w->copied > MAPPINGS_COPIED) {
                 refuse(PyUnicode_FromString("more memory mappings than any host has"), said->offset);
@@ -365,11 +366,11 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     tables t = {0};
     PyObject *result = NULL;
     int done = !begin_world(&w) && !list_records(stream.buf, (size_t)stream.len, &l, forget, &f) &&
-               !sort_entries(&f.entries) && !resolve(&f, &w, &t);
+               !sort_entries(&f.entries) && !resolve(&f, &w, &t) && !finish_rows(&w);
     uint64_t lost = f.lost;
     found_free(&f); /* before the tables are copied, where memory peaks */
     if (done)
-        result = tables_result(&t, world_strings(&w), world_modules(&w), lost);
+        result = tables_result(&t, &w, world_strings(&w), world_modules(&w), lost);
     world_free(&w);
     tables_free(&t);
     PyBuffer_Release(&stream);

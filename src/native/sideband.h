@@ -14,7 +14,7 @@ static int is_anonymous(const char *name, size_t length) {
     return 0;
 }
 
-static int on_mmap(world *w, const uint8_t *record, size_t size) {
+static int on_mmap(world *w, const uint8_t *record, size_t size, uint64_t time) {
     int second = u32_at(record) == RECORD_MMAP2;
     uint16_t misc = u16_at(record + 4);
     int32_t pid = (int32_t)u32_at(record + 8);
@@ -31,7 +31,8 @@ static int on_mmap(world *w, const uint8_t *record, size_t size) {
     size_t name_length = strnlen(name, size - at);
     module wanted = {.pid = pid};
     char jit[40];
-    if (is_anonymous(name, name_length)) {
+    int anonymous = is_anonymous(name, name_length);
+    if (anonymous) {
         name_length = (size_t)snprintf(jit, sizeof jit, "/tmp/perf-%d.map", (int)pid);
         name = jit;
         fresh.page_offset = start;
@@ -46,6 +47,8 @@ static int on_mmap(world *w, const uint8_t *record, size_t size) {
     if (wanted.name == EMPTY || (fresh.module = module_of(w, wanted)) == EMPTY)
         return -1;
     process *p = process_of(w, pid);
+    if (p && !anonymous && starts_with(name, name_length, "/"))
+        map_row(w, p, wanted.name, time);
     space *s = p ? own_space(w, p) : NULL;
     if (!s || map_over(w, s, fresh))
         return -1;
@@ -54,7 +57,7 @@ static int on_mmap(world *w, const uint8_t *record, size_t size) {
     return 0;
 }
 
-static int on_fork(world *w, const uint8_t *record) {
+static int on_fork(world *w, const uint8_t *record, uint64_t time) {
     int32_t pid = (int32_t)u32_at(record + 8), parent = (int32_t)u32_at(record + 12);
     int32_t tid = (int32_t)u32_at(record + 16), parent_tid = (int32_t)u32_at(record + 20);
     thread *from = thread_of(w, parent_tid);
@@ -67,7 +70,10 @@ static int on_fork(world *w, const uint8_t *record) {
     to->name = name;
     if (pid == parent)
         return 0;
-    if (u16_at(record + 4) & MISC_FORK_EXEC) /* perf's own record of a process that existed before */
+    int listed = u16_at(record + 4) & MISC_FORK_EXEC; /* perf's own record of a process that existed before */
+    if (fork_row(w, pid, parent, time, !listed))
+        return -1;
+    if (listed)
         return forget_space(w, pid);
     process *source = process_of(w, parent);
     uint32_t shared = source ? space_of(w, source) : EMPTY;
@@ -84,27 +90,29 @@ static int on_fork(world *w, const uint8_t *record) {
     return 0;
 }
 
-static int on_side(world *w, const uint8_t *record, size_t size) {
+static int on_side(world *w, const uint8_t *record, size_t size, uint64_t time) {
     switch (u32_at(record)) {
     case RECORD_COMM: {
+        int32_t pid = (int32_t)u32_at(record + 8), tid = (int32_t)u32_at(record + 12);
         uint32_t name = intern(w, (const char *)record + 16, strnlen((const char *)record + 16, size - 16));
-        thread *t = name == EMPTY ? NULL : thread_of(w, (int32_t)u32_at(record + 12));
+        thread *t = name == EMPTY ? NULL : thread_of(w, tid);
         if (!t)
             return -1;
         t->name = name;
-        return 0;
+        return pid == tid ? rename_row(w, pid, name, u16_at(record + 4) & MISC_COMM_EXEC) : 0;
     }
     case RECORD_FORK:
-        return on_fork(w, record);
+        return on_fork(w, record, time);
     case RECORD_EXIT: {
         int32_t pid = (int32_t)u32_at(record + 8), tid = (int32_t)u32_at(record + 16);
         process *p = process_of(w, pid);
         if (!p)
             return -1;
         p->exited |= pid == tid;
+        exit_row(w, p, pid == tid, time);
         return 0;
     }
     default:
-        return on_mmap(w, record, size);
+        return on_mmap(w, record, size, time);
     }
 }

@@ -2,7 +2,7 @@
 
 typedef struct {
     int32_t pid, tid;
-    uint32_t thread, process;
+    uint32_t thread, process, row;
 } task;
 
 typedef struct {
@@ -65,14 +65,9 @@ static int tables_begin(tables *t, size_t rows) {
     return 0;
 }
 
-/* ":123", perf's name for a thread without a known name. Its children do not inherit it. */
-static uint32_t made_up_name(world *w, int32_t tid) {
-    char text[16];
-    return intern(w, text, (size_t)snprintf(text, sizeof text, ":%d", (int)tid));
-}
-
 static uint32_t task_of(tables *t, world *w, int32_t pid, int32_t tid) {
     task wanted = {.pid = pid, .tid = tid, .thread = thread_name(w, tid), .process = thread_name(w, pid)};
+    wanted.row = process_seen(w, pid)->row;
     if (wanted.process == UNNAMED)
         wanted.process = wanted.thread;
     if (wanted.thread == UNNAMED && (wanted.thread = made_up_name(w, tid)) == EMPTY)
@@ -81,12 +76,14 @@ static uint32_t task_of(tables *t, world *w, int32_t pid, int32_t tid) {
         return EMPTY;
     uint64_t hash = join(join(secret, (uint64_t)(uint32_t)pid << 32 | (uint32_t)tid),
                          (uint64_t)wanted.thread << 32 | wanted.process);
+    hash = join(hash, wanted.row);
     if (index_grow(&t->task_index))
         return EMPTY;
     size_t slot = index_first(&t->task_index, hash);
     for (; index_taken(&t->task_index, slot); slot = index_next(&t->task_index, slot)) {
         const task *known = &ITEM(t->tasks, task, t->task_index.slots[slot].value);
-        if (known->pid == pid && known->tid == tid && known->thread == wanted.thread && known->process == wanted.process)
+        if (known->pid == pid && known->tid == tid && known->thread == wanted.thread &&
+            known->process == wanted.process && known->row == wanted.row)
             return t->task_index.slots[slot].value;
     }
     if (PUSH(t->tasks, task, wanted))
@@ -243,31 +240,26 @@ static uint32_t stack_of(tables *t, const world *w, chains *c, uint32_t number, 
     return wanted->stack = stack;
 }
 
-static PyObject *tables_result(const tables *t, PyObject *strings, PyObject *modules, uint64_t lost) {
-    list pid = {0}, tid = {0}, threads = {0}, processes = {0}, owner = {0}, address = {0};
-    int failed = 0;
-    for (size_t i = 0; i < t->tasks.used && !failed; i++) {
-        const task *k = &ITEM(t->tasks, task, i);
-        failed = PUSH(pid, int32_t, k->pid) || PUSH(tid, int32_t, k->tid) || PUSH(threads, uint32_t, k->thread) ||
-                 PUSH(processes, uint32_t, k->process);
-    }
-    for (size_t i = 0; i < t->frames.used && !failed; i++) {
-        const frame *f = &ITEM(t->frames, frame, i);
-        failed = PUSH(owner, uint32_t, f->module) || PUSH(address, uint64_t, f->address);
-    }
-    PyObject *result = NULL;
-    if (!failed && strings && modules)
-        result = Py_BuildValue("((OOOOOO)(NNNN)(NN)(NN)OOK)", t->columns[0], t->columns[1], t->columns[2],
-                               t->columns[3], t->columns[4], t->columns[5], list_bytes(&pid, 4), list_bytes(&tid, 4),
-                               list_bytes(&threads, 4), list_bytes(&processes, 4), list_bytes(&t->stack_end, 4),
-                               list_bytes(&t->stack_frames, 4), list_bytes(&owner, 4), list_bytes(&address, 8), strings,
-                               modules, (unsigned long long)lost);
-    list *own[] = {&pid, &tid, &threads, &processes, &owner, &address};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        free(own[i]->items);
-    Py_XDECREF(strings);
-    Py_XDECREF(modules);
-    return result;
+/* Returns one field of all items as a bytes object. */
+static PyObject *column(const list *l, size_t width, size_t at, size_t size) {
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(l->used * size));
+    for (size_t i = 0; bytes && i < l->used; i++)
+        memcpy(PyBytes_AS_STRING(bytes) + i * size, (const char *)l->items + i * width + at, size);
+    return bytes;
+}
+
+#define COLUMN(l, type, field) column(&(l), sizeof(type), offsetof(type, field), sizeof(((type *)0)->field))
+
+/* Takes the references to `strings` and `modules`, which may be NULL with an exception set. */
+static PyObject *tables_result(const tables *t, const world *w, PyObject *strings, PyObject *modules, uint64_t lost) {
+    return Py_BuildValue(
+        "((OOOOOO)(NNNNN)(NN)(NN)NN(NNNNNN)K)", t->columns[0], t->columns[1], t->columns[2], t->columns[3],
+        t->columns[4], t->columns[5], COLUMN(t->tasks, task, pid), COLUMN(t->tasks, task, tid),
+        COLUMN(t->tasks, task, thread), COLUMN(t->tasks, task, process), COLUMN(t->tasks, task, row),
+        list_bytes(&t->stack_end, 4), list_bytes(&t->stack_frames, 4), COLUMN(t->frames, frame, module),
+        COLUMN(t->frames, frame, address), strings, modules, COLUMN(w->rows, process_row, pid),
+        COLUMN(w->rows, process_row, parent), COLUMN(w->rows, process_row, start), COLUMN(w->rows, process_row, end),
+        COLUMN(w->rows, process_row, name), COLUMN(w->rows, process_row, executable), (unsigned long long)lost);
 }
 
 static void tables_free(tables *t) {

@@ -10,7 +10,7 @@ enum { UNNAMED = 0xffffffff };
 /* A hostile file may have endless mappings: real processes have hundreds of executable ones. */
 enum { MAPPINGS_A_PROCESS = 1 << 14, MAPPINGS_SOFT = 1 << 20, MAPPINGS_HARD = 1 << 23 };
 /* And endless forks: a night of builds has 10 million forks of processes with 20 mappings each. */
-enum { MAPPINGS_COPIED = 1 << 28 };
+enum { MAPPINGS_COPIED = 1 << 28, ROWS_LIMIT = 1 << 20 };
 
 typedef struct {
     uint64_t start, end, page_offset;
@@ -30,8 +30,16 @@ typedef struct {
 typedef struct {
     int32_t pid;
     uint32_t space; /* EMPTY: none yet */
+    uint32_t row;   /* of the process that has this pid now; EMPTY: none */
     int exited;
 } process;
+
+typedef struct { /* a process from its fork to its exit: process_table.h */
+    uint64_t start, end;
+    int32_t pid;
+    uint32_t parent, name, executable;
+    uint8_t execed, exited;
+} process_row;
 
 typedef struct {
     uint32_t name; /* string */
@@ -42,7 +50,7 @@ typedef struct {
 
 typedef struct {
     list text, text_end;           /* strings: all bytes, and where each ends */
-    list modules, spaces, threads, processes;
+    list modules, spaces, threads, processes, rows;
     index_t string_index, module_index, thread_index, process_index;
     size_t mappings, forget_above, copied;
     uint32_t versions;
@@ -76,6 +84,12 @@ static uint32_t intern(world *w, const char *text, size_t length) {
         return EMPTY;
     index_put(&w->string_index, slot, hash, number);
     return number;
+}
+
+/* ":123", perf's name for a thread without a known name. Its children do not inherit it. */
+static uint32_t made_up_name(world *w, int32_t tid) {
+    char text[16];
+    return intern(w, text, (size_t)snprintf(text, sizeof text, ":%d", (int)tid));
 }
 
 static thread *thread_of(world *w, int32_t tid) {
@@ -117,7 +131,7 @@ static process *process_of(world *w, int32_t pid) {
         if (known->pid == pid)
             return known;
     }
-    process fresh = {.pid = pid, .space = EMPTY};
+    process fresh = {.pid = pid, .space = EMPTY, .row = EMPTY};
     if (PUSH(w->processes, process, fresh))
         return NULL;
     index_put(&w->process_index, slot, hash, (uint32_t)(w->processes.used - 1));
@@ -162,17 +176,24 @@ static void disown(world *w, uint32_t number) {
     s->used = s->room = 0;
 }
 
-/* Returns the address space of a process's sample; an empty one where it is unknown. */
-static const space *space_seen(const world *w, int32_t pid) {
-    static const space nothing;
+/* Returns a process, or one without anything; does not add it. */
+static const process *process_seen(const world *w, int32_t pid) {
+    static const process nothing = {.space = EMPTY, .row = EMPTY};
     const index_t *index = &w->process_index;
     for (size_t slot = index_first(index, join(secret, (uint32_t)pid)); index_taken(index, slot);
          slot = index_next(index, slot)) {
         const process *known = &ITEM(w->processes, process, index->slots[slot].value);
         if (known->pid == pid)
-            return known->space == EMPTY ? &nothing : &ITEM(w->spaces, space, known->space);
+            return known;
     }
     return &nothing;
+}
+
+/* Returns the address space of a process's sample; an empty one where it is unknown. */
+static const space *space_seen(const world *w, int32_t pid) {
+    static const space nothing;
+    uint32_t number = process_seen(w, pid)->space;
+    return number == EMPTY ? &nothing : &ITEM(w->spaces, space, number);
 }
 
 /* Returns a process's address space to share, creating it if needed; EMPTY with an exception set. */
@@ -289,7 +310,7 @@ static int map_over(world *w, space *s, mapping fresh) {
 static void world_free(world *w) {
     for (size_t i = 0; i < w->spaces.used; i++)
         free(ITEM(w->spaces, space, i).maps);
-    list *lists[] = {&w->text, &w->text_end, &w->modules, &w->spaces, &w->threads, &w->processes};
+    list *lists[] = {&w->text, &w->text_end, &w->modules, &w->spaces, &w->threads, &w->processes, &w->rows};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->items);
     index_free(&w->string_index);

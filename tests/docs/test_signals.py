@@ -35,7 +35,7 @@ def test_every_signal_is_on_the_page(name: str) -> None:
     assert row[3].strip() == signal.key
     columns = re.findall(r"`([^`]+)`", row[4])
     if isinstance(signal, sources.Signal):
-        assert columns == [column.name for column in signal.columns]
+        assert columns == list(signal.columns)
     else:
         assert columns
 

@@ -21,6 +21,7 @@ import pytest
 import zombies
 
 from overnight import errors
+from overnight.load import host_state
 from overnight.load.host_state import memory_cgroups
 from overnight.model import meminfo
 from overnight.sources.memorycgroups import parents
@@ -201,11 +202,11 @@ def test_zombies_are_created_below_a_given_cgroup_at_a_given_rate(aged: AgedCgro
 
     with journal.Journal("a test", aged.undo) as run_journal:
         parent = aged.cgroup / run_journal.run
-        created = memory_cgroups.make(
-            parent, 100_000, run_journal, rate=1000, stop=stop, on_progress=on_progress
+        request = host_state.Request(
+            100_000, aged.undo, {"rate": "1000"}, stop=stop, on_progress=on_progress
         )
-        assert 200 <= created.count < 100_000
-        assert created.parent == parent
+        created, _ = memory_cgroups.make(parent, request, run_journal)
+        assert 200 <= created < 100_000
         assert counts == sorted(counts)
     assert run_journal.problems == []
     assert (parent.exists(), aged.cgroup.is_dir()) == (False, True)
@@ -217,8 +218,9 @@ def test_an_immediate_stop_is_not_an_error(aged: AgedCgroup) -> None:
     stop.set()
     with journal.Journal("a test", aged.undo) as run_journal:
         parent = aged.cgroup / run_journal.run
-        created = memory_cgroups.make(parent, 100_000, run_journal, stop=stop)
-        assert created.count < 100_000
+        request = host_state.Request(100_000, aged.undo, stop=stop)
+        created, _ = memory_cgroups.make(parent, request, run_journal)
+        assert created < 100_000
     assert run_journal.problems == []
 
 
@@ -226,20 +228,22 @@ def test_an_immediate_stop_is_not_an_error(aged: AgedCgroup) -> None:
 def test_more_than_the_memory_allows_is_refused_and_leaves_nothing(
     aged: AgedCgroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    request = host_state.Request(1_000, aged.undo, share=1e-6)
     with (
         journal.Journal("a test", aged.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(aged.cgroup / run_journal.run, 1_000, run_journal, share=1e-6)
+        memory_cgroups.make(aged.cgroup / run_journal.run, request, run_journal)
     # A cost estimated as zero is corrected by the memory that the kernel charges.
     monkeypatch.setattr(parents, "own_cost", lambda _: -memory_cgroups.PAGE)
     # Enough for the maker to start, and far less than 12,000 zombies need.
     share = 50_000_000 / meminfo.read_available()
+    request = host_state.Request(12_000, aged.undo, share=share)
     with (
         journal.Journal("a test", aged.undo) as run_journal,
         pytest.raises(errors.CannotError, match="would take about"),
     ):
-        memory_cgroups.make(aged.cgroup / run_journal.run, 12_000, run_journal, share=share)
+        memory_cgroups.make(aged.cgroup / run_journal.run, request, run_journal)
     monkeypatch.undo()
     assert_nothing_is_left(aged)
     assert not [name for name in list_shm() if name.startswith(run_journal.run)]

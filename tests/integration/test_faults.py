@@ -76,7 +76,7 @@ class Night:
     def now(self) -> clock.Clock:
         return rings.at(self.second, step=self.step if self.second >= BEGINS[1] else 0.0)
 
-    def open_log(self) -> tuple[recorder_loop.LogFeed, str]:
+    def open_log(self) -> tuple[Log, str]:
         return Log(self.root, lambda: self.second), ""
 
     def _poll(self, loop: recorder_loop.RecorderLoop, plan: schedule.Schedule) -> None:

@@ -52,7 +52,7 @@ def test_everything_that_is_stored_is_private_under_a_lax_umask(tmp_path: pathli
     nights.build(home)
     loads.LoadWriter(home, "db-7", "cpu", (0,), 1, {}).close()
     changes.apply((changes.Step("mask", "/etc/systemd/system/x.service", "", "/dev/null"),), image, home)  # fmt: skip
-    assert pools.Pools(home).list() == ()
+    assert pools.Pools(home).plane.list() == ()
     for words in (
         ["age", "uptime"],
         ["snapshot"],

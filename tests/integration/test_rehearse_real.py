@@ -108,9 +108,9 @@ def test_a_real_time_process_on_the_core_of_the_victim_causes_the_event(
         assert hog["subject"]["process"] == document["facts"]["process"]
         assert hog["subject"]["core"] == document["facts"]["core"]
     # The process was recorded where and when it ran, however busy the host was.
-    assert outcome.verdict is not None
-    assert outcome.verdict.event is not None
-    end_us = outcome.verdict.event.time_us
+    assert outcome.diagnosis is not None
+    assert outcome.diagnosis.verdict.event is not None
+    end_us = outcome.diagnosis.verdict.event.time_us
     used = top.top(
         reader.Reader(segments.Catalogue(outcome.home)),
         Window(end_us - 3_000_000, end_us),

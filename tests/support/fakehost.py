@@ -40,11 +40,14 @@ NAMES = {
     "gve": (["gve-mgmnt@pci:{a}"], ["gve-ntfy-blk{n}@pci:{a}"]),
 }
 MOUNTS = {
-    "v1": "31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n",
+    "v1": "31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+    "32 24 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n",
     "v2": "30 23 0:26 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n",
     "hybrid": "31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+    "32 24 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
     "39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
 }
+POD = "kubepods/burstable/pod1"  # has a CPU quota
 
 
 @dataclasses.dataclass
@@ -166,14 +169,30 @@ class FakeHost:
                 interface, kind, f"sys/devices/pci0000:20/0000:{0x20 + at:02x}:03.0"
             )
         (self.root / "sys/class/net/lo").mkdir(parents=True, exist_ok=True)
+        for core in range(self.cores):
+            folder = f"sys/devices/system/cpu/cpu{core}"
+            self.put(f"{folder}/cpufreq/scaling_cur_freq", "2899998\n")
+            self.put(f"{folder}/thermal_throttle/core_throttle_count", "3\n")
+            self.put(f"{folder}/thermal_throttle/package_throttle_count", "5\n")
+        (self.root / "sys/block/nvme0n1/device").mkdir(parents=True, exist_ok=True)
+        (self.root / "sys/block/loop0").mkdir(exist_ok=True)
 
     def _write_cgroups(self, layout: str) -> None:
         """Write a few live cgroups, and dying ones below the root that hold a page each."""
         top = "sys/fs/cgroup"
         memory = top if layout == "v2" else f"{top}/memory"
         unified = f"{top}/unified" if layout == "hybrid" else top
-        for group in ("system.slice/ecs.service", "kubepods/burstable/pod1", "user.slice"):
+        for group in ("system.slice/ecs.service", POD, "user.slice"):
             self.put(f"{memory}/{group}/cgroup.procs", "")
+        cpu = top if layout == "v2" else f"{top}/cpu,cpuacct"
+        for group, quota in (("system.slice", -1), ("kubepods", -1), (POD, 200_000)):
+            if layout == "v2":
+                self.put(f"{cpu}/{group}/cpu.max", f"{'max' if quota < 0 else quota} 100000\n")
+                text = "usage_usec 98\nnr_periods 90\nnr_throttled 3\nthrottled_usec 4500\n"
+            else:
+                self.put(f"{cpu}/{group}/cpu.cfs_quota_us", f"{quota}\n")
+                text = "nr_periods 90\nnr_throttled 3\nthrottled_time 4500000\n"
+            self.put(f"{cpu}/{group}/cpu.stat", text)
         self.put(f"{memory}/memory.stat", f"cache 0\ntotal_cache {68_440 * 4096}\n")
         if layout != "v1":
             self.put(f"{unified}/cgroup.stat", "nr_descendants 5\nnr_dying_descendants 68440\n")
@@ -230,6 +249,9 @@ class FakeHost:
             fields[37], fields[38] = str(policy * 50), str(policy)
             number = path.split("/")[-2]
             self.put(f"proc/{path}", f"{number} ({name}) {' '.join(fields)}\n")
+        self.put(
+            f"proc/{pid}/status", f"Name:\t{name}\nCpus_allowed_list:\t4-7\nMems_allowed:\t1\n"
+        )
 
     def switch(self, core: int, *, on: bool) -> None:
         """Take a core offline, or bring it back."""
@@ -258,6 +280,9 @@ class FakeHost:
             ),
         )
         self.put("proc/net/dev", self.net_dev())
+        counters = " ".join(str(count % 10**8) for count in self.vmstat[:17])
+        disks = ("7 0 loop0", "259 0 nvme0n1", "259 1 nvme0n1p1")
+        self.put("proc/diskstats", "".join(f"   {disk} {counters}\n" for disk in disks))
         for name, (some, full) in self.psi.items():
             lines = {"some": some, "full": full}
             if name == "irq":

@@ -34,7 +34,7 @@ from overnight.model.selection import Selection, Window
 from overnight.queries import consumers, diff, flame, heatmap, reader, samples, top, view
 from overnight.sources.image import inventory, presets, unitfile
 from overnight.sources.kernelrules import matcher, npd, rulefiles
-from overnight.sources.perf import perfdata
+from overnight.sources.perf import decode, perfdata
 from overnight.store import check, hours, loads, parquet, segments
 from overnight.store.bundle import archive, header, unpacker
 from overnight.store.ring import blocks, columns, layout, open_block
@@ -161,8 +161,15 @@ def _file(folder: pathlib.Path, name: str, data: bytes) -> pathlib.Path:
 
 def _read_perfdata(folder: pathlib.Path, data: bytes) -> None:
     path = _file(folder, "input", data)
+    outcomes: list[object] = []
     with perfdata.open_perfdata(path, ingest._zstd) as file:
-        file.decode()
+        for decoder in (perfdata.decode_stream, decode.decode):
+            with mock.patch.object(perfdata, "decode_stream", decoder):
+                try:
+                    outcomes.append(file.decode())
+                except errors.DamagedFileError as error:
+                    outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1], "the decoders in C and in Python differ"
     ingest.read(path, SYMBOLS)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from overnight.sources.perf import _perfdata, decode
+from overnight.sources.perf.process_table import UNKNOWN
 
 if TYPE_CHECKING:
     import perfrecords as make
@@ -24,6 +25,24 @@ class Row:
     stack: tuple[tuple[str, int], ...]  # (module, address), leaf first
     event: int
     period: int
+    row: int | None  # of the processes
+
+
+@dataclasses.dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int | None  # row
+    start: int
+    end: int
+    name: str
+    executable: str | None
+
+
+def unpack(columns: Sequence[bytes], forms: str) -> list[tuple[int, ...]]:
+    return [
+        struct.unpack(f"<{len(column) // struct.calcsize(form)}{form}", column)
+        for column, form in zip(columns, forms, strict=True)
+    ]
 
 
 def outcome(
@@ -51,18 +70,11 @@ def same_of_both(
 
 
 def rows(tables: decode.Decoded) -> list[Row]:
-    columns, tasks, stacks, frames, strings, modules, _ = tables
-    time, cpu, task, stack, event, period = (
-        struct.unpack(f"<{len(column) // struct.calcsize(form)}{form}", column)
-        for column, form in zip(columns, "QiIIBQ", strict=True)
-    )
-    pid, tid, thread, process = (
-        struct.unpack(f"<{len(column) // 4}{form}", column)
-        for column, form in zip(tasks, "iiII", strict=True)
-    )
-    ends, of_stacks = (struct.unpack(f"<{len(column) // 4}I", column) for column in stacks)
-    owner = struct.unpack(f"<{len(frames[0]) // 4}I", frames[0])
-    address = struct.unpack(f"<{len(frames[1]) // 8}Q", frames[1])
+    columns, tasks, stacks, frames, strings, modules, _, _ = tables
+    time, cpu, task, stack, event, period = unpack(columns, "QiIIBQ")
+    pid, tid, thread, process, row = unpack(tasks, "iiIII")
+    ends, of_stacks = unpack(stacks, "II")
+    owner, address = unpack(frames, "IQ")
     names = [name.decode() for name in strings]
 
     def frames_of(number: int) -> tuple[tuple[str, int], ...]:
@@ -82,8 +94,26 @@ def rows(tables: decode.Decoded) -> list[Row]:
             frames_of(stack[i]),
             event[i],
             period[i],
+            None if row[k] == UNKNOWN else row[k],
         )
         for i, k in enumerate(task)
+    ]
+
+
+def processes(tables: decode.Decoded) -> list[Process]:
+    _, _, _, _, strings, _, columns, _ = tables
+    return [
+        Process(
+            pid,
+            None if parent == UNKNOWN else parent,
+            start,
+            end,
+            strings[name].decode(),
+            None if executable == UNKNOWN else strings[executable].decode(),
+        )
+        for pid, parent, start, end, name, executable in zip(
+            *unpack(columns, "iIQQII"), strict=True
+        )
     ]
 
 

@@ -137,7 +137,7 @@ def descendants(path: pathlib.Path, root: int) -> set[int]:
 def compiling(path: pathlib.Path) -> set[int]:
     """Return the threads of processes that generate code: their maps grow between the two reads."""
     with perfdata.open_perfdata(path, ingest._zstd) as file:
-        _, tasks, _, _, strings, modules, _ = file.decode()
+        _, tasks, _, _, strings, modules, *_ = file.decode()
     pids = {pid for name, pid, _ in modules if strings[name].startswith(b"/tmp/perf-")}
     pairs = zip(
         *(struct.unpack(f"<{len(tasks[0]) // 4}i", part) for part in tasks[:2]), strict=True

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 MMAP, LOST, COMM, EXIT, FORK, SAMPLE, MMAP2, LOST_SAMPLES = 1, 2, 3, 4, 7, 9, 10, 13
 HEADER_ATTR, TRACING_DATA, FINISHED_ROUND, FEATURE, COMPRESSED, COMPRESSED2 = 64, 66, 68, 80, 81, 83
 KERNEL, USER, HYPERVISOR = 1, 2, 3
-MISC_DATA, MISC_FORK_EXEC, MISC_BUILD_ID = 1 << 13, 1 << 13, 1 << 14
+MISC_DATA = MISC_COMM_EXEC = MISC_FORK_EXEC = 1 << 13
+MISC_BUILD_ID = 1 << 14
 IP, TID, TIME, ADDR, READ, CALLCHAIN, ID, CPU, PERIOD, STREAM_ID = (1 << bit for bit in range(10))
 IDENTIFIER = 1 << 16
 ENABLED, RUNNING, READ_ID, GROUP, READ_LOST = (1 << bit for bit in range(5))
@@ -77,9 +78,11 @@ class Layout:
         )
         return record(SAMPLE, b"".join(b for bit, b in fields if self.type & bit), mode)
 
-    def comm(self, time: int, tid: int, name: bytes, pid: int | None = None) -> bytes:
+    def comm(
+        self, time: int, tid: int, name: bytes, pid: int | None = None, misc: int = 0
+    ) -> bytes:
         owner = tid if pid is None else pid
-        return record(COMM, struct.pack("<ii", owner, tid) + text(name) + self.tail(time))
+        return record(COMM, struct.pack("<ii", owner, tid) + text(name) + self.tail(time), misc)
 
     def fork(
         self, time: int, pid: int, parent: int, tid: int = -1, parent_tid: int = -1, misc: int = 0

@@ -25,7 +25,7 @@ class Samples:
 
 def read_samples(path: pathlib.Path) -> Samples:
     with perfdata.open_perfdata(path) as file:
-        columns, tasks, _, _, strings, _, lost = file.decode()
+        columns, tasks, _, _, strings, *_, lost = file.decode()
         finished = file.finished
     count, task_count = len(columns[1]) // 4, len(tasks[0]) // 4
     task = struct.unpack(f"<{count}I", columns[2])

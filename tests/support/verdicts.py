@@ -85,6 +85,13 @@ def make_finding(
     )  # fmt: skip
 
 
+def make_lift(
+    unit: str, process: str, function: str, lift: float, low: float, q_value: float, recurrences: int, cores_more: float
+) -> Finding:  # fmt: skip
+    magnitude = {"lift": lift, "low": low, "q_value": q_value, "recurrences": recurrences, "cores_more": cores_more}  # fmt: skip
+    return make_finding("lift", "stack.lift", "", magnitude=magnitude, unit=unit, process=process, function=function)  # fmt: skip
+
+
 def fact(text: str, source: str, command: str = "", **values: Value) -> Evidence:
     return Evidence(text, source, values, HOT, command)
 
@@ -382,7 +389,7 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
             report_material.difference,
             changes=tuple(change(name, 3, 1) for name in nasty),
         ),
-        lifts=tuple(diagnosis.Lift(n, n, n, math.inf, math.nan, 0.5, 1, 0.1) for n in nasty),
+        lifts=tuple(make_lift(n, n, n, math.inf, math.nan, 0.5, 1, 0.1) for n in nasty),
         fleet=steps,
         labels={name: name for name in nasty},
         problems=nasty,
@@ -415,9 +422,9 @@ def material(count: int = 96) -> diagnosis.Material:
             11, coverage(HOT, 662), coverage(BEFORE, 11201, 12),
         ),
         lifts=(
-            diagnosis.Lift("kubelet.service", "kubelet", "mem_cgroup_nr_lru_pages", 41.0, 2.9, 2e-7, 9, 0.93),
-            diagnosis.Lift("kubelet.service", "kubelet", "css_next_descendant_pre", 38.0, 2.1, 4e-5, 9, 0.21),
-            diagnosis.Lift("ray.slice", "ray::IDLE", "pipe_read", 1.3, -0.2, 0.62, 9, 0.004),
+            make_lift("kubelet.service", "kubelet", "mem_cgroup_nr_lru_pages", 41.0, 2.9, 2e-7, 9, 0.93),
+            make_lift("kubelet.service", "kubelet", "css_next_descendant_pre", 38.0, 2.1, 4e-5, 9, 0.21),
+            make_lift("ray.slice", "ray::IDLE", "pipe_read", 1.3, -0.2, 0.62, 9, 0.004),
         ),
         census=tuple(diagnosis.Census(EVENT_US - n * 600 * SECOND, 68680 - 46 * n, 240, 68440 - 46 * n) for n in range(66, -1, -1)),
         fleet=(

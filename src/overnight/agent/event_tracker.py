@@ -58,7 +58,7 @@ class EventTracker:
         self._began = began
         self._open: dict[tuple[str, str], OpenEvent] = {}
         self._recent: dict[str, collections.deque[int]] = {}
-        self.counts: dict[tuple[str, str], int] = {}
+        self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
         self.dropped: collections.Counter[str] = collections.Counter()  # sightings, by kind
 
     @property
@@ -132,7 +132,7 @@ class EventTracker:
             emitted_ns=now.monotonic_ns,
             fold_ns=round(sighting.fold_seconds * SECOND_NS),
         )
-        self._count(event.kind, event.severity)
+        self.counts[event.kind, event.severity] += 1
         return event
 
     def _extend(self, opened: OpenEvent, sighting: watches.Sighting, now: clock.Clock) -> bool:
@@ -156,7 +156,7 @@ class EventTracker:
             fields=_merge_fields(before.fields, sighting.fields),
         )
         if worse:
-            self._count(before.kind, severity)
+            self.counts[before.kind, severity] += 1
         opened.last_ns = max(opened.last_ns, last.monotonic_ns)
         opened.seen_ns = now.monotonic_ns
         emit = bool(worse or learned or now.monotonic_ns - opened.emitted_ns >= EMIT_AGAIN_NS)
@@ -164,9 +164,6 @@ class EventTracker:
             opened.emitted_ns = now.monotonic_ns
         opened.changed = not emit
         return emit
-
-    def _count(self, kind: str, severity: str) -> None:
-        self.counts[kind, severity] = self.counts.get((kind, severity), 0) + 1
 
     def _end(self, key: tuple[str, str]) -> list[Event]:
         opened = self._open.pop(key)

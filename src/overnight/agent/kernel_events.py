@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -35,25 +35,18 @@ MAX_KEY = 128
 MAX_TEXT = 400
 MAX_QUEUES = 32
 MAX_CORES = 1 << 16
+# Lines a second that are matched for rules that cannot be critical: for one, and for all together.
+MAX_A_RULE, MAX_TOGETHER = 50, 500
 # A line that a process wrote is an event of its own: it must not pass for the kernel's word.
 BY_PROCESS = " (written by a process)"
 REHEARSAL = re.compile(r"\[overnight rehearsal ([\w-]{1,64})\]")  # a rehearsal marks its own lines
-
-
-@dataclasses.dataclass(frozen=True)
-class Caps:
-    """Lines a second that are matched for rules that cannot be critical."""
-
-    a_rule: int = 50
-    together: int = 500
 
 
 @dataclasses.dataclass
 class Counts:
     """Lines of one rule by what was done with them."""
 
-    matched: int = 0  # lines, folded ones included
-    folded: int = 0  # of these, lines of a known incident
+    matched: int = 0
     capped: int = 0  # lines only counted: over the cap, or new while too many incidents are open
 
 
@@ -107,20 +100,15 @@ class _Incident:
 class KernelWatch:
     """Apply the rules to one host's kernel log."""
 
-    def __init__(self, rules: Iterable[kernelrules.Rule], caps: Caps | None = None) -> None:
+    def __init__(self, rules: Iterable[kernelrules.Rule]) -> None:
         self._matcher = matcher.Matcher(rules)
-        self._caps = caps or Caps()
+        self.wanted = self._matcher.wanted  # whether a raw record is worth parsing
         self._open: dict[tuple[str, str], _Incident] = {}
         self._shared: dict[tuple[str, str], _Shared] = {}
         self._second = -1
         self._used: dict[str, int] = {}
         self._used_together = 0
         self.counts: dict[str, Counts] = {rule.name: Counts() for rule in self._matcher.rules}
-
-    @property
-    def wanted(self) -> Callable[[bytes], object]:
-        """Whether a raw record is worth parsing."""
-        return self._matcher.wanted
 
     def check(self, records: Iterable[kmsg.Record], now: clock.Clock) -> list[watches.Sighting]:
         """Fold new records in; return incidents that are new, worse, or have unreported lines.
@@ -177,7 +165,7 @@ class KernelWatch:
                 continue
             if not rule.can_be_critical:
                 used = self._used.get(rule.name, 0)
-                if used >= self._caps.a_rule or self._used_together >= self._caps.together:
+                if used >= MAX_A_RULE or self._used_together >= MAX_TOGETHER:
                     self.counts[rule.name].capped += 1
                     continue
                 self._used[rule.name] = used + 1
@@ -208,11 +196,9 @@ class KernelWatch:
         if incident is None:
             incident = _Incident(rule, record.text[:MAX_TEXT], severity, shared, when, when)
             self._open[rule.kind, key] = incident
-        else:
-            counts.folded += 1
-            if severity.rank > incident.severity.rank:
-                incident.rule, incident.text = rule, record.text[:MAX_TEXT]
-                incident.severity, incident.shared, incident.urgent = severity, shared, True
+        elif severity.rank > incident.severity.rank:
+            incident.rule, incident.text = rule, record.text[:MAX_TEXT]
+            incident.severity, incident.shared, incident.urgent = severity, shared, True
         incident.last, incident.read_ns = when, now.monotonic_ns
         incident.unreported += 1
         incident.sure = incident.sure or rule.confidence == "sure"

@@ -20,7 +20,7 @@ MAX_LINES = 4000
 
 
 class KernelLogFeed:
-    """A `recorder_loop.LogFeed`."""
+    """The log and the rules; `fileno` is readable when there is a line."""
 
     def __init__(self, log: kmsg.KernelLog, watch: kernel_events.KernelWatch) -> None:
         self._log = log
@@ -30,20 +30,23 @@ class KernelLogFeed:
         return self._log.fileno()
 
     def sightings(self, now: clock.Clock) -> watches.Sightings:
+        """Return what the lines since the last call show."""
         return self._watch.check(self._log.read(MAX_LINES, self._watch.wanted), now)
 
     def finish(self, now: clock.Clock) -> watches.Sightings:
+        """Return the last ones and close the log."""
         sightings = [*self.sightings(now), *self._watch.finish(now)]
         self._log.close()
         return sightings
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Lines by rule; only rules that had one."""
+        """Lines by rule since the start; only rules that had one."""
         return {name: count.matched for name, count in self._watch.counts.items() if count.matched}
 
     @property
     def lines(self) -> tuple[int, int, int]:
+        """Lines read, lost unread, and only counted because of a flood."""
         capped = sum(count.capped for count in self._watch.counts.values())
         return self._log.lines, self._log.lost, capped
 

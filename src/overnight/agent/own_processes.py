@@ -23,15 +23,9 @@ STALE_NS = 10 * SECOND_NS
 
 def signal(home: pathlib.Path, parent: int = 0) -> sources.Signal:
     """Return the signal; `parent` is the process that started this one to record, 0 for none."""
-    return sources.Signal(
-        "recorder",
-        EVERY_SECONDS,
-        "process",
-        sources.counters("utime", "stime", unit="ticks"),
-        # Not below the root: these are the pids of this process's namespace, as in the samples.
-        lambda _root: functools.partial(read_own, home, parent),
-        "/proc/PID/stat of the recorder's own processes",
-    )
+    read = functools.partial(read_own, home, parent)
+    # Not below the root: these are the pids of this process's namespace, as in the samples.
+    return sources.Signal("recorder", EVERY_SECONDS, "process", ("utime", "stime"), lambda _: read)
 
 
 def read_own(home: pathlib.Path, parent: int) -> sources.Rows:

@@ -85,7 +85,6 @@ class Summary:
 
     seconds: float
     segments: tuple[pathlib.Path, ...]
-    removed: int
     gaps: tuple[perf.Gap, ...]
     written_bytes: int
     lost: int
@@ -144,7 +143,6 @@ class Recording:
         self._recorder = recorder
         self._policy = decisions.Policy(options.segment_seconds, options.floor_bytes)
         self._segments: list[pathlib.Path] = []
-        self._removed = 0
         self._gaps: dict[tuple[int, str], perf.Gap] = {}
         self._trim_at = 0.0
         self._spool_bytes = 0
@@ -177,7 +175,6 @@ class Recording:
         return Summary(
             seconds=time.monotonic() - began,
             segments=tuple(self._segments),
-            removed=self._removed,
             gaps=tuple(self._gaps.values()),
             written_bytes=self._recorder.written,
             lost=self._recorder.lost,
@@ -258,7 +255,7 @@ class Recording:
     def _trim(self, now_ns: int) -> None:
         floor = round(self._policy.floor_bytes * decisions.RESUME_FACTOR)
         with contextlib.suppress(OSError):  # too many open files, or a read-only disk: tried again
-            self._removed += len(self._store.trim(now_ns, floor_bytes=floor))
+            self._store.trim(now_ns, floor_bytes=floor)
             self._spool_bytes = self._store.used_bytes()
 
     def _note(self, gap: perf.Gap) -> None:

@@ -20,7 +20,7 @@ from overnight.model import clock
 from overnight.sources import processes
 
 if TYPE_CHECKING:
-    from overnight.agent import event_pins
+    from overnight.agent import event_pins, kernel_log
     from overnight.model.event import Event
 
 SELF_SECONDS = 60.0
@@ -58,27 +58,6 @@ class Sink(Protocol):
         """Do what is due; called once a second."""
 
 
-class LogFeed(Protocol):
-    """The kernel log as sightings."""
-
-    def fileno(self) -> int:
-        """Readable when there is a line."""
-
-    def sightings(self, now: clock.Clock) -> watches.Sightings:
-        """Return what the lines since the last call show."""
-
-    def finish(self, now: clock.Clock) -> watches.Sightings:
-        """Return the last ones and close the log."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Lines by rule, since the start."""
-
-    @property
-    def lines(self) -> tuple[int, int, int]:
-        """Lines read, lost unread, and only counted because of a flood."""
-
-
 @dataclasses.dataclass
 class SignalState:
     """The agent's own work on one signal, which it records like the host's."""
@@ -106,7 +85,7 @@ class Parts:
     pins: event_pins.EventPins | None = None
     outlets: tuple[outlets.Outlet, ...] = ()
     # Returns the log, or None and why; tried each second while it raises an error of this process.
-    open_log: Callable[[], tuple[LogFeed | None, str]] = lambda: (None, "")
+    open_log: Callable[[], tuple[kernel_log.KernelLogFeed | None, str]] = lambda: (None, "")
     root: pathlib.Path = sources.ROOT
     read_clock: Callable[[], clock.Clock] = lambda: clock.Clock(time.time_ns(), time.monotonic_ns())
 
@@ -118,11 +97,8 @@ class RecorderLoop:
         self._parts = parts
         self._signals = {signal.name: signal for signal in parts.signals}
         self.states = {signal.name: SignalState() for signal in parts.signals}
-        self._columns = {
-            signal.name: (
-                tuple(column.name for column in signal.columns),
-                tuple(column.keep for column in signal.columns),
-            )
+        self._keep = {
+            signal.name: tuple(signal.keep.get(column, 0.0) for column in signal.columns)
             for signal in parts.signals
             if isinstance(signal, sources.Signal)
         }
@@ -138,7 +114,7 @@ class RecorderLoop:
         self._ids: set[str] = set()
         self.events = event_tracker.EventTracker(parts.host, parts.boot, self._began)
         self._poller = select.poll()
-        self._log: LogFeed | None = None
+        self._log: kernel_log.KernelLogFeed | None = None
         self.log_state = SignalState()
         self._open_log(self._began)
 
@@ -212,8 +188,8 @@ class RecorderLoop:
         if isinstance(signal, sources.Signal):
             numbers: sources.Rows = rows  # type: ignore[assignment]  # a Signal reads numbers
             self._rows[name] = numbers
-            names, every = self._columns[name]
-            self._parts.sink.numbers(name, names, now, numbers, every=every)
+            every = self._keep[name]
+            self._parts.sink.numbers(name, signal.columns, now, numbers, every=every)
             for watch in self._watching.get(name, ()):
                 sightings = watch.check(name, now, numbers)
                 self._emit(self.events.track(sightings, now, watch.name))

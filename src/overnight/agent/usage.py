@@ -8,9 +8,8 @@ import pathlib
 import resource
 from collections.abc import Iterable
 
+from overnight import sources
 from overnight.sources.processes import table
-
-ROOT = pathlib.Path("/")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Usage:
     rss_bytes: int
 
 
-def read_usage(helpers: Iterable[int], root: pathlib.Path = ROOT) -> Usage:
+def read_usage(helpers: Iterable[int], root: pathlib.Path = sources.ROOT) -> Usage:
     """Return the sum of this process, running helpers, and helpers that ended and were waited for."""
     ours = resource.getrusage(resource.RUSAGE_SELF)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -65,16 +65,8 @@ class Listing:
     empty: Empty | None = None  # why there are no events
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "schema": SCHEMA,
-            "begin_us": self.begin_us,
-            "end_us": self.end_us,
-            "hosts": list(self.hosts),
-            "events": [event.as_json() for event in self.events],
-            "gaps": [dataclasses.asdict(gap) for gap in self.gaps],
-            "problems": list(self.problems),
-            "empty": dataclasses.asdict(self.empty) if self.empty else None,
-        }
+        listing = dataclasses.asdict(dataclasses.replace(self, events=()))
+        return {"schema": SCHEMA, **listing, "events": [event.as_json() for event in self.events]}
 
 
 def _make_filter(request: Request) -> Callable[[Event], bool]:

@@ -35,12 +35,14 @@ KEPT_EVENTS = 200
 
 @dataclasses.dataclass(frozen=True)
 class CoreStrip:
-    """One core's last seconds, the newest last: shares as `model.cpu` defines them."""
+    """One core's last seconds, at least one, the newest last."""
 
     core: int
-    busy: tuple[float, ...]
-    kernel: tuple[float, ...]
-    steal: tuple[float, ...]
+    shares: tuple[cpu.Shares, ...]
+
+    @property
+    def last(self) -> cpu.Shares:
+        return self.shares[-1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +73,8 @@ class View:
             "host": self.host,
             "time_us": self.time_us,
             "cores": [
-                {
-                    "core": strip.core,
-                    "busy": round(strip.busy[-1], 3) if strip.busy else None,
-                    "kernel": round(strip.kernel[-1], 3) if strip.kernel else None,
-                    "steal": round(strip.steal[-1], 3) if strip.steal else None,
-                }
+                {"core": strip.core}
+                | {name: round(share, 3) for name, share in dataclasses.asdict(strip.last).items()}
                 for strip in self.cores
             ],
             "processes": [dataclasses.asdict(process) for process in self.processes],
@@ -175,13 +173,7 @@ class Board:
                 time_us=self._time_us,
                 seconds=self._seconds,
                 cores=tuple(
-                    CoreStrip(
-                        core,
-                        busy=tuple(shares.busy for shares in strip),
-                        kernel=tuple(shares.kernel for shares in strip),
-                        steal=tuple(shares.steal for shares in strip),
-                    )
-                    for core, strip in sorted(self._shares.items())
+                    CoreStrip(core, tuple(shares)) for core, shares in sorted(self._shares.items())
                 ),
                 processes=self._processes,
                 events=tuple(reversed(self._events.values())),

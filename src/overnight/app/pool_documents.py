@@ -9,6 +9,12 @@ if TYPE_CHECKING:
     from overnight.app import pools
     from overnight.model.pool import Autoscale, Claim, Grant, Member, MemberDetails, PoolDetails
 
+COUNTED = ("ready", "warming", "claimed", "draining", "errored")
+POLICY = (
+    "miss", "min_size", "max_size", "warm_up_seconds", "measured_warm_up_seconds", "window_seconds",
+    "cooldown_seconds", "zero_after_seconds", "changed_us",
+)  # fmt: skip
+
 
 def _pool_json(details: PoolDetails) -> dict[str, Any]:
     pool = dataclasses.asdict(details.pool)
@@ -17,11 +23,7 @@ def _pool_json(details: PoolDetails) -> dict[str, Any]:
         "preferred_regions": list(details.pool.preferred_regions),
         "labels": dict(details.pool.labels),
         "metadata": pool["settings"],
-        "ready_count": details.counts.ready,
-        "warming_count": details.counts.warming,
-        "claimed_count": details.counts.claimed,
-        "draining_count": details.counts.draining,
-        "errored_count": details.counts.errored,
+        **{f"{state}_count": getattr(details.counts, state) for state in COUNTED},
         "waiting": details.counts.waiting,
         "deficit": details.counts.deficit,
     }
@@ -46,14 +48,7 @@ def _autoscale_json(policy: Autoscale | None) -> dict[str, Any] | None:
     if policy is None:
         return None
     return {
-        "miss": policy.miss,
-        "min_size": policy.min_size,
-        "max_size": policy.max_size,
-        "warm_up_seconds": policy.warm_up_seconds,
-        "measured_warm_up_seconds": policy.measured_warm_up_seconds,
-        "window_seconds": policy.window_seconds,
-        "cooldown_seconds": policy.cooldown_seconds,
-        "zero_after_seconds": policy.zero_after_seconds,
+        **{name: getattr(policy, name) for name in POLICY},
         "burst": {"mean": policy.burst_mean, "spread": policy.burst_spread},
         "openings": list(policy.openings),
         "last_decision": None
@@ -64,7 +59,6 @@ def _autoscale_json(policy: Autoscale | None) -> dict[str, Any] | None:
             "cause": policy.cause,
             "reason": policy.reason,
         },
-        "changed_us": policy.changed_us,
     }
 
 

@@ -1,7 +1,4 @@
-"""Use cases of pools.
-
-Several values of `overnight.pools` are returned as they are; interfaces take their types from here.
-"""
+"""Use cases of pools: those that need more than one operation of the control plane."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from overnight.model.pool import (
         Autoscale,
         Grant,
-        Member,
-        MemberDetails,
         PoolDetails,
         Problem,
         Request,
@@ -121,7 +116,7 @@ class Pools:
 
     @functools.cached_property
     def plane(self) -> control.ControlPlane:
-        """The control plane; for use cases only."""
+        """The control plane: every operation on pools and members."""
         from overnight.pools import control, database, providers
 
         available: dict[str, pools.Provider] = {}
@@ -148,10 +143,6 @@ class Pools:
         self.plane.update(name, **given)
         return self.show(name)
 
-    def list(self, *, archived: bool = False) -> tuple[PoolDetails, ...]:
-        """Return the pools with their counts, without members."""
-        return self.plane.list(archived=archived)
-
     def show(self, name: str, *, recent: int = 20) -> PoolReport:
         """Return a pool with everything it holds, and its problems."""
         from overnight.pools import problems, reaper
@@ -167,27 +158,11 @@ class Pools:
         )
         return PoolReport(details, reported)
 
-    def drain(self, name: str, *, confirmed: bool = False) -> dict[str, int]:
-        """Terminate unclaimed members and stop launching; return `drained`, `claimed_remaining`.
-
-        Raises UnconfirmedError if members are claimed, unless `confirmed`.
-        """
-        return self.plane.drain(name, confirmed=confirmed)
-
-    def delete(self, name: str) -> dict[str, int]:
-        """Delete a pool that has no members; return `deleted`."""
-        self.plane.delete(name)
-        return {"deleted": 1}
-
-    def replenish(self, name: str) -> dict[str, int]:
-        """Launch what is missing now; return `launched`."""
+    def replenish(self, name: str) -> int:
+        """Launch what is missing now; return how many."""
         self._require_endpoint()
         self.plane.check(name)
-        return {"launched": self.plane.replenish(name)}
-
-    def recycle(self, name: str) -> dict[str, int]:
-        """Retire what is stale now; return `changed`."""
-        return {"changed": self.plane.recycle(name)}
+        return self.plane.replenish(name)
 
     def acquire(self, name: str, request: Request) -> tuple[Grant, ...]:
         """Claim ready members, by the fast path where that is possible."""
@@ -207,36 +182,6 @@ class Pools:
 
         claim = self.plane.renew(claim_id, lease_seconds)
         return Grant(self.plane.member(claim.member_id), claim)
-
-    def give_back(self, claim_id: str) -> Member:
-        """Return a member: it is reused where the pool allows it, otherwise recycled."""
-        return self.plane.give_back(claim_id)
-
-    def return_member(self, pool: str, member_id: str) -> Member:
-        """Return a member by its pool and id, whoever has claimed it."""
-        return self.plane.return_member(pool, member_id)
-
-    def show_member(self, member_id: str, *, recent: int = 20) -> MemberDetails:
-        """Return a member with its claims and recent events, also one that is gone."""
-        return self.plane.show_member(member_id, recent=recent)
-
-    def terminate(self, member_id: str, *, forget: bool = False, confirmed: bool = False) -> Member:
-        """Terminate a member; with `forget` the provider is not called: its machine is gone.
-
-        Raises UnconfirmedError if the member is claimed, unless `confirmed`.
-        """
-        return self.plane.terminate(member_id, forget=forget, confirmed=confirmed)
-
-    def forget(self, host: str, *, confirmed: bool = False) -> dict[str, int]:
-        """Give up the members on a host that is gone for good; return `forgotten`.
-
-        Raises UnconfirmedError unless `confirmed`.
-        """
-        return {"forgotten": self.plane.forget(host, confirmed=confirmed)}
-
-    def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
-        """Hold a member for inspection, or release it."""
-        return self.plane.set_cordoned(member_id, cordoned=cordoned)
 
     def _require_endpoint(self) -> None:
         """Raise unless members have an endpoint to which they can report that they are ready."""

@@ -13,7 +13,7 @@ import pathlib
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -21,6 +21,7 @@ from overnight.agent import profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
 from overnight.model import addresses, files
+from overnight.model import cpu as modes
 from overnight.model.recording import (
     CoreSummary,
     Cost,
@@ -69,39 +70,36 @@ class CoreWatch:
     """The busy share of each core, second by second, in bounded memory."""
 
     def __init__(self) -> None:
-        self._first: dict[int, cpu.CpuTimes] = {}
-        self._last: dict[int, cpu.CpuTimes] = {}
+        self._first: dict[int, tuple[int, ...]] = {}  # ticks by mode
+        self._last: dict[int, tuple[int, ...]] = {}
         self._peak: dict[int, tuple[float, float]] = {}
         self._strip: dict[int, collections.deque[float]] = collections.defaultdict(
             lambda: collections.deque(maxlen=STRIP_SECONDS)
         )
 
-    def update(self, cores: tuple[cpu.CpuTimes, ...]) -> tuple[int, float]:
+    def update(self, cores: Mapping[int, tuple[int, ...]]) -> tuple[int, float]:
         """Add a reading; return the busiest core since the last one and its percent."""
         busiest = (-1, 0.0)
-        for now in cores:
-            before = self._last.get(now.core)
-            if before is None:
-                self._first[now.core] = self._last[now.core] = now
+        for core, now in cores.items():
+            before = self._last.setdefault(core, self._first.setdefault(core, now))
+            ticks = modes.tick_changes(before, now)
+            shares = modes.tick_shares(ticks)
+            if shares is None or sum(ticks) <= 5:  # so few say nothing
                 continue
-            total = now.total - before.total
-            if total <= 0.05:  # two readings within a clock tick say nothing
-                continue
-            busy = 100 * (now.busy - before.busy) / total
-            kernel = 100 * (now.kernel - before.kernel) / total
-            busy_peak, kernel_peak = self._peak.get(now.core, (0.0, 0.0))
-            self._peak[now.core] = (max(busy_peak, busy), max(kernel_peak, kernel))
-            self._strip[now.core].append(busy)
-            self._last[now.core] = now
-            busiest = max(busiest, (now.core, busy), key=lambda core: core[1])
+            busy, kernel = 100 * shares.busy, 100 * shares.kernel
+            busy_peak, kernel_peak = self._peak.get(core, (0.0, 0.0))
+            self._peak[core] = (max(busy_peak, busy), max(kernel_peak, kernel))
+            self._strip[core].append(busy)
+            self._last[core] = now
+            busiest = max(busiest, (core, busy), key=lambda core: core[1])
         return busiest
 
     def summary(self) -> tuple[CoreSummary, ...]:
         """Summarize every core that was read twice."""
         summaries = []
         for core, (busy_peak, kernel_peak) in sorted(self._peak.items()):
-            whole = self._last[core].total - self._first[core].total
-            mean = 100 * (self._last[core].busy - self._first[core].busy) / whole
+            shares = modes.tick_shares(modes.tick_changes(self._first[core], self._last[core]))
+            mean = 100 * shares.busy if shares else 0.0
             strip = tuple(round(value, 1) for value in self._strip[core])
             summaries.append(
                 CoreSummary(core, round(mean, 1), round(busy_peak, 1), round(kernel_peak, 1), strip)
@@ -117,7 +115,7 @@ class Monitor:
 
     def __init__(self, stop: threading.Event, on_progress: Callable[[Progress], None]) -> None:
         self.cores = CoreWatch()
-        self.cores.update(cpu.read_cpu())
+        self.cores.update(cpu.read_ticks())
         self.children: list[recorder_processes.Child] = []
         self.failures: dict[Part, Failure] = {}
         self.profiling = False  # the profiler has started
@@ -147,7 +145,7 @@ class Monitor:
                 self.fail(Part.PROFILER, status.why)
         busiest = (-1, 0.0)
         with contextlib.suppress(OSError):  # too many open files: the recorders go on
-            busiest = self.cores.update(cpu.read_cpu())
+            busiest = self.cores.update(cpu.read_ticks())
         self._on_progress(Progress(self.seconds, status, busiest, self.check()))
 
 

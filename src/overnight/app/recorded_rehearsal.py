@@ -33,7 +33,7 @@ LEFT_OUT = ("verdict", "home", "report", "problems", "leftovers", "others", "mis
 
 def save(outcome: scoreboard.Outcome, file: pathlib.Path, hide: Sequence[str] = ()) -> None:
     """Save a run as a bundle with its outcome beside it, as `replay` reads it."""
-    event = outcome.verdict.event if outcome.verdict else None
+    event = outcome.diagnosis.verdict.event if outcome.diagnosis else None
     if event is None:
         raise errors.CannotError(
             "cannot save this rehearsal as a bundle",
@@ -65,7 +65,7 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
         rank=expected.rank(verdict),
         event_to_verdict_s=None,  # no event here; `seconds` is the diagnosis alone
         seconds=round(time.monotonic() - began, 1),
-        verdict=verdict,
+        diagnosis=diagnosis,
         problems=tuple(problems),
         missed=expected.missed(verdict),
         expected=expected,
@@ -75,5 +75,4 @@ def replay(bundle: pathlib.Path, home: pathlib.Path) -> scoreboard.Outcome:
         home=folder,
         report=report,
         replayed=True,
-        material=diagnosis.material,
     )

@@ -350,7 +350,7 @@ class _Run:
             rank=self._truth.rank(verdict) if not problems or self._events else 0,
             event_to_verdict_s=round(self._took, 2) if self._took is not None else None,
             seconds=round(seconds, 1),
-            verdict=verdict,
+            diagnosis=self._diagnosis,
             problems=(*problems, *self._problems, *left),
             disturbances=tuple(self._disturbances),
             missed=self._truth.missed(verdict),
@@ -367,7 +367,6 @@ class _Run:
             others=tuple(others),
             home=self.home,
             report=self.report,
-            material=self._diagnosis.material,
         )
 
 

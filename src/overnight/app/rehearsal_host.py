@@ -258,7 +258,7 @@ def prune(folder: pathlib.Path, keep: int) -> None:
 class Recording:
     """The flight recorder and the profiler on the run's data home, in a thread."""
 
-    def __init__(self, home: pathlib.Path, seconds: float) -> None:
+    def __init__(self, home: pathlib.Path, seconds: float, kind: str = "auto") -> None:
         self._stop = threading.Event()
         self._going = threading.Event()
         self._problems: list[str] = []
@@ -267,6 +267,7 @@ class Recording:
             seconds=seconds,
             frequency=FREQUENCY,
             segment_seconds=SEGMENT_SECONDS,
+            recorder=kind,
             agent=tuple(word for interval in EVERY for word in ("--every", interval)),
         )
         self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)

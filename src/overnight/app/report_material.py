@@ -47,13 +47,14 @@ def gather(
 
     core, incident = focus(case, verdict, known)
     strips = _around(case.window, incident)
+    lifts = [each for each in verdict.findings if each.kind == "stack.lift"]
     material = diagnosis.Material(
         core=core,
         incident=incident,
         baseline=case.baseline,
         cores=part("cores", lambda: case.cores(strips) if case.has_signals(strips) else None),
         events=part("events", lambda: case.events(strips)[:MAX_EVENTS]) or (),
-        lifts=_lifts(verdict.findings),
+        lifts=tuple(sorted(lifts, key=lambda lift: -lift.magnitude["low"])),
         census=part("memory cgroups", lambda: _census(case, verdict)) or (),
         fleet=tuple(each for each in verdict.findings if each.detector.startswith("fleet.")),
         labels=part("labels", lambda: _labels(case)) or {},
@@ -125,24 +126,6 @@ def _add_stacks(
         ),
         difference=case.diff(incident, case.baseline, chosen),
     )
-
-
-def _lifts(findings: Iterable[Finding]) -> tuple[diagnosis.Lift, ...]:
-    lifts = [
-        diagnosis.Lift(
-            finding.subject.unit,
-            finding.subject.process,
-            finding.subject.function,
-            finding.magnitude.get("lift", 0.0),
-            finding.magnitude.get("low", 0.0),
-            finding.magnitude.get("q_value", 1.0),
-            int(finding.magnitude.get("recurrences", 0)),
-            finding.magnitude.get("cores_more", 0.0),
-        )
-        for finding in findings
-        if finding.kind == "stack.lift"
-    ]
-    return tuple(sorted(lifts, key=lambda lift: -lift.low))
 
 
 def _census(case: cases.Case, verdict: Verdict) -> tuple[diagnosis.Census, ...]:

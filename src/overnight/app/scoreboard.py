@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING
 from overnight.reports.diagnosis import json as documents
 
 if TYPE_CHECKING:
-    import rich.console
-
+    from overnight.app import diagnose
     from overnight.model.truth import Truth
-    from overnight.model.verdict import Verdict
     from overnight.rehearsals import victim as victims
-    from overnight.reports import diagnosis
 
 SCHEMA = "overnight.rehearsal/1"
 
@@ -32,7 +29,7 @@ class Outcome:
     rank: int  # of the right chain: 1 is the claimed one, 0: not found
     event_to_verdict_s: float | None
     seconds: float
-    verdict: Verdict | None
+    diagnosis: diagnose.Diagnosis | None
     problems: tuple[str, ...]  # differences from the truth, and changes that were not undone
     missed: tuple[str, ...]  # kinds of the true chain that were not claimed
     expected: Truth
@@ -45,25 +42,15 @@ class Outcome:
     report: pathlib.Path | None
     replayed: bool = False
     disturbances: tuple[str, ...] = ()  # use of this host by others that may have changed the fault
-    material: diagnosis.Material | None = None  # for showing the verdict
-
-    def render(self) -> rich.console.Group | None:
-        """Return the verdict for a terminal; None without one."""
-        from overnight.reports import diagnosis
-        from overnight.reports.diagnosis import text
-
-        if self.verdict is None:
-            return None
-        return text.render(self.verdict, self.material or diagnosis.EMPTY)
 
     def as_json(self) -> dict[str, object]:
         """Schema rehearsal-1."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del values["material"]
+        del values["diagnosis"]
         return {
             "schema": SCHEMA,
             **{name: list(v) if isinstance(v, tuple) else v for name, v in values.items()},
-            "verdict": documents.document(self.verdict) if self.verdict else None,
+            "verdict": documents.document(self.diagnosis.verdict) if self.diagnosis else None,
             "expected": self.expected.as_json(),
             "victim": dataclasses.asdict(self.victim),
             "home": str(self.home),

@@ -16,6 +16,7 @@ from overnight.app import home as homes
 from overnight.model import files, secrets
 from overnight.model.snapshot import Gap, Part, Snapshot
 from overnight.model.text import printable
+from overnight.sources import ethtool
 from overnight.sources.image import devices, inventory, kernel, presets, units
 from overnight.sources.image import tree as trees
 
@@ -59,6 +60,7 @@ def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = N
 
 def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
     """Return the reader of each part, and whether it needs a running kernel."""
+    query = ethtool.read_driver if live else None
     return {
         "os": (inventory.read_os, False),
         "kernel": (kernel.read_kernel, True),
@@ -74,7 +76,7 @@ def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
         "sysctl": (kernel.read_sysctl, True),
         "mounts": (inventory.read_mounts, True),
         "cgroups": (inventory.read_cgroups, True),
-        "nics": (lambda tree, gaps: devices.read_nics(tree, gaps, live=live), True),
+        "nics": (lambda tree, gaps: devices.read_nics(tree, gaps, query), True),
     }
 
 
@@ -87,11 +89,9 @@ def _collector(part: str, gaps: list[Gap]) -> inventory.Gaps:
 
 
 def _read_cmdline(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    try:
+    text = ""
+    with inventory.report_errors(gaps, "/proc/cmdline"):
         text = tree.text("/proc/cmdline", 1 << 16)
-    except OSError as error:
-        gaps("/proc/cmdline", trees.why(error))
-        return {}
     found: inventory.Part = {}
     # Quotes keep blanks inside a value; a name may occur more than once.
     for word in re.findall(r'(?:[^\s"]|"[^"]*"?)+', text):
@@ -103,7 +103,7 @@ def _read_cmdline(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
 
 def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     loaded = units.Units(tree)
-    rules, _ = presets.read_presets(tree)
+    rules = presets.read_presets(tree, lambda *_: None)  # `presets` reports the gaps
     found: inventory.Part = {}
     for unit in loaded.all():
         if unit.path.startswith("/run/") or unit.kind == "scope":
@@ -123,12 +123,9 @@ def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
 
 
 def _read_presets(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    rules, unread = presets.read_presets(tree)
-    for path, why in unread:
-        gaps(path, why)
     return {
         f"{rule.path}:{rule.line}": " ".join((rule.action, rule.pattern, *rule.instances))
-        for rule in rules
+        for rule in presets.read_presets(tree, gaps)
     }
 
 

@@ -64,7 +64,7 @@ def read(
 ) -> capture.Capture:
     """Read a perf.data file; `begin` is that of the recording in ns since the epoch, else the first sample."""
     with perfdata.open_perfdata(path, _zstd) as file:
-        columns, tasks, stacks, frames, strings, modules, lost = file.decode()
+        columns, tasks, stacks, frames, strings, modules, _, lost = file.decode()
         notes = [] if file.finished else ["the recorder was killed: the last moments are missing"]
         own = np.frombuffer(columns[0], "<u8")
         first, last = (int(own[0]), int(own[-1])) if len(own) else (0, 0)

@@ -1,8 +1,4 @@
-"""Loads of constant footprint, and state that is put on a host before a recording.
-
-Each module of `workloads` exports WORKLOAD: the processes it needs, what each of them does, and which of
-its figures must stay constant. `runner` starts, measures and ends them.
-"""
+"""Loads of constant footprint (`workloads`), and state that is put on a host before a recording (`host_state`)."""
 
 from __future__ import annotations
 
@@ -63,14 +59,11 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A figure of the footprint, of all jobs together.
-
-    `source` is `cpu` (CPU seconds per second), `resident` (bytes), or a counter number (rate per second).
-    """
+    """A figure of the footprint, of all jobs together."""
 
     name: str
     unit: str  # cores, B, B/s, /s
-    source: str
+    source: str  # cpu (CPU seconds per second), resident (bytes), or the number of a counter (per second)
     gated: bool = True  # False: reported, but without a limit
     target: float | None = None
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,25 +17,24 @@ import numpy.typing as npt
 from overnight.model import sizes, times
 from overnight.model.load import Constancy
 
+if TYPE_CHECKING:
+    from overnight import load
+    from overnight.load import measurement
+
 Floats: TypeAlias = npt.NDArray[np.float64]
 MIN_SECONDS = 10
 MIN_TRIALS = 5
 MAX_BLOCKS = 240  # for a long run: the number of pairs grows with the square
+# Limits of what counts as constant, as shares.
+MAX_CV = 0.02  # standard deviation of the seconds over their mean
+MAX_DRIFT = 0.01  # per hour
+# CV of trial durations. CPU time is held constant, the speed of a processor shared with other guests is
+# not: 7 % on a quiet cloud machine, with the CPU share held to 0.25 %.
+MAX_TRIALS_CV = 0.1
+MAX_OFF = 0.05  # distance of the mean from its target
+MAX_SYS = 0.03  # standard deviation of a core's kernel share
+MAX_STEAL = 0.01  # mean steal on the load's cores
 SURE = 2.576  # 99 % confidence: 1 in 100 short runs of a constant load is misjudged
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What counts as constant, as shares."""
-
-    cv: float = 0.02  # standard deviation of the seconds over their mean
-    drift: float = 0.01  # per hour
-    # CV of trial durations. CPU time is held constant, the speed of a processor shared with other guests is
-    # not: 7 % on a quiet cloud machine, with the CPU share held to 0.25 %.
-    trials: float = 0.1
-    off: float = 0.05  # distance of the mean from its target
-    sys: float = 0.03  # standard deviation of a core's kernel share
-    steal: float = 0.01  # mean steal on the load's cores
 
 
 class State(enum.StrEnum):
@@ -44,32 +43,6 @@ class State(enum.StrEnum):
     KEPT = "kept"
     CROSSED = "crossed"
     UNKNOWN = "cannot tell"
-
-
-@dataclasses.dataclass(frozen=True)
-class Series:
-    """One figure of the footprint, second by second."""
-
-    name: str
-    unit: str
-    values: Sequence[float]
-    gated: bool = True
-    target: float | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Seconds:
-    """Measurements after the warm-up; `at` is in seconds, everything else a share or a rate."""
-
-    at: Sequence[float]
-    series: Sequence[Series]
-    sys: Mapping[int, Sequence[float]] = dataclasses.field(default_factory=dict)
-    steal: Sequence[float] = ()
-    waits: Sequence[float] = ()
-    pressure: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
-    trials: Sequence[float] = ()  # durations in seconds
-    losses: Sequence[float] = ()
-    deaths: tuple[str, ...] = ()  # workers that died, in words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,21 +105,29 @@ class Verdict:
         }
 
 
-def judge(seconds: Seconds, limits: Limits = Limits()) -> Verdict:  # noqa: B008 - frozen
-    at = np.asarray(seconds.at, dtype=float)
-    checks = [Check("workers", State.CROSSED, says) for says in seconds.deaths]
-    for series in seconds.series:
-        if series.gated:
-            checks += _check_series(at, series, limits)
-    checks += _check_trials(seconds, limits)
-    checks += _check_host(seconds, limits)
+def judge(
+    seconds: Sequence[measurement.Second],
+    metrics: Sequence[load.Metric],
+    *,
+    trials: Sequence[float] = (),
+    losses: Sequence[float] = (),
+    deaths: Sequence[str] = (),
+) -> Verdict:
+    """Judge the seconds after the warm-up, the durations and losses of trials, and workers that died."""
+    checks = [Check("workers", State.CROSSED, says) for says in deaths]
+    for metric in metrics:
+        if metric.gated:
+            checks += _check_metric(seconds, metric)
+    checks += _check_trials(trials, losses)
+    checks += _check_host(seconds)
     states = {check.state for check in checks}
     status = Constancy.CONSTANT
     if State.CROSSED in states:
         status = Constancy.NOT_CONSTANT
     elif State.UNKNOWN in states or not checks:
         status = Constancy.UNKNOWN
-    return Verdict(status, len(at), tuple(checks), tuple(_format_figures(seconds)))
+    figures = tuple(_format_figures(seconds, metrics))
+    return Verdict(status, len(seconds), tuple(checks), figures)
 
 
 def slope(at: Floats, values: Floats) -> tuple[float, float, float]:
@@ -182,27 +163,30 @@ def _autocorrelation(rest: Floats) -> float:
     return float(rest[1:] @ rest[:-1]) / whole if whole > 0 else 0.0
 
 
-def _check_series(at: Floats, series: Series, limits: Limits) -> list[Check]:
-    values = np.asarray(series.values, dtype=float)
-    label = f"{series.name} CV"
+def _values(seconds: Sequence[measurement.Second], metric: load.Metric) -> Floats:
+    return np.array([second.values[metric.name] for second in seconds])
+
+
+def _check_metric(seconds: Sequence[measurement.Second], metric: load.Metric) -> list[Check]:
+    values = _values(seconds, metric)
+    label = f"{metric.name} CV"
     if len(values) < MIN_SECONDS:
-        says = f"{series.name}: {len(values)} of the {MIN_SECONDS} seconds needed"
-        return [Check(label, State.UNKNOWN, says, limit=limits.cv, needs_s=float(MIN_SECONDS))]
+        says = f"{metric.name}: {len(values)} of the {MIN_SECONDS} seconds needed"
+        return [Check(label, State.UNKNOWN, says, limit=MAX_CV, needs_s=float(MIN_SECONDS))]
     mean = float(values.mean())
     if mean <= 0:
-        return [Check(label, State.CROSSED, f"{series.name}: no work was done", 0.0, limits.cv)]
+        return [Check(label, State.CROSSED, f"{metric.name}: no work was done", 0.0, MAX_CV)]
     cv = float(values.std(ddof=1)) / mean
+    at = np.array([second.at for second in seconds])
     checks = [
-        _compare(label, f"{series.name} CV {_percent(cv)}", cv, limits.cv),
-        _check_drift(at, values / mean, series.name, limits.drift),
+        _compare(label, f"{metric.name} CV {_percent(cv)}", cv, MAX_CV),
+        _check_drift(at, values / mean, metric.name),
     ]
-    if series.target:
-        off = mean / series.target - 1
-        mean_text, target_text = (
-            format_figure(value, series.unit) for value in (mean, series.target)
-        )
-        says = f"{series.name} {mean_text}, target {target_text}"
-        checks.append(_compare(f"{series.name} as asked", says, off, limits.off))
+    if metric.target:
+        target = format_figure(metric.target, metric.unit)
+        says = f"{metric.name} {format_figure(mean, metric.unit)}, target {target}"
+        off = mean / metric.target - 1
+        checks.append(_compare(f"{metric.name} as asked", says, off, MAX_OFF))
     return checks
 
 
@@ -211,22 +195,22 @@ def _compare(name: str, says: str, value: float, limit: float) -> Check:
     return Check(name, state, says, value, limit)
 
 
-def _check_drift(at: Floats, shares: Floats, name: str, limit: float) -> Check:
+def _check_drift(at: Floats, shares: Floats, name: str) -> Check:
     middle, low, high = (3600 * rate for rate in slope(at, shares))
     says = f"{name} drift {_signed(middle)} %/h ({_signed(low)} to {_signed(high)})"
     needs = None
-    if low > limit or high < -limit:
+    if low > MAX_DRIFT or high < -MAX_DRIFT:
         state = State.CROSSED
-    elif -limit <= low and high <= limit:
+    elif low >= -MAX_DRIFT and high <= MAX_DRIFT:
         state = State.KEPT
     else:
         state = State.UNKNOWN
         # The width of the interval falls with the run length to the power of 3/2.
         wide = (high - low) / 2
         length = float(at[-1] - at[0]) + 1
-        needs = length * max(wide / limit, 1.2) ** (2 / 3)
+        needs = length * max(wide / MAX_DRIFT, 1.2) ** (2 / 3)
         says += f"; decided after about {times.format_duration(_round_up(needs))}"
-    return Check(f"{name} drift", state, says, middle, limit, low, high, needs)
+    return Check(f"{name} drift", state, says, middle, MAX_DRIFT, low, high, needs)
 
 
 def _round_up(seconds: float) -> float:
@@ -234,59 +218,59 @@ def _round_up(seconds: float) -> float:
     return float(-(-seconds // step) * step)
 
 
-def _check_trials(seconds: Seconds, limits: Limits) -> list[Check]:
-    if not seconds.trials:
+def _check_trials(trials: Sequence[float], losses: Sequence[float]) -> list[Check]:
+    if not trials:
         return []
     checks = []
-    different = len(set(seconds.losses))
+    different = len(set(losses))
     if different > 1:
         says = f"trials were not identical: {different} different losses"
         checks.append(Check("identical trials", State.CROSSED, says, float(different), 1.0))
-    durations = np.asarray(seconds.trials, dtype=float)
+    durations = np.asarray(trials, dtype=float)
     if len(durations) < MIN_TRIALS:
         says = f"{len(durations)} of the {MIN_TRIALS} trials needed"
         needs = float(durations.mean()) * (MIN_TRIALS + 2)
-        unknown = Check("between trials", State.UNKNOWN, says, limit=limits.trials, needs_s=needs)
+        unknown = Check("between trials", State.UNKNOWN, says, limit=MAX_TRIALS_CV, needs_s=needs)
         return [*checks, unknown]
     cv = float(durations.std(ddof=1) / durations.mean())
     says = f"{len(durations)} trials of {durations.mean():.2f} s, CV {_percent(cv)}"
-    return [*checks, _compare("between trials", says, cv, limits.trials)]
+    return [*checks, _compare("between trials", says, cv, MAX_TRIALS_CV)]
 
 
-def _check_host(seconds: Seconds, limits: Limits) -> list[Check]:
+def _check_host(seconds: Sequence[measurement.Second]) -> list[Check]:
     """Check kernel time and steal on the load's own cores."""
+    if len(seconds) < MIN_SECONDS:
+        return []
     checks = []
-    if len(seconds.at) >= MIN_SECONDS and seconds.sys:
-        spread = {core: float(np.std(values, ddof=1)) for core, values in seconds.sys.items()}
+    always = [core for core in seconds[0].sys if all(core in second.sys for second in seconds)]
+    shares = {core: np.array([second.sys[core] for second in seconds]) for core in always}
+    if spread := {core: float(values.std(ddof=1)) for core, values in shares.items()}:
         core = max(spread, key=lambda core: spread[core])
-        mean = float(np.mean(seconds.sys[core]))
-        says = f"core {core} kernel time {_percent(mean)} ± {100 * spread[core]:.1f} points"
-        checks.append(_compare("kernel time", says, spread[core], limits.sys))
-    if len(seconds.steal) >= MIN_SECONDS:
-        stolen = float(np.mean(seconds.steal))
-        checks.append(_compare("steal", f"steal {_percent(stolen)}", stolen, limits.steal))
-    return checks
+        mean = _percent(float(shares[core].mean()))
+        says = f"core {core} kernel time {mean} ± {100 * spread[core]:.1f} points"
+        checks.append(_compare("kernel time", says, spread[core], MAX_SYS))
+    stolen = float(np.mean([second.steal for second in seconds]))
+    return [*checks, _compare("steal", f"steal {_percent(stolen)}", stolen, MAX_STEAL)]
 
 
-def _format_figures(seconds: Seconds) -> list[str]:
+def _format_figures(
+    seconds: Sequence[measurement.Second], metrics: Sequence[load.Metric]
+) -> Iterator[str]:
     """Format the figures without a limit. Pressure has none: it covers the host, so other faults raise it too."""
-    lines = []
-    for series in seconds.series:
-        if len(series.values):
-            values = np.asarray(series.values, dtype=float)
-            mean, low, high = (
-                format_figure(value, series.unit)
-                for value in (values.mean(), values.min(), values.max())
-            )
-            lines.append(f"{series.name}: mean {mean}, {low} to {high}")
-    if len(seconds.waits):
-        lines.append(f"workers waited for their cores {_percent(float(np.mean(seconds.waits)))}")
-    lines += [
-        f"pressure {resource} {_percent(float(np.mean(shares)))} of the time"
-        for resource, shares in seconds.pressure.items()
-        if len(shares)
-    ]
-    return lines
+    if not seconds:
+        return
+    for metric in metrics:
+        values = _values(seconds, metric)
+        mean, low, high = (
+            format_figure(value, metric.unit)
+            for value in (values.mean(), values.min(), values.max())
+        )
+        yield f"{metric.name}: mean {mean}, {low} to {high}"
+    waits = float(np.mean([second.waits for second in seconds]))
+    yield f"workers waited for their cores {_percent(waits)}"
+    for resource in seconds[0].pressure:
+        share = float(np.mean([second.pressure.get(resource, 0.0) for second in seconds]))
+        yield f"pressure {resource} {_percent(share)} of the time"
 
 
 def _percent(share: float) -> str:

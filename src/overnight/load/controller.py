@@ -7,7 +7,7 @@ interrupts take time. The controller sees what a period really used and what is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from overnight import errors
 
@@ -29,6 +29,19 @@ def check_duty(duty: float) -> float:
     return duty
 
 
+def amounts_due(rate: float, period: float) -> Iterator[float]:
+    """Yield once a period what is due since the start; what a stall of more than a second missed is dropped."""
+    begin, due = time.monotonic(), 0.0
+    while True:
+        missed = (time.monotonic() - begin) * rate - due
+        if missed > rate:
+            begin += missed / rate
+            continue
+        due += missed
+        yield due
+        time.sleep(period)
+
+
 class Controller:
     """Pure: takes the CPU seconds a period used, returns the CPU budget of the next one."""
 
@@ -47,10 +60,7 @@ class Controller:
 
 
 class Pacer:
-    """Sleeps to the end of the period once the period's CPU budget is used.
-
-    `phase` (0 to 1) shifts the start of its periods, so that workers are staggered.
-    """
+    """Sleeps once the CPU budget of a period is used; `phase`, 0 to 1, staggers the periods of workers."""
 
     def __init__(
         self,

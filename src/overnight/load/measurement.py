@@ -7,10 +7,11 @@ import dataclasses
 import mmap
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight import sources
+from overnight.model import cpu as modes
 from overnight.sources import cpu, pressure
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class _Totals:
     used: Mapping[int, float]  # CPU seconds by process
     waited: float
     counters: Mapping[str, float]
-    cores: Mapping[int, cpu.CpuTimes]
+    cores: Mapping[int, tuple[int, ...]]  # ticks by mode
     pressure: Mapping[str, int]
 
 
@@ -115,16 +116,14 @@ class Meter:
         with contextlib.suppress(sources.NoDataError, OSError):
             rows = pressure.open_pressure(sources.ROOT)()
             waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
-        cores = {core.core: core for core in cpu.read_cpu() if core.core in self._cores}
+        cores = {core: row for core, row in cpu.read_ticks().items() if core in self._cores}
         return _Totals(time.monotonic(), used, waited, counters, cores, waiting)
 
 
-def _shares(before: cpu.CpuTimes | None, now: cpu.CpuTimes) -> tuple[float, float]:
+def _shares(before: Sequence[int] | None, now: Sequence[int]) -> tuple[float, float]:
     """Return the kernel share and the steal share of the time between two readings."""
-    whole = now.total - before.total if before else 0.0
-    if before is None or whole <= 0:
-        return 0.0, 0.0
-    return (now.kernel - before.kernel) / whole, (now.steal - before.steal) / whole
+    shares = modes.tick_shares(modes.tick_changes(before or now, now))
+    return (shares.kernel, shares.steal) if shares else (0.0, 0.0)
 
 
 def _resident(pid: int) -> int:

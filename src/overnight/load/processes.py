@@ -63,18 +63,8 @@ class Workers:
     def _start(
         self, module: str, rank: int, job: load.Job, slot: int, journal: journal.Journal
     ) -> None:
-        order = {
-            "parent": os.getpid(),
-            "module": module,
-            "rank": rank,
-            "slot": slot,
-            "name": job.name,
-            "cores": list(job.cores),
-            "netns": job.netns,
-            "wait": job.wait,
-            "command": list(job.command),
-            "settings": dict(job.settings),
-        }
+        order = {"parent": os.getpid(), "module": module, "rank": rank, "slot": slot}
+        order |= dataclasses.asdict(job)
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the processes
         self._errors.append(stderr)
         process = subprocess.Popen(
@@ -127,9 +117,8 @@ class Workers:
     def read_reports(self) -> None:
         for rank, process in enumerate(self._processes):
             assert process.stdout is not None
-            while data := _read(process.stdout.fileno()):
-                self._partial[rank] += data
-            *lines, self._partial[rank] = self._partial[rank].split(b"\n")
+            text = self._partial[rank] + (process.stdout.read() or b"")  # never blocks
+            *lines, self._partial[rank] = text.split(b"\n")
             for line in lines:
                 self._parse_report(rank, line)
 
@@ -187,13 +176,6 @@ class Workers:
             process.stdout.close()
         for file in self._errors:
             file.close()
-
-
-def _read(file: int) -> bytes:
-    try:
-        return os.read(file, 1 << 16)
-    except BlockingIOError:
-        return b""
 
 
 def _descendants(pid: int) -> Iterator[int]:

@@ -1,11 +1,4 @@
-"""Run a load: start its workers, measure every second, judge, store, and end it.
-
-`run` blocks; `background` runs the load in a thread::
-
-    with journal.Journal("a test") as changes, runner.background(plan, changes, home=home) as load:
-        ...
-    load.outcome.verdict.status
-"""
+"""Run a load: start its workers, measure every second, judge, store, and end it."""
 
 from __future__ import annotations
 
@@ -18,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors, load, sources
@@ -44,7 +38,6 @@ class Plan:
     options: load.Options
     seconds: float | None = 600.0
     warm_up: float = WARM_UP
-    limits: constancy.Limits = dataclasses.field(default_factory=constancy.Limits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +68,7 @@ class Outcome:
 
 
 def choose_cores(text: str = "") -> tuple[int, ...]:
-    """Parse a kernel CPU list; without one, return all allowed cores but the first.
-
-    The first is left to interrupts, the recorder and the measurement.
-    """
+    """Parse a kernel CPU list; by default all allowed cores but the first, left to interrupts and the recorder."""
     allowed = sorted(os.sched_getaffinity(0))
     if not text:
         return tuple(allowed[1:] or allowed)
@@ -134,30 +124,28 @@ def run(
     stop = stop or threading.Event()
     host = host or platform.node() or "host"
     metrics = workload.metrics(plan.options)
-    with load.keep_off(plan.options.cores):  # so that measuring does not disturb the load
+    # This thread keeps off the load's cores: measuring must not disturb it.
+    with load.keep_off(plan.options.cores), contextlib.ExitStack() as stack:
         jobs = workload.prepare(plan.options, journal)
         module = type(workload).__module__.rpartition(".")[2]
         running = processes.Workers(module, jobs, journal)
+        stack.callback(running.end)
         file = None
-        try:
-            running.wait_ready(stop)
-            began = time.time_ns() // 1000
-            meter = measurement.Meter(running, metrics, plan.options.cores)
-            if home is not None:
-                file = loads.LoadWriter(
-                    home, host, workload.name, plan.options.cores, began, _as_options(plan)
-                )
-            on_ready()
-            loop = _Loop(plan, running, meter, metrics, file, on_second)
-            ended_by = loop.go(stop)
-            verdict = loop.judge()
-            ended = time.time_ns() // 1000
-            if file is not None:
-                file.verdict(ended, verdict.as_json(), ended=True)
-        finally:
-            running.end()
-            if file is not None:
-                file.close()
+        running.wait_ready(stop)
+        began = time.time_ns() // 1000
+        meter = measurement.Meter(running, metrics, plan.options.cores)
+        if home is not None:
+            file = loads.LoadWriter(
+                home, host, workload.name, plan.options.cores, began, _as_options(plan)
+            )
+            stack.callback(file.close)
+        on_ready()
+        loop = _Loop(plan, running, meter, metrics, file, on_second)
+        ended_by = loop.go(stop)
+        verdict = loop.judge()
+        ended = time.time_ns() // 1000
+        if file is not None:
+            file.verdict(ended, verdict.as_json(), ended=True)
     losses = {trial.loss for trial in running.trials}
     return Outcome(
         id=file.id if file else "",
@@ -174,15 +162,12 @@ def run(
     )
 
 
+@dataclasses.dataclass
 class BackgroundLoad:
     """A load in a thread; `outcome` is set when the block is left."""
 
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-        self.ready = threading.Event()
-        self.outcome: Outcome | None = None
-        self.error: BaseException | None = None
-        self.latest: tuple[measurement.Second, constancy.Verdict] | None = None
+    latest: tuple[measurement.Second, constancy.Verdict] | None = None
+    outcome: Outcome | None = None
 
 
 @contextlib.contextmanager
@@ -191,28 +176,21 @@ def background(
 ) -> Iterator[BackgroundLoad]:
     """Run a load while the block runs: ready when it is entered, ended when it is left."""
     running = BackgroundLoad()
-
-    def work() -> None:
+    stop, ready = threading.Event(), threading.Event()
+    with futures.ThreadPoolExecutor(1, "load") as threads:
+        future = threads.submit(
+            run, plan, journal, home=home, host=host, stop=stop, on_ready=ready.set,
+            on_second=lambda *latest: setattr(running, "latest", latest),
+        )  # fmt: skip
+        future.add_done_callback(lambda _: ready.set())
         try:
-            running.outcome = run(
-                plan, journal, home=home, host=host, stop=running.stop,
-                on_ready=running.ready.set, on_second=lambda *latest: setattr(running, "latest", latest),
-            )  # fmt: skip
-        except BaseException as error:  # raised in the caller
-            running.error = error
+            ready.wait()
+            if future.done():
+                future.result()
+            yield running
         finally:
-            running.ready.set()
-
-    thread = threading.Thread(target=work, name="load", daemon=True)
-    thread.start()
-    running.ready.wait()
-    try:
-        if running.error is not None:
-            raise running.error
-        yield running
-    finally:
-        running.stop.set()
-        thread.join()
+            stop.set()
+    running.outcome = future.result()
 
 
 @dataclasses.dataclass
@@ -265,30 +243,16 @@ class _Loop:
                 return "time"
 
     def judge(self) -> constancy.Verdict:
-        kept = self._kept
         trials = self._running.trials
         # One trial per worker began in the warm-up.
-        warm = trials[max(self._cold_trials, 0) + len(self._running.jobs) :]
-        seconds = constancy.Seconds(
-            at=[second.at for second in kept],
-            series=[
-                constancy.Series(
-                    metric.name, metric.unit, [second.values[metric.name] for second in kept],
-                    gated=metric.gated, target=metric.target,
-                )
-                for metric in self._metrics
-            ],
-            sys={core: [second.sys[core] for second in kept] for core in (kept[0].sys if kept else ())
-                 if all(core in second.sys for second in kept)},
-            steal=[second.steal for second in kept],
-            waits=[second.waits for second in kept],
-            pressure={name: [second.pressure.get(name, 0.0) for second in kept]
-                      for name in (kept[0].pressure if kept else ())},
+        warm = trials[self._cold_trials + len(self._running.jobs) :]
+        return constancy.judge(
+            self._kept,
+            self._metrics,
             trials=[trial.seconds for trial in warm],
             losses=[trial.loss for trial in trials],
             deaths=self._deaths,
-        )  # fmt: skip
-        return constancy.judge(seconds, self._plan.limits)
+        )
 
 
 def _as_options(plan: Plan) -> dict[str, Any]:

@@ -92,11 +92,8 @@ def nspawn_arguments(
 
 
 def environment() -> dict[str, str]:
-    """Return nspawn's environment.
-
-    nspawn looks for the machine's systemd in the bare tree, before /usr is mounted, and would fall back to
-    cgroup v1 even on a v2 host.
-    """
+    # nspawn looks for the machine's systemd in the bare tree, before /usr is mounted, and would fall back to
+    # cgroup v1 even on a v2 host.
     environment = {"PATH": os.environ["PATH"]}
     if cgroups.read_layout().version == "v2":
         environment["SYSTEMD_NSPAWN_UNIFIED_HIERARCHY"] = "1"
@@ -114,10 +111,7 @@ def processes(folders: Iterable[pathlib.Path]) -> tuple[int, ...]:
 
 
 def leader(pids: Iterable[int], root: pathlib.Path = pathlib.Path("/")) -> int:
-    """Return the process that is PID 1 of its own namespace; 0 for none.
-
-    A machine may contain others, whose PID 1 is one namespace further down.
-    """
+    """Return the PID 1 of the machine, not of another inside it, one namespace further down; 0 for none."""
     candidates = []
     for pid in pids:
         with contextlib.suppress(OSError):

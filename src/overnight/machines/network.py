@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 import subprocess
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.undo import operations
 
 if TYPE_CHECKING:
     from overnight.undo import journal
 
-NETNS = pathlib.Path("/run/netns")
 CLONE_NEWNET = 0x40000000
 
 End = tuple[str, str, str]  # namespace, interface, IPv4 address
@@ -32,7 +31,7 @@ def connect(journal: journal.Journal, first: End, second: End) -> tuple[str, str
     for namespace, interface, address in ends:
         run_ip("-n", namespace, "address", "add", f"{address}/30", "dev", interface)
         run_ip("-n", namespace, "link", "set", interface, "up")
-    return str(NETNS / first[0]), str(NETNS / second[0])
+    return str(operations.NETNS / first[0]), str(operations.NETNS / second[0])
 
 
 def enter(path: str) -> None:

@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import textwrap
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -73,17 +72,15 @@ class Machine:
 
 def unit(run: str, *, service: str = "", wanted: bool = True) -> str:
     """Return a service unit that runs a shell command, without a start limit."""
-    text = f"""\
-        [Unit]
-        Description=Service of an overnight machine
-        StartLimitIntervalSec=0
-        [Service]
-        ExecStart=/bin/sh -c '{run}'
-        {service.strip().replace(chr(10), chr(10) + " " * 8)}
-        [Install]
-        WantedBy={"multi-user.target" if wanted else ""}
-        """
-    return textwrap.dedent(text)
+    return f"""[Unit]
+Description=Service of an overnight machine
+StartLimitIntervalSec=0
+[Service]
+ExecStart=/bin/sh -c '{run}'
+{service.strip()}
+[Install]
+WantedBy={"multi-user.target" if wanted else ""}
+"""
 
 
 def boot(

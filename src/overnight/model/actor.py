@@ -6,13 +6,10 @@ from typing import NamedTuple
 
 
 class Actor(NamedTuple):
-    """A process of a unit. Restarts keep the identity: a pid is not part of it.
-
-    `unit` is the systemd unit, or the cgroup where the process is in none; "" where it is not known.
-    """
+    """A process of a unit. Restarts keep the identity: a pid is not part of it."""
 
     process: str
-    unit: str = ""
+    unit: str = ""  # the systemd unit, else the cgroup; "": not known
 
     def __str__(self) -> str:
         """Name the process, with the unit where it is known.

@@ -18,18 +18,17 @@ MAX_KEY = 200
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Which cgroup hierarchies are mounted, and where the memory controller is.
-
-    `whole` is False where a container shows only its own part of the memory controller: what is
-    counted there says nothing about the host.
-    """
+    """Which cgroup hierarchies are mounted, and where the memory and the CPU controller are."""
 
     version: str  # "v1", "v2", "hybrid" or "none"
     memory: pathlib.PurePosixPath | None
     unified: pathlib.PurePosixPath | None
     systemd: pathlib.PurePosixPath | None = None  # v1's hierarchy without a controller
     memory_version: int = 0  # 1 or 2: which interface the memory controller has; 0 for none
+    # False: a container shows only its own part, and counts there say nothing about the host.
     whole: bool = True
+    cpu: pathlib.PurePosixPath | None = None
+    cpu_version: int = 0
 
 
 def parse_layout(mountinfo: str) -> Layout:
@@ -37,15 +36,8 @@ def parse_layout(mountinfo: str) -> Layout:
 
 
 def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
-    """Find the hierarchies among the mounts.
-
-    The mounts decide, not the kernel version: a 6.18 host may run v1 (measured), and distributions
-    switched at different times::
-
-        31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
-        39 24 0:35 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
-    """
-    memory = unified = systemd = None
+    """Find the hierarchies. The mounts decide, not the kernel version: a 6.18 host may run v1 (measured)."""
+    memory = unified = systemd = cpu = None
     v1 = False
     roots: dict[pathlib.PurePosixPath, str] = {}
     for mount in mounted:
@@ -56,21 +48,19 @@ def _find_layout(mounted: Iterable[mounts.Mount]) -> Layout:
             v1 = True
             if "memory" in mount.options:
                 memory = memory or place
-            elif "name=systemd" in mount.options:
+            if "cpu" in mount.options:
+                cpu = cpu or place
+            if "name=systemd" in mount.options:
                 systemd = systemd or place
         else:
             continue
         roots.setdefault(place, mount.root)
     version = ("hybrid" if unified else "v1") if v1 else "v2" if unified else "none"
     where = memory or unified
-    return Layout(
-        version,
-        where,
-        unified,
-        systemd,
-        memory_version=1 if memory else 2 if unified else 0,
-        whole=where is None or roots[where] == "/",
-    )
+    interface = 1 if memory else 2 if unified else 0
+    whole = where is None or roots[where] == "/"
+    cpu_version = 1 if cpu else 2 if unified else 0
+    return Layout(version, where, unified, systemd, interface, whole, cpu or unified, cpu_version)
 
 
 def read_layout(root: pathlib.Path = pathlib.Path("/")) -> Layout:

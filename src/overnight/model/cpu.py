@@ -7,7 +7,8 @@ busy: the core ran nothing of ours then. It is part of the total and always show
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 
 # In the order of /proc/stat. guest and guest_nice are already part of user and nice (proc(5)).
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")  # fmt: skip
@@ -28,10 +29,7 @@ class Shares:
 
 
 def tick_changes(before: Sequence[int], now: Sequence[int]) -> list[int]:
-    """Return the ticks by mode between two rows of /proc/stat; modes that went backwards count as 0.
-
-    The kernel corrects idle and iowait downwards now and then (proc(5)).
-    """
+    """Return the ticks by mode between two rows; one that the kernel corrected downwards (proc(5)) is 0."""
     return [max(b - a, 0) for a, b in zip(before[:8], now[:8], strict=True)]
 
 
@@ -47,3 +45,14 @@ def tick_shares(ticks: Sequence[int]) -> Shares | None:
     user, nice, system, _, _, irq, softirq, steal = ticks[:8]
     kernel = system + irq + softirq
     return Shares((user + nice + kernel) / total, kernel / total, steal / total)
+
+
+def format_cores(cores: Iterable[int]) -> str:
+    """Format a list of cores as the kernel does.
+
+    >>> format_cores([0, 1, 2, 5])
+    '0-2,5'
+    """
+    runs = itertools.groupby(enumerate(sorted(cores)), key=lambda item: item[1] - item[0])
+    edges = ([core for _, core in run] for _, run in runs)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in edges)

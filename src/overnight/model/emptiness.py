@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
-from collections.abc import Iterable
 
 
 class Reason(enum.StrEnum):
@@ -44,14 +42,3 @@ class Empty:
     def __str__(self) -> str:
         text = TEXTS[self.reason].format(what=self.what, wanted=self.wanted)
         return f"{text}; {self.known_as}: {', '.join(self.known)}" if self.known else text
-
-
-def format_cores(cores: Iterable[int]) -> str:
-    """Format a list of cores as the kernel does.
-
-    >>> format_cores([0, 1, 2, 5])
-    '0-2,5'
-    """
-    runs = itertools.groupby(enumerate(sorted(cores)), key=lambda item: item[1] - item[0])
-    edges = ([core for _, core in run] for _, run in runs)
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in edges)

@@ -51,17 +51,14 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """One fact behind a finding, with all that a reader needs to check it.
-
-    `source` names the signal, event or profile. `values` are numbers; shares have their denominator in
-    the name. `look` is the command that shows it.
-    """
+    """One fact behind a finding, with all that a reader needs to check it."""
 
     text: str
-    source: str
+    source: str  # the signal, event or profile
+    # Numbers; shares have their denominator in the name.
     values: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     window: Window | None = None
-    look: str = ""
+    look: str = ""  # the command that shows it
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -76,11 +73,7 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """`kind` is a dotted name such as `memory.zombie_cgroups`; `confidence` is from 0 to 1.
-
-    `magnitude` holds the numbers by which linked findings are compared, such as cores used or cgroups
-    an hour; their names say what they count.
-    """
+    """`kind` is a dotted name such as `memory.zombie_cgroups`; `confidence` is from 0 to 1."""
 
     id: str
     detector: str
@@ -90,6 +83,7 @@ class Finding:
     confidence: float
     summary: str
     evidence: tuple[Evidence, ...]
+    # Numbers by which linked findings are compared: cores used, cgroups an hour.
     magnitude: Mapping[str, float] = dataclasses.field(default_factory=dict)
     against: tuple[Evidence, ...] = ()  # evidence against the finding
 
@@ -152,16 +146,11 @@ class Need(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """One detector's answer. `why` gives the reason for every status but found.
-
-    `missing` names the inputs that were not recorded where the status is no-data.
-    """
-
     detector: str
     status: Status
     findings: tuple[Finding, ...] = ()
-    why: str = ""
-    missing: tuple[Need, ...] = ()
+    why: str = ""  # the reason for every status but found
+    missing: tuple[Need, ...] = ()  # inputs that were not recorded, where the status is no-data
 
     def as_json(self) -> dict[str, object]:
         return {

@@ -98,9 +98,8 @@ class PoolSettings:
     bootstrap_token_seconds: int = 1800
     empty_alert_seconds: int = 300  # without a ready member for so long: an alert
     waiter_stale_seconds: int = 15  # a waiter that has not been heard for so long has left
-    priority_ageing_seconds: int = (
-        60  # in the queue, worth one step of priority; 0: strict priority
-    )
+    # Time in the queue that is worth one step of priority; 0: strict priority.
+    priority_ageing_seconds: int = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

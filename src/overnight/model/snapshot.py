@@ -91,25 +91,15 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """All differences, and the parts that one of the two could not read completely.
-
-    Of those, only what both have is compared.
-    """
-
     before: dict[str, object]
     after: dict[str, object]
     changes: tuple[Change, ...]
+    # Parts that one of the two could not read completely: only what both have is compared.
     unknown: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        """Return the document; docs/schemas/snapshot-diff-1.json describes it."""
-        return {
-            "schema": DIFF_SCHEMA,
-            "before": self.before,
-            "after": self.after,
-            "changes": [dataclasses.asdict(change) for change in self.changes],
-            "unknown": list(self.unknown),
-        }
+        """Schema docs/schemas/snapshot-diff-1.json."""
+        return {"schema": DIFF_SCHEMA, **dataclasses.asdict(self)}
 
 
 def compare(before: Snapshot, after: Snapshot) -> Difference:

@@ -23,10 +23,7 @@ def stop_on_signals(stop: threading.Event) -> contextlib.AbstractContextManager[
 
 
 def interrupt_on_signals() -> contextlib.AbstractContextManager[None]:
-    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, as Ctrl-C does, so that `finally` blocks run.
-
-    A signal that is ignored stays ignored: nohup(1) sets SIGHUP so.
-    """
+    """Raise KeyboardInterrupt on SIGTERM and SIGHUP, so that `finally` runs; those that nohup(1) ignores stay so."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 
@@ -28,6 +29,18 @@ def plural(number: int, noun: str) -> str:
     ('1 segment', '0 segments', '1200 cgroups')
     """
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def percent(share: float | None) -> str:
+    """Format a share with two significant digits; a dash where it is not known.
+
+    >>> percent(0.065), percent(0.0004), percent(None)
+    ('6.5 %', '0.04 %', '-')
+    """
+    if share is None or not math.isfinite(share):
+        return "-"
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
 def decode_octal(path: str) -> str:

@@ -66,36 +66,20 @@ class Truth:
 
     def as_json(self) -> dict[str, object]:
         """Return the form stored with a recorded rehearsal."""
-        return {
-            "status": self.status,
-            "chain": [
-                {
-                    "kind": kind,
-                    "subject": {
-                        name: sorted(part) if isinstance(part, frozenset) else part
-                        for name, part in parts.items()
-                    },
-                }
-                for kind, parts in self.chain
-            ],
-            "absent": sorted(self.absent),
-        }
+        chain = [
+            {"kind": kind, "subject": {name: _as_json(part) for name, part in parts.items()}}
+            for kind, parts in self.chain
+        ]
+        return {"status": self.status, "chain": chain, "absent": sorted(self.absent)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         chain = tuple(
-            (
-                str(step["kind"]),
-                {
-                    str(name): frozenset(part) if isinstance(part, list) else part
-                    for name, part in step["subject"].items()
-                },
-            )
+            (str(step["kind"]), {name: _from_json(part) for name, part in step["subject"].items()})
             for step in document["chain"]
         )
-        return cls(
-            VerdictStatus(document["status"]), chain, frozenset(map(str, document["absent"]))
-        )
+        absent = frozenset(map(str, document["absent"]))
+        return cls(VerdictStatus(document["status"]), chain, absent)
 
     def _missing(self, steps: Sequence[Finding]) -> list[str]:
         problems = []
@@ -114,6 +98,14 @@ class Truth:
             ]
             at = place + 1
         return problems
+
+
+def _as_json(part: Part) -> str | int | list[str]:
+    return sorted(part) if isinstance(part, frozenset) else part
+
+
+def _from_json(part: str | int | list[str]) -> Part:
+    return frozenset(part) if isinstance(part, list) else part
 
 
 def _is_right(value: object, right: Part) -> bool:

@@ -29,12 +29,9 @@ class ArgumentOutcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """One condition of a link and how it came out.
+    """One condition of a link and how it came out."""
 
-    `condition` is a condition of the knowledge (`same_core`), `rule` for the rule's own reason, or `fleet`.
-    """
-
-    condition: str
+    condition: str  # of the knowledge (`same_core`), `rule` for the rule's own reason, or `fleet`
     outcome: ArgumentOutcome
     text: str
 

@@ -6,7 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight.model import times
-from overnight.model.emptiness import Empty, Reason, format_cores
+from overnight.model.cpu import format_cores
+from overnight.model.emptiness import Empty, Reason
 from overnight.queries import reader, top
 
 if TYPE_CHECKING:

@@ -78,6 +78,10 @@ class Host:
         into = min(max(event.time_us, spell.begin_us), spell.end_us) - spell.begin_us
         return number, into / SECOND_US
 
+    def places(self, kind: str) -> list[tuple[int, float]]:
+        """Return the places of its events of a kind that are in observed time."""
+        return [place for event in self.of_kind(kind) if (place := self.place(event))]
+
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:

@@ -60,6 +60,19 @@ class Rates:
     values: dict[str, Floats]
     coverage: Coverage
 
+    def of_first_key(self, column: str) -> Floats:
+        """Return each interval's rate, for signals with one key; 0 where it is not known."""
+        if column not in self.values or not self.keys:
+            return np.zeros(len(self.end_us))
+        return np.nan_to_num(self.values[column][:, 0])
+
+    def rises(self, column: str) -> dict[str, float]:
+        """Return how much the counter of each key rose; empty where the column was not recorded."""
+        if column not in self.values:
+            return {}
+        totals = np.nansum(self.values[column] * self.seconds[:, None], axis=0)
+        return dict(zip(self.keys, totals.tolist(), strict=True))
+
 
 @dataclasses.dataclass(frozen=True)
 class Cores:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
-    from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
 Floats = npt.NDArray[np.float64]
@@ -101,6 +101,16 @@ class Growth:
     end_us: Integers
     seconds: Floats
     rises: dict[str, Floats]  # by column
+
+    @property
+    def window(self) -> Window:
+        return Window(int(self.begin_us[0]), int(self.end_us[-1]))
+
+    def part(self, first: int, last: int) -> Growth:
+        """Return the growth in some of the intervals, both included."""
+        some = slice(first, last + 1)
+        rises = {column: numbers[some] for column, numbers in self.rises.items()}
+        return Growth(self.key, self.begin_us[some], self.end_us[some], self.seconds[some], rises)
 
     def total(self, column: str) -> float:
         return float(self.rises[column].sum())

@@ -1,8 +1,4 @@
-"""Rehearsals: real incidents, caused on purpose and undone. One module each, with the fault and the truth.
-
-A module exports REHEARSALS. A rehearsal gets a Stage: cores, names and rates drawn from the seed, the undo
-journal that records every change first, and the victim.
-"""
+"""Rehearsals: real incidents, caused on purpose and undone. A module exports REHEARSALS: faults and their truth."""
 
 from __future__ import annotations
 
@@ -23,10 +19,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Stage:
-    """What one rehearsal works with. `core` is the victim's; everything else runs on `spare`.
-
-    `brief` selects the short form: the same fault, with shorter phases.
-    """
+    """What one rehearsal works with. `core` is the victim's; everything else runs on `spare`."""
 
     seed: int
     core: int
@@ -37,7 +30,7 @@ class Stage:
     chance: random.Random  # seeded: names, rates and timing are drawn from it
     stop: threading.Event
     report: Callable[[str], None] = lambda _: None
-    brief: bool = False
+    brief: bool = False  # the same fault, with shorter phases
     interface: str = ""  # the victim's, as in its kernel log line
     queue: int = -1
     # What was drawn from the seed, for the report.

@@ -83,7 +83,7 @@ class Groups:
 
     def require(self, zombies: int) -> None:
         """Raise CannotError where they would take too much memory: each costs at least 2 kB per core."""
-        needed = zombies * zombie_bytes()
+        needed = zombies * parents.dying_cost()
         free = meminfo.read_available()
         if needed > FREE_SHARE * free:
             raise errors.CannotError(
@@ -99,12 +99,6 @@ class Groups:
 
     def remove_limit(self) -> None:
         (self.top / SLICE / LIMIT[self.version]).write_text(NO_LIMIT[self.version])
-
-
-def zombie_bytes() -> int:
-    """Memory of one zombie on this host: its structures, which grow with the cores, and its page."""
-    cores = len(list(pathlib.Path("/sys/devices/system/cpu").glob("cpu[0-9]*")))
-    return parents.own_cost(cores) + parents.PAGE
 
 
 def disk_folder(stage: rehearsals.Stage) -> pathlib.Path:

@@ -1,7 +1,4 @@
-"""A harmless crash loop beside a process that takes the victim's core.
-
-The loop is the most visible symptom, but it is not the cause: it leaks nothing and hardly runs.
-"""
+"""A harmless crash loop, the most visible symptom, beside a process that takes the victim's core."""
 
 from __future__ import annotations
 

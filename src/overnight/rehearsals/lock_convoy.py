@@ -38,17 +38,8 @@ class LockConvoy:
         stage.facts["held_kib"] = chance.randrange(1024, 5120, 256)
 
     def strike(self, stage: rehearsals.Stage) -> None:
-        facts = stage.facts
-        holder = processes.start(
-            stage,
-            "overnight.rehearsals.lock_convoy",
-            name=str(facts["process"]),
-            core=stage.spare,
-            seconds=180,
-            waiters_core=stage.core,
-            **{name: facts[name] for name in ("waiters", "held", "held_kib")},
-        )
-        processes.end_with_fault(stage, holder)
+        module = "overnight.rehearsals.lock_convoy"
+        processes.start_fault(stage, module, core=stage.spare, waiters_core=stage.core)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         return rehearsals.starved_by_process(stage, "kernel.lock_contention")

@@ -107,6 +107,15 @@ def end_with_fault(stage: rehearsals.Stage, *processes: subprocess.Popen[bytes])
     call_at_end(stage, stop)
 
 
+def start_fault(
+    stage: rehearsals.Stage, module: str, *, core: int, seconds: float = 180, **more: object
+) -> None:
+    """Start the process that is the fault; the drawn facts are its settings, too."""
+    name, settings = str(stage.facts["process"]), {**stage.facts, **more}
+    fault = start(stage, module, name=name, core=core, seconds=seconds, **settings)
+    end_with_fault(stage, fault)
+
+
 def call_at_end(stage: rehearsals.Stage, stop: Callable[[], None]) -> None:
     """Call `stop` in a thread as soon as `stage.stop` is set; the run waits for it."""
 

@@ -71,17 +71,8 @@ class Reclaim:
         stage.facts["cgroup"] = str(place)
 
     def strike(self, stage: rehearsals.Stage) -> None:
-        facts = stage.facts
-        first = processes.start(
-            stage,
-            "overnight.rehearsals.reclaim",
-            name=str(facts["process"]),
-            core=stage.core,
-            seconds=180,
-            addresses=ADDRESSES,
-            **{name: facts[name] for name in ("processes", "mappings", "cgroup", "file")},
-        )
-        processes.end_with_fault(stage, first)
+        module = "overnight.rehearsals.reclaim"
+        processes.start_fault(stage, module, core=stage.core, addresses=ADDRESSES)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         return rehearsals.starved_by_process(stage, "memory.reclaim")

@@ -50,15 +50,7 @@ class RealTimeHog:
         stage.facts["duty"] = round(stage.chance.uniform(0.86, 1.0), 3)
 
     def strike(self, stage: rehearsals.Stage) -> None:
-        hog = processes.start(
-            stage,
-            "overnight.rehearsals.rt_hog",
-            name=str(stage.facts["process"]),
-            core=stage.core,
-            seconds=120,
-            **{name: stage.facts[name] for name in ("priority", "duty")},
-        )
-        processes.end_with_fault(stage, hog)
+        processes.start_fault(stage, "overnight.rehearsals.rt_hog", core=stage.core, seconds=120)
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         return rehearsals.starved_by_process(stage, "cpu.rt_hog")

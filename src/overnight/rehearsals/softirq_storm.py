@@ -8,17 +8,18 @@ selects the victim's core.
 
 from __future__ import annotations
 
-import functools
 import os
-import pathlib
 import signal
 import socket
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 from overnight import rehearsals
 from overnight.machines import network
+from overnight.model import cpu as modes
 from overnight.rehearsals import processes
+from overnight.sources import cpu
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -31,7 +32,6 @@ MEASURE_SECONDS = 0.3
 MAX_AT_ONCE = 48
 DRAIN_SECONDS = 0.02
 MAX_SECONDS = 180
-TICKS = 100  # per second, in /proc/stat
 FIRST_COST = 100e-6  # CPU seconds per packet: start gently
 
 
@@ -59,27 +59,17 @@ class SoftirqStorm:
 
     def strike(self, stage: rehearsals.Stage) -> None:
         facts = stage.facts
+
+        def start(name: str, netns: object) -> subprocess.Popen[bytes]:
+            settings = {**facts, "netns": netns, "target_core": stage.core}
+            module = "overnight.rehearsals.softirq_storm"
+            return processes.start(
+                stage, module, name=name, core=stage.spare, seconds=MAX_SECONDS, **settings
+            )
+
         name = str(facts["process"])
-        start = functools.partial(
-            processes.start,
-            stage,
-            "overnight.rehearsals.softirq_storm",
-            core=stage.spare,
-            seconds=MAX_SECONDS,
-            group=facts["group"],
-        )
-        receiver = start(
-            name=name.replace("-out", "-in"), netns=facts["to"], subscribers=facts["subscribers"]
-        )
-        sender = start(
-            name=name,
-            netns=facts["from"],
-            subscribers=0,
-            payload=facts["payload_bytes"],
-            target_core=stage.core,
-            share=facts["softirq_share"],
-        )
-        processes.end_with_fault(stage, receiver, sender)
+        receiver = start(name.replace("-out", "-in"), facts["to"])
+        processes.end_with_fault(stage, receiver, start(name, facts["from"]))
 
     def truth(self, stage: rehearsals.Stage) -> Truth:
         return rehearsals.starved(stage, ("net.softirq_storm", {"core": stage.core}))
@@ -118,7 +108,7 @@ class Pace:
 
 def main() -> None:
     settings = processes.begin()
-    (_join if settings["subscribers"] else _send)(settings)
+    (_join if settings["netns"] == settings["to"] else _send)(settings)
 
 
 def _join(settings: dict[str, Any]) -> None:
@@ -141,8 +131,8 @@ def _send(settings: dict[str, Any]) -> None:
     out.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
     out.connect((settings["group"], PORT))
     out.setblocking(False)
-    filling = os.urandom(settings["payload"])
-    pace = Pace(settings["share"])
+    filling = os.urandom(settings["payload_bytes"])
+    pace = Pace(settings["softirq_share"])
     debt, sent = 0.0, 0
     last = measured = time.monotonic()
     before = _softirq_seconds(settings["target_core"])
@@ -167,10 +157,8 @@ def _send(settings: dict[str, Any]) -> None:
 
 
 def _softirq_seconds(core: int) -> float:
-    for line in pathlib.Path("/proc/stat").read_text().splitlines():
-        if line.startswith(f"cpu{core} "):
-            return int(line.split()[7]) / TICKS
-    return 0.0
+    row = cpu.read_ticks().get(core)
+    return row[modes.MODES.index("softirq")] / os.sysconf("SC_CLK_TCK") if row else 0.0
 
 
 REHEARSALS = (SoftirqStorm(),)

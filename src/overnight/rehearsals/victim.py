@@ -88,31 +88,17 @@ class Victim:
             (f"{run_journal.run}-a", plan.interface, FIRST),
             (f"{run_journal.run}-b", plan.interface, SECOND),
         )
-        self._processes.append(
-            processes.start(
-                self._stage,
-                "overnight.rehearsals.victim_worker",
-                core=self._stage.core,
-                netns=inside,
-                address=FIRST,
-                status=str(self._file),
-                run=run_journal.run,
-                **dataclasses.asdict(plan),
-            )
-        )
+        settings = {"address": FIRST, **dataclasses.asdict(plan)}
+        worker = {"core": self._stage.core, "netns": inside, "status": str(self._file)}
+        self._run("victim_worker", {**settings, **worker, "run": run_journal.run})
         self._wait("ready")
-        self._processes.append(
-            processes.start(
-                self._stage,
-                "overnight.rehearsals.victim_sender",
-                core=self._stage.spare,
-                netns=outside,
-                address=FIRST,
-                fill=self._stage.seed,
-                **{**dataclasses.asdict(plan), "name": plan.sender},
-            )
-        )
+        sender = {"core": self._stage.spare, "netns": outside, "name": plan.sender}
+        self._run("victim_sender", {**settings, **sender, "fill": self._stage.seed})
         self._wait("warm")
+
+    def _run(self, module: str, settings: dict[str, Any]) -> None:
+        process = processes.start(self._stage, f"overnight.rehearsals.{module}", **settings)
+        self._processes.append(process)
 
     def status(self) -> Status:
         report = self._read()

@@ -6,6 +6,7 @@ import random
 import socket
 import time
 
+from overnight.load import controller
 from overnight.rehearsals import processes, victim_worker
 
 TICK_SECONDS = 0.01
@@ -16,17 +17,11 @@ def main() -> None:
     to = (settings["address"], victim_worker.PORT)
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     filling = random.Random(settings["fill"]).randbytes(settings["payload"])  # noqa: S311 - no secret
-    number, begin = 0, time.monotonic()
-    while True:
-        due = int((time.monotonic() - begin) * settings["rate"])
-        if due - number > settings["rate"]:
-            # After a stall of a second the missed packets are dropped.
-            begin += (due - number) / settings["rate"]
-            continue
-        while number < due:
+    number = 0
+    for due in controller.amounts_due(settings["rate"], TICK_SECONDS):
+        while number + 1 <= due:
             out.sendto(victim_worker.HEAD.pack(number, time.monotonic_ns()) + filling, to)
             number += 1
-        time.sleep(TICK_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,4 @@
-"""The agent and the collector of `zombies`: units of a booted machine, or processes of this host.
-
-The machine's systemd sees a healthy agent unit, as on a real failing host. Where no machine can be booted, both
-are unsupervised processes of this host, in cgroups of the same names.
-"""
+"""The agent and the collector of `zombies`: units of a booted machine, or processes of this host."""
 
 from __future__ import annotations
 

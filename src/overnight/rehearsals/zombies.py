@@ -1,10 +1,9 @@
 """The reference incident: a crash-looping agent leaks memory cgroups, until a walk over them takes a core.
 
-A machine with a real systemd runs the agent; where none can be booted, it is a process of this host. systemd
-sees a healthy unit: the agent's own supervisor restarts the task forever, each time in a new memory cgroup,
-which stays dying because the task leaves a file in memory. Then a second unit, the collector, reads files in
-the same slice, which is at its memory limit: to reclaim a page the kernel walks every cgroup below, dying ones
-included. Measured on 6.18 with 12,000 zombies: 100 % of a core in the kernel, mostly in mem_cgroup_iter.
+systemd sees a healthy unit: the agent's own supervisor restarts the task forever, each time in a new memory
+cgroup, which stays dying because the task leaves a file in memory. Then a second unit, the collector, reads
+files in the same slice, which is at its memory limit: to reclaim a page the kernel walks every cgroup below,
+dying ones included. Measured on 6.18 with 12,000 zombies: 100 % of a core, mostly in mem_cgroup_iter.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
 from overnight.rehearsals import cgroups, processes, random_names, zombie_agent
+from overnight.sources.memorycgroups import parents
 
 if TYPE_CHECKING:
     from overnight.model.truth import Truth
@@ -106,7 +106,7 @@ def _draw(stage: rehearsals.Stage) -> zombie_agent.Cast:
 
 def _room(cast: zombie_agent.Cast) -> int:
     """Bytes that the slice may use beyond its usage when the collector starts."""
-    return CACHE_BYTES + cast.starts_per_second * LEAKING_SECONDS * cgroups.zombie_bytes()
+    return CACHE_BYTES + cast.starts_per_second * LEAKING_SECONDS * parents.dying_cost()
 
 
 REHEARSALS = (Zombies(),)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "overnight.view/1"
 MARKER = "<!--NIGHT-->"
+COPIED = ("title", "host", "frequency", "cores", "lost", "notes", "strings")  # of queries.view.View
 TYPES = {"|u1": "u8", "<u2": "u16", "<u4": "u32", "<i4": "i32"}
 
 
@@ -85,11 +86,8 @@ def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str,
     window = shown.window
     return {
         "schema": SCHEMA,
-        "title": shown.title,
-        "host": shown.host,
+        **{name: getattr(shown, name) for name in COPIED},
         "generated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "frequency": shown.frequency,
-        "cores": shown.cores,
         "begin_us": window.begin_us,
         "end_us": window.end_us,
         "events": [
@@ -97,20 +95,17 @@ def _header(shown: view.View, places: dict[str, dict[str, object]]) -> dict[str,
                 "time_us": event.time_us,
                 "kind": event.kind,
                 "text": event.text,
-                "core": None if event.core < 0 else event.core,
+                "core": event.known_core,
                 "severity": event.severity,
             }
             for event in shown.events
         ],
         "gaps": [{"begin_us": a, "end_us": b, "why": why} for a, b, why in shown.gaps],
-        "lost": shown.lost,
-        "notes": shown.notes,
         "heat": {
             "begin_us": window.begin_us,
             "step_us": shown.heat_step_us,
             "columns": (window.end_us - window.begin_us) // shown.heat_step_us,
         },
         "detail": [dataclasses.asdict(detail) for detail in shown.detail],
-        "strings": shown.strings,
         "arrays": places,
     }

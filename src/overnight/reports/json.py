@@ -9,21 +9,15 @@ from typing import BinaryIO
 from overnight.model.flame import Folded, FrameKind
 
 SCHEMA = "overnight.stacks/1"
+# Fields of Folded.
+COPIED = ("title", "host", "begin_ns", "end_ns", "frequency", "cores", "event", "lost", "notes")
 
 
 def write(folded: Folded, file: BinaryIO) -> None:
     document = {
         "schema": SCHEMA,
-        "title": folded.title,
-        "host": folded.host,
-        "begin_ns": folded.begin_ns,
-        "end_ns": folded.end_ns,
-        "frequency": folded.frequency,
-        "cores": folded.cores,
-        "event": folded.event,
+        **{name: getattr(folded, name) for name in COPIED},
         "samples": folded.total,
-        "lost": folded.lost,
-        "notes": folded.notes,
         "empty": dataclasses.asdict(folded.empty) if folded.empty else None,
         "unknown": dataclasses.asdict(folded.unknown) if folded.unknown else None,
         "frames": [

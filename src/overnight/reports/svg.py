@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from typing import BinaryIO
 from xml.sax import saxutils
 
@@ -13,6 +14,7 @@ from overnight.reports.pictures import boxes, layout
 
 WIDTH, MARGIN, ROW = boxes.WIDTH, boxes.MARGIN, boxes.ROW
 TOP, LINE_HEIGHT = 34, 16
+SANS = 6.4  # px a character of the small lines, on the wide side
 CHARACTER = 6.7  # px; 0.6 em of 11 px is 6.6 in the common monospaced fonts
 # Characters that XML 1.0 does not allow (section 2.2), and those that reverse the text direction.
 FORBIDDEN = re.compile(
@@ -39,14 +41,39 @@ def write_body(file: BinaryIO, drawn: list[str], base: int, foot: list[str]) -> 
     file.writelines(box.encode("utf-8", "replace") for box in drawn)
     if not drawn:
         file.write(f'<text x="{MARGIN}" y="{base}">no samples</text>\n'.encode())
-    for number, line in enumerate(foot, 1):
-        y = base + MARGIN + LINE_HEIGHT * number - 4
-        file.write(f'<text class="s" x="{MARGIN}" y="{y}">{safe(line)}</text>\n'.encode())
+    lines = small_lines(foot, base + MARGIN + LINE_HEIGHT - 4)
+    file.writelines(f"{line}\n".encode() for line in lines)
     file.write(b"</svg>\n")
 
 
+def open_picture(
+    kind: str,
+    title: str,
+    lines: list[str],
+    style: str,
+    size: tuple[int, int],
+    *,
+    ground: str = 'class="g"',
+) -> str:
+    """Begin a picture: its text alternative, style, background, title and the lines below the title."""
+    width, height = size
+    room = width - 2 * MARGIN
+    small = "\n".join(small_lines([fit(line, int(room / SANS)) for line in lines], TOP + 6))
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}">
+<title>{safe(title)}</title>
+<desc>{kind}. {safe(" ".join(lines))}</desc>
+<style>{style}</style>
+<rect {ground} width="{width}" height="{height}"/>
+<text class="h" x="{MARGIN}" y="22">{safe(fit(title, room // 9))}</text>
+{small}"""
+
+
+def small_lines(lines: list[str], y: int) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield f'<text class="s" x="{MARGIN}" y="{y + LINE_HEIGHT * number}">{safe(line)}</text>'
+
+
 def _head(folded: Folded, height: int) -> str:
-    title = safe(folded.title)
     facts = [folded.host, f"{folded.total:,} samples"]
     if folded.begin_ns:
         seconds = max(0, folded.end_ns - folded.begin_ns) / 1e9
@@ -57,18 +84,16 @@ def _head(folded: Folded, height: int) -> str:
         facts.append(folded.event + rate)
     if folded.cores:
         facts.append(f"{len(folded.cores)} core" + "s" * (len(folded.cores) > 1))
-    about = safe(" · ".join(filter(None, facts)))
+    about = " · ".join(filter(None, facts))
+    style = """text { font: 11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #111 }
+.h { font: bold 15px system-ui, "DejaVu Sans", sans-serif } .s { font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #444 }
+rect { stroke: #fff; stroke-width: 0.5 }"""
+    opening = open_picture(
+        "Flame graph", folded.title, [about], style, (WIDTH, height), ground='fill="#fff"'
+    )
     kernel, user = colours.fill(FrameKind.KERNEL), colours.fill(FrameKind.USER)
     key = WIDTH - MARGIN - 130
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
-<title>{title}</title>
-<desc>Flame graph. {about}</desc>
-<style>text {{ font: 11px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #111 }}
-.h {{ font: bold 15px system-ui, "DejaVu Sans", sans-serif }} .s {{ font: 12px system-ui, "DejaVu Sans", sans-serif; fill: #444 }}
-rect {{ stroke: #fff; stroke-width: 0.5 }}</style>
-<rect width="{WIDTH}" height="{height}" fill="#fff"/>
-<text class="h" x="{MARGIN}" y="22">{title}</text>
-<text class="s" x="{MARGIN}" y="{TOP + 6}">{about}</text>
+    return f"""{opening}
 <rect x="{key}" y="12" width="12" height="12" fill="{user}"/><text class="s" x="{key + 17}" y="22">user</text>
 <rect x="{key + 60}" y="12" width="12" height="12" fill="{kernel}"/><text class="s" x="{key + 77}" y="22">kernel</text>
 """

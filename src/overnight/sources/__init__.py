@@ -16,7 +16,7 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, AnyStr, Literal
+from typing import TYPE_CHECKING, AnyStr
 
 from overnight import errors
 
@@ -37,24 +37,6 @@ class NoDataError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Column:
-    """One integer of a row. A counter only rises, until its object is recreated; a gauge is a level."""
-
-    name: str
-    kind: Literal["counter", "gauge"] = "counter"
-    unit: str = ""  # "ticks", "us", "pages", …; "" counts things
-    keep: float = 0.0  # seconds between the values that the ring stores; 0 stores every reading
-
-
-def counters(*names: str, unit: str = "", keep: float = 0.0) -> tuple[Column, ...]:
-    return tuple(Column(name, "counter", unit, keep) for name in names)
-
-
-def gauges(*names: str, unit: str = "") -> tuple[Column, ...]:
-    return tuple(Column(name, "gauge", unit) for name in names)
-
-
-@dataclasses.dataclass(frozen=True)
 class Signal:
     """Integers that the recorder polls, one row per key: a core, an interface, a cgroup.
 
@@ -66,9 +48,10 @@ class Signal:
     name: str
     every: float  # seconds
     key: str  # what a row describes: "core", "interface", …; "" for a single row, stored under ""
-    columns: tuple[Column, ...]
+    columns: tuple[str, ...]  # docs/signals.md has the unit and the meaning of each
     open: Callable[[pathlib.Path], Reader]
-    about: str  # one line for docs/signals.md: the file or call it reads, and what it shows
+    # Least seconds between two values that the ring stores, by column; of the others it stores every one.
+    keep: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +62,6 @@ class FactSignal:
     every: float
     key: str
     open: Callable[[pathlib.Path], FactReader]
-    about: str
 
 
 # Errors for an interface that is switched off, or whose device has just gone.

@@ -240,13 +240,5 @@ def open_churn(root: pathlib.Path) -> sources.Reader:
     return Churn(hierarchies(root)).read
 
 
-SIGNALS = (
-    sources.Signal(
-        "cgroup-births",
-        1.0,
-        "cgroup",
-        (*sources.counters("born", "died", "short_lived"), sources.Column("lived", unit="ms")),
-        open_churn,
-        "inotify on the cgroup directories: cgroups created and removed below each; short-lived means within 60 s",
-    ),
-)
+COLUMNS = ("born", "died", "short_lived", "lived")
+SIGNALS = (sources.Signal("cgroup-births", 1.0, "cgroup", COLUMNS, open_churn),)

@@ -51,17 +51,5 @@ def open_clocksync(_root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return read
 
 
-SIGNALS = (
-    sources.Signal(
-        "clock",
-        10.0,
-        "",
-        (
-            *sources.gauges("unsynced"),
-            *sources.gauges("status", unit="bits"),
-            *sources.gauges("offset", "max_error", "estimated_error", unit="us"),
-        ),
-        open_clocksync,
-        "adjtimex: whether the wall clock is synchronized, and its error; the limit for comparing times of two hosts",
-    ),
-)
+COLUMNS = ("unsynced", "status", "offset", "max_error", "estimated_error")
+SIGNALS = (sources.Signal("clock", 10.0, "", COLUMNS, open_clocksync),)

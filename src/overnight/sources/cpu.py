@@ -10,55 +10,16 @@ The line of one core, in clock ticks since boot::
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import pathlib
 
 from overnight import sources
 from overnight.model import cpu as modes
 
 
-@dataclasses.dataclass(frozen=True)
-class CpuTimes:
-    """Seconds one core has spent in each mode since boot."""
-
-    core: int
-    seconds: tuple[float, ...]  # in the order of model.cpu.MODES
-
-    @property
-    def total(self) -> float:
-        return self._sum(modes.TOTAL)
-
-    @property
-    def busy(self) -> float:
-        return self._sum(modes.BUSY)
-
-    @property
-    def kernel(self) -> float:
-        return self._sum(modes.KERNEL)
-
-    @property
-    def steal(self) -> float:
-        return self._sum(modes.STEAL)
-
-    def _sum(self, names: tuple[str, ...]) -> float:
-        return sum(self.seconds[modes.MODES.index(name)] for name in names)
-
-
-def parse_cpu(data: bytes, ticks: int = 100) -> tuple[CpuTimes, ...]:
-    """Parse the per-core lines of /proc/stat; an off-line core has none.
-
-    >>> parse_cpu(b"cpu  9 9 9 9\\ncpu3 200 0 100 700 0 0 50 0 0 0\\nintr 1")[0].kernel
-    1.5
-    """
-    return tuple(
-        CpuTimes(int(core), tuple(count / ticks for count in row))
-        for core, row in parse_ticks(data).items()
-    )
-
-
-def read_cpu(root: pathlib.Path = sources.ROOT) -> tuple[CpuTimes, ...]:
-    return parse_cpu((root / "proc/stat").read_bytes(), os.sysconf("SC_CLK_TCK"))
+def read_ticks(root: pathlib.Path = sources.ROOT) -> dict[int, tuple[int, ...]]:
+    """Read the ticks of every online core by mode; `model.cpu` derives shares from two readings."""
+    rows = parse_ticks((root / "proc/stat").read_bytes())
+    return {int(core): ticks for core, ticks in rows.items()}
 
 
 def online(root: pathlib.Path = sources.ROOT) -> tuple[int, ...]:
@@ -66,7 +27,7 @@ def online(root: pathlib.Path = sources.ROOT) -> tuple[int, ...]:
     try:
         return sources.parse_cpu_list((root / "sys/devices/system/cpu/online").read_text())
     except FileNotFoundError:
-        return tuple(times.core for times in read_cpu(root))
+        return tuple(read_ticks(root))
 
 
 def parse_ticks(data: bytes) -> dict[str, tuple[int, ...]]:
@@ -93,13 +54,4 @@ def open_ticks(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: parse_ticks(file.read())
 
 
-SIGNALS = (
-    sources.Signal(
-        "cpu",
-        1.0,
-        "core",
-        sources.counters(*modes.MODES, unit="ticks"),
-        open_ticks,
-        "/proc/stat: where each core spent its time, to the tick; shows a core saturated in the kernel",
-    ),
-)
+SIGNALS = (sources.Signal("cpu", 1.0, "core", modes.MODES, open_ticks),)

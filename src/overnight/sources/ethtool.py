@@ -82,13 +82,6 @@ def parse_names(data: bytes) -> list[str]:
     ]
 
 
-def parse_driver(data: bytes) -> sources.Fact:
-    """Parse driver, version, firmware and bus address from the reply to ETHTOOL_GDRVINFO."""
-    return dict(
-        zip(("driver", "version", "firmware", "bus"), parse_names(data[4:132]), strict=True)
-    )
-
-
 class InterfaceQuery:
     """Queries interfaces of the network namespace in which it was created."""
 
@@ -107,6 +100,15 @@ class InterfaceQuery:
     def __del__(self) -> None:
         if hasattr(self, "_socket"):  # not where there was no descriptor for it
             self._socket.close()
+
+
+def read_driver(interface: str, ask: Ask | None = None) -> sources.Fact:
+    """Query an interface for driver, version, firmware and bus address; raise OSError if it has none."""
+    answer = array.array("B", bytes(DRIVER_INFO))
+    struct.pack_into("@I", answer, 0, GDRVINFO)
+    (ask or InterfaceQuery())(interface, answer)
+    names = parse_names(answer.tobytes()[4:132])
+    return dict(zip(("driver", "version", "firmware", "bus"), names, strict=True))
 
 
 class Counters:
@@ -217,34 +219,17 @@ def open_drivers(
     def read() -> sources.Facts:
         facts: dict[str, sources.Fact] = {}
         for interface in _list_interfaces(root, interfaces):
-            answer = array.array("B", bytes(DRIVER_INFO))
-            struct.pack_into("@I", answer, 0, GDRVINFO)
             try:
-                ask(interface, answer)
+                facts[sources.clean(interface)] = read_driver(interface, ask)
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.ENODEV):
                     raise
-                continue
-            facts[sources.clean(interface)] = parse_driver(answer.tobytes())
         return facts
 
     return read
 
 
 SIGNALS = (
-    sources.Signal(
-        "ethtool",
-        10.0,
-        "interface counter",
-        (sources.Column("value"),),
-        open_ethtool,
-        "SIOCETHTOOL: the driver's counters for resets, timeouts, starvation, drops and exceeded allowances",
-    ),
-    sources.FactSignal(
-        "nic-drivers",
-        60.0,
-        "interface",
-        open_drivers,
-        "SIOCETHTOOL: driver, driver version and firmware; the meaning of a reset's kernel-log lines depends on them",
-    ),
+    sources.Signal("ethtool", 10.0, "interface counter", ("value",), open_ethtool),
+    sources.FactSignal("nic-drivers", 60.0, "interface", open_drivers),
 )

@@ -223,12 +223,4 @@ def open_host(root: pathlib.Path) -> sources.FactReader:
     return read
 
 
-SIGNALS = (
-    sources.FactSignal(
-        "host",
-        600.0,
-        "interface",
-        open_host,
-        "/proc, /sys, /etc: boot, kernel, image, machine type, cloud labels; each interface's driver under its name",
-    ),
-)
+SIGNALS = (sources.FactSignal("host", 600.0, "interface", open_host),)

@@ -22,6 +22,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from overnight import errors, sources
+from overnight.model import cpu
 
 WRAP = 1 << 32  # the kernel counts an interrupt of one core in 32 bits
 # Words in names of interrupts that do not serve a queue: management, configuration, commands.
@@ -129,17 +130,8 @@ def parse_mask(text: bytes) -> str:
     >>> parse_mask(b"00000001,0000000f\\n"), parse_mask(b"0"), parse_mask(b"28")
     ('0-3,32', '', '3,5')
     """
-    bits = int(text.replace(b",", b""), 16)
-    parts, core = [], 0
-    while bits:
-        skip = (bits & -bits).bit_length() - 1
-        bits >>= skip
-        length = (~bits & (bits + 1)).bit_length() - 1
-        core += skip
-        parts.append(f"{core}-{core + length - 1}" if length > 1 else str(core))
-        core += length
-        bits >>= length
-    return ",".join(parts)
+    bits = f"{int(text.replace(b',', b''), 16):b}"
+    return cpu.format_cores(core for core, bit in enumerate(reversed(bits)) if bit == "1")
 
 
 def read_nic_irqs(root: pathlib.Path = sources.ROOT) -> dict[str, list[int]]:
@@ -321,24 +313,8 @@ def core_of(facts: sources.Facts, interface: str, queue: int, way: str = "tx") -
     return -1
 
 
+COLUMNS = ("irq", "count", "top_core", "top_count")
 SIGNALS = (
-    sources.Signal(
-        "interrupts",
-        10.0,
-        "interface queue",
-        (
-            *sources.gauges("irq"),
-            *sources.counters("count"),
-            *sources.gauges("top_core", "top_count"),
-        ),
-        open_interrupts,
-        "/proc/interrupts: interrupts of each network queue, and the core that handled most of them",
-    ),
-    sources.FactSignal(
-        "nic-queues",
-        10.0,
-        "interface queue",
-        open_queues,
-        "/proc/irq, /sys/class/net: which core serves which queue; a reset names only the queue",
-    ),
+    sources.Signal("interrupts", 10.0, "interface queue", COLUMNS, open_interrupts),
+    sources.FactSignal("nic-queues", 10.0, "interface queue", open_queues),
 )

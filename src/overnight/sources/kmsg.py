@@ -174,8 +174,8 @@ class KernelLog:
         self.lost = 0  # lines overwritten before they were read, by the sequence numbers
 
     @classmethod
-    def open(cls, root: pathlib.Path = sources.ROOT, *, from_boot: bool = False) -> KernelLog:
-        """Open the log at its end, or with `from_boot` at the oldest line that the kernel still has."""
+    def open(cls, root: pathlib.Path = sources.ROOT) -> KernelLog:
+        """Open the log at its end."""
         path = root / "dev/kmsg"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -188,12 +188,11 @@ class KernelLog:
                 why=error.strerror or str(error),
                 todo="run as root, or with CAP_SYSLOG; in a container: --device /dev/kmsg",
             ) from error
-        if not from_boot:
-            # A pipe in place of the device has no end to seek to.
-            with contextlib.suppress(OSError):
-                os.lseek(descriptor, 0, os.SEEK_END)
+        # A pipe in place of the device has no end to seek to.
+        with contextlib.suppress(OSError):
+            os.lseek(descriptor, 0, os.SEEK_END)
         log = cls(descriptor)
-        log._live = not from_boot
+        log._live = True
         return log
 
     def fileno(self) -> int:

@@ -55,13 +55,4 @@ def open_limits(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: sources.read_each(readers, "no kernel limit can be read under /proc/sys")
 
 
-SIGNALS = (
-    sources.Signal(
-        "limits",
-        10.0,
-        "limit",
-        sources.gauges("used", "maximum"),
-        open_limits,
-        "/proc/sys, /proc/loadavg: tracked connections, pids, threads and open files against their limits",
-    ),
-)
+SIGNALS = (sources.Signal("limits", 10.0, "limit", ("used", "maximum"), open_limits),)

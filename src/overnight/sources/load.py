@@ -32,16 +32,5 @@ def open_load(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: {"": parse_load(file.read())}
 
 
-SIGNALS = (
-    sources.Signal(
-        "load",
-        10.0,
-        "",
-        (
-            *sources.gauges("load1", "load5", "load15", unit="hundredths"),
-            *sources.gauges("runnable", "threads"),
-        ),
-        open_load,
-        "/proc/loadavg: threads that run, wait for a core or for a disk",
-    ),
-)
+COLUMNS = ("load1", "load5", "load15", "runnable", "threads")
+SIGNALS = (sources.Signal("load", 10.0, "", COLUMNS, open_load),)

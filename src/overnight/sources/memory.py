@@ -42,13 +42,4 @@ def open_memory(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: {"": parse_memory(file.read())}
 
 
-SIGNALS = (
-    sources.Signal(
-        "memory",
-        10.0,
-        "",
-        sources.gauges(*FIELDS, unit="kB"),
-        open_memory,
-        "/proc/meminfo: what memory is used for; slab and per-core memory that only grows is a leak",
-    ),
-)
+SIGNALS = (sources.Signal("memory", 10.0, "", tuple(FIELDS), open_memory),)

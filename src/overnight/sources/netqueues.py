@@ -89,28 +89,9 @@ def open_timeouts(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return read
 
 
+TRAFFIC = ("bytes", "packets", "errors", "dropped")
+COLUMNS = ("carrier_changes", *(f"{way}_{what}" for way in ("rx", "tx") for what in TRAFFIC))
 SIGNALS = (
-    sources.Signal(
-        "interfaces",
-        10.0,
-        "interface",
-        (
-            sources.Column("carrier_changes"),
-            *(
-                sources.Column(f"{way}_{what}", unit=what if what in ("bytes", "packets") else "")
-                for way in ("rx", "tx")
-                for what in ("bytes", "packets", "errors", "dropped")
-            ),
-        ),
-        open_interfaces,
-        "/proc/net/dev, /sys/class/net/*/carrier_changes: traffic, errors and drops, a flapping link",
-    ),
-    sources.Signal(
-        "tx-timeouts",
-        10.0,
-        "interface queue",
-        (sources.Column("timeouts"),),
-        open_timeouts,
-        "/sys/class/net/*/queues/tx-*/tx_timeout: a transmit queue that made no progress, with any driver",
-    ),
+    sources.Signal("interfaces", 10.0, "interface", COLUMNS, open_interfaces),
+    sources.Signal("tx-timeouts", 10.0, "interface queue", ("timeouts",), open_timeouts),
 )

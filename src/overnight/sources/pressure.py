@@ -55,13 +55,4 @@ def open_pressure(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: sources.read_each(readers, problem)
 
 
-SIGNALS = (
-    sources.Signal(
-        "pressure",
-        1.0,
-        "resource",
-        sources.counters("some", "full", unit="us"),
-        open_pressure,
-        "/proc/pressure: how long work waited for a core, memory, disks or interrupts",
-    ),
-)
+SIGNALS = (sources.Signal("pressure", 1.0, "resource", ("some", "full"), open_pressure),)

@@ -48,17 +48,7 @@ def open_schedstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: parse_schedstat(file.read())
 
 
-SIGNALS = (
-    sources.Signal(
-        "schedstat",
-        1.0,
-        "core",
-        (
-            # Noise on every core: watches see each second, the ring stores every thirtieth (decision 0014).
-            *sources.counters("run", "waited", unit="ms", keep=30.0),
-            *sources.counters("slices", keep=30.0),
-        ),
-        open_schedstat,
-        "/proc/schedstat: how long runnable tasks waited for this core",
-    ),
-)
+COLUMNS = ("run", "waited", "slices")
+# Noise on every core: watches see each second, the ring stores every thirtieth (docs/decisions/0014).
+KEEP = dict.fromkeys(COLUMNS, 30.0)
+SIGNALS = (sources.Signal("schedstat", 1.0, "core", COLUMNS, open_schedstat, KEEP),)

@@ -60,13 +60,4 @@ def open_softirqs(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return read
 
 
-SIGNALS = (
-    sources.Signal(
-        "softirqs",
-        1.0,
-        "core",
-        tuple(sources.Column(kind, keep=NOISE.get(kind, 0.0)) for kind in KINDS),
-        open_softirqs,
-        "/proc/softirqs: which core does the network, timer and RCU work; shows a core that handles most of NET_RX",
-    ),
-)
+SIGNALS = (sources.Signal("softirqs", 1.0, "core", KINDS, open_softirqs, NOISE),)

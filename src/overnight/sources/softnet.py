@@ -50,18 +50,6 @@ def open_softnet(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     )
 
 
-SIGNALS = (
-    sources.Signal(
-        "softnet",
-        1.0,
-        "core",
-        (
-            *sources.counters("processed", unit="packets", keep=30.0),
-            *sources.counters("dropped", unit="packets"),
-            *sources.counters("squeezed", "received_rps"),
-            *sources.counters("flow_limit", unit="packets"),
-        ),
-        open_softnet,
-        "/proc/net/softnet_stat: packets that a core's backlog dropped, polls that ran out of time or budget",
-    ),
-)
+COLUMNS = ("processed", "dropped", "squeezed", "received_rps", "flow_limit")
+KEEP = {"processed": 30.0}
+SIGNALS = (sources.Signal("softnet", 1.0, "core", COLUMNS, open_softnet, KEEP),)

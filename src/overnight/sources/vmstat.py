@@ -21,7 +21,7 @@ _ZONES = ("dma", "dma32", "normal", "movable", "device", "high")
 _BY_ZONE = ("pgscan_direct", "pgscan_kswapd", "pgsteal_direct", "pgsteal_kswapd", "allocstall")
 _OTHERS = (
     "pgscan_direct_throttle", "slabs_scanned", "drop_pagecache", "drop_slab",
-    "workingset_refault_anon", "workingset_refault_file", "pgmajfault", "pswpin", "pswpout", "oom_kill",
+    "workingset_refault_anon", "workingset_refault_file", "pgfault", "pgmajfault", "pswpin", "pswpout", "oom_kill",
     "compact_stall", "compact_fail", "compact_migrate_scanned",
     "thp_fault_alloc", "thp_fault_fallback", "thp_collapse_alloc", "thp_split_page", "numa_pages_migrated",
 )  # fmt: skip
@@ -53,18 +53,6 @@ def open_vmstat(root: pathlib.Path = sources.ROOT) -> sources.Reader:
     return lambda: {"": parse_vmstat(file.read())}
 
 
-def _unit(column: str) -> str:
-    paged = ("pgscan_", "pgsteal_", "workingset_", "pswp", "numa_", "compact_m")
-    return "pages" if column.startswith(paged) and not column.endswith("throttle") else ""
-
-
-SIGNALS = (
-    sources.Signal(
-        "vmstat",
-        1.0,
-        "",
-        tuple(sources.Column(name, unit=_unit(name)) for name in COLUMNS),
-        open_vmstat,
-        "/proc/vmstat: reclaim, stalled allocations, compaction, huge pages, out-of-memory kills",
-    ),
-)
+# It rises every second on every host and does not compress.
+KEEP = {"pgfault": 10.0}
+SIGNALS = (sources.Signal("vmstat", 1.0, "", tuple(COLUMNS), open_vmstat, KEEP),)

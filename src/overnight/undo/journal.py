@@ -19,7 +19,6 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Self, TypeVar
 
 from overnight import errors
@@ -67,16 +66,13 @@ def _folders() -> tuple[pathlib.Path, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """A run whose changes are still on this host.
-
-    `state` is "running" while its process runs, "kept" where it left them on purpose, else "left".
-    """
+    """A run whose changes are still on this host."""
 
     run: str
     what: str
     path: pathlib.Path
     changes: tuple[Mapping[str, str], ...]
-    state: str = "left"
+    state: str = "left"  # or "running", or "kept" where it left them on purpose
 
 
 class Journal:
@@ -130,12 +126,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if not self._is_open:
             return
         self.undo()
@@ -193,10 +184,7 @@ def clean(
 
 @contextlib.contextmanager
 def lock(name: str) -> Iterator[bool]:
-    """Hold a lock of this user on this host; yield False where another process holds it.
-
-    Nothing is left of it afterwards.
-    """
+    """Hold a lock of this user on this host, and leave nothing of it; yield False where another has it."""
     path = journal_folder() / name
     handle = _create(path.parent, lambda: _try_lock(path))
     if handle is None:

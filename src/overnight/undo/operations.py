@@ -10,7 +10,6 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 
@@ -18,6 +17,7 @@ from overnight.model import files
 
 MACHINES = "overnight-"  # prefix of machine names; others are never touched
 NSPAWN = pathlib.Path("/run/systemd/nspawn")
+NETNS = pathlib.Path("/run/netns")
 
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 EMPTY_SECONDS = 5.0
@@ -131,18 +131,16 @@ def _remove_machine(name: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def _ip(*arguments: str) -> None:
-    done = subprocess.run(
-        ["ip", *arguments], capture_output=True, text=True, timeout=30, check=False
-    )
-    if done.returncode and "annot find" not in done.stderr and "No such file" not in done.stderr:
-        raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+def _remove_netns(name: str) -> None:
+    """Remove a network namespace, as `ip netns delete` does; its interfaces go with it."""
+    _unmount(str(NETNS / name))
+    (NETNS / name).unlink(missing_ok=True)
 
 
 UNDO: dict[str, Callable[[str], None]] = {
     "cgroup": remove_cgroups,
     "folder": _remove_folder,
     "file": _remove_file,
-    "netns": lambda name: _ip("netns", "delete", name),
+    "netns": _remove_netns,
     "machine": _remove_machine,
 }

@@ -6,15 +6,18 @@ import collections
 import dataclasses
 import itertools
 import math
+import os
 import pathlib
 import struct
+import subprocess
 import time
 
+import perfdecoded
 import perfsamples
 import pytest
 
 from overnight.sources import cpu, perf
-from overnight.sources.perf import native_recorder, perf_recorder, segmentfile
+from overnight.sources.perf import native_recorder, perf_recorder, perfdata, segmentfile
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
 KINDS = ["native", "perf"]
@@ -71,6 +74,25 @@ def test_both_record_the_same_of_the_same_load(tmp_path, busy, make, script, fre
         for name, count in (native | other).items():
             if count >= 50:
                 assert close(native[name], other[name]), (name, native[name], other[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_processes_have_their_parents_however_short_they_lived(tmp_path, make, kind):
+    recorder = make(kind, 97)
+    recorder.start(tmp_path)
+    subprocess.run(["sh", "-c", "/bin/true; exit 3"], check=False)
+    (path,) = recorder.stop().finished
+    with perfdata.open_perfdata(path) as file:
+        table = perfdecoded.processes(file.decode())
+    (own,) = (row for row, process in enumerate(table) if process.pid == os.getpid())
+    assert table[own].start == 0
+    assert table[own].executable == str(pathlib.Path("/proc/self/exe").readlink())
+    (shell,) = (
+        row for row, process in enumerate(table) if process.parent == own and process.name == "sh"
+    )
+    (child,) = (process for process in table if process.parent == shell)
+    assert table[shell].start < child.start < child.end < table[shell].end
+    assert (child.name, child.executable) == ("true", os.path.realpath("/bin/true"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -65,7 +65,7 @@ ip("link", "del", "over0")
 print(json.dumps([before, after, read()]))
 """
     )
-    names = [column.name for column in netqueues.SIGNALS[0].columns]
+    names = netqueues.SIGNALS[0].columns
     sent = {n: after["over0"][i] - before["over0"][i] for i, n in enumerate(names)}
     received = {n: after["over1"][i] - before["over1"][i] for i, n in enumerate(names)}
     # The kernel sends a few packets of its own over a new link.

@@ -32,7 +32,7 @@ class Machine:
         self._real = {signal.name: signal for signal in signals.discover_signals()}
         self._real["recorder"] = own_processes.signal(pathlib.Path())
         self._names = {
-            name: [column.name for column in signal.columns]
+            name: list(signal.columns)
             for name, signal in self._real.items()
             if isinstance(signal, sources.Signal)
         }
@@ -74,6 +74,10 @@ class Machine:
             },
             "process-states": lambda: {"": (310, 2, 0, 0)},
             "rt-threads": dict,
+            "affinity": self._affinity,
+            "cpu-throttling": self._throttling,
+            "disks": self._disks,
+            "frequency": self._frequency,
             "memory": self._memory,
             "load": lambda: {"": (240, 230, 220, 3, 900)},
             "limits": lambda: {"pids": (900, 4194304), "files": (9000, 3_000_000)},
@@ -119,6 +123,7 @@ class Machine:
         grown["softnet"] = softnet
         faults = self._names["vmstat"].index("pgmajfault")
         grown["vmstat"][:, 0, faults] = chance.poisson(2, count)
+        grown["vmstat"][:, 0, self._names["vmstat"].index("pgfault")] = chance.poisson(9000, count)
         self._add_rates(grown, chunk, chance)
         for name, growth in grown.items():
             after = self._sums[name] + np.cumsum(growth, axis=0)
@@ -216,6 +221,35 @@ class Machine:
 
     def _since(self, signal: str, key: str, column: str) -> int:
         return sum(n for when, n in self.night.steps[signal, key, column] if when <= self.second)
+
+    def _with_steps(self, signal: str, key: str, **values: int) -> tuple[int, ...]:
+        return tuple(
+            values.get(name, 0) + self._since(signal, key, name) for name in self._names[signal]
+        )
+
+    def _affinity(self) -> dict[str, tuple[int, ...]]:
+        """A real-time task is bound to its core, the others may run anywhere."""
+        rows = {}
+        for episode in self.night.load.episodes:
+            task = episode.work.task
+            if task.pid and episode.share >= 0.5 and episode.begin < self.second <= episode.end + 1:
+                rows[task.key] = (1, episode.core) if task.rt else (self.night.host.cores, 0)
+        return rows
+
+    def _throttling(self) -> dict[str, tuple[int, ...]]:
+        pod = "/kubepods/burstable/pod7f"
+        return {pod: self._with_steps("cpu-throttling", pod, periods=10 * self.second)}
+
+    def _disks(self) -> dict[str, tuple[int, ...]]:
+        counts = {"reads": 40, "read_ms": 24, "writes": 90, "write_ms": 80, "busy_ms": 30}
+        totals = {name: rate * self.second for name, rate in counts.items()}
+        return {"nvme0n1": self._with_steps("disks", "nvme0n1", **totals)}
+
+    def _frequency(self) -> dict[str, tuple[int, ...]]:
+        return {
+            str(core): self._with_steps("frequency", str(core), mhz=2900, power_limits=-1)
+            for core in range(self.night.host.cores)
+        }
 
     def _memory(self) -> dict[str, tuple[int, ...]]:
         zombies = self._dying()

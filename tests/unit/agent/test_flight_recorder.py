@@ -14,8 +14,8 @@ from overnight.agent import flight_recorder, signals
 
 def test_cloud_labels_are_added_to_the_hosts_and_win():
     facts = {"": {"zone": "", "kernel": "6.1"}, "eth0": {"driver": "ena"}}
-    host = sources.FactSignal("host", 600.0, "", lambda root: lambda: facts, "made up")
-    other = sources.FactSignal("units", 30.0, "", lambda root: lambda: facts, "made up")
+    host = sources.FactSignal("host", 600.0, "", lambda root: lambda: facts)
+    other = sources.FactSignal("units", 30.0, "", lambda root: lambda: facts)
     named, left = flight_recorder.add_cloud_labels((host, other), {"zone": "us-east-1a"})
     assert named.open(pathlib.Path("/"))() == {
         "": {"zone": "us-east-1a", "kernel": "6.1"},
@@ -27,8 +27,8 @@ def test_cloud_labels_are_added_to_the_hosts_and_win():
 
 
 def test_a_signal_is_polled_at_the_requested_interval():
-    census = sources.FactSignal("census", 60.0, "", lambda root: dict, "made up")
-    host = sources.FactSignal("host", 600.0, "", lambda root: dict, "made up")
+    census = sources.FactSignal("census", 60.0, "", lambda root: dict)
+    host = sources.FactSignal("host", 600.0, "", lambda root: dict)
     named, left = signals.set_intervals((census, host), {"census": 2.0})
     assert (named.name, named.every) == ("census", 2.0)
     assert left is host

@@ -60,7 +60,7 @@ def signal(name: str, readings, every: float = 1.0) -> sources.Signal:
             raise reading
         return reading
 
-    return sources.Signal(name, every, "core", (sources.Column("n"),), lambda root: read, "made up")
+    return sources.Signal(name, every, "core", ("n",), lambda root: read)
 
 
 class Above:
@@ -135,7 +135,7 @@ def test_a_failed_signal_is_counted_reopened_and_reported():
 
         return read
 
-    failing = sources.Signal("a", 1.0, "", (sources.Column("n"),), start, "made up")
+    failing = sources.Signal("a", 1.0, "", ("n",), start)
     loop = recorder_loop.RecorderLoop(parts(sink, failing))
     assert isinstance(loop.poll("a", NOW), OSError)
     assert loop.states["a"].failures == 1
@@ -166,7 +166,7 @@ def test_a_stalled_loop_records_a_gap(monkeypatch):
         time.sleep(1.3)
         return {"0": (1,)}
 
-    slow = sources.Signal("a", 60.0, "", (sources.Column("n"),), lambda root: stall, "made up")
+    slow = sources.Signal("a", 60.0, "", ("n",), lambda root: stall)
     recorder_loop.RecorderLoop(parts(sink, slow)).run(stop, 1.5)
     (gap,) = sink.gaps
     assert 100_000 < gap[1] - gap[0] < 1_000_000
@@ -191,8 +191,8 @@ def test_a_kernel_line_becomes_an_event_on_the_core_of_its_queue(log):
     sink = MemorySink()
     facts = {"eth0 q5": {"interface": "eth0", "queue": 5, "core": 39}}
     drivers = {"eth0": {"driver": "ena", "bus": "0000:20:03.0"}}
-    nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts, "made up")
-    nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers, "made up")
+    nic = sources.FactSignal("nic-queues", 10.0, "queue", lambda root: lambda: facts)
+    nics = sources.FactSignal("nic-drivers", 60.0, "nic", lambda root: lambda: drivers)
     loop = recorder_loop.RecorderLoop(parts(sink, nic, nics, open_log=lambda: (log, "")))
     loop.poll("nic-queues", NOW)
     loop.poll("nic-drivers", NOW)

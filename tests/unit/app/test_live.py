@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from overnight.app import live
 from overnight.model import clock
+from overnight.model.cpu import Shares
 from overnight.model.event import Event
 
 SECOND = 1_000_000_000
@@ -23,8 +24,8 @@ def test_shares_are_computed_from_two_samples():
         {"0": (50, 0, 50, 0, 0, 0, 0, 0, 0, 0), "1": (0, 0, 0, 100, 0, 0, 0, 0, 0, 0)},
     )
     first, second = board.view().cores
-    assert (first.busy, first.kernel) == ((1.0,), (0.5,))
-    assert second.busy == (0.0,)
+    assert first.shares == (Shares(busy=1.0, kernel=0.5, steal=0.0),)
+    assert second.shares == (Shares(busy=0.0, kernel=0.0, steal=0.0),)
     board.numbers("cpu", (), at(2), {"0": (60, 0, 60, 80, 0, 0, 0, 0, 0, 0)})
     assert [strip.core for strip in board.view().cores] == [0]
 
@@ -34,7 +35,7 @@ def test_steal_is_not_busy_and_is_shown_separately():
     board.numbers("cpu", (), at(0), {"0": (0,) * 10})
     board.numbers("cpu", (), at(1), {"0": (20, 0, 20, 0, 0, 0, 0, 60, 0, 0)})
     (core,) = board.view().cores
-    assert (core.busy, core.kernel, core.steal) == ((0.4,), (0.2,), (0.6,))
+    assert core.shares == (Shares(busy=0.4, kernel=0.2, steal=0.6),)
     assert board.view().as_json()["cores"] == [
         {"core": 0, "busy": 0.4, "kernel": 0.2, "steal": 0.6}
     ]

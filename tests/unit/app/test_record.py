@@ -115,7 +115,7 @@ def test_a_recording_ends_when_its_only_part_dies(tmp_path: pathlib.Path) -> Non
 STATUS = profiler.Status(
     "recording", "", 1, "native", 97, 0, 0, 1.0, 0.1, 1.0, 1, 0, 0, 0, 0, 0, False, 1 << 30
 )
-SUMMARY = profiler.Summary(1.0, (), 0, (), 0, 0, 0.0, 0)
+SUMMARY = profiler.Summary(1.0, (), (), 0, 0, 0.0, 0)
 
 
 def test_signals_are_recorded_when_the_profiler_dies(

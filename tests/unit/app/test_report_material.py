@@ -166,6 +166,6 @@ def test_lifts_and_fleet_come_from_the_findings(tmp_path: pathlib.Path) -> None:
     less = dataclasses.replace(lift, magnitude={"lift": 2.0, "low": 0.1})
     fleet = dataclasses.replace(lift, kind="fleet.cohort", detector="fleet.cohort")
     material = report_material.gather(cases.Case(tmp_path, EVENT), make_verdict(less, lift, fleet))
-    assert [row.lift for row in material.lifts] == [41.0, 2.0]
-    assert material.lifts[0].function == "mem_cgroup_nr_lru_pages"
+    assert [finding.magnitude["lift"] for finding in material.lifts] == [41.0, 2.0]
+    assert material.lifts[0].subject.function == "mem_cgroup_nr_lru_pages"
     assert material.fleet == (fleet,)

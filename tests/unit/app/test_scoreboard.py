@@ -22,7 +22,7 @@ TRUTH = Truth(
 )
 CORRECT = scoreboard.Outcome(
     scenario="rt-hog", seed=1, brief=True, run="overnight-1", correct=True, rank=1,
-    event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(), expected=TRUTH,
+    event_to_verdict_s=4.0, seconds=30.0, diagnosis=None, problems=(), missed=(), expected=TRUTH,
     facts={"core": 1}, victim=victim.Status(), events=1, leftovers=(), others=(),
     home=pathlib.Path("/x"), report=None,
 )  # fmt: skip
@@ -67,11 +67,11 @@ def test_a_run_saved_as_a_bundle_is_diagnosed_again(tmp_path: pathlib.Path) -> N
     folder.mkdir()
     scenario = scenarios.build("rt-hog", home, 2, minutes=16.0, cores=8)
     event = diagnose.choose_event(home)
-    verdict, _ = diagnose.diagnose_event(home, event)
+    diagnosis = diagnose.add_material(*diagnose.diagnose_event(home, event))
     expected = Truth(scenario.status, scenario.chain, forbidden(scenario.chain))
     assert recorded_rehearsal.find_recorded("rt-hog", folder) is None
     recorded_rehearsal.save(
-        dataclasses.replace(CORRECT, home=home, verdict=verdict, expected=expected),
+        dataclasses.replace(CORRECT, home=home, diagnosis=diagnosis, expected=expected),
         folder / "rt-hog.overnight",
     )
     bundle = recorded_rehearsal.find_recorded("rt-hog", folder)

@@ -9,6 +9,7 @@ import rich.console
 
 from overnight.app import live
 from overnight.interfaces.cli import live_view
+from overnight.model.cpu import Shares
 from overnight.model.event import Event
 
 WALL_US = 1_794_712_447_000_000
@@ -22,7 +23,7 @@ def make_view(count: int, pinned: int = -1, **changes) -> live.View:
         kernel = [share / 4 for share in busy]
         if core == pinned:
             busy[-6:], kernel[-6:] = [1.0] * 6, [0.99] * 6
-        strips.append(live.CoreStrip(core, tuple(busy), tuple(kernel), (0.0,) * 60))
+        strips.append(live.CoreStrip(core, tuple(map(Shares, busy, kernel, [0.0] * 60))))
     values = {
         "host": "gpu-17",
         "time_us": WALL_US,
@@ -93,6 +94,6 @@ def test_hostile_names_do_not_reach_the_terminal():
 
 
 def test_steal_is_shown_when_there_is_some() -> None:
-    strip = live.CoreStrip(3, (0.4,), (0.1,), (0.3,))
+    strip = live.CoreStrip(3, (Shares(0.4, 0.1, 0.3),))
     assert "core 3 steal 30 %" in draw_screen(make_view(1, cores=(strip,)), 120, 20)[0]
     assert "steal" not in draw_screen(make_view(2), 120, 20)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pathlib
 
+import loadseconds
 import pytest
 import rich.console
 
@@ -28,12 +29,9 @@ def progress(second: measurement.Second, verdict: constancy.Verdict) -> app.Prog
 
 
 def judge(seconds: int, unsteady: float = 0.0) -> constancy.Verdict:
-    at = [float(n) for n in range(seconds)]
-    sys = {3: [unsteady * (n % 2) for n in range(seconds)]}
-    cpu = constancy.Series(
-        "cpu", "cores", [0.6 + 0.01 * (n * 7919 % 13) / 13 for n in range(seconds)]
-    )
-    return constancy.judge(constancy.Seconds(at, [cpu], sys=sys, steal=[0.0] * seconds))
+    cpu = load.Metric("cpu", "cores", "cpu")
+    values = [0.6 + 0.01 * (n * 7919 % 13) / 13 for n in range(seconds)]
+    return loadseconds.judge({cpu: values}, sys={3: [unsteady * (n % 2) for n in range(seconds)]})
 
 
 def show(verdict: constancy.Verdict) -> str:

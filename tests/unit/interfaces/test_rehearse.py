@@ -26,7 +26,7 @@ REPOSITORY = pathlib.Path(__file__).parents[3]
 def make_outcome(**more: object) -> scoreboard.Outcome:
     base = scoreboard.Outcome(
         scenario="rt-hog", seed=7, brief=True, run="overnight-1", correct=True, rank=1,
-        event_to_verdict_s=4.0, seconds=30.0, verdict=None, problems=(), missed=(),
+        event_to_verdict_s=4.0, seconds=30.0, diagnosis=None, problems=(), missed=(),
         expected=Truth(VerdictStatus.CAUSE_FOUND, (("cpu.rt_hog", {}),)), facts={},
         victim=victim.Status(completed=9, resets=1, worst_ms=5100.0), events=1, leftovers=(),
         others=(), home=pathlib.Path("/x"), report=pathlib.Path("/x/report.html"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import loadseconds
 import numpy as np
 import pytest
 import scipy.stats
 
+from overnight import load
 from overnight.load import constancy
 from overnight.model.load import Constancy
 
@@ -13,8 +15,8 @@ State = constancy.State
 
 
 def judge(values, *, target: float | None = None, **more) -> constancy.Verdict:
-    series = constancy.Series("cpu", "cores", list(values), target=target)
-    return constancy.judge(constancy.Seconds(range(len(values)), [series], **more))
+    metric = load.Metric("cpu", "cores", "cpu", target=target)
+    return loadseconds.judge({metric: values}, **more)
 
 
 def noise(seed: int, n: int, cv: float, drift_per_hour: float = 0.0, alike: float = 0.0):
@@ -116,11 +118,9 @@ def test_less_than_the_target_is_reported() -> None:
 
 
 def test_a_figure_without_a_limit_does_not_close_the_gate() -> None:
-    series = [
-        constancy.Series("cpu", "cores", [0.6] * 20),
-        constancy.Series("steps", "/s", list(range(20)), gated=False),
-    ]
-    verdict = constancy.judge(constancy.Seconds(range(20), series))
+    cpu = load.Metric("cpu", "cores", "cpu")
+    steps = load.Metric("steps", "/s", "0", gated=False)
+    verdict = loadseconds.judge({cpu: [0.6] * 20, steps: range(20)})
     assert verdict.status == Constancy.CONSTANT
     assert "steps: mean 10/s, 0/s to 19/s" in verdict.figures
 

@@ -41,6 +41,21 @@ def test_the_systemd_hierarchy_is_found() -> None:
     assert cgroups.parse_layout(V2).systemd is None
 
 
+@pytest.mark.parametrize(
+    ("mounts", "cpu", "interface"),
+    [
+        (V1, "/sys/fs/cgroup/cpu,cpuacct", 1),
+        (V1 + UNIFIED, "/sys/fs/cgroup/cpu,cpuacct", 1),
+        (V1.replace("rw,cpu,", "rw,") + UNIFIED, "/sys/fs/cgroup/unified", 2),
+        (V2, "/sys/fs/cgroup", 2),
+        ("", "None", 0),
+    ],
+)
+def test_the_cpu_controller_is_found(mounts: str, cpu: str, interface: int) -> None:
+    layout = cgroups.parse_layout(mounts)
+    assert (str(layout.cpu), layout.cpu_version) == (cpu, interface)
+
+
 def test_a_partial_hierarchy_in_a_container_is_not_whole() -> None:
     part = V1.replace("0:28 / ", "0:28 /docker/7f ")
     assert not cgroups.parse_layout(part).whole

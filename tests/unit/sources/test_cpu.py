@@ -6,6 +6,7 @@ import fakehost
 import pytest
 
 from overnight import sources
+from overnight.model import cpu as modes
 from overnight.sources import cpu
 
 STAT = """cpu  1393280 32966 572056 13343292 6130 0 17875 0 23933 0
@@ -16,20 +17,18 @@ ctxt 115315
 """
 
 
-def test_busy_kernel_and_steal_seconds_of_each_core() -> None:
-    first, last = cpu.parse_cpu(STAT.encode())
-    assert first == cpu.CpuTimes(0, (2.0, 0.1, 3.0, 4.0, 0.5, 0.6, 0.7, 0.8, 9.99, 9.99))
-    assert first.kernel == pytest.approx(4.3)
-    assert first.busy == pytest.approx(6.4)  # steal is not busy
-    assert first.steal == pytest.approx(0.8)
-    assert first.total == pytest.approx(11.7)
-    assert (last.core, last.busy, last.steal) == (39, 0.05, 0.0)
+def test_busy_kernel_and_steal_share_of_each_core() -> None:
+    rows = cpu.parse_ticks(STAT.encode())
+    assert rows["0"] == (200, 10, 300, 400, 50, 60, 70, 80, 999, 999)
+    first, last = (modes.tick_shares(row) for row in rows.values())
+    assert first == modes.Shares(640 / 1170, 430 / 1170, 80 / 1170)  # steal is not busy
+    assert last == modes.Shares(0.5, 0.0, 0.0)
 
 
 def test_guest_time_is_not_counted_twice() -> None:
     """The kernel adds guest time to user: the two last columns must not enter the total."""
-    (core,) = cpu.parse_cpu(b"cpu  1\ncpu0 100 0 0 0 0 0 0 0 100 0\nintr 1\n")
-    assert core.total == pytest.approx(1.0)
+    (row,) = cpu.parse_ticks(b"cpu  1\ncpu0 100 0 0 0 0 0 0 0 100 0\nintr 1\n").values()
+    assert modes.tick_shares(row) == modes.Shares(1.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +41,12 @@ def test_cpu_lists(text: str, cores: tuple[int, ...]) -> None:
 def test_a_fake_tree_is_read_instead_of_this_host(tmp_path: pathlib.Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/stat").write_text(STAT)
-    assert [times.core for times in cpu.read_cpu(tmp_path)] == [0, 39]
+    assert list(cpu.read_ticks(tmp_path)) == [0, 39]
     assert cpu.online(tmp_path) == (0, 39)
 
 
 def test_cores_of_this_host() -> None:
-    assert {times.core for times in cpu.read_cpu()} == set(cpu.online())
+    assert set(cpu.read_ticks()) == set(cpu.online())
 
 
 def test_ticks_are_the_kernels_own_numbers(captured: pathlib.Path) -> None:

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from overnight.sources import (
     cpu,
+    cputhrottling,
+    disks,
+    frequency,
     interrupts,
     limits,
     load,
@@ -21,9 +24,14 @@ from overnight.sources import (
     softnet,
     vmstat,
 )
+from overnight.sources.processes import affinity
 
 PARSERS: dict[str, Callable[[bytes], object]] = {
     "cpu": cpu.parse_ticks,
+    "affinity": affinity.parse_affinity,
+    "cpu-throttling": cputhrottling.parse_throttling,
+    "disks": disks.parse_disks,
+    "frequency": frequency.parse_number,
     "interrupts": lambda data: interrupts.parse_interrupts(data, range(50)),
     "files": limits.parse_files,
     "threads": limits.parse_threads,
@@ -39,7 +47,8 @@ PARSERS: dict[str, Callable[[bytes], object]] = {
 }
 WORDS = st.sampled_from(
     b"cpu cpu0 CPU0 CPU1 38: NET_RX: eth0: some full total=7 version domain0 MemTotal: kB oom_kill 1/22 "
-    b"00000001 0.47 7 -3 PCI-MSI eth0-Tx-Rx-0 \xff\x00 intr pgscan_direct 99999999999999999999 ,".split()
+    b"00000001 0.47 7 -3 PCI-MSI eth0-Tx-Rx-0 \xff\x00 intr pgscan_direct 99999999999999999999 , "
+    b"nr_periods nr_throttled throttled_time \nCpus_allowed_list: 0-3".split()
 )
 LINES = st.lists(st.lists(WORDS, max_size=6).map(b" ".join), max_size=6).map(b"\n".join)
 

@@ -21,8 +21,7 @@ class Blocked:
     name = "blocked"
     needs = ("processes",)
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._since: dict[str, clock.Clock] = {}
 
     def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
@@ -30,7 +29,7 @@ class Blocked:
         self._since = {key: self._since.get(key, now) for key in blocked}
         for key, since in self._since.items():
             seconds = (now.monotonic_ns - since.monotonic_ns) / 1e9
-            if seconds >= self._seconds:
+            if seconds >= SECONDS:
                 pid, _, comm = key.partition(" ")
                 process = f"{comm}[{pid}]"
                 yield watches.Sighting(

@@ -24,20 +24,11 @@ SOFTIRQ = cpu.MODES.index("softirq")
 UTIME, STIME, _, LAST_CORE = range(4)  # of a row of `processes`
 NET_RX = 3  # in the order of /proc/softirqs
 PAUSE_NS = 3_500_000_000
-EARLY = 0.2
-
-
-@dataclasses.dataclass(frozen=True)
-class CoreLimits:
-    """When a core counts as pinned: percent, and seconds in a row."""
-
-    busy: float = 95.0
-    kernel: float = 90.0
-    others: float = 50.0
-    seconds: float = 3.0
-    critical_seconds: float = 5.0
-    stolen: float = 50.0
-    receive: float = 80.0
+# Percent from which a core counts as pinned, percent below which the others have room.
+BUSY, KERNEL, OTHERS = 95.0, 90.0, 50.0
+STOLEN, RECEIVE = 50.0, 80.0  # percent
+# Three and five seconds in a row; a reading may come 0.2 s early.
+SECONDS, CRITICAL_SECONDS = 2.8, 4.8
 
 
 @dataclasses.dataclass
@@ -63,8 +54,7 @@ class CorePinned:
     name = "core-pinned"
     needs = ("cpu", "softirqs", "processes")
 
-    def __init__(self, limits: CoreLimits | None = None) -> None:
-        self._limits = limits or CoreLimits()
+    def __init__(self) -> None:
         self._rows: sources.Rows = {}
         self._then: clock.Clock | None = None
         self._pinned: dict[str, _Streak] = {}
@@ -90,7 +80,6 @@ class CorePinned:
             self._pinned.clear()
             self._stolen.clear()
             return
-        limits = self._limits
         ticks = {
             core: cpu.tick_changes(before[core], row)
             for core, row in rows.items()
@@ -104,15 +93,14 @@ class CorePinned:
         whole = sum(share.busy for share in shares.values())
         for core, share in shares.items():
             others = 100 * (whole - share.busy) / (len(shares) - 1) if len(shares) > 1 else 0.0
-            at_limit = 100 * share.busy >= limits.busy or 100 * share.kernel >= limits.kernel
-            pinned = at_limit and others < limits.others
+            at_limit = 100 * share.busy >= BUSY or 100 * share.kernel >= KERNEL
+            pinned = at_limit and others < OTHERS
             streak = _continue(self._pinned, core, pinned, then, ticks[core], others)
-            # Readings come a little early or late: three of them are three seconds.
-            if streak is not None and (seconds := streak.seconds(now)) >= limits.seconds - EARLY:
+            if streak is not None and (seconds := streak.seconds(now)) >= SECONDS:
                 yield from self._report_pinned(core, streak, seconds, len(shares))
-            stolen = 100 * share.steal >= limits.stolen
+            stolen = 100 * share.steal >= STOLEN
             streak = _continue(self._stolen, core, stolen, then, ticks[core], others)
-            if streak is not None and (seconds := streak.seconds(now)) >= limits.seconds - EARLY:
+            if streak is not None and (seconds := streak.seconds(now)) >= SECONDS:
                 percent = 100 * streak.shares.steal
                 yield watches.Sighting(
                     "cpu.core_stolen", core, streak.begin,
@@ -128,7 +116,7 @@ class CorePinned:
         self, core: str, streak: _Streak, seconds: float, cores: int
     ) -> watches.Sightings:
         shares, others = streak.shares, streak.others / streak.readings
-        critical = seconds >= self._limits.critical_seconds - EARLY
+        critical = seconds >= CRITICAL_SECONDS
         process = self._consumers.get(int(core), (0, ""))[1]
         fields: dict[str, Value] = {
             "seconds": round(seconds, 1),
@@ -147,7 +135,7 @@ class CorePinned:
             core=int(core), process=process, fold_seconds=3.0, fields=fields,
         )  # fmt: skip
         receiver, share = self._receive
-        if receiver == core and share > self._limits.receive and cores > 1:
+        if receiver == core and share > RECEIVE and cores > 1:
             yield watches.Sighting(
                 "net.interrupt_skew", core, streak.begin,
                 f"saturated core {core} does {share:.0f} % of the host's network receive work",

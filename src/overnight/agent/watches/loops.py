@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import re
 from typing import TYPE_CHECKING
 
@@ -23,16 +22,9 @@ SHELF = re.compile(
 )
 SHELF_FACTOR = 10
 LONG_PAUSE = 600.0
-
-
-@dataclasses.dataclass(frozen=True)
-class LoopLimits:
-    """Five restarts in twenty minutes; or six cgroups in ten, none of which lived a minute."""
-
-    restarts: int = 5
-    restart_seconds: float = 1200.0
-    births: int = 6
-    birth_seconds: float = 600.0
+# Five restarts in twenty minutes; or six cgroups in ten, none of which lived a minute.
+RESTARTS, RESTART_SECONDS = 5, 1200.0
+BIRTHS, BIRTH_SECONDS = 6, 600.0
 
 
 class _Recent:
@@ -59,10 +51,9 @@ class CrashLoop:
     name = "crash-loop"
     needs = ("unit-restarts",)
 
-    def __init__(self, limits: LoopLimits | None = None) -> None:
-        self._limits = limits or LoopLimits()
+    def __init__(self) -> None:
         self._counters = rates.Counters(LONG_PAUSE)
-        self._recent = _Recent(self._limits.restart_seconds)
+        self._recent = _Recent(RESTART_SECONDS)
 
     def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters.since(now, rows)
@@ -70,12 +61,11 @@ class CrashLoop:
             if not change[0]:
                 continue
             count, begin = self._recent.add(unit, now, change[0])
-            if count >= self._limits.restarts:
-                minutes = self._limits.restart_seconds / 60
+            if count >= RESTARTS:
                 yield watches.Sighting(
                     "unit.crash_loop", unit, begin,
-                    f"systemd restarted {unit} {count} times in {minutes:.0f} min",
-                    unit=unit, fold_seconds=self._limits.restart_seconds,
+                    f"systemd restarted {unit} {count} times in {RESTART_SECONDS / 60:.0f} min",
+                    unit=unit, fold_seconds=RESTART_SECONDS,
                     fields={"restarts": count, "restarts_in_all": int(rows[unit][0])},
                 )  # fmt: skip
 
@@ -86,10 +76,9 @@ class HiddenLoop:
     name = "hidden-crash-loop"
     needs = ("cgroup-births",)
 
-    def __init__(self, limits: LoopLimits | None = None) -> None:
-        self._limits = limits or LoopLimits()
+    def __init__(self) -> None:
         self._counters = rates.Counters(LONG_PAUSE)
-        self._recent = _Recent(self._limits.birth_seconds)
+        self._recent = _Recent(BIRTH_SECONDS)
 
     def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         _, rose = self._counters.since(now, rows)
@@ -98,14 +87,13 @@ class HiddenLoop:
                 continue
             count, begin = self._recent.add(parent, now, young)
             shelf = SHELF.search(parent) is not None
-            if count >= self._limits.births * (SHELF_FACTOR if shelf else 1):
-                minutes = self._limits.birth_seconds / 60
+            if count >= BIRTHS * (SHELF_FACTOR if shelf else 1):
                 unit = processes.unit_of(parent)
                 yield watches.Sighting(
                     "unit.hidden_crash_loop", parent, begin,
-                    f"{count} cgroups under {unit} lived less than a minute, in {minutes:.0f} min:"
+                    f"{count} cgroups under {unit} lived less than a minute, in {BIRTH_SECONDS / 60:.0f} min:"
                     " a crash loop that systemd does not count",
-                    unit=unit, fold_seconds=self._limits.birth_seconds,
+                    unit=unit, fold_seconds=BIRTH_SECONDS,
                     fields={"short_lived": count, "cgroup": parent},
                 )  # fmt: skip
 

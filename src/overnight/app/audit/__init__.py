@@ -32,9 +32,9 @@ def examine(
         )
     every = loaded.all()
     enabled = tuple(unit for unit in every if rules.starts(unit))
-    rules_of_presets, unread = presets.read_presets(tree)
+    gaps: list[tuple[str, str]] = []
+    rules_of_presets = presets.read_presets(tree, lambda what, why: gaps.append((what, why)))
     known = knowledge.known()
-    gaps = [*unread]
     live = root.resolve() == sources.ROOT
     running, restart_counts, uptime = _running(enabled, gaps) if live else ({}, {}, 0.0)
     scene = rules.Scene(

@@ -15,7 +15,7 @@ import pathlib
 import pkgutil
 import sys
 import traceback
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -96,29 +96,22 @@ def _show_version(wanted: bool) -> None:
 
 def _global_options(
     context: typer.Context,
-    home: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            envvar="OVERNIGHT_HOME",
-            metavar="DIR",
-            help="Data home; also after the command. Default: the XDG data folder.",
-        ),
-    ] = None,
-    output: Annotated[  # noqa: ARG001 - moved behind the command by _arrange
-        str,
-        typer.Option(
-            "-O", "--output", metavar="FORMAT", help="Output format; also after the command."
-        ),
-    ] = "text",
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
-    local: Annotated[
-        bool,
-        typer.Option("--local", help="Read and show times in local time; also after the command."),
-    ] = False,
-    version: Annotated[  # noqa: ARG001 - the callback below does the work
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
-    ] = False,
+    home: pathlib.Path | None = session.option(
+        None,
+        "Data home; also after the command. Default: the XDG data folder.",
+        "DIR",
+        envvar="OVERNIGHT_HOME",
+    ),
+    output: str = session.option(  # noqa: ARG001 - moved behind the command by _arrange
+        "text", "Output format; also after the command.", "FORMAT", "-O", "--output"
+    ),
+    debug: bool = session.flag("Show tracebacks of errors.", "--debug"),
+    local: bool = session.flag(
+        "Read and show times in local time; also after the command.", "--local"
+    ),
+    version: bool = session.option(  # noqa: ARG001 - the callback does the work
+        False, "Show the version.", None, "--version", callback=_show_version, is_eager=True
+    ),
 ) -> None:
     current: session.Session = context.obj
     current.chosen_home = home

@@ -21,6 +21,7 @@ class Format(enum.StrEnum):
     HTML = "html"
 
 
+VIEWS = (Format.TEXT, Format.JSON, Format.SVG, Format.HTML)
 HOLDS = {
     Format.COLLAPSED: "it holds stacks, each with one count",
     Format.PPROF: "it holds stacks, each with one count",
@@ -30,7 +31,7 @@ HOLDS = {
 
 
 def option(what: str, but: str, *fit: Format) -> Any:
-    """Return `-O` for a command that prints `what`; `but` completes why other formats do not fit."""
+    """Return `-O`, by default text, for a command that prints `what`; `but` completes why other formats do not fit."""
     listed = f"{', '.join(fit[:-1])} or {fit[-1]}"
 
     def parse(text: str) -> Format:
@@ -50,6 +51,7 @@ def option(what: str, but: str, *fit: Format) -> Any:
         )
 
     return typer.Option(
+        Format.TEXT,
         "-O",
         "--output",
         metavar=f"<{'|'.join(fit)}>",

@@ -38,22 +38,18 @@ def draw(view: live.View, width: int, height: int) -> rich.console.Group:
 
 
 def _head(view: live.View, width: int) -> rich.text.Text:
-    last = [core.busy[-1] for core in view.cores if core.busy]
-    mean = sum(last) / len(last) if last else 0.0
+    mean = sum(core.last.busy for core in view.cores) / max(1, len(view.cores))
     line = rich.text.Text()
     line.append(printable(view.host), style="bold")
     line.append(f"  {local_time.format_instant(view.time_us)}" if view.time_us else "  …")
     line.append(f"  {plural(len(view.cores), 'core')}, mean busy {100 * mean:.0f} %")
-    top = max(view.cores, key=lambda core: core.busy[-1] if core.busy else 0.0, default=None)
-    if top is not None and top.busy:
-        share = top.busy[-1]
-        line.append(
-            f", top core {top.core} {100 * share:.0f} %",
-            "red" if share >= terminal.SATURATED else "",
-        )
-    stolen = max(view.cores, key=lambda core: core.steal[-1] if core.steal else 0.0, default=None)
-    if stolen is not None and stolen.steal and stolen.steal[-1] >= SHOWN_STEAL:
-        line.append(f", core {stolen.core} steal {100 * stolen.steal[-1]:.0f} %", "yellow")
+    if view.cores:
+        top = max(view.cores, key=lambda core: core.last.busy)
+        style = "red" if top.last.busy >= terminal.SATURATED else ""
+        line.append(f", top core {top.core} {100 * top.last.busy:.0f} %", style)
+        stolen = max(view.cores, key=lambda core: core.last.steal)
+        if stolen.last.steal >= SHOWN_STEAL:
+            line.append(f", core {stolen.core} steal {100 * stolen.last.steal:.0f} %", "yellow")
     if width >= 100:
         line.append("   q quits", style="dim")
     return line
@@ -84,14 +80,13 @@ def cores(view: live.View, width: int, room: int) -> list[rich.text.Text]:
 
 
 def _strip(line: rich.text.Text, core: live.CoreStrip, label: int, width: int) -> None:
-    hot = bool(core.busy) and core.busy[-1] >= terminal.SATURATED
+    hot = core.last.busy >= terminal.SATURATED
     line.append(f"{core.core:>{label}} ", style="bold red" if hot else "dim")
-    shown = list(zip(core.busy, core.kernel, strict=True))[-width:]
+    shown = core.shares[-width:]
     line.append(" " * (width - len(shown)))
-    for busy, kernel in shown:
-        line.append(_block(busy), style=_colour(busy, kernel))
-    percent = f"{100 * core.busy[-1]:3.0f}%" if core.busy else "   -"
-    line.append(f" {percent}  ", style="bold red" if hot else "")
+    for shares in shown:
+        line.append(_block(shares.busy), style=_colour(shares.busy, shares.kernel))
+    line.append(f" {100 * core.last.busy:3.0f}%  ", style="bold red" if hot else "")
 
 
 def _waterfall(view: live.View, width: int, room: int) -> list[rich.text.Text]:
@@ -99,21 +94,13 @@ def _waterfall(view: live.View, width: int, room: int) -> list[rich.text.Text]:
     each = -(-len(view.cores) // max(1, width - 4))
     groups = [view.cores[i : i + each] for i in range(0, len(view.cores), each)]
     lines = [_ruler(view, each, len(groups))]
-    for ago in range(1, room):
+    seconds = max(len(core.shares) for core in view.cores)
+    for ago in range(1, min(room, seconds + 1)):
         line = rich.text.Text(f"{-ago + 1:>3} ", style="dim")
-        empty = True
         for group in groups:
-            cells = [
-                (core.busy[-ago], core.kernel[-ago]) for core in group if len(core.busy) >= ago
-            ]
-            if not cells:
-                line.append(" ")
-                continue
-            empty = False
-            busy, kernel = max(cells)
+            shares = [core.shares[-ago] for core in group if len(core.shares) >= ago]
+            busy, kernel = max(((each.busy, each.kernel) for each in shares), default=(0.0, 0.0))
             line.append(_block(busy), style=_colour(busy, kernel))
-        if empty:
-            break
         lines.append(line)
     return lines
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from overnight import errors
 from overnight.app import pools
 from overnight.interfaces.cli import session
+from overnight.model import times
 
 Pools = pools.Pools
 SHARE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,2})?)\s*(%?)", re.ASCII | re.IGNORECASE)
@@ -32,76 +32,65 @@ RecentOption = Annotated[
 MemberArgument = Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member.")]
 ClaimArgument = Annotated[str, typer.Argument(metavar="CLAIM", help="Id of the claim.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
-TemplateOption = Annotated[
-    str | None, typer.Option("--template", metavar="NAME", help="Template of the members.")
-]
-TargetOption = Annotated[
-    int | None, typer.Option("--target", metavar="N", help="Members to keep ready or warming.")
-]
-MinOption = Annotated[
-    int | None, typer.Option("--min", metavar="N", help="Minimum number of ready members.")
-]
-MaxOption = Annotated[
-    int | None,
-    typer.Option("--max", metavar="N", help="Maximum number of members, claimed ones included."),
-]
-RegionOption = Annotated[
-    str | None, typer.Option("--region", metavar="NAME", help="Region of the machines.")
-]
-PreferOption = Annotated[
-    list[str] | None,
-    typer.Option("--prefer-region", metavar="NAME", help="Next region to try (repeatable)."),
-]
-ClassOption = Annotated[
-    str | None,
-    typer.Option("--lifecycle-class", metavar="CLASS", help="ephemeral (on demand) or spot."),
-]
-TypeOption = Annotated[
-    str | None, typer.Option("--instance-type", metavar="NAME", help="Type of the machines.")
-]
-SettingOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="Setting, such as ready_ttl_seconds=600 (repeatable)."
+TEMPLATE = "Template of the members."
+TARGET = "Members to keep ready or warming."
+
+# Options of create and update, by the field of PoolChange that each sets.
+CHANGES = {
+    "min_size": (int, session.option(None, "Minimum number of ready members.", "N", "--min")),
+    "max_size": (
+        int,
+        session.option(None, "Maximum number of members, claimed ones included.", "N", "--max"),
     ),
-]
-LabelOption = Annotated[
-    list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Label (repeatable).")
-]
+    "lifecycle_class": (str, session.option(None, "ephemeral (on demand) or spot.", "CLASS")),
+    "region": (str, session.option(None, "Region of the machines.", "NAME")),
+    "preferred_regions": (
+        list[str],
+        session.option(None, "Next region to try (repeatable).", "NAME", "--prefer-region"),
+    ),
+    "instance_type": (str, session.option(None, "Type of the machines.", "NAME")),
+    "labels": (list[str], session.option(None, "Label (repeatable).", "NAME=VALUE", "--label")),
+    "settings": (
+        list[str],
+        session.option(
+            None, "Setting, such as ready_ttl_seconds=600 (repeatable).", "NAME=VALUE", "--set"
+        ),
+    ),
+}
 
 
-def takes_pools(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Replace the parameters `current` and `where` of a command by --database and --output."""
+def takes_pools(command: session.Command) -> session.Command:
+    """Replace the parameter `where` of a command by --database."""
 
-    def run(
-        context: typer.Context, database: str, output: session.Output, **values: Any
-    ) -> int | None:
-        current: session.Session = context.obj
-        current.output = output
-        return command(current, pools.Pools(current.home, database), **values)
+    def run(current: session.Session, database: str, **values: Any) -> int | None:
+        return command(current=current, where=pools.Pools(current.home, database), **values)
 
-    replaced = {"current": [session.parameter("context", typer.Context)], "where": []}
-    return session.with_parameters(
-        run,
-        command,
-        replaced,
-        session.parameter("database", DatabaseOption, ""),
-        session.parameter("output", session.OutputOption, session.Output.TEXT),
-    )
+    database = session.parameter("database", DatabaseOption, "")
+    return session.with_parameters(run, command, {"where": []}, database)
 
 
-def add_command(cli: typer.Typer, call: Callable[..., int | None], example: str) -> None:
+def add_command(cli: session.CommandLine, call: session.Command, example: str) -> None:
     """Add a command to the group `pool`, which another module has registered."""
     for info in cli.registered_groups:
         if info.name == "pool" and info.typer_instance is not None:
-            info.typer_instance.command(epilog=f"Example: overnight pool {example}")(call)
+            add = info.typer_instance.command(epilog=f"Example: overnight pool {example}")
+            add(session.in_session(takes_pools(call)))
 
 
-def parse_settings(texts: list[str] | None) -> dict[str, object]:
-    return dict(pools.parse_setting(text) for text in texts or ())
+def takes_change(command: session.Command) -> session.Command:
+    """Replace the parameter `change: PoolChange` of a command by one option for each of `CHANGES`."""
+
+    def run(**values: Any) -> int | None:
+        given = {field: values.pop(field) for field in CHANGES}
+        given["labels"] = _parse_labels(given["labels"])
+        given["settings"] = dict(map(pools.parse_setting, given["settings"] or ()))
+        return command(change=pools.PoolChange(**given), **values)
+
+    options = [session.parameter(name, *CHANGES[name]) for name in CHANGES]
+    return session.with_parameters(run, command, {"change": options})
 
 
-def parse_labels(texts: list[str] | None) -> dict[str, str] | None:
+def _parse_labels(texts: list[str] | None) -> dict[str, str] | None:
     """Return the labels; None if none was given."""
     if texts is None:
         return None
@@ -116,8 +105,6 @@ def parse_labels(texts: list[str] | None) -> dict[str, str] | None:
 
 
 def parse_seconds(text: str, option: str) -> int:
-    from overnight.model import times
-
     parsed = times.parse_duration(text)
     if parsed != int(parsed):
         raise errors.UsageError(

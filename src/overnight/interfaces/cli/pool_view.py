@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from overnight import errors
 from overnight.app import pool_documents
 from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,8 +38,6 @@ def _now_us() -> int:
 
 def _age(us: int | None, now_us: int) -> str:
     """Return the time since an instant; '-' for never."""
-    from overnight.model import times
-
     return "-" if us is None else times.format_duration(max(0.0, (now_us - us) / 1e6))
 
 
@@ -91,18 +90,14 @@ def pools(
 
 
 def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.pool_document(report))
-    else:
+    if not current.printed_json(pool_documents.pool_document(report)):
         _print(message)
         _print(_summary(report.details))
 
 
 def show(current: session.Session, report: use_cases.PoolReport) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.pool_document(report))
-    else:
+    if not current.printed_json(pool_documents.pool_document(report)):
         details = report.details
         _print(_summary(details))
         if details.autoscale is not None:
@@ -153,8 +148,6 @@ def _print_claims(title: str, shown: Sequence[Claim], now: int) -> None:
 
 
 def _print_policy(policy: Autoscale) -> None:
-    from overnight.model import times
-
     length = times.format_duration
     low = "the pool's min" if policy.min_size is None else str(policy.min_size)
     high = "the pool's max" if policy.max_size is None else str(policy.max_size)
@@ -189,10 +182,7 @@ def _print_policy(policy: Autoscale) -> None:
 
 def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> None:
     """Print the policy of a pool, and what it would decide now if that was asked for."""
-    from overnight.model import times
-
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.autoscale_document(report))
+    if current.printed_json(pool_documents.autoscale_document(report)):
         return
     if report.message:
         _print(report.message)
@@ -211,8 +201,7 @@ def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> No
 
 
 def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.claims_document(grants))
+    if current.printed_json(pool_documents.claims_document(grants)):
         return
     for grant in grants:
         until = _until(grant.claim).replace(",", " ", 1)
@@ -220,8 +209,7 @@ def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
 
 
 def member(current: session.Session, changed: Member) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.member_document(changed))
+    if current.printed_json(pool_documents.member_document(changed)):
         return
     state = "gone" if changed.gone_us is not None else str(changed.state)
     held = ", cordoned" if changed.cordoned else ""
@@ -233,8 +221,7 @@ def member(current: session.Session, changed: Member) -> None:
 def member_details(current: session.Session, details: MemberDetails) -> None:
     """Print everything about one member."""
     shown = details.member
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.member_document(shown, details))
+    if current.printed_json(pool_documents.member_document(shown, details)):
         return
     now = _now_us()
     member(current, shown)
@@ -288,8 +275,6 @@ def done(
     name: str,
     numbers: dict[str, int],
 ) -> None:
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.operation_document(operation, name, numbers))
-    else:
+    if not current.printed_json(pool_documents.operation_document(operation, name, numbers)):
         counts = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
         _print(f"pool {name}: {counts}" if name else counts)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import rich.console
 
 T = TypeVar("T")
+Command = Callable[..., int | None]
+CommandLine = typer.Typer
 
 
 class Output(enum.StrEnum):
@@ -77,11 +79,11 @@ class Session:
         json.dump(document, sys.stdout, indent=2)
         sys.stdout.write("\n")
 
-    def printed_json(self, result: Result, output: Output) -> bool:
+    def printed_json(self, result: Result | dict[str, Any]) -> bool:
         """Print a result as JSON and return True, if -O json was given."""
-        if output is Output.JSON:
-            self.print_json(result.as_json())
-        return output is Output.JSON
+        if self.output is Output.JSON:
+            self.print_json(result if isinstance(result, dict) else result.as_json())
+        return self.output is Output.JSON
 
     @contextlib.contextmanager
     def progress(
@@ -129,11 +131,57 @@ RootOption = Annotated[
 ]
 
 
+def option(default: Any, about: str, metavar: str | None = None, *names: str, **limits: Any) -> Any:
+    """Return an option of a command; without `names` it is called like its parameter."""
+    return typer.Option(default, *names, metavar=metavar, help=about, **limits)
+
+
+def flag(about: str, *names: str) -> Any:
+    """Return an option that takes no value and has no --no- form."""
+    return typer.Option(False, *names, help=about)
+
+
+def argument(default: Any, about: str, metavar: str, **limits: Any) -> Any:
+    return typer.Argument(default, metavar=metavar, help=about, **limits)
+
+
 def add_command(
-    cli: typer.Typer, command: Callable[..., Any], panel: str, example: str, name: str | None = None
+    cli: CommandLine, command: Command, panel: str, example: str, name: str | None = None
 ) -> None:
     """Add a command to a panel of `overnight --help`."""
-    cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")(command)
+    add = cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")
+    add(in_session(command))
+
+
+def add_group(
+    cli: CommandLine,
+    name: str,
+    about: str,
+    panel: str,
+    example: str,
+    *commands: tuple[str, Command, str],
+) -> None:
+    """Add a group of commands, each with its name and the arguments of its example."""
+    group = typer.Typer(no_args_is_help=True)
+    for word, command, arguments in commands:
+        epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
+        group.command(word, epilog=epilog)(in_session(command))
+    epilog = f"Example: overnight {name} {example}"
+    cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)
+
+
+def in_session(command: Command) -> Command:
+    """Return a command as Typer calls it: its `current` comes from the context, -O is added if it has none."""
+    has_formats = "output" in inspect.signature(command).parameters
+    added = [] if has_formats else [parameter("output", OutputOption, Output.TEXT)]
+
+    def run(context: typer.Context, **values: Any) -> int | None:
+        if not has_formats:
+            del values["output"]  # choose_output has noted it
+        return command(current=context.obj, **values)
+
+    replaced = {"current": [parameter("context", typer.Context)]}
+    return with_parameters(run, command, replaced, *added)
 
 
 def parameter(
@@ -144,16 +192,19 @@ def parameter(
 
 
 def with_parameters(
-    run: Callable[..., Any],
-    command: Callable[..., Any],
+    run: Command,
+    command: Command,
     replaced: Mapping[str, Sequence[inspect.Parameter]],
     *more: inspect.Parameter,
-) -> Callable[..., Any]:
+) -> Command:
     """Return `run` with the name, help and parameters of `command`, some replaced, for Typer to read."""
     hints = typing.get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters.items()
     kept = {name: [parameter.replace(annotation=hints[name])] for name, parameter in own}
     parameters = [*itertools.chain(*{**kept, **replaced}.values()), *more]
+    for each in parameters:
+        if each.annotation is bool and not each.default.param_decls:  # Typer would add a --no- form
+            each.default.param_decls = (f"--{each.name.replace('_', '-')}",)
     functools.update_wrapper(run, command)
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}

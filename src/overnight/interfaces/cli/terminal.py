@@ -65,18 +65,6 @@ def cell(text: str) -> str:
     return escape(text.replace("\n", " "))
 
 
-def percent(share: float | None) -> str:
-    """Format a share with two significant digits; a dash where it is not known.
-
-    >>> percent(0.065), percent(0.0004), percent(None)
-    ('6.5 %', '0.04 %', '-')
-    """
-    if share is None:
-        return "-"
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
-
-
 def strip(shares: list[float], width: int) -> str:
     """Draw one character per step, or the highest of several if they do not fit.
 

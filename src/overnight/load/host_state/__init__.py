@@ -1,8 +1,4 @@
-"""State that is put on a host before a recording: a week of leaks, made in seconds.
-
-One module per kind of state. Each has NAME and ABOUT for the command line, TAKES (its options), `age`, which
-creates the state and records every change in the undo journal first, and `count`, which counts it.
-"""
+"""State that is put on a host before a recording: a week of leaks, made in seconds. One module per `Kind`."""
 
 from __future__ import annotations
 

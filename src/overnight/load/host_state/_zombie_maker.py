@@ -3,8 +3,6 @@
 The caller itself must not enter and leave cgroups: pages that it allocates meanwhile would be charged there
 and would keep them alive. The pages of this process are freed when it ends.
 
-    python3 -I _zombie_maker.py '{"child": DIR, "leave": FILE, "pages": FILE, "usage": FILE, "count": N, ...}'
-
 Each zombie is a directory that is created, entered, left and removed, and one page of a tmpfs file written
 in between. All share one name and one file, so a kill -9 leaves at most one directory behind. Prints one
 JSON object per line: how many exist, the available memory, the charged memory.

@@ -16,9 +16,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight import errors, sources
@@ -39,41 +36,30 @@ CHILD = "z"  # the name of every zombie
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclasses.dataclass(frozen=True)
-class Zombies:
-    """The result. `charged_each` is what the kernel charges to the parent for one of them."""
-
-    parent: pathlib.Path
-    count: int
-    seconds: float
-    charged_each: int
-
-
 def age(request: host_state.Request, journal: journal.Journal) -> host_state.Aged:
     """Create them below a parent of the run, with `limit` bytes of room above their own memory."""
     layout = _layout()
-    rate = request.options.get("rate")
     limit = request.options.get("limit")
     room = None if limit is None else sizes.parse_size(limit)
-    zombies = make(
-        parent_of(layout, journal.run, request.options.get("under", "/")), request.count, journal,
-        rate=None if rate is None else float(rate), stop=request.stop, on_progress=request.on_progress, share=request.share,
-    )  # fmt: skip
+    parent = parent_of(layout, journal.run, request.options.get("under", "/"))
+    created, each = make(parent, request, journal)
     remarks: tuple[str, ...] = ()
     if room is not None:
-        whole = sizes.format_size(set_limit(zombies.parent, room))
+        whole = sizes.format_size(set_limit(parent, room))
         remarks = (f"memory limit {whole}: their own and {sizes.format_size(room)}",)
-    where = "/" + str(zombies.parent.relative_to(counts.folder_of(layout, sources.ROOT)))
-    key = cgroups.key_of(os.fsencode(where))
-    return host_state.Aged(zombies.count, key, zombies.charged_each, "dying", remarks)
+    return host_state.Aged(created, _key(layout, parent), each, "dying", remarks)
 
 
 def plan(request: host_state.Request) -> host_state.Aged:
-    layout, _, _ = _check_host(request.count, request.share)
+    layout, _, _ = _check_host(request)
     sizes.parse_size(request.options.get("limit", "0"))
     parent = parent_of(layout, "RUN", request.options.get("under", "/"))
-    where = "/" + str(parent.relative_to(counts.folder_of(layout, sources.ROOT)))
-    return host_state.Aged(0, where, _cost(), "dying")
+    return host_state.Aged(0, _key(layout, parent), parents.dying_cost(), "dying")
+
+
+def _key(layout: cgroups.Layout, parent: pathlib.Path) -> str:
+    inside = parent.relative_to(counts.folder_of(layout, sources.ROOT))
+    return cgroups.key_of(os.fsencode(f"/{inside}"))
 
 
 def count(root: pathlib.Path = sources.ROOT) -> dict[str, int]:
@@ -105,61 +91,50 @@ def parent_of(layout: cgroups.Layout, run: str, under: str = "/") -> pathlib.Pat
 
 
 def make(
-    parent: pathlib.Path,
-    count: int,
-    journal: journal.Journal,
-    *,
-    rate: float | None = None,
-    stop: threading.Event | None = None,
-    on_progress: Callable[[int, str], None] = host_state.ignore_progress,
-    share: float = host_state.SHARE,
-) -> Zombies:
-    """Create `count` zombies below a new `parent`; at most `rate` per second.
+    parent: pathlib.Path, request: host_state.Request, journal: journal.Journal
+) -> tuple[int, int]:
+    """Create zombies below a new `parent`; return how many, and what the kernel charges for one.
 
-    Every change is in the journal first. When `stop` is set it ends with those created so far. Raises
-    CannotError before it uses more than `share` of the available memory.
+    Every change is in the journal first. When `request.stop` is set it ends with those created so far.
     """
-    layout, free, most = _check_host(count, share)
+    layout, free, most = _check_host(request)
     _own(parent, layout, journal)
     pages = SHM / f"{journal.run}-{secrets.token_hex(4)}"
     journal.write("file", pages)
     used = "memory.usage_in_bytes" if layout.memory_version == 1 else "memory.current"
     plan = {
-        "child": str(parent / CHILD), "leave": _home(layout), "pages": str(pages), "count": count,
-        "usage": str(parent / used), "rate": rate or 0, "floor": free - most, "most": most,
+        "child": str(parent / CHILD), "leave": _home(layout), "pages": str(pages), "count": request.count,
+        "usage": str(parent / used), "rate": float(request.options.get("rate", 0)),
+        "floor": free - most, "most": most,
     }  # fmt: skip
-    began = time.monotonic()
-    last = _run(plan, journal, stop or threading.Event(), on_progress)
-    created, charged = int(last["made"]), int(last["charged"])
-    each = max(0, charged) / max(1, created)
+    last = _run(plan, request, journal)
+    created = int(last["made"])
+    each = max(0, int(last["charged"])) / max(1, created)
     if last["why"] == "cost":
-        host_state.check_cost(NAME, count, each, most)
+        host_state.check_cost(NAME, request.count, each, most)
     if last["why"] == "floor":
         host_state.raise_short_memory(NAME, created, free - most)
-    return Zombies(parent, created, time.monotonic() - began, round(each))
+    return created, round(each)
 
 
-def _cost() -> int:
-    """Estimate the memory that one of them takes."""
-    return parents.own_cost(os.cpu_count() or 1) + PAGE
-
-
-def _check_host(count: int, share: float) -> tuple[cgroups.Layout, int, int]:
+def _check_host(request: host_state.Request) -> tuple[cgroups.Layout, int, int]:
     """Return the layout, the available memory, and how much of it may be used; raise where it cannot be."""
-    _need_root()
+    if os.geteuid() != 0:
+        raise errors.MissingPermissionError(
+            "cannot create memory cgroups without root",
+            why=f"this process runs as user {os.geteuid()}",
+            todo="sudo overnight age memory-cgroups …",
+        )
     layout = _layout()
     free = meminfo.read_available()
-    most = int(free * share)
-    host_state.check_cost(NAME, count, _cost(), most)
-    _need_tmpfs(count)
+    most = int(free * request.share)
+    host_state.check_cost(NAME, request.count, parents.dying_cost(), most)
+    _need_tmpfs(request.count)
     return layout, free, most
 
 
 def set_limit(parent: pathlib.Path, room: int) -> int:
-    """Limit a parent to its present usage and `room` bytes; return the limit.
-
-    Call it after they were created: a limit set before would be used up by their cost.
-    """
+    """Limit a parent to its usage and `room` bytes; return the limit. Set earlier, their cost would use it up."""
     v1 = (parent / "memory.limit_in_bytes").exists()
     used, limit = ("memory.usage_in_bytes", "memory.limit_in_bytes") if v1 else ("memory.current", "memory.max")  # fmt: skip
     whole = int((parent / used).read_text()) + room
@@ -168,10 +143,7 @@ def set_limit(parent: pathlib.Path, room: int) -> int:
 
 
 def _run(
-    plan: dict[str, object],
-    journal: journal.Journal,
-    stop: threading.Event,
-    on_progress: Callable[[int, str], None],
+    plan: dict[str, object], request: host_state.Request, journal: journal.Journal
 ) -> dict[str, str | int]:
     """Run the program and return its last report. It has the journal's mark, and ends when the pipe closes."""
     command = [sys.executable, "-I", str(_zombie_maker.__file__), json.dumps(plan)]
@@ -183,7 +155,7 @@ def _run(
         try:
             rest, terminated = b"", False
             while True:
-                if stop.is_set() and not terminated:
+                if request.stop.is_set() and not terminated:
                     # Once: a second SIGTERM would kill an interpreter that is about to end.
                     terminated = True
                     maker.terminate()
@@ -195,7 +167,9 @@ def _run(
                 for line in lines:
                     last = json.loads(line)
                     each = int(last["charged"]) / max(1, int(last["made"]))
-                    on_progress(int(last["made"]), f"{sizes.format_size(max(0, each))} each")
+                    request.on_progress(
+                        int(last["made"]), f"{sizes.format_size(max(0, each))} each"
+                    )
             stderr = maker.stderr.read().decode(errors="replace").strip().splitlines()
             code = maker.wait(END_SECONDS)
         except BaseException:
@@ -273,15 +247,6 @@ def _home(layout: cgroups.Layout) -> str:
         if wanted:
             return f"{top}{path.rstrip('/')}/cgroup.procs"
     return f"{top}/cgroup.procs"
-
-
-def _need_root() -> None:
-    if os.geteuid() != 0:
-        raise errors.MissingPermissionError(
-            "cannot create memory cgroups without root",
-            why=f"this process runs as user {os.geteuid()}",
-            todo="sudo overnight age memory-cgroups …",
-        )
 
 
 def _need_tmpfs(count: int) -> None:

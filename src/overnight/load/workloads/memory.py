@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import mmap
-import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, load
+from overnight.load import controller
 from overnight.model import meminfo, sizes
 
 if TYPE_CHECKING:
@@ -55,25 +55,19 @@ class Memory:
         )
 
     def work(self, link: worker.Link) -> None:
-        """Write forever; the amount due follows the clock, so a late period is made up for."""
         size, rate = int(link.settings["size"]), float(link.settings["rate"])
         held = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         block = bytes(range(256)) * (BLOCK // 256)
         for at in range(0, size, BLOCK):
             held[at : at + BLOCK] = block
         link.ready()
-        written, at, begin = 0, 0, time.monotonic()
-        while True:
-            due = (time.monotonic() - begin) * rate
-            if due - written > rate:  # after a stall of a second the missed amount is dropped
-                begin += (due - written) / rate
-                continue
+        written = at = 0
+        for due in controller.amounts_due(rate, PERIOD):
             while written + BLOCK <= due:
                 held[at : at + BLOCK] = block
                 at = (at + BLOCK) % size
                 written += BLOCK
             link.count(0, written)
-            time.sleep(PERIOD)
 
 
 def _check_room(size: int) -> None:

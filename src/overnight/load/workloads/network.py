@@ -6,10 +6,10 @@ import contextlib
 import os
 import shutil
 import socket
-import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, load
+from overnight.load import controller
 from overnight.machines import network
 
 if TYPE_CHECKING:
@@ -105,19 +105,14 @@ def _send(link: worker.Link) -> None:
     out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     out.connect((host, int(port)))
     link.ready()
-    sent, begin = 0, time.monotonic()
-    while True:
-        due = (time.monotonic() - begin) * rate
-        if due - sent > rate:  # after a stall of a second the missed packets are dropped
-            begin += (due - sent) / rate
-            continue
+    sent = 0
+    for due in controller.amounts_due(rate, PERIOD):
         while sent + 1 <= due:
             # The receiver is not listening yet, or has ended.
             with contextlib.suppress(ConnectionRefusedError):
                 out.send(packet)
             sent += 1
         link.count(SENT, sent)
-        time.sleep(PERIOD)
 
 
 def _receive(link: worker.Link) -> None:

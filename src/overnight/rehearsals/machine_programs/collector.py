@@ -1,7 +1,4 @@
-"""An agent that reads files repeatedly with several workers, like a statistics collector.
-
-Its page cache is charged to a cgroup at its limit, so the kernel must reclaim a page for each one read.
-"""
+"""An agent whose workers read files in a cgroup at its limit: for each page the kernel reclaims another."""
 
 from __future__ import annotations
 

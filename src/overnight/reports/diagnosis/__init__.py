@@ -1,8 +1,4 @@
-"""A verdict as a report, one module per format.
-
-A `Verdict` is the conclusion; `Material` is the evidence shown with it. Nothing in this package reads a
-disk, and every part of the material may be missing.
-"""
+"""A verdict and the evidence shown with it as a report, one module per format; none of them reads a disk."""
 
 from __future__ import annotations
 
@@ -21,24 +17,6 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lift:
-    """How much more one (unit, process, function) ran before events than at other times.
-
-    `lift` is the ratio of the rates, `low` the lower bound of its logarithm, `q_value` the expected share of
-    false positives among the rows up to this one.
-    """
-
-    unit: str
-    process: str
-    function: str
-    lift: float
-    low: float
-    q_value: float
-    recurrences: int
-    cores_more: float
-
-
-@dataclasses.dataclass(frozen=True)
 class Census:
     """Memory cgroups at one instant: tracked by the kernel, with a directory, and dying."""
 
@@ -50,28 +28,23 @@ class Census:
 
 @dataclasses.dataclass(frozen=True)
 class Material:
-    """The evidence shown with a verdict; None or empty if it was not recorded.
+    """The evidence shown with a verdict; None or empty if it was not recorded."""
 
-    `core` is the core in focus, `incident` its window, `baseline` the window it is compared with. `cores`
-    spans more than `incident`, so that a reader sees it begin and end. `known` has the titles of kinds and
-    the formats of numbers; None: the built-in knowledge.
-    """
-
-    core: int = -1
+    core: int = -1  # in focus
     incident: Window | None = None
     baseline: Window | None = None
-    cores: signals.Cores | None = None
+    cores: signals.Cores | None = None  # of more than `incident`: a reader sees it begin and end
     events: tuple[Event, ...] = ()
     processes: top.Top | None = None  # of `core` in `incident`
     flame: Folded | None = None
     compared: difference.Compared | None = None  # both flame graphs of that core
     difference: diff.Difference | None = None
-    lifts: tuple[Lift, ...] = ()
+    lifts: tuple[Finding, ...] = ()  # of kind stack.lift
     census: tuple[Census, ...] = ()
     fleet: tuple[Finding, ...] = ()
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the host: zone, kernel
     problems: tuple[str, ...] = ()  # what could not be read, and why
-    known: knowledge.Knowledge | None = None
+    known: knowledge.Knowledge | None = None  # None: the built-in knowledge
 
 
 EMPTY = Material()

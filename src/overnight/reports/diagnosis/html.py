@@ -117,9 +117,8 @@ def _draw(
         if verdict.chain:
             cores = (step.subject.core for step in verdict.chain.steps)
             wanted += [core for core in cores if core is not None]
-        drawn["timeline"] = timeline.draw_timeline(
-            material.cores, wanted, material.incident, material.events
-        )
+        shown = timeline.Timeline(material.cores, wanted, material.incident, material.events)
+        drawn["timeline"] = shown.draw()
     if material.flame is not None:
         drawn["flame"] = embedded.draw_flame(material.flame)
     if material.compared is not None:

@@ -23,9 +23,7 @@ def write(
 
 def document(verdict: Verdict) -> dict[str, object]:
     """Return `Verdict.as_json`; a number that JSON cannot hold (infinite, not a number) is null."""
-    plain = _plain(verdict.as_json())
-    assert isinstance(plain, dict)
-    return plain
+    return {name: _plain(value) for name, value in verdict.as_json().items()}
 
 
 def _plain(value: object) -> object:

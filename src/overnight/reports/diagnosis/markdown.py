@@ -64,11 +64,6 @@ def code(text: str, longest: int = 160) -> str:
     return f"{ticks}{pad}{shown}{pad}{ticks}"
 
 
-def _cell(text: str) -> str:
-    """Format code in a table, where a bar would end the cell."""
-    return code(text.replace("|", "\u2223"))
-
-
 def block(command: str) -> list[str]:
     if not command.strip():
         return []
@@ -97,11 +92,7 @@ def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]:
         return
     following = {link.cause: link for link in verdict.chain.links}
     for number, step in enumerate(verdict.chain.steps, 1):
-        details = (
-            wording.describe_subject(step.subject),
-            wording.format_place(step.subject),
-            wording.format_numbers(step, known),
-        )
+        details = wording.list_details(step, known)
         yield f"{number}. **{m(known.title(step.kind))}**: {m(step.summary, 1000)}  "
         yield f"   {m(' · '.join(filter(None, details)), 600)}"
         if link := following.get(step.id):
@@ -117,7 +108,8 @@ def _processes(material: diagnosis.Material) -> Iterator[str]:
     yield "|---|--:|--:|--:|--:|"
     for row in material.processes.rows[:MAX_ROWS]:
         cores = "-" if row.cores is None else f"{row.cores:.2f}"
-        yield f"| {_cell(row.name)} | {row.samples:,} | {wording.percent(row.share_of_samples)} | {wording.percent(row.share_of_capacity)} | {cores} |"
+        name = code(row.name.replace("|", "\u2223"))  # a bar would end the cell
+        yield f"| {name} | {row.samples:,} | {wording.percent(row.share_of_samples)} | {wording.percent(row.share_of_capacity)} | {cores} |"
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in wording.DENOMINATORS)
     yield from ("", f"{meanings}. {material.processes.coverage.lost:,} samples were lost.")
     yield from (f"- {m(line, 600)}" for line in material.processes.coverage.remarks())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rich.console
 import rich.containers
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from overnight.model.finding import Finding
     from overnight.model.verdict import Link, Step, Verdict
 
+_Lines: TypeAlias = Iterator[rich.console.RenderableType]
 STYLES = {
     VerdictStatus.CAUSE_FOUND: "bold red",
     VerdictStatus.INCONCLUSIVE: "bold yellow",
@@ -83,7 +84,7 @@ def _text(*parts: tuple[str, str] | str) -> _Text:
     return text
 
 
-def _verdict(verdict: Verdict) -> Iterator[rich.console.RenderableType]:
+def _verdict(verdict: Verdict) -> _Lines:
     style = STYLES.get(verdict.status, "bold")
     headline = wording.clean(verdict.narrative.headline, 600)
     yield _Headline(_text((headline, style)), wording.format_confidence(verdict))
@@ -116,7 +117,7 @@ class _Headline:
             yield rich.text.Text(self.right)
 
 
-def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.console.RenderableType]:
+def _chain(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
     if not verdict.chain:
         return
     following = {link.cause: link for link in verdict.chain.links}
@@ -126,11 +127,8 @@ def _chain(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.consol
         mark = "●" if at in (0, last) else "○"
         kind = wording.clean(known.title(step.kind))
         yield _behind(f"{mark} ", _text((kind, "bold"), f"  {_when(step)}"))
-        for detail, style in (
-            (wording.describe_subject(step.subject), "cyan"),
-            (wording.format_place(step.subject), ""),
-            (wording.format_numbers(step, known), ""),
-        ):
+        details = wording.list_details(step, known)
+        for detail, style in zip(details, ("cyan", "", ""), strict=True):
             if detail:
                 yield _Railed(rail, _text((detail, style)))
         for evidence in step.evidence[:3]:
@@ -176,7 +174,7 @@ def _when(step: Finding) -> str:
     return wording.clock(begin, "%H:%M:%S") + (f", {length}" if length else "")
 
 
-def _processes(material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
+def _processes(material: diagnosis.Material) -> _Lines:
     if not material.processes or not material.processes.rows:
         return
     table = rich.table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -197,25 +195,21 @@ def _processes(material: diagnosis.Material) -> Iterator[rich.console.Renderable
         yield _text((wording.clean(line), "dim"))
 
 
-def _alternatives(
-    verdict: Verdict, known: knowledge.Knowledge
-) -> Iterator[rich.console.RenderableType]:
+def _alternatives(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
     for number, chain in enumerate(verdict.alternatives, 1):
         why = wording.clean(chain.why_not, 1000)
         yield _behind(f"{number}. ", _text(wording.format_chain(chain, known)))
         yield _behind("   ", _text(("why not: ", "dim"), why))
 
 
-def _ruled_out(
-    verdict: Verdict, known: knowledge.Knowledge
-) -> Iterator[rich.console.RenderableType]:
+def _ruled_out(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
     findings = {finding.id: finding for finding in verdict.findings}
     for ruled_out in verdict.ruled_out:
         yield _behind("- ", _text(wording.name_finding(findings[ruled_out.finding], known)))
         yield _behind("  ", _text(("why not: ", "dim"), wording.clean(ruled_out.why, 600)))
 
 
-def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.console.RenderableType]:
+def _gaps(verdict: Verdict, material: diagnosis.Material) -> _Lines:
     if verdict.gaps:
         yield _text(("Each multiplies the confidence by its factor.", "dim"))
     for gap in verdict.gaps:
@@ -227,7 +221,7 @@ def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[rich.conso
         yield _text(wording.NOTHING_MISSING)
 
 
-def _steps(steps: tuple[Step, ...]) -> Iterator[rich.console.RenderableType]:
+def _steps(steps: tuple[Step, ...]) -> _Lines:
     for number, step in enumerate(steps, 1):
         yield _behind(f"{number}. ", _text(wording.clean(step.what, 1000)))
         for line in _split_command(step.command):
@@ -250,7 +244,7 @@ def _split_command(command: str) -> list[str]:
     ]
 
 
-def _answers(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[rich.console.RenderableType]:
+def _answers(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
     for status in Status:
         for answer in verdict.answers:
             if answer.status == status:

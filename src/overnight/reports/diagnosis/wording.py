@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import conditions, knowledge
+from overnight.diagnosis import knowledge
 from overnight.model import text as texts
 from overnight.model import times
 from overnight.model.times import SECOND_US
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from overnight.model.verdict import Chain, Gap, Verdict
     from overnight.reports import diagnosis
 
-percent = conditions.format_percent
+percent = texts.percent
 clock = layout.clock
 DENOMINATORS = (
     ("share of samples", "of the samples in which the selected cores were busy"),
@@ -140,7 +141,15 @@ def list_numbers(finding: Finding, known: knowledge.Knowledge) -> Iterator[str]:
 
 def format_numbers(finding: Finding, known: knowledge.Knowledge, most: int = 3) -> str:
     """Return the most telling numbers on one line."""
-    return " · ".join(list(list_numbers(finding, known))[:most])
+    return " · ".join(itertools.islice(list_numbers(finding, known), most))
+
+
+def list_details(
+    finding: Finding, known: knowledge.Knowledge, *, host: bool = True
+) -> tuple[str, str, str]:
+    """Return subject, place and numbers of a finding; '' where it has none."""
+    place = format_place(finding.subject, host=host)
+    return describe_subject(finding.subject), place, format_numbers(finding, known)
 
 
 def format_strength(strength: float) -> str:

@@ -67,10 +67,7 @@ class Layout:
 
 
 def merge(windows: Sequence[Folded], units: Sequence[float]) -> Branch:
-    """Merge the stacks of all windows. A stack is as wide as the largest of its counts times its unit.
-
-    Unknown frames in a row become one: they differ in nothing, and fill the picture.
-    """
+    """Merge the stacks of all windows. A stack is as wide as the largest of its counts times its unit."""
     root = Branch(Frame("all"), [0] * len(windows))
     parents: list[tuple[Branch, Branch]] = []  # parent and child, parents first
     for number, window in enumerate(windows):
@@ -80,6 +77,7 @@ def merge(windows: Sequence[Folded], units: Sequence[float]) -> Branch:
             parent = branches[node.parent] if node.parent >= 0 else root
             frame = window.frames[node.frame]
             above = parent.frame
+            # Unknown frames in a row become one: they differ in nothing, and fill the picture.
             is_run = frame.name == UNKNOWN == above.name and frame.kind == above.kind
             branch = parent if is_run else parent.children.get(frame)
             if branch is None:

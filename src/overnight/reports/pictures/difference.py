@@ -63,7 +63,10 @@ def write_difference(compared: Compared, file: BinaryIO, *, max_rows: int = boxe
     ]
     base = 34 + LINE * (len(head) + 1) + 14 + drawn.rows * ROW
     height = base + MARGIN + LINE * len(foot) + MARGIN
-    lines = (_opening(compared, height, head), *_key(34 + LINE * len(head)))
+    title = f"{compared.now.title}: difference"
+    size = (WIDTH, height)
+    opening = svg.open_picture("Differential flame graph", title, head, _style(), size)
+    lines = (opening, *_key(34 + LINE * len(head)))
     file.writelines(f"{line}\n".encode("utf-8", "replace") for line in lines)
     svg.write_body(file, [_draw(box, base, compared) for box in drawn.boxes], base, foot)
 
@@ -75,22 +78,10 @@ def _window(folded: Folded, capacity: float) -> str:
     return f"{folded.host}, {begin} for {length}: {folded.total:,} samples{share}"
 
 
-def _opening(compared: Compared, height: int, head: list[str]) -> str:
-    title = f"{compared.now.title}: difference"
-    room = (WIDTH - 2 * MARGIN) // 7
-    lines = "\n".join(
-        f'<text class="s" x="{MARGIN}" y="{40 + LINE * n}">{svg.safe(svg.fit(line, room))}</text>'
-        for n, line in enumerate(head)
-    )
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">
-<title>{svg.safe(title)}</title>
-<desc>Differential flame graph. {svg.safe(" ".join(head))}</desc>
-<style>text{{font:11px ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}}
+def _style() -> str:
+    return f"""text{{font:11px ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}}
 .h{{font:bold 15px system-ui,"DejaVu Sans",sans-serif}}.s{{font:12px system-ui,"DejaVu Sans",sans-serif}}
-.b{{stroke-width:0.5}}.o{{stroke-width:1;stroke-dasharray:3 2}}{colours.style("f", "fill", colours.CHANGE)}</style>
-<rect class="g" width="{WIDTH}" height="{height}"/>
-<text class="h" x="{MARGIN}" y="22">{svg.safe(svg.fit(title, room - 20))}</text>
-{lines}"""
+.b{{stroke-width:0.5}}.o{{stroke-width:1;stroke-dasharray:3 2}}{colours.style("f", "fill", colours.CHANGE)}"""
 
 
 def _key(y: int) -> Iterator[str]:

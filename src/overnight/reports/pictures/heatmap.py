@@ -27,8 +27,7 @@ MAX_WIDTH, MIN_WIDTH = 1400, 860  # px of the cells; of the picture
 MAX_CELLS = 450_000  # about 4 MB where no two neighbours are equal
 MIN_COLUMNS = 60
 LANE, LANES = 15, 2
-LINE = 16
-SANS, MONO = 6.4, 6.7  # px a character, on the wide side
+MONO = 6.7  # px a character, on the wide side
 SATURATED, MAX_RUNS = 0.9, 300
 BOX, MAX_BOXED = 11, 24  # px; runs
 MAX_LISTED = 40
@@ -55,12 +54,13 @@ def write_heatmap(
     end_us = result.begin_us + len(result.values) * result.step_us
     inside = (mark for mark in marks if result.begin_us <= mark.time_us < end_us)
     seen = sorted(inside, key=layout.most_severe_first)
-    label = min(24, max((len(name) for name in result.rows), default=0))
+    rows = len(result.rows)
+    label = min(24, max(map(len, result.rows), default=0))
     left = max(52, round(label * MONO) + 16)
-    columns = min(MAX_WIDTH, max(MIN_COLUMNS, MAX_CELLS // max(1, len(result.rows))))
-    if len(result.rows) > MAX_CELLS // MIN_COLUMNS:
+    columns = min(MAX_WIDTH, max(MIN_COLUMNS, MAX_CELLS // max(1, rows)))
+    if rows > MAX_CELLS // MIN_COLUMNS:
         raise errors.UsageError(
-            f"too many rows for a picture: {len(result.rows):,}",
+            f"too many rows for a picture: {rows:,}",
             why=f"a picture holds at most {MAX_CELLS // MIN_COLUMNS:,} rows",
             todo="choose hosts or cores: --host NAME, --core LIST",
         )
@@ -71,29 +71,20 @@ def write_heatmap(
     cell = max(1, min(widest, 80, MAX_WIDTH // max(1, columns)))
     width = max(MIN_WIDTH, left + columns * cell + 24)
     head = _head_lines(result, filters, width)
-    top = 30 + LINE * len(head) + 38 + (LANE * LANES + 4 if seen else 8)
-    row = max(1, min(20, 700 // max(1, len(result.rows))))
-    plot = layout.Plot(
-        left,
-        top,
-        columns,
-        len(result.rows),
-        cell,
-        row,
-        each,
-        result.begin_us,
-        result.step_us * each,
-    )
+    top = 30 + svg.LINE_HEIGHT * len(head) + 38 + (LANE * LANES + 4 if seen else 8)
+    row = max(1, min(20, 700 // max(1, rows)))
+    column_us = result.step_us * each
+    plot = layout.Plot(left, top, columns, rows, cell, row, each, result.begin_us, column_us)
     full = result.full or float(result.values.max(initial=0)) or 1.0
     share = _peaks(result.values, each) / full
     runs = _saturated_runs(result, share)
     foot = _foot_lines(result, plot, seen, len(marks) - len(seen), width)
     if any(_is_boxed(run, runs, plot) for run in runs):
         foot.insert(1, f"boxed: a core {100 * SATURATED:.0f} % {WHAT[result.mode]} or more")
-    height = plot.top + plot.height + 52 + LINE * len(foot)
+    height = plot.top + plot.height + 52 + svg.LINE_HEIGHT * len(foot)
     parts = itertools.chain(
-        [_opening(width, height, title, head)],
-        _legend(result, plot, full, 30 + LINE * len(head)),
+        [svg.open_picture("Heatmap", title, head, _style(), (width, height))],
+        _legend(result, plot, full, 30 + svg.LINE_HEIGHT * len(head)),
         [f'<rect class="m" x="{left}" y="{top}" width="{plot.width}" height="{plot.height}"/>'],
         _gaps(result, plot),
         _cells(share, plot),
@@ -101,37 +92,22 @@ def write_heatmap(
         _rows(result, share, plot),
         _draw_runs(result, runs, plot),
         _marks(seen, plot, width),
-        _small_lines(foot, plot.top + plot.height + 52),
+        svg.small_lines(foot, plot.top + plot.height + 52),
         ["</svg>"],
     )
     file.writelines(f"{part}\n".encode("utf-8", "replace") for part in parts)
 
 
-def _small_lines(lines: list[str], y: int) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        yield f'<text class="s" x="12" y="{y + LINE * number}">{svg.safe(line)}</text>'
-
-
 def _peaks(values: npt.NDArray[np.int64], each: int) -> npt.NDArray[np.float64]:
     """Return the busiest step of each column: a mean would hide the one second that matters."""
-    if not len(values):
-        return np.zeros(values.shape, np.float64)
     starts = np.arange(0, len(values), each)
     return np.maximum.reduceat(values, starts, axis=0).astype(np.float64)
 
 
-def _opening(width: int, height: int, title: str, head: list[str]) -> str:
-    lines = "\n".join(_small_lines(head, 40))
-    shown = svg.safe(svg.fit(title, int((width - 24) / 9)))
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}">
-<title>{svg.safe(title)}</title>
-<desc>Heatmap. {svg.safe(" ".join(head))}</desc>
-<style>text{{font:11.5px system-ui,"DejaVu Sans",sans-serif}}.h{{font:bold 15px system-ui,"DejaVu Sans",sans-serif}}
+def _style() -> str:
+    return f"""text{{font:11.5px system-ui,"DejaVu Sans",sans-serif}}.h{{font:bold 15px system-ui,"DejaVu Sans",sans-serif}}
 .p{{stroke-width:2}}.c{{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:11px}}.e{{text-anchor:end}}.d{{text-anchor:middle}}
-path{{fill:none}}.k{{stroke-width:1}}.r{{fill-opacity:0}}.x{{fill:none}}{colours.style("l", "stroke", colours.HEAT, 1)}</style>
-<rect class="g" width="{width}" height="{height}"/>
-<text class="h" x="12" y="22">{shown}</text>
-{lines}"""
+path{{fill:none}}.k{{stroke-width:1}}.r{{fill-opacity:0}}.x{{fill:none}}{colours.style("l", "stroke", colours.HEAT, 1)}"""
 
 
 def _head_lines(result: heatmap.Heatmap, filters: str, width: int) -> list[str]:
@@ -149,7 +125,7 @@ def _head_lines(result: heatmap.Heatmap, filters: str, width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(20, int((width - 24) / SANS)))[:6]
+    return textwrap.wrap(text, max(20, int((width - 24) / svg.SANS)))[:6]
 
 
 def _foot_lines(
@@ -201,7 +177,7 @@ def _legend(result: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> 
     text = ("100 % " if result.full else "") + text
     yield f'<text x="{end + 7}" y="{at + 9}">{svg.safe(text)}</text>'
     if result.coverage.gaps and len(result.coverage.hosts) == 1:
-        x = end + 22 + round(len(text) * SANS)
+        x = end + 22 + round(len(text) * svg.SANS)
         yield f'<rect class="n" x="{x}" y="{at}" width="{swatch}" height="10"/>'
         yield f'<text x="{x + swatch + 6}" y="{at + 9}">not recorded</text>'
 
@@ -336,7 +312,7 @@ def _marks(seen: list[Event], plot: layout.Plot, width: int) -> Iterator[str]:
         label = (
             f"{layout.symbol(mark)} {svg.fit(name, 40)} {layout.clock(mark.time_us, '%H:%M:%S')}"
         )
-        long = len(label) * SANS
+        long = len(label) * svg.SANS
         left = min(x - 5, width - 8 - long)
         lane = layout.find_lane(lanes, left, long)
         y = plot.top - 6 - LANE * max(0, lane)

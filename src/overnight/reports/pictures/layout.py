@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model.severity import Severity
+from overnight.model.times import MINUTE_US, SECOND_US
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -67,24 +68,28 @@ def find_lane(lanes: Sequence[list[tuple[float, float]]], left: float, wide: flo
     return -1
 
 
+def ticks(begin_us: int, end_us: int, most: float) -> Iterator[tuple[int, str]]:
+    """Yield round times, about `most` of them, and how to write them."""
+    step = next((s for s in STEPS if (end_us - begin_us) / 1e6 / s <= most), STEPS[-1]) * SECOND_US
+    form = "%H:%M" if step >= MINUTE_US else "%H:%M:%S"
+    for us in range(-(-begin_us // step) * step, end_us + 1, step):
+        yield us, form
+
+
 def time_axis(plot: Plot, width: int) -> Iterator[str]:
     """Draw ticks at round times; label those that do not overlap, and each new day."""
     bottom = plot.top + plot.height
-    span = plot.columns * plot.column_us / 1e6
-    step = next((s for s in STEPS if span / s <= plot.width / 74), 86400)
-    form = "%H:%M" if step >= 60 else "%H:%M:%S"
-    at, day = -(-plot.begin_us // (step * 1_000_000)) * step, ""
     yield f'<text class="s e" x="{plot.left - 6}" y="{bottom + 31}">UTC</text>'
-    taken = 0.0
-    while at * 1_000_000 <= plot.begin_us + span * 1e6:
-        x = plot.x(at * 1_000_000)
+    taken, day = 0.0, ""
+    end_us = plot.begin_us + plot.columns * plot.column_us
+    for us, form in ticks(plot.begin_us, end_us, plot.width / 74):
+        x = plot.x(us)
         yield f'<path class="x" d="M{x:.1f} {bottom + 1}v4"/>'
         middle = min(max(x, 30), width - 30)
         if middle - 30 >= taken:
             taken = middle + 30
-            yield f'<text class="d" x="{middle:.1f}" y="{bottom + 17}">{clock(at * 1_000_000, form)}</text>'
-        if (today := clock(at * 1_000_000, "%Y-%m-%d")) != day:
+            yield f'<text class="d" x="{middle:.1f}" y="{bottom + 17}">{clock(us, form)}</text>'
+        if (today := clock(us, "%Y-%m-%d")) != day:
             middle = max(middle, plot.left + 32)
             yield f'<text class="s d" x="{middle:.1f}" y="{bottom + 31}">{today}</text>'
             day = today
-        at += step

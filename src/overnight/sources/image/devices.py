@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
+import contextlib
 import os
 import posixpath
 import re
 import select
-import socket
-import struct
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 
 from overnight.sources.image import inventory
 from overnight.sources.image import tree as trees
 
-SIOCETHTOOL = 0x8946
-ETHTOOL_GDRVINFO = 3
-DRVINFO = struct.Struct("=I32s32s32s32s32s12sIIIII")
+DRIVER = {"driver": "driver", "version": "driver version", "firmware": "firmware"}
 MAX_NICS = 256
 MAX_SECONDS = 3.0
 MAX_OUTPUT = 4096
@@ -29,53 +25,34 @@ FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin"
 VERSION = re.compile(r"v?\d+(?:\.\d+)+[0-9A-Za-z.+~_-]{0,40}|\b\d{2,5}\b")
 
 
-def parse_drvinfo(raw: bytes) -> dict[str, str]:
-    """Parse struct ethtool_drvinfo: driver, version, firmware."""
-    _, driver, version, firmware, *_ = DRVINFO.unpack(raw)
-    names = ("driver", "driver version", "firmware")
-    texts = (field.split(b"\0", 1)[0].decode("utf-8", "replace") for field in (driver, version, firmware))  # fmt: skip
-    return {name: text for name, text in zip(names, texts, strict=True) if text}
+def read_nics(
+    tree: trees.Tree, gaps: inventory.Gaps, query: Callable[[str], Mapping[str, object]] | None
+) -> inventory.Part:
+    """Read driver, firmware, queues and MTU of each hardware interface. Addresses are left out.
 
-
-def read_nics(tree: trees.Tree, gaps: inventory.Gaps, *, live: bool) -> inventory.Part:
-    """Read driver, firmware, queues and MTU of each hardware interface. Addresses are left out."""
+    `query` asks a running kernel for the driver of an interface, as `ethtool.read_driver` does.
+    """
     nics: inventory.Part = {}
     base = "/sys/class/net"
-    try:
-        names = tree.names(base)[:MAX_NICS]
-    except OSError as error:
-        gaps(base, trees.why(error))
-        return nics
-    for name in names:
+    for name in inventory.list_names(tree, gaps, base)[:MAX_NICS]:
         link = tree.link(f"{base}/{name}/device/driver")
         if not tree.exists(f"{base}/{name}/device"):
             continue
         nic = {"driver": posixpath.basename(link)} if link else {}
-        if live:
-            try:
-                nic |= _ask(name)
-            except OSError as error:
-                gaps(f"{name} firmware", trees.why(error))
+        if query is not None:
+            with inventory.report_errors(gaps, f"{name} firmware"):
+                facts = query(name)
+                nic |= {label: str(facts[key]) for key, label in DRIVER.items() if facts[key]}
         if link and (version := tree.line(f"/sys/module/{nic['driver']}/version")):
             nic.setdefault("module version", version)
         if mtu := tree.line(f"{base}/{name}/mtu"):
             nic["mtu"] = mtu
-        try:
+        with contextlib.suppress(OSError):  # older kernels, and some virtual devices, have none
             queues = tree.names(f"{base}/{name}/queues")
             for kind in ("rx", "tx"):
                 nic[f"{kind} queues"] = str(sum(queue.startswith(f"{kind}-") for queue in queues))
-        except OSError:
-            pass  # older kernels, and some virtual devices, have none
         nics[name] = nic
     return nics
-
-
-def _ask(name: str) -> dict[str, str]:
-    buffer = array.array("B", DRVINFO.pack(ETHTOOL_GDRVINFO, *([b""] * 6), *([0] * 5)))
-    request = struct.pack("16sP16x", os.fsencode(name)[:15], buffer.buffer_info()[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
-        fcntl.ioctl(channel, SIOCETHTOOL, request)
-    return parse_drvinfo(buffer.tobytes())
 
 
 def read_versions(tree: trees.Tree, gaps: inventory.Gaps, *, live: bool) -> inventory.Part:

@@ -5,9 +5,10 @@ Each reader returns text by name and reports what it could not read to `gaps`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from overnight import sources
 from overnight.model.text import decode_octal
@@ -35,23 +36,34 @@ PASSING = re.compile(
 )
 
 
+@contextlib.contextmanager
+def report_errors(gaps: Gaps, what: str) -> Iterator[None]:
+    """Report an OSError of the block as a gap; what follows the block is done all the same."""
+    try:
+        yield
+    except OSError as error:
+        gaps(what, trees.why(error))
+
+
+def list_names(tree: trees.Tree, gaps: Gaps, path: str, what: str = "") -> tuple[str, ...]:
+    """List the names in a folder; one that cannot be read is a gap and has none."""
+    try:
+        return tree.names(path)
+    except OSError as error:
+        gaps(what or path, trees.why(error))
+        return ()
+
+
 def read_os(tree: trees.Tree, gaps: Gaps) -> Part:
     labels: Part = {}
     for path in ("/etc/os-release", "/usr/lib/os-release"):
-        try:
+        with report_errors(gaps, path):
             labels |= sources.parse_os_release(tree.text(path, 1 << 16))
             break
-        except OSError as error:
-            gaps(path, trees.why(error))
     for path in LABELS:
-        try:
+        with report_errors(gaps, path), contextlib.suppress(FileNotFoundError):
             text = tree.text(path, 1 << 16)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            gaps(path, trees.why(error))
-            continue
-        labels[path] = sources.parse_os_release(text) or text.strip()[:1024]
+            labels[path] = sources.parse_os_release(text) or text.strip()[:1024]
     return labels
 
 
@@ -81,12 +93,8 @@ def parse_dpkg(text: str) -> Part:
 def read_packages(tree: trees.Tree, gaps: Gaps, *, live: bool) -> Part:
     """Read dpkg's packages from its file and, on a running host, rpm's from rpm itself."""
     packages: Part = {}
-    try:
+    with report_errors(gaps, DPKG), contextlib.suppress(FileNotFoundError):
         packages = parse_dpkg(tree.text(DPKG, DPKG_LIMIT))
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        gaps(DPKG, trees.why(error))
     if any(tree.exists(path) for path in ("/var/lib/rpm", "/usr/lib/sysimage/rpm")):
         if not live:
             gaps("rpm", "the rpm database can be read on a running host only")
@@ -151,14 +159,11 @@ def read_cgroups(tree: trees.Tree, gaps: Gaps) -> Part:
             cgroups[mount_point] = {"type": mount["type"], "options": mount["options"]}
     versions = ["v1"] * ("cgroup" in kinds) + ["v2"] * ("cgroup2" in kinds)
     cgroups["layout"] = "hybrid" if len(versions) == 2 else "".join(versions) or "none"
-    try:
+    with report_errors(gaps, "/proc/cgroups"):
         for line in tree.text("/proc/cgroups", 1 << 16).splitlines():
             fields = line.split()
             if len(fields) == 4 and not line.startswith("#"):
                 cgroups[f"controller {fields[0]}"] = {"hierarchy": fields[1], "enabled": fields[3]}
-    except OSError as error:
-        gaps("/proc/cgroups", trees.why(error))
-    unified = tree.line("/sys/fs/cgroup/cgroup.controllers")
-    if unified:
+    if unified := tree.line("/sys/fs/cgroup/cgroup.controllers"):
         cgroups["unified controllers"] = unified
     return cgroups

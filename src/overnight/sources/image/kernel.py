@@ -5,6 +5,7 @@ Values that the kernel itself changes are left out, so that an unchanged host gi
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 from collections.abc import Mapping
@@ -50,12 +51,7 @@ def read_sysctl(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     waiting = [("/proc/sys", "", 0)]
     while waiting:
         folder, prefix, depth = waiting.pop()
-        try:
-            names = tree.names(folder)
-        except OSError as error:
-            gaps(prefix.rstrip(".") or "sysctl", trees.why(error))
-            continue
-        for name in names:
+        for name in inventory.list_names(tree, gaps, folder, prefix.rstrip(".") or "sysctl"):
             path, key = f"{folder}/{name}", f"{prefix}{name}"
             status = tree.stat(path, follow=False)
             if status is None or VOLATILE.search(key) or SECRET.search(key):
@@ -71,50 +67,40 @@ def read_sysctl(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
             if len(settings) >= MAX_SYSCTLS:
                 gaps("sysctl", f"more than {MAX_SYSCTLS}: the rest is left out")
                 return settings
-            try:
+            with inventory.report_errors(gaps, key):
                 settings[key] = _flat(tree.text(path, SYSCTL_LIMIT))
-            except OSError as error:
-                gaps(key, trees.why(error))
     return settings
 
 
 def _physical(tree: trees.Tree) -> set[str]:
     """List the interfaces that have a device, and the names that every host has."""
-    interfaces = {"all", "default", "lo"}
-    try:
+    names: tuple[str, ...] = ()
+    with contextlib.suppress(OSError):
         names = tree.names("/sys/class/net")
-    except OSError:
-        return interfaces
-    return interfaces | {name for name in names if tree.exists(f"/sys/class/net/{name}/device")}
+    devices = {name for name in names if tree.exists(f"/sys/class/net/{name}/device")}
+    return {"all", "default", "lo"} | devices
 
 
 def read_modules(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     """Read version, source version and parameters of loaded and built-in modules."""
     modules: inventory.Part = {}
-    try:
-        names = tree.names("/sys/module")
-    except OSError as error:
-        gaps("/sys/module", trees.why(error))
-        return modules
+    names = inventory.list_names(tree, gaps, "/sys/module")
     if len(names) > MAX_MODULES:
         gaps("modules", f"more than {MAX_MODULES}: the rest is left out")
     for name in names[:MAX_MODULES]:
         base = f"/sys/module/{name}"
         versions = {key: tree.line(f"{base}/{key}") for key in ("version", "srcversion", "taint")}
         module = {key: value for key, value in versions.items() if value}
-        try:
+        parameters: tuple[str, ...] = ()
+        with contextlib.suppress(OSError):
             parameters = tree.names(f"{base}/parameters")
-        except OSError:
-            parameters = ()
         for parameter in parameters[:MAX_PARAMETERS]:
             path = f"{base}/parameters/{parameter}"
             status = tree.stat(path, follow=False)
             if status is None or not status.st_mode & 0o444 or SECRET.search(parameter):
                 continue
-            try:
+            with inventory.report_errors(gaps, f"{name}.parameters.{parameter}"):
                 module[f"parameters.{parameter}"] = _flat(tree.text(path, SYSCTL_LIMIT))
-            except OSError as error:
-                gaps(f"{name}.parameters.{parameter}", trees.why(error))
         if module:
             modules[name] = module
     return modules
@@ -150,10 +136,8 @@ def parse_cpuinfo(text: str) -> dict[str, str]:
 def read_cpu(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     """Read model, microcode, mitigations, SMT and frequency governor."""
     facts: inventory.Part = {}
-    try:
+    with inventory.report_errors(gaps, "/proc/cpuinfo"):
         facts |= parse_cpuinfo(tree.text("/proc/cpuinfo", 16 << 20))
-    except OSError as error:
-        gaps("/proc/cpuinfo", trees.why(error))
     base = "/sys/devices/system/cpu"
     paths = {name: name for name in ("online", "possible", "isolated", "nohz_full", "smt/control")}
     paths |= {
@@ -163,26 +147,21 @@ def read_cpu(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     }
     files = {key: f"{base}/{path}" for key, path in paths.items()}
     facts |= _read_files(tree, gaps, files, optional=True)
-    try:
-        names = tree.names(f"{base}/vulnerabilities")
-    except OSError as error:
-        gaps(f"{base}/vulnerabilities", trees.why(error))
-        return facts
-    files = {f"mitigation {name}": f"{base}/vulnerabilities/{name}" for name in names}
+    folder = f"{base}/vulnerabilities"
+    names = inventory.list_names(tree, gaps, folder)
+    files = {f"mitigation {name}": f"{folder}/{name}" for name in names}
     return facts | _read_files(tree, gaps, files)
 
 
 def read_memory(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     """Read memory size, huge pages, NUMA nodes and kernel same-page merging."""
     facts: inventory.Part = {}
-    try:
+    with inventory.report_errors(gaps, "/proc/meminfo"):
         # Not model.meminfo: a snapshot stores the kernel's own text, `24684100 kB`.
         for line in tree.text("/proc/meminfo", 1 << 16).splitlines():
             if line.startswith(("MemTotal:", "SwapTotal:", "Hugepagesize:", "HugePages_Total:")):
                 key, _, value = line.partition(":")
                 facts[key] = value.strip()
-    except OSError as error:
-        gaps("/proc/meminfo", trees.why(error))
     huge = "transparent_hugepage"
     files = {f"{huge}/{name}": f"/sys/kernel/mm/{huge}/{name}" for name in HUGE_PAGES}
     files |= {"numa nodes": "/sys/devices/system/node/online", "ksm": "/sys/kernel/mm/ksm/run"}
@@ -203,10 +182,8 @@ def _read_files(
     for key, path in paths.items():
         if optional and not tree.exists(path):
             continue
-        try:
+        with inventory.report_errors(gaps, path):
             facts[key] = _flat(tree.text(path, SYSCTL_LIMIT))
-        except OSError as error:
-            gaps(path, trees.why(error))
     return facts
 
 

@@ -10,14 +10,15 @@ first folder counts. The first line that matches a unit decides; without a match
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import functools
 import re
 from collections.abc import Callable
 
+from overnight.sources.image import inventory, unitname
 from overnight.sources.image import tree as trees
-from overnight.sources.image import unitname
 
 FOLDERS = (
     "/etc/systemd/system-preset",
@@ -60,30 +61,20 @@ def parse_presets(text: str, path: str = "") -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def read_presets(tree: trees.Tree) -> tuple[tuple[Rule, ...], tuple[tuple[str, str], ...]]:
-    """Read every rule in systemd's order, and what could not be read: (path, why)."""
+def read_presets(tree: trees.Tree, gaps: inventory.Gaps) -> tuple[Rule, ...]:
+    """Read every rule in systemd's order."""
     first: dict[str, str] = {}
-    gaps = []
     for folder in FOLDERS:
-        try:
-            entries = tree.entries(folder)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            gaps.append((folder, trees.why(error)))
-            continue
-        for name, entry in entries.items():
-            if name.endswith(".preset") and entry.kind != "folder":
-                first.setdefault(name, f"{folder}/{name}")
+        with inventory.report_errors(gaps, folder), contextlib.suppress(FileNotFoundError):
+            for name, entry in tree.entries(folder).items():
+                if name.endswith(".preset") and entry.kind != "folder":
+                    first.setdefault(name, f"{folder}/{name}")
     rules: list[Rule] = []
     for _, path in sorted(first.items()):
-        if tree.is_null(path):
-            continue  # masked: this is how a vendor's file is disabled
-        try:
-            rules += parse_presets(tree.text(path), path)
-        except OSError as error:
-            gaps.append((path, trees.why(error)))
-    return tuple(rules), tuple(gaps)
+        if not tree.is_null(path):  # a vendor's file is disabled by masking it
+            with inventory.report_errors(gaps, path):
+                rules += parse_presets(tree.text(path), path)
+    return tuple(rules)
 
 
 def fits(rule: Rule, name: str) -> bool:

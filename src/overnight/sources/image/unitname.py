@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import string
 
 KINDS = frozenset({"service", "socket", "target", "device", "mount", "automount", "swap", "timer", "path", "slice", "scope"})  # fmt: skip
-LETTERS = frozenset(string.ascii_letters + string.digits + ":-_.\\")
+NAME = re.compile(rf"[\w:.\\-][\w:.\\@-]*\.(?:{'|'.join(KINDS)})", re.ASCII)
 MAX_NAME = 255
 
 
@@ -22,14 +21,7 @@ def is_valid(name: str) -> bool:
     >>> is_valid("a@b@c.service"), is_valid("@x.service"), is_valid("a b.service"), is_valid("a.conf")
     (True, False, False, False)
     """
-    stem, _, kind = name.rpartition(".")
-    return (
-        kind in KINDS
-        and len(stem) > 0
-        and len(name) <= MAX_NAME
-        and stem[0] != "@"
-        and all(letter in LETTERS or letter == "@" for letter in stem)
-    )
+    return len(name) <= MAX_NAME and NAME.fullmatch(name) is not None
 
 
 def prefix_of(name: str) -> str:

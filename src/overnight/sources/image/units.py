@@ -6,13 +6,14 @@ those of `systemctl list-unit-files` (install.c of systemd 252); tests compare t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import posixpath
 from typing import Literal
 
+from overnight.sources.image import inventory, unitfile, unitname
 from overnight.sources.image import tree as trees
-from overnight.sources.image import unitfile, unitname
 
 FOLDERS = (
     "/etc/systemd/system.control",
@@ -81,6 +82,7 @@ class Units:
     def __init__(self, tree: trees.Tree) -> None:
         self.tree = tree
         self.gaps: dict[str, str] = {}
+        self._report_errors = functools.partial(inventory.report_errors, self.gaps.__setitem__)
         # With a merged /usr one folder has two names: read it once.
         self.folders: dict[str, dict[str, trees.Entry]] = {}
         self._real: dict[str, str] = {}
@@ -227,15 +229,13 @@ class Units:
 
     def _parse(self, path: str) -> tuple[unitfile.Setting, ...] | None:
         if path not in self._parsed:
-            try:
+            self._parsed[path] = None
+            with self._report_errors(path):
                 if self._left <= 0:
                     raise trees.TooLargeError(f"more than {MAX_BYTES} bytes of units")
                 text = self.tree.text(path)
                 self._left -= len(text)
                 self._parsed[path] = unitfile.parse_unit(text, path)
-            except OSError as error:
-                self.gaps[path] = trees.why(error)
-                self._parsed[path] = None
         return self._parsed[path]
 
     def _drop_ins(self, name: str) -> tuple[str, ...]:
@@ -357,13 +357,9 @@ class Units:
         return links
 
     def _entries(self, folder: str) -> dict[str, trees.Entry]:
-        try:
+        with self._report_errors(folder), contextlib.suppress(FileNotFoundError):
             return self.tree.entries(folder)
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            self.gaps[folder] = trees.why(error)
-            return {}
+        return {}
 
 
 def _with_template(name: str) -> list[str]:

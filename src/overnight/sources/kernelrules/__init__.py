@@ -11,7 +11,6 @@ import functools
 import re
 from collections.abc import Mapping
 
-SEVERITIES = ("info", "warning", "critical")
 FIELD_TYPES = ("int", "float", "str")
 # "sure": the driver's source was read, or the line seen. "likely": second-hand.
 CONFIDENCES = ("sure", "likely")

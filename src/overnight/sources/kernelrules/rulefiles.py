@@ -10,15 +10,15 @@ import tomllib
 from collections.abc import Iterable
 
 from overnight import errors
+from overnight.model.severity import Severity
 from overnight.sources import kernelrules
 from overnight.sources.kernelrules import matcher, needles
 
 HERE = pathlib.Path(__file__).parent
 FILE_KEYS = {"family", "about", "context", "rule"}
 REQUIRED = {"name", "kind", "severity", "regex", "meaning"}
-OPTIONAL = {
-    "incident", "needle", "confidence", "fields", "critical_when", "overlaps", "matches", "misses", "untested",
-}  # fmt: skip
+WORDS = REQUIRED | {"incident", "confidence", "untested"}  # keys whose values are strings
+KEYS = WORDS | {"needle", "fields", "critical_when", "overlaps", "matches", "misses"}
 NAME = re.compile(r"[a-z0-9]+(?:[-.][a-z0-9]+)*")
 KIND = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+)+")
 # Fields that a template may use besides the regex's own groups.
@@ -130,25 +130,19 @@ def _rule(
     name = str(table.get("name", "without a name"))
     if missing := REQUIRED - set(table):
         raise _problem(origin, name, f"missing: {', '.join(sorted(missing))}")
-    if unknown := set(table) - REQUIRED - OPTIONAL:
+    if unknown := set(table) - KEYS:
         raise _problem(origin, name, f"unknown keys: {', '.join(sorted(unknown))}")
-    regex = _words(table, "regex", origin, name)
-    needle = table.get("needle") or list(needles.extract(regex))
+    table = {"confidence": "sure", **table}
+    words = {key: _words(table, key, origin, name) for key in sorted(WORDS)}
+    needle = table.get("needle") or list(needles.extract(words["regex"]))
     rule = kernelrules.Rule(
-        name=_words(table, "name", origin, name),
-        kind=_words(table, "kind", origin, name),
-        severity=_words(table, "severity", origin, name),
-        regex=regex,
-        meaning=_words(table, "meaning", origin, name),
-        incident=_words(table, "incident", origin, name),
+        **words,
         needles=_strings([needle] if isinstance(needle, str) else needle, "needle", origin, name),
-        confidence=_words({"confidence": "sure", **table}, "confidence", origin, name),
         fields=_types(table.get("fields", {}), origin, name),
         critical_when=_conditions(table.get("critical_when", {}), origin, name),
         overlaps=_strings(table.get("overlaps", []), "overlaps", origin, name),
         matches=_samples(table.get("matches", []), origin, name),
         misses=_strings(table.get("misses", []), "misses", origin, name),
-        untested=_words(table, "untested", origin, name),
         family=family,
         context=context,
         origin=origin,
@@ -180,13 +174,13 @@ def _conditions(value: object, origin: str, name: str) -> dict[str, tuple[kernel
 def _samples(value: object, origin: str, name: str) -> tuple[kernelrules.Sample, ...]:
     samples = []
     for entry in _list(value, "matches", origin, name):
-        sample = {"line": entry} if isinstance(entry, str) else entry
-        if not isinstance(sample, dict) or not set(sample) <= {"line", "fields"}:
-            raise _problem(origin, name, "a match is a line, or a table of line and fields")
-        line, fields = sample.get("line"), sample.get("fields", {})
-        if not isinstance(line, str) or not isinstance(fields, dict):
-            raise _problem(origin, name, "a match is a line, or a table of line and fields")
-        samples.append(kernelrules.Sample(line, fields))
+        match {"line": entry} if isinstance(entry, str) else entry:
+            case {"line": str(line), **rest} if not rest:
+                samples.append(kernelrules.Sample(line))
+            case {"line": str(line), "fields": dict(fields), **rest} if not rest:
+                samples.append(kernelrules.Sample(line, fields))
+            case _:
+                raise _problem(origin, name, "a match is a line, or a table of line and fields")
     return tuple(samples)
 
 
@@ -200,11 +194,10 @@ def _check(rule: kernelrules.Rule) -> None:
         raise fail("a name consists of lowercase letters, digits, dashes and dots")
     if not KIND.fullmatch(rule.kind):
         raise fail(f"kind {rule.kind!r} must be dotted, like net.driver_reset")
-    if rule.severity not in kernelrules.SEVERITIES:
-        raise fail(f"severity {rule.severity!r} is not one of {', '.join(kernelrules.SEVERITIES)}")
-    if rule.confidence not in kernelrules.CONFIDENCES:
-        known_words = ", ".join(kernelrules.CONFIDENCES)
-        raise fail(f"confidence {rule.confidence!r} is not one of {known_words}")
+    words = {"severity": tuple(Severity), "confidence": kernelrules.CONFIDENCES}
+    for key, allowed in words.items():
+        if (word := getattr(rule, key)) not in allowed:
+            raise fail(f"{key} {word!r} is not one of {', '.join(allowed)}")
     if not rule.meaning:
         raise fail("meaning is empty")
     pattern = _compile(rule.regex, rule.origin, rule.name, [sample.line for sample in rule.matches])

@@ -59,25 +59,9 @@ def open_parents(root: pathlib.Path) -> sources.Reader:
     return read
 
 
+CENSUS = ("tracked", "in_use", "dying", "stat_read", "stat_reads")
+PARENTS = ("dying", "at_least", "at_most", "in_use")
 SIGNALS = (
-    sources.Signal(
-        "memory-cgroups",
-        60.0,
-        "",
-        (
-            *sources.gauges("tracked", "in_use", "dying"),
-            *sources.gauges("stat_read", unit="us"),
-            *sources.counters("stat_reads"),
-        ),
-        open_census,
-        "/proc/cgroups and the directories (v1), cgroup.stat (v2): dying memory cgroups; time to read the root's statistics",
-    ),
-    sources.Signal(
-        "memory-cgroup-parents",
-        600.0,
-        "cgroup",
-        sources.gauges("dying", "at_least", "at_most", "in_use"),
-        open_parents,
-        "cgroup.stat of each directory (v2, counted); memory charged to none of its children (v1, estimated)",
-    ),
+    sources.Signal("memory-cgroups", 60.0, "", CENSUS, open_census),
+    sources.Signal("memory-cgroup-parents", 600.0, "cgroup", PARENTS, open_parents),
 )

@@ -110,6 +110,11 @@ def own_cost(cores: int) -> int:
     return 10_200 + 2_025 * cores
 
 
+def dying_cost(root: pathlib.Path = sources.ROOT) -> int:
+    """Return the memory that a dying cgroup keeps: its structures and one page."""
+    return own_cost(_cores(root)) + PAGE
+
+
 def share_out(charges: dict[str, Charge], dying: int, top: str, cost: int) -> tuple[Parent, ...]:
     """Distribute the dying cgroups over directories, within the bounds of their charges.
 

@@ -78,12 +78,6 @@ class NativeRecorder:
     def written(self) -> int:
         return self._written + (self._file.end if self._file else 0)
 
-    @property
-    def event(self) -> str:
-        cycles = self._attr.type == events.TYPE_HARDWARE
-        privacy = ":u" if self._attr.flags & events.EXCLUDE_KERNEL else ""
-        return ("cycles" if cycles else "cpu-clock") + privacy
-
     def start(self, spool: pathlib.Path) -> None:
         ring.barrier()
         self._spool = spool

@@ -11,10 +11,9 @@ import pathlib
 import re
 import struct
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.sources.perf import decode
 
-ROOT = pathlib.Path("/")
 PROT_READ_EXEC, MAP_PRIVATE = 5, 2
 NAME_LIMIT = 4096
 
@@ -46,13 +45,16 @@ def comm_record(pid: int, tid: int, name: bytes) -> bytes:
     return _record(decode.COMM, decode.MODE_USER, struct.pack("<ii", pid, tid), name or b"\0")
 
 
-def map_records(pid: int, maps: bytes) -> list[bytes]:
+def map_records(pid: int, maps: bytes, executable: bytes = b"") -> list[bytes]:
     """Create a record for each executable mapping in the text of /proc/PID/maps.
+
+    Those of the executable come first, as after an exec: a JVM maps its class archive below it.
 
     >>> len(map_records(7, b"400000-401000 r-xp 00000000 fe:00 12  /bin/true\\n"))
     1
     """
-    records = []
+    first: list[bytes] = []
+    records: list[bytes] = []
     for line in maps.split(b"\n"):
         match = MAPS_LINE.fullmatch(line)
         if match is None or match[3] != b"x":
@@ -64,11 +66,12 @@ def map_records(pid: int, maps: bytes) -> list[bytes]:
         fields = MMAP2_FIELDS.pack(
             pid, pid, begin, end - begin, *place, PROT_READ_EXEC, MAP_PRIVATE
         )
-        records.append(_record(decode.MMAP2, decode.MODE_USER, fields, path))
-    return records
+        record = _record(decode.MMAP2, decode.MODE_USER, fields, path)
+        (first if path == executable else records).append(record)
+    return first + records
 
 
-def process_records(root: pathlib.Path = ROOT) -> list[bytes]:
+def process_records(root: pathlib.Path = sources.ROOT) -> list[bytes]:
     """Create the records of every process in /proc, skipping those that exit meanwhile."""
     records: list[bytes] = []
     for entry in (root / "proc").iterdir():
@@ -94,11 +97,18 @@ def _process(folder: pathlib.Path, pid: int) -> list[bytes]:
                     name = (task / "comm").read_bytes().rstrip(b"\n")
                     records.append(comm_record(pid, int(task.name), name))
     with contextlib.suppress(PermissionError):  # without CAP_SYS_PTRACE: its name is still known
-        records += map_records(pid, (folder / "maps").read_bytes())
+        maps = (folder / "maps").read_bytes()
+        records += map_records(pid, maps, _executable(folder) if maps else b"")
     return records
 
 
-def kernel_records(root: pathlib.Path = ROOT) -> list[bytes]:
+def _executable(folder: pathlib.Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return bytes((folder / "exe").readlink())
+    return b""
+
+
+def kernel_records(root: pathlib.Path = sources.ROOT) -> list[bytes]:
     """Create the records of the kernel and its modules; none where addresses are hidden.
 
     `[kernel.kallsyms]_text` is perf's name for the kernel's own mapping.

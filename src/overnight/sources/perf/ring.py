@@ -69,7 +69,6 @@ class Ring:
     """One event and its buffer of `pages` pages, a power of two."""
 
     def __init__(self, attr: events.EventAttr, core: int, pages: int) -> None:
-        self.core = core
         self.descriptor = events.open_event(attr, pid=-1, cpu=core)
         self.size = pages * PAGE
         try:

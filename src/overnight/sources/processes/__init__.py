@@ -6,7 +6,7 @@ import functools
 import pathlib
 
 from overnight import sources
-from overnight.sources.processes import membership, table, threads
+from overnight.sources.processes import affinity, membership, table, threads
 
 read_unit = membership.read_unit
 unit_of = membership.unit_of
@@ -36,38 +36,16 @@ def open_real_time(root: pathlib.Path) -> sources.Reader:
     return threads.RealTime(_shared(root), root).read
 
 
+def open_affinity(root: pathlib.Path) -> sources.Reader:
+    return affinity.Affinity(_shared(root), root).read
+
+
+COLUMNS = ("utime", "stime", "rss", "core", "major_faults", "state", "policy", "rt_priority")
+STATES = ("all", "running", "blocked", "zombies")
+THREAD = ("utime", "stime", "core", "policy", "rt_priority")
 SIGNALS = (
-    sources.Signal(
-        "processes",
-        1.0,
-        "process",
-        (
-            *sources.counters("utime", "stime", unit="ticks"),
-            *sources.gauges("rss", unit="pages"),
-            *sources.gauges("core"),
-            *sources.counters("major_faults"),
-            *sources.gauges("state", "policy", "rt_priority"),
-        ),
-        open_processes,
-        "/proc/PID/stat of the 20 busiest and of blocked processes; state is the letter's code (68 is D), policy 1, 2 and 6 are real-time",
-    ),
-    sources.Signal(
-        "process-states",
-        5.0,
-        "",
-        sources.gauges("all", "running", "blocked", "zombies"),
-        open_states,
-        "/proc/PID/stat: number of processes, and how many are running, blocked (D) or zombies (Z)",
-    ),
-    sources.Signal(
-        "rt-threads",
-        1.0,
-        "thread",
-        (
-            *sources.counters("utime", "stime", unit="ticks"),
-            *sources.gauges("core", "policy", "rt_priority"),
-        ),
-        open_real_time,
-        "/proc/PID/task/TID/stat of real-time threads (except the main thread) of processes that use half a core",
-    ),
+    sources.Signal("processes", 1.0, "process", COLUMNS, open_processes),
+    sources.Signal("process-states", 5.0, "", STATES, open_states),
+    sources.Signal("rt-threads", 1.0, "thread", THREAD, open_real_time),
+    sources.Signal("affinity", 5.0, "process", ("allowed", "lowest"), open_affinity),
 )

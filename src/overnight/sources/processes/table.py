@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator
 
 from overnight import errors, sources
+from overnight.model import programs
+from overnight.sources.processes import identity
 
 TOP = 20
 HOT = 40  # twice the number of rows: any of them may become one of the busiest
@@ -56,6 +59,15 @@ def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, i
     return comm, state, faults, utime, stime, started, pages, core, policy, priority
 
 
+def parse_parent(text: bytes) -> int:
+    """Parse the parent's PID: field 4.
+
+    >>> parse_parent(b"7 (a) b) D 12 0")
+    12
+    """
+    return int(text[text.rindex(b")") + 2 :].split(None, 2)[1])
+
+
 def parse_threads(text: bytes) -> int:
     """Parse the number of threads: field 20.
 
@@ -66,7 +78,7 @@ def parse_threads(text: bytes) -> int:
 
 
 def display_name(comm: bytes) -> str:
-    r"""Format a process's name for a key. A kernel worker is named by its pool, not by its last work.
+    r"""Format a name for a key. A kernel worker is named by its pool, not by its last work.
 
     >>> display_name(b"kworker/u8:1-ext4-rsv-conversion"), display_name(b"a\x1b[1m\nb\xff")
     ('kworker/u8:1', 'a\\x1b[1m\\x0ab\\xff')
@@ -81,6 +93,8 @@ class Process:
     open: int = -1
     seen: int = 0  # hash of the text: most have not changed
     comm: bytes = b""
+    parent: int = 0
+    program: programs.Program | None = None
     key: str = ""
     started: int = -1
     ticks: int = 0
@@ -131,10 +145,27 @@ class Table:
         else:
             self._read_some()
         known = self._known
-        rows = {known[pid].key: known[pid].row for pid in self._hottest(WARM)[:TOP]}
-        for pid in sorted(self._blocked)[:BLOCKED]:
-            rows[known[pid].key] = known[pid].row
-        return rows
+        shown = (*self._hottest(WARM)[:TOP], *sorted(self._blocked)[:BLOCKED])
+        return {self._key(pid): known[pid].row for pid in shown}
+
+    def _key(self, pid: int) -> str:
+        """Return PID and name. Only processes that are shown are named: it takes three more reads."""
+        process = self._known[pid]
+        if not process.key:
+            name = programs.full_name(self._program(pid, process), self._ancestors(process.parent))
+            process.key = f"{pid} {name}"
+        return process.key
+
+    def _program(self, pid: int, process: Process) -> programs.Program:
+        if process.program is None:
+            comm = display_name(process.comm)
+            process.program = programs.identify(comm, *identity.read_command(f"{self._proc}/{pid}"))
+        return process.program
+
+    def _ancestors(self, pid: int) -> Iterator[programs.Program]:
+        while (process := self._known.get(pid)) is not None:
+            yield self._program(pid, process)
+            pid = process.parent
 
     def busy(self, count: int) -> dict[int, tuple[int, int]]:
         """Return start time and number of threads of processes that use half a core, busiest first."""
@@ -143,6 +174,10 @@ class Table:
         known = self._known
         hottest = self._hottest(BUSY_TICKS)[:count]
         return {pid: (known[pid].started, known[pid].threads) for pid in hottest}
+
+    def key_of(self, pid: int) -> str:
+        """Return the key of a process that `busy` returned."""
+        return self._known[pid].key
 
     def _hottest(self, heat: float) -> list[int]:
         """List the processes of at least this heat, the hottest first."""
@@ -163,7 +198,7 @@ class Table:
         self._last = self._last_pid()
 
     def _list_all(self) -> None:
-        self._turn, self._at = self._list(0, MAX_PROCESSES), 0
+        self._turn, self._at = self._list()[:MAX_PROCESSES], 0
         for pid in self._known.keys() - set(self._turn):
             self._forget(pid)
 
@@ -224,7 +259,7 @@ class Table:
         ticks = utime + stime
         if started != process.started:
             # The CPU time of a process that ran before the first poll says nothing about this second.
-            process.started, process.heat = started, 0.0
+            process.started, process.heat, process.comm = started, 0.0, b""
             process.ticks = 0 if self._last else ticks
         process.heat = process.heat * COOLING + max(0, ticks - process.ticks)
         if process.heat >= BUSY_TICKS:
@@ -232,9 +267,9 @@ class Table:
         process.ticks, process.state, process.seen, process.idle = ticks, state, seen, 0
         (self._hot.add if process.heat >= WARM or process.fresh else self._hot.discard)(pid)
         (self._blocked.add if state == D_STATE else self._blocked.discard)(pid)
-        if comm != process.comm or not process.key:
-            process.comm = comm
-            process.key = f"{pid} {display_name(comm)}"
+        if comm != process.comm:  # new, or it runs another program
+            process.comm, process.parent = comm, parse_parent(text)
+            process.key, process.program = "", None
         process.row = (utime, stime, pages, core, faults, state, policy, priority)
 
     def _text(self, pid: int, process: Process) -> bytes:
@@ -276,12 +311,9 @@ class Table:
                 if entry.name.isdigit():
                     yield int(entry.name)
 
-    def _list(self, first: int, limit: int) -> list[int]:
-        if not self._seeks:
-            pids = [int(name) for name in os.listdir(self._proc) if name.isdigit()]  # noqa: PTH208 - polled: no Path per name
-            return sorted(pid for pid in pids if pid >= first)[:limit]
-        os.lseek(self._folder, FIRST_PID + first, os.SEEK_SET)
-        return [int(name) for name in os.listdir(self._folder) if name.isdigit()][:limit]  # noqa: PTH208 - polled: no Path per name
+    def _list(self) -> list[int]:
+        names = os.listdir(self._proc)  # noqa: PTH208 - polled: no Path per name
+        return sorted(int(name) for name in names if name.isdigit())
 
     def _new(self) -> list[int]:
         """List the processes created since the last poll: those above the last PID at that time."""
@@ -291,7 +323,8 @@ class Table:
             return []
         if not self._seeks:
             begin = before + 1 if last > before else 1
-            return [pid for pid in self._list(begin, MAX_NEW) if pid not in self._known]
+            later = (pid for pid in self._list() if pid >= begin and pid not in self._known)
+            return list(itertools.islice(later, MAX_NEW))
         if 0 < last - before <= MAX_TRIED:
             # Cheaper than a listing, which after a wrap also returns all PIDs above.
             return [pid for pid in range(before + 1, last + 1) if self._is_process(pid)]

@@ -33,19 +33,6 @@ def open_restarts(root: pathlib.Path) -> sources.Reader:
 
 
 SIGNALS = (
-    sources.FactSignal(
-        "units",
-        30.0,
-        "unit",
-        open_states,
-        "systemd's private socket: state, result, unit file and preset of every loaded service",
-    ),
-    sources.Signal(
-        "unit-restarts",
-        30.0,
-        "unit",
-        (sources.Column("restarts"), sources.Column("since", "gauge", "s")),
-        open_restarts,
-        "systemd's private socket: NRestarts of services that may be restarted, and the time of their last state change",
-    ),
+    sources.FactSignal("units", 30.0, "unit", open_states),
+    sources.Signal("unit-restarts", 30.0, "unit", ("restarts", "since"), open_restarts),
 )

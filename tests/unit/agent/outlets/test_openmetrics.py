@@ -121,7 +121,7 @@ def test_slow_clients_do_not_cost_the_collector_a_poll(endpoint):
             os.close(descriptor)
         return {"": (len(opened),)}
 
-    signal = sources.Signal("a", 1.0, "", (sources.Column("n"),), lambda root: read, "made up")
+    signal = sources.Signal("a", 1.0, "", ("n",), lambda root: read)
     loop = recorder_loop.RecorderLoop(
         recorder_loop.Parts(
             "db-7", "boot", (signal,), (), Sink(), root=pathlib.Path("/nonexistent")

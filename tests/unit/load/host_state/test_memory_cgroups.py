@@ -106,7 +106,9 @@ def test_without_root_the_error_has_a_next_step(
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(errors.MissingPermissionError) as raised:
-        memory_cgroups.make(tmp_path / "p", 1, cast("journal.Ledger", FakeJournal()))
+        memory_cgroups.make(
+            tmp_path / "p", host_state.Request(1, tmp_path), cast("journal.Ledger", FakeJournal())
+        )
     assert "sudo" in raised.value.todo
     assert not (tmp_path / "p").exists()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def draw(shown: signals.Cores, *cores: int) -> ET.Element:
     return ET.fromstring(
-        timeline.draw_timeline(shown, cores, verdicts.HOT, verdicts.material().events)
+        timeline.Timeline(shown, cores, verdicts.HOT, verdicts.material().events).draw()
     )
 
 

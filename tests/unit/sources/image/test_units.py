@@ -114,6 +114,7 @@ def test_preset_files_are_sorted_by_name_and_the_first_folder_wins(
     image.file("usr/lib/systemd/system-preset/30-off.preset", "enable off.service\n")
     image.link("etc/systemd/system-preset/30-off.preset", "/dev/null")
     image.file("usr/lib/systemd/system-preset/readme", "enable readme.service\n")
-    rules, gaps = presets.read_presets(tree.Tree(tmp_path))
+    gaps: dict[str, str] = {}
+    rules = presets.read_presets(tree.Tree(tmp_path), gaps.__setitem__)
     assert [rule.pattern for rule in rules] == ["admin.service", "c.service", "*"]
-    assert gaps == ()
+    assert gaps == {}

@@ -93,7 +93,7 @@ def records_of(layout: make.Layout) -> st.SearchStrategy[bytes]:
             cpu=st.integers(-1, 3), ip=WORDS, event=st.integers(0, 4), mode=st.integers(0, 7),
             read=st.lists(st.integers(0, 3), max_size=5),
         ),
-        st.builds(layout.comm, TIMES, PIDS, NAMES),
+        st.builds(layout.comm, TIMES, PIDS, NAMES, st.none() | PIDS, st.sampled_from([0, 1 << 13])),
         st.builds(layout.fork, TIMES, PIDS, PIDS, PIDS, PIDS, st.sampled_from([0, 1 << 13])),
         st.builds(layout.exit, TIMES, PIDS, PIDS),
         st.builds(layout.mmap, TIMES, WORDS, LENGTHS, NAMES, pid=PIDS, offset=WORDS, misc=odd),
@@ -135,6 +135,26 @@ def test_both_decoders_agree_on_hostile_streams(
     stream: tuple[bytes, make.Layout], ids: list[tuple[int, int]]
 ) -> None:
     perfdecoded.same_of_both(*stream, ids)
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(FULL.fork, TIMES, PIDS, PIDS, misc=st.sampled_from([0, 1 << 13])),
+            st.builds(FULL.exit, TIMES, PIDS, PIDS),
+            st.builds(FULL.sample, TIMES, pid=PIDS),
+        ),
+        max_size=30,
+    )
+)
+def test_no_process_is_its_own_ancestor(records: list[bytes]) -> None:
+    table = perfdecoded.processes(perfdecoded.result_of(*records, layout=FULL))
+    for row, process in enumerate(table):
+        above = process.parent
+        for _ in table:
+            assert above != row
+            above = None if above is None else table[above].parent
 
 
 @settings(max_examples=50)

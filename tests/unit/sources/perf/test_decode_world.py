@@ -77,7 +77,7 @@ def test_a_reused_pid_loses_its_name_to_an_unnamed_parent() -> None:
 
 
 def test_names_end_at_a_zero_and_may_be_any_bytes() -> None:
-    _, _, _, _, strings, _, _ = result_of(
+    _, _, _, _, strings, *_ = result_of(
         FULL.comm(1, 10, b"a\xff\x80b"), FULL.comm(1, 11, b""), FULL.comm(1, 12, b"x" * 300)
     )
     assert strings[3:] == [b"a\xff\x80b", b"", b"x" * 300]
@@ -186,7 +186,7 @@ def test_jit_code_is_resolved_by_address_in_its_process_map(name: bytes, second:
 
 
 def modules_of(*records: bytes) -> list[tuple[bytes, int, bytes]]:
-    _, _, _, _, strings, modules, _ = result_of(*records)
+    _, _, _, _, strings, modules, *_ = result_of(*records)
     return [(strings[name], pid, build_id) for name, pid, build_id in modules[2:]]
 
 

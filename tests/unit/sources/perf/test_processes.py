@@ -33,6 +33,15 @@ def test_only_executable_mappings_with_their_names():
     assert mappings[0][0] == expected
 
 
+def test_the_executable_comes_first():
+    archive = b"800000000-800001000 r-xp 00000000 fe:01 5  /usr/lib/jvm/lib/server/classes.jsa\n"
+    names = [
+        decode_mapping(record)[1]
+        for record in processes.map_records(7, archive + MAPS, b"/opt/my app/bin\nx")
+    ]
+    assert names[:2] == [b"/opt/my app/bin\nx", b"/usr/lib/jvm/lib/server/classes.jsa"]
+
+
 def test_a_process_with_an_odd_name_and_threads(tmp_path):
     folder = tmp_path / "proc/40"
     for tid, name in ((40, "a) S (b"), (41, "worker")):
@@ -41,6 +50,7 @@ def test_a_process_with_an_odd_name_and_threads(tmp_path):
     tail = "0 20 0 2 0 123" + " 0" * 30
     (folder / "stat").write_text(f"40 (a) S (b) S 9 40 40 0 -1 0 0 0 0 0 1 2 0 {tail}")
     (folder / "maps").write_bytes(MAPS)
+    (folder / "exe").symlink_to("[vdso]")
     (tmp_path / "proc/41").mkdir()
     (tmp_path / "proc/self").mkdir()
     stream = memoryview(b"".join(processes.process_records(tmp_path)))
@@ -53,7 +63,8 @@ def test_a_process_with_an_odd_name_and_threads(tmp_path):
         if r[0] == decode.COMM
     }
     assert names == {(40, 40): b"a) S (b", (40, 41): b"worker"}
-    assert sum(r[0] == decode.MMAP2 for r in records) == 3
+    mapped = [decode_mapping(record)[1] for record in records if record[0] == decode.MMAP2]
+    assert mapped == [b"[vdso]", b"/opt/my app/bin\nx", b"//anon"]
 
 
 def test_a_process_of_another_user_has_a_name_without_its_maps(tmp_path, monkeypatch):

@@ -19,10 +19,11 @@ from overnight.sources import processes
 from overnight.sources.processes import table
 
 
-def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state: bytes = b"S", started: int = 5, policy: int = 0, priority: int = 0) -> bytes:  # fmt: skip
+def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state: bytes = b"S", started: int = 5, policy: int = 0, priority: int = 0, parent: int = 0) -> bytes:  # fmt: skip
     fields = [b"0"] * 50
     fields[0] = state
     for at, value in (
+        (1, parent),
         (9, 3),
         (11, utime),
         (12, stime),
@@ -70,6 +71,31 @@ def test_cpu_time_used_before_the_first_poll_is_not_counted(host: Host) -> None:
         assert seen.read() == {}
         host.put(10, utime=100_090, stime=5)
         assert seen.read() == {"10 x": (100_090, 5, 44, 1, 3, ord("S"), 0, 0)}
+
+
+def test_processes_have_the_names_of_their_programs(host: Host) -> None:
+    commands = {
+        10: (b"nightly.sh", b"/bin/bash\0/opt/nightly.sh\0"),
+        11: (b"gzip", b"gzip\0-9\0"),
+        12: (b"python3", b"python3\0collect.py\0"),
+        13: (b"python3", b"python3\0train.py\0"),
+    }
+    parents = {11: 10}
+    for pid, (comm, line) in commands.items():
+        host.put(pid, comm, parent=parents.get(pid, 1))
+        (host.root / f"proc/{pid}/cmdline").write_bytes(line)
+    with contextlib.closing(table.Table(host.root)) as seen:
+        seen.read()
+        for pid, (comm, _) in commands.items():
+            host.put(pid, comm, parent=parents.get(pid, 1), utime=90)
+        seen.full_scan()
+        assert set(seen.read()) == {
+            "10 nightly.sh (bash)", "11 nightly.sh → gzip", "12 collect.py (python3)", "13 train.py (python3)",
+        }  # fmt: skip
+        # It runs another program.
+        (host.root / "proc/12/cmdline").write_bytes(b"redis-server\0")
+        host.put(12, b"redis-server", utime=180)
+        assert "12 redis-server" in seen.read()
 
 
 def test_a_real_time_process_has_its_policy(host: Host) -> None:

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import enum
 import functools
 import pathlib
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,62 +26,35 @@ COUNTED = {
 STATES = {"kept": "present", "left": "incomplete: the run was killed", "running": "in progress"}
 
 
-class ArmName(enum.StrEnum):
-    HOT = "hot"
-    COLD = "cold"
-    PURGED = "purged"
-
-
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, run_age, "Before the night", "age memory-cgroups 15000", name="age")
 
 
 def run_age(
-    context: typer.Context,
-    state: Annotated[
-        str,
-        typer.Argument(
-            metavar="STATE",
-            help="State from --list; uptime: note the uptime; purge: undo, then drop caches.",
-        ),
-    ] = "",
-    number: Annotated[int, typer.Argument(metavar="N", min=0, help="Number to create.")] = 0,
-    under: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Existing cgroup below which the cgroups are created."),
-    ] = None,
-    limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE", help="Memory limit of their parent, in addition to their own."
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.01, help="Maximum number created per second.")
-    ] = None,
-    positive: Annotated[
-        bool, typer.Option("--positive", help="Dentries of real, empty files.")
-    ] = False,
-    folder: Annotated[
-        pathlib.Path | None,
-        typer.Option(metavar="DIR", help="Folder in which the dentries are created."),
-    ] = None,
-    arm: Annotated[
-        ArmName | None, typer.Option(help="Experiment arm to note for this host.")
-    ] = None,
-    note: Annotated[str, typer.Option(metavar="TEXT", help="Text to note with the arm.")] = "",
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Undo all changes of age on this host.")
-    ] = False,
-    lists: Annotated[
-        bool, typer.Option("--list", help="List states, and the changes of age on this host.")
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Show what would be created or undone; change nothing."),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Purge without confirmation.")] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    state: str = session.argument(
+        "", "State from --list; uptime: note the uptime; purge: undo, then drop caches.", "STATE"
+    ),
+    number: int = session.argument(0, "Number to create.", "N", min=0),
+    under: str | None = session.option(
+        None, "Existing cgroup below which the cgroups are created.", "PATH"
+    ),
+    limit: str | None = session.option(
+        None, "Memory limit of their parent, in addition to their own.", "SIZE"
+    ),
+    rate: float | None = session.option(None, "Maximum number created per second.", min=0.01),
+    positive: bool = session.flag("Dentries of real, empty files."),
+    folder: pathlib.Path | None = session.option(
+        None, "Folder in which the dentries are created.", "DIR"
+    ),
+    arm: Literal["hot", "cold", "purged"] | None = session.option(
+        None, "Experiment arm to note for this host."
+    ),
+    note: str = session.option("", "Text to note with the arm.", "TEXT"),
+    undo: bool = session.flag("Undo all changes of age on this host."),
+    lists: bool = session.flag("List states, and the changes of age on this host.", "--list"),
+    dry_run: bool = session.flag("Show what would be created or undone; change nothing."),
+    yes: bool = session.flag("Purge without confirmation."),
 ) -> int:
     """Give this host the state of a long-running one.
 
@@ -92,7 +63,6 @@ def run_age(
     """
     from overnight.app import age
 
-    current: session.Session = context.obj
     given = {"under": under, "limit": limit, "rate": rate, "folder": folder}
     options = {name: str(value) for name, value in given.items() if value is not None}
     options |= {"positive": "yes"} if positive else {}
@@ -128,7 +98,7 @@ def run_age(
         request = age.Request(state, number, current.home, options, arm, note)
         with current.progress(state, number, counted=True) as on_progress:
             report = age.put_on_host(request, on_progress)
-    if not current.printed_json(report, output):
+    if not current.printed_json(report):
         _show(report, current.console())
     return errors.ExitCode.DONE if report.verified else errors.ExitCode.FOUND
 
@@ -183,8 +153,6 @@ def _show(report: age.Report, console: rich.console.Console) -> None:
 
 def _format_actions(report: age.Report) -> Iterator[str]:
     """Format what was created, undone or listed, one line each."""
-    from overnight.model import sizes
-
     if report.aged is not None and report.dry_run:
         cost = report.aged.bytes_each
         yield (

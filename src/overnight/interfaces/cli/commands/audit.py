@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
@@ -22,33 +20,25 @@ MAX_GAPS = 20
 REFUSAL = "refusing to change the host"
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, audit, "Before the night", "audit --root /mnt/image --fix packer")
 
 
 def audit(
-    context: typer.Context,
-    root: Annotated[
-        pathlib.Path,
-        typer.Option(metavar="DIR", help="Root of an unpacked image; links never lead out of it."),
-    ] = pathlib.Path("/"),
-    orchestrator: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Orchestrator: kubernetes, ecs, nomad, slurm."),
-    ] = None,
-    cloud: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Cloud: aws, gcp, azure, oracle.")
-    ] = None,
-    fix: Annotated[
-        str | None,
-        typer.Option(metavar="FORM", help="Print the fix as preset, shell, packer or cloud-init."),
-    ] = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Disable and mask units, after confirmation.")
-    ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Undo --apply.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    root: pathlib.Path = session.option(
+        pathlib.Path("/"), "Root of an unpacked image; links never lead out of it.", "DIR"
+    ),
+    orchestrator: str | None = session.option(
+        None, "Orchestrator: kubernetes, ecs, nomad, slurm.", "NAME"
+    ),
+    cloud: str | None = session.option(None, "Cloud: aws, gcp, azure, oracle.", "NAME"),
+    fix: str | None = session.option(
+        None, "Print the fix as preset, shell, packer or cloud-init.", "FORM"
+    ),
+    apply: bool = session.flag("Disable and mask units, after confirmation."),
+    undo: bool = session.flag("Undo --apply."),
+    yes: bool = session.flag("Skip the confirmation."),
 ) -> int:
     """Find units that do not belong here, loop, or cannot start.
 
@@ -57,7 +47,6 @@ def audit(
     from overnight.app import audit as auditing
     from overnight.app.audit import fixes
 
-    current: session.Session = context.obj
     if (fix is not None) + apply + undo > 1:
         raise errors.UsageError(
             "--fix, --apply and --undo are mutually exclusive",
@@ -66,13 +55,13 @@ def audit(
         )
     form = None if fix is None else _form(fix)
     if undo:
-        return _undo(current, root, yes, output)
+        return _undo(current, root, yes)
     report = auditing.examine(root, orchestrator=orchestrator, cloud=cloud)
     if apply:
-        return _apply(current, report, root, yes, output)
+        return _apply(current, report, root, yes)
     if form is not None:
         terminal.echo(fixes.write_fix(report, form), nl=False, keep="\n\t")
-    elif not current.printed_json(report, output):
+    elif not current.printed_json(report):
         _show(report, current.console())
     return errors.ExitCode.FOUND if report.bad else errors.ExitCode.DONE
 
@@ -90,9 +79,7 @@ def _form(text: str) -> fixes.Form:
         ) from None
 
 
-def _apply(
-    current: session.Session, report: Report, root: pathlib.Path, yes: bool, output: session.Output
-) -> int:
+def _apply(current: session.Session, report: Report, root: pathlib.Path, yes: bool) -> int:
     from overnight.app.audit import changes
 
     steps, cannot = changes.plan(report, root)
@@ -105,18 +92,18 @@ def _apply(
         terminal.echo(f"done; revert with: overnight audit --undo ({record})", err=True)
         if report.live:
             terminal.echo("units that are running keep running until stopped or rebooted", err=True)
-    current.printed_json(changes.Change(root, "applied", steps, cannot), output)
+    current.printed_json(changes.Change(root, "applied", steps, cannot))
     return errors.ExitCode.DONE
 
 
-def _undo(current: session.Session, root: pathlib.Path, yes: bool, output: session.Output) -> int:
+def _undo(current: session.Session, root: pathlib.Path, yes: bool) -> int:
     from overnight.app.audit import changes
 
     session.confirm(yes, REFUSAL, why="the change needs confirmation")
     undone, left = changes.undo(root, current.home)
     for line in (*(f"undone: {step}" for step in undone), *left):
         terminal.echo(line, err=True)
-    current.printed_json(changes.Change(root, "undone", undone, left), output)
+    current.printed_json(changes.Change(root, "undone", undone, left))
     return errors.ExitCode.DONE
 
 

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model import times
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -15,57 +14,36 @@ if TYPE_CHECKING:
 ORDER = 50
 
 
-def register(cli: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True)
-    group.command(epilog="Example: overnight bundle create 1a2b3c4d -o reset.overnight")(create)
-    group.command("open", epilog="Example: overnight bundle open reset.overnight --into reset")(
-        open_
-    )
-    cli.add_typer(
-        group,
-        name="bundle",
-        rich_help_panel="In the morning",
-        help="Write or open a file with the evidence of an event.",
-        epilog="Example: overnight bundle create 1a2b3c4d",
+def register(cli: session.CommandLine) -> None:
+    session.add_group(
+        cli,
+        "bundle",
+        "Write or open a file with the evidence of an event.",
+        "In the morning",
+        "create 1a2b3c4d",
+        ("create", create, "1a2b3c4d -o reset.overnight"),
+        ("open", open_, "reset.overnight --into reset"),
     )
 
 
 def create(
-    context: typer.Context,
-    event_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Event id or prefix; overnight events lists them.")
-    ] = "",
-    event: Annotated[
-        str, typer.Option(metavar="ID", help="Event id or prefix, instead of the argument.")
-    ] = "",
-    file: Annotated[
-        pathlib.Path | None,
-        typer.Option("-o", "--file", metavar="FILE", help="File to write. Default: ID.overnight."),
-    ] = None,
-    before: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time to include before the event.")
-    ] = "15m",
-    after: Annotated[
-        str, typer.Option(metavar="DURATION", help="Time to include after the event.")
-    ] = "2m",
-    all_recurrences: Annotated[
-        bool,
-        typer.Option("--all-recurrences", help="Include the latest 50 events of the same kind."),
-    ] = False,
-    hide: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WORD", help="Word to mask as well (repeatable)."),
-    ] = None,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    event_id: str = session.argument("", "Event id or prefix; overnight events lists them.", "ID"),
+    event: str = session.option("", "Event id or prefix, instead of the argument.", "ID"),
+    file: pathlib.Path | None = session.option(
+        None, "File to write. Default: ID.overnight.", "FILE", "-o", "--file"
+    ),
+    before: str = session.option("15m", "Time to include before the event.", "DURATION"),
+    after: str = session.option("2m", "Time to include after the event.", "DURATION"),
+    all_recurrences: bool = session.flag("Include the latest 50 events of the same kind."),
+    hide: list[str] | None = session.option(None, "Word to mask as well (repeatable).", "WORD"),
 ) -> None:
     """Write the evidence of an event to one file.
 
     A bundle has signals, stacks, events, facts and snapshots around the event, with secrets masked.
     """
     from overnight.app import bundles, events
-    from overnight.model import times
 
-    current: session.Session = context.obj
     if not event_id and not event:
         raise errors.UsageError(
             "no event was given",
@@ -85,18 +63,16 @@ def create(
             hide=tuple(word for word in hide or () if word),
             progress=lambda what, share: update(share, what),
         )
-    if not current.printed_json(bundle, output):
+    if not current.printed_json(bundle):
         _show(bundle, f"wrote {bundle.file} ({bundle.bytes / 1e6:.1f} MB)")
 
 
 def open_(
-    context: typer.Context,
-    file: Annotated[pathlib.Path, typer.Argument(metavar="FILE", help="Bundle to open.")],
-    into: Annotated[
-        pathlib.Path | None,
-        typer.Option(metavar="DIR", help="New folder for the data home. Default: FILE's name."),
-    ] = None,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    file: pathlib.Path = session.argument(..., "Bundle to open.", "FILE"),
+    into: pathlib.Path | None = session.option(
+        None, "New folder for the data home. Default: FILE's name.", "DIR"
+    ),
 ) -> None:
     """Open a bundle as a data home.
 
@@ -105,20 +81,17 @@ def open_(
     """
     from overnight.app import bundles
 
-    current: session.Session = context.obj
     target = into or pathlib.Path(file.name.removesuffix(bundles.SUFFIX))
     if into is None and target.name == file.name:
         target = pathlib.Path(f"{file.name}.home")
     with current.progress("bundle", 1.0) as update:
         bundle = bundles.open_into(file, target, lambda what, share: update(share, what))
-    if not current.printed_json(bundle, output):
+    if not current.printed_json(bundle):
         event = bundle.header.event
         _show(bundle, f"opened; read it with: overnight --home {target} events {event}")
 
 
 def _show(bundle: bundles.Bundle, ending: str) -> None:
-    from overnight.model import times
-
     header = bundle.header
     lines = [f"{header.kind} on {header.host} at {local_time.format_instant(header.time_us)}"]
     for window in header.windows:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
+from overnight.model import times
 
 if TYPE_CHECKING:
     import rich.console
@@ -17,25 +16,20 @@ ORDER = 12
 COLOURS = {"ok": "green", "warning": "yellow", "critical": "red"}
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, census, "Before the night", "census --for 30s")
 
 
 def census(
-    context: typer.Context,
-    duration: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="DURATION",
-            help="Time to measure growth: 10s, 5m. Default: 10s, and the running recording.",
-        ),
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Repeat until Ctrl-C, one line each time.")
-    ] = False,
+    current: session.Session,
+    duration: str | None = session.option(
+        None,
+        "Time to measure growth: 10s, 5m. Default: 10s, and the running recording.",
+        "DURATION",
+        "--for",
+    ),
+    watch: bool = session.flag("Repeat until Ctrl-C, one line each time."),
     root: session.RootOption = session.ROOT,
-    output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Count dying (zombie) memory cgroups.
 
@@ -43,11 +37,9 @@ def census(
     unit that creates them, and when they become critical. Exits with 1 if there are too many.
     """
     from overnight.app import census as cgroup_census
-    from overnight.model import times
 
-    current: session.Session = context.obj
     seconds = times.parse_duration("10s" if duration is None else duration)
-    if watch and output is session.Output.JSON:
+    if watch and current.output is session.Output.JSON:
         raise errors.UsageError(
             "--watch cannot be combined with -O json",
             why="a JSON document is one census",
@@ -58,7 +50,7 @@ def census(
             trend = duration is None and not watch
             history = cgroup_census.read_history(current.home, root) if trend else ()
             report = cgroup_census.take(root, seconds=seconds, history=history)
-        if not current.printed_json(report, output):
+        if not current.printed_json(report):
             console = current.console()
             console.print(_line(report), soft_wrap=True)
             if not watch:
@@ -68,8 +60,6 @@ def census(
 
 
 def _line(report: cgroup_census.Report) -> str:
-    from overnight.model import times
-
     growth = ""
     if report.growth_per_hour is not None:
         over = times.format_duration(report.measured_s)
@@ -81,8 +71,6 @@ def _line(report: cgroup_census.Report) -> str:
 
 
 def _show(report: cgroup_census.Report, console: rich.console.Console) -> None:
-    from overnight.model import times
-
     show = functools.partial(terminal.print_line, console)
     for reason in report.reasons:
         show(f"  {reason}")

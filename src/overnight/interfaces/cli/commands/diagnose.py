@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import enum
+import functools
 import pathlib
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from overnight.interfaces.cli import files, session
 
@@ -14,14 +12,7 @@ if TYPE_CHECKING:
 ORDER = 28
 
 
-class Form(enum.StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "md"
-    HTML = "html"
-
-
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, diagnose, "In the morning", "diagnose -O html -o report.html")
 
 
@@ -30,27 +21,20 @@ def _is_bundle(subject: str) -> bool:
 
 
 def diagnose(
-    context: typer.Context,
-    subject: Annotated[
-        str,
-        typer.Argument(metavar="EVENT", help="Event id or prefix, or a bundle. Default: --event."),
-    ] = "",
-    event_id: Annotated[
-        str,
-        typer.Option(
-            "--event", metavar="ID", help="Event id or prefix; last: the last serious event."
-        ),
-    ] = "last",
-    host: Annotated[
-        str, typer.Option(metavar="NAME", help="Host whose last serious event to diagnose.")
-    ] = "",
-    knowledge: Annotated[
-        list[pathlib.Path] | None,
-        typer.Option(metavar="FILE", help="TOML file with more knowledge (repeatable)."),
-    ] = None,
-    output: Annotated[
-        Form, typer.Option("-O", "--output", callback=session.choose_output, help="Output format.")
-    ] = Form.TEXT,
+    current: session.Session,
+    subject: str = session.argument(
+        "", "Event id or prefix, or a bundle. Default: --event.", "EVENT"
+    ),
+    event_id: str = session.option(
+        "last", "Event id or prefix; last: the last serious event.", "ID", "--event"
+    ),
+    host: str = session.option("", "Host whose last serious event to diagnose.", "NAME"),
+    knowledge: list[pathlib.Path] | None = session.option(
+        None, "TOML file with more knowledge (repeatable).", "FILE"
+    ),
+    output: Literal["text", "json", "md", "html"] = session.option(
+        "text", "Output format.", None, "-O", "--output", callback=session.choose_output
+    ),
     file: files.FileOption = None,
 ) -> None:
     """Find the cause of an event.
@@ -61,8 +45,7 @@ def diagnose(
     """
     from overnight.app import diagnose as diagnosis
 
-    current: session.Session = context.obj
-    if output is Form.TEXT:
+    if output == "text":
         files.check_text(file)
     bundle = pathlib.Path(subject) if _is_bundle(subject) else None
     if subject and bundle is None:
@@ -74,12 +57,8 @@ def diagnose(
             status.update(f"running detectors … {answer.detector}: {answer.status}")
 
         result = diagnosis.diagnose(request, show_answer)
-    match output:
-        case Form.TEXT:
-            current.console().print(result.render())
-        case Form.MARKDOWN:
-            files.deliver(lambda out: result.write("markdown", out), file)
-        case Form.JSON:
-            files.deliver(lambda out: result.write("json", out), file)
-        case Form.HTML:
-            files.deliver(lambda out: result.write("html", out), file)
+    if output == "text":
+        current.console().print(result.render())
+    else:
+        form = "markdown" if output == "md" else output
+        files.deliver(functools.partial(result.write, form), file)

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, local_time, profile_options, session, terminal
+from overnight.model.text import percent
 
 if TYPE_CHECKING:
     from overnight.app import diff as comparison
@@ -15,7 +14,7 @@ Format = formats.Format
 COLOURS = {"new": "red", "more": "red", "less": "blue", "vanished": "blue", "unclear": "dim"}
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(
         cli,
         diff,
@@ -26,29 +25,24 @@ def register(cli: typer.Typer) -> None:
 
 @profile_options.takes_query()
 def diff(
-    context: typer.Context,
+    current: session.Session,
     query: profile_options.Query,
-    baseline: Annotated[
-        str, typer.Option(metavar="TIME", callback=local_time.read, help="Begin of the baseline. Default: 10m before -b.")
-    ] = "",
-    baseline_end: Annotated[
-        str, typer.Option(metavar="TIME", callback=local_time.read, help="End of the baseline. Default: -b.")
-    ] = "",
-    baseline_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Host of the baseline; default: --host (repeatable)."),
-    ] = None,
+    baseline: str = session.option(
+        "", "Begin of the baseline. Default: 10m before -b.", "TIME", callback=local_time.read
+    ),
+    baseline_end: str = session.option(
+        "", "End of the baseline. Default: -b.", "TIME", callback=local_time.read
+    ),
+    baseline_host: list[str] | None = session.option(
+        None, "Host of the baseline; default: --host (repeatable).", "NAME"
+    ),
     limit: profile_options.LimitOption = 25,
     mark: profile_options.MarkOption = None,
-    output: Annotated[
-        Format,
-        formats.option(
-            "a comparison", "has two counts for each of its functions",
-            Format.TEXT, Format.JSON, Format.SVG, Format.HTML,
-        ),
-    ] = Format.TEXT,
+    output: Format = formats.option(
+        "a comparison", "has two counts for each of its functions", *formats.VIEWS
+    ),
     file: files.FileOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """Compare a window with a baseline, function by function.
 
     Ranks functions by the lower bound of their change, with its 95 % interval, also those that vanished. Rates
@@ -56,7 +50,6 @@ def diff(
     """
     from overnight.app import diff as comparison
 
-    current: session.Session = context.obj
     request = comparison.Request(
         current.home,
         query,
@@ -87,8 +80,8 @@ def _show(result: comparison.Difference, current: session.Session) -> None:
         module = f" [dim]{terminal.cell(change.module)}[/]" if unknown else ""
         table.add_row(
             terminal.cell(change.name) + module,
-            terminal.percent(change.rate),
-            terminal.percent(change.baseline_rate),
+            percent(change.rate),
+            percent(change.baseline_rate),
             f"{100 * change.difference:+.2f}",
             f"{100 * change.low:+.2f} … {100 * change.high:+.2f}",
             f"[{COLOURS[change.status]}]{change.status}[/]",

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer  # noqa: TC002 - Typer reads the annotations
-
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
 
@@ -23,13 +21,12 @@ MARKS = {
 OPTIONAL = "[dim]- optional[/]"
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, doctor, "Before the night", "doctor -O json")
 
 
 def doctor(
-    context: typer.Context,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
     root: session.RootOption = session.ROOT,
 ) -> int:
     """Check what can be recorded here, and how to fix the rest.
@@ -38,9 +35,8 @@ def doctor(
     """
     from overnight.app import doctor as checks
 
-    current: session.Session = context.obj
     checkup = checks.examine(checks.Surroundings(home=current.home, root=root))
-    if not current.printed_json(checkup, output):
+    if not current.printed_json(checkup):
         _show(checkup, current.console())
     return errors.ExitCode.DONE if checkup.can_record else errors.ExitCode.CANNOT
 

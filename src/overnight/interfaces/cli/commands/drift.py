@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import profile_options, session, terminal
@@ -18,27 +16,18 @@ ORDER = 36
 MAX_ITEMS = 5
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, drift, "In the morning", "drift --kind net.driver_reset")
 
 
 def drift(
-    context: typer.Context,
-    sick: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Sick host (repeatable).")
-    ] = None,
-    kind: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND",
-            help="Event kind that makes a host sick: net.driver_reset, or net. for all.",
-        ),
-    ] = "",
-    check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 when a difference is found.")
-    ] = False,
+    current: session.Session,
+    sick: list[str] | None = session.option(None, "Sick host (repeatable).", "HOST"),
+    kind: str = session.option(
+        "", "Event kind that makes a host sick: net.driver_reset, or net. for all.", "KIND"
+    ),
+    check: bool = session.flag("Exit with 1 when a difference is found."),
     limit: profile_options.LimitOption = 20,
-    output: session.OutputOption = session.Output.TEXT,
 ) -> int:
     """Find what sets sick hosts apart from healthy ones.
 
@@ -47,7 +36,6 @@ def drift(
     """
     from overnight.app import drift as fleet_drift
 
-    current: session.Session = context.obj
     if sick and kind:
         raise errors.UsageError(
             "--sick and --kind are mutually exclusive",
@@ -55,9 +43,7 @@ def drift(
             todo="give one of them",
         )
     result = fleet_drift.compare(current.home, sick or (), kind)
-    if output is session.Output.JSON:
-        current.print_json(result.as_json(limit))
-    else:
+    if not current.printed_json(result.as_json(limit)):
         _show(result, limit, current.console())
     failed = check and result.comparison.significant
     return errors.ExitCode.FOUND if failed else errors.ExitCode.DONE

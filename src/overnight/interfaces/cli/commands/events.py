@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
-from overnight.model import times
+from overnight.model import stop_signals, times
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -19,30 +17,24 @@ if TYPE_CHECKING:
 ORDER = 30
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, events, "In the morning", "events -b '12h ago'")
 
 
 def events(
-    context: typer.Context,
-    event_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Event to show with all its fields: id or prefix.")
-    ] = "",
+    current: session.Session,
+    event_id: str = session.argument("", "Event to show with all its fields: id or prefix.", "ID"),
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
     host: profile_options.HostOption = None,
-    kind: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="Kind: net.driver_reset, or net. for all (repeatable)."),
-    ] = None,
-    severity: Annotated[
-        str, typer.Option(metavar="SEVERITY", help="Minimum severity: info, warning, critical.")
-    ] = "info",
+    kind: list[str] | None = session.option(
+        None, "Kind: net.driver_reset, or net. for all (repeatable).", "KIND"
+    ),
+    severity: str = session.option(
+        "info", "Minimum severity: info, warning, critical.", "SEVERITY"
+    ),
     core: profile_options.CoreOption = "",
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Print new events until Ctrl-C.")
-    ] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    follow: bool = session.flag("Print new events until Ctrl-C."),
 ) -> None:
     """List events: saturated cores, driver resets, crash loops.
 
@@ -51,7 +43,6 @@ def events(
     """
     from overnight.app import events as stored
 
-    current: session.Session = context.obj
     request = stored.Request(
         current.home,
         event_id=event_id,
@@ -63,10 +54,10 @@ def events(
         core=core,
     )
     if follow:
-        _follow(request, current, output)
+        _follow(request, current)
         return
     listing = stored.list_events(request)
-    if current.printed_json(listing, output):
+    if current.printed_json(listing):
         return
     console = current.console()
     if event_id:
@@ -77,21 +68,20 @@ def events(
         terminal.print_line(console, f"damaged: {problem}", "yellow")
 
 
-def _follow(request: stored.Request, current: session.Session, output: session.Output) -> None:
+def _follow(request: stored.Request, current: session.Session) -> None:
     """Print a JSON line for every change, or a line for new events and new severities."""
     import json
     import sys
     import threading
 
     from overnight.app import events as stored
-    from overnight.model import stop_signals
 
     console = current.console()
     stop = threading.Event()
     with_host = len(stored.resolve_hosts(request.home, request.hosts)) > 1
     with stop_signals.stop_on_signals(stop):
         for event, before in stored.follow(request, stop):
-            if output is session.Output.JSON:
+            if current.output is session.Output.JSON:
                 sys.stdout.write(json.dumps(event.as_json()) + "\n")
                 sys.stdout.flush()
             elif before is None or before.severity != event.severity:

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 from overnight.model import colours
 from overnight.model.flame import FrameKind
-from overnight.model.text import plural, printable
+from overnight.model.text import percent, plural, printable
 
 if TYPE_CHECKING:
     from overnight.app import flame as graphs
@@ -18,7 +16,7 @@ SHOWN_SHARE = 0.01
 Format = formats.Format
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(
         cli,
         flame,
@@ -29,21 +27,16 @@ def register(cli: typer.Typer) -> None:
 
 @profile_options.takes_query()
 def flame(
-    context: typer.Context,
+    current: session.Session,
     query: profile_options.Query,
-    reverse: Annotated[
-        bool, typer.Option("--reverse", help="Callers below each function, from the leaves up.")
-    ] = False,
+    reverse: bool = session.flag("Callers below each function, from the leaves up."),
     mark: profile_options.MarkOption = None,
-    output: Annotated[
-        Format, formats.option("a flame graph", "is made of stacks", *Format)
-    ] = Format.TEXT,
+    output: Format = formats.option("a flame graph", "is made of stacks", *Format),
     file: files.FileOption = None,
 ) -> None:
     """Show the stacks of a window as a flame graph."""
     from overnight.app import flame as graphs
 
-    current: session.Session = context.obj
     request = graphs.Request(current.home, query, tuple(mark or ()), reverse)
     if output is Format.HTML:
         files.deliver(graphs.make_page(request), file)
@@ -70,12 +63,12 @@ def _show(graph: graphs.FlameGraph, current: session.Session) -> None:
         if node.share < SHOWN_SHARE:
             hidden += 1
             continue
-        line = rich.text.Text(f"{terminal.percent(node.share):>7}  " + "  " * min(node.depth, 40))
+        line = rich.text.Text(f"{percent(node.share):>7}  " + "  " * min(node.depth, 40))
         line.append(printable(node.name), colours.TERMINAL[node.kind])
         console.print(line, no_wrap=True, overflow="ellipsis")
     if hidden:
         console.print(
-            f"[dim]{plural(hidden, 'node')} below {terminal.percent(SHOWN_SHARE)} not shown; "
+            f"[dim]{plural(hidden, 'node')} below {percent(SHOWN_SHARE)} not shown; "
             "-O html and -O svg show all[/]"
         )
     if graph.coverage.samples:

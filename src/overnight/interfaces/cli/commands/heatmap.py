@@ -1,30 +1,16 @@
 from __future__ import annotations
 
-import enum
-from typing import Annotated
-
-import typer
+from typing import Literal
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
+from overnight.model import times
 
 ORDER = 40
 
 Format = formats.Format
 
 
-class By(enum.StrEnum):
-    CORE = "core"
-    OFFSET = "offset"
-
-
-class Mode(enum.StrEnum):
-    BUSY = "busy"
-    KERNEL = "kernel"
-    SOFTIRQ = "softirq"
-    IDLE = "idle"
-
-
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(
         cli,
         heatmap,
@@ -35,40 +21,32 @@ def register(cli: typer.Typer) -> None:
 
 @profile_options.takes_query(without=("idle",))
 def heatmap(
-    context: typer.Context,
+    current: session.Session,
     query: profile_options.Query,
-    by: Annotated[
-        By, typer.Option(help="Rows: cores, or offsets within a second (all cores together).")
-    ] = By.CORE,
-    mode: Annotated[Mode, typer.Option(help="Samples to count.")] = Mode.BUSY,
-    step: Annotated[
-        str, typer.Option(metavar="DURATION", help="Column width with --by core: 100ms, 1s, 1m.")
-    ] = "1s",
-    rows: Annotated[int, typer.Option(help="Rows of a second with --by offset.")] = 50,
+    by: Literal["core", "offset"] = session.option(
+        "core", "Rows: cores, or offsets within a second (all cores together)."
+    ),
+    mode: Literal["busy", "kernel", "softirq", "idle"] = session.option(
+        "busy", "Samples to count."
+    ),
+    step: str = session.option("1s", "Column width with --by core: 100ms, 1s, 1m.", "DURATION"),
+    rows: int = session.option(50, "Rows of a second with --by offset."),
     mark: profile_options.MarkOption = None,
-    output: Annotated[
-        Format,
-        formats.option(
-            "a heatmap", "counts samples by time and core",
-            Format.TEXT, Format.JSON, Format.SVG, Format.HTML,
-        ),
-    ] = Format.TEXT,
+    output: Format = formats.option("a heatmap", "counts samples by time and core", *formats.VIEWS),
     file: files.FileOption = None,
-) -> None:  # fmt: skip
+) -> None:
     """Show every core, second by second.
 
     A saturated core is visible even if the mean over all cores is low. With -O html, drag to show the flame
     graph of any window, Ctrl-drag to compare two.
     """
     from overnight.app import heatmap as maps
-    from overnight.model import times
 
-    current: session.Session = context.obj
     request = maps.Request(
         current.home,
         query,
-        by="core" if by is By.CORE else "offset",
-        mode=mode.value,
+        by=by,
+        mode=mode,
         step_us=round(times.parse_duration(step) * times.SECOND_US),
         rows=rows,
         marks=tuple(mark or ()),

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import local_time, session, terminal
 from overnight.model.text import plural
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
 ORDER = 30
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(
         cli,
         import_,
@@ -25,22 +23,16 @@ def register(cli: typer.Typer) -> None:
 
 
 def import_(
-    context: typer.Context,
-    files: Annotated[
-        list[pathlib.Path], typer.Argument(metavar="FILE...", help="Captures, one or more.")
-    ],
-    host: Annotated[str, typer.Option(metavar="NAME", help="Host of the captures.")] = "",
-    kind: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="Format. Default: detected.")
-    ] = "",
-    kallsyms: Annotated[
-        pathlib.Path | None,
-        typer.Option(metavar="FILE", help="Copy of the host's /proc/kallsyms, for kernel names."),
-    ] = None,
-    root: Annotated[
-        pathlib.Path, typer.Option(metavar="DIR", help="Folder with the host's binaries.")
-    ] = pathlib.Path("/"),
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    files: list[pathlib.Path] = session.argument(..., "Captures, one or more.", "FILE..."),
+    host: str = session.option("", "Host of the captures.", "NAME"),
+    kind: str = session.option("", "Format. Default: detected.", "NAME", "--format"),
+    kallsyms: pathlib.Path | None = session.option(
+        None, "Copy of the host's /proc/kallsyms, for kernel names.", "FILE"
+    ),
+    root: pathlib.Path = session.option(
+        pathlib.Path("/"), "Folder with the host's binaries.", "DIR"
+    ),
 ) -> None:
     """Import captures: perf.data, perf script, collapsed, pprof.
 
@@ -48,7 +40,6 @@ def import_(
     """
     from overnight.app import imports
 
-    current: session.Session = context.obj
     imported: list[imports.Imported] = []
     with current.notes().status(f"importing {files[0].name} …") as status:
         for file in imports.import_files(
@@ -57,10 +48,9 @@ def import_(
             imported.append(file)
             if len(imported) < len(files):
                 status.update(f"importing {files[len(imported)].name} …")
-            if output is session.Output.TEXT:
+            if current.output is session.Output.TEXT:
                 _show(file)
-    if output is session.Output.JSON:
-        current.print_json(imports.ImportReport(tuple(imported)).as_json())
+    current.printed_json(imports.ImportReport(tuple(imported)))
 
 
 def _show(file: imports.Imported) -> None:

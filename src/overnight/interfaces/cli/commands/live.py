@@ -6,11 +6,10 @@ import select
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import session
+from overnight.model import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,19 +19,15 @@ if TYPE_CHECKING:
 ORDER = 25
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, live, "During the night", "live")
 
 
 def live(
-    context: typer.Context,
-    lasting: Annotated[
-        str,
-        typer.Option(
-            "--for", metavar="DURATION", help="Duration: 30s, 10m. Default: until q or Ctrl-C."
-        ),
-    ] = "",
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    lasting: str = session.option(
+        "", "Duration: 30s, 10m. Default: until q or Ctrl-C.", "DURATION", "--for"
+    ),
 ) -> None:
     """Show cores, events and top processes of this host now.
 
@@ -43,16 +38,14 @@ def live(
 
     from overnight.app import live as board
     from overnight.interfaces.cli import live_view
-    from overnight.model import times
 
-    current: session.Session = context.obj
     seconds = times.parse_duration(lasting) if lasting else 0.0
     stop = threading.Event()
     shown = board.Board(platform.node() or "host")
     thread = board.start_loop(shown, stop)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            if output is session.Output.JSON:
+            if current.output is session.Output.JSON:
                 _lines(shown, thread, seconds)
             elif sys.stdout.isatty():
                 _screen(current, shown, thread, seconds)

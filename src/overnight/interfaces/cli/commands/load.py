@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
-from overnight.model import stop_signals
+from overnight.model import sizes, stop_signals, times
 from overnight.model.load import Constancy
 from overnight.model.text import plural
 
@@ -28,7 +26,7 @@ STATES = {"kept": PASS, "crossed": FAIL, "cannot tell": TOO_SHORT}
 STATUS = {Constancy.CONSTANT: PASS, Constancy.NOT_CONSTANT: FAIL, Constancy.UNKNOWN: TOO_SHORT}
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(
         cli,
         run_load,
@@ -39,65 +37,29 @@ def register(cli: typer.Typer) -> None:
 
 
 def run_load(
-    context: typer.Context,
-    workload: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKLOAD", help="Workload: trials, cpu, memory, network or stress-ng."
-        ),
-    ] = "",
-    duration: Annotated[
-        str,
-        typer.Option("--for", metavar="DURATION", help="Duration: 10m, 12h. Default: 10m."),
-    ] = "",
-    cores: Annotated[
-        str,
-        typer.Option(metavar="CORES", help="Cores: 0-3 or 1,3. Default: all but the first."),
-    ] = "",
-    duty: Annotated[
-        str,
-        typer.Option(metavar="SHARE", help="trials, cpu, stress-ng: share of each core: 60%."),
-    ] = "",
-    rate: Annotated[
-        str,
-        typer.Option(
-            metavar="RATE", help="memory: bytes written per second; network: packets per second."
-        ),
-    ] = "",
-    size: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE", help="memory: resident set, all cores together; network: packet size."
-        ),
-    ] = "",
-    trials: Annotated[
-        int | None, typer.Option(metavar="N", help="trials: number of trials.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", help="trials: steps per trial. Default: 20000.")
-    ] = None,
-    backend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="trials: numpy, torch or cuda.")
-    ] = None,
-    orchestrator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="trials: own or ray.")
-    ] = None,
-    veth: Annotated[
-        bool, typer.Option("--veth", help="network: veth pair in private namespaces (needs root).")
-    ] = False,
-    stressor: Annotated[
-        str | None, typer.Option(metavar="NAME", help="stress-ng: stressor. Default: cpu.")
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of data and weights.")] = 1,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the worker processes.")] = "",
-    warm_up: Annotated[
-        str, typer.Option(metavar="DURATION", help="Initial time that is not judged.")
-    ] = "5s",
-    listed: Annotated[
-        bool,
-        typer.Option("--list", help="List workloads and past loads."),
-    ] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    workload: str = session.argument(
+        "", "Workload: trials, cpu, memory, network or stress-ng.", "WORKLOAD"
+    ),
+    duration: str = session.option("", "Duration: 10m, 12h. Default: 10m.", "DURATION", "--for"),
+    cores: str = session.option("", "Cores: 0-3 or 1,3. Default: all but the first.", "CORES"),
+    duty: str = session.option("", "trials, cpu, stress-ng: share of each core: 60%.", "SHARE"),
+    rate: str = session.option(
+        "", "memory: bytes written per second; network: packets per second.", "RATE"
+    ),
+    size: str = session.option(
+        "", "memory: resident set, all cores together; network: packet size.", "SIZE"
+    ),
+    trials: int | None = session.option(None, "trials: number of trials.", "N"),
+    steps: int | None = session.option(None, "trials: steps per trial. Default: 20000.", "N"),
+    backend: str | None = session.option(None, "trials: numpy, torch or cuda.", "NAME"),
+    orchestrator: str | None = session.option(None, "trials: own or ray.", "NAME"),
+    veth: bool = session.flag("network: veth pair in private namespaces (needs root)."),
+    stressor: str | None = session.option(None, "stress-ng: stressor. Default: cpu.", "NAME"),
+    seed: int = session.option(1, "Seed of data and weights.", "N", min=0),
+    name: str = session.option("", "Name of the worker processes.", "NAME"),
+    warm_up: str = session.option("5s", "Initial time that is not judged.", "DURATION"),
+    listed: bool = session.flag("List workloads and past loads.", "--list"),
 ) -> int:
     """Run a load and measure whether it was constant.
 
@@ -105,11 +67,9 @@ def run_load(
     in or out. Exits with 1 if the load was not constant. Ctrl-C ends it.
     """
     from overnight.app import load
-    from overnight.model import sizes, times
 
-    current: session.Session = context.obj
     if listed:
-        _list(current, output)
+        _list(current)
         return errors.ExitCode.DONE
     if not workload:
         raise errors.UsageError(
@@ -137,23 +97,21 @@ def run_load(
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
         outcome = load.run(request, stop, show)
-    if not current.printed_json(outcome, output):
+    if not current.printed_json(outcome):
         _show(outcome, current.console())
     constant = outcome.verdict.status is not Constancy.NOT_CONSTANT
     return errors.ExitCode.DONE if constant else errors.ExitCode.FOUND
 
 
-def _list(current: session.Session, output: session.Output) -> None:
+def _list(current: session.Session) -> None:
     from overnight.app import load
 
     listing = load.list_loads(current.home)
-    workloads = listing.workloads.items()
-    if output is session.Output.JSON:
-        current.print_json(listing.as_json())
+    if current.printed_json(listing):
         return
     console = current.console()
     table = terminal.table("workload", "footprint")
-    for name, about in workloads:
+    for name, about in listing.workloads.items():
         table.add_row(name, terminal.cell(about))
     console.print(table)
     if not listing.loads:
@@ -169,8 +127,6 @@ def _list(current: session.Session, output: session.Output) -> None:
 
 
 def _format_load(past: Load) -> tuple[str, ...]:
-    from overnight.model import times
-
     lasted = times.format_duration((past.until_us - past.began_us) / 1e6)
     status = past.status or Constancy.UNKNOWN
     known = status in list(Constancy)
@@ -230,8 +186,6 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
     import rich.table
     import rich.text
 
-    from overnight.model import times
-
     until = f" of {times.format_duration(request.seconds)}" if request.seconds else ""
     table = rich.table.Table(
         title=f"{request.workload}: {times.format_duration(now.second.at)}{until}, {_state(now)}",
@@ -250,8 +204,6 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
 
 
 def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
-    from overnight.model import times
-
     verdict = outcome.verdict
     lasted = times.format_duration((outcome.ended_us - outcome.began_us) / 1e6)
     cores = ", ".join(map(str, outcome.cores))

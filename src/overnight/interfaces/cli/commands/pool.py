@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
-from typing import Annotated
-
-import typer
 
 from overnight import errors
 from overnight.app import pool_documents, pools
@@ -17,9 +15,8 @@ from overnight.model import stop_signals, times
 ORDER = 50
 
 
-def register(cli: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True)
-    for name, call, example in (
+def register(cli: session.CommandLine) -> None:
+    commands = (
         ("create", create, "ci --template plain --target 5"),
         ("list", list_, ""),
         ("show", show, "ci"),
@@ -37,50 +34,32 @@ def register(cli: typer.Typer) -> None:
         ("cordon", cordon, "m-0a1b2c3d4e5f"),
         ("uncordon", uncordon, "m-0a1b2c3d4e5f"),
         ("serve", serve, "--listen 127.0.0.1:8417"),
-    ):
-        epilog = f"Example: overnight pool {name} {example}".rstrip()
-        group.command(name, epilog=epilog)(pool_options.takes_pools(call))
-    cli.add_typer(
-        group,
-        name="pool",
-        rich_help_panel="Hosts",
-        help="Manage warm pools: hosts that are ready when needed.",
-        epilog="Example: overnight pool acquire ci --by job-17",
+    )
+    session.add_group(
+        cli,
+        "pool",
+        "Manage warm pools: hosts that are ready when needed.",
+        "Hosts",
+        "acquire ci --by job-17",
+        *((name, pool_options.takes_pools(call), example) for name, call, example in commands),
     )
 
 
+@pool_options.takes_change
 def create(
     current: session.Session,
     where: pool_options.Pools,
-    name: Annotated[str, typer.Argument(metavar="POOL", help="Name of the new pool.")],
-    template: Annotated[str, typer.Option("--template", metavar="NAME", help="Template of the members.")],
-    target: Annotated[int, typer.Option("--target", metavar="N", help="Members to keep ready or warming.")],
-    min_size: pool_options.MinOption = None,
-    max_size: pool_options.MaxOption = None,
-    provider: Annotated[str, typer.Option("--provider", metavar="NAME", help="Provider: process, nspawn or ec2.")] = "process",
-    lifecycle_class: pool_options.ClassOption = None,
-    region: pool_options.RegionOption = None,
-    preferred: pool_options.PreferOption = None,
-    instance_type: pool_options.TypeOption = None,
-    label: pool_options.LabelOption = None,
-    setting: pool_options.SettingOption = None,
-) -> None:  # fmt: skip
+    change: pools.PoolChange,
+    name: str = session.argument(..., "Name of the new pool.", "POOL"),
+    template: str = session.option(..., pool_options.TEMPLATE, "NAME"),
+    target: int = session.option(..., pool_options.TARGET, "N"),
+    provider: str = session.option("process", "Provider: process, nspawn or ec2.", "NAME"),
+) -> None:
     """Create a warm pool.
 
     `overnight pool serve` launches its members. The default of --max is the target plus 10.
     """
-    change = pools.PoolChange(
-        template=template,
-        target_size=target,
-        min_size=min_size,
-        max_size=max_size,
-        lifecycle_class=lifecycle_class,
-        region=region,
-        preferred_regions=preferred,
-        instance_type=instance_type,
-        labels=pool_options.parse_labels(label),
-        settings=pool_options.parse_settings(setting),
-    )
+    change = dataclasses.replace(change, template=template, target_size=target)
     report = where.create(name, provider, change)
     pool_view.changed(current, report, f"created pool {name}")
 
@@ -88,15 +67,15 @@ def create(
 def list_(
     current: session.Session,
     where: pool_options.Pools,
-    everything: Annotated[bool, typer.Option("--all", help="Include archived pools.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat every 2 seconds until Ctrl-C.")] = False,
-) -> None:  # fmt: skip
+    everything: bool = session.flag("Include archived pools.", "--all"),
+    watch: bool = session.flag("Repeat every 2 seconds until Ctrl-C."),
+) -> None:
     """List pools with their ready, warming and claimed members."""
     stop = threading.Event()
     if not watch:
         stop.set()
     with stop_signals.stop_on_signals(stop) if watch else contextlib.nullcontext():
-        pool_view.pools(current, functools.partial(where.list, archived=everything), stop)
+        pool_view.pools(current, functools.partial(where.plane.list, archived=everything), stop)
 
 
 def show(
@@ -104,7 +83,7 @@ def show(
     where: pool_options.Pools,
     pool: pool_options.PoolArgument,
     recent: pool_options.RecentOption = 20,
-) -> int:  # fmt: skip
+) -> int:
     """Show a pool: problems, members, claims, queue, events.
 
     The exit code is 1 if there is an alert.
@@ -112,25 +91,19 @@ def show(
     return pool_view.show(current, where.show(pool, recent=recent))
 
 
+@pool_options.takes_change
 def update(
     current: session.Session,
     where: pool_options.Pools,
     pool: pool_options.PoolArgument,
-    target: pool_options.TargetOption = None,
-    min_size: pool_options.MinOption = None,
-    max_size: pool_options.MaxOption = None,
-    template: pool_options.TemplateOption = None,
-    lifecycle_class: pool_options.ClassOption = None,
-    region: pool_options.RegionOption = None,
-    preferred: pool_options.PreferOption = None,
-    instance_type: pool_options.TypeOption = None,
-    label: pool_options.LabelOption = None,
-    setting: pool_options.SettingOption = None,
-    pause: Annotated[bool, typer.Option("--pause", help="Stop claims and launches.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Make the pool active again.")] = False,
-    archive: Annotated[bool, typer.Option("--archive", help="Terminate unclaimed members and hide the pool.")] = False,
-    close_breaker: Annotated[bool, typer.Option("--close-breaker", help="Launch again after failures.")] = False,
-) -> None:  # fmt: skip
+    change: pools.PoolChange,
+    target: int | None = session.option(None, pool_options.TARGET, "N"),
+    template: str | None = session.option(None, pool_options.TEMPLATE, "NAME"),
+    pause: bool = session.flag("Stop claims and launches."),
+    resume: bool = session.flag("Make the pool active again."),
+    archive: bool = session.flag("Terminate unclaimed members and hide the pool."),
+    close_breaker: bool = session.flag("Launch again after failures."),
+) -> None:
     """Change a pool.
 
     A smaller target terminates the longest idle members; a new template replaces all members.
@@ -142,36 +115,28 @@ def update(
             why="a pool has one status",
             todo="use only one of them",
         )
-    change = pools.PoolChange(
+    change = dataclasses.replace(
+        change,
         template=template,
         target_size=target,
-        min_size=min_size,
-        max_size=max_size,
-        lifecycle_class=lifecycle_class,
-        region=region,
-        preferred_regions=preferred,
-        instance_type=instance_type,
-        labels=pool_options.parse_labels(label),
         status=chosen[0] if chosen else None,
         close_breaker=close_breaker or None,
-        settings=pool_options.parse_settings(setting),
     )
-    report = where.update(pool, change)
-    pool_view.changed(current, report, f"updated pool {pool}")
+    pool_view.changed(current, where.update(pool, change), f"updated pool {pool}")
 
 
 def acquire(
     current: session.Session,
     where: pool_options.Pools,
     pool: pool_options.PoolArgument,
-    by: Annotated[str, typer.Option("--by", metavar="WHO", help="Caller, for people and logs.")] = "",
-    for_: Annotated[str, typer.Option("--for", metavar="WHAT", help="Purpose, for people and logs.")] = "",
-    count: Annotated[int, typer.Option("--count", metavar="N", help="Number of members: all of them, or none.")] = 1,
-    wait: Annotated[str, typer.Option("--wait", metavar="DURATION", help="Maximum time to wait in the queue.")] = "0",
-    priority: Annotated[int, typer.Option("--priority", metavar="N", help="Priority in the queue; higher is served first, and waiting raises it.")] = 0,
-    cold: Annotated[bool, typer.Option("--cold", help="Launch a member if none is ready, and wait for it.")] = False,
-    lease: Annotated[str, typer.Option("--lease", metavar="DURATION", help="Lease duration; the claim ends unless renewed.")] = "",
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Idempotency key: the same key gets the same claim.")] = None,
+    by: str = session.option("", "Caller, for people and logs.", "WHO"),
+    for_: str = session.option("", "Purpose, for people and logs.", "WHAT", "--for"),
+    count: int = session.option(1, "Number of members: all of them, or none.", "N"),
+    wait: str = session.option("0", "Maximum time to wait in the queue.", "DURATION"),
+    priority: int = session.option(0, "Priority in the queue; higher is served first, and waiting raises it.", "N"),
+    cold: bool = session.flag("Launch a member if none is ready, and wait for it."),
+    lease: str = session.option("", "Lease duration; the claim ends unless renewed.", "DURATION"),
+    key: str | None = session.option(None, "Idempotency key: the same key gets the same claim.", "KEY"),
 ) -> None:  # fmt: skip
     """Claim a ready member for exclusive use."""
     from overnight.model.pool import Request
@@ -188,9 +153,7 @@ def renew(
     current: session.Session,
     where: pool_options.Pools,
     claim: pool_options.ClaimArgument,
-    lease: Annotated[
-        str, typer.Option("--lease", metavar="DURATION", help="New lease, from now.")
-    ] = "1h",
+    lease: str = session.option("1h", "New lease, from now.", "DURATION"),
 ) -> None:
     """Extend the lease of a claim."""
     seconds = pool_options.parse_seconds(lease, "--lease")
@@ -200,14 +163,15 @@ def renew(
 def return_(
     current: session.Session,
     where: pool_options.Pools,
-    claim: Annotated[str, typer.Argument(metavar="CLAIM|POOL", help="Id of the claim; or the pool of MEMBER.")],
-    member: Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member, after its pool.")] = "",
-) -> None:  # fmt: skip
+    claim: str = session.argument(..., "Id of the claim; or the pool of MEMBER.", "CLAIM|POOL"),
+    member: str = session.argument("", "Id of the member, after its pool.", "MEMBER"),
+) -> None:
     """Return a member, by its claim or by pool and member.
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    returned = where.return_member(claim, member) if member else where.give_back(claim)
+    plane = where.plane
+    returned = plane.return_member(claim, member) if member else plane.give_back(claim)
     pool_view.member(current, returned)
 
 
@@ -215,15 +179,12 @@ def terminate(
     current: session.Session,
     where: pool_options.Pools,
     member: pool_options.MemberArgument,
-    forget: Annotated[
-        bool,
-        typer.Option("--forget", help="Do not call the provider: the machine is known to be gone."),
-    ] = False,
+    forget: bool = session.flag("Do not call the provider: the machine is known to be gone."),
     yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate a member in any state, and end its claim."""
     terminated = session.call_confirmed(
-        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
+        lambda confirmed: where.plane.terminate(member, forget=forget, confirmed=confirmed), yes=yes
     )
     pool_view.member(current, terminated)
 
@@ -231,14 +192,14 @@ def terminate(
 def forget(
     current: session.Session,
     where: pool_options.Pools,
-    host: Annotated[str, typer.Argument(metavar="HOST", help="Host, as `overnight pool show` names it.")],
+    host: str = session.argument(..., "Host, as `overnight pool show` names it.", "HOST"),
     yes: pool_options.YesOption = False,
-) -> None:  # fmt: skip
+) -> None:
     """Give up the members on a host that is gone for good."""
-    counts = session.call_confirmed(
-        lambda confirmed: where.forget(host, confirmed=confirmed), yes=yes
+    forgotten = session.call_confirmed(
+        lambda confirmed: where.plane.forget(host, confirmed=confirmed), yes=yes
     )
-    pool_view.done(current, "forget", "", counts)
+    pool_view.done(current, "forget", "", {"forgotten": forgotten})
 
 
 def drain(
@@ -249,7 +210,7 @@ def drain(
 ) -> None:
     """Terminate unclaimed members and stop launching."""
     counts = session.call_confirmed(
-        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
+        lambda confirmed: where.plane.drain(pool, confirmed=confirmed), yes=yes
     )
     pool_view.done(current, "drain", pool, counts)
 
@@ -258,21 +219,22 @@ def delete(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Delete a pool that has no members."""
-    pool_view.done(current, "delete", pool, where.delete(pool))
+    where.plane.delete(pool)
+    pool_view.done(current, "delete", pool, {"deleted": 1})
 
 
 def replenish(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Launch missing members now, without the reaper."""
-    pool_view.done(current, "replenish", pool, where.replenish(pool))
+    pool_view.done(current, "replenish", pool, {"launched": where.replenish(pool)})
 
 
 def recycle(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Terminate stale members now, and retry failed terminations."""
-    pool_view.done(current, "recycle", pool, where.recycle(pool))
+    pool_view.done(current, "recycle", pool, {"changed": where.plane.recycle(pool)})
 
 
 def show_member(
@@ -282,7 +244,7 @@ def show_member(
     recent: pool_options.RecentOption = 20,
 ) -> None:
     """Show a member: machine, claims, events; also when it is gone."""
-    pool_view.member_details(current, where.show_member(member, recent=recent))
+    pool_view.member_details(current, where.plane.show_member(member, recent=recent))
 
 
 def cordon(
@@ -292,24 +254,24 @@ def cordon(
 
     It is not claimed, not recycled and not counted until it is uncordoned.
     """
-    pool_view.member(current, where.set_cordoned(member, cordoned=True))
+    pool_view.member(current, where.plane.set_cordoned(member, cordoned=True))
 
 
 def uncordon(
     current: session.Session, where: pool_options.Pools, member: pool_options.MemberArgument
 ) -> None:
     """Release a cordoned member."""
-    pool_view.member(current, where.set_cordoned(member, cordoned=False))
+    pool_view.member(current, where.plane.set_cordoned(member, cordoned=False))
 
 
 def serve(
     current: session.Session,
     where: pool_options.Pools,
-    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS:PORT", help="Address for members. Default: the last one.")] = "",
-    endpoint: Annotated[str, typer.Option("--endpoint", metavar="URL", help="URL that members use, if it differs. Default: the last one.")] = "",
-    metrics: Annotated[str, typer.Option("--metrics", metavar="[ADDRESS:]PORT", help="Address to serve OpenMetrics on.")] = "",
-    plain_http: Annotated[bool, typer.Option("--plain-http", help="Allow plain HTTP beyond loopback: credentials are not encrypted.")] = False,
-    interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="Tick of the reaper; claims wake it at once.")] = "60s",
+    listen: str = session.option("", "Address for members. Default: the last one.", "ADDRESS:PORT"),
+    endpoint: str = session.option("", "URL that members use, if it differs. Default: the last one.", "URL"),
+    metrics: str = session.option("", "Address to serve OpenMetrics on.", "[ADDRESS:]PORT"),
+    plain_http: bool = session.flag("Allow plain HTTP beyond loopback: credentials are not encrypted."),
+    interval: str = session.option("60s", "Tick of the reaper; claims wake it at once.", "DURATION"),
 ) -> None:  # fmt: skip
     """Run the reaper and answer members, until Ctrl-C.
 
@@ -329,5 +291,4 @@ def serve(
             interval=times.parse_duration(interval),
             progress=functools.partial(terminal.print_line, current.notes()),
         )
-    if current.output is session.Output.JSON:
-        current.print_json(pool_documents.operation_document("serve", "", {}))
+    current.printed_json(pool_documents.operation_document("serve", "", {}))

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from overnight.app import pools
 from overnight.interfaces.cli import pool_options, pool_view, session
 from overnight.model import times
@@ -15,28 +11,27 @@ ORDER = 51
 NONE = "none"
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     example = 'autoscale ci --miss 1% --max 20 --at "mon-fri 08:00-18:00 = 10"'
     pool_options.add_command(cli, autoscale, example)
 
 
-@pool_options.takes_pools
 def autoscale(
     current: session.Session,
     where: pool_options.Pools,
     pool: pool_options.PoolArgument,
-    on: Annotated[bool, typer.Option("--on", help="Turn it on with the defaults.")] = False,
-    off: Annotated[bool, typer.Option("--off", help="Remove the policy and keep the size.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would decide now, and why; change nothing.")] = False,
-    miss: Annotated[str | None, typer.Option("--miss", metavar="SHARE", help="Share of claims that may find no ready host. Default: 1%.")] = None,
-    min_size: Annotated[int | None, typer.Option("--min", metavar="N", help="Minimum target. Default: the pool's.")] = None,
-    max_size: Annotated[int | None, typer.Option("--max", metavar="N", help="Maximum target. Default: the pool's.")] = None,
-    at: Annotated[list[str] | None, typer.Option("--at", metavar="TIMES", help="Minimum target at times of the week: 'mon-fri 08:00-18:00 Europe/Berlin = 10'; none: remove all (repeatable).")] = None,
-    window: Annotated[str | None, typer.Option("--window", metavar="DURATION", help="Time over which claims are counted. Default: 20m.")] = None,
-    cooldown: Annotated[str | None, typer.Option("--cooldown", metavar="DURATION", help="Time for which a size is kept after it was needed. Default: 15m.")] = None,
-    zero_after: Annotated[str | None, typer.Option("--zero-after", metavar="DURATION", help="Time without a claim after which the target is 0; none: never.")] = None,
-    burst: Annotated[str | None, typer.Option("--burst", metavar="MEAN[:SPREAD]", help="Claims that arrive together: 5, 5:2.")] = None,
-    warmup: Annotated[str | None, typer.Option("--warmup", metavar="DURATION", help="Warm-up time instead of the measured one; none: measured.")] = None,
+    on: bool = session.flag("Turn it on with the defaults."),
+    off: bool = session.flag("Remove the policy and keep the size."),
+    dry_run: bool = session.flag("Show what it would decide now, and why; change nothing."),
+    miss: str | None = session.option(None, "Share of claims that may find no ready host. Default: 1%.", "SHARE"),
+    min_size: int | None = session.option(None, "Minimum target. Default: the pool's.", "N", "--min"),
+    max_size: int | None = session.option(None, "Maximum target. Default: the pool's.", "N", "--max"),
+    at: list[str] | None = session.option(None, "Minimum target at times of the week: 'mon-fri 08:00-18:00 Europe/Berlin = 10'; none: remove all (repeatable).", "TIMES"),
+    window: str | None = session.option(None, "Time over which claims are counted. Default: 20m.", "DURATION"),
+    cooldown: str | None = session.option(None, "Time for which a size is kept after it was needed. Default: 15m.", "DURATION"),
+    zero_after: str | None = session.option(None, "Time without a claim after which the target is 0; none: never.", "DURATION"),
+    burst: str | None = session.option(None, "Claims that arrive together: 5, 5:2.", "MEAN[:SPREAD]"),
+    warmup: str | None = session.option(None, "Warm-up time instead of the measured one; none: measured.", "DURATION"),
 ) -> None:  # fmt: skip
     """Show or set how a pool's size follows demand and schedule.
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import pool_options, session, terminal
@@ -22,23 +20,22 @@ WEEK = "7d"
 MONTH_HOURS = 730
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     pool_options.add_command(cli, size, "size --claims-per-minute 4 --warmup 90s")
 
 
-@pool_options.takes_pools
 def size(
     current: session.Session,
     where: pool_options.Pools,
-    claims_per_minute: Annotated[float | None, typer.Option("--claims-per-minute", metavar="N", help="Mean number of claims a minute.")] = None,
-    warmup: Annotated[str, typer.Option("--warmup", metavar="DURATION", help="Mean time from start to ready: 90s, 5m.")] = "",
-    pool: Annotated[str, typer.Option("--pool", metavar="POOL", help="Pool whose history fills in what is not given.")] = "",
-    over: Annotated[str, typer.Option("--over", metavar="DURATION", help="Length of the history, with --pool. Default: 7d.")] = "",
-    interval: Annotated[str, typer.Option("--interval", metavar="DURATION", help="Tick of the reaper.")] = "60s",
-    miss: Annotated[str, typer.Option("--miss", metavar="SHARE", help="Share of claims that may find no ready host.")] = "1%",
-    burst: Annotated[str, typer.Option("--burst", metavar="MEAN[:SPREAD]", help="Claims that arrive together, and their standard deviation: 5, 5:2. Default: 1.")] = "",
-    callers: Annotated[str, typer.Option("--callers", help="What callers do when no host is ready: give-up or wait.")] = "give-up",
-    cost: Annotated[float | None, typer.Option("--cost", metavar="PRICE", help="Price of a host for an hour, in any currency.")] = None,
+    claims_per_minute: float | None = session.option(None, "Mean number of claims a minute.", "N"),
+    warmup: str = session.option("", "Mean time from start to ready: 90s, 5m.", "DURATION"),
+    pool: str = session.option("", "Pool whose history fills in what is not given.", "POOL"),
+    over: str = session.option("", "Length of the history, with --pool. Default: 7d.", "DURATION"),
+    interval: str = session.option("60s", "Tick of the reaper.", "DURATION"),
+    miss: str = session.option("1%", "Share of claims that may find no ready host.", "SHARE"),
+    burst: str = session.option("", "Claims that arrive together, and their standard deviation: 5, 5:2. Default: 1.", "MEAN[:SPREAD]"),
+    callers: str = session.option("give-up", "What callers do when no host is ready: give-up or wait."),
+    cost: float | None = session.option(None, "Price of a host for an hour, in any currency.", "PRICE"),
 ) -> None:  # fmt: skip
     """Calculate how many warm hosts a pool needs.
 
@@ -73,12 +70,11 @@ def size(
     )
     progress = current.notes().status("simulating a million claims …")
     result = pool_sizing.size_pool(where, request, progress)
-    if current.output is session.Output.JSON:
-        current.print_json(result.as_json())
-    else:
-        if result.measured is not None:
-            show_measured(result.measured, current.console())
-        show(result.sizing, current.console())
+    if current.printed_json(result):
+        return
+    if result.measured is not None:
+        show_measured(result.measured, current.console())
+    show(result.sizing, current.console())
 
 
 def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Console) -> None:

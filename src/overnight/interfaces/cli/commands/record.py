@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import threading
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, session, terminal
-from overnight.model.text import plural
+from overnight.model import sizes, stop_signals, times
+from overnight.model.text import percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,55 +21,28 @@ if TYPE_CHECKING:
 ORDER = 20
 
 
-class Recorder(enum.StrEnum):
-    AUTO = "auto"
-    PERF = "perf"
-    NATIVE = "native"
-
-
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, record, "During the night", "record --for 12h")
 
 
 def record(
-    context: typer.Context,
-    lasting: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="Duration: 30s, 10m20s, 12h.")
-    ] = "12h",
-    frequency: Annotated[
-        int, typer.Option(min=1, max=10000, help="Stack samples per second and core.")
-    ] = 97,
-    segment: Annotated[str, typer.Option(metavar="DURATION", help="Length of a segment.")] = "2m",
-    budget: Annotated[
-        str, typer.Option(metavar="SIZE", help="Disk budget; the oldest data is removed first.")
-    ] = "20GiB",
-    keep: Annotated[
-        str, typer.Option(metavar="DURATION", help="Minimum age of data that may be removed.")
-    ] = "2h",
-    kind: Annotated[
-        Recorder,
-        typer.Option("--recorder", help="Recorder; native uses perf_event_open, without perf."),
-    ] = Recorder.AUTO,
-    signals_only: Annotated[
-        bool, typer.Option("--signals-only", help="Record signals and events, no stacks.")
-    ] = False,
-    profiles_only: Annotated[
-        bool, typer.Option("--profiles-only", help="Record stacks, no signals and events.")
-    ] = False,
-    metrics: Annotated[
-        str, typer.Option(metavar="[ADDRESS:]PORT", help="Address to serve OpenMetrics on.")
-    ] = "",
-    rules: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIR", help="Folder with more kernel-log rules (repeatable)."),
-    ] = None,
-    cloud: Annotated[
-        bool, typer.Option("--cloud-labels", help="Read labels from the cloud's metadata service.")
-    ] = False,
-    print_unit: Annotated[
-        bool, typer.Option("--print-unit", help="Print a systemd unit that records without root.")
-    ] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    lasting: str = session.option("12h", "Duration: 30s, 10m20s, 12h.", "DURATION", "--for"),
+    frequency: int = session.option(97, "Stack samples per second and core.", min=1, max=10000),
+    segment: str = session.option("2m", "Length of a segment.", "DURATION"),
+    budget: str = session.option("20GiB", "Disk budget; the oldest data is removed first.", "SIZE"),
+    keep: str = session.option("2h", "Minimum age of data that may be removed.", "DURATION"),
+    kind: Literal["auto", "perf", "native"] = session.option(
+        "auto", "Recorder; native uses perf_event_open, without perf.", None, "--recorder"
+    ),
+    signals_only: bool = session.flag("Record signals and events, no stacks."),
+    profiles_only: bool = session.flag("Record stacks, no signals and events."),
+    metrics: str = session.option("", "Address to serve OpenMetrics on.", "[ADDRESS:]PORT"),
+    rules: list[str] | None = session.option(
+        None, "Folder with more kernel-log rules (repeatable).", "DIR"
+    ),
+    cloud: bool = session.flag("Read labels from the cloud's metadata service.", "--cloud-labels"),
+    print_unit: bool = session.flag("Print a systemd unit that records without root."),
 ) -> int:
     """Record signals, events and stacks of every core.
 
@@ -80,12 +51,10 @@ def record(
     """
     from overnight.app import record as recorder
     from overnight.app import recorder_unit
-    from overnight.model import sizes, stop_signals, times
 
     if print_unit:
         terminal.echo(recorder_unit.render(), keep="\n", nl=False)
         return errors.ExitCode.DONE
-    current: session.Session = context.obj
     options = recorder.Options(
         home=current.home,
         seconds=_positive("--for", lasting),
@@ -115,14 +84,12 @@ def record(
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _progress(current, options) as show_progress:
         recording = recorder.record(options, stop, show_progress)
-    if not current.printed_json(recording, output):
+    if not current.printed_json(recording):
         _show(recording, current)
     return errors.ExitCode.CANNOT if recording.failures else errors.ExitCode.DONE
 
 
 def _positive(option: str, text: str) -> float:
-    from overnight.model import times
-
     seconds = times.parse_duration(text)
     if not seconds:
         raise errors.UsageError(
@@ -137,8 +104,6 @@ def _positive(option: str, text: str) -> float:
 def _progress(
     current: session.Session, options: recorder.Options
 ) -> Iterator[Callable[[recorder.Progress], None]]:
-    from overnight.model import sizes
-
     shown: set[Failure] = set()
     with current.progress("recording", options.seconds) as update:
 
@@ -172,8 +137,6 @@ def _describe(failure: Failure) -> str:
 
 
 def _show(recording: Recording, current: session.Session) -> None:
-    from overnight.model import times
-
     console = current.console()
     console.print(
         f"[bold]{terminal.cell(recording.host)}[/]  {local_time.format_instant(recording.begin_us)}  "
@@ -223,8 +186,8 @@ def _show_profile(profile: Profile, console: rich.console.Console) -> None:
     for row in profile.processes[:8]:
         table.add_row(
             terminal.cell(row.process),
-            terminal.percent(row.share_of_samples),
-            terminal.percent(row.share_of_capacity),
+            percent(row.share_of_samples),
+            percent(row.share_of_capacity),
             f"{row.cores:.2f}",
         )
     console.print()
@@ -247,8 +210,6 @@ def _show_events(events: tuple[Event, ...], console: rich.console.Console) -> No
 
 
 def _show_signals(signals: Signals, console: rich.console.Console) -> None:
-    from overnight.model import sizes
-
     console.print(
         f"{plural(signals.signals, 'signal')} and {plural(signals.events, 'event')}; "
         f"the flight recorder used "
@@ -259,8 +220,6 @@ def _show_signals(signals: Signals, console: rich.console.Console) -> None:
 
 
 def _show_cost(cost: Cost, console: rich.console.Console) -> None:
-    from overnight.model import sizes
-
     console.print(
         f"the recorder used {cost.cpu_percent:.1f} % of one core and {sizes.format_size(cost.rss_bytes)}, "
         f"ingest {cost.ingest_cpu_percent:.1f} %; {sizes.format_size(cost.raw_bytes)} raw, "

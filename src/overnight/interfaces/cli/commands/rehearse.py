@@ -3,9 +3,7 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import session, terminal
@@ -19,45 +17,33 @@ if TYPE_CHECKING:
 ORDER = 40
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, rehearse, "Before the night", "rehearse rt-hog --brief")
 
 
 def rehearse(
-    context: typer.Context,
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="Rehearsal from --list.")
-    ] = "",
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Seed of core, names, rates and timing. Default: random."),
-    ] = None,
-    brief: Annotated[bool, typer.Option("--brief", help="Short form, under a minute.")] = False,
-    core: Annotated[
-        int | None, typer.Option(min=0, help="Core of the victim. Default: drawn from the seed.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Run every rehearsal.")] = False,
-    score: Annotated[bool, typer.Option("--score", help="Show the scoreboard at the end.")] = False,
-    repeat: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of runs, each with the next seed.")
-    ] = 1,
-    replay: Annotated[
-        bool, typer.Option("--replay", help="Diagnose a recorded run; this host is not changed.")
-    ] = False,
-    bundle: Annotated[
-        pathlib.Path | None,
-        typer.Option(metavar="FILE", help="Save the run as a bundle, for --replay elsewhere."),
-    ] = None,
-    hide: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WORD", help="Word to hide in the bundle (repeatable)."),
-    ] = None,
-    keep: Annotated[int, typer.Option(min=1, help="Number of runs to keep in the data home.")] = 20,
-    listing: Annotated[bool, typer.Option("--list", help="List the rehearsals.")] = False,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Undo the leftovers of killed runs.")
-    ] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    scenario: str = session.argument("", "Rehearsal from --list.", "SCENARIO"),
+    seed: int | None = session.option(
+        None, "Seed of core, names, rates and timing. Default: random.", min=0
+    ),
+    brief: bool = session.flag("Short form, under a minute."),
+    core: int | None = session.option(
+        None, "Core of the victim. Default: drawn from the seed.", min=0
+    ),
+    everything: bool = session.flag("Run every rehearsal.", "--all"),
+    score: bool = session.flag("Show the scoreboard at the end."),
+    repeat: int = session.option(1, "Number of runs, each with the next seed.", min=1, max=1000),
+    replay: bool = session.flag("Diagnose a recorded run; this host is not changed."),
+    bundle: pathlib.Path | None = session.option(
+        None, "Save the run as a bundle, for --replay elsewhere.", "FILE"
+    ),
+    hide: list[str] | None = session.option(
+        None, "Word to hide in the bundle (repeatable).", "WORD"
+    ),
+    keep: int = session.option(20, "Number of runs to keep in the data home.", min=1),
+    listing: bool = session.flag("List the rehearsals.", "--list"),
+    clean: bool = session.flag("Undo the leftovers of killed runs."),
 ) -> int:
     """Cause a real incident, diagnose it, and undo it.
 
@@ -68,9 +54,8 @@ def rehearse(
     from overnight.app import rehearsal_series as series
     from overnight.interfaces.cli import rehearsal_view
 
-    current: session.Session = context.obj
     if listing or clean:
-        (_list if listing else _clean)(current, output)
+        (_list if listing else _clean)(current)
         return errors.ExitCode.DONE
     if everything == bool(scenario):
         raise errors.UsageError(
@@ -101,25 +86,23 @@ def rehearse(
             terminal.print_line(notes, f"{run.name}: {error.what}: {error.why}")
             continue
         outcomes.append(outcome)
-        _show(current, outcome, output, single=single)
+        _show(current, outcome, single=single)
     if score or not single:
-        _show_scoreboard(current, outcomes, failures, output)
+        _show_scoreboard(current, outcomes, failures)
     if not outcomes:
         raise next(iter(failures.values()))
     good = all(outcome.correct and not outcome.leftovers for outcome in outcomes)
     return errors.ExitCode.DONE if good else errors.ExitCode.FOUND
 
 
-def _show(
-    current: session.Session, outcome: scoreboard.Outcome, output: session.Output, *, single: bool
-) -> None:
-    if output is session.Output.JSON:
+def _show(current: session.Session, outcome: scoreboard.Outcome, *, single: bool) -> None:
+    if current.output is session.Output.JSON:
         sys.stdout.write(json.dumps(outcome.as_json()) + "\n")
         sys.stdout.flush()
         return
     console = current.console()
-    if single and (verdict := outcome.render()) is not None:
-        console.print(verdict)
+    if single and outcome.diagnosis is not None:
+        console.print(outcome.diagnosis.render())
         console.print()
     for line, style in _format_outcome(outcome):
         terminal.print_line(console, line, style)
@@ -160,9 +143,8 @@ def _show_scoreboard(
     current: session.Session,
     outcomes: Sequence[scoreboard.Outcome],
     failures: dict[str, errors.CannotError],
-    output: session.Output,
 ) -> None:
-    if output is session.Output.JSON:
+    if current.output is session.Output.JSON:
         return  # each run has printed its object
     from overnight.app import scoreboard
 
@@ -184,12 +166,11 @@ def _show_scoreboard(
     current.console().print("", table, sep="\n")
 
 
-def _list(current: session.Session, output: session.Output) -> None:
+def _list(current: session.Session) -> None:
     from overnight.app import rehearsal_series
 
     listing = rehearsal_series.list_rehearsals()
-    if output is session.Output.JSON:
-        current.print_json(listing.as_json())
+    if current.printed_json(listing):
         return
     table = terminal.table("rehearsal", "what happens", "needs", "--replay")
     for row in listing.rehearsals:
@@ -198,14 +179,10 @@ def _list(current: session.Session, output: session.Output) -> None:
     current.console().print(table)
 
 
-def _clean(current: session.Session, output: session.Output) -> None:
+def _clean(current: session.Session) -> None:
     from overnight.app import rehearsal_series
 
     undone = rehearsal_series.clean()
-    if output is session.Output.JSON:
-        current.print_json(undone.as_json())
-    else:
-        for run in undone.runs:
-            terminal.print_line(current.console(), f"undone: {run}")
-        if not undone.runs:
-            current.console().print("nothing to undo")
+    if not current.printed_json(undone):
+        for line in [f"undone: {run}" for run in undone.runs] or ["nothing to undo"]:
+            terminal.print_line(current.console(), line)

@@ -24,33 +24,28 @@ FolderOption = Annotated[
 ]
 
 
-def register(cli: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True)
-    group.command("list", epilog="Example: overnight rules list -O json")(list_rules)
-    group.command("test", epilog="Example: overnight rules test dmesg.txt")(try_rules)
-    group.command("import", epilog="Example: overnight rules import kernel-monitor.json")(
-        import_rules
-    )
-    cli.add_typer(
-        group,
-        name="rules",
-        rich_help_panel="Housekeeping",
-        help="List, test and import kernel-log rules.",
-        epilog="Example: overnight rules list",
+def register(cli: session.CommandLine) -> None:
+    session.add_group(
+        cli,
+        "rules",
+        "List, test and import kernel-log rules.",
+        "Housekeeping",
+        "list",
+        ("list", list_rules, "-O json"),
+        ("test", try_rules, "dmesg.txt"),
+        ("import", import_rules, "kernel-monitor.json"),
     )
 
 
 def list_rules(
-    context: typer.Context,
+    current: session.Session,
     folder: FolderOption = None,
-    output: session.OutputOption = session.Output.TEXT,
 ) -> None:
     """List the active rules, and check your own."""
     from overnight.app import rules as kernel_rules
 
-    current: session.Session = context.obj
     listed = kernel_rules.list_rules(current.home, folder)
-    if current.printed_json(listed, output):
+    if current.printed_json(listed):
         return
     table = terminal.table("rule", "kind", "severity", "family", "meaning")
     for rule in listed.rules:
@@ -62,27 +57,21 @@ def list_rules(
 
 
 def try_rules(
-    context: typer.Context,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE-OR-LINE",
-            help="Log, rule file (*.toml), - for standard input, or one line.",
-        ),
-    ],
+    current: session.Session,
+    source: str = session.argument(
+        ..., "Log, rule file (*.toml), - for standard input, or one line.", "FILE-OR-LINE"
+    ),
     folder: FolderOption = None,
-    output: session.OutputOption = session.Output.TEXT,
 ) -> None:
     """Try the rules on a log or a line, or test a rule file."""
     from overnight.app import rules as kernel_rules
 
-    current: session.Session = context.obj
     if source.endswith(".toml"):
         text = _read(source).decode("utf-8", "replace")
         trial = kernel_rules.check_rule_file(text, source)
     else:
         trial = kernel_rules.try_log(current.home, _read(source), folder)
-    if current.printed_json(trial, output):
+    if current.printed_json(trial):
         return
     if source.endswith(".toml"):
         terminal.echo(f"{plural(trial.lines, 'rule')} tried: all samples match")
@@ -115,16 +104,13 @@ def _read(source: str) -> bytes:
 
 
 def import_rules(
-    context: typer.Context,
-    file: Annotated[
-        pathlib.Path,
-        typer.Argument(metavar="FILE", help="Rule file, such as config/kernel-monitor.json."),
-    ],
-    to: Annotated[
-        pathlib.Path | None,
-        typer.Option("-o", "--file", metavar="FILE", help="Rule file. Default: in HOME/rules."),
-    ] = None,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    file: pathlib.Path = session.argument(
+        ..., "Rule file, such as config/kernel-monitor.json.", "FILE"
+    ),
+    to: pathlib.Path | None = session.option(
+        None, "Rule file. Default: in HOME/rules.", "FILE", "-o", "--file"
+    ),
 ) -> int:
     """Import rules of node-problem-detector.
 
@@ -132,9 +118,8 @@ def import_rules(
     """
     from overnight.app import rules as kernel_rules
 
-    current: session.Session = context.obj
     imported = kernel_rules.import_npd(current.home, file, to)
-    if not current.printed_json(imported, output):
+    if not current.printed_json(imported):
         if imported.file:
             terminal.echo(f"wrote {plural(len(imported.rules), 'rule')} to {imported.file}")
         for name, why in imported.problems:

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Annotated
-
-import typer
 
 from overnight.interfaces.cli import session, terminal
 from overnight.model.text import plural
@@ -11,26 +8,19 @@ from overnight.model.text import plural
 ORDER = 16
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(cli, snapshot, "Before the night", "snapshot --diff healthy.json sick.json")
 
 
 def snapshot(
-    context: typer.Context,
-    file: Annotated[
-        pathlib.Path | None,
-        typer.Option(
-            "-o", "--file", metavar="FILE", help="File to write. Default: in the data home."
-        ),
-    ] = None,
-    root: Annotated[
-        pathlib.Path, typer.Option(metavar="DIR", help="Root of an unpacked image.")
-    ] = pathlib.Path("/"),
-    diff: Annotated[
-        tuple[pathlib.Path, pathlib.Path] | None,
-        typer.Option(metavar="A B", help="Two snapshots to compare."),
-    ] = None,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    file: pathlib.Path | None = session.option(
+        None, "File to write. Default: in the data home.", "FILE", "-o", "--file"
+    ),
+    root: pathlib.Path = session.option(pathlib.Path("/"), "Root of an unpacked image.", "DIR"),
+    diff: tuple[pathlib.Path, pathlib.Path] | None = session.option(
+        None, "Two snapshots to compare.", "A B"
+    ),
 ) -> None:
     """Save the configuration of this host, or compare two.
 
@@ -39,15 +29,14 @@ def snapshot(
     """
     from overnight.app import snapshot as snapshots
 
-    current: session.Session = context.obj
     if diff is not None:
-        _diff(current, *diff, output)
+        _diff(current, *diff)
         return
     taken = snapshots.take(root)
     place = file or snapshots.default_file(current.home, taken)
     snapshots.save(taken, place, parents=file is None)
     terminal.echo(f"wrote {place} ({place.stat().st_size / 1e3:.0f} kB)", err=True)
-    if current.printed_json(taken, output):
+    if current.printed_json(taken):
         return
     terminal.echo(f"{taken.header['host']} at {taken.header['taken_at']}")
     for name, part in taken.parts.items():
@@ -58,14 +47,12 @@ def snapshot(
         terminal.echo(f"not read: {len(taken.gaps) - 20} more, in the file")
 
 
-def _diff(
-    current: session.Session, before: pathlib.Path, after: pathlib.Path, output: session.Output
-) -> None:
+def _diff(current: session.Session, before: pathlib.Path, after: pathlib.Path) -> None:
     from overnight.app import snapshot as snapshots
     from overnight.model.snapshot import compare
 
     difference = compare(snapshots.load(before), snapshots.load(after))
-    if current.printed_json(difference, output):
+    if current.printed_json(difference):
         return
     for change in difference.changes:
         name = f"{change.part}: {change.key} {change.property}".rstrip()

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
@@ -14,29 +12,23 @@ if TYPE_CHECKING:
 ORDER = 60
 
 
-def register(cli: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True)
-    group.command(epilog="Example: overnight store check -O json")(check)
-    group.command(epilog="Example: overnight store ingest")(ingest)
-    group.command(
-        epilog="Example: overnight store pin reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'"
-    )(pin)
-    group.command(epilog="Example: overnight store unpin reset-0314")(unpin)
-    cli.add_typer(
-        group,
-        name="store",
-        rich_help_panel="Housekeeping",
-        help="Check, ingest and pin stored data.",
-        epilog="Example: overnight store check",
+def register(cli: session.CommandLine) -> None:
+    session.add_group(
+        cli,
+        "store",
+        "Check, ingest and pin stored data.",
+        "Housekeeping",
+        "check",
+        ("check", check, "-O json"),
+        ("ingest", ingest, ""),
+        ("pin", pin, "reset-0314 -b 2026-11-15T03:13 -e +2m --why 'NIC reset'"),
+        ("unpin", unpin, "reset-0314"),
     )
 
 
 def check(
-    context: typer.Context,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Delete unfinished files of killed writers.")
-    ] = False,
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    clean: bool = session.flag("Delete unfinished files of killed writers."),
 ) -> int:
     """Verify every stored file.
 
@@ -44,14 +36,13 @@ def check(
     """
     from overnight.app import store
 
-    current: session.Session = context.obj
     with current.notes().status("checking …") as status:
 
         def show_progress(done: int, total: int) -> None:
             status.update(f"checking segment {done + 1} of {total} …")
 
         report = store.check(current.home, clean=clean, progress=show_progress)
-    if not current.printed_json(report, output):
+    if not current.printed_json(report):
         _show(report, clean)
     return errors.ExitCode.FOUND if report.problems else errors.ExitCode.DONE
 
@@ -73,17 +64,16 @@ def _show(report: store.CheckReport, clean: bool) -> None:
         terminal.echo("nothing is damaged")
 
 
-def ingest(context: typer.Context, output: session.OutputOption = session.Output.TEXT) -> int:
+def ingest(current: session.Session) -> int:
     """Ingest the data of a killed recording.
 
     `overnight record` does this too when it starts.
     """
     from overnight.app import store
 
-    current: session.Session = context.obj
     with current.notes().status("ingesting …"):
         leftovers = store.ingest(current.home)
-    if not current.printed_json(leftovers, output):
+    if not current.printed_json(leftovers):
         for problem in leftovers.problems:
             terminal.echo(problem)
         if not leftovers.problems:
@@ -92,14 +82,11 @@ def ingest(context: typer.Context, output: session.OutputOption = session.Output
 
 
 def pin(
-    context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the pin. Default: list all pins.")
-    ] = "",
+    current: session.Session,
+    name: str = session.argument("", "Name of the pin. Default: list all pins.", "NAME"),
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
-    why: Annotated[str, typer.Option(metavar="TEXT", help="Reason, shown in the list.")] = "",
-    output: session.OutputOption = session.Output.TEXT,
+    why: str = session.option("", "Reason, shown in the list.", "TEXT"),
 ) -> None:
     """Pin a window against the disk budget, or list pins.
 
@@ -107,12 +94,11 @@ def pin(
     """
     from overnight.app import store
 
-    current: session.Session = context.obj
     if name:
         pinned = store.pin(current.home, name, begin, end, why)
     else:
         pinned = store.list_pins(current.home)
-    if current.printed_json(pinned, output):
+    if current.printed_json(pinned):
         return
     rows = [
         (pin.id, local_time.cell(pin.begin_us), local_time.cell(pin.end_us), pin.why)
@@ -123,14 +109,12 @@ def pin(
 
 
 def unpin(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the pin.")],
-    output: session.OutputOption = session.Output.TEXT,
+    current: session.Session,
+    name: str = session.argument(..., "Name of the pin.", "NAME"),
 ) -> None:
     """Remove a pin, so that the disk budget applies again."""
     from overnight.app import store
 
-    current: session.Session = context.obj
     pinned = store.unpin(current.home, name)
-    if not current.printed_json(pinned, output):
+    if not current.printed_json(pinned):
         terminal.echo(f"removed pin {name}")

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
+from overnight.model.text import percent
 
 if TYPE_CHECKING:
     from overnight.app import top as ranking
@@ -14,7 +13,7 @@ ORDER = 43
 Format = formats.Format
 
 
-def register(cli: typer.Typer) -> None:
+def register(cli: session.CommandLine) -> None:
     session.add_command(
         cli, top, "In the morning", "top functions -b 2026-11-15T03:14:02 -e +5s --core 39"
     )
@@ -22,20 +21,16 @@ def register(cli: typer.Typer) -> None:
 
 @profile_options.takes_query()
 def top(
-    context: typer.Context,
+    current: session.Session,
     query: profile_options.Query,
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="WHAT", help="What to rank: processes, threads, units or functions."
-        ),
-    ] = "processes",
+    kind: str = session.argument(
+        "processes", "What to rank: processes, threads, units or functions.", "WHAT"
+    ),
     limit: profile_options.LimitOption = 20,
     mark: profile_options.MarkOption = None,
-    output: Annotated[
-        Format,
-        formats.option("a table", "has names and figures", Format.TEXT, Format.JSON, Format.HTML),
-    ] = Format.TEXT,
+    output: Format = formats.option(
+        "a table", "has names and figures", Format.TEXT, Format.JSON, Format.HTML
+    ),
     file: files.FileOption = None,
 ) -> None:
     """Rank processes, threads, units or functions by CPU use.
@@ -44,7 +39,6 @@ def top(
     """
     from overnight.app import top as ranking
 
-    current: session.Session = context.obj
     request = ranking.Request(current.home, query, tuple(mark or ()), kind, limit)
     if output is Format.HTML:
         files.deliver(ranking.make_page(request), file)
@@ -68,8 +62,8 @@ def _show(result: ranking.Top, current: session.Session) -> None:
             terminal.cell(row.name),
             str(row.samples),
             *([str(row.own)] if functions else []),
-            terminal.percent(row.share_of_samples),
-            terminal.percent(row.share_of_capacity),
+            percent(row.share_of_samples),
+            percent(row.share_of_capacity),
             "-" if row.cores is None else f"{row.cores:.2f}",
         )
     console = current.console()

@@ -47,12 +47,7 @@ def draw_chain(chain: Chain, known: knowledge.Knowledge, *, claimed: bool = True
 
 def _describe(step: Finding, known: knowledge.Knowledge) -> str:
     """Describe a step for a screen reader."""
-    parts = (
-        wording.clean(known.title(step.kind)),
-        wording.describe_subject(step.subject),
-        wording.format_place(step.subject),
-        wording.format_numbers(step, known),
-    )
+    parts = (wording.clean(known.title(step.kind)), *wording.list_details(step, known))
     return ", ".join(filter(None, parts)) + "."
 
 
@@ -60,10 +55,9 @@ def _box_lines(
     step: Finding, known: knowledge.Knowledge, *, name_host: bool
 ) -> list[tuple[str, str]]:
     lines = [("b", svg.fit(wording.clean(known.title(step.kind)), int((BOX - 28) / 9)))]
-    lines += [("w", line) for line in _wrapped(wording.describe_subject(step.subject), MONO)]
-    place = wording.format_place(step.subject, host=name_host)
-    lines += [("s", line) for line in _wrapped(place, SANS)]
-    lines += [("n", line) for line in _wrapped(wording.format_numbers(step, known), SANS)]
+    details = wording.list_details(step, known, host=name_host)
+    for kind, detail, width in zip("wsn", details, (MONO, SANS, SANS), strict=True):
+        lines += [(kind, line) for line in _wrapped(detail, width)]
     return lines
 
 
