@@ -193,7 +193,7 @@ def _read_ring(folder: pathlib.Path, name: str, data: bytes) -> None:
                 for column in frame.columns:
                     frame.series(key, column)
         ring.facts(HOST, signal, BEGIN_US, EVER)
-    for recorded in ring.recorded_facts(HOST, -EVER, EVER):
+    for _, recorded in ring.recorded_facts(HOST, -EVER, EVER):
         for fact in recorded.changed.values():
             fact.get("core")
     for event in ring.events(-EVER, EVER):
