@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model.flame import FrameKind
 from overnight.queries import key_index
 from overnight.store import parquet, segments, tree
 
@@ -25,6 +26,17 @@ def function_label(name: str, module: str) -> str:
     ('[unknown] in /usr/bin/nginx', 'main')
     """
     return f"[unknown] in {module}" if name == "[unknown]" and module not in ("", name) else name
+
+
+def number_functions(frames: Iterable[tuple[str, str, int]]) -> tuple[list[str], Integers]:
+    """Return the labels of functions, and the number of each frame's label; '' is that of a process."""
+    numbers: dict[str, int] = {}
+    labels = (
+        "" if kind == FrameKind.PROCESS else function_label(name, module)
+        for name, module, kind in frames
+    )
+    of_frame = [numbers.setdefault(label, len(numbers)) for label in labels]
+    return list(numbers), np.array(of_frame, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,10 +122,6 @@ class Names:
     def frame_name(self) -> npt.NDArray[np.object_]:
         """Functions, then processes."""
         return self._frames["name"]
-
-    @property
-    def frame_module(self) -> npt.NDArray[np.object_]:
-        return self._frames["module"]
 
     @property
     def frame_key(self) -> npt.NDArray[np.uint64]:

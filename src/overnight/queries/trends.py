@@ -85,28 +85,22 @@ def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:
     """Return the numbers of one reading by key and column."""
     rows: dict[str, dict[str, int]] = {}
     for k, key in enumerate(frame.keys):
-        at = frame.starts[k] + reading
-        if frame.readings is not None:
-            readings = frame.readings[frame.starts[k] : frame.starts[k + 1]]
-            if reading not in readings:
-                continue
-            at = frame.starts[k] + readings.index(reading)
-        rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
+        readings, own = frame.numbers_of(k)
+        if reading in readings:
+            at = own.start + readings.index(reading)
+            rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
     return rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How much the counters of one key rose in each interval, and its length in seconds.
-
-    `rises[column]` has one number per interval; a counter that fell was reset and counts from zero.
-    """
+    """How much the counters of one key rose in each interval; one that fell was reset, and counts from zero."""
 
     key: str
     begin_us: Integers
     end_us: Integers
     seconds: Floats
-    rises: dict[str, Floats]
+    rises: dict[str, Floats]  # by column
 
     @property
     def window(self) -> Window:
