@@ -35,7 +35,7 @@ from overnight.queries import consumers, diff, flame, heatmap, processes, reader
 from overnight.sources.image import inventory, presets, unitfile
 from overnight.sources.kernelrules import matcher, npd, rulefiles
 from overnight.sources.perf import decode, perfdata
-from overnight.store import check, hours, loads, parquet, segments
+from overnight.store import check, hours, loads, parquet, parquet_writer, segments
 from overnight.store.bundle import archive, header, unpacker
 from overnight.store.ring import blocks, columns, layout, open_block
 from overnight.store.ring import check as ring_check
@@ -209,7 +209,7 @@ def _read_ring(folder: pathlib.Path, name: str, data: bytes) -> None:
                 for column in frame.columns:
                     frame.series(key, column)
         ring.facts(HOST, signal, BEGIN_US, EVER)
-    for recorded in ring.recorded_facts(HOST, -EVER, EVER):
+    for _, recorded in ring.recorded_facts(HOST, -EVER, EVER):
         for fact in recorded.changed.values():
             fact.get("core")
     for event in ring.events(-EVER, EVER):
@@ -306,10 +306,10 @@ def encode_tables(home: pathlib.Path, stored: dict[str, Any]) -> dict[str, bytes
         rows = {key: list(values) for key, values in stored[name].items()}
         count = max(map(len, rows.values()), default=0)
         path = home / f"{name}.parquet"
-        parquet.write(
+        parquet_writer.write(
             path,
             {
-                key: parquet.texts([str(text) for text in rows[key]][:count])
+                key: [str(text) for text in rows[key]][:count]
                 if kind == "U"
                 else np.array([int(n) & (1 << 64) - 1 for n in rows[key]], "u8").astype(kind)
                 for key, kind in kinds.items()

@@ -108,8 +108,7 @@ def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
     """Return the headline of the first link, else that of the root."""
     root = chain.root
     rule = known.find_rule(root.kind, chain.steps[1].kind, event=len(chain.steps) == 2)
-    kind = known.kinds.get(root.kind)
-    templates = (rule.headline if rule else "", kind.headline if kind else "")
+    templates = (rule.headline if rule else "", known.kinds[root.kind].headline)
     filled = (remedies.fill(template, remedies.values(root)) for template in templates)
     return next(filter(None, filled), known.name(root.kind))
 
@@ -129,8 +128,7 @@ def _root_cause(
     if known.is_effect(leading.root.kind):
         return f"Not known: the evidence does not show why {_clause(leading, known)}."
     text = _describe(leading.root, known)
-    kind = known.kinds.get(leading.root.kind)
-    if kind is not None and kind.explains <= ACTOR_ONLY:
+    if known.kinds[leading.root.kind].explains <= ACTOR_ONLY:
         text += f" Why {leading.root.subject.process or 'it'} did so is not known."
     claimed = verdict.status is VerdictStatus.CAUSE_FOUND
     return text if claimed else f"Not established. Suspected: {text}"
@@ -163,13 +161,9 @@ def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[s
 def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | None = None) -> str:
     """Describe a finding in one sentence; the link from `cause` may have one of its own."""
     rule = known.find_rule(cause.kind, finding.kind, event=False) if cause else None
-    kind = known.kinds.get(finding.kind)
-    child = kind is not None and known.contains_others(kind.kind, finding.subject.unit)
-    templates = (
-        rule.says if rule else "",
-        kind.says_of_child if kind and child else "",
-        kind.says if kind else "",
-    )
+    kind = known.kinds[finding.kind]
+    child = kind.says_of_child if known.contains_others(kind.kind, finding.subject.unit) else ""
+    templates = (rule.says if rule else "", child, kind.says)
     filled = (remedies.fill(template, remedies.values(finding)) for template in templates)
     return _sentence(next(filter(None, filled), known.title(finding.kind)))
 

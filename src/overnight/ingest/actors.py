@@ -19,13 +19,11 @@ from overnight.model import programs
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
 from overnight.sources.perf import process_table
-from overnight.sources.processes import membership, table
+from overnight.sources.processes import identity, membership, table
 from overnight.store import capture
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from overnight.sources.processes.identity import Identity
 
     Integers = npt.NDArray[np.int64]
 
@@ -135,7 +133,7 @@ class _Rows:
         self.group, self.members = self._merge()
         self._seen = self._find_seen()
         self._programs: dict[tuple[int, int], programs.Program] = {}
-        self._identities: dict[int, Identity | None] = {}
+        self._identities: dict[int, identity.Identity | None] = {}
         self._names: dict[tuple[int, int], str] = {}
         self._units: dict[int, str] = {}
 
@@ -171,12 +169,12 @@ class _Rows:
                 chosen.add(row)
         return np.array(sorted(chosen - {-1}), np.int64)
 
-    def identity(self, row: int) -> Identity | None:
+    def who(self, row: int) -> identity.Identity | None:
         if row not in self._identities:
             self._identities[row] = self._find_identity(row)
         return self._identities[row]
 
-    def _find_identity(self, row: int) -> Identity | None:
+    def _find_identity(self, row: int) -> identity.Identity | None:
         registry = self.recorded.registry
         if registry is None or row < 0:
             return None
@@ -202,7 +200,7 @@ class _Rows:
         if (row, comm) not in self._programs:
             arguments: tuple[str, ...] = ()
             file = self._file(row)
-            known = None if self.short[row] else self.identity(row)
+            known = None if self.short[row] else self.who(row)
             if known is not None and identities.same_file(known.executable, file):
                 file, arguments = known.executable, known.arguments
             self._programs[row, comm] = programs.identify(self.recorded.comm(comm), file, arguments)
@@ -232,11 +230,11 @@ class _Rows:
         return self._units[row]
 
     def _find_unit(self, row: int) -> str:
-        registry, known = self.recorded.registry, self.identity(row)
+        registry, known = self.recorded.registry, self.who(row)
         if known is not None and registry is not None:
             return membership.owner_of(known.cgroup, registry.root)
         for above in self._ancestors(row):
-            known = self.identity(above)
+            known = self.who(above)
             if self.recorded.comm(int(self.comm[above])).startswith(MANAGERS):
                 return ""
             if known is not None and registry is not None:
@@ -247,7 +245,7 @@ class _Rows:
         registry, shift = self.recorded.registry, self.recorded.shift
         root = registry.root if registry else sources.ROOT
         rows = kept.tolist()
-        known = [self.identity(row) for row in rows]
+        known = [self.who(row) for row in rows]
         groups = [each.cgroup if each else "" for each in known]
         started = [
             int(self.start[row]) or (identities.started_ns(each) if each else -shift)

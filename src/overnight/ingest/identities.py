@@ -105,7 +105,7 @@ class Registry:
 
 
 def started_ns(process: identity.Identity) -> int:
-    """Return when a process of this boot began, on CLOCK_MONOTONIC, which stands still during suspend."""
+    """Return when a process of this boot began, on CLOCK_MONOTONIC, which does not count suspend."""
     asleep = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
     return process.started * SECOND_NS // TICKS - asleep
 

@@ -38,11 +38,9 @@ class Symbols:
         return base is None or kernel_base(self.kallsyms) in (None, base)
 
 
-def live_symbols(
-    root: pathlib.Path = pathlib.Path("/"), registry: identities.Registry | None = None
-) -> Symbols:
-    text = kallsyms.read_kallsyms(root)
-    live = files.LiveFiles(root)
+def live_symbols(registry: identities.Registry | None = None) -> Symbols:
+    text = kallsyms.read_kallsyms()
+    live = files.LiveFiles()
     find = resolver.Resolver(text, live.find, files.read_vdso(), live.perf_map)
     return Symbols(text, find, registry)
 

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 from overnight.model import times
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import baselines, signals
+from overnight.queries import baselines, consumers, processes, samples, signals
+from overnight.queries import diff as diffs
+from overnight.queries import flame as flames
 from overnight.queries import reader as profiles
+from overnight.queries import top as tops
 from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
@@ -24,14 +27,12 @@ if TYPE_CHECKING:
     from overnight.model.actor import Actor
     from overnight.model.event import Event
     from overnight.model.load import Load
-    from overnight.queries import consumers, diff, flame, processes, samples, top
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
 BASELINE_US = 600 * SECOND_US
-GUARD_US = (
-    60 * SECOND_US
-)  # between baseline and incident window: the incident may have begun before the event
+# Between baseline and incident window: the incident may have begun before the event.
+GUARD_US = 60 * SECOND_US
 # A recording that began shortly before the event is divided into incident window, guard and baseline.
 SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND_US
 INCIDENT_SHARE, GUARD_SHARE = 0.4, 0.1
@@ -49,6 +50,8 @@ class Case:
         self.ring = rings.Reader(home)
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[Window, signals.Cores] = {}
+        self._stacks: dict[tuple[Window, bool], samples.WindowSamples] = {}
+        self._processes: dict[Window, dict[Actor, tuple[processes.Process, ...]]] = {}
 
     @property
     def window(self) -> Window:
@@ -59,10 +62,7 @@ class Case:
 
     @property
     def baseline(self) -> Window:
-        """Ten minutes that end a minute before the incident window.
-
-        Shorter in a short recording, and elsewhere if an earlier event of this kind disturbs it.
-        """
+        """Ten minutes until a minute before the incident window, if they are recorded and undisturbed."""
         return self.compared.window
 
     @functools.cached_property
@@ -141,8 +141,6 @@ class Case:
     @functools.cached_property
     def _event(self) -> int | str:
         """The sampled event of the incident window, and of what is compared with it."""
-        if self.host not in self.profiles.catalogue.hosts():
-            return 0
         before = self.profiles.metas((self.host,), self.baseline)
         return self.profiles.resolved(Selection(), (self.host,), self.window, before).event
 
@@ -175,24 +173,19 @@ class Case:
         self, windows: Sequence[Window], chosen: Selection = Selection()
     ) -> tuple[tuple[consumers.Consumer, ...], int]:
         """Return what ran in any of the windows, the top consumer first; and the idle samples."""
-        from overnight.queries import consumers
-
         return consumers.rank_processes(self.profiles, self.host, windows, self._select(chosen))
 
-    def tally(self, windows: Sequence[Window], chosen: Selection = Selection()) -> consumers.Tally:
+    def tally(self, windows: Sequence[Window]) -> consumers.Tally:
         """Count the samples of every unit, process and function in each window."""
-        from overnight.queries import consumers
-
-        return consumers.count_functions(self.profiles, self.host, windows, self._select(chosen))
+        chosen = self._select(Selection())
+        return consumers.count_functions(self.profiles, self.host, windows, chosen)
 
     def has_signals(self, window: Window) -> bool:
         """Return whether the flight recorder recorded anything in a window."""
         return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
 
     def has_profile(self, window: Window) -> bool:
-        return self.host in self.profiles.catalogue.hosts() and bool(
-            self.profiles.touched((self.host,), window, *profiles.TABLES)
-        )
+        return bool(self.profiles.touched((self.host,), window, *profiles.TABLES))
 
     def capacity(self, window: Window, chosen: Selection = Selection()) -> tuple[float, float]:
         """Return the samples that the chosen cores can have in a window; and its recorded seconds."""
@@ -201,32 +194,13 @@ class Case:
         coverage = self.profiles.coverage((self.host,), window, self._select(chosen))
         return coverage.capacity, coverage.recorded_seconds
 
-    def top(
-        self,
-        window: Window,
-        chosen: Selection = Selection(),
-        kind: str = "processes",
-        limit: int = 20,
-    ) -> top.Top:
-        from overnight.queries import top as tops
-
-        return tops.top(
-            self.profiles,
-            window,
-            self._select(chosen),
-            hosts=(self.host,),
-            kind=kind,
-            limit=limit,
-        )
-
-    @functools.cached_property
-    def _processes(self) -> dict[Window, dict[Actor, tuple[processes.Process, ...]]]:
-        return {}
+    def top(self, window: Window, chosen: Selection = Selection(), *, limit: int = 20) -> tops.Top:
+        """Return the processes that used most CPU."""
+        chosen = self._select(chosen)
+        return tops.top(self.profiles, window, chosen, hosts=(self.host,), limit=limit)
 
     def processes_of(self, actor: Actor, window: Window) -> tuple[processes.Process, ...]:
         """Return the processes of an actor that ran in a window, the busiest first; () where unknown."""
-        from overnight.queries import processes
-
         if window not in self._processes:
             chosen = self._select(Selection())
             self._processes[window] = processes.describe(
@@ -236,18 +210,10 @@ class Case:
 
     def spawns(self, window: Window, chosen: Selection = Selection()) -> processes.Spawns:
         """Return who started processes in a window, and how many each second."""
-        from overnight.queries import processes
-
         return processes.count_spawns(self.profiles, self.host, window, self._select(chosen))
-
-    @functools.cached_property
-    def _stacks(self) -> dict[tuple[Window, bool], samples.WindowSamples]:
-        return {}
 
     def stacks(self, window: Window, *, by_second: bool = True) -> samples.WindowSamples:
         """Return the busy samples by process, core and second; cached, as several detectors ask."""
-        from overnight.queries import samples
-
         key = (window, by_second)
         if key not in self._stacks:
             self._stacks[key] = samples.read_window(
@@ -255,14 +221,10 @@ class Case:
             )
         return self._stacks[key]
 
-    def flame(self, window: Window, chosen: Selection = Selection()) -> flame.FlameTree:
-        from overnight.queries import flame as flames
-
+    def flame(self, window: Window, chosen: Selection = Selection()) -> flames.FlameTree:
         return flames.flame(self.profiles, window, self._select(chosen), hosts=(self.host,))
 
     def diff(
         self, window: Window, baseline: Window, chosen: Selection = Selection()
-    ) -> diff.Difference:
-        from overnight.queries import diff as diffs
-
+    ) -> diffs.Difference:
         return diffs.diff(self.profiles, window, baseline, self._select(chosen), hosts=(self.host,))

@@ -16,7 +16,7 @@ from overnight.model.actor import Actor
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
 from overnight.queries import reader, samples
-from overnight.store import parquet, process_tables, segments
+from overnight.store import parquet, process_reader, process_tables, segments
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -86,7 +86,7 @@ class _Part:
     """A segment's tables, and the busy samples of each task in the window."""
 
     segment: segments.Segment
-    tables: process_tables.Tables
+    tables: process_reader.Tables
     tasks: parquet.Columns
     count: npt.NDArray[np.int64]
 
@@ -120,7 +120,7 @@ def describe(
     }
 
 
-def _process(tables: process_tables.Tables, row: int, launcher: str, count: int) -> Process:
+def _process(tables: process_reader.Tables, row: int, launcher: str, count: int) -> Process:
     table = tables.processes
     return Process(
         pid=int(table.pid[row]),

@@ -21,13 +21,10 @@ NO_UNIT = "kernel threads and those that ended"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One consumer. For functions `samples` counts all samples with it on the stack.
-
-    Functions of one name count as one, whatever binary they are in.
-    """
+    """One consumer; functions of one name count as one, whatever binary they are in."""
 
     name: str
-    samples: int
+    samples: int  # for functions: all with it on the stack
     own: int  # for functions: samples that end in it; otherwise the same as samples
     share_of_samples: float  # of the busy samples that passed the filters
     share_of_capacity: float | None  # of all cores for the recorded time
@@ -83,11 +80,7 @@ def top(
     coverage = dataclasses.replace(
         source.cover_parts(names, window, parts, chosen), unknown=unknown.measure(parts)
     )
-    one_core = (
-        coverage.capacity / coverage.core_seconds * coverage.recorded_seconds
-        if coverage.core_seconds
-        else 0
-    )
+    one_core = coverage.core_rate * coverage.recorded_seconds
     rows = tuple(
         Row(
             name=name,
@@ -127,18 +120,11 @@ def _count_groups(
 def _count_functions(part: reader.Part) -> Iterator[tuple[str, int, int]]:
     """Yield functions by name: one that is in two binaries on one stack counts once."""
     names = part.names
-    numbers: dict[str | None, int] = {}
-    label = [
-        numbers.setdefault(
-            None if kind == FrameKind.PROCESS else segment_tables.function_label(name, module),
-            len(numbers),
-        )
-        for name, module, kind in names.frames(slice(None))
-    ]
-    group = np.array(label, np.int64)[names.frame]
-    own_of, whole_of = _count_groups(part, group, len(numbers), tree.outermost(group, names.size))
-    for name, ending, containing in zip(numbers, own_of.tolist(), whole_of.tolist(), strict=True):
-        if name is not None:
+    functions, label = segment_tables.number_functions(names.frames(slice(None)))
+    group = label[names.frame]
+    own_of, whole_of = _count_groups(part, group, len(functions), tree.outermost(group, names.size))
+    for name, ending, containing in zip(functions, own_of.tolist(), whole_of.tolist(), strict=True):
+        if name:
             yield name, ending, containing
 
 

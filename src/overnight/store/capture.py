@@ -16,14 +16,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """Every distinct function; `name` is `[unknown]` where it was not resolved.
+    """Every distinct function."""
 
-    `module` is the binary's path, `[kernel]`, a kernel module such as `[nf_conntrack]`, `[vdso]`, or
-    '' (unknown).
-    """
-
-    name: list[str]
-    module: list[str]
+    name: list[str]  # `[unknown]` where it was not resolved
+    module: list[str]  # the binary's path, `[kernel]`, `[nf_conntrack]`, `[vdso]`, or '' (unknown)
     kind: npt.NDArray[np.uint8]  # FrameKind
 
 

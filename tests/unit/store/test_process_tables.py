@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from overnight import errors
-from overnight.store import capture, check, parquet, process_tables, segments, writer
+from overnight.store import (
+    capture,
+    check,
+    parquet,
+    parquet_writer,
+    process_reader,
+    process_tables,
+    segments,
+    writer,
+)
 from overnight.store.bundle import profiles, scrubber
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
@@ -65,7 +74,7 @@ def test_a_segment_has_the_processes_that_it_needs_and_their_ancestors(
     tmp_path: pathlib.Path,
 ) -> None:
     (whole,) = store(tmp_path / "whole", build())
-    tables = process_tables.read(whole.path)
+    tables = process_reader.read(whole.path)
     assert tables.processes.name == [NAMES[0], NAMES[1], NAMES[2], NAMES[4]]
     assert tables.row.tolist() == [2]
     assert tables.launcher == ["storm.py (python3)"]
@@ -73,9 +82,9 @@ def test_a_segment_has_the_processes_that_it_needs_and_their_ancestors(
     assert tables.spawns.launcher.tolist() == [1, 1, 3]
     assert tables.processes.count.tolist() == [1, 1, 900, 1]
     first, last = store(tmp_path / "split", build(300), 120)[:2]
-    assert process_tables.read(first.path).spawns.name == ["true", "true"]
-    assert process_tables.read(first.path).processes.name == NAMES[:3]
-    assert process_tables.read(last.path).spawns.name == ["gzip"]
+    assert process_reader.read(first.path).spawns.name == ["true", "true"]
+    assert process_reader.read(first.path).processes.name == NAMES[:3]
+    assert process_reader.read(last.path).spawns.name == ["gzip"]
     assert check.check(segments.Catalogue(tmp_path / "split")).problems == ()
 
 
@@ -100,9 +109,9 @@ def test_a_row_that_is_missing_is_found(tmp_path: pathlib.Path, name: str) -> No
     path = segment.path / name
     table = parquet.query(f"SELECT * FROM {parquet.table(path)}")
     table[column] = np.full_like(table[column], value)
-    parquet.write(path, {key: parquet.texts(values.tolist()) if values.dtype == object else values for key, values in table.items()})  # fmt: skip
+    parquet_writer.write(path, {key: values.tolist() if values.dtype == object else values for key, values in table.items()})  # fmt: skip
     with pytest.raises(errors.DamagedFileError, match="missing process"):
-        process_tables.read(segment.path)
+        process_reader.read(segment.path)
     problems = check.check(segments.Catalogue(tmp_path)).problems
     assert any("missing process" in problem.what for problem in problems)
 
@@ -112,13 +121,13 @@ def test_a_bundle_has_no_secrets_of_processes(tmp_path: pathlib.Path) -> None:
     masks = scrubber.Scrubber(["acme"])
     assert profiles.copy_segment(segment, tmp_path / "home", tmp_path / "copy", masks) == ""
     (copied,) = segments.Catalogue(tmp_path / "copy").segments("alpha")
-    tables = process_tables.read(copied.path)
+    tables = process_reader.read(copied.path)
     assert tables.processes.command[1] == "python3 storm.py --header (masked) hidden-1"
     assert tables.processes.user[1] == "hidden-1-bot"
-    assert tables.processes.name == process_tables.read(segment.path).processes.name
+    assert tables.processes.name == process_reader.read(segment.path).processes.name
     assert {"command lines", "user names"} <= masks.masked.keys()
     assert check.check(segments.Catalogue(tmp_path / "copy")).problems == ()
-    assert process_tables.read(segment.path).processes.user[1] == "acme-bot"
+    assert process_reader.read(segment.path).processes.user[1] == "acme-bot"
 
 
 def test_a_damaged_table_of_processes_leaves_the_segment_out_of_a_bundle(

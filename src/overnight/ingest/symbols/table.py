@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Addresses = npt.NDArray[np.uint64]
+    Integers = npt.NDArray[np.int64]
 
 LOCAL, GLOBAL, WEAK = 0, 1, 2  # ELF's numbers for a symbol's binding
 
@@ -39,7 +40,7 @@ class Symbols:
     start: Addresses
     size: Addresses  # 0 if unknown
     binding: npt.NDArray[np.uint8]
-    name_at: npt.NDArray[np.int64]
+    name_at: Integers
     names: bytes
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ def join(parts: list[Symbols]) -> Symbols:
 
 @dataclasses.dataclass(frozen=True)
 class _Names:
-    at: npt.NDArray[np.int64]
+    at: Integers
     block: bytes
     readable: Callable[[str], str] | None
 
@@ -91,19 +92,14 @@ class SymbolTable:
     """Functions by address. `start` is strictly ascending; an index identifies a function."""
 
     def __init__(
-        self,
-        start: Addresses,
-        end: Addresses,
-        first: npt.NDArray[np.int64],
-        aliases: npt.NDArray[np.int64],
-        names: _Names,
+        self, start: Addresses, end: Addresses, first: Integers, aliases: Integers, names: _Names
     ) -> None:
         self.start = start
         self.end = end
         self._first = first
         self._aliases = aliases
         self._names = names
-        self._widest: npt.NDArray[np.int64] | None = None
+        self._widest: Integers | None = None
         if bool((end[:-1] > start[1:]).any()):
             reach = np.maximum.accumulate(end)
             grows = np.concatenate(([True], reach[1:] > reach[:-1]))
@@ -122,7 +118,7 @@ class SymbolTable:
             arrays.append(self._widest)
         return sum(array.nbytes for array in arrays) + len(self._names.block)
 
-    def find(self, addresses: Addresses) -> npt.NDArray[np.int64]:
+    def find(self, addresses: Addresses) -> Integers:
         """Return the index of the innermost function that contains each address; -1 where none does."""
         if not len(self):
             return np.full(len(addresses), -1, np.int64)
@@ -210,9 +206,7 @@ def page_after(address: Addresses) -> Addresses:
     return end
 
 
-def _chosen_ends(
-    end: Addresses, first: npt.NDArray[np.int64], aliases: npt.NDArray[np.int64], names: _Names
-) -> Addresses:
+def _chosen_ends(end: Addresses, first: Integers, aliases: Integers, names: _Names) -> Addresses:
     """Return the ends: where aliases differ in size, the one whose name is chosen decides."""
     ends = end[first]
     other = first[aliases > 1]

@@ -10,10 +10,9 @@ import shutil
 
 from overnight import errors
 from overnight.model.flame import FrameKind
-from overnight.store import parquet, process_tables, segments
+from overnight.store import parquet, parquet_writer, process_tables, segments
 from overnight.store.bundle import scrubber
 
-FILES = ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
 DESCRIPTION = "segment.json"
 TASKS = ("pid", "tid", "thread", "process", "unit", "busy", "kernel", "idle")
 FRAMES = ("name", "module", "kind", "own", "whole")
@@ -37,19 +36,15 @@ MASKS = {
 def copy_segment(
     segment: segments.Segment, home: pathlib.Path, target: pathlib.Path, masks: scrubber.Scrubber
 ) -> str:
-    """Copy a segment of `home` into the home `target`; return what was wrong with it, or ''.
-
-    A segment that is damaged, or removed meanwhile, is left out entirely. Raise OSError if the disk is
-    full.
-    """
+    """Copy a segment into the home `target`, or nothing of it; return what was wrong with it, or ''."""
     place = target / segment.path.relative_to(home)
     place.mkdir(parents=True, exist_ok=True)
     meta = None
     try:
         meta = segment.meta()
-        why = segment.find_damage(meta, (*FILES, *process_tables.FILES))
+        why = segment.find_damage(meta, (*segments.FILES, *process_tables.FILES))
         if not why:
-            for name in (DESCRIPTION, *FILES, *_process_files(meta)):
+            for name in (DESCRIPTION, *segments.FILES, *_process_files(meta)):
                 _link(segment.path / name, place / name)
             _mask(dataclasses.replace(segment, path=place), masks)
     except (FileNotFoundError, errors.OvernightError) as error:
@@ -94,7 +89,7 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
             for column, (mask, place) in MASKS[name].items()
         }
         changed += [path] * _rewrite(path, table, masked)
-    stored = {name: meta.files[name] for name in (*FILES, *extra) if name in meta.files}
+    stored = {name: meta.files[name] for name in (*segments.FILES, *extra) if name in meta.files}
     fresh = dataclasses.replace(
         meta,
         notes=tuple(masks.text("notes of segments", note) for note in meta.notes),
@@ -119,5 +114,5 @@ def _rewrite(path: pathlib.Path, columns: parquet.Columns, masked: dict[str, lis
     if all(columns[name].tolist() == texts for name, texts in masked.items()):
         return False
     path.unlink()  # it may be a hard link to the store's file
-    parquet.write(path, columns | {name: parquet.texts(texts) for name, texts in masked.items()})
+    parquet_writer.write(path, {**columns, **masked})
     return True
