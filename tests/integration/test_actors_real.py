@@ -15,8 +15,10 @@ import pytest
 
 from overnight.agent import profiler as agent
 from overnight.app import spool_ingest, spool_paths
+from overnight.detectors import spawn_storm
+from overnight.model.event import Event
 from overnight.model.selection import Selection, Window
-from overnight.queries import diff, flame, heatmap, reader, top, view
+from overnight.queries import case, consumers, diff, flame, heatmap, processes, reader, top, view
 from overnight.sources import perf
 from overnight.sources.processes import table
 from overnight.store import segments
@@ -24,10 +26,11 @@ from overnight.store import segments
 pytestmark = [pytest.mark.needs_root, pytest.mark.alone]
 HOST = perf.read_identity().host
 # Each ends with its standard input, whatever happens to the test.
-BUSY = "import sys, threading\nthreading.Thread(target=sys.stdin.read).start()\n"
+BUSY = "import sys, threading, time\nthreading.Thread(target=sys.stdin.read).start()\n"
+LOOP = "while threading.active_count() > 1: time.sleep(0.002); "
 SCRIPTS = {
-    "collect_metrics.py": BUSY + "while threading.active_count() > 1: sum(range(999))\n",
-    "train.py": BUSY + "while threading.active_count() > 1: sorted(range(999))\n",
+    "collect_metrics.py": BUSY + LOOP + "sum(range(50_000))\n",
+    "train.py": BUSY + LOOP + "sorted(range(50_000))\n",
     "storm.sh": "while ! read -t 0; do /bin/true; done\n",
     "calm.sh": "while read -t 0.5; [ $? -gt 128 ]; do /bin/true; done\n",
 }
@@ -61,15 +64,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder.mkdir()
     ingester = spool_ingest.Ingester(home, 1 << 40, 3600.0)
     with running(scripts) as pids:
-        processes = table.Table()
-        processes.read()
+        signal = table.Table()
+        signal.read()
         agent.run(
             agent.ProfilerOptions(folder, recorder="native", seconds=4.0, segment_seconds=2.0),
             threading.Event(),
         )
-        processes.full_scan()
-        keys = list(processes.read())
-        processes.close()
+        signal.full_scan()
+        keys = list(signal.read())
+        signal.close()
         assert list(ingester.run()) == []
     return Recorded(home, pids, keys)
 
@@ -92,3 +95,21 @@ def test_two_scripts_of_one_interpreter_are_two_actors_everywhere(recorded: Reco
         # The signal, and with it every event, has the same name.
         script = name.partition(" ")[0]
         assert f"{recorded.pids[script]} {name}" in recorded.keys
+
+
+def test_the_script_that_starts_programs_as_fast_as_it_can_is_blamed(recorded: Recorded) -> None:
+    source = reader.Reader(segments.Catalogue(recorded.home))
+    spawns = processes.count_spawns(source, HOST, source.extent())
+    rates = {launcher.actor.process: spawns.rate(launcher) for launcher in spawns.launchers}
+    assert rates["storm.sh (bash)"] > spawn_storm.MIN_RATE
+    assert 0 < rates["calm.sh (bash)"] < 5
+    storm = next(each for each in spawns.launchers if each.actor.process == "storm.sh (bash)")
+    assert storm.pids == (recorded.pids["storm.sh"],)
+    assert storm.children[0].name == "true"
+    assert storm.children[0].samples > 0
+    # Short-lived children count for their launcher.
+    ran, _ = consumers.rank_processes(source, HOST, [source.extent()])
+    assert not [each for each in ran if each.actor.process == "storm.sh → true"]
+    event = Event(source.extent().end_us, "pressure.cpu", host=HOST, id="test")
+    answer = spawn_storm.DETECTORS[0].look(case.Case(recorded.home, event))
+    assert [found.subject.process for found in answer.findings] == ["storm.sh (bash)"], answer.why

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _core_shares, _saturation, _starved_queues
+from overnight.model import programs
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
 
@@ -123,6 +124,8 @@ def _sampled_draft(
 ) -> _base.Draft:
     window, actor = stretch.window, consumer.actor
     exactly = f"^{re.escape(actor.process)}$"
+    if consumer.launches:
+        exactly = programs.family_pattern(actor.process)
     tree = case.flame(window, Selection(cores=(stretch.core,), process=exactly))
     function = max(consumer.functions.items(), key=lambda pair: (pair[1], pair[0]))[0]
     share = consumer.samples / total
@@ -186,9 +189,9 @@ def _sampled_draft(
 
 
 def main_path(tree: flame.FlameTree) -> list[str]:
-    """Return the call path from the process down, while one child has most of its parent's samples."""
+    """Return the call path from the busiest process down, while one child has most of its parent's samples."""
     path: list[str] = []
-    at, whole = -1, int(tree.whole[tree.parent < 0].sum())
+    at, whole = -1, int(tree.whole[tree.parent < 0].max(initial=0))
     while len(path) < MAX_PATH:
         children = np.flatnonzero(tree.parent == at)
         if not len(children):

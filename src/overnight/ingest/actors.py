@@ -34,8 +34,6 @@ OTHERS = "others"
 WORK = "process_one_work"
 WORKER = "kworker/"
 KERNEL_PIDS = (0, 2)  # the idle task and kthreadd: every kernel thread is their child
-# They move what they start into another cgroup.
-MANAGERS = ("systemd", "containerd-shim", "runc", "crun", "conmon")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +233,7 @@ class _Rows:
             return membership.owner_of(known.cgroup, registry.root)
         for above in self._ancestors(row):
             known = self.who(above)
-            if self.recorded.comm(int(self.comm[above])).startswith(MANAGERS):
+            if self.recorded.comm(int(self.comm[above])).startswith(programs.MANAGERS):
                 return ""
             if known is not None and registry is not None:
                 return membership.owner_of(known.cgroup, registry.root)

@@ -34,6 +34,10 @@ VALUED = {
 }  # fmt: skip
 
 
+# They start what others configured, and move it into another cgroup.
+MANAGERS = ("systemd", "init", "containerd-shim", "runc", "crun", "conmon")
+
+
 class Kind(enum.Enum):
     BINARY = enum.auto()
     SCRIPT = enum.auto()
@@ -104,6 +108,16 @@ def launched_name(launcher: Program, name: str) -> str:
     if name in (launcher.name, launcher.short):
         return launcher.name
     return f"{launcher.short} → {name}"[:MAX_NAME]
+
+
+def family_pattern(name: str) -> str:
+    """Return a regular expression for a program and the short-lived processes that it starts.
+
+    >>> family_pattern("nightly.sh (bash)")
+    '^(nightly\\\\.sh\\\\ \\\\(bash\\\\)|nightly\\\\.sh → .*)$'
+    """
+    short = Program(name.rpartition(" → ")[2], Kind.BINARY).short
+    return f"^({re.escape(name)}|{re.escape(short)} → .*)$"
 
 
 def _find_script(interpreter: str, arguments: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ CAUSES = frozenset(
     (
         "net.softirq_storm", "cpu.rt_hog", "memory.zombie_cgroups", "unit.crash_loop",
         "unit.hidden_crash_loop", "memory.cgroup_walk", "memory.reclaim", "kernel.lock_contention",
-        "memory.oom", "cpu.stall", "storage.fault", "limit.near", "recorder.cost",
+        "memory.oom", "cpu.stall", "process.spawn_storm", "storage.fault", "limit.near", "recorder.cost",
     )
 )  # fmt: skip
 

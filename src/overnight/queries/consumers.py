@@ -42,13 +42,17 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class Consumer:
-    """What one process of one unit ran. Softirqs that interrupted it are counted separately."""
+    """What one process of one unit ran, with the short-lived ones that it started.
+
+    Softirqs that interrupted it are counted separately.
+    """
 
     actor: Actor
     samples: int
     kernel: int  # part of samples
     softirq: int  # not part of samples
     functions: dict[str, int]  # samples that ended in each
+    launches: bool = False  # whether short-lived processes ran some of it
 
 
 def count_functions(
@@ -113,7 +117,10 @@ def rank_processes(
     frames = segment_tables.Frames()
     tables: list[Integers] = []
     idle = 0
-    for part in samples.read_segments(source, host, windows, processes, selection):
+    launchers: set[Actor] = set()
+    for part in samples.read_segments(
+        source, host, windows, processes, selection, launchers=launchers
+    ):
         rows = part.busy()
         idle += int(part.count.sum()) - int(rows.count.sum())
         flags = rows.tables.flags[rows.node]
@@ -135,7 +142,8 @@ def rank_processes(
             ends[key // width][functions[key % width]] = int(n)
     actors = list(processes)
     consumers = [
-        Consumer(actors[n], plain[n], kernels[n], softirqs[n], ended) for n, ended in ends.items()
+        Consumer(actors[n], plain[n], kernels[n], softirqs[n], ended, actors[n] in launchers)
+        for n, ended in ends.items()
     ]
     return tuple(sorted(consumers, key=lambda c: (-c.samples, -c.softirq, c.actor))), idle
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model import programs
 from overnight.model.actor import Actor
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
 from overnight.model.times import SECOND_US
 from overnight.queries import reader
-from overnight.store import parquet, segments, tree
+from overnight.store import parquet, process_tables, segments, tree
 
 if TYPE_CHECKING:
     from overnight.queries import segment_tables
@@ -131,8 +132,13 @@ def read_segments(
     selection: Selection = Selection(),
     *,
     by_second: bool = False,
+    launchers: set[Actor] | None = None,
 ) -> Iterator[SegmentSamples]:
-    """Yield all samples of each segment, in the first window that holds them; number their `processes`."""
+    """Yield all samples of each segment, in the first window that holds them; number their `processes`.
+
+    Short-lived processes count for their launcher, which is added to `launchers`: the program that keeps
+    starting them is responsible for what they use.
+    """
     touched: dict[segments.Segment, list[int]] = {}
     for number, window in enumerate(windows):
         for segment in source.touched((host,), window, *reader.TABLES):
@@ -157,12 +163,17 @@ def read_segments(
         if len(numbers) > 1:  # between the windows
             inside = rows["w"] >= 0
             rows = {name: column[inside] for name, column in rows.items()}
-        tasks = parquet.read(segment.path / "tasks.parquet", TASK)
+        launched = ("launcher",) if (segment.path / process_tables.PROCESSES).is_file() else ()
+        tasks = parquet.read(segment.path / "tasks.parquet", (*TASK, *launched))
         # Of thousands of tasks, few ran in the windows.
         used, index = np.unique(rows["task"], return_inverse=True)
-        process = [
-            processes.setdefault(actor_of(tasks, task), len(processes)) for task in used.tolist()
-        ]
+        process = []
+        for task in used.tolist():
+            launcher = _launcher_of(tasks, task)
+            if launcher is not None and launchers is not None:
+                launchers.add(launcher)
+            actor = launcher or actor_of(tasks, task)
+            process.append(processes.setdefault(actor, len(processes)))
         yield SegmentSamples(
             source.names(segment),
             rows["w"],
@@ -180,3 +191,12 @@ def actor_of(tasks: parquet.Columns, task: int) -> Actor:
         return Actor(f"task {task}", "")
     name = tasks["process"][task] or tasks["thread"][task] or f"pid {tasks['pid'][task]}"
     return Actor(str(name), str(tasks["unit"][task]))
+
+
+def _launcher_of(tasks: parquet.Columns, task: int) -> Actor | None:
+    """Return who keeps starting processes like this one; a service manager is not responsible for them."""
+    names = tasks.get("launcher", ())
+    name = str(names[task]) if task < len(names) else ""
+    if not name or name.startswith(programs.MANAGERS):
+        return None
+    return Actor(name, str(tasks["unit"][task]))
