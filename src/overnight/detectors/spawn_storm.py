@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 KIND = "process.spawn_storm"
 MAX_CORES = 3
-MIN_RATE = (
-    20.0  # a second: shell loops and timers start one or two, a busy build about ten on each core
-)
+# A second: shell loops and timers start one or two, a busy build about ten on each core.
+MIN_RATE = 20.0
 TIMES = 3.0  # as many as in the baseline; a slow growth is not a storm
 MIN_SECONDS = _core_shares.MIN_SECONDS
 # Cores that the launcher and its children added: of the saturated core, else of all cores together.

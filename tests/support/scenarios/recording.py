@@ -135,6 +135,20 @@ class _Tables:
             thread=[task.thread or task.process for task in tasks],
             process=[task.process for task in tasks],
             unit=[task.unit for task in tasks],
+            row=np.arange(len(tasks), dtype=np.int32),
+            launcher=[""] * len(tasks),
+        )
+        # All of them ran before the night, and started nothing.
+        empty = [""] * len(tasks)
+        self.processes = capture.Processes(
+            pid=self.tasks.pid, parent=np.full(len(tasks), -1, np.int32),
+            started_us=np.zeros(len(tasks), np.int64), count=np.ones(len(tasks), np.uint32),
+            name=self.tasks.process, comm=self.tasks.process, executable=empty, command=empty,
+            user=empty, cgroup=empty, unit=self.tasks.unit, container=empty, pod=empty,
+        )  # fmt: skip
+        nothing = np.zeros(0, np.int32)
+        self.spawns = capture.Spawns(
+            nothing, [], nothing.astype(np.int64), nothing.astype(np.uint32)
         )
         self.frames = capture.Frames(
             name=[frame[0] for frame in frames],
@@ -174,6 +188,8 @@ def _write_profiles(
             count=np.ones(count, np.uint32),
             period=np.zeros(count, np.uint64),
             tasks=tables.tasks,
+            processes=tables.processes,
+            spawns=tables.spawns,
             stacks=tables.table(),
             frames=tables.frames,
             lost=lost,
