@@ -19,20 +19,20 @@ import sys
 import time
 from collections.abc import Iterator
 
-from overnight import errors, sources
+from overnight import errors
 from overnight.agent import profiler as agent
 from overnight.agent import spool
 from overnight.app import spool_paths
-from overnight.ingest import perfdata
+from overnight.ingest import identities, perfdata
 from overnight.model import files
 from overnight.model.times import SECOND_NS
-from overnight.sources import cpu, perf, processes
+from overnight.sources import cpu, perf
 from overnight.sources.perf import recovery
 from overnight.store import capture, segments, trim, writer
 
 DONE = "ingested.txt"
-POLL_SECONDS = 10.0  # a listing of /proc and of the spool; a segment lasts two minutes
-FORGET_SECONDS = 600.0
+# A listing of /proc, for processes that end within a segment, and of the spool.
+POLL_SECONDS = identities.REFRESH_SECONDS
 M_MMAP_THRESHOLD, LARGE_BYTES = -3, 1 << 18  # of mallopt(3); glibc's own limit grows to 32 MiB
 MEMORY_SECONDS = 60.0  # between two tries of a segment that needs more memory than is free
 
@@ -48,29 +48,6 @@ def find_pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     return tuple(segment.path for segment in found if segment.path.name not in done)
 
 
-class ProcessUnits:
-    """The unit of each process; remembers processes for a while after they ended."""
-
-    def __init__(self) -> None:
-        self._units: dict[int, str] = {}
-        self._seen: dict[int, float] = {}
-
-    def refresh(self) -> None:
-        """Read new processes."""
-        now = time.monotonic()
-        alive = {int(name) for name in sources.list_folder("/proc") if name.isdecimal()}
-        for pid in alive - self._units.keys():
-            self._units[pid] = processes.read_unit(pid)
-        self._seen.update(dict.fromkeys(alive, now))
-        for pid in [pid for pid, when in self._seen.items() if now - when > FORGET_SECONDS]:
-            del self._seen[pid]
-            self._units.pop(pid, None)
-
-    def unit_of(self, pid: int) -> str:
-        """Return the unit of a process; '' where it is unknown."""
-        return self._units.get(pid) or processes.read_unit(pid)
-
-
 class Ingester:
     """Ingests raw segments; keeps symbol tables in memory between them."""
 
@@ -79,7 +56,7 @@ class Ingester:
         self.folder = spool_paths.spool_folder(home)
         self.budget_bytes = budget_bytes
         self.keep_seconds = keep_seconds
-        self.units = ProcessUnits()
+        self.processes = identities.Registry()
         self._live: perfdata.Symbols | None = None
         self._boot = perf.read_identity().boot[:8]
         self._journal = spool.Journal(self.folder / "gaps.jsonl")
@@ -153,7 +130,7 @@ class Ingester:
 
     def _symbols(self, boot: str) -> perfdata.Symbols:
         if boot == self._boot:
-            self._live = self._live or perfdata.live_symbols(unit_of=self.units.unit_of)
+            self._live = self._live or perfdata.live_symbols(registry=self.processes)
             return self._live
         try:
             text = gzip.decompress(spool_paths.kallsyms_file(self.folder, boot).read_bytes())
@@ -213,7 +190,7 @@ def main(arguments: list[str]) -> None:
         readable, _, _ = select.select([sys.stdin], [], [], POLL_SECONDS)
         going = not readable or bool(os.read(0, 4096))
         with contextlib.suppress(OSError):  # too many open files: tried again
-            ingester.units.refresh()
+            ingester.processes.refresh()
         for problem in ingester.run():
             if problem not in reported:
                 reported.add(problem)

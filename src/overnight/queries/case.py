@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from overnight.model import times
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import baselines, consumers, samples, signals
+from overnight.queries import baselines, consumers, processes, samples, signals
 from overnight.queries import diff as diffs
 from overnight.queries import flame as flames
 from overnight.queries import reader as profiles
@@ -24,6 +24,7 @@ from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.model.event import Event
     from overnight.model.load import Load
 
@@ -50,6 +51,7 @@ class Case:
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[Window, signals.Cores] = {}
         self._stacks: dict[tuple[Window, bool], samples.WindowSamples] = {}
+        self._processes: dict[Window, dict[Actor, tuple[processes.Process, ...]]] = {}
 
     @property
     def window(self) -> Window:
@@ -196,6 +198,19 @@ class Case:
         """Return the processes that used most CPU."""
         chosen = self._select(chosen)
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), limit=limit)
+
+    def processes_of(self, actor: Actor, window: Window) -> tuple[processes.Process, ...]:
+        """Return the processes of an actor that ran in a window, the busiest first; () where unknown."""
+        if window not in self._processes:
+            chosen = self._select(Selection())
+            self._processes[window] = processes.describe(
+                self.profiles, (self.host,), window, chosen
+            )
+        return self._processes[window].get(actor, ())
+
+    def spawns(self, window: Window, chosen: Selection = Selection()) -> processes.Spawns:
+        """Return who started processes in a window, and how many each second."""
+        return processes.count_spawns(self.profiles, self.host, window, self._select(chosen))
 
     def stacks(self, window: Window, *, by_second: bool = True) -> samples.WindowSamples:
         """Return the busy samples by process, core and second; cached, as several detectors ask."""

@@ -32,7 +32,11 @@ TYPES = {
     "nodes.parquet": "frame UINTEGER, up UINTEGER, size UINTEGER, hash UBIGINT, flags UTINYINT, own UBIGINT",
     "frames.parquet": "name VARCHAR, module VARCHAR, kind UTINYINT, own UBIGINT, whole UBIGINT",
     "tasks.parquet": "pid INTEGER, tid INTEGER, thread VARCHAR, process VARCHAR, unit VARCHAR, busy UBIGINT, "
-    "kernel UBIGINT, idle UBIGINT",
+    "kernel UBIGINT, idle UBIGINT, row INTEGER, launcher VARCHAR",
+    "processes.parquet": "pid INTEGER, parent INTEGER, started_us BIGINT, count UINTEGER, name VARCHAR, "
+    "comm VARCHAR, executable VARCHAR, command VARCHAR, user VARCHAR, cgroup VARCHAR, unit VARCHAR, "
+    "container VARCHAR, pod VARCHAR",
+    "spawns.parquet": "launcher INTEGER, name VARCHAR, second BIGINT, count UINTEGER",
 }
 
 
@@ -75,6 +79,11 @@ def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
     return query(f"SELECT {', '.join(names)} FROM {table(path)}")  # noqa: S608 - names are ours
 
 
+def columns(name: str) -> dict[str, str]:
+    """Return the columns that a file of this name has, with their types."""
+    return dict(column.split() for column in TYPES.get(name, "").split(", ") if column)
+
+
 def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
     """Return what a file from elsewhere has too much of, '' for nothing; reading it needs little memory.
 
@@ -83,15 +92,15 @@ def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
     """
     connection = _connections.checker
     try:
-        columns = connection.execute(f"DESCRIBE SELECT * FROM {table(path)}").fetchall()  # noqa: S608 - a quoted path
-        known = dict(column.split() for column in TYPES.get(path.name, "").split(", ") if column)
+        found = connection.execute(f"DESCRIBE SELECT * FROM {table(path)}").fetchall()  # noqa: S608 - a quoted path
+        known = columns(path.name)
         # DuckDB finds columns whatever their case.
-        if other := [kind for name, kind, *_ in columns if kind != known.get(name.lower(), kind)]:
+        if other := [kind for name, kind, *_ in found if kind != known.get(name.lower(), kind)]:
             return f"a column of type {other[0][:40]}"
         rows = connection.execute(f"SELECT count(*) FROM {table(path)}").fetchall()[0][0]  # noqa: S608 - a quoted path
         if rows > FREE_ROWS + ROWS_PER_BYTE * stored_bytes:
             return f"{rows} rows"
-        names = [name.replace('"', '""') for name, kind, *_ in columns if kind == "VARCHAR"]
+        names = [name.replace('"', '""') for name, kind, *_ in found if kind == "VARCHAR"]
         sizes = ", ".join(["sum(0)", *(f'sum(strlen("{name}"))' for name in names)])
         sums = connection.execute(f"SELECT {sizes} FROM {table(path)}").fetchall()[0]  # noqa: S608 - quoted names
         text = sum(filter(None, sums))

@@ -3,7 +3,8 @@
     HOME/profiles/v1/HOST/20261115/1794725459000000-1794725579000000-9f86d081/
 
 The name holds begin and end in µs since the epoch, and a digest of the samples: the folders are the
-catalogue, and a capture that is imported twice is stored once. Sums count the first event only. A segment
+catalogue, and a capture that is imported twice is stored once. Sums count the first event only. Older
+segments, and imports of other formats, have no processes, no spawns, and no columns that refer to them. A segment
 appears by one rename; a folder that begins with `.new-` is incomplete and can be deleted at any time, as
 can the hour files beside the segments, which are derived from them (store.hours).
 """

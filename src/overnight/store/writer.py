@@ -21,7 +21,7 @@ import numpy as np
 from overnight.model import files
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
-from overnight.store import capture, hours, parquet_writer, segments, sums, tree
+from overnight.store import capture, hours, parquet_writer, process_tables, segments, sums, tree
 
 SEGMENT_SECONDS = 120
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
@@ -190,7 +190,7 @@ def _fill(
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, busy)
-    _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counter.by_mode(task, len(tasks)))
+    _write_tasks(folder, captured, tasks, counter.by_mode(task, len(tasks)))
     seconds = segments.clock_seconds(begin_us, end_us, timed=captured.timed)
     _write_seconds(folder / "seconds.npy", captured, seconds, counter)
     stored = sorted(folder.iterdir())
@@ -274,11 +274,20 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path, tasks: capture.Tasks, used: tree.Integers, counts: dict[str, tree.Integers]
+    folder: pathlib.Path,
+    captured: capture.Capture,
+    used: tree.Integers,
+    counts: dict[str, tree.Integers],
 ) -> None:
-    rows = used.tolist()
+    tasks, rows = captured.tasks, used.tolist()
+    owners: dict[str, Any] = {}
+    if tasks.row is not None:
+        owners = {
+            "row": process_tables.write(folder, captured, tasks.row[used]),
+            "launcher": [tasks.launcher[i] for i in rows],
+        }
     parquet_writer.write(
-        path,
+        folder / "tasks.parquet",
         {
             "pid": tasks.pid[used],
             "tid": tasks.tid[used],
@@ -286,6 +295,7 @@ def _write_tasks(
             "process": [tasks.process[i] for i in rows],
             "unit": [tasks.unit[i] for i in rows],
             **{name: counts[name].astype(np.uint64) for name in ("busy", "kernel", "idle")},
+            **owners,
         },
     )
 
