@@ -38,6 +38,7 @@ SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND_US
 INCIDENT_SHARE, GUARD_SHARE = 0.4, 0.1
 STATE_US = 120 * SECOND_US  # nothing shorter counts as a state, however short the recording
 MAX_RECURRENCES = 50
+EVER = 1 << 62
 
 
 class Case:
@@ -89,7 +90,7 @@ class Case:
         """
         _, _, length = self._lengths(self.event)
         spans = []
-        for event in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
+        for event in self.events(Window(0, self.event.time_us), self.event.kind):
             if event.id == self.event.id or event.until_us - event.time_us >= max(length, STATE_US):
                 continue
             incident, guard, _ = self._lengths(event)
@@ -129,7 +130,7 @@ class Case:
         """Other events of the same kind, on any host; the latest first."""
         same = [
             event
-            for event in self.ring.events(0, 1 << 62, kinds=[self.event.kind])
+            for event in self.ring.events(0, EVER, kinds=[self.event.kind])
             if event.id != self.event.id
         ]
         return tuple(sorted(same, key=lambda event: -event.time_us)[:MAX_RECURRENCES])
@@ -149,7 +150,17 @@ class Case:
 
     def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         """Return the events of this host in a window; a kind that ends with a dot is a prefix."""
-        return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
+        return tuple(
+            event
+            for event in self._own_events
+            if event.overlaps(window.begin_us, window.end_us)
+            and (not kinds or any(map(event.is_of, kinds)))
+        )
+
+    @functools.cached_property
+    def _own_events(self) -> tuple[Event, ...]:
+        """All events of this host: they are stored by the month, and detectors ask a dozen times."""
+        return self.ring.events(0, EVER, (self.host,))
 
     def cores(self, window: Window) -> signals.Cores:
         """Return what each core did, second by second."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
+from typing import TYPE_CHECKING
 
 import captures
 import numpy as np
 
+from overnight.interfaces import cli
 from overnight.model.actor import Actor
 from overnight.model.selection import Selection
-from overnight.queries import processes, reader
+from overnight.queries import processes, reader, top
 from overnight.store import capture, segments
+
+if TYPE_CHECKING:
+    import pytest
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
 NAMES = ["init", "storm.py (python3)", "storm.py → true", "storm.py → gzip"]
@@ -94,3 +100,21 @@ def test_spawns_are_counted_by_second(tmp_path: pathlib.Path) -> None:
     assert (launcher.samples, launcher.child_samples) == (19, 19)
     nothing = processes.count_spawns(source, "beta", captures.window(NIGHT, NIGHT + SECOND))
     assert (nothing.launchers, nothing.recorded.any()) == ((), False)
+
+
+def test_top_names_the_processes_where_asked(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, window = store(tmp_path), captures.window(NIGHT, NIGHT + 30 * SECOND)
+    storm, true = top.top(source, window, who=True).rows
+    assert (storm.name, storm.pids, storm.launchers) == (NAMES[1], (5,), ())
+    assert (true.name, true.pids, true.launchers) == (NAMES[2], (), (NAMES[1],))
+    assert storm.processes[0].command == "python3 /opt/storm.py"
+    assert top.top(source, window).rows[0].processes == ()
+    assert top.top(source, window, kind="units", who=True).rows[0].processes == ()
+    assert cli.main(["--home", str(tmp_path), "top", "--who"]) == 0
+    shown = capsys.readouterr().out
+    assert "80 processes" in shown
+    assert "init" in shown
+    assert cli.main(["--home", str(tmp_path), "top", "-O", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["processes"][0]["user"] == "ci"
