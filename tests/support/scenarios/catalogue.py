@@ -135,6 +135,16 @@ def build_convoy(
     )
 
 
+def build_busy(
+    home: pathlib.Path, seed: int, *, recurrences: int = 0, **changes: object
+) -> truth.Truth:
+    """A process that no detector knows."""
+    setup = _make("busy-process", seed, NEW, changes)
+    return _play(
+        "busy-process", home, setup, incidents.busy_process(setup, setup.moments(recurrences + 1))
+    )
+
+
 def build_decoy(
     home: pathlib.Path,
     seed: int,
@@ -263,6 +273,7 @@ SCENARIOS: dict[str, Builder] = {
     "softirq-storm": build_storm,
     "reclaim": build_reclaim,
     "lock-convoy": build_convoy,
+    "busy-process": build_busy,
     "decoy": build_decoy,
     "two-cause": build_two_causes,
     "quiet": build_quiet,

@@ -377,6 +377,21 @@ def polled(setup: host_setup.HostSetup) -> Incident:
     return Incident("net.driver_reset", when, (), put, facts)
 
 
+def busy_process(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
+    """A process of no known mechanism holds the core of a queue."""
+    process = f"{setup.word()}-{setup.chance.choice(('sync', 'batch', 'index', 'worker'))}"
+    task = setup.new_task(process, setup.chance.choice((f"{process}.service", "")))
+    if task.unit:
+        setup.units[task.unit] = {}
+    names = tuple(setup.word() for _ in range(2))
+    paths = stacks.program(f"/opt/{process}/b", names, setup.chance.uniform(0.0, 0.6))
+    if setup.chance.random() < 0.5:  # it also runs at other times
+        setup.background.append(work.Work(task, paths, setup.chance.uniform(0.005, 0.1)))
+    return _starve(
+        setup, work.Work(task, paths), moments, ("cpu.culprit", {"process": task.process})
+    )
+
+
 def bystander(setup: host_setup.HostSetup, when: float) -> dict[str, object]:
     """Saturate a core that serves no queue before, during and after the incident."""
     process = f"{setup.word()}-batch"
