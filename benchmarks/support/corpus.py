@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 ROOT = pathlib.Path(__file__).parents[2]
 FAMILIES = (
     "reference", "modern", "rt-hog", "softirq-storm", "reclaim", "lock-convoy", "busy-process",
-    "decoy", "two-cause", "random", "polled", "half-missing",
+    "coincidence", "decoy", "two-cause", "random", "polled", "coincidence",
+    "half-missing",
 )  # fmt: skip
 RECURRING = frozenset(
     ("reference", "modern", "rt-hog", "softirq-storm", "reclaim", "lock-convoy", "busy-process")

@@ -205,6 +205,12 @@ def build_polled(home: pathlib.Path, seed: int, **changes: object) -> truth.Trut
     return _play("polled", home, setup, incidents.polled(setup), status=truth.NONE)
 
 
+def build_coincidence(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
+    """A saturated core and an event that it did not cause."""
+    setup = _make("coincidence", seed, {**NEW, "driver": "2.11.0g"}, changes)
+    return _play("coincidence", home, setup, incidents.coincidence(setup), status=truth.NONE)
+
+
 def random_night(seed: int, **changes: object) -> tuple[host_setup.HostSetup, incidents.Incident]:
     """Build the random night without recording it."""
     setup = _make("random", seed, {**NEW, "driver": "2.11.0g"}, changes)
@@ -279,6 +285,7 @@ SCENARIOS: dict[str, Builder] = {
     "quiet": build_quiet,
     "random": build_random,
     "polled": build_polled,
+    "coincidence": build_coincidence,
     "half-missing": build_half_missing,
     "fleet": fleet.build_fleet,
 }

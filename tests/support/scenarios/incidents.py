@@ -351,6 +351,49 @@ def chance_event(setup: host_setup.HostSetup) -> Incident:
     return Incident(kind, when, (), put, {"moments_us": [setup.begin_us + round(when * 1e6)]})
 
 
+def coincidence(setup: host_setup.HostSetup) -> Incident:
+    """An event of its own, while a process saturates a core: that of the event, another one, or too early."""
+    queue, core = setup.queue()
+    when = setup.seconds - setup.chance.uniform(70.0, 160.0)
+    process = f"{setup.word()}-batch"
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
+    culprit = work.Work(task, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.3))
+    near = setup.chance.choice(("same core", "other core", "too early", "after"))
+    place = core if near != "other core" else (core + 1) % setup.host.cores
+    shift = {"too early": -setup.chance.uniform(12, 26), "after": setup.chance.uniform(2, 6)}.get(
+        near, 0.0
+    )
+    length = setup.chance.uniform(3, 12)
+    setup.episodes.append(
+        work.Episode(
+            culprit, place, when + shift - (0 if near == "after" else length), when + shift + 0.3
+        )
+        if near != "after"
+        else work.Episode(culprit, place, when + shift, when + shift + length)
+    )
+    host = setup.host
+    kind, line = setup.chance.choice(
+        (
+            ("net.link_down", f"ena {host.bus} {host.interface}: Link is Down"),
+            (
+                "net.tx_timeout",
+                f"NETDEV WATCHDOG: {host.interface} (ena): transmit queue {queue} timed out",
+            ),
+            ("net.device_fault", f"ena {host.bus} {host.interface}: Keep alive watchdog timeout."),
+            (
+                "storage.timeout",
+                f"nvme nvme0: I/O {setup.chance.randrange(999)} QID {core + 1} timeout, aborting",
+            ),
+        )
+    )
+
+    def put(night: nights.Night) -> None:
+        night.log.append((when, line))
+
+    return Incident(kind, when, (), put, {"near": near, "process": process, "core": core})
+
+
 def polled(setup: host_setup.HostSetup) -> Incident:
     """The core of a queue is saturated when the driver resets, but the log line shows that the queue was polled."""
     queue, core = setup.queue()
