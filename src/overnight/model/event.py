@@ -53,6 +53,9 @@ class Event:
         """Return whether it is of this kind; a kind that ends with a dot is a prefix."""
         return self.kind == kind or (kind.endswith(".") and self.kind.startswith(kind))
 
+    def overlaps(self, begin_us: int, end_us: int) -> bool:
+        return self.time_us < end_us and max(self.until_us, self.time_us) >= begin_us
+
     def as_json(self) -> dict[str, object]:
         """Schema event-1."""
         plain = dataclasses.asdict(dataclasses.replace(self, fields={}))

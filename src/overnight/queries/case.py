@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from overnight.model import times
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import baselines, consumers, samples, signals
+from overnight.queries import baselines, consumers, processes, samples, signals
 from overnight.queries import diff as diffs
 from overnight.queries import flame as flames
 from overnight.queries import reader as profiles
@@ -24,6 +24,7 @@ from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.model.event import Event
     from overnight.model.load import Load
 
@@ -37,6 +38,7 @@ SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND_US
 INCIDENT_SHARE, GUARD_SHARE = 0.4, 0.1
 STATE_US = 120 * SECOND_US  # nothing shorter counts as a state, however short the recording
 MAX_RECURRENCES = 50
+EVER = 1 << 62
 
 
 class Case:
@@ -50,6 +52,7 @@ class Case:
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[Window, signals.Cores] = {}
         self._stacks: dict[tuple[Window, bool], samples.WindowSamples] = {}
+        self._processes: dict[Window, dict[Actor, tuple[processes.Process, ...]]] = {}
 
     @property
     def window(self) -> Window:
@@ -87,7 +90,7 @@ class Case:
         """
         _, _, length = self._lengths(self.event)
         spans = []
-        for event in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
+        for event in self.events(Window(0, self.event.time_us), self.event.kind):
             if event.id == self.event.id or event.until_us - event.time_us >= max(length, STATE_US):
                 continue
             incident, guard, _ = self._lengths(event)
@@ -127,7 +130,7 @@ class Case:
         """Other events of the same kind, on any host; the latest first."""
         same = [
             event
-            for event in self.ring.events(0, 1 << 62, kinds=[self.event.kind])
+            for event in self.ring.events(0, EVER, kinds=[self.event.kind])
             if event.id != self.event.id
         ]
         return tuple(sorted(same, key=lambda event: -event.time_us)[:MAX_RECURRENCES])
@@ -147,7 +150,17 @@ class Case:
 
     def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         """Return the events of this host in a window; a kind that ends with a dot is a prefix."""
-        return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
+        return tuple(
+            event
+            for event in self._own_events
+            if event.overlaps(window.begin_us, window.end_us)
+            and (not kinds or any(map(event.is_of, kinds)))
+        )
+
+    @functools.cached_property
+    def _own_events(self) -> tuple[Event, ...]:
+        """All events of this host: they are stored by the month, and detectors ask a dozen times."""
+        return self.ring.events(0, EVER, (self.host,))
 
     def cores(self, window: Window) -> signals.Cores:
         """Return what each core did, second by second."""
@@ -196,6 +209,19 @@ class Case:
         """Return the processes that used most CPU."""
         chosen = self._select(chosen)
         return tops.top(self.profiles, window, chosen, hosts=(self.host,), limit=limit)
+
+    def processes_of(self, actor: Actor, window: Window) -> tuple[processes.Process, ...]:
+        """Return the processes of an actor that ran in a window, the busiest first; () where unknown."""
+        if window not in self._processes:
+            chosen = self._select(Selection())
+            self._processes[window] = processes.describe(
+                self.profiles, (self.host,), window, chosen
+            )
+        return self._processes[window].get(actor, ())
+
+    def spawns(self, window: Window, chosen: Selection = Selection()) -> processes.Spawns:
+        """Return who started processes in a window, and how many each second."""
+        return processes.count_spawns(self.profiles, self.host, window, self._select(chosen))
 
     def stacks(self, window: Window, *, by_second: bool = True) -> samples.WindowSamples:
         """Return the busy samples by process, core and second; cached, as several detectors ask."""

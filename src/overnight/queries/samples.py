@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MAX_PATH = 40  # frames
+TASK = ("process", "thread", "unit", "pid")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,11 +157,11 @@ def read_segments(
         if len(numbers) > 1:  # between the windows
             inside = rows["w"] >= 0
             rows = {name: column[inside] for name, column in rows.items()}
-        tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit", "pid"))
+        tasks = parquet.read(segment.path / "tasks.parquet", TASK)
         # Of thousands of tasks, few ran in the windows.
         used, index = np.unique(rows["task"], return_inverse=True)
         process = [
-            processes.setdefault(_process(tasks, task), len(processes)) for task in used.tolist()
+            processes.setdefault(actor_of(tasks, task), len(processes)) for task in used.tolist()
         ]
         yield SegmentSamples(
             source.names(segment),
@@ -173,7 +174,8 @@ def read_segments(
         )
 
 
-def _process(tasks: parquet.Columns, task: int) -> Actor:
+def actor_of(tasks: parquet.Columns, task: int) -> Actor:
+    """Return who a task belongs to; `tasks` has the columns TASK."""
     if task >= len(tasks["pid"]):  # a damaged table
         return Actor(f"task {task}", "")
     name = tasks["process"][task] or tasks["thread"][task] or f"pid {tasks['pid'][task]}"

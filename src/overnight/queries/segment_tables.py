@@ -13,7 +13,7 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model.flame import FrameKind
 from overnight.queries import key_index
-from overnight.store import parquet, segments, tree
+from overnight.store import parquet, process_reader, process_tables, segments, tree
 
 Integers = npt.NDArray[np.int64]
 TASK = ("pid", "tid", "thread", "process", "unit")
@@ -117,6 +117,12 @@ class Names:
     def outermost(self) -> npt.NDArray[np.bool_]:
         """Mark nodes without an ancestor of the same frame."""
         return tree.outermost(self.frame, self.size)
+
+    @functools.cached_property
+    def owners(self) -> process_reader.Tables | None:
+        """The processes behind the tasks; None: an older segment, or a capture of another tool."""
+        present = all((self.path / name).is_file() for name in process_tables.FILES)
+        return process_reader.read(self.path) if present else None
 
     @property
     def frame_name(self) -> npt.NDArray[np.object_]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +13,14 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import reader, segment_tables, unknown
+from overnight.queries import processes, reader, segment_tables, unknown
 from overnight.store import parquet, tree
 
+if TYPE_CHECKING:
+    from overnight.model.actor import Actor
+
 KINDS = ("processes", "threads", "units", "functions")
+MAX_PIDS, MAX_PROCESSES = 100, 5
 NO_UNIT = "kernel threads and those that ended"
 
 
@@ -29,6 +34,10 @@ class Row:
     share_of_samples: float  # of the busy samples that passed the filters
     share_of_capacity: float | None  # of all cores for the recorded time
     cores: float | None  # cores used, per host
+    # Of processes, where asked for and recorded:
+    launchers: tuple[str, ...] = ()  # that keep starting short-lived ones
+    pids: tuple[int, ...] = ()
+    processes: tuple[processes.Process, ...] = ()  # the busiest first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +71,9 @@ def top(
     hosts: Iterable[str] = (),
     kind: str = "processes",
     limit: int = 20,
+    who: bool = False,
 ) -> Top:
+    """Rank one kind of consumer; `who` adds the processes behind each name."""
     check_kind(kind)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
@@ -93,7 +104,30 @@ def top(
         for name, samples in sorted(whole.items(), key=lambda item: (-item[1], item[0]))[:limit]
         if samples
     )
-    return Top(kind, rows, sum(1 for n in whole.values() if n) - len(rows), coverage)
+    others = sum(1 for n in whole.values() if n) - len(rows)
+    if who and kind == "processes":
+        rows = _identify(rows, processes.describe(source, names, window, chosen))
+    return Top(kind, rows, others, coverage)
+
+
+def _identify(
+    rows: tuple[Row, ...], known: dict[Actor, tuple[processes.Process, ...]]
+) -> tuple[Row, ...]:
+    """Add the processes of each name, of all its units."""
+    named: dict[str, list[processes.Process]] = collections.defaultdict(list)
+    for actor, group in known.items():
+        named[actor.process] += group
+    for every in named.values():
+        every.sort(key=lambda process: -process.samples)
+    return tuple(
+        dataclasses.replace(
+            row,
+            launchers=tuple(sorted({each.launcher for each in named[row.name]} - {""})),
+            pids=tuple(each.pid for each in named[row.name] if not each.launcher)[:MAX_PIDS],
+            processes=tuple(named[row.name][:MAX_PROCESSES]),
+        )
+        for row in rows
+    )
 
 
 def function_columns(

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 from overnight import errors
-from overnight.store import hours, parquet, segments, tree
+from overnight.store import hours, parquet, process_reader, process_tables, segments, tree
 from overnight.store.ring import check as ring_check
 
 Problem = ring_check.Problem
@@ -97,6 +97,8 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
     nodes = parquet.read(segment.path / "nodes.parquet", ("frame", "up", "size", "own"))
     frames = parquet.read(segment.path / "frames.parquet", ("kind",))
     tasks = parquet.read(segment.path / "tasks.parquet", ("pid",))
+    if meta.files.keys() >= set(process_tables.FILES):
+        process_reader.read(segment.path)  # raises where a row is missing
     count = int(rows["rows"][0])
     if int(rows["samples"][0]) != meta.samples:
         yield f"has {int(rows['samples'][0])} samples instead of {meta.samples}"

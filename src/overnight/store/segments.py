@@ -3,7 +3,8 @@
     HOME/profiles/v1/HOST/20261115/1794725459000000-1794725579000000-9f86d081/
 
 The name holds begin and end in µs since the epoch, and a digest of the samples: the folders are the
-catalogue, and a capture that is imported twice is stored once. Sums count the first event only. A segment
+catalogue, and a capture that is imported twice is stored once. Sums count the first event only. Older
+segments, and imports of other formats, have no processes, no spawns, and no columns that refer to them. A segment
 appears by one rename; a folder that begins with `.new-` is incomplete and can be deleted at any time, as
 can the hour files beside the segments, which are derived from them (store.hours).
 """
@@ -19,6 +20,7 @@ import math
 import os
 import pathlib
 import re
+import time
 import zlib
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ import numpy as np
 
 from overnight import errors
 from overnight.model.selection import Damage, Window
-from overnight.model.times import DAY_US, SECOND_US
+from overnight.model.times import DAY_US, SECOND_NS, SECOND_US
 from overnight.store import host_names
 from overnight.store.ring import columns
 
@@ -41,6 +43,7 @@ FILES = ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", 
 NAME = re.compile(r"(-?\d{1,19})-(-?\d{1,19})-([0-9a-f]{8})")
 NPY_HEADER = 128
 MAX_CORES = 0x7FFF  # limit of the column; Linux supports at most 8192
+SETTLED_NS = SECOND_NS
 LONG = "00000000"  # the folder of segments that last a day or more; every query reads it
 
 
@@ -246,20 +249,16 @@ def clock_seconds(begin_us: int, end_us: int, *, timed: bool) -> int:
     return max(1, -(-end_us // SECOND_US) - begin_us // SECOND_US) if timed else 1
 
 
-def in_folder(
-    day: pathlib.Path, host: str, begin_us: int | None = None, end_us: int | None = None
-) -> list[Segment]:
-    """Return a day's segments that overlap [begin, end), unordered."""
-    inside = []
-    with os.scandir(day) as entries:  # not as paths: 5 µs each, of 720 a day
-        for entry in entries:
-            name = NAME.fullmatch(entry.name)
-            if name is None:
-                continue
-            begin, end = int(name[1]), int(name[2])
-            if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us):
-                inside.append(Segment(day / entry.name, host, begin, end))
-    return inside
+def in_folder(day: pathlib.Path, host: str) -> list[Segment]:
+    """Return a day's segments, unordered."""
+    return [Segment(day / name, host, begin, end) for name, begin, end in _list_day(day)]
+
+
+def _list_day(day: pathlib.Path) -> list[tuple[str, int, int]]:
+    """List name, begin and end of a day's segments; not as paths: 5 µs each, of 720 a day."""
+    with os.scandir(day) as entries:
+        names = [name for entry in entries if (name := NAME.fullmatch(entry.name))]
+    return [(name[0], int(name[1]), int(name[2])) for name in names]
 
 
 class Catalogue:
@@ -267,6 +266,9 @@ class Catalogue:
 
     def __init__(self, home: pathlib.Path) -> None:
         self.home = home
+        self._days: dict[
+            pathlib.Path, tuple[int, list[tuple[str, int, int]]]
+        ] = {}  # when changed, and what is in it
 
     def hosts(self) -> tuple[str, ...]:
         root = self.home / "profiles" / VERSION
@@ -288,5 +290,21 @@ class Catalogue:
         last = day_of(end_us) if end_us is not None else "99999999"
         for day in folder.iterdir():
             if (day.name == LONG or first <= day.name <= last) and day.is_dir():
-                inside += in_folder(day, host, begin_us, end_us)
+                inside += [
+                    Segment(day / name, host, begin, end)
+                    for name, begin, end in self._in_day(day)
+                    if (end_us is None or begin < end_us) and (begin_us is None or end > begin_us)
+                ]
         return tuple(sorted(inside, key=lambda segment: (segment.begin_us, segment.path.name)))
+
+    def _in_day(self, day: pathlib.Path) -> list[tuple[str, int, int]]:
+        """List a day's segments; again only when its folder changed: a diagnosis asks 500 times."""
+        changed = day.stat().st_mtime_ns
+        known = self._days.get(day)
+        if known is not None and known[0] == changed:
+            return known[1]
+        found = _list_day(day)
+        # Within a tick of the clock the folder may change once more without a new time.
+        if time.time_ns() - changed > SETTLED_NS:
+            self._days[day] = (changed, found)
+        return found

@@ -21,7 +21,7 @@ import numpy as np
 from overnight.model import files
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
-from overnight.store import capture, hours, parquet, segments, sums, tree
+from overnight.store import capture, hours, parquet_writer, process_tables, segments, sums, tree
 
 SEGMENT_SECONDS = 120
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
@@ -170,7 +170,7 @@ def _fill(
     counter = sums.Counter(captured, folded.flags, node)
     own = counter.total(node, len(folded.frame))
     busy = np.where(folded.flags & tree.IDLE, 0, own)
-    parquet.write(
+    parquet_writer.write(
         folder / "samples.parquet",
         {
             "time_us": captured.time // 1000,
@@ -182,7 +182,7 @@ def _fill(
             "period": captured.period,
         },
     )
-    parquet.write(
+    parquet_writer.write(
         folder / "nodes.parquet",
         {
             **{name: getattr(folded, name) for name in ("frame", "up", "size", "hash", "flags")},
@@ -190,7 +190,7 @@ def _fill(
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, busy)
-    _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counter.by_mode(task, len(tasks)))
+    _write_tasks(folder, captured, tasks, counter.by_mode(task, len(tasks)))
     seconds = segments.clock_seconds(begin_us, end_us, timed=captured.timed)
     _write_seconds(folder / "seconds.npy", captured, seconds, counter)
     stored = sorted(folder.iterdir())
@@ -261,11 +261,11 @@ def _write_frames(
 ) -> None:
     whole = tree.subtree_sums(busy, folded.size) * tree.outermost(folded.frame, folded.size)
     names = len(frames.name)
-    parquet.write(
+    parquet_writer.write(
         path,
         {
-            "name": parquet.texts(frames.name),
-            "module": parquet.texts(frames.module),
+            "name": frames.name,
+            "module": frames.module,
             "kind": frames.kind,
             "own": np.bincount(folded.frame, busy, names).astype(np.uint64),
             "whole": np.bincount(folded.frame, whole, names).astype(np.uint64),
@@ -274,18 +274,28 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path, tasks: capture.Tasks, used: tree.Integers, counts: dict[str, tree.Integers]
+    folder: pathlib.Path,
+    captured: capture.Capture,
+    used: tree.Integers,
+    counts: dict[str, tree.Integers],
 ) -> None:
-    rows = used.tolist()
-    parquet.write(
-        path,
+    tasks, rows = captured.tasks, used.tolist()
+    owners: dict[str, Any] = {}
+    if tasks.row is not None:
+        owners = {
+            "row": process_tables.write(folder, captured, tasks.row[used]),
+            "launcher": [tasks.launcher[i] for i in rows],
+        }
+    parquet_writer.write(
+        folder / "tasks.parquet",
         {
             "pid": tasks.pid[used],
             "tid": tasks.tid[used],
-            "thread": parquet.texts([tasks.thread[i] for i in rows]),
-            "process": parquet.texts([tasks.process[i] for i in rows]),
-            "unit": parquet.texts([tasks.unit[i] for i in rows]),
+            "thread": [tasks.thread[i] for i in rows],
+            "process": [tasks.process[i] for i in rows],
+            "unit": [tasks.unit[i] for i in rows],
             **{name: counts[name].astype(np.uint64) for name in ("busy", "kernel", "idle")},
+            **owners,
         },
     )
 

@@ -193,9 +193,7 @@ class Reader:
         events = [
             event
             for event in by_id.values()
-            if event.time_us < end_us
-            and max(event.until_us, event.time_us) >= begin_us
-            and (kinds is None or any(map(event.is_of, kinds)))
+            if event.overlaps(begin_us, end_us) and (kinds is None or any(map(event.is_of, kinds)))
         ]
         return tuple(sorted(events, key=lambda event: (event.time_us, event.id)))
 
