@@ -285,7 +285,8 @@ SCENARIOS: dict[str, Builder] = {
     "quiet": build_quiet,
     "random": build_random,
     "polled": build_polled,
-    "coincidence": build_coincidence,
     "half-missing": build_half_missing,
     "fleet": fleet.build_fleet,
 }
+# What recorded evidence cannot tell from a cause: to calibrate the confidence, not to be always right.
+HARD: dict[str, Builder] = {"coincidence": build_coincidence}

@@ -360,18 +360,12 @@ def coincidence(setup: host_setup.HostSetup) -> Incident:
     setup.units[task.unit] = {}
     culprit = work.Work(task, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.3))
     near = setup.chance.choice(("same core", "other core", "too early", "after"))
-    place = core if near != "other core" else (core + 1) % setup.host.cores
-    shift = {"too early": -setup.chance.uniform(12, 26), "after": setup.chance.uniform(2, 6)}.get(
-        near, 0.0
+    place = (core + 1) % setup.host.cores if near == "other core" else core
+    length, chance = setup.chance.uniform(3, 12), setup.chance
+    begin = {"too early": -length - chance.uniform(12, 26), "after": chance.uniform(2, 6)}.get(
+        near, -length
     )
-    length = setup.chance.uniform(3, 12)
-    setup.episodes.append(
-        work.Episode(
-            culprit, place, when + shift - (0 if near == "after" else length), when + shift + 0.3
-        )
-        if near != "after"
-        else work.Episode(culprit, place, when + shift, when + shift + length)
-    )
+    setup.episodes.append(work.Episode(culprit, place, when + begin, when + begin + length + 0.3))
     host = setup.host
     kind, line = setup.chance.choice(
         (
