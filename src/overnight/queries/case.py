@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model import times
 from overnight.model.selection import Selection, Window
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.load import Load
     from overnight.queries import consumers, diff, flame, samples, top
+
+Result = TypeVar("Result")
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
@@ -48,6 +50,14 @@ class Case:
         self.ring = rings.Reader(home)
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[Window, signals.Cores] = {}
+        self._results: dict[Callable[..., Any], Any] = {}
+
+    def once(self, compute: Callable[[Case], Result]) -> Result:
+        """Return what a function makes of this case, computed once for all that ask."""
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        result: Result = self._results[compute]
+        return result
 
     @property
     def window(self) -> Window:
