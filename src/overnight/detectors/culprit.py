@@ -1,8 +1,6 @@
 """The process that saturated a core in exactly those seconds, and the queue that it starved.
 
-A culprit uses more of the core than in the baseline; a process that uses less had to wait. With samples
-it is known by process, unit, hottest function and call path. Without them it is the process that the
-flight recorder last saw there: no function is known, and the process may have moved meanwhile.
+Without samples it is the process that the flight recorder last saw there, which may have moved meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ MAIN_SHARE = 0.5
 MAX_PATH = 24
 
 
-class Culprit(_base.BaseDetector):
+class Culprit(_base.Detector):
     """Joins each saturated core, the samples of those seconds, and the queues that the core serves."""
 
     name = "culprit"

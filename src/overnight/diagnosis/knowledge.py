@@ -1,7 +1,4 @@
-"""What causes what, and what to do about it: data in `knowledge.toml`, validated when it is read.
-
-An invalid entry raises a `UsageError` that names it, in the built-in file and in a user's.
-"""
+"""What causes what, and what to do: data in `knowledge.toml` or a user's file, validated when it is read."""
 
 from __future__ import annotations
 
@@ -33,11 +30,7 @@ between = entries.between
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of finding: how it is shown, and how much a chain that begins with it explains (0 to 1).
-
-    A `background` kind is often present without being a problem; the kernel itself counts a `counted` one,
-    so that it is seen without stacks. An `effect` blames nobody: a saturated core, a starved queue.
-    """
+    """A kind of finding: how it is shown, and how much a chain that begins with it explains (0 to 1)."""
 
     kind: str
     name: str
@@ -50,9 +43,9 @@ class Kind:
     cleared: str = ""  # what is ruled out when the detector is clear
     # 1: the first whose core and seconds a report shows; 0: never
     focus: int = dataclasses.field(default=0, metadata=between(0, 1000))
-    background: bool = False
-    counted: bool = False
-    effect: bool = False
+    background: bool = False  # often present without being a problem
+    counted: bool = False  # by the kernel itself, so that it is seen without stacks
+    effect: bool = False  # it blames nobody: a saturated core, a starved queue
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +68,7 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """One condition between a cause and its effect.
-
-    `need`: "holds" refuses the link unless it is known to agree, "open" if it disagrees, "soft" never.
-    A magnitude is the cause's number divided by the effect's (or the cause's alone): it agrees inside `fits`,
-    disagrees outside `possible`, and agrees in part between them.
-    """
+    """One condition between a cause and its effect; the comments of knowledge.toml describe the fields."""
 
     holds: str
     weight: float = dataclasses.field(default=1.0, metadata=between(0.0, 100.0))
@@ -117,10 +105,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """A fix for a root, or the experiment that confirms or refutes it.
-
-    With `for_units` it replaces the general one for roots whose unit matches.
-    """
+    """A fix for a root, or the experiment that confirms or refutes it; `for_units` limits it to those units."""
 
     root: str
     title: str
@@ -132,11 +117,7 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True)
 class FleetRule:
-    """What a finding over many hosts means for a step of a chain.
-
-    With a `number`: a value in `fits` supports the step, any other contradicts it. Without: the finding
-    supports the step if it names the step's unit.
-    """
+    """What a finding over many hosts means for a step of a chain; see the comments of knowledge.toml."""
 
     says: str
     of: tuple[str, ...]
@@ -344,7 +325,7 @@ def parse_knowledge(
         {event.kind: event for event in (entry.build(EventKind) for entry in events)},
         {number.name: number for number in map(_parse_number, numbers)},
     )
-    whole = merge((base, own)) if base else own
+    whole = _merge(base, own) if base else own
     _check_kinds(whole, source)
     return whole
 
@@ -368,26 +349,22 @@ def _check_kinds(knowledge: Knowledge, source: str) -> None:
             )
 
 
-def merge(many: Iterable[Knowledge]) -> Knowledge:
-    """Merge; a later kind, or a later fix or experiment of a root, replaces an earlier one."""
-    every = tuple(many)
+def _merge(base: Knowledge, own: Knowledge) -> Knowledge:
+    """Merge; a kind, event or number of `own`, and its fixes and experiments of a root, replace those of `base`."""
     return Knowledge(
-        {kind: entry for each in every for kind, entry in each.kinds.items()},
-        tuple(rule for each in every for rule in each.rules),
-        _latest([each.fixes for each in every]),
-        _latest([each.experiments for each in every]),
-        tuple(rule for each in every for rule in each.fleet),
-        {pattern: event for each in every for pattern, event in each.events.items()},
-        {name: number for each in every for name, number in each.numbers.items()},
+        {**base.kinds, **own.kinds},
+        base.rules + own.rules,
+        _replace(base.fixes, own.fixes),
+        _replace(base.experiments, own.experiments),
+        base.fleet + own.fleet,
+        {**base.events, **own.events},
+        {**base.numbers, **own.numbers},
     )
 
 
-def _latest(many: list[tuple[Remedy, ...]]) -> tuple[Remedy, ...]:
-    by_root: dict[str, tuple[Remedy, ...]] = {}
-    for remedies in many:
-        for root in dict.fromkeys(remedy.root for remedy in remedies):
-            by_root[root] = tuple(remedy for remedy in remedies if remedy.root == root)
-    return tuple(remedy for remedies in by_root.values() for remedy in remedies)
+def _replace(base: tuple[Remedy, ...], own: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    roots = {remedy.root for remedy in own}
+    return (*(remedy for remedy in base if remedy.root not in roots), *own)
 
 
 @functools.cache

@@ -109,8 +109,7 @@ def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
     """Return the headline of the first link, else that of the root."""
     root = chain.root
     rule = known.find_rule(root.kind, chain.steps[1].kind, event=len(chain.steps) == 2)
-    kind = known.kinds.get(root.kind)
-    templates = (rule.headline if rule else "", kind.headline if kind else "")
+    templates = (rule.headline if rule else "", known.kinds[root.kind].headline)
     filled = (remedies.fill(template, remedies.values(root)) for template in templates)
     return next(filter(None, filled), known.name(root.kind))
 
@@ -140,8 +139,7 @@ def _root_cause(
 
 
 def _is_actor_only(root: Finding, known: knowledge.Knowledge) -> bool:
-    kind = known.kinds.get(root.kind)
-    return kind is not None and kind.explains <= ACTOR_ONLY
+    return known.kinds[root.kind].explains <= ACTOR_ONLY
 
 
 def show_stacks(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
@@ -187,13 +185,9 @@ def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[s
 def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | None = None) -> str:
     """Describe a finding in one sentence; the link from `cause` may have one of its own."""
     rule = known.find_rule(cause.kind, finding.kind, event=False) if cause else None
-    kind = known.kinds.get(finding.kind)
-    child = kind is not None and known.contains_others(kind.kind, finding.subject.unit)
-    templates = (
-        rule.says if rule else "",
-        kind.says_of_child if kind and child else "",
-        kind.says if kind else "",
-    )
+    kind = known.kinds[finding.kind]
+    child = kind.says_of_child if known.contains_others(kind.kind, finding.subject.unit) else ""
+    templates = (rule.says if rule else "", child, kind.says)
     filled = (remedies.fill(template, remedies.values(finding)) for template in templates)
     return _sentence(next(filter(None, filled), known.title(finding.kind)))
 

@@ -1,7 +1,6 @@
 """Fixes and experiments with the names of this incident filled in.
 
-Names come from the evidence, which may be anybody's bundle: in commands they are quoted for the shell, and
-a name that no unit, process or cgroup can have yields no command at all.
+Names may come from anybody's bundle: commands quote them, and one that nothing can have yields no command.
 """
 
 from __future__ import annotations
