@@ -56,7 +56,7 @@ class _Fit:
         return self.share * self.mechanism.specific * doubt
 
 
-class Mechanisms(_base.BaseDetector):
+class Mechanisms(_base.Detector):
     """What each culprit did on its core, by its stacks and the kernel's counters."""
 
     name = "mechanisms"
