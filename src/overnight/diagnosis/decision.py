@@ -86,7 +86,7 @@ def _conclude(
         status=VerdictStatus.CAUSE_FOUND,
         chain=winner,
         alternatives=others,
-        next=remedies.experiment(winner, known),
+        next=(*narrative.show_stacks(winner, known), *remedies.experiment(winner, known)),
         fix=remedies.fix(winner, known),
     )
     return verdict, winner
@@ -192,5 +192,9 @@ def _suspect(
         status=VerdictStatus.INCONCLUSIVE,
         chain=Chain(*seen, chains.score_chain(*seen, known)) if seen[1] else None,
         alternatives=((not_claimed,) if first else ()) + others[: MAX_ALTERNATIVES - 1],
-        next=(*narrative.list_needs(base.gaps, leading), *remedies.experiment(leading, known)),
+        next=(
+            *narrative.list_needs(base.gaps, leading),
+            *narrative.show_stacks(leading, known),
+            *remedies.experiment(leading, known),
+        ),
     )

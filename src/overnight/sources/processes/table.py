@@ -155,10 +155,10 @@ class Table:
             self._read_some()
         known = self._known
         shown = (*self._hottest(WARM)[:TOP], *sorted(self._blocked)[:BLOCKED])
-        return {self._key(pid): known[pid].row for pid in shown}
+        return {self.key_of(pid): known[pid].row for pid in shown}
 
-    def _key(self, pid: int) -> str:
-        """Return PID and name. Only processes that are shown are named: it takes three more reads."""
+    def key_of(self, pid: int) -> str:
+        """Return PID and name of a known process. Only processes that are shown are named: it takes three more reads."""
         process = self._known[pid]
         if not process.key:
             name = programs.full_name(self._program(pid, process), self._ancestors(process.parent))
@@ -183,10 +183,6 @@ class Table:
         known = self._known
         hottest = self._hottest(BUSY_TICKS)[:count]
         return {pid: (known[pid].started, known[pid].threads) for pid in hottest}
-
-    def key_of(self, pid: int) -> str:
-        """Return the key of a process that `busy` returned."""
-        return self._known[pid].key
 
     def _hottest(self, heat: float) -> list[int]:
         """List the processes of at least this heat, the hottest first."""
