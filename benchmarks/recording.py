@@ -1,4 +1,8 @@
-"""Cost of recording: at 97 Hz, and at the sample rate of 96 cores on this host's cores."""
+"""Cost of recording: at 97 Hz, at the sample rate of 96 cores on this host's cores, and of the whole command.
+
+`python -m benchmarks.recording` measures the whole command alone: `overnight record` with its defaults, beside
+a process that keeps one core busy.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,14 @@ import pathlib
 import tempfile
 
 from benchmarks import Result, cpu_of_command
-from benchmarks.support import load, recorded
+from benchmarks.support import load, recorded, whole
 
 __all__ = ["measure"]
 
 SECONDS = 20.0
 HZ = 97
 CORES = 96
+WHOLE_SECONDS, SEGMENT_SECONDS = 380.0, 120.0  # three segments are ingested meanwhile
 
 
 def measure() -> list[Result]:
@@ -31,6 +36,29 @@ def measure() -> list[Result]:
             for recorder in ("perf", "native"):
                 costs = recorded.record(recorder, rate, SECONDS, folder / f"{recorder}-{rate}")
                 results += _results(recorder, rate, costs, 100 * alone / SECONDS)
+    return results + measure_whole()
+
+
+def measure_whole() -> list[Result]:
+    results = []
+    with load.busy_cores(1), tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
+        for recorder in ("perf", "native"):
+            home = pathlib.Path(name) / recorder
+            costs = whole.record(recorder, WHOLE_SECONDS, SEGMENT_SECONDS, home)
+            title = f"record, {recorder} recorder, {os.cpu_count()} cores"
+            cpu, pss = costs.cpu_percent, costs.pss_peak
+            results += [
+                Result(f"{title}: in all", cpu, "% of a core", "<= 1", cpu <= 1),
+                *(
+                    Result(f"{title}: {part}", used, "% of a core")
+                    for part, used in costs.parts_percent.items()
+                ),
+                Result(f"{title}: memory (PSS), mean", costs.pss_mean, "MB"),
+                Result(f"{title}: memory (PSS), peak", pss, "MB", "<= 150", pss <= 150),
+                Result(f"{title}: memory (sum of RSS), peak", costs.rss_peak, "MB"),
+                Result(f"{title}: start and end", costs.once_cpu, "CPU s"),
+                Result(f"{title}: failed", costs.failed, "", "0", not costs.failed),
+            ]
     return results
 
 
@@ -52,3 +80,8 @@ def _results(recorder: str, rate: int, costs: recorded.Recorded, alone: float) -
             f"{name}: gap at a switch", costs.gap_periods, "periods", "<= 1", costs.gap_periods <= 1
         ),
     ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    for row in measure_whole():
+        print(f"{row.what:60} {row.value:8.2f} {row.unit:12} {row.goal}")

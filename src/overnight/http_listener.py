@@ -78,8 +78,12 @@ def respond_metrics(render: Callable[[], str]) -> Respond:
     return respond
 
 
-class Listener:
+class Listener(socketserver.ThreadingTCPServer):
     """Answers requests in threads of its own until it is closed; `option` sets its address."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 128  # members of a new pool enrol together; with 5 they would retry
 
     def __init__(
         self,
@@ -92,47 +96,31 @@ class Listener:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.respond, self.limits = respond, limits or Limits()
+        self._clock = clock
+        self._next_accept = 0.0
+        self._slots = threading.Semaphore(_reserve_descriptors(self.limits.connections))
+        self._lock = threading.Lock()
+        self._deadlines: dict[socket.socket, float] = {}  # of open connections
         try:
-            self._server = _Server(address, port, respond, limits or Limits(), clock)
+            super().__init__((address, port), _Handler)
         except OSError as error:
             raise errors.CannotError(
                 f"cannot serve {serves} on {address}:{port}",
                 why=str(error),
                 todo=f"choose another port: {option} 127.0.0.1:PORT",
             ) from error
-        self.port = int(self._server.server_address[1])
+        self.port = int(self.server_address[1])
         self.url = f"http://{address}:{self.port}"
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name=f"{serves}-listener", daemon=True
+            target=self.serve_forever, name=f"{serves}-listener", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
         self._thread.join(5)
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    allow_reuse_address = True
-    daemon_threads = True
-    request_queue_size = 128  # members of a new pool enrol together; with 5 they would retry
-
-    def __init__(
-        self,
-        address: str,
-        port: int,
-        respond: Respond,
-        limits: Limits,
-        clock: Callable[[], float],
-    ) -> None:
-        self.respond, self.limits = respond, limits
-        self._clock = clock
-        self._next_accept = 0.0
-        self._slots = threading.Semaphore(_reserve_descriptors(limits.connections))
-        self._lock = threading.Lock()
-        self._deadlines: dict[socket.socket, float] = {}  # of open connections
-        super().__init__((address, port), _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         _pause(self._next_accept - time.monotonic())
@@ -215,7 +203,7 @@ class _BoundedReader(io.BufferedReader):
 class _Handler(http.server.BaseHTTPRequestHandler):
     """One request: HTTP/1.0, so that the connection ends with the answer."""
 
-    server: _Server
+    server: Listener
     server_version = "overnight"
     sys_version = ""
     wbufsize = -1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import poolworld
 
 
-class CloudProvider(poolprovider.Scripted):
+class CloudProvider(poolprovider.Scripted, pools.Cloud):
     """A cloud of two regions."""
 
     def __init__(self) -> None:

@@ -174,11 +174,11 @@ def test_10_a_claim_wakes_the_reaper(world: World) -> None:
     """Leases, the queue, batches and keys have tests of their own."""
     world.pool(target=1)
     world.fill()
-    with world.plane.context.notifier.listen() as listener:
-        while listener.wait(0.1):  # earlier notifications
+    with world.plane.context.notifier.listen() as wait:
+        while wait(0.1):  # earlier notifications
             pass
         world.another().acquire("ci")
-        assert listener.wait(10)
+        assert wait(10)
 
 
 def test_11_undeclared_parameters_are_errors(world: World) -> None:

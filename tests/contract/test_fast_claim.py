@@ -28,7 +28,7 @@ def test_both_paths_write_the_same(world: World) -> None:
     world.fill()
     request_fields = {"acquired_by": "a", "acquired_for": "b", "lease_seconds": 60}
     [fast] = world.plane.acquire("ci", **request_fields)
-    [normal] = world.plane._claims._try_now("ci", Request(**request_fields))
+    [normal] = world.plane._claims._try_locked("ci", Request(**request_fields))
     assert without_ids(fast) == without_ids(normal)
     assert fast.member.beat_us is not None
     details = world.plane.show("ci")
@@ -106,10 +106,10 @@ def test_a_claim_directly_in_the_file(world: World) -> None:
         return
     world.pool(target=3)
     world.fill()
-    with world.plane.context.notifier.listen() as listener:
+    with world.plane.context.notifier.listen() as wait:
         granted = in_file(world, acquired_by="cli", idempotency_key="k")
         assert granted is not None
-        assert listener.wait(5)
+        assert wait(5)
     assert world.plane.show("ci").claims[0] == granted.claim
     assert in_file(world, idempotency_key="k") is None  # the normal path has the answer
     assert in_file(world, "nope") is None

@@ -72,11 +72,12 @@ def test_the_three_miss_rates_are_those_of_the_code() -> None:
         r"^\| (\d+) \| ([\d.]+ %) \| ([\d.]+ %) \| (<?[\d.]+ %) \|$", TEXT, re.MULTILINE
     )
     assert len(rows) == 5
-    wait = miss_rates.wait(20, bursts.SINGLE, 4 / 60, 90, 60)
+    traffic = bursts.Traffic(bursts.SINGLE, 4 / 60, 90, 60)
+    wait = miss_rates.wait(20, traffic)
     for size, *documented in rows:
         number = int(size)
-        give_up = miss_rates.give_up([number], bursts.SINGLE, 4 / 60, 90, 60)[0].miss
-        woken = miss_rates.woken([number], bursts.SINGLE, 4 / 60, 90)[0].miss
+        give_up = miss_rates.give_up([number], traffic)[0].miss
+        woken = miss_rates.woken([number], traffic)[0].miss
         want = [give_up, float(wait[number]), woken]
         computed = [
             f"{100 * rate:.2f} %" if number == 10 else miss_curve.share(rate) for rate in want

@@ -14,7 +14,7 @@ import scenarios
 from overnight import errors
 from overnight.app import bundles, events
 from overnight.model.selection import Window
-from overnight.queries import case, signals
+from overnight.queries import case, signals, top
 from overnight.store import check, loads, segments
 from overnight.store.bundle import header
 from overnight.store.ring import reader
@@ -82,14 +82,18 @@ def test_queries_of_the_windows_are_the_same(pair: Pair, which: str) -> None:
                     "gaps": incident.ring.gaps(incident.host, span.begin_us, span.end_us),
                     "signals": incident.ring.signals(incident.host, span.begin_us, span.end_us),
                     "processes": incident.top(span),
-                    "functions": incident.top(span, kind="functions"),
-                    "units": incident.top(span, kind="units"),
+                    "functions": rank(incident, span, "functions"),
+                    "units": rank(incident, span, "units"),
                     "flame": incident.flame(span),
                     "diff": incident.diff(span, incident.baseline),
                 }
             )
         )
     assert answers[0] == answers[1]
+
+
+def rank(incident: case.Case, span: Window, kind: str) -> top.Top:
+    return top.top(incident.profiles, span, hosts=(incident.host,), kind=kind)
 
 
 @pytest.mark.parametrize("host", [nights.HOST, nights.OTHER])
@@ -259,13 +263,13 @@ def test_a_masked_bundle_is_valid_and_has_the_same_numbers(secret: Pair) -> None
     assert nights.plain(original.cores(span)) == nights.plain(opened.cores(span))
     for kind in ("processes", "threads", "units", "functions"):
         rows = [
-            [dataclasses.replace(row, name="") for row in incident.top(span, kind=kind).rows]
+            [dataclasses.replace(row, name="") for row in rank(incident, span, kind).rows]
             for incident in (original, opened)
         ]
         assert rows[0] == rows[1]
     (event,) = opened.events(span)
     # The same name has the same mask everywhere.
-    assert opened.top(span, kind="units").rows[0].name == event.unit
+    assert rank(opened, span, "units").rows[0].name == event.unit
     assert opened.top(span).rows[0].name == event.process
 
 

@@ -61,7 +61,13 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     add("--results", type=pathlib.Path, default=RESULTS, metavar="FILE", help=f"default {RESULTS}")
     add("--retry", action="store_true", help="repeat runs that had no verdict")
     add("--table", action="store_true", help="print the table of the results, run nothing")
-    add("--baseline", type=float, default=30.0, metavar="SECONDS", help="default 30")
+    add(
+        "--baseline",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="recording before the scene (default 30; 150 makes the evidence complete)",
+    )
     add(
         "--last",
         type=float,

@@ -22,6 +22,7 @@ from overnight import errors, load
 from overnight.app import bundles, diagnose, rehearsal, rehearsal_host
 from overnight.model import cgroups, stop_signals
 from overnight.model.selection import Selection, Window
+from overnight.queries import consumers
 from overnight.rehearsals import cgroups as limits
 from overnight.store.ring import reader as rings
 from overnight.undo import journal
@@ -36,6 +37,7 @@ PREFIX = "mechanism."
 # Not a tmpfs: its pages cannot be reclaimed, and nothing is written back from it.
 FOLDER = pathlib.Path("/var/tmp")
 SETTLE_SECONDS = 3.0
+EARLY_US = 1_500_000  # the event begins with the reading before the saturated one
 PATIENCE = 2.0  # times the duration of the scene, for the event
 TOP_FUNCTIONS = 40
 # Works and sleeps alternately, on each of the other cores.
@@ -156,6 +158,8 @@ class _Run:
         if event is None:
             return dataclasses.replace(row, why=f"no {EVENT} on core {self._core}")
         self._report("diagnose")
+        event = diagnose.choose_event(self._home, event.id)  # it has grown since
+        assert event is not None
         verdict, case = diagnose.diagnose_event(self._home, event)
         if self._options.bundles is not None:
             self._options.bundles.mkdir(parents=True, exist_ok=True)
@@ -230,14 +234,16 @@ class _Run:
                 raise OSError(f"the program ended after {past:.0f} s: {last[:200]}")
             time.sleep(0.25)
             found = next(iter(self._events(since_us)), None)
-        return next(iter(self._events(since_us)), None)
+        return found
 
     def _events(self, since_us: int) -> list[Event]:
-        events = rings.Reader(self._home).events(since_us - 1_500_000, 1 << 62, kinds=[EVENT])
+        """Return the events that began with the scene; a core that was busy before has another cause."""
+        events = rings.Reader(self._home).events(since_us - EARLY_US, 1 << 62, kinds=[EVENT])
         return [
             event
             for event in events
-            if event.until_us >= since_us and (self._scene.any_core or event.core == self._core)
+            if event.time_us >= since_us - EARLY_US
+            and (self._scene.any_core or event.core == self._core)
         ]
 
 
@@ -252,7 +258,8 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 def _find_functions(case: cases.Case, window: Window, core: int) -> dict[str, float]:
     """Return the functions on the core's stacks, with their share of its samples."""
-    tally = case.tally((window,), Selection(cores=(core,)))
+    on_core = Selection(cores=(core,))
+    tally = consumers.count_functions(case.profiles, case.host, (window,), on_core)
     shares: collections.Counter[str] = collections.Counter()
     for item, (samples,) in zip(tally.items, tally.counts.tolist(), strict=True):
         if item.function:

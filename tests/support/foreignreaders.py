@@ -31,11 +31,11 @@ from overnight.ingest.formats import collapsed, perfscript, pprof
 from overnight.ingest.symbols import cplusplus, demangle, elf, kallsyms, perfmap, table
 from overnight.model import snapshot, times
 from overnight.model.selection import Selection, Window
-from overnight.queries import consumers, diff, flame, heatmap, reader, samples, top, view
+from overnight.queries import consumers, diff, flame, heatmap, processes, reader, samples, top, view
 from overnight.sources.image import inventory, presets, unitfile
 from overnight.sources.kernelrules import matcher, npd, rulefiles
 from overnight.sources.perf import decode, perfdata
-from overnight.store import check, hours, loads, parquet, segments
+from overnight.store import check, hours, loads, parquet, parquet_writer, segments
 from overnight.store.bundle import archive, header, unpacker
 from overnight.store.ring import blocks, columns, layout, open_block
 from overnight.store.ring import check as ring_check
@@ -51,12 +51,18 @@ TABLES = {
     "frames": {"name": "U", "module": "U", "kind": "u1", "own": "u8", "whole": "u8"},
     "tasks": {
         "pid": "i4", "tid": "i4", "thread": "U", "process": "U", "unit": "U", "busy": "u8",
-        "kernel": "u8", "idle": "u8",
+        "kernel": "u8", "idle": "u8", "row": "i4", "launcher": "U",
     },
     "samples": {
         "time_us": "i8", "cpu": "i2", "task": "u4", "node": "u4", "event": "u1", "count": "u4",
         "period": "u8",
     },
+    "processes": {
+        "pid": "i4", "parent": "i4", "started_us": "i8", "count": "u4", "name": "U", "comm": "U",
+        "executable": "U", "command": "U", "user": "U", "cgroup": "U", "unit": "U", "container": "U",
+        "pod": "U",
+    },
+    "spawns": {"launcher": "i4", "name": "U", "second": "i8", "count": "u4"},
 }  # fmt: skip
 
 # Two processes, five stacks, six samples; frames of kind 2 are processes, flag 2 is idle.
@@ -72,11 +78,21 @@ VALID: dict[str, Any] = {
     "tasks": {
         "pid": [10, 0], "tid": [11, 0], "thread": ["app", "swapper"], "process": ["app", "swapper"],
         "unit": ["app.service", ""], "busy": [4, 0], "kernel": [0, 0], "idle": [0, 2],
+        "row": [1, 0], "launcher": ["sh", ""],
     },
     "samples": {
         "time_us": [BEGIN_US + 300_000 * n for n in range(6)], "cpu": [0, 1, 0, 1, 0, 1],
         "task": [0, 0, 0, 0, 1, 1], "node": [1, 2, 2, 2, 4, 4], "event": [0] * 6, "count": [1] * 6,
         "period": [9] * 6,
+    },
+    "processes": {
+        "pid": [0, 10], "parent": [-1, 0], "started_us": [0, BEGIN_US], "count": [1, 40],
+        "name": ["sh", "app"], "comm": ["sh", "app"], "executable": ["", "/a"], "command": ["", "a b"],
+        "user": ["", "root"], "cgroup": ["", "/c"], "unit": ["", "app.service"], "container": ["", ""],
+        "pod": ["", ""],
+    },
+    "spawns": {
+        "launcher": [0, 0], "name": ["app", "ls"], "second": [BEGIN_US // 10**6] * 2, "count": [40, 2],
     },
     "description": {},
 }  # fmt: skip
@@ -193,7 +209,7 @@ def _read_ring(folder: pathlib.Path, name: str, data: bytes) -> None:
                 for column in frame.columns:
                     frame.series(key, column)
         ring.facts(HOST, signal, BEGIN_US, EVER)
-    for recorded in ring.recorded_facts(HOST, -EVER, EVER):
+    for _, recorded in ring.recorded_facts(HOST, -EVER, EVER):
         for fact in recorded.changed.values():
             fact.get("core")
     for event in ring.events(-EVER, EVER):
@@ -268,6 +284,8 @@ def ask_everything(home: pathlib.Path) -> None:
         ask(lambda w=window: heatmap.by_core(source, w))  # type: ignore[misc]
         ask(lambda w=window: heatmap.by_offset(source, w))  # type: ignore[misc]
         ask(lambda w=window: samples.read_window(source, HOST, w))  # type: ignore[misc]
+        ask(lambda w=window: processes.describe(source, [HOST], w))  # type: ignore[misc]
+        ask(lambda w=window: processes.count_spawns(source, HOST, w))  # type: ignore[misc]
     chosen = Selection(process="a", function="a")
     ask(lambda: flame.flame(source, part, chosen))
     ask(lambda: heatmap.by_core(source, part, chosen=chosen))
@@ -288,10 +306,10 @@ def encode_tables(home: pathlib.Path, stored: dict[str, Any]) -> dict[str, bytes
         rows = {key: list(values) for key, values in stored[name].items()}
         count = max(map(len, rows.values()), default=0)
         path = home / f"{name}.parquet"
-        parquet.write(
+        parquet_writer.write(
             path,
             {
-                key: parquet.texts([str(text) for text in rows[key]][:count])
+                key: [str(text) for text in rows[key]][:count]
                 if kind == "U"
                 else np.array([int(n) & (1 << 64) - 1 for n in rows[key]], "u8").astype(kind)
                 for key, kind in kinds.items()
@@ -321,7 +339,7 @@ def _read_segment(folder: pathlib.Path, data: bytes) -> None:
 
 def _read_parquet(folder: pathlib.Path, data: bytes) -> None:
     """Read a segment with one table of other bytes; the first byte chooses the table."""
-    name = tuple(TABLES)[data[0] % 4 if data else 0]
+    name = tuple(TABLES)[data[0] % len(TABLES) if data else 0]
     files = _valid_tables() | {f"{name}.parquet": data[1:]}
     store_segment(folder, files)
     (path,) = folder.rglob(f"{name}.parquet")

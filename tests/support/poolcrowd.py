@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from overnight import pools
 from overnight.model.pool import new_id
 from overnight.pools import control, database
 from overnight.pools.sql import schema
@@ -127,11 +128,10 @@ def read_totals(url: str) -> Totals:
     return totals
 
 
-class Nothing:
+class Nothing(pools.Provider):
     """A provider that is never called."""
 
     name = "none"
-    inventory_lag_seconds = 0.0
 
     def launch(self, order: Any) -> Any:
         raise NotImplementedError  # members are put into the tables by hand

@@ -20,7 +20,7 @@ from poolworld import S, State, World
 from overnight import pools
 from overnight.model import pool as pool_values
 from overnight.model.pool import Claim, Grant, PoolDetails, PoolStatus, Request, Waiter
-from overnight.pools import decisions, pool_errors, queue_place
+from overnight.pools import decisions, pool_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,7 +178,7 @@ class Machine(stateful.RuleBasedStateMachine):
         """Do what a waiting caller does in its loop: keep its place, and try."""
         waiter, request = self.waiting[data.draw(st.sampled_from(sorted(self.waiting)))]
         plane = self.planes[server]
-        queue_place.QueuePlace(plane.context, waiter.id, 600)._report()
+        plane._claims._report(waiter)
         before = self.world.plane.show("ci")
         result = plane._claims._try_locked("ci", request, waiter)
         if isinstance(result, pool_errors.PoolNotActiveError):

@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-class Scripted:
+class Scripted(pools.Provider):
     """Machines live in `machines`; it outlives the control planes that use it, as a cloud does."""
 
     name = "scripted"
-    inventory_lag_seconds = 0.0
     prefix = "i"
 
     def __init__(self) -> None:

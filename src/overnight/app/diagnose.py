@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import importlib
 import pathlib
-import pkgutil
+import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from overnight import detectors, errors
+from overnight import app, detectors, errors
 from overnight.app import bundles, events, report_material, spool_ingest, spool_paths
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model.finding import Answer, Status
@@ -143,14 +143,17 @@ def add_material(
 
 def discover_detectors() -> tuple[detectors.Detector, ...]:
     """Return every detector of one host: those that modules list in DETECTORS."""
-    return tuple(
-        detector
-        for module in pkgutil.iter_modules(detectors.__path__)
-        if not module.ispkg  # those of the fleet are run separately
-        for detector in getattr(
-            importlib.import_module(f"{detectors.__name__}.{module.name}"), "DETECTORS", ()
-        )
-    )
+    return _list_detectors(app.discover(detectors))
+
+
+def discover_fleet_detectors() -> tuple[detectors.Detector, ...]:
+    from overnight.detectors import fleet
+
+    return _list_detectors(app.discover(fleet))
+
+
+def _list_detectors(modules: tuple[types.ModuleType, ...]) -> tuple[detectors.Detector, ...]:
+    return tuple(detector for module in modules for detector in getattr(module, "DETECTORS", ()))
 
 
 def _run_fleet_detectors(
@@ -159,9 +162,7 @@ def _run_fleet_detectors(
     hosts = len(case.ring.hosts())
     if hosts < FLEET_HOSTS:
         return {}, ()
-    from overnight.detectors import fleet
-
-    answers = tuple(run_detectors(case, fleet.DETECTORS, on_answer))
+    answers = tuple(run_detectors(case, discover_fleet_detectors(), on_answer))
     summaries = [finding.summary for answer in answers for finding in answer.findings]
     return {"hosts": hosts, "findings": summaries}, answers
 

@@ -11,7 +11,6 @@ from overnight import app, errors
 from overnight.app import home as homes
 from overnight.app import reader_process
 from overnight.ingest import formats
-from overnight.sources import processes
 from overnight.store import capture, writer
 
 if TYPE_CHECKING:
@@ -86,10 +85,10 @@ def import_files(
 
 
 def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symbols:
-    from overnight.ingest import perfdata
+    from overnight.ingest import identities, perfdata
 
     if kallsyms is None and root == pathlib.Path("/"):
-        return perfdata.live_symbols(unit_of=processes.read_unit)
+        return perfdata.live_symbols(registry=identities.Registry())
     try:
         text = kallsyms.read_bytes() if kallsyms else None
     except OSError as error:

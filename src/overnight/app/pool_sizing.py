@@ -118,15 +118,7 @@ def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> Measure
         )
     past = plane.past(request.pool, int(request.over_s))
     pool = plane.show(request.pool, recent=1).pool
-    measured = history.measure(
-        history.History(
-            past.begin_us / 1e6,
-            past.end_us / 1e6,
-            [at / 1e6 for at in past.asked_us],
-            [max(1e-6, took / 1e6) for took in past.warm_ups_us],
-        ),
-        interval_s=request.interval_s,
-    )
+    measured = history.measure(past, interval_s=request.interval_s)
     rate = request.claims_per_minute
     if rate is None:
         rate = _require_rate(pool, measured)

@@ -18,11 +18,12 @@ Top: TypeAlias = top.Top
 class Request(windows.Request):
     kind: str = "processes"
     limit: int = 20
+    who: bool = False  # the processes behind each name
 
 
 def rank(request: Request) -> Top:
     samples = windows.open_samples(request)
-    ranked = samples.ask(top.top, kind=request.kind, limit=request.limit)
+    ranked = samples.ask(top.top, kind=request.kind, limit=request.limit, who=request.who)
     return dataclasses.replace(ranked, coverage=samples.explain(ranked.coverage))
 
 

@@ -7,23 +7,6 @@ to the caller, which turns them into the answer failed. Linking findings into a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from overnight.detectors import _base
 
-if TYPE_CHECKING:
-    from overnight.model.finding import Answer, Need
-    from overnight.queries import case
-
-
-class Detector(Protocol):
-    """One question about the evidence of an event."""
-
-    @property
-    def name(self) -> str:
-        """The `detector` of its answers and findings."""
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """The inputs; `Answer.missing` is a part of them."""
-
-    def look(self, case: case.Case) -> Answer:
-        """Answer for one event."""
+Detector = _base.Detector

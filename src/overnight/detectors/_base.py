@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shlex
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Finding, Need, Status, Subject, finding_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from overnight.model.event import Value
     from overnight.model.selection import Window
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MissingError(Exception):
-    """Evidence that a detector needs was not recorded; `missing` names it, all its needs if empty."""
+    """Evidence that a detector needs was not recorded; `missing` names it."""
 
     def __init__(self, why: str, *missing: Need) -> None:
         super().__init__(why)
@@ -99,29 +100,37 @@ def _round(number: float) -> float:
     return round(number, 4) if abs(number) >= 0.01 else float(f"{number:.4g}")
 
 
-class BaseDetector:
-    """Runs `examine`; a `MissingError` in it becomes the answer no-data with the missing inputs."""
+class Detector:
+    """One question about the evidence of an event."""
 
-    name = ""
-    needs: tuple[Need, ...] = ()
+    name = ""  # the `detector` of its answers and findings
+    needs: tuple[Need, ...] = ()  # its inputs; `Answer.missing` is a part of them
+    rank_by = ""  # the magnitude by which findings are sorted, the highest first
+    max_findings: int | None = None
 
     def look(self, case: cases.Case) -> Answer:
+        """Answer for one event."""
         try:
             return self.examine(case)
         except MissingError as error:
-            missing = error.missing or self.needs
-            return Answer(self.name, Status.NO_DATA, why=str(error), missing=missing)
+            return self.no_data(str(error), *error.missing)
 
     def examine(self, case: cases.Case) -> Answer:
         """Answer found or clear, or raise MissingError."""
         raise NotImplementedError
 
-    def answer(self, drafts: Sequence[Draft], *, clear: str, remark: str = "") -> Answer:
+    def answer(self, drafts: Iterable[Draft], *, clear: str, remark: str = "") -> Answer:
         """Build the answer; `clear` gives the reason where nothing was found, `remark` limits what was."""
-        if not drafts:
+        if self.rank_by:
+            drafts = sorted(drafts, key=lambda draft: -draft.magnitude[self.rank_by])
+        chosen = itertools.islice(drafts, self.max_findings)
+        findings = tuple(draft.finish(self.name) for draft in chosen)
+        if not findings:
             return Answer(self.name, Status.CLEAR, why=clear)
-        findings = tuple(draft.finish(self.name) for draft in drafts)
         return Answer(self.name, Status.FOUND, findings, remark)
+
+    def no_data(self, why: str, *missing: Need) -> Answer:
+        return Answer(self.name, Status.NO_DATA, why=why, missing=missing)
 
 
 def command(subcommand: str, window: Window, host: str, *options: str) -> str:

@@ -1,7 +1,6 @@
 """Each process's share of a core, against its share in the baseline.
 
-A fair scheduler halves the share of a process that was there and still wants to run: a large share of a
-saturated core may belong to the victim. The process whose share rose is the one that saturated it.
+A fair scheduler halves the share of a process that was there: only one whose share rose saturated the core.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ import collections
 import dataclasses
 import math
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from overnight.model.actor import Actor
 from overnight.model.finding import Evidence
@@ -120,9 +117,7 @@ def read_baseline(case: cases.Case, core: int) -> Baseline | None:
     if seconds < MIN_SECONDS or capacity <= 0:
         return None
     consumers, _ = case.ran((case.baseline,), selection)
-    used: dict[Actor, float] = collections.defaultdict(float)
-    for consumer in consumers:
-        used[consumer.actor] += consumer.samples
+    used = {consumer.actor: float(consumer.samples) for consumer in consumers}
     return Baseline(used, float(sum(consumer.softirq for consumer in consumers)), capacity)
 
 
@@ -133,10 +128,7 @@ def compare_ticks(
     seconds: float,
     signal: str = "processes",
 ) -> dict[str, Share]:
-    """Compare processes last seen on the core with the baseline; empty where that was not recorded.
-
-    By name: a restarted process does what the one before it did.
-    """
+    """Compare processes, by name, last seen on the core with the baseline; empty where that was not recorded."""
     earlier, known = read_ticks(case, core, case.baseline, signal)
     if known < MIN_SECONDS or seconds <= 0:
         return {}
@@ -175,16 +167,12 @@ def read_ticks(
     if "utime" not in rates.values or not len(rates.seconds):
         return {}, 0.0
     on_core = _share_of_readings(case, core, window, signal)
-    ticks: dict[str, Ticks] = {}
-    for n, key in enumerate(rates.keys):
-        user, kernel = (
-            float(np.nansum(rates.values[name][:, n] * rates.seconds)) * on_core.get(key, 0.0)
-            for name in ("utime", "stime")
-        )
-        if user + kernel > 0:
-            ticks[key] = Ticks(user, kernel)
-    by_most = dict(sorted(ticks.items(), key=lambda pair: -pair[1].total))
-    return by_most, float(rates.seconds.sum())
+    rises = rates.rises("utime"), rates.rises("stime")
+    ticks = {
+        key: Ticks(*(rise[key] * on_core.get(key, 0.0) for rise in rises)) for key in rates.keys
+    }
+    by_most = sorted(ticks.items(), key=lambda pair: -pair[1].total)
+    return {key: used for key, used in by_most if used.total > 0}, float(rates.seconds.sum())
 
 
 def _share_of_readings(

@@ -1,16 +1,12 @@
 """Where an event happened: its interface, queue and core, as they were before it.
 
-A driver that resets names a queue but not its core, and gets new interrupts afterwards. So the core is
-looked up in what the flight recorder knew just before the event.
+A driver that resets names a queue but not its core, and gets new interrupts afterwards.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
-
-import numpy as np
 
 from overnight.model.finding import Evidence, Need
 from overnight.model.selection import Window
@@ -86,26 +82,17 @@ def find_location(case: cases.Case) -> Location:
     return Location(core, interface, queue)
 
 
-def waited_seconds(event: Event) -> float | None:
-    """Return how long the queue waited to be polled according to the driver; None if it does not report it.
+def read_waits(event: Event) -> tuple[float | None, float | None]:
+    """Return how long the queue waited for the core to poll it, and how long no interrupt asked for a poll.
 
-    Without a scheduled poll nothing waits for the core: the device did not ask for one.
+    Both by the driver, in seconds; None where it does not report it.
     """
-    since = _since_poll_us(event)
-    if since is None:
-        return None
-    return 0.0 if event.fields.get("napi_scheduled") == 0 else since / SECOND_US
-
-
-def silent_seconds(event: Event) -> float | None:
-    """Return how long no interrupt asked for a poll according to the driver; None if it reports otherwise."""
-    since = _since_poll_us(event)
-    return None if since is None or event.fields.get("napi_scheduled") != 0 else since / SECOND_US
-
-
-def _since_poll_us(event: Event) -> int | None:
     since = event.fields.get("since_napi_us")
-    return since if isinstance(since, int) and not isinstance(since, bool) else None
+    if not isinstance(since, int) or isinstance(since, bool):
+        return None, None
+    seconds = since / SECOND_US
+    # Without a scheduled poll nothing waits for the core: the device did not ask for one.
+    return (0.0, seconds) if event.fields.get("napi_scheduled") == 0 else (seconds, None)
 
 
 def read_queues(case: cases.Case) -> tuple[Queue, ...]:
@@ -128,26 +115,17 @@ def counter_rises(
 ) -> dict[str, int]:
     """Read each key's counter rise from the incident window's begin until shortly after the event."""
     window = Window(case.window.begin_us, case.event.time_us + after_us)
-    rates = case.rates(signal, window, columns=(column,))
-    if column not in rates.values:
-        return {}
-    rises = np.nansum(rates.values[column] * rates.seconds[:, None], axis=0)
-    return {
-        key: round(float(rise))
-        for key, rise in zip(rates.keys, rises.tolist(), strict=True)
-        if rise > 0.5
-    }
+    rises = case.rates(signal, window, columns=(column,)).rises(column)
+    return {key: round(rise) for key, rise in rises.items() if rise > 0.5}
 
 
 def _queue_facts(case: cases.Case) -> sources.Facts:
     lag = COUNTER_LAG_US if case.event.source in COUNTER_WATCHES else 1
-    known: Mapping[str, Mapping[str, object]] | None = None
-    for before in (lag, 1):
-        known = case.ring.facts(case.host, "nic-queues", case.event.time_us - before).state
-        if known is not None:
-            break
+    instants = (case.event.time_us - before for before in (lag, 1))
+    states = (case.ring.facts(case.host, "nic-queues", instant).state for instant in instants)
+    known = next((state for state in states if state is not None), {})
     # The recorder wrote them from `sources.Facts`.
-    return cast("sources.Facts", known or {})
+    return cast("sources.Facts", known)
 
 
 def _interface_of(case: cases.Case, device: str) -> str:

@@ -27,8 +27,7 @@ def is_shared_slice(cgroup: str) -> bool:
 def state_window(case: cases.Case, back_us: int) -> Window:
     """Return the window in which a lasting state is examined: up to the event.
 
-    Where little was recorded before the event, it includes half an hour after it: a leak or a loop that
-    goes on then went on before, if it was there at all. The caller checks that it was.
+    Where little was recorded before the event, it includes half an hour after it; the caller checks what was before.
     """
     end = case.window.end_us
     extent = case.ring.extent(case.host)

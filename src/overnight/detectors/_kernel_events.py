@@ -1,7 +1,4 @@
-"""Kernel events around the diagnosed one, and how they become evidence.
-
-The diagnosed event is left out: it does not explain itself.
-"""
+"""Kernel events around the diagnosed one, which does not explain itself, and how they become evidence."""
 
 from __future__ import annotations
 

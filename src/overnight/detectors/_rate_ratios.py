@@ -1,11 +1,9 @@
 """Items that are more frequent before events than at other times: paired rate ratios of many items at once.
 
-The windows of one recurrence differ only in the label "right before the event". So the labels can be
-permuted, recurrence by recurrence, to see what chance makes of the very same counts, with their bursts,
-correlated items and rare ones. For that, each window that gets the label must be compared with others that
-lie to it as those of the event lie to the event's (`compared`): a drifting load makes a window stand out
-from distant ones more than from its neighbours. With a drift over minutes, labels compared with all other
-windows gave up to 39 false alarms of 100, these 6. An item is lifted only if
+The windows of one recurrence differ only in the label "right before the event", so labels are permuted to see
+what chance makes of the same counts. Each labelled window is compared with those that lie to it as the event's
+do: with a drift over minutes, labels compared with all other windows gave up to 39 false alarms of 100, these 6.
+An item is lifted only if
 
 - its own interval excludes no change, with the spread between windows and between recurrences in it,
 - it survives Benjamini-Hochberg over all tested items, and
@@ -33,18 +31,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class Lifts:
-    """One number per item. `low` is the lower bound of the log rate ratio, `lift` the ratio itself.
-
-    `adjusted` is the chance that the highest of all items scores as high when labels are permuted;
-    `smallest` is the smallest value it can have with this number of windows.
-    """
+    """One number per item; `low` is the lower bound of the logarithm of the rate ratio `lift`."""
 
     lift: Floats
     low: Floats
-    p_value: Floats
     q_value: Floats
-    adjusted: Floats
-    smallest: float
+    adjusted: Floats  # the chance that the highest of all items scores as high with permuted labels
+    smallest: float  # that `adjusted` can be with this number of windows
     spread: Floats  # dispersion: 1 is that of samples alone
     recurrences: int
     tested: int
@@ -64,9 +57,8 @@ def compute_lifts(
 ) -> Lifts:
     """Compute lifts from `counts[item][recurrence][window]`; window 0 is the one before the event.
 
-    All windows have one length. A window that is not `is_there[recurrence][window]` was not recorded and
-    takes no part. A window may get the label if `compared[recurrence][window]` names others, those that it
-    is compared with; by default each is compared with all others of its recurrence.
+    Windows that are not `is_there[recurrence][window]` take no part. A window may get the label if
+    `compared[recurrence][window]` names others to compare it with; by default all of its recurrence.
     """
     items, recurrences, windows = counts.shape
     is_there = np.ones((recurrences, windows), bool) if is_there is None else is_there
@@ -75,7 +67,7 @@ def compute_lifts(
     number = compared.sum(axis=2)
     if not items or not recurrences or not number[:, 0].all() or (number > 0).sum() <= recurrences:
         zeros, ones = np.zeros(items), np.ones(items)
-        return Lifts(ones, zeros, ones, ones, ones, 1.0, ones, recurrences, items)
+        return Lifts(ones, zeros, ones, ones, 1.0, ones, recurrences, items)
     first, same = _distinct(counts)
     few = counts[first] * is_there[None]
     deviations = [
@@ -90,12 +82,10 @@ def compute_lifts(
     beyond = len(permutations) - np.searchsorted(highest, score - 1e-9) + extra
     whole = len(permutations) + extra
     lift, low = _bounds(few, compared[:, 0], spread)
-    p_value = normal_tail(score)[same]
     return Lifts(
         lift[same],
         low[same],
-        p_value,
-        benjamini_hochberg(p_value),
+        benjamini_hochberg(normal_tail(score)[same]),
         (beyond / whole)[same],
         1 / whole,
         spread[same],
@@ -107,8 +97,7 @@ def compute_lifts(
 def _distinct(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return items of which no two have the same counts, and for each item the one it equals.
 
-    Most of tens of thousands of functions equal a caller. They are compared by a sum with random weights,
-    because sorting whole rows takes seconds: the chance that two of 100,000 collide is one in 10^9.
+    By a sum with random weights, because sorting whole rows takes seconds: two of 100,000 collide once in 10^9.
     """
     flat = counts.reshape(len(counts), -1).astype(np.uint64)
     weights = np.random.default_rng(7).integers(0, 1 << 63, flat.shape[1], np.uint64) * 2 + 1
@@ -170,8 +159,7 @@ def _bounds(
 ) -> tuple[Floats, Floats]:
     """Return the ratio, drawn towards 1 where counts are small, and the lower bound of its logarithm.
 
-    Per recurrence, paired: the baseline differs from hour to hour. The bound includes the spread of the
-    windows and that between recurrences; with one recurrence, only the former.
+    Per recurrence, paired, because the baseline differs from hour to hour.
     """
     before = counts[:, :, 0].T.astype(np.float64)
     rest = (counts * compared[None]).sum(axis=2).T.astype(np.float64)

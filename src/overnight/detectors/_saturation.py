@@ -1,8 +1,4 @@
-"""Times in which a core was saturated while the others had room, to the second.
-
-From the flight recorder's seconds of every core; where these are missing, from the samples, of which a
-busy core has one each tick.
-"""
+"""Times in which a core was saturated while the others had room, from the recorder's seconds or from samples."""
 
 from __future__ import annotations
 
@@ -55,10 +51,10 @@ class Series:
     cores: tuple[int, ...]
     begin_us: npt.NDArray[np.int64]
     end_us: npt.NDArray[np.int64]
+    covered_seconds: float
     busy: Floats
     kernel: Floats
     softirq: Floats
-    covered_seconds: float
 
     @property
     def mean_percent(self) -> float:
@@ -92,16 +88,12 @@ class Stretch:
 
 @dataclasses.dataclass(frozen=True)
 class Saturation:
-    """All saturated cores around an event.
-
-    `stretches` has one stretch per core, the event's core first, then the longest; `ordinary` counts the
-    cores that are left out because the baseline shows the same.
-    """
+    """All saturated cores around an event, one stretch each: the event's core first, then the longest."""
 
     series: Series
     location: _event_location.Location
     stretches: tuple[Stretch, ...]
-    ordinary: int
+    ordinary: int  # cores left out because the baseline shows the same
     baseline: Series | None
     baseline_stretches: tuple[Stretch, ...]
 
@@ -122,8 +114,7 @@ class Saturation:
 def find_saturation(case: cases.Case) -> Saturation:
     """Find the saturated cores around the event; raise MissingError where core usage was not recorded.
 
-    Of a core, stretches that reach the event come first, the longest of them before others: it may have
-    been saturated for longer some seconds earlier, and for another reason.
+    Of a core, the longest stretch that reaches the event counts: a longer one before it may have another reason.
     """
     series = require_series(case)
     location = _event_location.find_location(case)
@@ -163,43 +154,23 @@ def require_series(case: cases.Case) -> Series:
 
 def read_series(case: cases.Case, window: Window) -> Series | None:
     """Read every core's seconds; None where neither the recorder nor the samples have them."""
+    modes = ("busy", "kernel", "softirq")
     cores = case.cores(window)
-    if not len(cores.begin_us) or not cores.cores:
-        return _from_samples(case, window) if case.has_profile(window) else None
-    return Series(
-        "cpu",
-        cores.cores,
-        cores.begin_us,
-        cores.end_us,
-        cores.values["busy"],
-        cores.values["kernel"],
-        cores.values["softirq"],
-        cores.coverage.covered_seconds,
-    )
-
-
-def _from_samples(case: cases.Case, window: Window) -> Series | None:
-    maps = {
-        mode: heatmap.by_core(case.profiles, window, hosts=(case.host,), mode=mode)
-        for mode in ("busy", "kernel", "softirq")
-    }
-    busy = maps["busy"]
+    if len(cores.begin_us) and cores.cores:
+        covered = cores.coverage.covered_seconds
+        percents = [cores.values[mode] for mode in modes]
+        return Series("cpu", cores.cores, cores.begin_us, cores.end_us, covered, *percents)
+    if not case.has_profile(window):
+        return None
+    maps = [heatmap.by_core(case.profiles, window, hosts=(case.host,), mode=mode) for mode in modes]
+    busy = maps[0]
     if not busy.full:
         return None
     begin = busy.begin_us + np.arange(len(busy.values), dtype=np.int64) * busy.step_us
-    percent: dict[str, Floats] = {
-        mode: drawn.values.astype(np.float64) * (100.0 / drawn.full) for mode, drawn in maps.items()
-    }
-    return Series(
-        "profiles",
-        tuple(map(int, busy.rows)),
-        begin,
-        begin + busy.step_us,
-        percent["busy"],
-        percent["kernel"],
-        percent["softirq"],
-        busy.coverage.recorded_seconds,
-    )
+    percents = [drawn.values.astype(np.float64) * (100.0 / drawn.full) for drawn in maps]
+    covered = busy.coverage.recorded_seconds
+    rows = tuple(map(int, busy.rows))
+    return Series("profiles", rows, begin, begin + busy.step_us, covered, *percents)
 
 
 def _find_stretches(
@@ -217,7 +188,7 @@ def _find_stretches(
     stretches = [
         Stretch(
             series.cores[column],
-            Window(int(series.begin_us[rows.start]), int(series.end_us[rows.stop - 1])),
+            window,
             float(np.nanmean(series.busy[rows, column])),
             float(np.nanmean(series.kernel[rows, column])),
             float(np.nanmean(series.softirq[rows, column])),
@@ -225,7 +196,7 @@ def _find_stretches(
             float(np.nanmean(series.busy[rows])),
         )
         for column in np.flatnonzero(saturated.any(axis=0)).tolist()
-        for rows in split_runs(series, saturated[:, column], SECONDS)
+        for rows, window in split_runs(series, saturated[:, column], SECONDS)
     ]
     return sorted(
         stretches, key=lambda stretch: (-stretch.seconds, stretch.window.begin_us, stretch.core)
@@ -234,15 +205,14 @@ def _find_stretches(
 
 def split_runs(
     series: Series, marked: npt.NDArray[np.bool_], min_seconds: float
-) -> Iterator[slice]:
+) -> Iterator[tuple[slice, Window]]:
     """Yield the rows of each run of marked intervals that is long enough; a short pause does not end it."""
     rows = np.flatnonzero(marked)
-    if not len(rows):
-        return
     breaks = np.flatnonzero(series.begin_us[rows[1:]] - series.end_us[rows[:-1]] > PAUSE_US) + 1
     for run in np.split(rows, breaks):
         if (series.end_us[run] - series.begin_us[run]).sum() >= (min_seconds - 0.2) * 1e6:
-            yield slice(int(run[0]), int(run[-1]) + 1)
+            window = Window(int(series.begin_us[run[0]]), int(series.end_us[run[-1]]))
+            yield slice(int(run[0]), int(run[-1]) + 1), window
 
 
 def longest_run(marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

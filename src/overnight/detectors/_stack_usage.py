@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _core_shares, _signatures
-from overnight.model.finding import Evidence, Need
+from overnight.model.finding import Evidence, Need, Subject
 from overnight.model.selection import Window
 from overnight.queries import function_usage
 
@@ -34,8 +35,74 @@ WALK = "memory.cgroup_walk"
 WALK_SHARE = 0.15
 
 
-def read_stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.WindowSamples | None]:
-    """Read the stacks of the incident window, and of the baseline; None where that was not sampled."""
+@dataclasses.dataclass(frozen=True)
+class Stacks:
+    """Stacks of the incident window, and of the baseline; None where that was not sampled."""
+
+    case: cases.Case
+    now: samples.WindowSamples
+    before: samples.WindowSamples | None
+
+    @property
+    def counts(self) -> str:
+        return f"{self.now.coverage.samples} samples, {self.now.coverage.lost} lost"
+
+    def top_consumers(
+        self, marks: function_usage.Marks, *, by_function: bool = False, limit: int = 8
+    ) -> list[function_usage.Usage]:
+        near_us = self.case.event.time_us
+        return function_usage.top_consumers(
+            self.now, self.before, marks, near_us=near_us, by_function=by_function, limit=limit
+        )
+
+    def draft(
+        self, kind: str, usage: function_usage.Usage, function: str, confidence: float, summary: str
+    ) -> _base.Draft:
+        """Draft a finding about a process in a function; lost samples lower the confidence."""
+        lost, taken = self.now.coverage.lost, self.now.coverage.samples
+        return _base.Draft(
+            kind,
+            Subject.of_actor(self.case.host, usage.actor, core=usage.core, function=function),
+            usage.window,
+            confidence * (LOST_FACTOR if lost / max(1, taken + lost) > LOST_SHARE else 1.0),
+            summary,
+            [self.evidence(usage, function)],
+            magnitude=magnitude(usage),
+        )
+
+    def evidence(self, usage: function_usage.Usage, function: str) -> Evidence:
+        """Return how much an actor used on which core, with its most frequent stack."""
+        path = " > ".join(usage.path[-PATH_LENGTH:])
+        values: dict[str, Value] = {
+            "cores_burnt": round(usage.cores_used, 3),
+            "samples": usage.samples,
+            "share_of_that_core_s_possible_samples": round(usage.share_of_core_samples, 3),
+            "share_on_that_core_of_its_samples": round(usage.core_share, 3),
+            "baseline_cores": round(usage.baseline_cores, 4),
+            "lost_samples_in_the_window": self.now.coverage.lost,
+            "path": path,
+            **{f"samples_in_{name}": count for name, count in usage.marked.items()},
+        }
+        filters = ("--core", str(usage.core), "--function", shlex.quote(function))
+        return Evidence(
+            f"{usage.actor} used {usage.cores_used:.2f} cores in {function} for"
+            f" {usage.window.seconds:.0f} s, {100 * usage.share_of_core_samples:.0f} % of core {usage.core};"
+            f" {usage.baseline_cores:.2f} cores in the baseline ({self.case.baseline_text}). Stack: {path}",
+            "profiles",
+            values,
+            usage.window,
+            _base.command("flame", usage.window, self.case.host, *filters),
+        )
+
+    def walk_share(self, actor: Actor, *, min_samples: int = MIN_SAMPLES) -> float | None:
+        """Return the share of an actor's reclaim samples that are in the step; None: too few samples."""
+        step, shrink = _signatures.pattern(WALK, "walk"), _signatures.pattern(WALK, "shrink")
+        both, whole = function_usage.nested_share(self.now, step, shrink, (actor,))
+        return both / whole if whole >= min_samples else None
+
+
+def read_stacks(case: cases.Case) -> Stacks:
+    """Read the stacks around the event, or raise MissingError."""
     if not case.has_profile(case.window):
         raise _base.MissingError("there are no readable stacks around the event", Need.PROFILES)
     now = case.stacks(case.window)
@@ -46,7 +113,7 @@ def read_stacks(case: cases.Case) -> tuple[samples.WindowSamples, samples.Window
     before = None
     if case.has_profile(case.baseline):
         before = case.stacks(case.baseline, by_second=False)
-    return now, before if before and before.core_rate and before.seconds else None
+    return Stacks(case, now, before if before and before.core_rate and before.seconds else None)
 
 
 def require_samples(case: cases.Case) -> None:
@@ -87,46 +154,3 @@ def magnitude(usage: function_usage.Usage) -> dict[str, float]:
     if usage.lift > 0 and added >= _core_shares.MIN_ADDED:
         numbers["cores_added"] = added
     return numbers
-
-
-def usage_evidence(
-    case: cases.Case, usage: function_usage.Usage, now: samples.WindowSamples, function: str
-) -> Evidence:
-    """Return how much an actor used on which core, with its most frequent stack."""
-    path = " > ".join(usage.path[-PATH_LENGTH:])
-    values: dict[str, Value] = {
-        "cores_burnt": round(usage.cores_used, 3),
-        "samples": usage.samples,
-        "share_of_that_core_s_possible_samples": round(usage.share_of_core_samples, 3),
-        "share_on_that_core_of_its_samples": round(usage.core_share, 3),
-        "baseline_cores": round(usage.baseline_cores, 4),
-        "lost_samples_in_the_window": now.coverage.lost,
-        "path": path,
-        **{f"samples_in_{name}": count for name, count in usage.marked.items()},
-    }
-    return Evidence(
-        f"{usage.actor} used {usage.cores_used:.2f} cores in {function} for"
-        f" {usage.window.seconds:.0f} s, {100 * usage.share_of_core_samples:.0f} % of core {usage.core};"
-        f" {usage.baseline_cores:.2f} cores in the baseline ({case.baseline_text}). Stack: {path}",
-        "profiles",
-        values,
-        usage.window,
-        _base.command(
-            "flame", usage.window, case.host,
-            "--core", str(usage.core), "--function", shlex.quote(function),
-        ),
-    )  # fmt: skip
-
-
-def walk_share(
-    now: samples.WindowSamples, actor: Actor, *, min_samples: int = MIN_SAMPLES
-) -> float | None:
-    """Return the share of an actor's reclaim samples that are in the step; None: too few samples."""
-    step, shrink = _signatures.pattern(WALK, "walk"), _signatures.pattern(WALK, "shrink")
-    both, whole = function_usage.nested_share(now, step, shrink, (actor,))
-    return both / whole if whole >= min_samples else None
-
-
-def lost_factor(now: samples.WindowSamples) -> float:
-    share = now.coverage.lost / max(1, now.coverage.samples + now.coverage.lost)
-    return LOST_FACTOR if share > LOST_SHARE else 1.0

@@ -40,7 +40,7 @@ def find_starved_queues(
         and not any(_name(queue) == _name(reported) for queue in queues)
     ):
         queues.append(reported)
-    waited = _event_location.waited_seconds(case.event)
+    waited, _ = _event_location.read_waits(case.event)
     is_driver_event = case.event.kind in EVENT_KINDS
     for queue in queues:
         on_interface = is_driver_event and location.interface == queue.interface

@@ -22,7 +22,7 @@ ALL_SATURATED, ALL_SATURATED_FACTOR = 85.0, 0.8
 MIN_ROOM = 0.1
 
 
-class CoreSaturation(_base.BaseDetector):
+class CoreSaturation(_base.Detector):
     """Saturation of at least two seconds on one core that began before the event."""
 
     name = "core-saturation"

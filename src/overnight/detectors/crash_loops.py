@@ -1,13 +1,11 @@
 """Units that restart without end: those that systemd counts, and those restarted by their own supervisor.
 
-A harmless loop is found, too: whether it caused anything is decided by the chain. So each finding carries
-its cost.
+Harmless loops are found, too, each with its cost: the chain decides whether one caused anything.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
 
 COUNTED, UNCOUNTED = "unit.crash_loop", "unit.hidden_crash_loop"
+SHORT_LIVED = "short_lived"  # the births that count: those that died within a minute
 LOOK_BACK_US = 12 * HOUR_US
 INTERVAL_US = 10 * MINUTE_US
 # The watch's five within 20 minutes are 15 an hour; half of that over an hour is a loop with longer pauses.
@@ -45,20 +44,6 @@ SHORT_COUNT = 25  # a Poisson count of 25 is known within 40 %
 SHORT_INTERVALS = 8
 SHORT_INTERVAL_US = 2 * SECOND_US
 SHORT_FACTOR = 0.9
-MAX_FINDINGS = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class _Loop:
-    """The time around the event in which the restarts went on."""
-
-    window: Window
-    per_hour: float
-    count: float
-
-    @property
-    def duration(self) -> str:
-        return times.format_duration(self.window.seconds)
 
 
 def _read_growth(
@@ -76,37 +61,53 @@ def _read_growth(
     )  # fmt: skip
 
 
-def _is_steady(case: cases.Case, growth: trends.Growth, column: str, loop: _Loop) -> bool:
+def _find_loops(
+    case: cases.Case,
+    counted: trends.GrowthByKey,
+    column: str,
+    least: int,
+    per_hour: Callable[[str], float],
+) -> Iterator[trends.Growth]:
+    """Yield the intervals around the event in which a key was restarted at least `per_hour` times an hour."""
+    for key, growth in counted.keys.items():
+        rates = 3600 * growth.rises[column] / growth.seconds
+        going = np.flatnonzero(rates >= per_hour(key)).tolist()
+        before = [n for n in going if growth.end_us[n] <= case.window.end_us]
+        if not before or growth.end_us[before[-1]] < case.event.time_us - RECENT_US:
+            continue
+        # In both directions from the last one before the event: a pause of one interval does not end it.
+        first = last = before[-1]
+        for n in reversed(before):
+            first = n if first - n <= 2 else first
+        for n in going:
+            last = n if 0 < n - last <= 2 else last
+        loop = growth.part(first, last)
+        count, is_short = loop.total(column), counted.seconds < MIN_SECONDS
+        if count < least or (is_short and not _is_steady(case, growth, column, count)):
+            continue
+        yield loop
+
+
+def _is_steady(case: cases.Case, growth: trends.Growth, column: str, count: float) -> bool:
     """Return whether it went on in all intervals but the first.
 
     One interval without may be one in which systemd was not asked; two in a row are a pause.
     """
     went_on = growth.rises[column][growth.end_us <= case.window.end_us][1:] > 0
     paused = ~went_on[1:] & ~went_on[:-1]
-    enough = loop.count >= SHORT_COUNT and len(went_on) >= SHORT_INTERVALS // 2
+    enough = count >= SHORT_COUNT and len(went_on) >= SHORT_INTERVALS // 2
     return enough and not paused.any()
 
 
-def _find_loop(
-    case: cases.Case, growth: trends.Growth, column: str, per_hour: float, least: int
-) -> _Loop | None:
-    rates = 3600 * growth.rises[column] / growth.seconds
-    going = np.flatnonzero(rates >= per_hour).tolist()
-    before = [n for n in going if growth.end_us[n] <= case.window.end_us]
-    if not before or growth.end_us[before[-1]] < case.event.time_us - RECENT_US:
-        return None
-    # In both directions from the last one before the event: a pause of one interval does not end it.
-    first = last = before[-1]
-    for n in reversed(before):
-        first = n if first - n <= 2 else first
-    for n in going:
-        last = n if 0 < n - last <= 2 else last
-    count = float(growth.rises[column][first : last + 1].sum())
-    seconds = float(growth.seconds[first : last + 1].sum())
-    if count < least or not seconds:
-        return None
-    window = Window(int(growth.begin_us[first]), int(growth.end_us[last]))
-    return _Loop(window, 3600 * count / seconds, count)
+def _sureness(counted: trends.GrowthByKey) -> float:
+    return SHORT_FACTOR if counted.seconds < MIN_SECONDS else 1.0
+
+
+def _require_length(counted: trends.GrowthByKey, what: str, need: Need) -> None:
+    """Raise MissingError where the recording is too short to show that there is no loop."""
+    if counted.seconds < MIN_SECONDS:
+        text = f"{what} were recorded for only {counted.seconds:.0f} s before the event"
+        raise _base.MissingError(text, need)
 
 
 def _add_cost(case: cases.Case, draft: _base.Draft) -> None:
@@ -130,33 +131,27 @@ def _add_cost(case: cases.Case, draft: _base.Draft) -> None:
     draft.magnitude["cores_burnt"] = cores
 
 
-class CrashLoops(_base.BaseDetector):
+class CrashLoops(_base.Detector):
     """Restarts counted by systemd, an hour over hours, and the watch's events."""
 
     name = "crash-loops"
     needs = (Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
+    rank_by = "restarts_per_hour"
+    max_findings = 8
 
     def examine(self, case: cases.Case) -> Answer:
         counted = _read_growth(case, "unit-restarts", ("restarts",))
-        is_short = counted.seconds < MIN_SECONDS
-        drafts = []
-        for unit, growth in counted.keys.items():
-            loop = _find_loop(case, growth, "restarts", RESTARTS_PER_HOUR, MIN_RESTARTS)
-            if loop is not None and (not is_short or _is_steady(case, growth, "restarts", loop)):
-                drafts.append(_counted_draft(case, unit, loop, is_short=is_short))
+        loops = _find_loops(case, counted, "restarts", MIN_RESTARTS, lambda _: RESTARTS_PER_HOUR)
+        drafts = [_counted_draft(case, loop, _sureness(counted)) for loop in loops]
         known = {draft.subject.unit for draft in drafts}
         for event in _recent_events(case):
             if event.unit not in known:
                 known.add(event.unit)
                 drafts.append(_event_draft(case, event))
-        if is_short and not drafts:
-            raise _base.MissingError(
-                f"unit restarts were recorded for only {counted.seconds:.0f} s before the event",
-                Need.UNIT_RESTARTS,
-            )
-        drafts.sort(key=lambda draft: -draft.magnitude["restarts_per_hour"])
+        if not drafts:
+            _require_length(counted, "unit restarts", Need.UNIT_RESTARTS)
         return self.answer(
-            drafts[:MAX_FINDINGS],
+            drafts,
             clear=f"none of {len(counted.keys)} units was restarted {RESTARTS_PER_HOUR} times an hour or more in"
             f" {times.format_duration(counted.seconds)}",
         )
@@ -173,22 +168,25 @@ def _recent_events(case: cases.Case) -> list[Event]:
     ]
 
 
-def _counted_draft(case: cases.Case, unit: str, loop: _Loop, *, is_short: bool) -> _base.Draft:
+def _counted_draft(case: cases.Case, loop: trends.Growth, sureness: float) -> _base.Draft:
+    unit, window = loop.key, loop.window
+    restarts, per_hour = loop.total("restarts"), loop.per_hour("restarts")
+    duration = times.format_duration(window.seconds)
     draft = _base.Draft(
         COUNTED,
         Subject(host=case.host, unit=unit),
-        loop.window,
-        0.95 * (SHORT_FACTOR if is_short else 1),
-        f"{unit} is crash-looping: systemd restarts it {loop.per_hour:,.0f} times an hour, for at least"
-        f" {loop.duration}",
-        magnitude={"restarts_per_hour": loop.per_hour, "hours": loop.window.seconds / 3600},
+        window,
+        0.95 * sureness,
+        f"{unit} is crash-looping: systemd restarts it {per_hour:,.0f} times an hour, for at least"
+        f" {duration}",
+        magnitude={"restarts_per_hour": per_hour, "hours": window.seconds / 3600},
     )
     draft.support(
-        f"systemd restarted {unit} {loop.count:.0f} times in {loop.duration}",
+        f"systemd restarted {unit} {restarts:.0f} times in {duration}",
         "unit-restarts",
-        look=_base.command("events", loop.window, case.host, "--kind", "unit."),
-        restarts=loop.count,
-        restarts_per_hour=round(loop.per_hour, 2),
+        look=_base.command("events", window, case.host, "--kind", "unit."),
+        restarts=restarts,
+        restarts_per_hour=round(per_hour, 2),
     )
     draft.evidence += _state_evidence(case, unit)
     _add_cost(case, draft)
@@ -241,81 +239,70 @@ def _state_evidence(case: cases.Case, *names: str) -> list[Evidence]:
     return [Evidence(f"{unit}: {state}", "units", values)]
 
 
-class UncountedCrashLoops(_base.BaseDetector):
+class UncountedCrashLoops(_base.Detector):
     """Cgroups that live less than a minute, again and again, while systemd's NRestarts stays the same."""
 
     name = "hidden-crash-loops"
     needs = (Need.CGROUP_BIRTHS, Need.UNIT_RESTARTS, Need.UNITS, Need.EVENTS)
+    rank_by = "births_per_hour"
+    max_findings = 8
 
     def examine(self, case: cases.Case) -> Answer:
         columns = ("born", "died", "short_lived", "lived")
         counted = _read_growth(case, "cgroup-births", columns, from_zero=True)
-        is_short = counted.seconds < MIN_SECONDS
         restarts = _read_growth(case, "unit-restarts", ("restarts",)).keys
         drafts, counted_by_systemd = [], 0
-        for cgroup, growth in counted.keys.items():
-            factor = SHARED_SLICE_FACTOR if _host_state.is_shared_slice(cgroup) else 1
-            loop = _find_loop(case, growth, "short_lived", factor * SHORT_PER_HOUR, MIN_SHORT)
-            if loop is None or (is_short and not _is_steady(case, growth, "short_lived", loop)):
-                continue
-            per_hour = _restarts_per_hour(restarts, cgroup)
-            if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour:
+        for loop in _find_loops(case, counted, SHORT_LIVED, MIN_SHORT, _short_per_hour):
+            per_hour = _restarts_per_hour(restarts, loop.key)
+            if per_hour is not None and per_hour >= COUNTED_SHARE * loop.per_hour(SHORT_LIVED):
                 counted_by_systemd += 1  # the other detector reports it
-                continue
-            draft = _uncounted_draft(case, cgroup, growth, loop, per_hour)
-            draft.confidence *= SHORT_FACTOR if is_short else 1
-            drafts.append(draft)
-        if is_short and not drafts:
-            raise _base.MissingError(
-                f"new cgroups were recorded for only {counted.seconds:.0f} s before the event",
-                Need.CGROUP_BIRTHS,
-            )
-        drafts.sort(key=lambda draft: -draft.magnitude["births_per_hour"])
+            else:
+                drafts.append(_uncounted_draft(case, loop, per_hour, _sureness(counted)))
+        if not drafts:
+            _require_length(counted, "new cgroups", Need.CGROUP_BIRTHS)
         clear = f"none of the parents of new cgroups ({len(counted.keys)}) is in a crash loop"
         if counted_by_systemd:
             clear += f", except {counted_by_systemd} whose restarts systemd counts"
-        return self.answer(drafts[:MAX_FINDINGS], clear=clear)
+        return self.answer(drafts, clear=clear)
+
+
+def _short_per_hour(cgroup: str) -> float:
+    factor = SHARED_SLICE_FACTOR if _host_state.is_shared_slice(cgroup) else 1
+    return factor * SHORT_PER_HOUR
 
 
 def _uncounted_draft(
-    case: cases.Case,
-    cgroup: str,
-    growth: trends.Growth,
-    loop: _Loop,
-    restarts_per_hour: float | None,
+    case: cases.Case, loop: trends.Growth, restarts_per_hour: float | None, sureness: float
 ) -> _base.Draft:
-    window = loop.window
+    cgroup, window, hours = loop.key, loop.window, float(loop.seconds.sum()) / 3600
     unit = processes.unit_of(cgroup)
-    inside = (growth.begin_us >= window.begin_us) & (growth.end_us <= window.end_us)
-    hours = float(growth.seconds[inside].sum()) / 3600
-    born, died, lived = (
-        float(growth.rises[name][inside].sum()) for name in ("born", "died", "lived")
-    )
+    born, died, lived, short_lived = map(loop.total, ("born", "died", "lived", "short_lived"))
     life = lived / died / 1000 if died else 0.0
     is_shared = _host_state.is_shared_slice(cgroup)
     draft = _base.Draft(
         UNCOUNTED,
         Subject(host=case.host, unit=unit, cgroup=cgroup),
         window,
-        0.5 if is_shared else 0.9,
+        (0.5 if is_shared else 0.9) * sureness,
         f"{unit or cgroup} is in a crash loop not counted by systemd: its own supervisor starts a process"
-        f" that lives {life:.0f} s, {born / hours:,.0f} times an hour, for at least {loop.duration}",
+        f" that lives {life:.0f} s, {born / hours:,.0f} times an hour, for at least"
+        f" {times.format_duration(window.seconds)}",
         magnitude={
             "births_per_hour": born / hours,
             "deaths_per_hour": died / hours,
-            "short_lived_per_hour": loop.per_hour,
+            "short_lived_per_hour": short_lived / hours,
             "mean_life_seconds": life,
             "hours": window.seconds / 3600,
         },
     )
     draft.support(
         f"{born:.0f} cgroups were created below {cgroup} in {times.format_duration(3600 * hours)};"
-        f" {loop.count:.0f} of them lived less than a minute, {life:.1f} s on average",
+        f" {short_lived:.0f} of them lived less than a minute, {life:.1f} s on average",
         "cgroup-births",
         look="overnight census --for 1m",
         born=born,
         died=died,
-        short_lived=loop.count,
+        short_lived=short_lived,
         hours=round(hours, 2),
         mean_life_seconds=round(life, 2),
     )

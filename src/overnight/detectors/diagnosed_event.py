@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from overnight.queries import case as cases
 
 
-class DiagnosedEvent(_base.BaseDetector):
+class DiagnosedEvent(_base.Detector):
     """Always found. The core of a queue is the one that served it before the event."""
 
     name = "event"
@@ -26,8 +26,7 @@ class DiagnosedEvent(_base.BaseDetector):
         event = case.event
         location = _event_location.find_location(case)
         end = max(event.until_us, event.time_us)
-        waited = _event_location.waited_seconds(event)
-        silent = _event_location.silent_seconds(event)
+        waited, silent = _event_location.read_waits(event)
         on = "" if location.core is None else f" (core {location.core})"
         draft = _base.Draft(
             event.kind,

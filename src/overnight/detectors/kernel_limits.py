@@ -17,18 +17,21 @@ MIN_SHARES = {"conntrack": 0.75}
 FULL_SHARE = 0.95
 
 
-class KernelLimits(_base.BaseDetector):
+class KernelLimits(_base.Detector):
     """The highest use of each table around the event."""
 
     name = "limits"
     needs = (Need.LIMITS,)
+    rank_by = "used_share"
 
     def examine(self, case: cases.Case) -> Answer:
         window = _kernel_events.search_window(case)
         highest: dict[str, tuple[float, int, int]] = {}
         frames = list(case.ring.numbers(case.host, "limits", window.begin_us, window.end_us))
         if not frames:
-            raise _base.MissingError("kernel limits were not recorded around the event")
+            raise _base.MissingError(
+                "kernel limits were not recorded around the event", Need.LIMITS
+            )
         for frame in frames:
             for name in frame.keys:
                 _, uses = frame.series(name, "used")
@@ -49,7 +52,6 @@ class KernelLimits(_base.BaseDetector):
             draft.support(text, "limits", look=look, used=used, maximum=maximum)
             draft.magnitude.update(used=used, maximum=maximum, used_share=share)
             drafts.append(draft)
-        drafts.sort(key=lambda draft: -draft.magnitude["used_share"])
         fullest = max((share for share, *_ in highest.values()), default=0.0)
         clear = f"the fullest of {len(highest)} kernel limits was {100 * fullest:.0f} % used"
         return self.answer(drafts, clear=clear)

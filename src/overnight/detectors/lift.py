@@ -1,7 +1,4 @@
-"""Functions that ran more in the seconds before every event of this kind than at other times.
-
-No stack is too rare to be tested: the number of tests is reported, and the q-values account for it.
-"""
+"""Functions that ran more in the seconds before every event of this kind than at other times."""
 
 from __future__ import annotations
 
@@ -56,7 +53,6 @@ MANY_LABELS = 7
 # Each reads two segments, 0.4 s of a 96-core night; the latest are enough to conclude.
 MAX_RECURRENCES = 8
 RECORDED = 0.8  # of a window, or it takes no part
-MAX_FINDINGS = 5
 # The named function has at least this share of its process's samples before the event.
 MAIN_SHARE = 0.25
 # A factor below 1.5 (its logarithm) occurs between any two windows of a host whose load varies.
@@ -83,11 +79,12 @@ class Plan:
     windows: tuple[tuple[Window, ...], ...]
 
 
-class Lift(_base.BaseDetector):
+class Lift(_base.Detector):
     """All recurrences on this host against windows away from all events."""
 
     name = "lift"
     needs = (Need.PROFILES, Need.EVENTS)
+    max_findings = 5
 
     def examine(self, case: cases.Case) -> Answer:
         plan = plan_windows(case)
@@ -120,7 +117,7 @@ class Lift(_base.BaseDetector):
             lifts.passed() & (lifts.low >= MIN_LOW) & (lifts.adjusted <= _alpha(lifts))
         )
         return self.answer(
-            _group_by_actor(examined, passed)[:MAX_FINDINGS],
+            _group_by_actor(examined, passed),
             clear=_why_clear(examined),
             remark=f"{len(passed)} of {lifts.tested} processes and functions ran more before the event"
             f" (recurrences: {lifts.recurrences}){_limits(examined)}",
@@ -181,12 +178,8 @@ def plan_windows(case: cases.Case) -> Plan:
         if len(row) > COMPARED and case.has_profile(row[COMPARED])
     ]
     # The last window that may get the label needs its own minute, and its own windows before that.
-    length = _label_count(len(kept)) + GUARD_US // BEFORE_US - 1 + COMPARED
+    length = LABELS.get(len(kept), MANY_LABELS) + GUARD_US // BEFORE_US - 1 + COMPARED
     return Plan(tuple(event for event, _ in kept), tuple(row[:length] for _, row in kept))
-
-
-def _label_count(recurrences: int) -> int:
-    return LABELS.get(recurrences, MANY_LABELS)
 
 
 def _count(tally: consumers.Tally, plan: Plan) -> tuple[Integers, Integers, Bools]:
@@ -206,11 +199,9 @@ def _count(tally: consumers.Tally, plan: Plan) -> tuple[Integers, Integers, Bool
 
 
 def _choose_compared(plan: Plan, is_there: Bools) -> Bools:
-    """Choose for each window that may get the label those it is compared with.
-
-    They lie as far before it as those of the event before the event: `[recurrence][window][other]`.
-    """
+    """Choose for each window that may get the label those it is compared with: `[recurrence][window][other]`."""
     recurrences, length = is_there.shape
+    most = LABELS.get(recurrences, MANY_LABELS)
     compared = np.zeros((recurrences, length, length), bool)
     for n, row in enumerate(plan.windows):
         labels = 0
@@ -220,7 +211,7 @@ def _choose_compared(plan: Plan, is_there: Bools) -> Bools:
                 for v in range(w + 1, len(row))
                 if is_there[n, v] and row[v].end_us <= row[w].end_us - GUARD_US
             ][:COMPARED]
-            if len(others) == COMPARED and labels < _label_count(recurrences) and is_there[n, 0]:
+            if len(others) == COMPARED and labels < most and is_there[n, 0]:
                 compared[n, w, others] = True
                 labels += 1
     return compared

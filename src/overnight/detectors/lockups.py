@@ -22,11 +22,12 @@ CONFIDENCE = {
 }
 
 
-class Lockups(_base.BaseDetector):
+class Lockups(_base.Detector):
     """One finding per kind, core and process."""
 
     name = "stalls"
     needs = (Need.EVENTS,)
+    max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:
         groups: dict[tuple[str, int | None, str], list[Event]] = collections.defaultdict(list)
@@ -43,7 +44,7 @@ class Lockups(_base.BaseDetector):
             drafts.append(draft)
         drafts.sort(key=lambda draft: -draft.confidence)
         return self.answer(
-            drafts[: _kernel_events.MAX_FINDINGS],
+            drafts,
             clear="the kernel reported no lockup, stall or hung task around the event",
         )
 

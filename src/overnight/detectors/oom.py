@@ -21,11 +21,12 @@ CONFIDENCE = {KILL: 0.95, "memory.allocation_failure": 0.6}
 CONFIDENCE_OF_COUNTER = 0.9
 
 
-class OutOfMemory(_base.BaseDetector):
+class OutOfMemory(_base.Detector):
     """One finding per kind, process and unit."""
 
     name = "oom"
     needs = (Need.EVENTS, Need.VMSTAT)
+    max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:
         groups: dict[tuple[str, str, str], list[Event]] = collections.defaultdict(list)
@@ -47,18 +48,14 @@ class OutOfMemory(_base.BaseDetector):
         # Where the event itself is the kill, the counter shows nothing else.
         if not drafts and counted and counted.window and case.event.kind not in CONFIDENCE:
             text = f"the kernel killed {kills:.0f} processes to free memory; the kernel log does not name them"
+            subject = Subject(host=case.host)
             draft = _base.Draft(
-                KIND,
-                Subject(host=case.host),
-                counted.window,
-                CONFIDENCE_OF_COUNTER,
-                text,
-                [counted],
+                KIND, subject, counted.window, CONFIDENCE_OF_COUNTER, text, [counted]
             )
             draft.magnitude["kills"] = kills
             drafts.append(draft)
         return self.answer(
-            drafts[: _kernel_events.MAX_FINDINGS],
+            drafts,
             clear="no process was killed to free memory around the event",
         )
 
@@ -66,10 +63,7 @@ class OutOfMemory(_base.BaseDetector):
 def _count_kills(case: cases.Case) -> Evidence | None:
     """Read the rise of the kernel's kill counter, and the window of that rise."""
     rates = case.rates("vmstat", _kernel_events.search_window(case), columns=("oom_kill",))
-    column = rates.values.get("oom_kill")
-    if column is None or not column.size:
-        return None
-    rises = np.nan_to_num(column[:, 0] * rates.seconds)
+    rises = rates.of_first_key("oom_kill") * rates.seconds
     rows = np.flatnonzero(rises > 0)
     if not len(rows):
         return None

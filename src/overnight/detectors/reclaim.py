@@ -1,11 +1,11 @@
 """memory.reclaim: tasks must free memory before they can go on, or kswapd keeps a core busy with it.
 
-vmstat counts pages scanned because the host is out of memory. It does not count the reclaim of one cgroup at
-its limit (shrink_inactive_list counts only pages outside cgroups): only stacks show that.
+vmstat does not count the reclaim of one cgroup at its limit (shrink_inactive_list): only stacks show that.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +13,10 @@ import numpy as np
 from overnight.detectors import _base, _host_state, _saturation, _signatures, _stack_usage
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
-from overnight.queries import function_usage, signals
 
 if TYPE_CHECKING:
     from overnight.queries import case as cases
-    from overnight.queries import samples
+    from overnight.queries import function_usage, samples, signals
 
 KIND = "memory.reclaim"
 COLUMNS = ("pgscan_direct", "pgscan_kswapd", "allocstall")
@@ -32,7 +31,6 @@ PAGES_A_SECOND = 10_000.0
 PAGES_FACTOR = 5.0  # against the mean of the baseline
 SECONDS_IN_A_ROW = 2
 PRESSURE = 15.0  # percent of the time in which some task waited for memory, as in the watch
-MAX_FINDINGS = 4
 
 
 class _Scanned:
@@ -50,46 +48,35 @@ class _Scanned:
         if not self.is_known:
             return 0.0
         inside = (self.rates.end_us > window.begin_us) & (self.rates.begin_us < window.end_us)
-        total = _column(self.rates, "pgscan_direct") + _column(self.rates, "pgscan_kswapd")
-        return float(total[inside].mean()) if inside.any() else 0.0
-
-
-def _column(rates: signals.Rates, name: str) -> signals.Floats:
-    column = rates.values.get(name)
-    if column is None or not column.size:
-        return np.zeros(len(rates.end_us))
-    return np.nan_to_num(column[:, 0])
+        direct, background, _ = map(self.rates.of_first_key, COLUMNS)
+        return float((direct + background)[inside].mean()) if inside.any() else 0.0
 
 
 def _mean(rates: signals.Rates, name: str) -> float:
-    column = _column(rates, name)
+    column = rates.of_first_key(name)
     return float(column.mean()) if len(column) else 0.0
 
 
-class Reclaim(_base.BaseDetector):
+class Reclaim(_base.Detector):
     """Stacks first; where there are none, or they show nothing, the counters."""
 
     name = "reclaim"
     needs = (Need.PROFILES, Need.VMSTAT, Need.PRESSURE, Need.MEMORY_CGROUPS)
+    max_findings = 4
 
     def examine(self, case: cases.Case) -> Answer:
         scanned = _Scanned(case)
         is_sampled = case.has_profile(case.window)
         if not is_sampled and not scanned.is_known:
-            raise _base.MissingError(
-                "neither stacks nor vmstat were recorded around the event",
-                Need.PROFILES,
-                Need.VMSTAT,
-            )
+            text = "neither stacks nor vmstat were recorded around the event"
+            raise _base.MissingError(text, Need.PROFILES, Need.VMSTAT)
         drafts: list[_base.Draft] = []
         if is_sampled:
-            now, before = _stack_usage.read_stacks(case)
+            stacks = _stack_usage.read_stacks(case)
             drafts = [
-                _draft(case, now, usage, scanned)
-                for usage in function_usage.top_consumers(
-                    now, before, _mark_reclaim, near_us=case.event.time_us
-                )
-                if _stack_usage.stands_out(usage, baseline=before is not None)
+                _draft(stacks, usage, scanned)
+                for usage in stacks.top_consumers(_mark_reclaim)
+                if _stack_usage.stands_out(usage, baseline=stacks.before is not None)
             ]
         if not drafts and scanned.is_known:
             drafts = _draft_burst(case, scanned)
@@ -101,50 +88,41 @@ class Reclaim(_base.BaseDetector):
         )
         if not is_sampled:
             clear += "; without stacks, reclaim at a cgroup's limit cannot be seen"
-        return self.answer(drafts[:MAX_FINDINGS], clear=clear)
+        return self.answer(drafts, clear=clear)
 
 
 def _draft(
-    case: cases.Case, now: samples.WindowSamples, usage: function_usage.Usage, scanned: _Scanned
+    stacks: _stack_usage.Stacks, usage: function_usage.Usage, scanned: _Scanned
 ) -> _base.Draft:
-    role = _entry_role(usage)
+    case, role = stacks.case, _entry_role(usage)
     pages = scanned.within(usage.window)
-    unit = usage.actor.unit
-    draft = _base.Draft(
-        KIND,
-        Subject(
-            host=case.host,
-            core=usage.core,
-            unit=unit,
-            process=usage.actor.process,
-            function=usage.function,
-            cgroup=unit if unit.startswith("/") else "",
-        ),
-        usage.window,
-        # kswapd is ordinary on every host with full memory; a task that must reclaim itself waits.
-        0.55 if role == "background" else 0.85,
-        f"{usage.actor} used {usage.cores_used:.2f} cores for {usage.window.seconds:.0f} s to free memory"
-        f" {REASONS[role]}",
-        [_stack_usage.usage_evidence(case, usage, now, usage.function)],
-        magnitude={**_stack_usage.magnitude(usage), "pages_per_second": pages},
-    )
-    counted = _pages_evidence(case, usage.window, pages, scanned.baseline)
+    # kswapd is ordinary on every host with full memory; a task that must reclaim itself waits.
+    confidence = 0.55 if role == "background" else 0.85
     if pages > scanned.baseline and pages >= PAGES_A_SECOND:
-        draft.evidence.append(counted)
-        draft.confidence += 0.1
+        change = 0.1
+    else:
+        change = -0.15 if scanned.is_known and role != "limit" else 0.0
+    summary = (
+        f"{usage.actor} used {usage.cores_used:.2f} cores for {usage.window.seconds:.0f} s to free memory"
+        f" {REASONS[role]}"
+    )
+    draft = stacks.draft(KIND, usage, usage.function, confidence + change, summary)
+    draft.magnitude["pages_per_second"] = pages
+    if usage.actor.unit.startswith("/"):
+        draft.subject = dataclasses.replace(draft.subject, cgroup=usage.actor.unit)
+    if change:
+        counted = _pages_evidence(case, usage.window, pages, scanned.baseline)
+        draft.weigh(counted, supports=change > 0)
     elif role == "limit":
         text = "the host itself had free memory: vmstat does not count reclaim at the limit of a cgroup"
         draft.support(text, "vmstat", pages_a_second_of_the_host=round(pages, 1))
-    elif scanned.is_known:
-        draft.against.append(counted)
-        draft.confidence -= 0.15
     waited = _read_pressure(case, usage.window)
     if waited is not None:
         text = f"tasks waited for memory {waited:.0f} % of the time"
         values = {"some_percent_of_time": round(waited, 1)}
         waiting = Evidence(text, "pressure", values, usage.window)
         draft.weigh(waiting, supports=waited >= PRESSURE)
-    walk = _stack_usage.walk_share(now, usage.actor, min_samples=1)
+    walk = stacks.walk_share(usage.actor, min_samples=1)
     if walk is not None and walk >= _stack_usage.WALK_SHARE:
         dying = _host_state.read_dying(case)
         draft.oppose(
@@ -154,13 +132,12 @@ def _draft(
             share_of_its_reclaim_samples=round(walk, 3),
             dying=dying,
         )
-    draft.confidence *= _stack_usage.lost_factor(now)
     return draft
 
 
 def _draft_burst(case: cases.Case, scanned: _Scanned) -> list[_base.Draft]:
     """Find the longest run of seconds in which tasks scanned many pages."""
-    direct = _column(scanned.rates, "pgscan_direct")
+    direct = scanned.rates.of_first_key("pgscan_direct")
     run = _saturation.longest_run(
         direct >= max(PAGES_A_SECOND, PAGES_FACTOR * scanned.direct_baseline)
     )
@@ -168,7 +145,7 @@ def _draft_burst(case: cases.Case, scanned: _Scanned) -> list[_base.Draft]:
         return []
     window = Window(int(scanned.rates.begin_us[run[0]]), int(scanned.rates.end_us[run[-1]]))
     pages = float(direct[run].mean())
-    stalls = float(_column(scanned.rates, "allocstall")[run].mean())
+    stalls = float(scanned.rates.of_first_key("allocstall")[run].mean())
     return [
         _base.Draft(
             KIND,
@@ -211,7 +188,7 @@ def _pages_evidence(case: cases.Case, window: Window, pages: float, baseline: fl
 def _read_pressure(case: cases.Case, window: Window) -> float | None:
     """Read the percent of the time in which some task waited for memory, in the worst second."""
     rates = case.rates("pressure", window, keys=("memory",), columns=("some",))
-    column = _column(rates, "some")
+    column = rates.of_first_key("some")
     return float(column.max()) / 1e4 if rates.keys and len(column) else None
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from overnight.detectors import _base, _core_shares, _saturation
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
@@ -22,11 +20,10 @@ CULPRIT_SHARE = 0.25
 NO_CULPRIT = 0.4
 
 
-class RecorderCost(_base.BaseDetector):
+class RecorderCost(_base.Detector):
     """Found above 3 % of a core, or where the recorder held the saturated core.
 
-    The recorder is the processes that the flight recorder names, with the CPU time that it measured.
-    Names, units and code do not identify it: other programs run in the same environment.
+    Its processes are those that the flight recorder names: others may have the same names, units and code.
     """
 
     name = "recorder"
@@ -42,9 +39,7 @@ class RecorderCost(_base.BaseDetector):
                 "the CPU time of the recorder's processes was not recorded around the event",
                 Need.RECORDER,
             )
-        ticks = sum(
-            float(np.nansum(values * rates.seconds[:, None])) for values in rates.values.values()
-        )
+        ticks = sum(sum(rates.rises(column).values()) for column in rates.values)
         used = ticks / _core_shares.TICKS / seconds
         counted, values = _count_samples(case, own)
         held, core = _share_of_saturated_core(case, own)

@@ -30,7 +30,7 @@ class _Hog:
     share: _core_shares.Share | None  # against the baseline
 
 
-class RealTimeHog(_base.BaseDetector):
+class RealTimeHog(_base.Detector):
     """Real-time processes that were last seen on the saturated core and used half of it or more."""
 
     name = "rt-hog"

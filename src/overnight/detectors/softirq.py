@@ -1,7 +1,6 @@
 """A core saturated by the network's softirqs: more packets than it can take in.
 
-Ordinary load has softirqs, too. A storm is a core that spends half of its time in them, far more than in
-the baseline, with a sign that they are the network's: packets, polls that ran out of time, or stacks.
+A storm takes half of a core, far more than in the baseline, with a sign that the softirqs are the network's.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ TIMES = 2.0
 SQUEEZES = 100.0  # a second: the limit of the watch
 NET = ("net_rx_action", "napi_poll", "__napi_poll", "process_backlog", "net_tx_action")
 STACK_SHARE = 0.5  # of the softirq samples
-MAX_FINDINGS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +41,12 @@ class _Storm:
     baseline: float  # not exceeded in nine of ten seconds of the baseline
 
 
-class SoftirqStorm(_base.BaseDetector):
+class SoftirqStorm(_base.Detector):
     """Each core's softirq seconds against its own baseline."""
 
     name = "softirq"
     needs = (Need.CPU, Need.PROFILES, Need.SOFTIRQS, Need.SOFTNET, Need.INTERFACES)
+    max_findings = 3
 
     def examine(self, case: cases.Case) -> Answer:
         series = _saturation.require_series(case)
@@ -70,7 +69,7 @@ class SoftirqStorm(_base.BaseDetector):
                 f" baseline ({case.baseline_text})"
             )
         doubt = "; ".join(doubts)
-        return self.answer(drafts[:MAX_FINDINGS], clear=doubt or clear, remark=doubt)
+        return self.answer(drafts, clear=doubt or clear, remark=doubt)
 
 
 def _find_storms(case: cases.Case, series: _saturation.Series) -> tuple[list[_Storm], int]:
@@ -80,15 +79,14 @@ def _find_storms(case: cases.Case, series: _saturation.Series) -> tuple[list[_St
     for column, core in enumerate(series.cores):
         softirq = series.softirq[:, column]
         baseline = baselines.get(core, 0.0)
-        for rows in _saturation.split_runs(series, softirq >= PERCENT, SECONDS):
-            begin, end = int(series.begin_us[rows.start]), int(series.end_us[rows.stop - 1])
-            if begin > case.event.time_us + _saturation.AFTER_US:
+        for rows, window in _saturation.split_runs(series, softirq >= PERCENT, SECONDS):
+            if window.begin_us > case.event.time_us + _saturation.AFTER_US:
                 continue
             percent = float(np.nanmean(softirq[rows]))
             if percent < baseline + POINTS:
                 ordinary += 1
             else:
-                storms.append(_Storm(core, Window(begin, end), percent, baseline))
+                storms.append(_Storm(core, window, percent, baseline))
     event_core = _event_location.find_location(case).core
     storms.sort(key=lambda storm: (storm.core != event_core, -storm.window.seconds))
     return storms, ordinary
@@ -123,16 +121,13 @@ def _draft(case: cases.Case, series: _saturation.Series, storm: _Storm) -> _base
         softirq_percent_of_core_time=round(storm.percent, 1),
         baseline_p90_percent_of_core_time=round(storm.baseline, 1),
     )
-    packets = 0.0
-    for signal, column, counted in (
-        ("softirqs", "NET_RX", "receive softirqs"),
-        ("softnet", "processed", "packets"),
+    packets = _rate(case, "softnet", "processed", storm.window, key)
+    softirqs = _rate(case, "softirqs", "NET_RX", storm.window, key)
+    for signal, column, counted, now in (
+        ("softirqs", "NET_RX", "receive softirqs", softirqs),
+        ("softnet", "processed", "packets", packets),
     ):
-        now, before = (
-            _rate(case, signal, column, window, key) for window in (storm.window, case.baseline)
-        )
-        if column == "processed":
-            packets = now
+        before = _rate(case, signal, column, case.baseline, key)
         if now > 0 and now >= TIMES * before:
             draft.support(
                 f"core {key} had {now:,.0f} {counted} a second; {before:,.0f} in the baseline"

@@ -38,14 +38,12 @@ IO_SECONDS = 3
 DISK = re.compile(r"nvme\d+|mmcblk\d+|(?:sd|vd|xvd|hd)[a-z]+")
 
 
-class StorageFaults(_base.BaseDetector):
-    """The kernel's storage errors by device.
-
-    Waiting alone is not a fault: a full queue, a network file system or a busy program looks the same.
-    """
+class StorageFaults(_base.Detector):
+    """The kernel's storage errors by device; waiting alone is not a fault: a full queue looks the same."""
 
     name = "storage"
     needs = (Need.EVENTS, Need.PRESSURE)
+    max_findings = _kernel_events.MAX_FINDINGS
 
     def examine(self, case: cases.Case) -> Answer:
         groups: dict[str, list[Event]] = collections.defaultdict(list)
@@ -85,7 +83,7 @@ class StorageFaults(_base.BaseDetector):
         clear = "the kernel reported no disk error, and no task waited long for I/O"
         if other_disks:
             clear = f"the event is about {own}; the errors are of {', '.join(sorted(other_disks))}"
-        return self.answer(drafts[: _kernel_events.MAX_FINDINGS], clear=clear)
+        return self.answer(drafts, clear=clear)
 
 
 def _disk_of(event: Event) -> str:
@@ -101,10 +99,7 @@ def _find_waiting(case: cases.Case) -> Evidence | None:
         case.rates("pressure", window, keys=("io",), columns=("some",))
         for window in (case.window, case.baseline)
     )
-    column = now.values.get("some")
-    if column is None or not column.size:
-        return None
-    percents = np.nan_to_num(column[:, 0]) / 1e4
+    percents = now.of_first_key("some") / 1e4
     base = before.values.get("some")
     baseline = float(np.nanmean(base)) / 1e4 if base is not None and base.size else 0.0
     least = max(IO_SOME, min(IO_SOME_MAX, IO_FACTOR * baseline))

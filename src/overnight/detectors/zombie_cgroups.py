@@ -115,7 +115,7 @@ class _Count:
         )
 
 
-class ZombieCgroups(_base.BaseDetector):
+class ZombieCgroups(_base.Detector):
     """Number, growth, age, parents and creator of the zombies."""
 
     name = "zombies"
@@ -217,7 +217,7 @@ def _row_at(gauges: trends.Gauges, time_us: int) -> int:
 
 
 def _cut_at_falls(gauges: trends.Gauges, event_us: int) -> tuple[trends.Gauges, bool]:
-    """Keep the readings between the last reboot or purge before the event and the first after it.
+    """Keep the readings from the last reboot or purge before the event to the first after it.
 
     Return also whether there was one before.
     """
@@ -336,45 +336,41 @@ def _find_creators(case: cases.Case, span: Window, growth: trends.Slope) -> list
     births = trends.growth(
         case.ring, case.host, "cgroup-births", span, ("born", "died"), interval, from_zero=True
     )
-    creators = [
-        _creator(processes.unit_of(cgroup) or cgroup, cgroup, counted, ("born", "died"), growth)
+    counters = [
+        (processes.unit_of(cgroup) or cgroup, cgroup, counted, "born", "died")
         for cgroup, counted in births.keys.items()
         if cgroup != UNWATCHED
     ]
     # Births of services appear below the slice they all share: their own counters tell them apart.
     restarts = trends.growth(case.ring, case.host, "unit-restarts", span, ("restarts",), interval)
-    creators += [
-        _creator(unit, "", counted, ("restarts", "restarts"), growth)
-        for unit, counted in restarts.keys.items()
+    counters += [
+        (unit, "", counted, "restarts", "restarts") for unit, counted in restarts.keys.items()
     ]
+    creators = []
+    for unit, cgroup, counted, born, died in counters:
+        count, hours = counted.total(died), float(counted.seconds.sum()) / 3600
+        if count < 3 or not hours:
+            continue  # hardly any died
+        low, high = (bound / hours for bound in diff.poisson_bounds(round(count)))
+        creators.append(
+            _Creator(
+                unit=unit,
+                cgroup=cgroup,
+                births_per_hour=counted.per_hour(born),
+                deaths_per_hour=count / hours,
+                ratio=count / hours / growth.per_hour,
+                low=low / max(growth.high, 1e-9),
+                high=high / max(growth.low, 1e-9),
+            )
+        )
     return sorted(
-        (creator for creator in creators if creator is not None),
+        creators,
         key=lambda creator: (
             not creator.fits,
             _host_state.is_shared_slice(creator.cgroup),
             creator.distance,
             creator.unit,
         ),
-    )
-
-
-def _creator(
-    unit: str, cgroup: str, counted: trends.Growth, columns: tuple[str, str], growth: trends.Slope
-) -> _Creator | None:
-    """Return None where hardly any died."""
-    born, died = columns
-    count, hours = counted.total(died), float(counted.seconds.sum()) / 3600
-    if count < 3 or not hours:
-        return None
-    low, high = diff.poisson_bounds(round(count))
-    return _Creator(
-        unit=unit,
-        cgroup=cgroup,
-        births_per_hour=counted.per_hour(born),
-        deaths_per_hour=count / hours,
-        ratio=count / hours / growth.per_hour,
-        low=low / hours / max(growth.high, 1e-9),
-        high=high / hours / max(growth.low, 1e-9),
     )
 
 

@@ -1,27 +1,11 @@
-"""Build the chains that end in the event, and rank them.
-
-A link is a rule of the knowledge between two findings that meet its conditions. Its strength is
-
-    base x sum(weight x fit) / sum(weight)
-
-where a condition that cannot be checked counts `UNKNOWN_FIT`, and one that has nothing to compare with
-(recurrence, the culprit) does not count at all. A step counts its link's strength times the square root of
-its finding's confidence: two findings that agree in magnitude support each other, so confidences are not
-simply multiplied along the chain. The score of a chain is
-
-    explains(root) x sqrt(weakest step x geometric mean of the steps) x PARSIMONY ^ (links - 1)
-
-A chain is as good as its weakest step, but a long chain does not pay for every weak step again. One that
-goes back further explains more, and wins if its additional steps are not weaker than that is worth; with
-equal support the shorter one wins.
-"""
+"""Build the chains that end in the event, and rank them; docs/diagnosis.md explains strengths and scores."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, fleet_evidence, knowledge
@@ -40,7 +24,6 @@ SLACK_US = 3 * SECOND_US  # a finding that begins later than this after the even
 MAX_STEPS = 8
 MAX_CAUSES = 6  # of one kind for one effect; the strongest
 MAX_REASONS = 3
-UNEXPLAINED = 0.4  # what a root explains that has no [[kind]]
 # These count only where there is something to compare with.
 SPARE = ("recurrence", "same_culprit", "waited")
 
@@ -117,13 +100,16 @@ def build(
     for effect in (event, *usable):
         rules = [rule for rule in known.rules if rule.reaches(effect.kind, event=effect is event)]
         linked = []
-        for cause, best in _link_causes(usable, effect, rules, around):
-            if isinstance(best, Link):
-                linked.append((cause, best))
+        for cause in usable:
+            own = [rule for rule in rules if rule.cause == cause.kind and cause is not effect]
+            results = [link(rule, cause, effect, around) for rule in own]
+            links = [each for each in results if isinstance(each, Link)]
+            if links:
+                linked.append((cause, max(links, key=lambda each: each.strength)))
             else:
-                refusals[cause.id].append(best)
+                refusals[cause.id] += [each for each in results[:1] if isinstance(each, Refusal)]
         incoming[effect.id] = _select_strongest(linked)
-    lines = _walk_back(event, incoming, lambda steps, links: score_chain(steps, links, known))
+    lines = _walk_back(event, incoming, known)
     fleet_kinds = {rule.says for rule in known.fleet}
     of_fleet = [finding for finding in every if finding.kind in fleet_kinds]
     chains = [fleet_evidence.weigh(line, of_fleet, known) for line in lines]
@@ -147,21 +133,6 @@ def _deduplicate(findings: Iterable[Finding], event: Finding) -> tuple[Finding, 
     return tuple(by_id.values())
 
 
-def _link_causes(
-    causes: Iterable[Finding],
-    effect: Finding,
-    rules: Sequence[knowledge.Rule],
-    around: conditions.Surroundings,
-) -> Iterator[tuple[Finding, Link | Refusal]]:
-    """Yield each possible cause with its strongest link, or why the first rule gives none."""
-    for cause in causes:
-        own = [rule for rule in rules if rule.cause == cause.kind and cause is not effect]
-        results = [link(rule, cause, effect, around) for rule in own]
-        if results:
-            links = [result for result in results if isinstance(result, Link)]
-            yield cause, max(links, key=lambda each: each.strength) if links else results[0]
-
-
 def _select_strongest(linked: Sequence[tuple[Finding, Link]]) -> list[tuple[Finding, Link]]:
     ordered = sorted(linked, key=lambda pair: (-pair[1].strength * pair[0].confidence, pair[0].id))
     kept: collections.Counter[str] = collections.Counter()
@@ -174,16 +145,14 @@ def _select_strongest(linked: Sequence[tuple[Finding, Link]]) -> list[tuple[Find
 
 
 def _walk_back(
-    event: Finding,
-    incoming: Mapping[str, Sequence[tuple[Finding, Link]]],
-    score: Callable[[Sequence[Finding], Sequence[Link]], float],
+    event: Finding, incoming: Mapping[str, list[tuple[Finding, Link]]], known: knowledge.Knowledge
 ) -> Iterable[Chain]:
     """Walk back from the event; no finding and no kind occurs twice on the way, so there are no cycles."""
     waiting: list[tuple[tuple[Finding, ...], tuple[Link, ...]]] = [((event,), ())]
     while waiting:
         steps, links = waiting.pop()
         if links:
-            yield Chain(steps, links, score(steps, links))
+            yield Chain(steps, links, score_chain(steps, links, known))
         if len(steps) == MAX_STEPS:
             continue
         ids = {step.id for step in steps}
@@ -198,7 +167,7 @@ def _walk_back(
 def score_chain(
     steps: Sequence[Finding], links: Sequence[Link], known: knowledge.Knowledge
 ) -> float:
-    """Score by the formula at the head of this module."""
+    """Return explains(root) x sqrt(weakest step x geometric mean of the steps) x PARSIMONY ^ (links - 1)."""
     credible = [
         each.strength * math.sqrt(min(max(step.confidence, 0.0), 1.0))
         for step, each in zip(steps, links, strict=False)
@@ -206,8 +175,7 @@ def score_chain(
     if min(credible) <= 0:
         return 0.0
     mean = math.exp(sum(math.log(value) for value in credible) / len(credible))
-    root = known.kinds.get(steps[0].kind)
-    explains = root.explains if root else UNEXPLAINED
+    explains = known.kinds[steps[0].kind].explains
     return explains * math.sqrt(min(credible) * mean) * PARSIMONY ** (len(links) - 1)
 
 

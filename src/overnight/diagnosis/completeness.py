@@ -1,8 +1,4 @@
-"""Missing evidence, and by how much it lowers the confidence.
-
-Factors are straight lines, so that they can be argued with: half of the stacks of the incident window
-missing is 0.7, half of the baseline 0.85. They multiply, but never below `MIN_FACTOR`.
-"""
+"""Missing evidence, and by how much it lowers the confidence: factors multiply, not below `MIN_FACTOR`."""
 
 from __future__ import annotations
 
@@ -48,15 +44,11 @@ CLOSE = 0.85  # a rival with this share of the winner's score begins to matter
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """How much evidence was recorded around one event; None where nobody checked.
+    """How much evidence was recorded around one event; None where nobody checked. Shares are from 0 to 1."""
 
-    `stacks` covers the incident window, `baseline` the baseline, `night` the whole recording; shares are
-    from 0 to 1. `denied` names what the recorder had no permission to read.
-    """
-
-    stacks: Coverage | None = None
+    stacks: Coverage | None = None  # of the incident window
     baseline: Coverage | None = None
-    night: Coverage | None = None
+    night: Coverage | None = None  # of the whole recording
     signals: float | None = None  # share of the incident window that the flight recorder kept
     signals_why: tuple[str, ...] = ()  # why it did not keep the rest, as far as it knows
     kernel_log: bool | None = None  # False: it could not be read
@@ -64,7 +56,7 @@ class Recording:
     disturbed: bool = False  # the baseline contains earlier events of this kind
     before_s: float | None = None  # length of the incident window before the event
     skew_us: int = 0
-    denied: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()  # what the recorder had no permission to read
     exhausted: tuple[tuple[str, str], ...] = ()  # signals that the recorder failed to read, and why
     loads: tuple[Load, ...] = ()  # `overnight load` runs that touch baseline or incident window
     compared: Window | None = None  # from the begin of the baseline to the event
@@ -100,8 +92,7 @@ def multiply(gaps: Iterable[Gap]) -> float:
 def weigh_for_chain(gaps: Iterable[Gap], chain: Chain, *, counted: bool) -> tuple[Gap, ...]:
     """Return the gaps as they count for one chain: stacks that it does not rest on cost it less.
 
-    `counted`: the kernel counts the root itself, as it does softirqs. Stacks would still show what else ran
-    there, so missing ones cost something. A cause that was seen needs no earlier begin of the recording.
+    `counted`: the kernel counts the root itself. A cause that was seen needs no earlier begin of the recording.
     """
     sources = {evidence.source for step in chain.steps[:-1] for evidence in step.evidence}
     without_stacks = counted and "profiles" not in sources
@@ -117,10 +108,7 @@ def weigh_for_chain(gaps: Iterable[Gap], chain: Chain, *, counted: bool) -> tupl
 
 
 def select_around_event(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
-    """Return the gaps that matter for whether anything happened at all.
-
-    Not those of the baseline, and not detectors without data: they lack the same evidence.
-    """
+    """Return the gaps that matter for whether anything happened: not of the baseline or of detectors."""
     return tuple(
         gap
         for gap in gaps
@@ -254,10 +242,9 @@ def _find_in_coverage(window: GapWindow, coverage: Coverage, least: float) -> It
 
 
 def _find_in_answers(answers: Sequence[Answer]) -> Iterable[Gap]:
-    """Yield detectors without data and those that failed.
+    """Yield detectors without data and those that failed; the evidence they lack is a gap already.
 
-    Together they cost no more than `MIN_OF_DETECTORS`, each its share of it: the evidence they lack is a
-    gap already.
+    So together they cost no more than `MIN_OF_DETECTORS`, each its share of it.
     """
     costs = {Status.NO_DATA: NO_DATA_FACTOR, Status.FAILED: FAILED_FACTOR}
     silent = [answer for answer in answers if answer.status in costs]

@@ -97,10 +97,6 @@ def _size(finding: Finding, name: str) -> float:
     return measured(finding, name) or 0.0
 
 
-def _label(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def _time_order(pair: Pair) -> Judgement:
     late = (pair.cause.window.begin_us - pair.effect.window.begin_us) / SECOND_US
     over = (pair.effect.window.begin_us - pair.cause.window.end_us) / SECOND_US
@@ -172,34 +168,23 @@ def _magnitude(pair: Pair) -> Judgement:
     for cause_name, effect_name in pairs:
         value = measured(pair.cause, cause_name)
         other = measured(pair.effect, effect_name) if effect_name else 1.0
-        if value is not None and other is not None:
-            return _compare(pair.condition, (cause_name, value), (effect_name, other), pair.around)
-        missing = _label(cause_name if value is None else effect_name)
-    return Judgement(None, f"{missing} was not measured")
-
-
-def _compare(
-    condition: knowledge.Condition,
-    cause: tuple[str, float],
-    effect: tuple[str, float],
-    around: Surroundings,
-) -> Judgement:
-    (_, value), (effect_name, other) = cause, effect
-    numbers = _format_magnitude(*cause, around)
-    if effect_name:
-        numbers += f" against {_format_magnitude(*effect, around)}"
-    fit = _fit(value / other if other > 0 else math.inf if value > 0 else 0.0, condition)
-    if fit >= 1:
-        return Judgement(1.0, f"magnitude agrees: {numbers}")
-    if fit > 0:
-        return Judgement(fit, f"magnitude agrees only in part: {numbers}")
-    return Judgement(0.0, f"magnitude does not agree: {numbers}")
+        if value is None or other is None:
+            missing = cause_name if value is None else effect_name
+            continue
+        numbers = _format_magnitude(cause_name, value, pair.around)
+        if effect_name:
+            numbers += f" against {_format_magnitude(effect_name, other, pair.around)}"
+        ratio = value / other if other > 0 else math.inf if value > 0 else 0.0
+        fit = _fit(ratio, pair.condition)
+        agrees = "agrees" if fit == 1 else "agrees only in part" if fit else "does not agree"
+        return Judgement(fit, f"magnitude {agrees}: {numbers}")
+    return Judgement(None, f"{missing.replace('_', ' ')} was not measured")
 
 
 def _format_magnitude(name: str, value: float, around: Surroundings) -> str:
     if number := around.numbers.get(name):
         return number.format.format(value=value, percent=percent(value))
-    return f"{format_number(value)} {_label(name)}"
+    return f"{format_number(value)} {name.replace('_', ' ')}"
 
 
 def _fit(ratio: float, condition: knowledge.Condition) -> float:
@@ -254,7 +239,7 @@ def _same_culprit(pair: Pair) -> Judgement:
 
 def _recurrence(pair: Pair) -> Judgement:
     """Judge whether the cause also ran more before the other events of the same kind."""
-    lifts = sorted(
+    best = min(
         (
             lift
             for lift in pair.around.lifts
@@ -268,10 +253,10 @@ def _recurrence(pair: Pair) -> Judgement:
             and _size(lift, "recurrences") >= LIFT_RECURRENCES
         ),
         key=lambda lift: (-_size(lift, "low"), lift.id),
+        default=None,
     )
-    if not lifts:
+    if best is None:
         return Judgement(None, "there are no recurrences to compare with")
-    best = lifts[0]
     count = format_number(_size(best, "recurrences"))
     if _size(best, "low") > 0:
         lift = measured(best, "lift")

@@ -1,8 +1,6 @@
-"""From the detectors' answers to the verdict.
+"""From the detectors' answers to the verdict. Pure: the order of the answers does not matter.
 
-Pure: the same answers give the same verdict, in whatever order they come. A cause is claimed only with an
-unbroken chain of links to the event, and only if its score times the factors of missing evidence reaches
-`CLAIMED`.
+A cause needs an unbroken chain to the event whose score, with missing evidence, reaches `CLAIMED`.
 """
 
 from __future__ import annotations
@@ -76,10 +74,10 @@ def _conclude(
         return _without_chain(base), None
     winner = candidates.chains[0]
     others = _select_alternatives(winner, candidates.chains, known)
-    root = known.kinds.get(winner.root.kind)
+    counted = known.kinds[winner.root.kind].counted
     gaps = (
         *completeness.find_rival(winner, others),
-        *completeness.weigh_for_chain(base.gaps, winner, counted=root is not None and root.counted),
+        *completeness.weigh_for_chain(base.gaps, winner, counted=counted),
     )
     base = dataclasses.replace(
         base, gaps=gaps, confidence=winner.score * completeness.multiply(gaps)
@@ -91,32 +89,33 @@ def _conclude(
         status=VerdictStatus.CAUSE_FOUND,
         chain=winner,
         alternatives=others,
-        next=remedies.experiment(winner, known),
+        next=(*narrative.show_stacks(winner, known), *remedies.experiment(winner, known)),
         fix=remedies.fix(winner, known),
     )
     return verdict, winner
 
 
 def find_end(event: Event | None, findings: Sequence[Finding]) -> Finding | None:
-    """Return the event as a finding: the detector's, or one built from the event itself.
+    """Return the event as a finding: the detector's, or, where that failed, one built from the event itself.
 
     It begins at the event's instant, whatever window the detector reports: time order is judged by it.
     """
-    own = [finding for finding in findings if finding.detector == "event"]
     if event is None:
-        return min(own, key=lambda finding: (finding.window.begin_us, finding.id), default=None)
+        return None
     window = Window(event.time_us, max(event.until_us, event.time_us + 1))
-    own = [
-        finding
-        for finding in own
-        if finding.kind == event.kind and finding.subject.host in ("", event.host)
-    ]
+    own = [each for each in findings if each.detector == "event" and each.kind == event.kind]
     if own:
-        nearest = min(own, key=lambda each: (abs(each.window.begin_us - event.time_us), each.id))
-        return dataclasses.replace(
-            nearest, window=window, subject=_complete(nearest.subject, event)
-        )
-    subject = _complete(Subject(), event)
+        return dataclasses.replace(own[0], window=window)
+    interface, queue = event.fields.get("interface", ""), event.fields.get("queue")
+    subject = Subject(
+        host=event.host,
+        core=event.known_core,
+        unit=event.unit,
+        process=event.process,
+        interface=interface if isinstance(interface, str) else "",
+        queue=queue if type(queue) is int else None,
+    )
+    text = event.text or event.kind
     return Finding(
         finding_id("event", event.kind, subject, event.time_us),
         "event",
@@ -124,22 +123,8 @@ def find_end(event: Event | None, findings: Sequence[Finding]) -> Finding | None
         subject,
         window,
         1.0,
-        event.text or event.kind,
-        (Evidence(event.text or event.kind, event.source or "event"),),
-    )
-
-
-def _complete(subject: Subject, event: Event) -> Subject:
-    """Fill what the detector left open from the event itself."""
-    interface, queue = event.fields.get("interface", ""), event.fields.get("queue")
-    return dataclasses.replace(
-        subject,
-        host=subject.host or event.host,
-        core=event.known_core if subject.core is None else subject.core,
-        unit=subject.unit or event.unit,
-        process=subject.process or event.process,
-        interface=subject.interface or (interface if isinstance(interface, str) else ""),
-        queue=queue if subject.queue is None and type(queue) is int else subject.queue,
+        text,
+        (Evidence(text, event.source or "event"),),
     )
 
 
@@ -191,10 +176,9 @@ def _without_chain(base: Verdict) -> Verdict:
 def _suspect(
     base: Verdict, leading: Chain, others: tuple[Chain, ...], known: knowledge.Knowledge
 ) -> Verdict:
-    """The best chain is not sure enough to be claimed.
+    """The best chain is not sure enough to be claimed, and comes first among the alternatives.
 
-    It comes first among the alternatives; the verdict's chain keeps the part that blames nobody: the
-    saturated core and the starved queue.
+    The verdict's chain keeps the part that blames nobody: the saturated core and the starved queue.
     """
     not_claimed = dataclasses.replace(
         leading,
@@ -211,5 +195,9 @@ def _suspect(
         status=VerdictStatus.INCONCLUSIVE,
         chain=Chain(*seen, chains.score_chain(*seen, known)) if seen[1] else None,
         alternatives=((not_claimed,) if first else ()) + others[: MAX_ALTERNATIVES - 1],
-        next=(*narrative.list_needs(base.gaps, leading), *remedies.experiment(leading, known)),
+        next=(
+            *narrative.list_needs(base.gaps, leading),
+            *narrative.show_stacks(leading, known),
+            *remedies.experiment(leading, known),
+        ),
     )

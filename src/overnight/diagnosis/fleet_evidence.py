@@ -1,8 +1,4 @@
-"""How findings over many hosts change the score of a chain: the `[[fleet]]` rules of the knowledge.
-
-Agreement raises the score by a part of what the root leaves to be explained, never beyond it;
-contradiction lowers it by that part.
-"""
+"""How findings over many hosts change the score of a chain: the `[[fleet]]` rules of the knowledge."""
 
 from __future__ import annotations
 
@@ -20,8 +16,7 @@ if TYPE_CHECKING:
 
 def weigh(chain: Chain, findings: Iterable[Finding], known: knowledge.Knowledge) -> Chain:
     """Return the chain with the fleet's findings added to its score and its arguments."""
-    root = known.kinds.get(chain.root.kind)
-    most = root.explains if root else chain.score
+    most = known.kinds[chain.root.kind].explains
     score, links = chain.score, list(chain.links)
     for finding in findings:
         for rule in known.fleet:

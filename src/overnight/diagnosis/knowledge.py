@@ -1,7 +1,4 @@
-"""What causes what, and what to do about it: data in `knowledge.toml`, validated when it is read.
-
-An invalid entry raises a `UsageError` that names it, in the built-in file and in a user's.
-"""
+"""What causes what, and what to do: data in `knowledge.toml` or a user's file, validated when it is read."""
 
 from __future__ import annotations
 
@@ -14,8 +11,10 @@ import pathlib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from overnight import errors
+from overnight.detectors import mechanism_table
 from overnight.diagnosis import conditions, entries
 from overnight.model.finding import Subject
 from overnight.model.verdict import Step
@@ -23,17 +22,15 @@ from overnight.model.verdict import Step
 NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
+MECHANISMS = "mechanism.*"  # an entry of this kind, root or cause is one for each mechanism
+MECHANISM_TEXT = re.compile(r"<(\w+)>")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
 between = entries.between
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of finding: how it is shown, and how much a chain that begins with it explains (0 to 1).
-
-    A `background` kind is often present without being a problem; the kernel itself counts a `counted` one,
-    so that it is seen without stacks. An `effect` blames nobody: a saturated core, a starved queue.
-    """
+    """A kind of finding: how it is shown, and how much a chain that begins with it explains (0 to 1)."""
 
     kind: str
     name: str
@@ -46,9 +43,9 @@ class Kind:
     cleared: str = ""  # what is ruled out when the detector is clear
     # 1: the first whose core and seconds a report shows; 0: never
     focus: int = dataclasses.field(default=0, metadata=between(0, 1000))
-    background: bool = False
-    counted: bool = False
-    effect: bool = False
+    background: bool = False  # often present without being a problem
+    counted: bool = False  # by the kernel itself, so that it is seen without stacks
+    effect: bool = False  # it blames nobody: a saturated core, a starved queue
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +68,7 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """One condition between a cause and its effect.
-
-    `need`: "holds" refuses the link unless it is known to agree, "open" if it disagrees, "soft" never.
-    A magnitude is the cause's number divided by the effect's (or the cause's alone): it agrees inside `fits`,
-    disagrees outside `possible`, and agrees in part between them.
-    """
+    """One condition between a cause and its effect; the comments of knowledge.toml describe the fields."""
 
     holds: str
     weight: float = dataclasses.field(default=1.0, metadata=between(0.0, 100.0))
@@ -113,10 +105,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """A fix for a root, or the experiment that confirms or refutes it.
-
-    With `for_units` it replaces the general one for roots whose unit matches.
-    """
+    """A fix for a root, or the experiment that confirms or refutes it; `for_units` limits it to those units."""
 
     root: str
     title: str
@@ -128,11 +117,7 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True)
 class FleetRule:
-    """What a finding over many hosts means for a step of a chain.
-
-    With a `number`: a value in `fits` supports the step, any other contradicts it. Without: the finding
-    supports the step if it names the step's unit.
-    """
+    """What a finding over many hosts means for a step of a chain; see the comments of knowledge.toml."""
 
     says: str
     of: tuple[str, ...]
@@ -253,8 +238,8 @@ def _check_quotes(entry: entries.Entry, command: str) -> None:
     """Names are quoted when they are filled in, which does not work inside quotes."""
     for match in PLACEHOLDER.finditer(command):
         before = command[: match.start()]
-        if match[1] not in SUBJECTS:
-            raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(SUBJECTS)}")  # fmt: skip
+        if match[1] not in (*SUBJECTS, "look"):
+            raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(SUBJECTS)}, look")  # fmt: skip
         if before.count("'") % 2 or before.count('"') % 2:
             raise entry.invalid(
                 f"{match[0]} is inside quotes", "leave the quotes out: names are quoted anyway"
@@ -288,12 +273,41 @@ def _parse_number(entry: entries.Entry) -> Number:
     return number
 
 
+def _expand_mechanisms(document: dict[str, Any]) -> dict[str, Any]:
+    """Replace each entry for all mechanisms by one for each, with its <texts> filled in."""
+    return {
+        name: [
+            entry
+            for table in tables
+            for entry in (
+                [_fill_texts(table, mechanism) for mechanism in mechanism_table.mechanisms()]
+                if isinstance(table, dict) and MECHANISMS in table.values()
+                else [table]
+            )
+        ]
+        if isinstance(tables, list)
+        else tables
+        for name, tables in document.items()
+    }
+
+
+def _fill_texts(value: Any, mechanism: mechanism_table.Mechanism) -> Any:
+    if isinstance(value, dict):
+        return {name: _fill_texts(item, mechanism) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_fill_texts(item, mechanism) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = value.replace(MECHANISMS, mechanism.kind)
+    return MECHANISM_TEXT.sub(lambda match: getattr(mechanism, match[1]), text)
+
+
 def parse_knowledge(
     text: str, source: str = "the knowledge", base: Knowledge | None = None
 ) -> Knowledge:
     """Parse a file's entries on top of those of `base`."""
     try:
-        document = entries.Entry(tomllib.loads(text), source)
+        document = entries.Entry(_expand_mechanisms(tomllib.loads(text)), source)
     except tomllib.TOMLDecodeError as error:
         raise errors.UsageError(
             f"{source} cannot be parsed", why=f"invalid TOML: {error}", todo="correct that line"
@@ -311,7 +325,7 @@ def parse_knowledge(
         {event.kind: event for event in (entry.build(EventKind) for entry in events)},
         {number.name: number for number in map(_parse_number, numbers)},
     )
-    whole = merge((base, own)) if base else own
+    whole = _merge(base, own) if base else own
     _check_kinds(whole, source)
     return whole
 
@@ -335,26 +349,22 @@ def _check_kinds(knowledge: Knowledge, source: str) -> None:
             )
 
 
-def merge(many: Iterable[Knowledge]) -> Knowledge:
-    """Merge; a later kind, or a later fix or experiment of a root, replaces an earlier one."""
-    every = tuple(many)
+def _merge(base: Knowledge, own: Knowledge) -> Knowledge:
+    """Merge; a kind, event or number of `own`, and its fixes and experiments of a root, replace those of `base`."""
     return Knowledge(
-        {kind: entry for each in every for kind, entry in each.kinds.items()},
-        tuple(rule for each in every for rule in each.rules),
-        _latest([each.fixes for each in every]),
-        _latest([each.experiments for each in every]),
-        tuple(rule for each in every for rule in each.fleet),
-        {pattern: event for each in every for pattern, event in each.events.items()},
-        {name: number for each in every for name, number in each.numbers.items()},
+        {**base.kinds, **own.kinds},
+        base.rules + own.rules,
+        _replace(base.fixes, own.fixes),
+        _replace(base.experiments, own.experiments),
+        base.fleet + own.fleet,
+        {**base.events, **own.events},
+        {**base.numbers, **own.numbers},
     )
 
 
-def _latest(many: list[tuple[Remedy, ...]]) -> tuple[Remedy, ...]:
-    by_root: dict[str, tuple[Remedy, ...]] = {}
-    for remedies in many:
-        for root in dict.fromkeys(remedy.root for remedy in remedies):
-            by_root[root] = tuple(remedy for remedy in remedies if remedy.root == root)
-    return tuple(remedy for remedies in by_root.values() for remedy in remedies)
+def _replace(base: tuple[Remedy, ...], own: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
+    roots = {remedy.root for remedy in own}
+    return (*(remedy for remedy in base if remedy.root not in roots), *own)
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import knowledge, remedies
+from overnight.diagnosis import conditions, knowledge, remedies
 from overnight.model import times
 from overnight.model.finding import Status
 from overnight.model.suspect import SuspectOutcome
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RECORD = "overnight record --for 12h"
 CHECK = "overnight doctor"
 MAX_NEEDS = MAX_MISSING = 3
+MAX_PATH = 6
 ACTOR_ONLY = 0.6  # a root that explains no more names the process, not the reason
 DETECTORS = (GapKind.DETECTOR_NO_DATA, GapKind.DETECTOR_FAILED)
 # What to do about a gap, and the command for it.
@@ -109,8 +110,7 @@ def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
     """Return the headline of the first link, else that of the root."""
     root = chain.root
     rule = known.find_rule(root.kind, chain.steps[1].kind, event=len(chain.steps) == 2)
-    kind = known.kinds.get(root.kind)
-    templates = (rule.headline if rule else "", kind.headline if kind else "")
+    templates = (rule.headline if rule else "", known.kinds[root.kind].headline)
     filled = (remedies.fill(template, remedies.values(root)) for template in templates)
     return next(filter(None, filled), known.name(root.kind))
 
@@ -130,11 +130,33 @@ def _root_cause(
     if known.is_effect(leading.root.kind):
         return f"Not known: the evidence does not show why {_clause(leading, known)}."
     text = _describe(leading.root, known)
-    kind = known.kinds.get(leading.root.kind)
-    if kind is not None and kind.explains <= ACTOR_ONLY:
-        text += f" Why {leading.root.subject.process or 'it'} did so is not known."
+    if _is_actor_only(leading.root, known):
+        text += (
+            f" Why {leading.root.subject.process or 'it'} did so is not known: unknown mechanism"
+        )
+        text += f"{_top_path(leading.root)}."
     claimed = verdict.status is VerdictStatus.CAUSE_FOUND
     return text if claimed else f"Not established. Suspected: {text}"
+
+
+def _is_actor_only(root: Finding, known: knowledge.Knowledge) -> bool:
+    return known.kinds[root.kind].explains <= ACTOR_ONLY
+
+
+def show_stacks(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
+    """Return the command that shows what the process does, where no mechanism is known."""
+    look = remedies.find_look(chain.root)
+    if not look or not _is_actor_only(chain.root, known):
+        return ()
+    what = f"See what {conditions.plain(chain.root.subject.process) or 'it'} does there"
+    return (Step(what, look, "the code path that uses the core"),)
+
+
+def _top_path(finding: Finding) -> str:
+    paths = (str(each.values["path"]) for each in finding.evidence if "path" in each.values)
+    # The first is the process itself.
+    path = [conditions.plain(name) for name in next(paths, "").split(";")[1:]]
+    return f", top call path {' > '.join(path[-MAX_PATH:])}" if path else ""
 
 
 def _first_effect(chain: Chain, known: knowledge.Knowledge) -> int:
@@ -164,13 +186,9 @@ def _effects(chain: Chain, first: int, known: knowledge.Knowledge) -> Iterable[s
 def _describe(finding: Finding, known: knowledge.Knowledge, cause: Finding | None = None) -> str:
     """Describe a finding in one sentence; the link from `cause` may have one of its own."""
     rule = known.find_rule(cause.kind, finding.kind, event=False) if cause else None
-    kind = known.kinds.get(finding.kind)
-    child = kind is not None and known.contains_others(kind.kind, finding.subject.unit)
-    templates = (
-        rule.says if rule else "",
-        kind.says_of_child if kind and child else "",
-        kind.says if kind else "",
-    )
+    kind = known.kinds[finding.kind]
+    child = kind.says_of_child if known.contains_others(kind.kind, finding.subject.unit) else ""
+    templates = (rule.says if rule else "", child, kind.says)
     filled = (remedies.fill(template, remedies.values(finding)) for template in templates)
     return _sentence(next(filter(None, filled), known.title(finding.kind)))
 

@@ -83,10 +83,7 @@ def _stacks(case: cases.Case, window: Window, *, counted: bool) -> Coverage:
 
 
 def _night(case: cases.Case) -> Coverage | None:
-    """Return the coverage from the first to the last segment of 12 h before the event and 1 h after.
-
-    The flight recorder runs for weeks and profiles for a night: where there is no segment, none was wanted.
-    """
+    """Return the coverage from the first to the last segment of the night; beyond them, none was wanted."""
     if case.host not in case.profiles.catalogue.hosts():
         return None
     span = Window(case.event.time_us - NIGHT_US, case.event.time_us + AFTER_US)
@@ -99,10 +96,7 @@ def _night(case: cases.Case) -> Coverage | None:
 
 
 def _signals(case: cases.Case) -> float:
-    """Return the share of the incident window, as far as it has passed, whose seconds were kept.
-
-    Of each core; where just that signal is missing, of another one.
-    """
+    """Return the share of the incident window, as far as it has passed, whose seconds were kept."""
     if not case.has_signals(case.window):
         return 0.0
     covered = case.cores(case.window).coverage.covered_seconds

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight import errors
-from overnight.detectors import recorder
+from overnight.detectors import mechanism_table, recorder
 from overnight.diagnosis import core_suspects
 from overnight.diagnosis.measures import ONE, Evidence, Measure, NoDataError, Result, judge
 from overnight.model.suspect import Suspect, SuspectName, SuspectOutcome
@@ -38,16 +38,11 @@ NETWORK_ERRORS, ALLOWANCE = 10.0, 100.0  # a burst of fewer is retransmitted; as
 STEP_MS = 100.0  # slewing moves a clock by 0.5 ms a second
 MAX_DISKS = MAX_LINKS = 3
 VIRTUAL = re.compile(r"lo|(?:veth|docker|br-|cali|cni|flannel|virbr|tap|tun|lxc|dummy).*")
-HUGE_PAGE_FUNCTIONS = (
-    r"(?:try_to_)?compact_\w+|kcompactd\w*|khugepaged\w*|collapse_huge_page|do_huge_pmd_\w+"
-    r"|clear_huge_page|folio_zero_user|__split_huge_p\w+|split_huge_page\w*"
-)
-ALLOCATOR_FUNCTIONS = (
-    r"(?:asm_)?exc_page_fault|(?:__)?do_page_fault|do_user_addr_fault|handle_mm_fault|do_mem_abort"
-    r"|(?:ksys|do|vm)_mmap\w*|(?:__)?(?:vm|do|do_vmi)_munmap|unmap_region|do_brk_flags|__do_sys_brk|do_madvise"
-)
+# Of mechanisms.toml.
+HUGE_PAGE_MECHANISMS = ("compaction", "huge-pages")
+ALLOCATOR_MECHANISMS = ("mmap-churn", "page-faults")
 # A page fault that waits for memory is not churn.
-NO_CHURN = rf"try_to_free_\w+|shrink_\w+|{HUGE_PAGE_FUNCTIONS}"
+NO_CHURN = ("shrinkers", "page-cache-reclaim", "direct-reclaim", *HUGE_PAGE_MECHANISMS)
 
 
 def check_suspects(case: cases.Case, findings: Sequence[Finding] = ()) -> tuple[Suspect, ...]:
@@ -88,18 +83,23 @@ def _check_huge_pages(evidence: Evidence) -> Result:
                 "huge_pages_allocated_per_second",
                 allocated, HUGE_PAGES, tail=" new huge pages/s",
             ),
-            *evidence.stacks("cores_in_huge_pages", HUGE_PAGE_FUNCTIONS, " cores in their functions"),
+            *evidence.stacks("cores_in_huge_pages", _functions(HUGE_PAGE_MECHANISMS), " cores in their functions"),
         ]
     )  # fmt: skip
+
+
+def _functions(names: Sequence[str]) -> str:
+    patterns = {each.name: each.functions for each in mechanism_table.mechanisms()}
+    return "|".join(f"(?:{patterns[name]})" for name in names)
 
 
 def _check_allocator(evidence: Evidence) -> Result:
     faults = evidence.level("vmstat", "pgfault")
     measures = evidence.stacks(
         "cores_in_memory_mapping",
-        ALLOCATOR_FUNCTIONS,
+        _functions(ALLOCATOR_MECHANISMS),
         " cores in page faults, mmap and munmap",
-        without=NO_CHURN,
+        without=_functions(NO_CHURN),
     )
     remark = "" if measures else "mmap and munmap are not known without stacks"
     if faults is not None:

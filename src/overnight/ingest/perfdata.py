@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from overnight import errors
-from overnight.ingest import losses
+from overnight.ingest import actors, identities, losses
 from overnight.ingest.symbols import files, kallsyms, resolver
 from overnight.model import unknown
 from overnight.model.flame import UNKNOWN, FrameKind
@@ -27,36 +27,34 @@ if TYPE_CHECKING:
 class Symbols:
     """The sources of names; tables that were read stay in memory for the next segment."""
 
-    kallsyms: bytes | None
+    has_kernel: bool
+    base: int | None  # of the kernel, as `kernel_base` returns it
     find: resolver.Resolver
-    unit_of: Callable[[int], str] = lambda _: ""
+    registry: identities.Registry | None = None  # of the processes; None: of another host
 
     def fits(self, base: int | None) -> bool:
         """Return whether kallsyms is of the boot with `_text` at `base`: KASLR moves it."""
-        if self.kallsyms is None:
-            return False
-        return base is None or kernel_base(self.kallsyms) in (None, base)
+        return self.has_kernel and (base is None or self.base in (None, base))
 
 
-def live_symbols(
-    root: pathlib.Path = pathlib.Path("/"), unit_of: Callable[[int], str] = lambda _: ""
-) -> Symbols:
-    text = kallsyms.read_kallsyms(root)
-    live = files.LiveFiles(root)
+def live_symbols(registry: identities.Registry | None = None) -> Symbols:
+    text = kallsyms.read_kallsyms()
+    live = files.LiveFiles()
     find = resolver.Resolver(text, live.find, files.read_vdso(), live.perf_map)
-    return Symbols(text, find, unit_of)
+    return Symbols(text is not None, kernel_base(text), find, registry)
 
 
 def foreign_symbols(text: bytes | None, root: pathlib.Path) -> Symbols:
     """Use the names from a copy of another host's kallsyms and a folder with its files."""
     copied = files.LiveFiles(root)
-    return Symbols(text, resolver.Resolver(text, copied.find, None, copied.perf_map))
+    find = resolver.Resolver(text, copied.find, None, copied.perf_map)
+    return Symbols(text is not None, kernel_base(text), find)
 
 
-def kernel_base(text: bytes) -> int | None:
+def kernel_base(text: bytes | None) -> int | None:
     """Return the address of `_text` in kallsyms; None where addresses are hidden."""
-    at = text.find(b" T _text\n")
-    if at < 16:
+    at = text.find(b" T _text\n") if text else -1
+    if text is None or at < 16:
         return None
     return int(text[at - 16 : at], 16) or None
 
@@ -66,7 +64,7 @@ def read(
 ) -> capture.Capture:
     """Read a perf.data file; `begin` is that of the recording in ns since the epoch, else the first sample."""
     with perfdata.open_perfdata(path, _zstd) as file:
-        columns, tasks, stacks, frames, strings, modules, _, lost = file.decode()
+        columns, tasks, stacks, frames, strings, modules, processes, lost = file.decode()
         notes = [] if file.finished else ["the recorder was killed: the last moments are missing"]
         own = np.frombuffer(columns[0], "<u8")
         first, last = (int(own[0]), int(own[-1])) if len(own) else (0, 0)
@@ -81,34 +79,48 @@ def read(
             why = "impossible times or losses in the records"
             raise errors.DamagedFileError(str(path), file.stream_offset or 0, why)
         time = own.astype(np.int64) + shift
-        text = [name.decode("utf-8", "replace") for name in strings]
+        start = first + shift if begin is None else begin
+        registry = symbols.registry
+        recorded = actors.Recording(
+            processes,
+            tasks,
+            strings,
+            shift,
+            start - shift,
+            registry if registry and registry.is_of_this_boot(shift) else None,
+        )
+        named = actors.name_tasks(recorded)
         with_kernel = symbols.fits(_recorded_base(file.stream))
         if not with_kernel:
             notes.append("kernel functions have no names: kallsyms of that boot is not available")
-        table, numbers = _name_frames(frames, modules, text, symbols, with_kernel)
+        table, numbers = _name_frames(frames, modules, recorded.text, symbols, with_kernel)
+        offset = np.concatenate([[0], np.frombuffer(stacks[0], "<u4")]).astype(np.uint32)
+        paths = capture.Stacks(offset, numbers[np.frombuffer(stacks[1], "<u4")])
+        stack = np.frombuffer(columns[3], "<u4")
+        task = np.frombuffer(columns[2], "<u4")
+        split, task = actors.split_workers(named.tasks, task, paths, stack, table)
         frequency = file.events[0].frequency
         cpu = np.frombuffer(columns[1], "<i4")
         period = SECOND_NS // frequency if frequency else 0
         return capture.Capture(
             host=host or file.hostname or "unknown",
-            begin=first + shift if begin is None else begin,
+            begin=start,
             end=last + shift + period + 1,
             frequency=frequency,
             cores=_cores(file.cores, cpu),
             events=tuple(event.name for event in file.events),
             time=time,
             cpu=cpu,
-            task=np.frombuffer(columns[2], "<u4"),
-            stack=np.frombuffer(columns[3], "<u4"),
+            task=task,
+            stack=stack,
             event=np.frombuffer(columns[4], "<u1"),
             count=np.ones(len(time), np.uint32),
             period=np.frombuffer(columns[5], "<u8"),
-            tasks=_tasks(tasks, text, symbols.unit_of),
-            stacks=capture.Stacks(
-                np.concatenate([[0], np.frombuffer(stacks[0], "<u4")]).astype(np.uint32),
-                numbers[np.frombuffer(stacks[1], "<u4")],
-            ),
+            tasks=split,
+            stacks=paths,
             frames=table,
+            processes=named.processes,
+            spawns=named.spawns,
             lost=lost,
             losses=losses.find_losses(file, lost, time, cpu, shift),
             notes=tuple(notes),
@@ -153,20 +165,6 @@ def _cores(online: int, cpu: npt.NDArray[np.int32]) -> tuple[int, ...]:
     if online and (not len(cpu) or int(cpu.max()) < online):
         return tuple(range(online))
     return tuple(np.unique(cpu).tolist())
-
-
-def _tasks(
-    columns: tuple[bytes, ...], text: list[str], unit_of: Callable[[int], str]
-) -> capture.Tasks:
-    pid = np.frombuffer(columns[0], "<i4")
-    units = {number: unit_of(number) if number > 0 else "" for number in set(pid.tolist())}
-    return capture.Tasks(
-        pid=pid,
-        tid=np.frombuffer(columns[1], "<i4"),
-        thread=[text[i] for i in np.frombuffer(columns[2], "<u4").tolist()],
-        process=[text[i] for i in np.frombuffer(columns[3], "<u4").tolist()],
-        unit=[units[number] for number in pid.tolist()],
-    )
 
 
 def _name_frames(

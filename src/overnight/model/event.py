@@ -49,6 +49,13 @@ class Event:
         """How long it lasted; 0 for an instant."""
         return max(0, self.until_us - self.time_us) / 1e6 if self.until_us else 0.0
 
+    def is_of(self, kind: str) -> bool:
+        """Return whether it is of this kind; a kind that ends with a dot is a prefix."""
+        return self.kind == kind or (kind.endswith(".") and self.kind.startswith(kind))
+
+    def overlaps(self, begin_us: int, end_us: int) -> bool:
+        return self.time_us < end_us and max(self.until_us, self.time_us) >= begin_us
+
     def as_json(self) -> dict[str, object]:
         """Schema event-1."""
         plain = dataclasses.asdict(dataclasses.replace(self, fields={}))

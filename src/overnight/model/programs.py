@@ -22,6 +22,7 @@ INTERPRETER = re.compile(
 SHELLS = frozenset(("bash", "dash", "sh", "ash", "zsh", "ksh"))
 # Options that run a text instead of a script, and options whose value is the next argument.
 TEXT = frozenset(("-c", "-e", "-E", "-r", "-p", "-lc", "-ec", "-cx", "--eval", "--print"))
+PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")  # not the name of a script
 VALUED = {
     "python": frozenset(("-W", "-X", "--check-hash-based-pycs")),
     "pypy": frozenset(("-W", "-X")),
@@ -99,8 +100,10 @@ def full_name(program: Program, ancestors: Iterable[Program] = ()) -> str:
 
 
 def launched_name(launcher: Program, name: str) -> str:
-    """Name a process by the program that started it."""
-    return name if launcher.short == name else f"{launcher.short} → {name}"[:MAX_NAME]
+    """Name a process by the program that started it; a copy of it keeps its name."""
+    if name in (launcher.name, launcher.short):
+        return launcher.name
+    return f"{launcher.short} → {name}"[:MAX_NAME]
 
 
 def _find_script(interpreter: str, arguments: Sequence[str]) -> str:
@@ -118,7 +121,7 @@ def _find_script(interpreter: str, arguments: Sequence[str]) -> str:
         elif argument == "--":
             return next(rest, "")
         elif not argument.startswith(("-", "+")) and argument:
-            return argument
+            return "" if argument.startswith(PIPES) else argument
     return ""
 
 

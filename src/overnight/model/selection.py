@@ -143,6 +143,11 @@ class Coverage:
     empty: Empty | None = None  # why there are no samples; None if there are some
     unknown: Unknown | None = None  # None: the query did not read stacks
 
+    @property
+    def core_rate(self) -> float:
+        """Samples a second of one saturated core; 0: not known."""
+        return self.capacity / self.core_seconds if self.core_seconds else 0.0
+
     def remarks(self) -> tuple[str, ...]:
         """Return why the answer is empty, and which of its stacks are unknown."""
         empty = () if self.empty is None else (str(self.empty),)

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class ProviderError(errors.CannotError):
-    """A provider failed. Decisions use `reason`, `code` and `nothing_made`; the rest is for people.
-
-    `nothing_made`: it is certain that the call left no machine. `code`: the provider's own error code.
-    """
+    """A provider failed. Decisions use `reason`, `code` and `nothing_made`; the rest is for people."""
 
     def __init__(
         self,
@@ -39,8 +36,8 @@ class ProviderError(errors.CannotError):
         )
         self.reason = reason
         self.message = message
-        self.code = code
-        self.nothing_made = nothing_made
+        self.code = code  # the provider's own
+        self.nothing_made = nothing_made  # it is certain that the call left no machine
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +84,8 @@ class Provider(Protocol):
     """
 
     name: str
-    inventory_lag_seconds: float  # how long a new machine may be missing from the inventory
+    inventory_lag_seconds: float = 0.0  # how long a new machine may be missing from the inventory
+    fixed: Mapping[str, object] = {}  # field of a pool -> its only value: others would be ignored
 
     def launch(self, order: Order) -> Machine:
         """Create one machine; raises ProviderError."""
@@ -98,35 +96,20 @@ class Provider(Protocol):
     def inventory(self, owner: str) -> Sequence[Machine]:
         """List every machine of this owner."""
 
+    def check(self, order: Order) -> None:  # noqa: ARG002  a default
+        """Raise for an order that could never be launched, without calling out."""
+        return
 
-@runtime_checkable
-class Checks(Protocol):
-    """A provider that can reject some orders without calling out."""
+    def host(self, *, create: bool = False) -> str | None:  # noqa: ARG002  a default
+        """Return the name of this host if only a server on it can list and terminate the machines.
 
-    def check(self, order: Order) -> None:
-        """Raise for an order that could never be launched; called before a pool is written."""
-
-
-@runtime_checkable
-class Limited(Protocol):
-    """A provider that would ignore some fields of a pool: other values are refused."""
-
-    fixed: Mapping[str, object]  # field of a pool -> its only value
-
-
-@runtime_checkable
-class Local(Protocol):
-    """A provider whose machines only a server on the same host can list and terminate."""
-
-    def host(self, *, create: bool = False) -> str | None:
-        """Return the name of this host, the same after a restart; None if it has none yet.
-
-        `create` gives it one; raises ProviderError.
+        The same after a restart; None without `create` if it has none yet. Raises ProviderError.
         """
+        return None
 
 
 @runtime_checkable
-class Cloud(Provider, Checks, Protocol):
+class Cloud(Provider, Protocol):
     """A provider with regions, which are queried one by one, and with reasons for lost machines."""
 
     def inventory(self, owner: str, regions: Sequence[str] = ()) -> Sequence[Machine]:

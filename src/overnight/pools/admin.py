@@ -18,6 +18,7 @@ from overnight.model.pool import (
     PoolStatus,
     new_id,
 )
+from overnight.model.text import plural
 from overnight.model.times import SECOND_US
 from overnight.pools import decisions, maintenance, pool_errors, settings
 from overnight.pools.sql import (
@@ -40,6 +41,12 @@ PLAIN = (*MADE_FROM, "name", "preferred_regions", "labels")
 SIZES = ("target_size", "min_size", "max_size")
 CREATE = (*PLAIN, *SIZES, *settings.NAMES)
 UPDATE = (*(n for n in CREATE if n not in ("name", "provider")), "status", "close_breaker")
+WANTED = {
+    "labels": "a mapping of strings",
+    "preferred_regions": "a list of strings",
+    "name": "letters, digits, - and _",
+    "template": "a non-empty string",
+}
 HEADROOM = 10
 MAX_SIZE = 10_000
 RECENT = 50
@@ -53,10 +60,7 @@ class PoolAdmin:
         self._maintenance = work
 
     def create(self, **given: object) -> Pool:
-        """Create an active pool and wake the reaper, which launches its members.
-
-        `name`, `template` and `target_size` are required; `CREATE` lists the rest.
-        """
+        """Create an active pool and wake the reaper; `CREATE` lists the parameters."""
         pool_errors.check_known(given, CREATE)
         for name in ("name", "template", "target_size"):
             if name not in given:
@@ -91,7 +95,7 @@ class PoolAdmin:
 
     def _check_order(self, connection: database.Connection, pool: Pool) -> None:
         endpoint = shared_values.get(connection, "endpoint")
-        self._control.provider(pool.provider).check(
+        self._control.provider(pool.provider).provider.check(
             maintenance.build_order(self._control.owner, pool, endpoint=endpoint)
         )
 
@@ -115,7 +119,7 @@ class PoolAdmin:
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)
             view = pool_rows.view(connection, pool, self._control.clock())
-            claims = claim_rows.list_recent(connection, pool.id, recent)
+            claims = claim_rows.list_recent(connection, recent, pool_id=pool.id)
             return PoolDetails(
                 pool=pool,
                 counts=decisions.counts(view),
@@ -133,7 +137,7 @@ class PoolAdmin:
             return MemberDetails(
                 member=member,
                 pool=pool.name,
-                claims=tuple(claim_rows.list_of_member(connection, member.id, recent)),
+                claims=tuple(claim_rows.list_recent(connection, recent, member_id=member.id)),
                 events=event_rows.list_recent(connection, pool.id, recent, member_id=member.id),
             )
 
@@ -148,10 +152,7 @@ class PoolAdmin:
             return demand_rows.read_past(connection, pool.id, begin, now, unchanged_us=since)
 
     def update(self, name: str, /, **given: object) -> Pool:
-        """Change a pool; a smaller target shrinks it, another template replaces its members.
-
-        `UPDATE` lists the parameters. `target_size` is refused for a pool with an autoscale policy.
-        """
+        """Change a pool; a smaller target shrinks it, another template replaces its members."""
         pool_errors.check_known(given, UPDATE)
         now = self._control.clock()
         with self._database.write("update") as connection:
@@ -211,10 +212,7 @@ class PoolAdmin:
             self._maintenance.recycle(after.id)
 
     def drain(self, name: str, *, confirmed: bool = True) -> dict[str, int]:
-        """Terminate every unclaimed member, and stop launching; claimed members stay.
-
-        Raises unless `confirmed` if members are claimed.
-        """
+        """Terminate unclaimed members, and stop launching; raises for claimed ones unless `confirmed`."""
         now = self._control.clock()
         with self._database.write("drain") as connection:
             pool = pool_rows.lock(connection, name)
@@ -222,8 +220,7 @@ class PoolAdmin:
             if pool.status is not Status.DRAINING:
                 if claims and not confirmed:
                     raise pool_errors.ClaimsAffectedError(
-                        f"pool {pool.name} has {len(claims)} claimed "
-                        f"{'member' if len(claims) == 1 else 'members'}",
+                        f"pool {pool.name} has {plural(len(claims), 'claimed member')}",
                         why="after a drain they are not replaced, and new claims are refused",
                     )
                 pool = dataclasses.replace(pool, status=Status.DRAINING, updated_us=now)
@@ -296,33 +293,28 @@ def _choice(kind: type[Choice], name: str, value: object) -> Choice:
 
 
 def _plain(given: Mapping[str, object]) -> dict[str, Any]:
-    """Check strings and lists of strings; anything else is refused."""
-    values: dict[str, Any] = {name: given[name] for name in PLAIN if name in given}
-    for name, value in values.items():
-        if name == "labels":
-            texts = (*value, *value.values()) if isinstance(value, Mapping) else (None,)
-            valid = all(isinstance(text, str) for text in texts)
-            wanted = "a mapping of strings"
-        elif name == "preferred_regions":
-            valid = isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
-            wanted = "a list of strings"
-        else:
-            required = name in ("name", "template")
-            valid = isinstance(value, str) and (bool(value) or not required)
-            wanted = "a non-empty string" if required else "a string"
-        if not valid:
-            raise pool_errors.BadKnobError(name, value, wanted)
-    if "labels" in values:
-        values["labels"] = dict(values["labels"])
-    if "preferred_regions" in values:
-        values["preferred_regions"] = tuple(values["preferred_regions"])
-    if "lifecycle_class" in values:
-        values["lifecycle_class"] = _choice(
-            LifecycleClass, "lifecycle_class", values["lifecycle_class"]
-        )
-    if "name" in values and not values["name"].replace("-", "").replace("_", "").isalnum():
-        raise pool_errors.BadKnobError("name", values["name"], "letters, digits, - and _")
-    return values
+    return {name: _checked(name, given[name]) for name in PLAIN if name in given}
+
+
+def _checked(name: str, value: object) -> object:
+    match name, value:
+        case "lifecycle_class", _:
+            return _choice(LifecycleClass, name, value)
+        case "labels", Mapping() if _are_strings(*value, *value.values()):
+            return dict(value)
+        case "preferred_regions", list() | tuple() if _are_strings(*value):
+            return tuple(value)
+        case "name", str() if value.replace("-", "").replace("_", "").isalnum():
+            return value
+        case ("template", str()) if value:
+            return value
+        case (("provider" | "region" | "instance_type"), str()):
+            return value
+    raise pool_errors.BadKnobError(name, value, WANTED.get(name, "a string"))
+
+
+def _are_strings(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _size(name: str, value: object) -> int:

@@ -26,8 +26,6 @@ class Policy:
     max_size: int
     warm_up_s: float
     min_size: int = 0
-    interval_s: float = 60.0
-    woken: bool = True  # a claim wakes the replenishment; otherwise only the tick does
     miss: float = 0.01
     window_s: float = 1200.0
     cooldown_s: float = 900.0
@@ -65,21 +63,16 @@ class Policy:
                 )
 
     def demand(self, claims_per_minute: float) -> sizing.Demand:
-        return sizing.Demand(
-            claims_per_minute, self.warm_up_s, self.interval_s, self.miss, self.burst
-        )
+        return sizing.Demand(claims_per_minute, self.warm_up_s, miss=self.miss, burst=self.burst)
 
     @property
     def lead_s(self) -> float:
         """How long before an opening hosts must be started to be ready in time."""
-        return self.warm_up_s + self.interval_s
+        return self.warm_up_s + sizing.Demand.interval_s
 
     def spans(self, now_s: float, since_s: float) -> tuple[float, float]:
-        """Return how far back claims are counted: for the rate, and for a jump.
-
-        For a new pool not less than hosts take to come up: one claim in its first second is not sixty a
-        minute.
-        """
+        """Return how far back claims are counted: for the rate, and for a jump."""
+        # Not less than hosts take to come up: one claim in a pool's first second is not sixty a minute.
         window = min(self.window_s, max(self.lead_s, now_s - since_s))
         return window, min(window, self.lead_s)
 
@@ -92,10 +85,7 @@ def _refuse(what: str, why: str) -> errors.UsageError:
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """The observed demand as counts: the claims of a busy pool are not read one by one.
-
-    Missed claims and waiting callers count as demand.
-    """
+    """The observed demand as counts; missed claims and waiting callers count too."""
 
     now_s: float  # since 1970
     size: int
@@ -215,4 +205,4 @@ def _size(policy: Policy, claims_per_s: float) -> int:
     """Return the size for a rate; at least one, so that the first claim does not miss."""
     most = sizing.LARGEST_POOL / (policy.lead_s * policy.burst.dispersion)
     demand = policy.demand(60 * min(claims_per_s, most))
-    return max(1, sizing.size_for_waiting(demand, 0 if policy.woken else policy.interval_s))
+    return max(1, sizing.size_for_waiting(demand, 0))  # a claim wakes the replenishment

@@ -80,7 +80,7 @@ class Autoscaler:
             stored = autoscale_rows.find(connection, pool.id)
             if stored is None or given:
                 stored = policies.changed(pool, stored or _new_policy(pool, now), given)
-            return self._outlook(connection, pool, stored, now)[0]
+            return _outlook(connection, pool, stored, now)[0]
 
     def step(self, name: str) -> autoscale.Decision | None:
         """Decide and change the size; None when there is nothing to decide."""
@@ -95,7 +95,7 @@ class Autoscaler:
                 return None
             if 0 <= now - stored.decided_us < EVERY_SECONDS * SECOND_US:
                 return None  # by another control plane
-            outlook, seen = self._outlook(connection, pool, stored, now)
+            outlook, seen = _outlook(connection, pool, stored, now)
         from overnight.pools import autoscale
 
         with self._database.write("autoscale") as connection:
@@ -123,60 +123,62 @@ class Autoscaler:
         self._admin.apply_change(before, after)
         return decision
 
-    def _outlook(
-        self, connection: database.Connection, pool: Pool, stored: Autoscale, now: int
-    ) -> tuple[Outlook, autoscale.Seen]:
-        # Only here: numpy and scipy take longer to load than a claim takes.
-        from overnight.pools import autoscale
 
-        measured = self._measured(connection, pool, stored, now)
-        policy = policies.effective(pool, measured)
-        seen = self._seen(connection, pool, stored, policy, now)
-        decision = autoscale.decide(policy, seen, stored.memory)
-        if not pool.refills:
-            why = f"stays at {pool.target_size}: a pool with status {pool.status} is not scaled"
-            decision = dataclasses.replace(
-                decision, size=pool.target_size, reason=why, cause=str(pool.status)
-            )
-        return Outlook(measured, decision, policy.warm_up_s, policies.assumed(measured)), seen
+def _outlook(
+    connection: database.Connection, pool: Pool, stored: Autoscale, now: int
+) -> tuple[Outlook, autoscale.Seen]:
+    # Only here: numpy and scipy take longer to load than a claim takes.
+    from overnight.pools import autoscale
 
-    def _measured(
-        self, connection: database.Connection, pool: Pool, stored: Autoscale, now: int
-    ) -> Autoscale:
-        """Return the policy with the recent warm-up, measured every ten minutes and until it is known."""
-        fresh = 0 <= now - stored.measured_us < MEASURE_SECONDS * SECOND_US
-        if stored.warm_up_seconds is not None or (
-            fresh and stored.measured_warm_up_seconds is not None
-        ):
-            return stored
-        warm_ups = demand_rows.list_warm_ups(connection, pool.id, WARM_UPS)
-        mean = max(0.001, sum(warm_ups) / len(warm_ups) / SECOND_US) if warm_ups else None
-        return dataclasses.replace(stored, measured_us=now, measured_warm_up_seconds=mean)
-
-    def _seen(
-        self,
-        connection: database.Connection,
-        pool: Pool,
-        stored: Autoscale,
-        policy: autoscale.Policy,
-        now: int,
-    ) -> autoscale.Seen:
-        from overnight.pools import autoscale
-
-        # Older records are deleted: the time before must not look like one without claims.
-        since = max(stored.since_us, now - pool.settings.record_retention_seconds * SECOND_US)
-        spans = policy.spans(now / SECOND_US, since / SECOND_US)
-        first, second = (max(since, now - round(span * SECOND_US)) for span in spans)
-        requested, lately = demand_rows.count_requested(connection, pool.id, first - 1, second - 1)
-        last = demand_rows.find_last_request(connection, pool.id)
-        return autoscale.Seen(
-            now_s=now / SECOND_US,
-            size=pool.target_size,
-            since_s=since / SECOND_US,
-            claims=requested,
-            lately=lately,
-            last_s=max(stored.since_us, last or 0) / SECOND_US,
+    measured = _measured(connection, pool, stored, now)
+    policy = policies.effective(pool, measured)
+    seen = _seen(connection, pool, stored, policy, now)
+    decision = autoscale.decide(policy, seen, stored.memory)
+    if not pool.refills:
+        why = f"stays at {pool.target_size}: a pool with status {pool.status} is not scaled"
+        decision = dataclasses.replace(
+            decision, size=pool.target_size, reason=why, cause=str(pool.status)
         )
+    return Outlook(measured, decision, policy.warm_up_s, policies.assumed(measured)), seen
+
+
+def _measured(
+    connection: database.Connection, pool: Pool, stored: Autoscale, now: int
+) -> Autoscale:
+    """Return the policy with the recent warm-up, measured every ten minutes and until it is known."""
+    fresh = 0 <= now - stored.measured_us < MEASURE_SECONDS * SECOND_US
+    if stored.warm_up_seconds is not None or (
+        fresh and stored.measured_warm_up_seconds is not None
+    ):
+        return stored
+    warm_ups = demand_rows.list_warm_ups(connection, pool.id, WARM_UPS)
+    mean = max(0.001, sum(warm_ups) / len(warm_ups) / SECOND_US) if warm_ups else None
+    return dataclasses.replace(stored, measured_us=now, measured_warm_up_seconds=mean)
+
+
+def _seen(
+    connection: database.Connection,
+    pool: Pool,
+    stored: Autoscale,
+    policy: autoscale.Policy,
+    now: int,
+) -> autoscale.Seen:
+    from overnight.pools import autoscale
+
+    # Older records are deleted: the time before must not look like one without claims.
+    since = max(stored.since_us, now - pool.settings.record_retention_seconds * SECOND_US)
+    spans = policy.spans(now / SECOND_US, since / SECOND_US)
+    first, second = (max(since, now - round(span * SECOND_US)) for span in spans)
+    requested, lately = demand_rows.count_requested(connection, pool.id, first - 1, second - 1)
+    last = demand_rows.find_last_request(connection, pool.id)
+    return autoscale.Seen(
+        now_s=now / SECOND_US,
+        size=pool.target_size,
+        since_s=since / SECOND_US,
+        claims=requested,
+        lately=lately,
+        last_s=max(stored.since_us, last or 0) / SECOND_US,
+    )
 
 
 def _new_policy(pool: Pool, now: int) -> Autoscale:

@@ -82,6 +82,21 @@ class Burst:
 SINGLE = Burst()
 
 
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """The claims on a pool and its refill: a warm-up after the next tick, or after the claim for interval 0."""
+
+    burst: Burst
+    claims_per_s: float
+    warm_up_s: float
+    interval_s: float
+
+    @property
+    def refill_s(self) -> float:
+        """The longest time until a claimed host is replaced."""
+        return self.warm_up_s + self.interval_s
+
+
 def _one_and(rest: Numbers) -> Numbers:
     return np.concatenate([[0.0], rest / rest.sum()])
 
@@ -112,23 +127,15 @@ def ahead(burst: Burst) -> Numbers:
     return np.clip(larger[:-1], 0, None) / burst.mean
 
 
-def arrivals(
-    burst: Burst,
-    claims_per_s: float,
-    shortest_s: float,
-    longest_s: float,
-    *,
-    before_a_claim: bool = False,
-) -> Numbers:
-    """Return the probabilities of 0, 1, 2, … claims in a time drawn uniformly between the two.
+def arrivals(traffic: Traffic, *, before_a_claim: bool = False) -> Numbers:
+    """Return the probabilities of 0, 1, 2, … claims in a refill that begins at any time of the interval.
 
-    With `before_a_claim` those ahead in the claim's own burst count too.
-
-    Exact for bursts at random times (compound Poisson): the characteristic function is averaged over the
-    lengths, where it has a closed form, and one Fourier transform inverts it.
+    With `before_a_claim` those ahead in the claim's own burst count too. Exact for bursts at random times
+    (compound Poisson): one Fourier transform inverts the characteristic function, averaged over the lengths.
     """
-    bursts = claims_per_s / burst.mean
-    mean = claims_per_s * longest_s
+    burst = traffic.burst
+    bursts = traffic.claims_per_s / burst.mean
+    mean = traffic.claims_per_s * traffic.refill_s
     reach = (
         mean
         + 12 * math.sqrt(mean * burst.dispersion)
@@ -137,9 +144,9 @@ def arrivals(
     )
     size = fft.next_fast_len(math.ceil(reach), real=True)
     exponent = fft.rfft(burst.probabilities, size) - 1
-    begin = bursts * shortest_s * exponent
+    begin = bursts * traffic.warm_up_s * exponent
     # exp(a) and the mean of exp over [0, b]: (exp(b) - 1) / b, which is 1 at b = 0.
-    width = bursts * (longest_s - shortest_s) * exponent
+    width = bursts * traffic.interval_s * exponent
     tiny = np.abs(width) < 1e-12
     evenly = np.where(tiny, 1, np.expm1(width) / np.where(tiny, 1, width))
     whole = np.exp(begin) * evenly

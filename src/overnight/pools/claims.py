@@ -1,13 +1,14 @@
 """Acquire members: at once, in the queue, or cold.
 
-The fast path is one short transaction that locks only the members it takes. While anybody waits, claims
-are served one at a time under the pool's lock, so that nobody overtakes: callers ahead are served first.
+The fast path takes one member while nobody waits, and locks nothing else. All other claims are served one at
+a time under the pool's lock, so that nobody overtakes: callers ahead are served first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from overnight.model.pool import (
     new_id,
 )
 from overnight.model.times import SECOND_US
-from overnight.pools import database, decisions, pool_errors, queue_place, requests
+from overnight.pools import database, decisions, pool_errors, requests
 from overnight.pools.sql import (
     claim_rows,
     event_rows,
@@ -34,9 +35,9 @@ from overnight.pools.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from overnight.pools import context
+    from overnight.pools import context, wakeups
 
 POLL_SECONDS = 0.25  # how often a waiting caller polls, should a notification be lost
 Grants = tuple[Grant, ...]
@@ -55,10 +56,14 @@ class ClaimBroker:
         began = self._control.clock()
         if grants := self._try_fast(name, request):
             return grants
-        result = self._try_now(name, request)
+        try:
+            result = self._try_locked(name, request)
+        except database.IntegrityError:
+            # The same request was made at the same moment, on the fast path: repeat what it got.
+            result = self._try_locked(name, request)
         if isinstance(result, tuple):
             return result
-        if not request.cold and request.wait_seconds <= 0:
+        if not _may_wait(request) or isinstance(result, pool_errors.PoolNotActiveError):
             raise result
         return self._wait_in_queue(name, request, began)
 
@@ -66,55 +71,27 @@ class ClaimBroker:
 
     def _try_fast(self, name: str, request: Request) -> Grants:
         """Serve the usual case in the fewest steps; empty if anything is unusual."""
-        prepared = fast_claim.prepare(name, request)
-        if prepared is None:
+        if not fast_claim.serves(request):
             return ()
+        claim_id, kind = new_id("c"), self._database.kind
         try:
             with self._database.quick("acquire quickly") as driver:
-                row = fast_claim.take(driver, self._database.kind, prepared, self._control.clock())
+                now = self._control.clock()
+                row = fast_claim.take(driver, kind, claim_id, name, request, now)
         except database.IntegrityError:
             return ()  # the idempotency key was used before
         if row is None:
             return ()
         self._control.notifier.notify(urgent=False)
-        return (fast_claim.build_grant(prepared, row),)
-
-    def _try_now(self, name: str, request: Request) -> Grants | pool_errors.PoolError:
-        """Return the grants, or the reason why there are none."""
-        try:
-            with self._database.write("acquire") as connection:
-                pool, now = pool_rows.find(connection, name), self._control.clock()
-                requests.check(pool, request)
-                if repeated := self._find_repeated(connection, pool, request):
-                    return repeated
-                if pool.status is not PoolStatus.ACTIVE:
-                    raise pool_errors.PoolNotActiveError(pool.name, pool.status)
-                if _count_ahead(connection, pool, request, None, now):
-                    raise _LockNeededError
-                members = _list_claimable(connection, pool, request.count, now, lock=True)
-                if len(members) < request.count:
-                    raise _LockNeededError
-                grants = self._grant(connection, pool, members, request, now)
-        except _LockNeededError:
-            # Another claim had locked what we saw, or somebody waits: repeat under the pool's lock.
-            return self._try_locked(name, request)
-        except database.IntegrityError:
-            # The same request was made at the same moment, and has the answer.
-            with self._database.read() as connection:
-                pool = pool_rows.find(connection, name)
-                if repeated := self._find_repeated(connection, pool, request):
-                    return repeated
-            raise
-        self._control.notifier.notify()
-        return grants
+        return (fast_claim.build_grant(claim_id, request, row),)
 
     def _try_locked(
         self, name: str, request: Request, waiter: Waiter | None = None
     ) -> Grants | pool_errors.PoolError:
-        """Try under the pool's lock, leaving callers ahead what is theirs."""
+        """Return the grants, or the reason why there are none; callers ahead are left what is theirs."""
         with self._database.write("acquire in turn") as connection:
             pool, now = pool_rows.lock(connection, name), self._control.clock()
-            if repeated := self._find_repeated(connection, pool, request):
+            if repeated := _find_repeated(connection, pool, request):
                 if waiter is not None:
                     waiter_rows.delete(connection, waiter.id)
                 return repeated
@@ -124,10 +101,10 @@ class ClaimBroker:
                 return pool_errors.PoolNotActiveError(pool.name, pool.status)
             ahead = _count_ahead(connection, pool, request, waiter, now)
             wanted = ahead + request.count
-            members = _list_claimable(connection, pool, wanted, now, lock=True, wait=True)
+            members = member_rows.list_claimable(connection, pool, wanted, now, lock=True)
             if len(members) < wanted:
                 error = _explain_none(connection, pool, request, now, ahead)
-                if waiter is None and not (request.cold or request.wait_seconds > 0):
+                if waiter is None and not _may_wait(request):
                     reason = error.kind.replace("-", "_")
                     event_rows.add_missed(connection, pool, request.count, now, reason=reason)
                 return error
@@ -152,23 +129,14 @@ class ClaimBroker:
     ) -> Grants:
         """Mark the members as claimed and write the claims, in the same transaction."""
         batch = new_id("b") if len(members) > 1 else ""
-        lease = request.lease_seconds
+        cold = request.cold and waited_us > 0
         claims = [
-            Claim(
-                id=new_id("c"),
-                pool_id=pool.id,
-                member_id=member.id,
-                acquired_by=request.acquired_by,
-                acquired_for=request.acquired_for,
-                acquired_us=now,
-                lease_until_us=None if lease is None else now + lease * SECOND_US,
-                batch_id=batch,
-                idempotency_key=request.idempotency_key,
-                waited_us=waited_us,
-                cold=request.cold and waited_us > 0,
+            dataclasses.replace(
+                fast_claim.build_claim(new_id("c"), request, member, now),
+                batch_id=batch, waited_us=waited_us, cold=cold,
             )
             for member in members
-        ]
+        ]  # fmt: skip
         member_rows.set_claimed(connection, [member.id for member in members], now)
         claim_rows.insert(connection, claims)
         event_rows.add_claimed(connection, pool, claims)
@@ -182,35 +150,14 @@ class ClaimBroker:
             for member, claim in zip(members, claims, strict=True)
         )
 
-    def _find_repeated(
-        self, connection: database.Connection, pool: Pool, request: Request
-    ) -> Grants:
-        """Return what the same request got before; empty for a new one."""
-        key = request.idempotency_key
-        if not key:
-            return ()
-        claims = claim_rows.list_of_key(connection, pool.id, key)
-        if claims and (
-            len(claims) != request.count
-            or {(c.acquired_by, c.acquired_for) for c in claims}
-            != {(request.acquired_by, request.acquired_for)}
-            or not all(_has_lease_of(claim, request) for claim in claims)
-        ):
-            raise pool_errors.KeyReusedError(key)
-        for claim in claims:
-            if claim.released_us is not None:
-                # Its member is gone or belongs to somebody else by now: the caller must not use it.
-                raise pool_errors.ClaimEndedError(claim.id, claim.release_reason)
-        return tuple(Grant(member_rows.find(connection, c.member_id), c) for c in claims)
-
     # in the queue
 
     def _wait_in_queue(self, name: str, request: Request, began: int) -> Grants:
         waiter, pool = self._enter_queue(name, request, began)
         try:
-            with self._control.notifier.listen() as listener:
+            with self._control.notifier.listen() as pause, self._keep_place(pool, waiter):
                 self._control.notifier.notify()
-                return self._wait(pool, request, waiter, listener.wait)
+                return self._wait(pool, request, waiter, pause)
         except pool_errors.PoolNotFoundError:  # deleted meanwhile; report the name, not the id
             raise pool_errors.PoolNotFoundError(pool.name) from None
         finally:
@@ -232,14 +179,11 @@ class ClaimBroker:
             )  # fmt: skip
         return waiter, pool
 
-    def _wait(
-        self, pool: Pool, request: Request, waiter: Waiter, pause: Callable[[float], bool]
-    ) -> Grants:
+    def _wait(self, pool: Pool, request: Request, waiter: Waiter, pause: wakeups.Wait) -> Grants:
         limit = request.wait_seconds
         if request.cold and limit <= 0:
             limit = float(pool.settings.warming_timeout_seconds)
         deadline = time.monotonic() + limit
-        place = queue_place.QueuePlace(self._control, waiter.id, pool.settings.waiter_stale_seconds)
         over = False
         while True:
             result = self._try_locked(pool.id, request, waiter)
@@ -250,9 +194,8 @@ class ClaimBroker:
             # Polling takes no lock; it is taken only when there is something for us.
             while not over and not self._is_our_turn(pool.id, request, waiter):
                 left = deadline - time.monotonic()
-                over = left <= 0 or (request.cold and self._is_hopeless(pool.id, request, place))
-                pause(0 if over else min(left, POLL_SECONDS, place.every))
-                place.keep()
+                over = left <= 0 or (request.cold and self._is_hopeless(pool.id, request))
+                pause(0 if over else min(left, POLL_SECONDS))
 
     def _is_our_turn(self, pool_id: str, request: Request, waiter: Waiter) -> bool:
         with self._database.read() as connection:
@@ -260,16 +203,41 @@ class ClaimBroker:
             if pool.status is not PoolStatus.ACTIVE or request.count > pool.max_size:
                 return True  # to be refused
             wanted = _count_ahead(connection, pool, request, waiter, now) + request.count
-            return len(_list_claimable(connection, pool, wanted, now)) == wanted
+            return len(member_rows.list_claimable(connection, pool, wanted, now)) == wanted
 
-    def _is_hopeless(self, pool_id: str, request: Request, place: queue_place.QueuePlace) -> bool:
+    def _is_hopeless(self, pool_id: str, request: Request) -> bool:
         """Launch for a cold claim; True when no member is coming and no wait was requested."""
-        with place.kept():  # otherwise what is launched for us would look like a surplus
-            self._replenish(pool_id)
+        self._replenish(pool_id)
         with self._database.read() as connection:
             pool = pool_rows.find(connection, pool_id)
             view = pool_rows.view(connection, pool, self._control.clock())
         return request.wait_seconds <= 0 and not any(member.serves for member in view.members)
+
+    @contextlib.contextmanager
+    def _keep_place(self, pool: Pool, waiter: Waiter) -> Iterator[None]:
+        """Report that the caller still waits, from another thread: a launch may take long.
+
+        After `waiter_stale_seconds` without a report what is launched for us would look like a surplus.
+        """
+        over = threading.Event()
+
+        def report_until_over() -> None:
+            while not over.wait(pool.settings.waiter_stale_seconds / 3):
+                with contextlib.suppress(pool_errors.PoolError):  # database away: next time
+                    self._report(waiter)
+
+        name = f"place of {waiter.id}"
+        reporting = threading.Thread(target=report_until_over, name=name, daemon=True)
+        reporting.start()
+        try:
+            yield
+        finally:
+            over.set()
+            reporting.join()
+
+    def _report(self, waiter: Waiter) -> None:
+        with self._database.write("still waiting") as connection:
+            waiter_rows.touch(connection, waiter.id, self._control.clock())
 
     def _leave_unserved(self, pool: Pool, waiter: Waiter) -> None:
         """Leave the queue, unless a grant has removed us from it."""
@@ -283,19 +251,28 @@ class ClaimBroker:
                     event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
 
 
-def _list_claimable(
-    connection: database.Connection,
-    pool: Pool,
-    count: int,
-    now: int,
-    *,
-    lock: bool = False,
-    wait: bool = False,
-) -> list[Member]:
-    since = now - pool.settings.heartbeat_stale_after_seconds * SECOND_US
-    return member_rows.list_claimable(
-        connection, pool.id, heard_since_us=since, count=count, lock=lock, wait=wait
-    )
+def _find_repeated(connection: database.Connection, pool: Pool, request: Request) -> Grants:
+    """Return what the same request got before; empty for a new one."""
+    key = request.idempotency_key
+    if not key:
+        return ()
+    claims = claim_rows.list_of_key(connection, pool.id, key)
+    if claims and (
+        len(claims) != request.count
+        or {(c.acquired_by, c.acquired_for) for c in claims}
+        != {(request.acquired_by, request.acquired_for)}
+        or not all(_has_lease_of(claim, request) for claim in claims)
+    ):
+        raise pool_errors.KeyReusedError(key)
+    for claim in claims:
+        if claim.released_us is not None:
+            # Its member is gone or belongs to somebody else by now: the caller must not use it.
+            raise pool_errors.ClaimEndedError(claim.id, claim.release_reason)
+    return tuple(Grant(member_rows.find(connection, c.member_id), c) for c in claims)
+
+
+def _may_wait(request: Request) -> bool:
+    return request.cold or request.wait_seconds > 0
 
 
 def _count_ahead(
@@ -344,7 +321,3 @@ def _has_lease_of(claim: Claim, request: Request) -> bool:
     until = claim.lease_until_us
     lease = None if until is None else (until - claim.acquired_us) // SECOND_US
     return request.lease_seconds == lease
-
-
-class _LockNeededError(Exception):
-    """Nothing was changed; repeat under the pool's lock."""

@@ -40,7 +40,7 @@ class Context:
 
     def reaches(self, member: Member) -> bool:
         """Whether this control plane can terminate the member's machine."""
-        return member.host in (None, self.provider(member.provider).host())
+        return member.host in (None, self.provider(member.provider).provider.host())
 
 
 def make(

@@ -10,6 +10,7 @@ Several control planes may use one database at once, in one process or in many.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from overnight.pools import (
@@ -63,7 +64,7 @@ class ControlPlane:
         self.set_cordoned, self.forget = actions.set_cordoned, actions.forget
 
         self.replenish, self.recycle = work.replenish, work.recycle
-        self.sweep = reconciler.Reconciler(control).run
+        self.sweep = functools.partial(reconciler.sweep, control)
 
     def terminate_due(self, name: str) -> int:
         """Terminate the machines that are due; return how many ended."""

@@ -308,12 +308,9 @@ class _DriverConnection:
 
 
 def _writes_ahead(path: pathlib.Path) -> bool:
-    """Whether the file is in WAL mode.
-
-    Asks SQLite instead of reading the file: opening and closing it here would drop the POSIX locks that other
-    connections of this process hold on it. The next one to close would then take itself for the last, delete
-    the log, and lose what those connections write.
-    """
+    """Whether the file is in WAL mode."""
+    # Asks SQLite: opening and closing the file here would drop the POSIX locks that other connections of this
+    # process hold. The next one to close would take itself for the last, delete the log, and lose their writes.
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal")

@@ -54,11 +54,6 @@ class Fail:
 
 
 @dataclasses.dataclass(frozen=True)
-class Terminate:
-    member_id: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Abandon:
     """Report once that every attempt to terminate failed. The row stays: it names the machine."""
 
@@ -82,7 +77,7 @@ class EndClaim:
     reason: str
 
 
-Instruction = Retire | Fail | Terminate | Abandon | FlagClaim | EndClaim
+Instruction = Retire | Fail | Abandon | FlagClaim | EndClaim
 
 
 def counts(view: View) -> Counts:
@@ -108,10 +103,8 @@ def is_empty(view: View) -> bool:
 
 
 def queue_key(pool: Pool, priority: int, queued_us: int) -> tuple[int, int]:
-    """Return the sort key of a caller in the queue; it does not change while the caller waits.
-
-    A step of priority is worth `priority_ageing_seconds` in the queue, so nobody waits for ever.
-    """
+    """Return the sort key of a caller in the queue; it does not change while the caller waits."""
+    # A step of priority is worth this much time in the queue, so nobody waits for ever.
     ageing = pool.settings.priority_ageing_seconds
     return (0 if ageing else -priority), queued_us - priority * ageing * SECOND_US
 
@@ -128,9 +121,8 @@ def _doubled(first: int, times: int, limit: int) -> int:
 
 
 def _is_ahead(until_us: int, now_us: int, max_seconds: int) -> bool:
-    """Whether `until_us` is still ahead. Further ahead than any wait means that the clock was set back;
-    twice the wait, because the clocks of two control planes differ a little.
-    """
+    """Whether `until_us` is still ahead; further than any wait means that the clock was set back."""
+    # Twice the wait, because the clocks of two control planes differ a little.
     return now_us < until_us <= now_us + 2 * max_seconds * SECOND_US
 
 
@@ -186,7 +178,7 @@ def _is_warming(view: View) -> bool:
 
 
 def recycle(view: View) -> tuple[Instruction, ...]:
-    """Return what to end, flag or retry, in order."""
+    """Return what to end, flag or abandon, in order."""
     instructions: list[Instruction] = [*_claims(view)]
     ended = {i.member_id for i in instructions if isinstance(i, EndClaim)}
     left: list[Member] = []
@@ -196,8 +188,9 @@ def recycle(view: View) -> tuple[Instruction, ...]:
         else:
             left.append(member)
     instructions += _surplus(view, left)
-    changed = {i.member_id for i in instructions if isinstance(i, Retire | Fail | EndClaim)}
-    instructions += (i for i in endings(view) if i.member_id not in changed)
+    attempts = view.pool.settings.terminate_attempts
+    spent = (m for m in endings(view) if m.attempts >= attempts and m.id not in ended)
+    instructions += (Abandon(member.id) for member in spent)
     return tuple(instructions)
 
 
@@ -287,17 +280,13 @@ def _is_changing(member: Member) -> bool:
     return moving and not member.cordoned and member.abandoned_us is None
 
 
-def endings(view: View) -> Iterable[Terminate | Abandon]:
-    """Retry the termination of ending members until the attempts are used up, then abandon them once."""
+def endings(view: View) -> Iterable[Member]:
+    """Return the members to terminate now, or to abandon after the last attempt."""
     for member in view.members:
         if member.state not in (State.DRAINING, State.ERRORED) or member.abandoned_us is not None:
             continue
         if member.cordoned and not view.pool.winds_down:
             continue  # under inspection, although its claim has ended
         limit = max(1, view.pool.settings.terminate_backoff_max_seconds)
-        if _is_ahead(member.next_attempt_us, view.now_us, limit):
-            continue
-        if member.attempts >= view.pool.settings.terminate_attempts:
-            yield Abandon(member.id)
-        else:
-            yield Terminate(member.id)
+        if not _is_ahead(member.next_attempt_us, view.now_us, limit):
+            yield member

@@ -1,4 +1,4 @@
-"""What a pool's history shows about its size. Standard library only, for `overnight pool show`; see `history`."""
+"""What a pool's history shows about its size. Standard library only, for `overnight pool show`."""
 
 from __future__ import annotations
 
@@ -44,15 +44,22 @@ def refill_us(past: Past) -> int:
 
 
 def is_bursty(instants_us: Sequence[int], begin_us: int, end_us: int, bin_us: int) -> bool:
-    """Whether the counts vary significantly more than those of a Poisson process, as `history.measure` asks."""
+    """Whether the counts vary significantly more than those of a Poisson process."""
     bins = (end_us - begin_us) // bin_us
+    return bins >= MIN_BINS and (
+        dispersion(instants_us, end_us, bin_us, bins) > dispersion_limit(bins)
+    )
+
+
+def dispersion(instants_us: Sequence[int], end_us: int, bin_us: int, bins: int) -> float:
+    """Return the variance of the counts in the last bins divided by their mean; 0 for no instants."""
     inside = after(instants_us, end_us - bins * bin_us)
-    if bins < MIN_BINS or not inside:
-        return False
+    if not inside:
+        return 0.0
     counts = collections.Counter((end_us - at) // bin_us for at in inside)
     mean = len(inside) / bins
     squares = sum((count - mean) ** 2 for count in counts.values()) + (bins - len(counts)) * mean**2
-    return squares / (bins - 1) / mean > dispersion_limit(bins)
+    return squares / (bins - 1) / mean
 
 
 def dispersion_limit(bins: int) -> float:

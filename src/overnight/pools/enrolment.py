@@ -54,7 +54,7 @@ class Enrolment:
             expired = now >= enrolment.expires_us
             if expired:
                 reason = "bootstrap_token_expired"
-                self._fail(connection, pool, member.id, reason, now, detail="enrolled too late")
+                _fail(connection, pool, member.id, reason, "enrolled too late", now)
             elif enrolment_rows.use_token(connection, member.id, credential, now):
                 member_rows.set_beat(connection, member.id, "enrolled", now)
                 event_rows.add(connection, "member_enrolled", now, pool=pool, member_id=member.id)
@@ -79,10 +79,7 @@ class Enrolment:
     def phase(
         self, credential: str, phase: str, reason: str = "", detail: str = ""
     ) -> dict[str, Any]:
-        """Record a phase: `ready`, `failed` with a one-word reason, or any step before.
-
-        A ready member may fail too; a claimed one is its caller's.
-        """
+        """Record a phase: `ready`, `failed` with a one-word reason unless claimed, or any step before."""
         if not REASON.fullmatch(phase) or (reason and not REASON.fullmatch(reason)):
             raise pool_errors.BadKnobError(
                 "phase", f"{phase} {reason}", "lower-case words such as module_pull_failed"
@@ -95,51 +92,12 @@ class Enrolment:
             if member.gone_us is None:
                 member_rows.set_beat(connection, member.id, phase, now)
             if phase == "ready":
-                self._ready(connection, pool, member, now)
+                _set_ready(connection, pool, member, now)
             elif phase == "failed":
                 why = reason or "bootstrap_failed"
-                self._fail(connection, pool, member.id, why, now, detail=detail)
+                _fail(connection, pool, member.id, why, detail, now)
         self._control.notifier.notify()
         return _answer(self._by_credential(credential))
-
-    def _ready(self, connection: database.Connection, pool: Pool, member: Member, now: int) -> None:
-        if member.state is not State.WARMING or member.gone_us is not None:
-            return  # repeated, or no longer wanted
-        if member.machine_id is None:
-            # Ready before its launch returned: its address is not known yet.
-            raise pool_errors.TooEarlyError(
-                f"{member.id} is ready before its launch was recorded",
-                why="the provider has not answered yet",
-                todo="repeat the request in a moment",
-            )
-        member_rows.move(
-            connection, pool, member.id,
-            to=State.READY, before=(State.WARMING,), reason="phase_ready", now_us=now,
-            took_us=now - member.warming_started_us,
-        )  # fmt: skip
-        if pool.failures or pool.breaker_opened_us is not None:
-            pool_rows.save(connection, decisions.after_success(pool))
-            if pool.breaker_opened_us is not None:
-                event_rows.add(
-                    connection, "breaker_closed", now, pool=pool, member_id=member.id,
-                    reason="member_ready",
-                )  # fmt: skip
-
-    def _fail(
-        self,
-        connection: database.Connection,
-        pool: Pool,
-        member_id: str,
-        reason: str,
-        now: int,
-        *,
-        detail: str = "",
-    ) -> None:
-        if member_rows.move(
-            connection, pool, member_id, to=State.ERRORED, before=CAPACITY,
-            reason=reason, now_us=now, detail=detail,
-        ):  # fmt: skip
-            maintenance.count_failure(connection, pool, reason, now)
 
     def _by_credential(self, credential: str) -> Member:
         with self._database.read() as connection:
@@ -149,6 +107,40 @@ class Enrolment:
                     "credential_unknown", "no member has that credential"
                 )
             return member_rows.find(connection, member_id)
+
+
+def _set_ready(connection: database.Connection, pool: Pool, member: Member, now: int) -> None:
+    if member.state is not State.WARMING or member.gone_us is not None:
+        return  # repeated, or no longer wanted
+    if member.machine_id is None:
+        # Ready before its launch returned: its address is not known yet.
+        raise pool_errors.TooEarlyError(
+            f"{member.id} is ready before its launch was recorded",
+            why="the provider has not answered yet",
+            todo="repeat the request in a moment",
+        )
+    member_rows.move(
+        connection, pool, member.id,
+        to=State.READY, before=(State.WARMING,), reason="phase_ready", now_us=now,
+        took_us=now - member.warming_started_us,
+    )  # fmt: skip
+    if pool.failures or pool.breaker_opened_us is not None:
+        pool_rows.save(connection, decisions.after_success(pool))
+        if pool.breaker_opened_us is not None:
+            event_rows.add(
+                connection, "breaker_closed", now, pool=pool, member_id=member.id,
+                reason="member_ready",
+            )  # fmt: skip
+
+
+def _fail(
+    connection: database.Connection, pool: Pool, member_id: str, reason: str, detail: str, now: int
+) -> None:
+    if member_rows.move(
+        connection, pool, member_id, to=State.ERRORED, before=CAPACITY,
+        reason=reason, now_us=now, detail=detail,
+    ):  # fmt: skip
+        maintenance.count_failure(connection, pool, reason, now)
 
 
 def _answer(member: Member) -> dict[str, Any]:

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from overnight import errors
-from overnight.pools import bursts
+from overnight.model import times
+from overnight.model.times import SECOND_US
+from overnight.pools import bursts, demand
 
-MIN_BINS = 20
+if TYPE_CHECKING:
+    from overnight.model.pool import Past
+
 CHANCE = 0.05
-
-
-@dataclasses.dataclass(frozen=True)
-class History:
-    """When hosts were requested and how long they took to be ready, over an observed time.
-
-    `claims_s` has every request, missed ones too: an empty pool must not look unused.
-    """
-
-    begin_s: float
-    end_s: float
-    claims_s: Sequence[float]
-    warm_ups_s: Sequence[float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,39 +49,43 @@ class Measurement:
 def rate_between(
     claims: float, seconds: float, dispersion: float = 1.0, chance: float = CHANCE
 ) -> tuple[float, float]:
-    """Return the confidence interval of a rate per second; exact for single claims, wider for bursts.
-
-    Claims in bursts carry the evidence of fewer: the count divided by the dispersion.
-    """
+    """Return the confidence interval of a rate per second; exact for single claims, wider for bursts."""
+    # Claims in bursts carry the evidence of fewer.
     count = claims / dispersion
     low = float(special.gammaincinv(count, chance / 2)) if count else 0.0
     high = float(special.gammaincinv(count + 1, 1 - chance / 2))
     return low * dispersion / seconds, high * dispersion / seconds
 
 
-def measure(history: History, *, interval_s: float = 60.0) -> Measurement:
+def measure(past: Past, *, interval_s: float = 60.0) -> Measurement:
     """Measure the rate with its interval, the dispersion, and the warm-ups."""
-    watched = history.end_s - history.begin_s
-    claims = np.asarray(history.claims_s, dtype=float)
-    warm_ups = np.asarray(history.warm_ups_s, dtype=float)
-    _check(history, watched, claims, warm_ups)
-    warm_up = _spread(warm_ups) if len(warm_ups) else None
+    watched_us, claims = past.end_us - past.begin_us, len(past.asked_us)
+    if watched_us <= 0:
+        begin, end = times.format_instant(past.begin_us), times.format_instant(past.end_us)
+        raise errors.CannotError(
+            "the history covers no time",
+            why=f"it begins at {begin} and ends at {end}",
+            todo="use --claims-per-minute and --warmup, or wait until the pool has a history",
+        )
+    if claims and past.asked_us[-1] > past.end_us:
+        raise errors.CannotError(
+            "the history contradicts itself",
+            why="a claim is later than the end of the observed time",
+            todo="use --claims-per-minute and --warmup instead, and check the clocks of the hosts",
+        )
+    warm_up = _spread(np.maximum(past.warm_ups_us, 1) / SECOND_US) if past.warm_ups_us else None
     # Burstiness matters over the time that a host is away; shorter bins would miss slower waves.
-    away = (warm_up.mean if warm_up else 0.0) + interval_s
-    bins = math.floor(watched / away)
+    away_us = max(1, round(((warm_up.mean if warm_up else 0.0) + interval_s) * SECOND_US))
+    bins = watched_us // away_us
+    can_tell_bursts = bins >= demand.MIN_BINS
     dispersion, bursty = 1.0, False
-    can_tell_bursts = bins >= MIN_BINS
-    if can_tell_bursts and len(claims):
-        edges = history.begin_s + away * np.arange(bins + 1)
-        counts = np.histogram(claims, edges)[0]
-        if counts.sum():
-            dispersion = max(1.0, float(np.var(counts, ddof=1) / counts.mean()))
-        # For a Poisson process (n - 1) * dispersion is chi-squared with n - 1 degrees of freedom.
-        limit = float(special.gammaincinv((bins - 1) / 2, 1 - CHANCE)) * 2 / (bins - 1)
-        bursty = dispersion > limit
-    low, high = rate_between(len(claims), watched, dispersion if bursty else 1.0)
+    if can_tell_bursts:
+        dispersion = max(1.0, demand.dispersion(past.asked_us, past.end_us, away_us, bins))
+        bursty = dispersion > demand.dispersion_limit(bins)
+    watched = watched_us / SECOND_US
+    low, high = rate_between(claims, watched, dispersion if bursty else 1.0)
     return Measurement(
-        len(claims), watched, 60 * len(claims) / watched, 60 * low, 60 * high,
+        claims, watched, 60 * claims / watched, 60 * low, 60 * high,
         dispersion, bursty, warm_up, can_tell_bursts,
     )  # fmt: skip
 
@@ -99,27 +93,6 @@ def measure(history: History, *, interval_s: float = 60.0) -> Measurement:
 def _spread(seconds: npt.NDArray[np.float64]) -> Spread:
     p50, p90, p99 = (float(value) for value in np.quantile(seconds, [0.5, 0.9, 0.99]))
     return Spread(len(seconds), float(seconds.mean()), p50, p90, p99)
-
-
-def _check(
-    history: History,
-    watched: float,
-    claims: npt.NDArray[np.float64],
-    warm_ups: npt.NDArray[np.float64],
-) -> None:
-    if not 0 < watched < math.inf:
-        raise errors.CannotError(
-            "the history covers no time",
-            why=f"it begins at {history.begin_s} and ends at {history.end_s}",
-            todo="use --claims-per-minute and --warmup, or wait until the pool has a history",
-        )
-    inside = (claims >= history.begin_s) & (claims <= history.end_s)
-    if not inside.all() or not ((warm_ups > 0) & np.isfinite(warm_ups)).all():
-        raise errors.CannotError(
-            "the history contradicts itself",
-            why="a claim lies outside the observed time, or a warm-up is not positive",
-            todo="use --claims-per-minute and --warmup instead, and check the clocks of the hosts",
-        )
 
 
 def burst(measured: Measurement) -> bursts.Burst:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 import secrets
@@ -95,25 +96,17 @@ class Maintenance:
         now: int,
     ) -> bool:
         """Write what one instruction changes; False if the rows have changed since it was decided."""
+        move = functools.partial(member_rows.move, connection, pool, now_us=now)
         match instruction:
             case decisions.Retire(member_id, reason):
-                return member_rows.move(
-                    connection, pool, member_id,
-                    to=State.DRAINING, before=CAPACITY, reason=reason, now_us=now,
-                )  # fmt: skip
+                return move(member_id, to=State.DRAINING, before=CAPACITY, reason=reason)
             case decisions.Fail(member_id, reason):
-                return member_rows.move(
-                    connection, pool, member_id,
-                    to=State.ERRORED, before=(State.WARMING,), reason=reason, now_us=now,
-                )  # fmt: skip
+                return move(member_id, to=State.ERRORED, before=(State.WARMING,), reason=reason)
             case decisions.EndClaim(claim_id, member_id, reason):
                 claim = claim_rows.find(connection, claim_id)
-                return claim_rows.end(connection, pool, claim, reason=reason, now_us=now) and (
-                    member_rows.move(
-                        connection, pool, member_id,
-                        to=State.DRAINING, before=(State.CLAIMED,), reason=reason, now_us=now,
-                    )
-                )  # fmt: skip
+                if not claim_rows.end(connection, pool, claim, reason=reason, now_us=now):
+                    return False
+                return move(member_id, to=State.DRAINING, before=(State.CLAIMED,), reason=reason)
             case decisions.FlagClaim(claim_id, reason):
                 if not claim_rows.flag_stale(connection, claim_id, now):
                     return False
@@ -130,7 +123,6 @@ class Maintenance:
                     detail=f"after {pool.settings.terminate_attempts} attempts; its machine may still run",
                 )  # fmt: skip
                 return True
-        return False
 
     # terminate
 
@@ -139,8 +131,9 @@ class Maintenance:
         now = self._control.clock()
         with self._database.read() as connection:
             view = pool_rows.view(connection, pool, now)
-        due = {i.member_id for i in decisions.endings(view) if isinstance(i, decisions.Terminate)}
-        members = [m for m in view.members if m.id in due and self._control.reaches(m)]
+        attempts = pool.settings.terminate_attempts
+        due = [m for m in decisions.endings(view) if m.attempts < attempts]
+        members = [m for m in due if self._control.reaches(m)]
         if len(members) < 2 or pool.settings.launch_parallel == 1:
             return sum(self._terminate(pool, member) for member in members)
         with concurrent.futures.ThreadPoolExecutor(pool.settings.launch_parallel) as threads:
@@ -207,7 +200,7 @@ class Maintenance:
             self._record_empty(pool.id)
         if launch is None:
             return 0
-        host = self._control.provider(pool.provider).host(create=True)
+        host = self._control.provider(pool.provider).provider.host(create=True)
         width = min(launch.count, pool.settings.launch_parallel)
         each = math.ceil(launch.count / width)
         if width == 1:

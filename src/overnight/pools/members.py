@@ -87,10 +87,9 @@ class MemberActions:
         return self.give_back(claim.id)
 
     def terminate(self, member_id: str, *, forget: bool = False, confirmed: bool = True) -> Member:
-        """Terminate a member in any state, and end its claim. An abandoned one is tried again.
+        """Terminate a member in any state and end its claim; raises for a claim unless `confirmed`.
 
-        With `forget` the provider is not called: the machine is known to be gone. Raises unless
-        `confirmed` if somebody has claimed the member.
+        With `forget` the provider is not called: the machine is known to be gone.
         """
         now = self._control.clock()
         with self._database.write("terminate member") as connection:
@@ -115,10 +114,7 @@ class MemberActions:
         return self._finish(pool, member_id)
 
     def forget(self, host: str, *, confirmed: bool = True) -> int:
-        """Give up the members on a host that is gone for good, and end their claims; return how many.
-
-        Raises unless `confirmed`. A server that runs there all the same terminates them.
-        """
+        """Give up the members on a host that is gone for good, and end their claims; return how many."""
         with self._database.read() as connection:
             members = member_rows.list_of_host(connection, host)
         if not members:
@@ -144,10 +140,7 @@ class MemberActions:
         return self.find(member_id)
 
     def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
-        """Hold a member for inspection: not claimed, not recycled, not counted; or release it again.
-
-        A member whose claim has ended in the meantime is terminated only when it is released.
-        """
+        """Hold a member for inspection (not claimed, recycled or counted), or release it again."""
         now = self._control.clock()
         with self._database.write("cordon") as connection:
             member = member_rows.find(connection, member_id)

@@ -155,14 +155,12 @@ def _add_counts(
 ) -> None:
     with plane.context.database.read() as connection:
         totals = total_rows.list_all(connection)
-        stale = metric_rows.count_stale_claims(connection)
-        abandoned = metric_rows.count_abandoned_members(connection)
+        stale = metric_rows.count_by_pool(connection, metric_rows.STALE_CLAIMS)
+        abandoned = metric_rows.count_by_pool(connection, metric_rows.ABANDONED)
     _add_totals(page, [details.pool.name for details in pools], totals)
-    page.family(
-        "overnight_pool_claims_stale", "gauge", "Claims flagged as stale.",
-        [({"pool": name}, count) for name, count in stale],
-    )  # fmt: skip
-    page.family(
-        "overnight_pool_members_abandoned", "gauge", "Members that could not be terminated.",
-        [({"pool": name}, count) for name, count in abandoned],
-    )  # fmt: skip
+    for family, about, counts in (
+        ("claims_stale", "Claims flagged as stale.", stale),
+        ("members_abandoned", "Members that could not be terminated.", abandoned),
+    ):
+        rows = [({"pool": name}, count) for name, count in counts]
+        page.family(f"overnight_pool_{family}", "gauge", about, rows)

@@ -25,6 +25,8 @@ import numpy.typing as npt
 from overnight.pools import bursts, simulation
 
 Numbers = npt.NDArray[np.float64]
+Traffic = bursts.Traffic
+Rate = simulation.Rate
 # With more multiplications a round the exact chain is slower than simulating a million claims.
 LARGEST_ROUND = 400_000
 MAX_CYCLES = 6
@@ -32,52 +34,30 @@ MAX_ROUNDS = 4_000
 SETTLED = 1e-13
 # With more claims in a refill time the simulation takes too long; the bound is close then.
 LARGEST_PLAYED = 2_000
-# One-sided 97.5 %.
-SURE = 1.96
 
 
-@dataclasses.dataclass(frozen=True)
-class Rate:
-    """A miss rate, its standard error (0 where exact), and its method."""
-
-    miss: float
-    error: float
-    method: str  # formula, chain, simulation, or bound (an upper one)
-
-    @property
-    def at_most(self) -> float:
-        """The upper confidence limit."""
-        return self.miss + SURE * self.error
-
-
-def erlang_b(largest: int, load: float) -> Numbers:
+def erlang_b(largest: int, traffic: Traffic) -> Numbers:
     """Return the loss of 0, 1, …, `largest` servers at this load."""
+    load = traffic.claims_per_s * traffic.warm_up_s
     loss = np.ones(largest + 1)
     for servers in range(1, largest + 1):
         loss[servers] = load * loss[servers - 1] / (servers + load * loss[servers - 1])
     return loss
 
 
-def wait(
-    largest: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
-) -> Numbers:
-    """Return the exact rates for sizes 0 to `largest` if callers wait. Interval 0 is woken.
+def wait(largest: int, traffic: Traffic) -> Numbers:
+    """Return the exact rates for sizes 0 to `largest` if callers wait.
 
     Just after a tick ready + warming - owed = S. So at a time x after the last tick whose hosts have
     arrived, W <= x <= W + R, ready is S minus the claims of those x seconds; x is uniform over the claims.
     In a burst the claims ahead of one's own count too.
     """
-    counts = bursts.arrivals(
-        burst, claims_per_s, warm_up_s, warm_up_s + interval_s, before_a_claim=True
-    )
-    return _tail(counts, largest)
+    return _tail(bursts.arrivals(traffic, before_a_claim=True), largest)
 
 
-def idle(
-    largest: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
-) -> Numbers:
+def idle(largest: int, traffic: Traffic) -> Numbers:
     """Return the mean number of ready hosts for sizes 0 to `largest`; exact if callers wait."""
-    counts = bursts.arrivals(burst, claims_per_s, warm_up_s, warm_up_s + interval_s)
+    counts = bursts.arrivals(traffic)
     return np.concatenate([[0.0], np.cumsum(1 - _tail(counts, largest)[1:])])
 
 
@@ -89,65 +69,49 @@ def _tail(counts: Numbers, largest: int) -> Numbers:
     return np.where(above < 1e-12, 0.0, np.minimum(above, 1.0))
 
 
-def woken(
-    sizes: Sequence[int], burst: bursts.Burst, claims_per_s: float, warm_up_s: float
-) -> list[Rate]:
+def woken(sizes: Sequence[int], traffic: Traffic) -> list[Rate]:
     """Return the rates if a claim wakes the replenishment; Erlang's formula for single claims."""
-    if burst.mean == 1:
-        loss = erlang_b(max(sizes), claims_per_s * warm_up_s)
+    if traffic.burst.mean == 1:
+        loss = erlang_b(max(sizes), traffic)
         return [Rate(float(loss[size]), 0.0, "formula") for size in sizes]
-    return _simulate(sizes, burst, claims_per_s, warm_up_s, 0)
+    return _simulate(sizes, dataclasses.replace(traffic, interval_s=0))
 
 
-def give_up(
-    sizes: Sequence[int],
-    burst: bursts.Burst,
-    claims_per_s: float,
-    warm_up_s: float,
-    interval_s: float,
-) -> list[Rate]:
+def give_up(sizes: Sequence[int], traffic: Traffic) -> list[Rate]:
     """Return the rates if a tick replenishes and callers give up: an exact chain, or simulation."""
-    cycles = math.floor(warm_up_s / interval_s)
+    cycles = math.floor(traffic.warm_up_s / traffic.interval_s)
     done: dict[int, Rate] = {}
     for size in sizes:
         if cycles <= MAX_CYCLES and (size + 1) ** (cycles + 2) <= LARGEST_ROUND:
-            miss = _chain(size, burst, claims_per_s, warm_up_s, interval_s)
+            miss = _chain(size, traffic)
             if miss is not None:
                 done[size] = Rate(miss, 0.0, "chain")
     left = [size for size in sizes if size not in done]
     if left:
-        done |= zip(left, _simulate(left, burst, claims_per_s, warm_up_s, interval_s), strict=True)
+        done |= zip(left, _simulate(left, traffic), strict=True)
     return [done[size] for size in sizes]
 
 
-def _simulate(
-    sizes: Sequence[int],
-    burst: bursts.Burst,
-    claims_per_s: float,
-    warm_up_s: float,
-    interval_s: float,
-) -> list[Rate]:
-    most = wait(max(sizes), burst, claims_per_s, warm_up_s, interval_s)
-    if claims_per_s * (warm_up_s + interval_s) > LARGEST_PLAYED:
+def _simulate(sizes: Sequence[int], traffic: Traffic) -> list[Rate]:
+    most = wait(max(sizes), traffic)
+    if traffic.claims_per_s * traffic.refill_s > LARGEST_PLAYED:
         return [Rate(float(most[size]), 0.0, "bound") for size in sizes]
-    least = erlang_b(max(sizes), claims_per_s * warm_up_s) if burst.mean == 1 else 0 * most
-    estimates = simulation.give_up(sizes, burst, claims_per_s, warm_up_s, interval_s)
+    least = erlang_b(max(sizes), traffic) if traffic.burst.mean == 1 else 0 * most
+    estimates = simulation.give_up(sizes, traffic)
     return [
         _bounded(estimate, float(least[size]), float(most[size]))
         for estimate, size in zip(estimates, sizes, strict=True)
     ]
 
 
-def _bounded(estimate: simulation.Estimate, least: float, most: float) -> Rate:
+def _bounded(estimate: Rate, least: float, most: float) -> Rate:
     """Clip a simulated rate to its proved bounds; without a miss the upper bound is the error."""
     miss = min(max(estimate.miss, least), most)
-    error = min(max(estimate.error, 0.0 if estimate.miss else most), (most - miss) / SURE)
-    return Rate(miss, error, "simulation")
+    error = max(estimate.error, 0.0 if estimate.miss else most)
+    return Rate(miss, min(error, (most - miss) / simulation.SURE), "simulation")
 
 
-def _chain(
-    size: int, burst: bursts.Burst, claims_per_s: float, warm_up_s: float, interval_s: float
-) -> float | None:
+def _chain(size: int, traffic: Traffic) -> float | None:
     """Return the exact rate from the Markov chain of orders in transit; None if it does not converge.
 
     A warm-up is k intervals and a remainder. Just before hosts arrive the state is the orders in transit
@@ -155,10 +119,10 @@ def _chain(
     claims served, becomes an order, and in the remainder after the tick selling starts again. Only counts
     matter, because while no host arrives served = min(ready, claims).
     """
-    cycles = math.floor(warm_up_s / interval_s)
-    rest = warm_up_s - cycles * interval_s
-    first = _counts(size, burst, claims_per_s, interval_s - rest)
-    second = _counts(size, burst, claims_per_s, rest)
+    cycles = math.floor(traffic.warm_up_s / traffic.interval_s)
+    rest = traffic.warm_up_s - cycles * traffic.interval_s
+    first = _counts(size, traffic, traffic.interval_s - rest)
+    second = _counts(size, traffic, rest)
     # Rows: sold so far. Columns: sold at the tick, before the limit of what is ready.
     growth = np.zeros((size + 1, size + 1))
     for sold in range(size + 1):
@@ -176,7 +140,7 @@ def _chain(
     oldest = room - column
     state = np.zeros(shape)
     state[(0,) * (cycles + 1)] = 1.0
-    demand = claims_per_s * interval_s
+    demand = traffic.claims_per_s * traffic.interval_s
     for _ in range(MAX_ROUNDS):
         total = state.sum(axis=-1, keepdims=True)
         grown = np.where(column < room, state @ growth, 0.0)
@@ -193,6 +157,6 @@ def _chain(
     return None
 
 
-def _counts(size: int, burst: bursts.Burst, claims_per_s: float, seconds: float) -> Numbers:
-    counts = bursts.arrivals(burst, claims_per_s, seconds, seconds)
+def _counts(size: int, traffic: Traffic, seconds: float) -> Numbers:
+    counts = bursts.arrivals(dataclasses.replace(traffic, warm_up_s=seconds, interval_s=0))
     return np.pad(counts, (0, max(0, size + 1 - len(counts))))[: size + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,7 +125,7 @@ class NoLiveReadyMembersError(PoolError):
 class PoolHasMembersError(PoolError):
     def __init__(self, name: str, count: int, *, draining: int = 0) -> None:
         super().__init__(
-            f"pool {name} still has {count} {'member' if count == 1 else 'members'}",
+            f"pool {name} still has {plural(count, 'member')}",
             why="deleting the pool would lose track of live machines",
             todo=f"wait until they are terminated (overnight pool show {name}), then delete it"
             if draining == count

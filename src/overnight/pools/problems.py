@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from overnight.model import times
 from overnight.model.pool import MemberState, Past, PoolDetails, Problem
+from overnight.model.text import plural
 from overnight.model.times import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from overnight.pools import demand
 
@@ -310,13 +311,11 @@ def _idle(details: PoolDetails, past: Past) -> Iterable[Problem]:
     target = max(pool.min_size, most + 1)  # one to spare
     saved = pool.target_size - target
     if saved > 0 and past.end_us - since >= DAY_US:
-        hosts = "1 host" if saved == 1 else f"{saved} hosts"
-        claims = "1 claim" if most == 1 else f"{most} claims"
         yield Problem(
             "too_large",
             f"members were idle for {100 * idle:.0f} % of the last {_duration(past.end_us - since)}",
-            f"at most {claims} came while a member is replaced ({_duration(refill)}); the target is {pool.target_size}",
-            f"overnight pool update {pool.name} --target {target}   (saves {hosts}, {saved * MONTH_HOURS:,} host-hours a month)",
+            f"at most {plural(most, 'claim')} came while a member is replaced ({_duration(refill)}); the target is {pool.target_size}",
+            f"overnight pool update {pool.name} --target {target}   (saves {plural(saved, 'host')}, {saved * MONTH_HOURS:,} host-hours a month)",
         )
 
 

@@ -34,28 +34,12 @@ class ProviderClient:
         self._steps = steps
         self._regions = regions
 
-    @property
-    def name(self) -> str:
-        return self.provider.name
-
-    def host(self, *, create: bool = False) -> str | None:
-        """Return the host of this provider's machines; None if every server can reach them."""
-        if isinstance(self.provider, pools.Local):
-            return self.provider.host(create=create)
-        return None
-
-    def check(self, order: pools.Order) -> None:
-        """Raise for an order that could never be launched, if the provider can tell."""
-        if isinstance(self.provider, pools.Checks):
-            self.provider.check(order)
-
     def check_used(self, pool: Pool, before: Pool | None = None) -> None:
         """Raise for a value that the provider would ignore; one that the pool had before may stay."""
-        fixed = self.provider.fixed if isinstance(self.provider, pools.Limited) else {}
-        for name, only in fixed.items():
+        for name, only in self.provider.fixed.items():
             value = getattr(pool, name)
             if value != only and (before is None or value != getattr(before, name)):
-                raise pool_errors.IgnoredOptionError(self.name, name, value, only)
+                raise pool_errors.IgnoredOptionError(self.provider.name, name, value, only)
 
     def launch(self, order: pools.Order, timeout: float) -> pools.Machine:
         """Launch the member's machine, or raise ProviderError."""
@@ -110,12 +94,12 @@ class ProviderClient:
                 answers.put((None, error))
 
         # A daemon thread, for which the interpreter does not wait at exit: it may hang.
-        threading.Thread(target=work, name=f"{self.name} {name}", daemon=True).start()
+        threading.Thread(target=work, name=f"{self.provider.name} {name}", daemon=True).start()
         try:
             answer, error = answers.get(timeout=timeout)
         except queue.Empty:
             raise pools.ProviderError(
-                Reason.TIMEOUT, f"{self.name} did not answer {name} within {timeout:.0f} s"
+                Reason.TIMEOUT, f"{self.provider.name} did not answer {name} within {timeout:.0f} s"
             ) from None
         self._steps(f"provider {name}: after")
         if isinstance(error, pools.ProviderError):

@@ -48,7 +48,7 @@ class Reaper:
     def run(self, stop: threading.Event) -> None:
         """Run until `stop` is set: on every tick everything, on every wake-up what cannot wait."""
         due = seen = time.monotonic()
-        with self._plane.context.notifier.listen() as listener:
+        with self._plane.context.notifier.listen() as wait:
             while not stop.is_set():
                 full = time.monotonic() >= due
                 if full:
@@ -58,7 +58,7 @@ class Reaper:
                     self._guarded("reaper", self._report_alive)
                 # Whatever fails here, such as an unreachable database, is tried again next time.
                 self._guarded("reaper", functools.partial(self._start_all, full=full))
-                listener.wait(min(STOP_SECONDS, max(0.0, due - time.monotonic())))
+                wait(min(STOP_SECONDS, max(0.0, due - time.monotonic())))
         for thread in list(self._working.values()):
             thread.join(STOP_SECONDS)
 

@@ -18,7 +18,7 @@ from overnight.pools import maintenance
 from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
-    from overnight.pools import context, provider_client
+    from overnight.pools import context
 
 INVENTORY_SECONDS = 60.0
 # Clocks differ a little; a heartbeat further ahead was received before our clock was set back.
@@ -35,33 +35,40 @@ class SweepResult:
     gone: int = 0
 
 
-class Reconciler:
-    def __init__(self, control: context.Context) -> None:
+def sweep(control: context.Context, provider: str) -> SweepResult:
+    """Sweep one provider; raises ProviderError if its inventory cannot be read."""
+    return _Sweep(control, provider).run()
+
+
+class _Sweep:
+    def __init__(self, control: context.Context, provider: str) -> None:
         self._control = control
         self._database = control.database
+        self._provider = provider
+        self._client = control.provider(provider)
+        self._result = SweepResult()
 
-    def run(self, provider: str) -> SweepResult:
-        """Sweep one provider; raises ProviderError if its inventory cannot be read."""
-        client = self._control.provider(provider)
-        before = self._rows(provider)
+    def run(self) -> SweepResult:
+        result = self._result
+        before = self._rows()
         try:
-            host = client.host(create=True)
-            machines = client.inventory(self._control.owner, INVENTORY_SECONDS)
+            host = self._client.provider.host(create=True)
+            machines = self._client.inventory(self._control.owner, INVENTORY_SECONDS)
         except pools.ProviderError as error:
             self._add_event("inventory_failed", reason=error.reason, detail=error.what)
             raise
-        after = self._rows(provider)
-        result = SweepResult(machines=len(machines))
+        after = self._rows()
+        result.machines = len(machines)
         for machine in machines:
             # A row that ended since the first read: its machine was ending during the inventory.
             if machine.member_id in after or machine.member_id not in before:
-                self._match(client, host, machine, after, result)
+                self._match(host, machine, after.get(machine.member_id))
         ids = {machine.id for machine in machines}
         for member in before.values():
             listed = member.machine_id is None or member.machine_id in ids
             if member.host == host and not listed:
-                self._handle_missing(client, member, result)
-        self._save_orphans(shared_values.orphans_name(provider, host), result.orphans_left)
+                self._handle_missing(member)
+        self._save_orphans(shared_values.orphans_name(self._provider, host), result.orphans_left)
         return result
 
     def _save_orphans(self, name: str, left: int) -> None:
@@ -72,37 +79,27 @@ class Reconciler:
         with self._database.write("note orphans") as connection:
             shared_values.put(connection, name, str(left))
 
-    def _rows(self, provider: str) -> dict[str, Member]:
+    def _rows(self) -> dict[str, Member]:
         with self._database.read() as connection:
-            return member_rows.list_of_provider(connection, provider)
+            return member_rows.list_of_provider(connection, self._provider)
 
-    def _match(
-        self,
-        client: provider_client.ProviderClient,
-        host: str | None,
-        machine: pools.Machine,
-        rows: dict[str, Member],
-        result: SweepResult,
-    ) -> None:
-        member = rows.get(machine.member_id)
+    def _match(self, host: str | None, machine: pools.Machine, member: Member | None) -> None:
         if member is None or (member.machine_id is not None and member.machine_id != machine.id):
-            self._end_orphan(client, machine, result)
+            self._end_orphan(machine)
         elif member.machine_id is None:
-            self._adopt(member, machine, result)
+            self._adopt(member, machine)
         elif member.missing_us is not None or member.host != host:
             # It is here, whatever its row says: an older version wrote none, or this host has a new name.
             self._mark(dataclasses.replace(member, host=host), None, "member_found")
 
-    def _end_orphan(
-        self, client: provider_client.ProviderClient, machine: pools.Machine, result: SweepResult
-    ) -> None:
+    def _end_orphan(self, machine: pools.Machine) -> None:
         """Report and terminate a machine that has no row."""
-        result.orphans += 1
+        self._result.orphans += 1
         self._add_event("orphan_found", member_id=machine.member_id, detail=machine.id)
         try:
-            client.terminate(machine.id, INVENTORY_SECONDS)
+            self._client.terminate(machine.id, INVENTORY_SECONDS)
         except pools.ProviderError as error:
-            result.orphans_left += 1
+            self._result.orphans_left += 1
             self._add_event(
                 "orphan_terminate_failed",
                 member_id=machine.member_id,
@@ -112,23 +109,21 @@ class Reconciler:
             return
         self._add_event("orphan_terminated", member_id=machine.member_id, detail=machine.id)
 
-    def _adopt(self, member: Member, machine: pools.Machine, result: SweepResult) -> None:
+    def _adopt(self, member: Member, machine: pools.Machine) -> None:
         """Give a row its machine: its launch was interrupted before it could."""
         now = self._control.clock()
         with self._database.write("adopt") as connection:
             pool = pool_rows.find(connection, member.pool_id, deleted=True)
-            result.adopted += member_rows.add_machine(connection, pool, machine, now)
+            self._result.adopted += member_rows.add_machine(connection, pool, machine, now)
 
-    def _handle_missing(
-        self, client: provider_client.ProviderClient, member: Member, result: SweepResult
-    ) -> None:
+    def _handle_missing(self, member: Member) -> None:
         now = self._control.clock()
-        lag = int(client.provider.inventory_lag_seconds * SECOND_US)
+        lag = int(self._client.provider.inventory_lag_seconds * SECOND_US)
         # In both directions: a clock that was set back must not hide it for that long.
         if abs(now - (member.launched_us or now)) < lag:
             return
         if member.missing_us is None:
-            result.missing += self._mark(member, now, "member_missing")
+            self._result.missing += self._mark(member, now, "member_missing")
             return
         if _has_reported(member, now):
             # The inventory is wrong, not the member.
@@ -141,8 +136,8 @@ class Reconciler:
             # In use: make sure.
             wait = max(lag, pool.settings.heartbeat_stale_after_seconds * SECOND_US)
         if abs(now - member.missing_us) >= wait:
-            reason = client.why_gone(str(member.machine_id), INVENTORY_SECONDS)
-            result.gone += self._give_up(pool, member, reason, now)
+            reason = self._client.why_gone(str(member.machine_id), INVENTORY_SECONDS)
+            self._result.gone += self._give_up(pool, member, reason, now)
 
     def _give_up(self, pool: Pool, member: Member, reason: Reason, now: int) -> bool:
         with self._database.write("machine gone") as connection:

@@ -20,10 +20,7 @@ DAY_MINUTES = 24 * 60
 
 @dataclasses.dataclass(frozen=True)
 class Opening:
-    """A time of the week with a minimum size; one that ends before it begins runs past midnight.
-
-    In local time: on the day when clocks go forward over it, it is shorter.
-    """
+    """A local time of the week with a minimum size; one that ends before it begins runs past midnight."""
 
     days: frozenset[int]  # 0 is Monday; the day on which it begins
     begin_minute: int

@@ -22,12 +22,22 @@ MAX_DRAWN = 4_000_000
 FORGOTTEN = 6
 
 
+# One-sided 97.5 %.
+SURE = 1.96
+
+
 @dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A miss rate from simulation, with its standard error."""
+class Rate:
+    """A miss rate, its standard error (0 where exact), and its method."""
 
     miss: float
     error: float
+    method: str  # formula, chain, simulation, or bound (an upper one)
+
+    @property
+    def at_most(self) -> float:
+        """The upper confidence limit."""
+        return self.miss + SURE * self.error
 
 
 def draw_sizes(
@@ -40,16 +50,9 @@ def draw_sizes(
 
 
 def give_up(
-    sizes: Sequence[int],
-    burst: bursts.Burst,
-    claims_per_s: float,
-    warm_up_s: float,
-    interval_s: float,
-    *,
-    count: int = 1_000_000,
-    seed: int = 1,
-) -> list[Estimate]:
-    """Return the miss rates of several sizes on the same claims if callers give up; interval 0 is woken.
+    sizes: Sequence[int], traffic: bursts.Traffic, *, count: int = 1_000_000, seed: int = 1
+) -> list[Rate]:
+    """Return the miss rates of several sizes on the same claims if callers give up.
 
     The replacement of a claim at time t comes at r(t), known at once: a warm-up after the next tick. Nobody
     is overtaken, so the refills by t are the claims served up to the last one with r <= t, and a burst gets
@@ -57,14 +60,16 @@ def give_up(
     pool that is woken.
     """
     random = np.random.default_rng(seed)
-    early = math.ceil(FORGOTTEN * claims_per_s / burst.mean * (warm_up_s + interval_s)) + 10
+    burst, interval_s = traffic.burst, traffic.interval_s
+    bursts_per_s = traffic.claims_per_s / burst.mean
+    early = math.ceil(FORGOTTEN * bursts_per_s * traffic.refill_s) + 10
     runs = max(20, min(RUNS, MAX_DRAWN // early))
     steps = early + math.ceil(count / burst.mean / runs)
-    times = np.cumsum(random.exponential(burst.mean / claims_per_s, (steps, runs)), axis=0)
+    times = np.cumsum(random.exponential(1 / bursts_per_s, (steps, runs)), axis=0)
     asked = draw_sizes(burst, (steps, runs), random).astype(np.int32)
-    back = times + warm_up_s
+    back = times + traffic.warm_up_s
     if interval_s:
-        back = (np.floor(times / interval_s) + 1) * interval_s + warm_up_s
+        back = (np.floor(times / interval_s) + 1) * interval_s + traffic.warm_up_s
     refilled = np.stack(
         [np.searchsorted(back[:, run], times[:, run], side="right") for run in range(runs)], axis=1
     )
@@ -79,5 +84,5 @@ def give_up(
         missed = total - (served[-1] - served[early])
         rate = missed.sum() / total.sum()
         spread = float(np.std(missed - rate * total, ddof=1)) / float(total.mean())
-        estimates.append(Estimate(float(rate), spread / math.sqrt(runs)))
+        estimates.append(Rate(float(rate), spread / math.sqrt(runs), "simulation"))
     return estimates

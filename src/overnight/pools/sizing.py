@@ -10,6 +10,7 @@ import bisect
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -61,13 +62,14 @@ class Demand:
             )
 
     @property
-    def claims_per_s(self) -> float:
-        return self.claims_per_minute / 60
+    def traffic(self) -> bursts.Traffic:
+        rate = self.claims_per_minute / 60
+        return bursts.Traffic(self.burst, rate, self.warm_up_s, self.interval_s)
 
     @property
     def mean_demand(self) -> float:
         """Mean number of claims in the longest time until a claimed host is replaced."""
-        return self.claims_per_s * (self.warm_up_s + self.interval_s)
+        return self.traffic.claims_per_s * self.traffic.refill_s
 
     @property
     def runbook(self) -> int:
@@ -162,7 +164,7 @@ class Sizing:
             "miss_at_runbook_waiting": runbook.wait,
             "miss_at_recommended": best.give_up.miss,
             "idle_at_recommended": best.idle,
-            "warming": demand.claims_per_s * demand.warm_up_s,
+            "warming": demand.traffic.claims_per_s * demand.warm_up_s,
             "cost_per_host_hour": cost,
             "idle_cost_per_month": None if cost is None else best.idle * cost * MONTH_H,
             "curve": [point.as_json(cost) for point in self.curve],
@@ -179,19 +181,14 @@ def recommend(demand: Demand) -> tuple[int, int]:
     if demand.callers is Callers.WAIT:
         return ticked, awake
 
-    refill = (demand.burst, demand.claims_per_s, demand.warm_up_s)
-
-    def with_tick(wanted: int) -> bool:
-        [rate] = miss_rates.give_up([wanted], *refill, demand.interval_s)
-        return rate.at_most <= demand.miss
-
-    def woken(wanted: int) -> bool:
-        [rate] = miss_rates.woken([wanted], *refill)
-        return rate.at_most <= demand.miss
+    def smallest(sizes: range, rates: Callable[..., list[miss_rates.Rate]]) -> int:
+        return sizes.start + bisect.bisect_left(
+            sizes, True, key=lambda size: rates([size], demand.traffic)[0].at_most <= demand.miss
+        )
 
     # Callers that give up need no more than callers that wait, whose exact sizes are the upper bounds.
-    awake = bisect.bisect_left(range(awake), True, key=woken)
-    return awake + bisect.bisect_left(range(awake, ticked), True, key=with_tick), awake
+    awake = smallest(range(awake), miss_rates.woken)
+    return smallest(range(awake, ticked), miss_rates.give_up), awake
 
 
 @functools.lru_cache(maxsize=4096)  # a policy repeats the same question every tick
@@ -202,10 +199,9 @@ def size_for_waiting(demand: Demand, interval_s: float) -> int:
     # Begin with the mean and twelve standard deviations.
     deviation = math.sqrt(demand.mean_demand * demand.burst.dispersion)
     largest = math.ceil(demand.mean_demand + 12 * deviation + 10 * demand.burst.dispersion) + 10
+    traffic = dataclasses.replace(demand.traffic, interval_s=interval_s)
     while True:
-        rates = miss_rates.wait(
-            largest, demand.burst, demand.claims_per_s, demand.warm_up_s, interval_s
-        )
+        rates = miss_rates.wait(largest, traffic)
         if rates[-1] <= demand.miss:
             return int(np.argmax(rates <= demand.miss))
         largest *= 2
@@ -218,15 +214,13 @@ def size(demand: Demand) -> Sizing:
         return Sizing(demand, 0, 0, (Point(0, nothing, 0.0, nothing, 0.0, 0.0),))
     ticked, awake = recommend(demand)
     sizes = _sizes(demand, ticked, awake)
-    rate, burst, warm_up = demand.claims_per_s, demand.burst, demand.warm_up_s
-    waits = miss_rates.wait(sizes[-1], burst, rate, warm_up, demand.interval_s)
-    idles = miss_rates.idle(sizes[-1], burst, rate, warm_up, demand.interval_s)
-    gives = miss_rates.give_up(sizes, burst, rate, warm_up, demand.interval_s)
-    awakes = miss_rates.woken(sizes, burst, rate, warm_up)
+    traffic = demand.traffic
+    waits, idles = miss_rates.wait(sizes[-1], traffic), miss_rates.idle(sizes[-1], traffic)
+    gives, awakes = miss_rates.give_up(sizes, traffic), miss_rates.woken(sizes, traffic)
     points = [
         Point(
             number, give, float(waits[number]), woken, float(idles[number]),
-            max(0.0, number - rate * warm_up * (1 - woken.miss)),
+            max(0.0, number - traffic.claims_per_s * traffic.warm_up_s * (1 - woken.miss)),
         )
         for number, give, woken in zip(sizes, gives, awakes, strict=True)
     ]  # fmt: skip

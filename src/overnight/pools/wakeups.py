@@ -16,11 +16,11 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Iterator
 
     from overnight.pools import database
 
@@ -30,17 +30,15 @@ LINGER_SECONDS = 2.0
 CHANNEL = "overnight_pools"
 
 
-class Listener(Protocol):
-    def wait(self, seconds: float) -> bool:
-        """Block until a notification arrives or `seconds` pass; True if one arrived."""
+Wait = Callable[[float], bool]  # until a notification arrives (True) or the seconds have passed
 
 
 class Notifier(Protocol):
     def notify(self, *, urgent: bool = True) -> None:
         """Wake every listener; never fails and never blocks. A claim is not urgent."""
 
-    def listen(self) -> contextlib.AbstractContextManager[Listener]:
-        """Receive every notification from now on."""
+    def listen(self) -> contextlib.AbstractContextManager[Wait]:
+        """Receive every notification from now on, and yield the function that waits for one."""
 
 
 def open_notifier(where: database.Database) -> Notifier:
@@ -127,15 +125,24 @@ class LocalNotifier:
                         pass  # the buffer is full: a notification is already waiting there
 
     @contextlib.contextmanager
-    def listen(self) -> Iterator[Listener]:
+    def listen(self) -> Iterator[Wait]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
             with self._short_path() as folder:
                 listening.bind(f"{folder}/{name}")
             listening.setblocking(False)
+
+            def wait(seconds: float) -> bool:
+                if not select.select([listening], [], [], max(0.0, seconds))[0]:
+                    return False
+                with contextlib.suppress(BlockingIOError):
+                    while listening.recv(16):
+                        pass
+                return True
+
             try:
-                yield _LocalListener(listening)
+                yield wait
             finally:
                 (self._folder / name).unlink(missing_ok=True)
 
@@ -149,19 +156,6 @@ class LocalNotifier:
             os.close(descriptor)
 
 
-class _LocalListener:
-    def __init__(self, listening: socket.socket) -> None:
-        self._socket = listening
-
-    def wait(self, seconds: float) -> bool:
-        if not select.select([self._socket], [], [], max(0.0, seconds))[0]:
-            return False
-        with contextlib.suppress(BlockingIOError):
-            while self._socket.recv(16):
-                pass
-        return True
-
-
 class _ServerNotifier:
     """LISTEN and NOTIFY, outside the claim's own transaction: NOTIFY would serialise the commits."""
 
@@ -173,12 +167,12 @@ class _ServerNotifier:
         self._database.notify(CHANNEL)
 
     @contextlib.contextmanager
-    def listen(self) -> Iterator[Listener]:
+    def listen(self) -> Iterator[Wait]:
         listener = _ServerListener(
             self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
         )
         try:
-            yield listener
+            yield listener.wait
         finally:
             listener.close()
 

@@ -16,14 +16,10 @@ Span = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """`cut`: earlier events shortened or moved it; `moved`: it ends before one of them;
-    `disturbed`: all recorded time has such events in it.
-    """
-
     window: Window
-    cut: bool = False
-    moved: bool = False
-    disturbed: bool = False
+    cut: bool = False  # earlier events shortened or moved it
+    moved: bool = False  # it ends before one of them
+    disturbed: bool = False  # all recorded time has such events in it
 
 
 def choose(

@@ -9,33 +9,38 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model import times
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
-from overnight.queries import baselines, signals
+from overnight.queries import baselines, consumers, processes, samples, signals
+from overnight.queries import diff as diffs
+from overnight.queries import flame as flames
 from overnight.queries import reader as profiles
+from overnight.queries import top as tops
 from overnight.store import loads, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.model.event import Event
     from overnight.model.load import Load
-    from overnight.queries import consumers, diff, flame, samples, top
+
+Result = TypeVar("Result")
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
 BASELINE_US = 600 * SECOND_US
-GUARD_US = (
-    60 * SECOND_US
-)  # between baseline and incident window: the incident may have begun before the event
+# Between baseline and incident window: the incident may have begun before the event.
+GUARD_US = 60 * SECOND_US
 # A recording that began shortly before the event is divided into incident window, guard and baseline.
 SHORT_US = BEFORE_US + GUARD_US + 60 * SECOND_US
 INCIDENT_SHARE, GUARD_SHARE = 0.4, 0.1
 STATE_US = 120 * SECOND_US  # nothing shorter counts as a state, however short the recording
 MAX_RECURRENCES = 50
+EVER = 1 << 62
 
 
 class Case:
@@ -48,6 +53,16 @@ class Case:
         self.ring = rings.Reader(home)
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[Window, signals.Cores] = {}
+        self._stacks: dict[tuple[Window, bool], samples.WindowSamples] = {}
+        self._processes: dict[Window, dict[Actor, tuple[processes.Process, ...]]] = {}
+        self._results: dict[Callable[..., Any], Any] = {}
+
+    def once(self, compute: Callable[[Case], Result]) -> Result:
+        """Return what a function makes of this case, computed once for all that ask."""
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        result: Result = self._results[compute]
+        return result
 
     @property
     def window(self) -> Window:
@@ -58,10 +73,7 @@ class Case:
 
     @property
     def baseline(self) -> Window:
-        """Ten minutes that end a minute before the incident window.
-
-        Shorter in a short recording, and elsewhere if an earlier event of this kind disturbs it.
-        """
+        """Ten minutes until a minute before the incident window, if they are recorded and undisturbed."""
         return self.compared.window
 
     @functools.cached_property
@@ -88,7 +100,7 @@ class Case:
         """
         _, _, length = self._lengths(self.event)
         spans = []
-        for event in self.ring.events(0, self.event.time_us, (self.host,), [self.event.kind]):
+        for event in self.events(Window(0, self.event.time_us), self.event.kind):
             if event.id == self.event.id or event.until_us - event.time_us >= max(length, STATE_US):
                 continue
             incident, guard, _ = self._lengths(event)
@@ -128,7 +140,7 @@ class Case:
         """Other events of the same kind, on any host; the latest first."""
         same = [
             event
-            for event in self.ring.events(0, 1 << 62, kinds=[self.event.kind])
+            for event in self.ring.events(0, EVER, kinds=[self.event.kind])
             if event.id != self.event.id
         ]
         return tuple(sorted(same, key=lambda event: -event.time_us)[:MAX_RECURRENCES])
@@ -140,8 +152,6 @@ class Case:
     @functools.cached_property
     def _event(self) -> int | str:
         """The sampled event of the incident window, and of what is compared with it."""
-        if self.host not in self.profiles.catalogue.hosts():
-            return 0
         before = self.profiles.metas((self.host,), self.baseline)
         return self.profiles.resolved(Selection(), (self.host,), self.window, before).event
 
@@ -150,7 +160,17 @@ class Case:
 
     def events(self, window: Window, *kinds: str) -> tuple[Event, ...]:
         """Return the events of this host in a window; a kind that ends with a dot is a prefix."""
-        return self.ring.events(window.begin_us, window.end_us, (self.host,), kinds or None)
+        return tuple(
+            event
+            for event in self._own_events
+            if event.overlaps(window.begin_us, window.end_us)
+            and (not kinds or any(map(event.is_of, kinds)))
+        )
+
+    @functools.cached_property
+    def _own_events(self) -> tuple[Event, ...]:
+        """All events of this host: they are stored by the month, and detectors ask a dozen times."""
+        return self.ring.events(0, EVER, (self.host,))
 
     def cores(self, window: Window) -> signals.Cores:
         """Return what each core did, second by second."""
@@ -174,24 +194,19 @@ class Case:
         self, windows: Sequence[Window], chosen: Selection = Selection()
     ) -> tuple[tuple[consumers.Consumer, ...], int]:
         """Return what ran in any of the windows, the top consumer first; and the idle samples."""
-        from overnight.queries import consumers
-
         return consumers.rank_processes(self.profiles, self.host, windows, self._select(chosen))
 
-    def tally(self, windows: Sequence[Window], chosen: Selection = Selection()) -> consumers.Tally:
+    def tally(self, windows: Sequence[Window]) -> consumers.Tally:
         """Count the samples of every unit, process and function in each window."""
-        from overnight.queries import consumers
-
-        return consumers.count_functions(self.profiles, self.host, windows, self._select(chosen))
+        chosen = self._select(Selection())
+        return consumers.count_functions(self.profiles, self.host, windows, chosen)
 
     def has_signals(self, window: Window) -> bool:
         """Return whether the flight recorder recorded anything in a window."""
         return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
 
     def has_profile(self, window: Window) -> bool:
-        return self.host in self.profiles.catalogue.hosts() and bool(
-            self.profiles.touched((self.host,), window, *profiles.TABLES)
-        )
+        return bool(self.profiles.touched((self.host,), window, *profiles.TABLES))
 
     def capacity(self, window: Window, chosen: Selection = Selection()) -> tuple[float, float]:
         """Return the samples that the chosen cores can have in a window; and its recorded seconds."""
@@ -200,32 +215,26 @@ class Case:
         coverage = self.profiles.coverage((self.host,), window, self._select(chosen))
         return coverage.capacity, coverage.recorded_seconds
 
-    def top(
-        self,
-        window: Window,
-        chosen: Selection = Selection(),
-        kind: str = "processes",
-        limit: int = 20,
-    ) -> top.Top:
-        from overnight.queries import top as tops
+    def top(self, window: Window, chosen: Selection = Selection(), *, limit: int = 20) -> tops.Top:
+        """Return the processes that used most CPU."""
+        chosen = self._select(chosen)
+        return tops.top(self.profiles, window, chosen, hosts=(self.host,), limit=limit)
 
-        return tops.top(
-            self.profiles,
-            window,
-            self._select(chosen),
-            hosts=(self.host,),
-            kind=kind,
-            limit=limit,
-        )
+    def processes_of(self, actor: Actor, window: Window) -> tuple[processes.Process, ...]:
+        """Return the processes of an actor that ran in a window, the busiest first; () where unknown."""
+        if window not in self._processes:
+            chosen = self._select(Selection())
+            self._processes[window] = processes.describe(
+                self.profiles, (self.host,), window, chosen
+            )
+        return self._processes[window].get(actor, ())
 
-    @functools.cached_property
-    def _stacks(self) -> dict[tuple[Window, bool], samples.WindowSamples]:
-        return {}
+    def spawns(self, window: Window, chosen: Selection = Selection()) -> processes.Spawns:
+        """Return who started processes in a window, and how many each second."""
+        return processes.count_spawns(self.profiles, self.host, window, self._select(chosen))
 
     def stacks(self, window: Window, *, by_second: bool = True) -> samples.WindowSamples:
         """Return the busy samples by process, core and second; cached, as several detectors ask."""
-        from overnight.queries import samples
-
         key = (window, by_second)
         if key not in self._stacks:
             self._stacks[key] = samples.read_window(
@@ -233,14 +242,10 @@ class Case:
             )
         return self._stacks[key]
 
-    def flame(self, window: Window, chosen: Selection = Selection()) -> flame.FlameTree:
-        from overnight.queries import flame as flames
-
+    def flame(self, window: Window, chosen: Selection = Selection()) -> flames.FlameTree:
         return flames.flame(self.profiles, window, self._select(chosen), hosts=(self.host,))
 
     def diff(
         self, window: Window, baseline: Window, chosen: Selection = Selection()
-    ) -> diff.Difference:
-        from overnight.queries import diff as diffs
-
+    ) -> diffs.Difference:
         return diffs.diff(self.profiles, window, baseline, self._select(chosen), hosts=(self.host,))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from overnight.model.flame import FrameKind
 from overnight.model.selection import Selection, Window
 from overnight.queries import reader, samples, segment_tables
 from overnight.store import tree
@@ -43,16 +42,13 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class Consumer:
-    """What one process of one unit ran. Softirqs that interrupted it are counted separately.
-
-    `functions` holds the samples that ended in each function, softirqs excluded.
-    """
+    """What one process of one unit ran. Softirqs that interrupted it are counted separately."""
 
     actor: Actor
     samples: int
     kernel: int  # part of samples
     softirq: int  # not part of samples
-    functions: dict[str, int]
+    functions: dict[str, int]  # samples that ended in each
 
 
 def count_functions(
@@ -72,7 +68,7 @@ def count_functions(
             for target, table in zip(counted, _count_frames(rows), strict=True):
                 table[0] = frames.number(rows.tables, table[0])
                 target.append(table)
-    functions, function = _label_functions(frames)
+    functions, function = segment_tables.number_functions(zip(*frames.columns(), strict=True))
     width = max(1, len(processes))
     (key, *anywhere), (end_key, *ends) = (
         (function[frame] * width + process, window, n)
@@ -130,7 +126,7 @@ def rank_processes(
     plain, kernels, softirqs = (
         np.bincount(process, column, len(processes)).astype(np.int64).tolist() for column in columns
     )
-    functions, function = _label_functions(frames)
+    functions, function = segment_tables.number_functions(zip(*frames.columns(), strict=True))
     ends: dict[int, dict[str, int]] = {number: {} for number in np.unique(process).tolist()}
     width = max(1, len(functions))
     keys, index = np.unique(process * width + function[frame], return_inverse=True)
@@ -142,16 +138,6 @@ def rank_processes(
         Consumer(actors[n], plain[n], kernels[n], softirqs[n], ended) for n, ended in ends.items()
     ]
     return tuple(sorted(consumers, key=lambda c: (-c.samples, -c.softirq, c.actor))), idle
-
-
-def _label_functions(frames: segment_tables.Frames) -> tuple[list[str], Integers]:
-    """Return the functions, and the function of each frame; '' for a process."""
-    labels = [
-        "" if kind == FrameKind.PROCESS else segment_tables.function_label(name, module)
-        for name, module, kind in zip(*frames.columns(), strict=True)
-    ]
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    return list(numbers), np.array([numbers[label] for label in labels], np.int64)
 
 
 def _count_frames(rows: samples.SegmentSamples) -> tuple[Integers, Integers]:
@@ -197,8 +183,6 @@ def _recorded(
 ) -> tuple[npt.NDArray[np.float64], Integers, int]:
     seconds, lost = np.zeros(len(windows)), np.zeros(len(windows), np.int64)
     frequency = 0
-    if host not in source.catalogue.hosts():
-        return seconds, lost, frequency
     for number, window in enumerate(windows):
         coverage = source.coverage((host,), window, selection)
         seconds[number], lost[number] = coverage.recorded_seconds, coverage.lost

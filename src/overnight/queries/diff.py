@@ -73,10 +73,10 @@ def diff(
     numbers: dict[_Frame, int] = {}
     now, coverage = _count(source, names, window, chosen, numbers)
     before, base = _count(source, others, baseline, chosen, numbers)
-    columns = [_sum(pieces, n, len(numbers)) for pieces in (now, before) for n in (1, 2)]
-    compared = _compare(columns, coverage, base)
+    sums = [_sum(pieces, n, len(numbers)) for pieces in (now, before) for n in (1, 2)]
+    columns = _compare(sums, coverage, base)
     frames = list(numbers)
-    kept = tuple(_change(frames[i], compared, i) for i in _select_largest(compared, frames, limit))
+    kept = tuple(_change(frames[i], columns, i) for i in _select_largest(columns, frames, limit))
     return Difference(kept, len(frames) - len(kept), coverage, base)
 
 
@@ -84,6 +84,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 _Frame = tuple[str, str, int]
 _Piece = tuple[Integers, Integers, Integers]  # frames' numbers, own and whole samples
+_Columns = dict[str, npt.NDArray[np.number]]  # the numbers of every function, by field of Change
 
 
 def _count(
@@ -124,28 +125,8 @@ def _sum(pieces: list[_Piece], column: int, size: int) -> Integers:
     return total
 
 
-@dataclasses.dataclass(frozen=True)
-class _Compared:
-    """The numbers of every function, one column each."""
-
-    whole: Integers
-    before: Integers
-    rate: Floats
-    base_rate: Floats
-    difference: Floats
-    low: Floats
-    high: Floats
-    own_difference: Floats
-
-    @property
-    def certain(self) -> Floats:
-        """The smallest size of the change at 95 % confidence; zero if there may be none."""
-        least = np.minimum(np.abs(self.low), np.abs(self.high))
-        return np.where((self.low <= 0) & (self.high >= 0), 0.0, least)
-
-
-def _compare(columns: list[Integers], coverage: Coverage, base: Coverage) -> _Compared:
-    own, whole, own_before, before = columns
+def _compare(sums: list[Integers], coverage: Coverage, base: Coverage) -> _Columns:
+    own, whole, own_before, before = sums
     # The share of the cores' time that one sample stands for; of the samples if the rate is unknown.
     if coverage.capacity and base.capacity:
         unit, base_unit = 1 / coverage.capacity, 1 / base.capacity
@@ -156,21 +137,25 @@ def _compare(columns: list[Integers], coverage: Coverage, base: Coverage) -> _Co
     low, high = (bound * unit for bound in _bounds(whole))
     base_low, base_high = (bound * base_unit for bound in _bounds(before))
     difference = rate - base_rate
-    return _Compared(
-        whole=whole,
-        before=before,
-        rate=rate,
-        base_rate=base_rate,
-        difference=difference,
-        low=difference - np.hypot(rate - low, base_high - base_rate),
-        high=difference + np.hypot(high - rate, base_rate - base_low),
-        own_difference=own * unit - own_before * base_unit,
-    )
+    return {
+        "samples": whole,
+        "baseline_samples": before,
+        "rate": rate,
+        "baseline_rate": base_rate,
+        "difference": difference,
+        "low": difference - np.hypot(rate - low, base_high - base_rate),
+        "high": difference + np.hypot(high - rate, base_rate - base_low),
+        "own_difference": own * unit - own_before * base_unit,
+    }
 
 
-def _select_largest(compared: _Compared, frames: list[_Frame], limit: int) -> list[int]:
+def _select_largest(columns: _Columns, frames: list[_Frame], limit: int) -> list[int]:
     """Return the changes to show in order; equal ones by name."""
-    sure, size = -compared.certain, -np.abs(compared.difference)
+    low, high = columns["low"], columns["high"]
+    # The smallest size of the change at 95 % confidence; zero if there may be none.
+    least = np.minimum(np.abs(low), np.abs(high))
+    sure = -np.where((low <= 0) & (high >= 0), 0.0, least)
+    size = -np.abs(columns["difference"])
     order = np.lexsort((size, sure))
     if len(order) > limit > 0:
         last = order[limit - 1]
@@ -179,31 +164,16 @@ def _select_largest(compared: _Compared, frames: list[_Frame], limit: int) -> li
     return sorted(order.tolist(), key=lambda i: (sure[i], size[i], frames[i]))[:limit]
 
 
-def _change(frame: _Frame, compared: _Compared, i: int) -> Change:
-    samples, before = int(compared.whole[i]), int(compared.before[i])
-    low, high = float(compared.low[i]), float(compared.high[i])
-    difference = float(compared.difference[i])
-    if low <= 0 <= high:
+def _change(frame: _Frame, columns: _Columns, i: int) -> Change:
+    numbers = {name: column[i].item() for name, column in columns.items()}
+    if numbers["low"] <= 0 <= numbers["high"]:
         status = "unclear"
-    elif difference > 0:
-        status = "more" if before else "new"
+    elif numbers["difference"] > 0:
+        status = "more" if numbers["baseline_samples"] else "new"
     else:
-        status = "less" if samples else "vanished"
+        status = "less" if numbers["samples"] else "vanished"
     name, module, kind = frame
-    return Change(
-        name=name,
-        module=module,
-        kernel=kind == FrameKind.KERNEL,
-        samples=samples,
-        baseline_samples=before,
-        rate=float(compared.rate[i]),
-        baseline_rate=float(compared.base_rate[i]),
-        difference=difference,
-        low=low,
-        high=high,
-        status=status,
-        own_difference=float(compared.own_difference[i]),
-    )
+    return Change(name, module, kind == FrameKind.KERNEL, status=status, **numbers)
 
 
 def poisson_bounds(count: int) -> tuple[float, float]:

@@ -19,10 +19,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class FlameTree:
-    """Nodes in preorder, the widest sibling first, without a common root.
-
-    `whole` of the nodes without a parent adds up to `coverage.samples`.
-    """
+    """Nodes in preorder, the widest sibling first, without a common root."""
 
     coverage: Coverage
     names: list[str]
@@ -32,7 +29,7 @@ class FlameTree:
     parent: Integers  # -1: none
     size: Integers  # itself and all its descendants
     own: Integers
-    whole: Integers
+    whole: Integers  # of nodes without a parent, it adds up to `coverage.samples`
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,14 +32,11 @@ EVER = 1 << 62
 
 @dataclasses.dataclass(frozen=True)
 class Spell:
-    """Time in which a host was observed without interruption in one boot.
-
-    `uptime` is seconds since boot at its begin: time before a late start of the agent is not exposure.
-    """
+    """Time in which a host was observed without interruption in one boot."""
 
     begin_us: int
     end_us: int
-    uptime: float
+    uptime: float  # seconds at its begin: time before a late start of the agent is not exposure
     boot: str = ""
 
     @property
@@ -64,11 +61,7 @@ class Host:
 
     def of_kind(self, kind: str) -> tuple[Event, ...]:
         """Return its events of a kind; a kind that ends with a dot is a prefix."""
-        return tuple(
-            event
-            for event in self.events
-            if event.kind == kind or (kind.endswith(".") and event.kind.startswith(kind))
-        )
+        return tuple(event for event in self.events if event.is_of(kind))
 
     def place(self, event: Event) -> tuple[int, float] | None:
         """Return the spell an event is in, and the seconds into it; None: not in observed time."""
@@ -84,6 +77,10 @@ class Host:
         spell = self.spells[number]
         into = min(max(event.time_us, spell.begin_us), spell.end_us) - spell.begin_us
         return number, into / SECOND_US
+
+    def places(self, kind: str) -> list[tuple[int, float]]:
+        """Return the places of its events of a kind that are in observed time."""
+        return [place for event in self.of_kind(kind) if (place := self.place(event))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +104,7 @@ class Fleet:
         return min(spell.begin_us for spell in spells), max(spell.end_us for spell in spells)
 
 
-def read_fleet(
-    home: pathlib.Path, kinds: Collection[str] | None = None, *, snapshots: bool = True
-) -> Fleet:
+def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Fleet:
     """Read every host under HOME, with its events of those kinds.
 
     The snapshot of a host with such events is the one nearest to the last of them, because the host may
@@ -120,9 +115,8 @@ def read_fleet(
     for event in source.events(0, EVER, None, kinds):
         events.setdefault(event.host, []).append(event)
     problems: list[str] = []
-    files = _snapshot_files(home) if snapshots else {}
     folders = {_folder(name): name for name in source.hosts()}
-    files = {folders.get(folder, folder): dated for folder, dated in files.items()}
+    files = {folders.get(name, name): dated for name, dated in _snapshot_files(home).items()}
     hosts = []
     for name in sorted({*source.hosts(), *files}):
         seen = tuple(events.get(name, ()))

@@ -98,7 +98,7 @@ def by_core(
                 if host == segment.host:
                     place[core] = row
             y = place[cells["y"]]
-            _add(segment, values, cells["x"], y, np.where(y >= 0, cells["n"], 0))
+            _add(segment, values, {**cells, "y": y, "n": np.where(y >= 0, cells["n"], 0)})
     frequency = max((meta.frequency for meta in metas.values()), default=0)
     return Heatmap(
         kind="core",
@@ -108,7 +108,7 @@ def by_core(
         rows=tuple(str(core) if len(names) == 1 else f"{host} {core}" for host, core in rows),
         values=values,
         full=frequency * step_us / SECOND_US,
-        coverage=_cover(source, names, whole, metas, chosen, values, mode),
+        coverage=source.coverage(names, whole, chosen, metas, **_count_samples(values, mode)),
         recorded=_recorded([host for host, _ in rows], whole.begin_us, step_us, len(values), metas),
     )
 
@@ -140,7 +140,7 @@ def by_offset(
     rates: dict[str, int] = {}  # samples a second, by host
     for segment, meta in metas.items():
         cells = _select(source, segment, window, chosen, mode, column, row)
-        _add(segment, values, cells["x"], cells["y"], cells["n"])
+        _add(segment, values, cells)
         cores = {core for core in meta.cores if core >= 0}
         rate = meta.frequency * len(cores & set(chosen.cores) if chosen.cores else cores)
         rates[segment.host] = max(rates.get(segment.host, 0), rate)
@@ -153,23 +153,14 @@ def by_offset(
         rows=tuple(f"{i * 1000 / rows:g} ms" for i in range(rows)),
         values=values,
         full=sum(rates.values()) / rows,
-        coverage=_cover(source, names, window, metas, chosen, values, mode),
+        coverage=source.coverage(names, window, chosen, metas, **_count_samples(values, mode)),
         recorded=np.repeat(recorded.any(axis=1, keepdims=True), rows, axis=1),
     )
 
 
-def _cover(
-    source: reader.Reader,
-    hosts: tuple[str, ...],
-    window: Window,
-    metas: coverage.Metas,
-    chosen: Selection,
-    values: npt.NDArray[np.int64],
-    mode: str,
-) -> Coverage:
+def _count_samples(values: npt.NDArray[np.int64], mode: str) -> dict[str, int]:
     samples = int(values.sum())
-    idle = samples if mode == "idle" else 0
-    return source.cover(hosts, window, metas, chosen, samples=samples, idle=idle)
+    return {"samples": samples, "idle": samples if mode == "idle" else 0}
 
 
 def _recorded(
@@ -239,18 +230,12 @@ def _add_sums(
         target[:, [ours[i] for i in taken]] += plane[:, taken]
 
 
-def _add(
-    segment: segments.Segment,
-    values: npt.NDArray[np.int64],
-    x: npt.NDArray[np.int64],
-    y: npt.NDArray[np.int64],
-    n: npt.NDArray[np.int64],
-) -> None:
+def _add(segment: segments.Segment, values: npt.NDArray[np.int64], cells: parquet.Columns) -> None:
     """Add samples to their cells; np.add.at takes three times as long."""
-    kept = n > 0
+    kept = cells["n"] > 0
     if not kept.any():
         return
-    x, y, n = x[kept], y[kept], n[kept]
+    x, y, n = (cells[name][kept] for name in ("x", "y", "n"))
     # Only the columns of this segment: a night has hundreds of them.
     first, last = int(x.min()), int(x.max()) + 1
     # DuckDB believes the least and the greatest value that a file states, and skips the filter.
@@ -292,10 +277,8 @@ def _select(
 
 
 def _among(wanted: npt.NDArray[np.bool_]) -> tuple[str, npt.NDArray[np.int64] | None]:
-    """Return a condition on `node`, and the nodes it refers to if they are many.
-
-    Grouping by node as well, to filter afterwards, took ten times as long (measured, 1.1 M rows).
-    """
+    """Return a condition on `node`, and the nodes it refers to if they are many."""
+    # Grouping by node as well, to filter afterwards, took ten times as long (measured, 1.1 M rows).
     refused = np.flatnonzero(~wanted)
     if not len(refused):
         return "true", None

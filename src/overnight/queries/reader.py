@@ -53,11 +53,7 @@ class Sums:
 
 
 class Reader:
-    """Reads a catalogue; caches the tables of the segments read last.
-
-    What it reads is compared with its checksums first, each file once. A damaged segment is left out of every
-    answer, and in the coverage of every answer.
-    """
+    """Reads a catalogue, each file compared with its checksum once. Damaged segments are only in the coverage."""
 
     def __init__(self, catalogue: segments.Catalogue) -> None:
         self.catalogue = catalogue
@@ -96,10 +92,7 @@ class Reader:
     def touched(
         self, hosts: Iterable[str], window: Window, *files: str
     ) -> tuple[segments.Segment, ...]:
-        """Return the segments of these hosts that overlap the window, without those damaged.
-
-        `files` are the ones that will be read: their content is checked, of others only the size.
-        """
+        """Return the segments that overlap the window and whose `files`, which will be read, are intact."""
         listed = self.listed(hosts, window)
         return tuple(segment for segment in listed if self.is_intact(segment, files))
 
@@ -296,23 +289,13 @@ class Reader:
         hosts: tuple[str, ...],
         window: Window,
         chosen: Selection = Selection(),
-        samples: int = 0,
-    ) -> Coverage:
-        """Return how much of the window was recorded, without reading samples."""
-        metas = self.metas(hosts, window)
-        return self.cover(hosts, window, metas, chosen, samples=samples)
-
-    def cover(
-        self,
-        hosts: tuple[str, ...],
-        window: Window,
-        metas: coverages.Metas,
-        chosen: Selection,
+        metas: coverages.Metas | None = None,
         *,
-        samples: int,
+        samples: int = 0,
         idle: int = 0,
     ) -> Coverage:
-        """Return the coverage of an answer that read these segments."""
+        """Return how much of the window was recorded; `metas`: the segments that were read, by default all."""
+        metas = self.metas(hosts, window) if metas is None else metas
         damaged = self.damage(hosts, window)
         return coverages.measure(hosts, window, metas, chosen, damaged, samples=samples, idle=idle)
 
@@ -323,14 +306,9 @@ class Reader:
         parts: Sequence[Part | Sums],
         chosen: Selection,
     ) -> Coverage:
-        return self.cover(
-            hosts,
-            window,
-            {part.segment: part.names.meta for part in parts},
-            chosen,
-            samples=sum(part.samples for part in parts),
-            idle=sum(part.idle for part in parts),
-        )
+        metas = {part.segment: part.names.meta for part in parts}
+        samples, idle = sum(part.samples for part in parts), sum(part.idle for part in parts)
+        return self.coverage(hosts, window, chosen, metas, samples=samples, idle=idle)
 
 
 def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArray[np.int64]:
@@ -343,14 +321,8 @@ def _by_node(names: segment_tables.Names, counts: parquet.Columns) -> npt.NDArra
 
 def matches(texts: npt.NDArray[np.object_], pattern: str) -> npt.NDArray[np.bool_]:
     """Mark the texts that match a regular expression; each distinct text is searched once."""
-    search = re.compile(pattern).search
-    answer: dict[str, bool] = {}
-    out = np.empty(len(texts), bool)
-    for i, text in enumerate(texts.tolist()):
-        if text not in answer:
-            answer[text] = search(text) is not None
-        out[i] = answer[text]
-    return out
+    search = functools.cache(re.compile(pattern).search)
+    return np.array([search(text) is not None for text in texts.tolist()], bool)
 
 
 def passing_nodes(names: segment_tables.Names, chosen: Selection) -> npt.NDArray[np.bool_]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MAX_PATH = 40  # frames
+TASK = ("process", "thread", "unit", "pid")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +119,8 @@ def read_window(
     rows = read_segments(source, host, (window,), processes, selection, by_second=by_second)
     parts = [part.busy() for part in rows]
     samples = sum(int(part.count.sum()) for part in parts)
-    coverage = source.coverage((host,), window, selection, samples)
-    rate = coverage.capacity / coverage.core_seconds if coverage.core_seconds else 0.0
-    return WindowSamples(window, coverage, rate, list(processes), parts)
+    coverage = source.coverage((host,), window, selection, samples=samples)
+    return WindowSamples(window, coverage, coverage.core_rate, list(processes), parts)
 
 
 def read_segments(
@@ -132,21 +132,12 @@ def read_segments(
     *,
     by_second: bool = False,
 ) -> Iterator[SegmentSamples]:
-    """Yield the samples of each segment, idle ones included; number the processes in `processes`.
-
-    A moment that is in two windows counts for the first.
-    """
-    if host not in source.catalogue.hosts():
-        return
+    """Yield all samples of each segment, in the first window that holds them; number their `processes`."""
     touched: dict[segments.Segment, list[int]] = {}
     for number, window in enumerate(windows):
         for segment in source.touched((host,), window, *reader.TABLES):
             touched.setdefault(segment, []).append(number)
-    place = (
-        f"time_us // {SECOND_US}::BIGINT AS second, cpu::BIGINT AS core"
-        if by_second
-        else "0::BIGINT AS second, 0::BIGINT AS core"
-    )
+    second, core = (f"time_us // {SECOND_US}", "cpu") if by_second else ("0", "0")
     for segment, numbers in sorted(touched.items(), key=lambda item: item[0].begin_us):
         whole = Window(
             min(windows[n].begin_us for n in numbers), max(windows[n].end_us for n in numbers)
@@ -157,8 +148,8 @@ def read_segments(
         )
         rows = source.rows(
             segment,
-            f"(CASE {which} ELSE -1 END)::BIGINT AS w, {place}, task::BIGINT AS task,"
-            " node::BIGINT AS node, sum(count)::BIGINT AS n",
+            f"(CASE {which} ELSE -1 END)::BIGINT AS w, {second}::BIGINT AS second, {core}::BIGINT AS core,"
+            " task::BIGINT AS task, node::BIGINT AS node, sum(count)::BIGINT AS n",
             whole,
             selection,
             "GROUP BY ALL",
@@ -166,11 +157,11 @@ def read_segments(
         if len(numbers) > 1:  # between the windows
             inside = rows["w"] >= 0
             rows = {name: column[inside] for name, column in rows.items()}
-        tasks = parquet.read(segment.path / "tasks.parquet", ("process", "thread", "unit", "pid"))
+        tasks = parquet.read(segment.path / "tasks.parquet", TASK)
         # Of thousands of tasks, few ran in the windows.
         used, index = np.unique(rows["task"], return_inverse=True)
         process = [
-            processes.setdefault(_process(tasks, task), len(processes)) for task in used.tolist()
+            processes.setdefault(actor_of(tasks, task), len(processes)) for task in used.tolist()
         ]
         yield SegmentSamples(
             source.names(segment),
@@ -183,7 +174,8 @@ def read_segments(
         )
 
 
-def _process(tasks: parquet.Columns, task: int) -> Actor:
+def actor_of(tasks: parquet.Columns, task: int) -> Actor:
+    """Return who a task belongs to; `tasks` has the columns TASK."""
     if task >= len(tasks["pid"]):  # a damaged table
         return Actor(f"task {task}", "")
     name = tasks["process"][task] or tasks["thread"][task] or f"pid {tasks['pid'][task]}"

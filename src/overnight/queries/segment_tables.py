@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight import errors
+from overnight.model.flame import FrameKind
 from overnight.queries import key_index
-from overnight.store import parquet, segments, tree
+from overnight.store import parquet, process_reader, process_tables, segments, tree
 
 Integers = npt.NDArray[np.int64]
 TASK = ("pid", "tid", "thread", "process", "unit")
@@ -25,6 +26,17 @@ def function_label(name: str, module: str) -> str:
     ('[unknown] in /usr/bin/nginx', 'main')
     """
     return f"[unknown] in {module}" if name == "[unknown]" and module not in ("", name) else name
+
+
+def number_functions(frames: Iterable[tuple[str, str, int]]) -> tuple[list[str], Integers]:
+    """Return the labels of functions, and the number of each frame's label; '' is that of a process."""
+    numbers: dict[str, int] = {}
+    labels = (
+        "" if kind == FrameKind.PROCESS else function_label(name, module)
+        for name, module, kind in frames
+    )
+    of_frame = [numbers.setdefault(label, len(numbers)) for label in labels]
+    return list(numbers), np.array(of_frame, np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,14 +118,16 @@ class Names:
         """Mark nodes without an ancestor of the same frame."""
         return tree.outermost(self.frame, self.size)
 
+    @functools.cached_property
+    def owners(self) -> process_reader.Tables | None:
+        """The processes behind the tasks; None: an older segment, or a capture of another tool."""
+        present = all((self.path / name).is_file() for name in process_tables.FILES)
+        return process_reader.read(self.path) if present else None
+
     @property
     def frame_name(self) -> npt.NDArray[np.object_]:
         """Functions, then processes."""
         return self._frames["name"]
-
-    @property
-    def frame_module(self) -> npt.NDArray[np.object_]:
-        return self._frames["module"]
 
     @property
     def frame_key(self) -> npt.NDArray[np.uint64]:

@@ -53,15 +53,25 @@ class Rates:
     clock: setting the wall clock does not distort a rate. A counter that fell was reset: NaN.
     """
 
-    host: str
-    signal: str
-    denominator: str
     keys: tuple[str, ...]
     begin_us: Integers
     end_us: Integers
     seconds: Floats
     values: dict[str, Floats]
     coverage: Coverage
+
+    def of_first_key(self, column: str) -> Floats:
+        """Return each interval's rate, for signals with one key; 0 where it is not known."""
+        if column not in self.values or not self.keys:
+            return np.zeros(len(self.end_us))
+        return np.nan_to_num(self.values[column][:, 0])
+
+    def rises(self, column: str) -> dict[str, float]:
+        """Return how much the counter of each key rose; empty where the column was not recorded."""
+        if column not in self.values:
+            return {}
+        totals = np.nansum(self.values[column] * self.seconds[:, None], axis=0)
+        return dict(zip(self.keys, totals.tolist(), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +87,6 @@ class Cores:
     coverage: Coverage
 
 
-@dataclasses.dataclass(frozen=True)
-class _Steps:
-    """Differences between consecutive readings."""
-
-    keys: tuple[str, ...]
-    begin_us: Integers
-    end_us: Integers
-    seconds: Floats
-    deltas: dict[str, Floats]
-    coverage: Coverage
-
-
 def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
     """Return what each core did between two readings, in percent of its own ticks."""
     steps = _steps(source, host, "cpu", window, None, cpu.TOTAL)
@@ -98,8 +96,8 @@ def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
     shape = (len(steps.begin_us), len(order))
     # The kernel corrects idle and iowait downwards now and then: negative time counts as 0.
     ticks = {
-        name: np.maximum(steps.deltas[name][:, order], 0.0)
-        if name in steps.deltas
+        name: np.maximum(steps.values[name][:, order], 0.0)
+        if name in steps.values
         else np.zeros(shape)
         for name in cpu.TOTAL
     }
@@ -135,19 +133,9 @@ def counter_rate(
     steps = _steps(source, host, signal, window, keys, columns)
     seconds = steps.seconds[:, None]
     values = {
-        name: np.where(delta >= 0, delta / seconds, np.nan) for name, delta in steps.deltas.items()
+        name: np.where(delta >= 0, delta / seconds, np.nan) for name, delta in steps.values.items()
     }
-    return Rates(
-        host,
-        signal,
-        "seconds of the monotonic clock between two readings",
-        steps.keys,
-        steps.begin_us,
-        steps.end_us,
-        steps.seconds,
-        values,
-        steps.coverage,
-    )
+    return dataclasses.replace(steps, values=values)
 
 
 def _steps(
@@ -157,7 +145,8 @@ def _steps(
     window: Window,
     keys: Collection[str] | None,
     columns: Collection[str] | None,
-) -> _Steps:
+) -> Rates:
+    """Return the differences between consecutive readings, not yet divided by the seconds."""
     problems = len(source.problems)
     begin_us, end_us = window.begin_us - MARGIN_US, window.end_us + MARGIN_US
     frames = list(source.numbers(host, signal, begin_us, end_us, keys, columns))
@@ -201,7 +190,7 @@ def _steps(
     begin, after, seconds = begin[kept], after[kept], seconds[kept]
     notes = tuple(source.problems[problems:])
     coverage = _coverage(source, host, window, begin, after, notes)
-    return _Steps(labels, begin, after, seconds, deltas, coverage)
+    return Rates(labels, begin, after, seconds, deltas, coverage)
 
 
 def _fill(
@@ -211,15 +200,13 @@ def _fill(
     frame: ring_frames.Frame,
     place: dict[str, int],
 ) -> None:
-    for name, numbers in frame.values.items():
-        flat = np.array(numbers, np.int64)
-        for k, key in enumerate(frame.keys):
-            numbers_of_key = flat[frame.starts[k] : frame.starts[k + 1]]
-            which = np.arange(len(numbers_of_key))
-            if frame.readings is not None:
-                which = np.array(frame.readings[frame.starts[k] : frame.starts[k + 1]], np.int64)
-            values[name][at + which, place[key]] = numbers_of_key
-            there[name][at + which, place[key]] = True
+    columns = {name: np.array(numbers, np.int64) for name, numbers in frame.values.items()}
+    for k, key in enumerate(frame.keys):
+        readings, own = frame.numbers_of(k)
+        rows = at + np.array(readings, np.int64)
+        for name, numbers in columns.items():
+            values[name][rows, place[key]] = numbers[own]
+            there[name][rows, place[key]] = True
 
 
 def _refuse_mixed(signal: str, frames: list[ring_frames.Frame]) -> None:

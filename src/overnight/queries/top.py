@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,26 +13,31 @@ import numpy.typing as npt
 from overnight import errors
 from overnight.model.flame import FrameKind
 from overnight.model.selection import Coverage, Selection, Window
-from overnight.queries import reader, segment_tables, unknown
+from overnight.queries import processes, reader, segment_tables, unknown
 from overnight.store import parquet, tree
 
+if TYPE_CHECKING:
+    from overnight.model.actor import Actor
+
 KINDS = ("processes", "threads", "units", "functions")
+MAX_PIDS, MAX_PROCESSES = 100, 5
 NO_UNIT = "kernel threads and those that ended"
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One consumer. For functions `samples` counts all samples with it on the stack.
-
-    Functions of one name count as one, whatever binary they are in.
-    """
+    """One consumer; functions of one name count as one, whatever binary they are in."""
 
     name: str
-    samples: int
+    samples: int  # for functions: all with it on the stack
     own: int  # for functions: samples that end in it; otherwise the same as samples
     share_of_samples: float  # of the busy samples that passed the filters
     share_of_capacity: float | None  # of all cores for the recorded time
     cores: float | None  # cores used, per host
+    # Of processes, where asked for and recorded:
+    launchers: tuple[str, ...] = ()  # that keep starting short-lived ones
+    pids: tuple[int, ...] = ()
+    processes: tuple[processes.Process, ...] = ()  # the busiest first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +71,9 @@ def top(
     hosts: Iterable[str] = (),
     kind: str = "processes",
     limit: int = 20,
+    who: bool = False,
 ) -> Top:
+    """Rank one kind of consumer; `who` adds the processes behind each name."""
     check_kind(kind)
     names = source.hosts(hosts)
     chosen = source.resolved(chosen, names, window)
@@ -83,11 +91,7 @@ def top(
     coverage = dataclasses.replace(
         source.cover_parts(names, window, parts, chosen), unknown=unknown.measure(parts)
     )
-    one_core = (
-        coverage.capacity / coverage.core_seconds * coverage.recorded_seconds
-        if coverage.core_seconds
-        else 0
-    )
+    one_core = coverage.core_rate * coverage.recorded_seconds
     rows = tuple(
         Row(
             name=name,
@@ -100,7 +104,30 @@ def top(
         for name, samples in sorted(whole.items(), key=lambda item: (-item[1], item[0]))[:limit]
         if samples
     )
-    return Top(kind, rows, sum(1 for n in whole.values() if n) - len(rows), coverage)
+    others = sum(1 for n in whole.values() if n) - len(rows)
+    if who and kind == "processes":
+        rows = _identify(rows, processes.describe(source, names, window, chosen))
+    return Top(kind, rows, others, coverage)
+
+
+def _identify(
+    rows: tuple[Row, ...], known: dict[Actor, tuple[processes.Process, ...]]
+) -> tuple[Row, ...]:
+    """Add the processes of each name, of all its units."""
+    named: dict[str, list[processes.Process]] = collections.defaultdict(list)
+    for actor, group in known.items():
+        named[actor.process] += group
+    for every in named.values():
+        every.sort(key=lambda process: -process.samples)
+    return tuple(
+        dataclasses.replace(
+            row,
+            launchers=tuple(sorted({each.launcher for each in named[row.name]} - {""})),
+            pids=tuple(each.pid for each in named[row.name] if not each.launcher)[:MAX_PIDS],
+            processes=tuple(named[row.name][:MAX_PROCESSES]),
+        )
+        for row in rows
+    )
 
 
 def function_columns(
@@ -127,18 +154,11 @@ def _count_groups(
 def _count_functions(part: reader.Part) -> Iterator[tuple[str, int, int]]:
     """Yield functions by name: one that is in two binaries on one stack counts once."""
     names = part.names
-    numbers: dict[str | None, int] = {}
-    label = [
-        numbers.setdefault(
-            None if kind == FrameKind.PROCESS else segment_tables.function_label(name, module),
-            len(numbers),
-        )
-        for name, module, kind in names.frames(slice(None))
-    ]
-    group = np.array(label, np.int64)[names.frame]
-    own_of, whole_of = _count_groups(part, group, len(numbers), tree.outermost(group, names.size))
-    for name, ending, containing in zip(numbers, own_of.tolist(), whole_of.tolist(), strict=True):
-        if name is not None:
+    functions, label = segment_tables.number_functions(names.frames(slice(None)))
+    group = label[names.frame]
+    own_of, whole_of = _count_groups(part, group, len(functions), tree.outermost(group, names.size))
+    for name, ending, containing in zip(functions, own_of.tolist(), whole_of.tolist(), strict=True):
+        if name:
             yield name, ending, containing
 
 

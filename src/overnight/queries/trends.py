@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
-    from overnight.model.selection import Window
     from overnight.store.ring import frames, reader
 
 Floats = npt.NDArray[np.float64]
@@ -85,28 +85,32 @@ def _rows(frame: frames.Frame, reading: int) -> dict[str, dict[str, int]]:
     """Return the numbers of one reading by key and column."""
     rows: dict[str, dict[str, int]] = {}
     for k, key in enumerate(frame.keys):
-        at = frame.starts[k] + reading
-        if frame.readings is not None:
-            readings = frame.readings[frame.starts[k] : frame.starts[k + 1]]
-            if reading not in readings:
-                continue
-            at = frame.starts[k] + readings.index(reading)
-        rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
+        readings, own = frame.numbers_of(k)
+        if reading in readings:
+            at = own.start + readings.index(reading)
+            rows[key] = {name: numbers[at] for name, numbers in frame.values.items()}
     return rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """How much the counters of one key rose in each interval, and its length in seconds.
-
-    `rises[column]` has one number per interval; a counter that fell was reset and counts from zero.
-    """
+    """How much the counters of one key rose in each interval; one that fell was reset, and counts from zero."""
 
     key: str
     begin_us: Integers
     end_us: Integers
     seconds: Floats
-    rises: dict[str, Floats]
+    rises: dict[str, Floats]  # by column
+
+    @property
+    def window(self) -> Window:
+        return Window(int(self.begin_us[0]), int(self.end_us[-1]))
+
+    def part(self, first: int, last: int) -> Growth:
+        """Return the growth in some of the intervals, both included."""
+        some = slice(first, last + 1)
+        rises = {column: numbers[some] for column, numbers in self.rises.items()}
+        return Growth(self.key, self.begin_us[some], self.end_us[some], self.seconds[some], rises)
 
     def total(self, column: str) -> float:
         return float(self.rises[column].sum())

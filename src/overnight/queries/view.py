@@ -113,19 +113,15 @@ def view(
         notes.append(
             f"each heatmap column is {step // SECOND_US} s wide: a shorter peak looks paler"
         )
-    if any(detail.step_us for detail in details):
+    if coarse := [detail for detail in details if detail.step_us]:
         notes.append(
             "away from events, stacks are summed over whole segments and all cores, and the rarest ones "
             "are counted for their process only; overnight flame reads every sample"
         )
-        coarse_at = [
-            e
-            for e in events
-            if any(d.step_us and d.begin_us <= e.time_us < d.end_us for d in details)
-        ]
-        if coarse_at:
+        hidden = sum(any(d.begin_us <= e.time_us < d.end_us for d in coarse) for e in events)
+        if hidden:
             notes.append(
-                f"{len(coarse_at)} events are shown without all samples around them: the page is full"
+                f"{hidden} events are shown without all samples around them: the page is full"
             )
     strings: dict[str, int] = {"": 0}
     return View(
@@ -217,15 +213,13 @@ def _read_sums(
     tables: segment_tables.Tables,
     most: int,
 ) -> _Rows:
-    """Sum samples by stack; beyond the `most` frequent ones they count for their process only.
-
-    Idle stacks are few and always kept: under their process they would look like work.
-    """
+    """Sum samples by stack; beyond the `most` frequent ones they count for their process only."""
     names = source.names(segment)
     own = source.own(segment, Window(stretch.begin_us, stretch.end_us), sampled)
     node = np.flatnonzero(own)
     roots = np.flatnonzero(names.up == 0)
     if len(node) > most:
+        # Idle stacks are few and always kept: under their process they would look like work.
         idle = (names.flags[node] & tree.IDLE) > 0
         often = node[np.lexsort((-own[node], ~idle))[: max(most, int(idle.sum()))]]
         kept = np.zeros(len(own), np.int64)

@@ -12,12 +12,14 @@ null after an undo. One JSON object per line::
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
 
 from overnight.model import files
+from overnight.store.ring import journal
 
 SCHEMA = "overnight.arm/1"
 
@@ -51,19 +53,12 @@ def append(home: pathlib.Path, arm: Arm) -> None:
 
 def read(home: pathlib.Path) -> tuple[Arm, ...]:
     """Return all arms in order; invalid lines are skipped."""
-    try:
-        text = path_of(home).read_text(errors="replace")
-    except OSError:
-        return ()
     names = {field.name for field in dataclasses.fields(Arm)}
     arms = []
-    for line in text.splitlines():
-        try:
-            entry = json.loads(line)
-            if entry.pop("schema") == SCHEMA:
+    for _, entry in journal.read_lines(path_of(home)):
+        if entry and entry.get("schema") == SCHEMA:
+            with contextlib.suppress(TypeError):  # fields are missing
                 arms.append(Arm(**{name: entry[name] for name in names if name in entry}))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
     return tuple(arms)
 
 

@@ -16,14 +16,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Frames:
-    """Every distinct function; `name` is `[unknown]` where it was not resolved.
+    """Every distinct function."""
 
-    `module` is the binary's path, `[kernel]`, a kernel module such as `[nf_conntrack]`, `[vdso]`, or
-    '' (unknown).
-    """
-
-    name: list[str]
-    module: list[str]
+    name: list[str]  # `[unknown]` where it was not resolved
+    module: list[str]  # the binary's path, `[kernel]`, `[nf_conntrack]`, `[vdso]`, or '' (unknown)
     kind: npt.NDArray[np.uint8]  # FrameKind
 
 
@@ -42,8 +38,45 @@ class Tasks:
     pid: npt.NDArray[np.int32]
     tid: npt.NDArray[np.int32]
     thread: list[str]  # the thread's name (comm); it may contain spaces, digits, colons
-    process: list[str]  # the name of its main thread
-    unit: list[str]  # the systemd unit, else the cgroup's path
+    process: list[str]  # the program, as model.programs names it
+    unit: list[str]  # the pod, else the systemd unit, else the cgroup's path
+    row: npt.NDArray[np.int32] | None = (
+        None  # index into the processes, -1: none; None: no such table
+    )
+    # The program that keeps starting processes like this one; '' where it lives a second or more.
+    launcher: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """Processes that ran or started others, and their ancestors; 0 and '' are unknown.
+
+    Processes that lived less than a second are one row for each launcher and name.
+    """
+
+    pid: npt.NDArray[np.int32]
+    parent: npt.NDArray[np.int32]  # the nearest ancestor that lived longer; -1: none
+    started_us: npt.NDArray[np.int64]  # since the epoch
+    count: npt.NDArray[np.uint32]  # processes in the row
+    name: list[str]  # the program, as model.programs names it
+    comm: list[str]
+    executable: list[str]
+    command: list[str]  # the command line, secrets masked
+    user: list[str]
+    cgroup: list[str]
+    unit: list[str]
+    container: list[str]
+    pod: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spawns:
+    """Processes started in each second by the nearest ancestor that lives a second or more."""
+
+    launcher: npt.NDArray[np.int32]  # index into the processes
+    name: list[str]  # the comm of what was started
+    second: npt.NDArray[np.int64]  # of the epoch
+    count: npt.NDArray[np.uint32]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +119,9 @@ class Capture:
     tasks: Tasks
     stacks: Stacks
     frames: Frames
+
+    processes: Processes | None = None  # None: unknown, also the spawns
+    spawns: Spawns | None = None
 
     lost: int = 0  # samples that the kernel reports as dropped
     losses: tuple[Loss, ...] = ()  # all of them with times, by end; (): unknown

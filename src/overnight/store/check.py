@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
-import json
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
 
 from overnight import errors
-from overnight.store import hours, parquet, segments, tree
+from overnight.store import hours, parquet, process_reader, process_tables, segments, tree
 from overnight.store.ring import check as ring_check
 
-FILES = frozenset(
-    ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
-)
 Problem = ring_check.Problem
 
 
@@ -69,14 +65,6 @@ def check(
 
 def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Problem]:
     todo = f"delete {segment.path}, then import the raw capture again"
-    description = segment.path / "segment.json"
-    try:
-        stored = json.loads(description.read_bytes())
-    except (OSError, ValueError) as error:
-        yield Problem(str(description), f"cannot be read: {error}", todo)
-        return
-    if stored.get("digest") != segments.description_digest(stored):
-        yield Problem(str(description), "has changed since it was written", todo)
     for name, (stated, digest) in meta.files.items():
         path = segment.path / pathlib.PurePath(name).name
         try:
@@ -88,7 +76,7 @@ def _problems(segment: segments.Segment, meta: segments.Meta) -> Iterator[Proble
             yield Problem(str(path), f"has {size} bytes instead of {stated}", todo)
         elif actual != digest:
             yield Problem(str(path), "has changed since it was written", todo)
-    if not meta.files.keys() >= FILES:
+    if not meta.files.keys() >= set(segments.FILES):
         yield Problem(str(segment.path), "is incomplete", todo)
         return
     try:
@@ -109,6 +97,8 @@ def _contradictions(segment: segments.Segment, meta: segments.Meta) -> Iterator[
     nodes = parquet.read(segment.path / "nodes.parquet", ("frame", "up", "size", "own"))
     frames = parquet.read(segment.path / "frames.parquet", ("kind",))
     tasks = parquet.read(segment.path / "tasks.parquet", ("pid",))
+    if meta.files.keys() >= set(process_tables.FILES):
+        process_reader.read(segment.path)  # raises where a row is missing
     count = int(rows["rows"][0])
     if int(rows["samples"][0]) != meta.samples:
         yield f"has {int(rows['samples'][0])} samples instead of {meta.samples}"

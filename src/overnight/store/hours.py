@@ -93,10 +93,7 @@ def read_ahead(paths: Iterable[pathlib.Path], mode: str) -> None:
 
 
 def read(path: pathlib.Path, mode: str, known: Hour | None = None) -> Plane | None:
-    """Read the sums of one mode; None: the file is missing or incomplete, use the segments.
-
-    `known` is the result of an earlier call: its index is reused if the file is the same.
-    """
+    """Read the sums of one mode, with the index of `known` if the file is the same; None: use the segments."""
     try:
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
@@ -134,16 +131,13 @@ def _read_index(file: BinaryIO, identity: tuple[int, int, int]) -> Hour:
 
 
 def write_past(segment: segments.Segment) -> None:
-    """Write the missing files of the hours before a segment, of its day and of the recorded day before.
-
-    The files are optional: errors are ignored.
-    """
+    """Write the missing files of the hours before a segment, of its day and of the recorded day before."""
     hour, own = segment.begin_us // HOUR_US, segment.path.parent
     before = own.with_name(segments.day_of((hour - 1) * HOUR_US))
     if own.name == segments.LONG or (before / f"{hour - 1}.hour").exists():
         return
     hours: dict[pathlib.Path, list[segments.Segment]] = {}
-    with contextlib.suppress(OSError, errors.OvernightError):
+    with contextlib.suppress(OSError, errors.OvernightError):  # the files are optional
         # The last hour of a day ends with the next segment, days later if the recording was paused.
         days = sorted(day for day in own.parent.iterdir() if segments.LONG < day.name <= own.name)
         for other in (each for day in days[-2:] for each in segments.in_folder(day, segment.host)):

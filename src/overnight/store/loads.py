@@ -97,7 +97,7 @@ def read_loads(
 def read_seconds(home: pathlib.Path, load: Load) -> Iterator[dict[str, Any]]:
     for _, line in journal.read_lines(_path(home, load)):
         if line is not None and isinstance(line.get("second"), dict):
-            yield dict(line["second"])  # type: ignore[call-overload]  # checked above
+            yield line["second"]
 
 
 def copy_loads(
@@ -144,11 +144,11 @@ def _read(path: pathlib.Path) -> Load | None:
     """Read the first line and the end of the file, not the night of seconds between them."""
     try:
         with path.open("rb") as file:
-            head = _parse(file.readline(TAIL))
+            head = journal.parse_line(file.readline(TAIL)) or {}
             begin = file.tell()
             size = file.seek(0, os.SEEK_END)
             file.seek(max(begin, size - TAIL))
-            lines = [_parse(line) for line in file.read(TAIL).split(b"\n")]
+            lines = [journal.parse_line(line) or {} for line in file.read(TAIL).split(b"\n")]
     except OSError as error:
         errors.raise_own(error)
         return None
@@ -179,14 +179,6 @@ def _read(path: pathlib.Path) -> Load | None:
         )
     except (KeyError, OverflowError, TypeError, ValueError):
         return None
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
 
 
 def _make_room(folder: pathlib.Path) -> None:

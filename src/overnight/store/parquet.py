@@ -1,4 +1,4 @@
-"""Writes and reads Parquet files through DuckDB."""
+"""Reads Parquet files through DuckDB."""
 
 from __future__ import annotations
 
@@ -21,13 +21,6 @@ FAILURES = (duckdb.Error, UnicodeDecodeError)  # DuckDB's message may repeat byt
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 
-# zstd 3 and DELTA-encoded integers (Parquet v2) need 4.4 bytes per real sample; a 5 s window of 96
-# cores reads one or two row groups of this size.
-WRITE = (
-    "COPY (SELECT {names} FROM {tables}) TO {path} (FORMAT parquet, CODEC zstd, COMPRESSION_LEVEL 3, "
-    "ROW_GROUP_SIZE 122880, PARQUET_VERSION v2)"
-)
-
 # A column of one repeated text needs some bytes for any number of rows. Recorded segments have at most 0.1
 # rows and 2 bytes of text per byte (measured).
 FREE_ROWS, ROWS_PER_BYTE = 1 << 16, 1
@@ -39,7 +32,11 @@ TYPES = {
     "nodes.parquet": "frame UINTEGER, up UINTEGER, size UINTEGER, hash UBIGINT, flags UTINYINT, own UBIGINT",
     "frames.parquet": "name VARCHAR, module VARCHAR, kind UTINYINT, own UBIGINT, whole UBIGINT",
     "tasks.parquet": "pid INTEGER, tid INTEGER, thread VARCHAR, process VARCHAR, unit VARCHAR, busy UBIGINT, "
-    "kernel UBIGINT, idle UBIGINT",
+    "kernel UBIGINT, idle UBIGINT, row INTEGER, launcher VARCHAR",
+    "processes.parquet": "pid INTEGER, parent INTEGER, started_us BIGINT, count UINTEGER, name VARCHAR, "
+    "comm VARCHAR, executable VARCHAR, command VARCHAR, user VARCHAR, cgroup VARCHAR, unit VARCHAR, "
+    "container VARCHAR, pod VARCHAR",
+    "spawns.parquet": "launcher INTEGER, name VARCHAR, second BIGINT, count UINTEGER",
 }
 
 
@@ -67,11 +64,6 @@ class _Connections(threading.local):
         return connection
 
     @functools.cached_property
-    def writer(self) -> duckdb.DuckDBPyConnection:
-        """One thread writes with three quarters of the CPU time of two (measured)."""
-        return _connect(threads=1)
-
-    @functools.cached_property
     def checker(self) -> duckdb.DuckDBPyConnection:
         return _connect(threads=1, memory="512MiB")
 
@@ -83,46 +75,13 @@ def _quoted(path: pathlib.Path | str) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
-def write(path: pathlib.Path, columns: Columns) -> None:
-    """Write a Parquet file; the caller syncs it. Raise OSError if the disk is full."""
-    plain = dict(columns)
-    tables = []
-    connection = _connections.writer
-    try:
-        for name, column in columns.items():
-            joint = _joint(column) if column.dtype == object else None
-            if joint is None:
-                continue
-            del plain[name]
-            connection.register(f"long_{name}", {"text": np.array([joint.join(column)], object)})
-            tables.append(
-                f"(SELECT unnest(string_split(text, chr({ord(joint)}))) AS {name} FROM long_{name})"  # noqa: S608 - names are ours
-            )
-        if plain:
-            connection.register("columns", plain)
-            tables.append("columns")
-        joined = " POSITIONAL JOIN ".join(tables)
-        connection.execute(
-            WRITE.format(names=", ".join(columns), tables=joined, path=_quoted(path))
-        )
-    except duckdb.OutOfMemoryException as error:
-        raise MemoryError from error
-    except duckdb.IOException as error:
-        raise OSError(f"{path} cannot be written: {error}") from error
-    finally:
-        connection.unregister("columns")
-        for name in columns:
-            connection.unregister(f"long_{name}")
-
-
-def _joint(texts: npt.NDArray[np.object_]) -> str | None:
-    """Return a character that none of the texts contains."""
-    everything = "".join(texts)
-    return next((c for c in map(chr, range(1, 32)) if c not in everything), None)
-
-
 def read(path: pathlib.Path, names: tuple[str, ...]) -> Columns:
     return query(f"SELECT {', '.join(names)} FROM {table(path)}")  # noqa: S608 - names are ours
+
+
+def columns(name: str) -> dict[str, str]:
+    """Return the columns that a file of this name has, with their types."""
+    return dict(column.split() for column in TYPES.get(name, "").split(", ") if column)
 
 
 def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
@@ -133,15 +92,15 @@ def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
     """
     connection = _connections.checker
     try:
-        columns = connection.execute(f"DESCRIBE SELECT * FROM {table(path)}").fetchall()  # noqa: S608 - a quoted path
-        known = dict(column.split() for column in TYPES.get(path.name, "").split(", ") if column)
+        found = connection.execute(f"DESCRIBE SELECT * FROM {table(path)}").fetchall()  # noqa: S608 - a quoted path
+        known = columns(path.name)
         # DuckDB finds columns whatever their case.
-        if other := [kind for name, kind, *_ in columns if kind != known.get(name.lower(), kind)]:
+        if other := [kind for name, kind, *_ in found if kind != known.get(name.lower(), kind)]:
             return f"a column of type {other[0][:40]}"
         rows = connection.execute(f"SELECT count(*) FROM {table(path)}").fetchall()[0][0]  # noqa: S608 - a quoted path
         if rows > FREE_ROWS + ROWS_PER_BYTE * stored_bytes:
             return f"{rows} rows"
-        names = [name.replace('"', '""') for name, kind, *_ in columns if kind == "VARCHAR"]
+        names = [name.replace('"', '""') for name, kind, *_ in found if kind == "VARCHAR"]
         sizes = ", ".join(["sum(0)", *(f'sum(strlen("{name}"))' for name in names)])
         sums = connection.execute(f"SELECT {sizes} FROM {table(path)}").fetchall()[0]  # noqa: S608 - quoted names
         text = sum(filter(None, sums))
@@ -153,16 +112,6 @@ def find_excess(path: pathlib.Path, stored_bytes: int) -> str:
         return ""
     except FAILURES:
         return ""
-
-
-def texts(values: list[str]) -> npt.NDArray[Any]:
-    """Return a column of texts. Half a surrogate pair becomes `?`: one alone invalidates DuckDB's database.
-
-    DuckDB tries to import pandas for each Python object (measured: 20 µs each), and reads arrays of fixed
-    width letter by letter, so `write` passes them as one text.
-    """
-    plain = [value.encode("utf-8", "replace").decode() for value in values]
-    return np.array(plain, object) if plain else np.array(plain, "U1")
 
 
 def table(*paths: pathlib.Path) -> str:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.store import capture, tree
+from overnight.store import capture, segments, tree
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# A sample is in user mode, the kernel, a softirq, a softirq in the kernel, or idle. Each row says whether
-# it counts as busy, kernel, softirq, idle.
+# A sample is in user mode, the kernel, a softirq, a softirq in the kernel, or idle. Each row says in which of
+# segments.MODES it counts.
 PLANES = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]], np.int64)
 IDLE = 4
 # More cells than a segment of 1,000 cores has: then one plane at a time, for less memory.
 MAX_AT_ONCE = 1 << 18
-
-
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """Samples per cell."""
-
-    busy: npt.NDArray[np.int64]
-    kernel: npt.NDArray[np.int64]  # of the busy ones
-    softirq: npt.NDArray[np.int64]  # of the busy ones
-    idle: npt.NDArray[np.int64]
 
 
 class Counter:
@@ -48,15 +37,18 @@ class Counter:
     def total(self, cell: npt.NDArray[np.integer], cells: int) -> npt.NDArray[np.int64]:
         return np.bincount(cell, self._weight, cells).astype(np.int64)
 
-    def by_mode(self, cell: npt.NDArray[np.integer], cells: int) -> Counts:
+    def by_mode(
+        self, cell: npt.NDArray[np.integer], cells: int
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the samples of each cell by mode; kernel and softirq are parts of busy."""
         if cells <= MAX_AT_ONCE:
             spread = np.multiply(cell, len(PLANES), dtype=np.int64)
             spread += self._mode
             table = self.total(spread, cells * len(PLANES)).reshape(cells, len(PLANES))
-            return Counts(*(table @ PLANES).T)
+            return dict(zip(segments.MODES, (table @ PLANES).T, strict=True))
         planes = []
         for counted in PLANES.T > 0:
             rows = counted[self._mode]
             weight = None if self._weight is None else self._weight[rows]
             planes.append(np.bincount(cell[rows], weight, cells).astype(np.int64))
-        return Counts(*planes)
+        return dict(zip(segments.MODES, planes, strict=True))

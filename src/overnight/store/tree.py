@@ -20,6 +20,12 @@ from overnight.store import capture
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    U8 = npt.NDArray[np.uint8]
+    U32 = npt.NDArray[np.uint32]
+    U64 = npt.NDArray[np.uint64]
+    Integers = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+
 try:
     from overnight.store import _tree
 except ImportError:  # installed without a C compiler
@@ -49,17 +55,15 @@ SOFTIRQ_FRAME = re.compile(
 class Tree:
     """All stacks of a segment; `leaf[i]` is the last node of pair i of process and stack."""
 
-    leaf: npt.NDArray[np.uint32]
-    frame: npt.NDArray[np.uint32]
-    up: npt.NDArray[np.uint32]  # distance back to the parent; 0: a root
-    size: npt.NDArray[np.uint32]  # the node and all its descendants
-    hash: npt.NDArray[np.uint64]
-    flags: npt.NDArray[np.uint8]
+    leaf: U32
+    frame: U32
+    up: U32  # distance back to the parent; 0: a root
+    size: U32  # the node and all its descendants
+    hash: U64
+    flags: U8
 
 
-def frame_hashes(
-    names: list[str], modules: list[str], kinds: npt.NDArray[np.uint8]
-) -> npt.NDArray[np.uint64]:
+def frame_hashes(names: list[str], modules: list[str], kinds: U8) -> U64:
     """Hash name, module and kind of each frame to 64 bits."""
     texts = (
         f"{kind}\0{name}\0{module}".encode("utf-8", "surrogatepass")
@@ -69,7 +73,7 @@ def frame_hashes(
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
-def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def frame_flags(names: list[str], kinds: U8) -> U8:
     """Return the flags of each frame, for samples that end in it or in what it calls."""
     flags = np.zeros(len(names), np.uint8)
     for i in np.flatnonzero(kinds == FrameKind.KERNEL).tolist():
@@ -81,9 +85,7 @@ def frame_flags(names: list[str], kinds: npt.NDArray[np.uint8]) -> npt.NDArray[n
     return flags
 
 
-def outermost(
-    frame: npt.NDArray[np.integer], size: npt.NDArray[np.uint32]
-) -> npt.NDArray[np.bool_]:
+def outermost(frame: npt.NDArray[np.integer], size: U32) -> Mask:
     """Return which nodes have no ancestor of the same frame: sums over them count recursion once."""
     order = np.argsort(frame, kind="stable").astype(np.int64)
     n = len(frame)
@@ -97,17 +99,15 @@ def outermost(
     return mask
 
 
-def subtree_sums(
-    own: npt.NDArray[np.int64], size: npt.NDArray[np.uint32] | npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def subtree_sums(own: Integers, size: U32 | Integers) -> Integers:
     """Return the sum of each node's own value and those of its descendants."""
     running = np.concatenate([[0], np.cumsum(own)])
     first = np.arange(len(own))
-    sums: npt.NDArray[np.int64] = running[first + size] - running[first]
+    sums: Integers = running[first + size] - running[first]
     return sums
 
 
-def is_torn(up: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> bool:
+def is_torn(up: U32, size: U32) -> bool:
     """Return whether this is not a tree in preorder: each slice holds the node and its children's slices."""
     n = len(up)
     if not n:
@@ -124,12 +124,8 @@ def is_torn(up: npt.NDArray[np.uint32], size: npt.NDArray[np.uint32]) -> bool:
 
 
 def pair_up(
-    process: npt.NDArray[np.uint32],
-    task: npt.NDArray[np.uint32],
-    stack: npt.NDArray[np.uint32],
-    processes: int,
-    stacks: int,
-) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    process: U32, task: U32, stack: U32, processes: int, stacks: int
+) -> tuple[U32, U32, U32]:
     """Return process and stack of each pair that occurs, in order, and the pair of each row.
 
     `process` is the process of each task; `task` and `stack` are those of each row.
@@ -150,13 +146,7 @@ def pair_up(
     return root.astype(np.uint32), hanging.astype(np.uint32), pair.astype(np.uint32, copy=False)
 
 
-def fold_capture(
-    root: npt.NDArray[np.uint32],
-    stack: npt.NDArray[np.uint32],
-    stacks: capture.Stacks,
-    hashes: npt.NDArray[np.uint64],
-    flags: npt.NDArray[np.uint8],
-) -> Tree:
+def fold_capture(root: U32, stack: U32, stacks: capture.Stacks, hashes: U64, flags: U8) -> Tree:
     """Build the tree of pairs: stack `stack[i]` is below the frame `root[i]` (a process)."""
     arrays = (
         np.ascontiguousarray(root, "<u4").data,

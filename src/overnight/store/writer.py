@@ -14,17 +14,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from overnight.model import files
 from overnight.model.flame import FrameKind
 from overnight.model.times import SECOND_NS
-from overnight.store import capture, hours, parquet, segments, sums, tree
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from overnight.store import capture, hours, parquet_writer, process_tables, segments, sums, tree
 
 SEGMENT_SECONDS = 120
 IDLE_TASK = re.compile(r"swapper(/\d+)?")  # perf leaves out the core's number
@@ -37,10 +34,7 @@ def write_capture(
     source: str = "",
     segment_seconds: int = SEGMENT_SECONDS,
 ) -> tuple[segments.Segment, ...]:
-    """Store a capture; segments that exist already are not changed.
-
-    Everything is synced when this returns.
-    """
+    """Store a capture, synced; segments that exist already are not changed."""
     return tuple(_write(home, part, source) for part in _split(_whole(captured), segment_seconds))
 
 
@@ -101,9 +95,7 @@ def _lost(captured: capture.Capture, since: int | None, until: int | None) -> di
     return {"lost": sum(loss.count for loss in own), "losses": own}
 
 
-def _compact(
-    column: npt.NDArray[np.uint32], size: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+def _compact(column: tree.U32, size: int) -> tuple[tree.Integers, tree.U32]:
     """Return the used rows of a table, and the column renumbered to them."""
     used = np.zeros(size, np.bool_)
     used[column] = True
@@ -145,10 +137,7 @@ def _digest(captured: capture.Capture) -> str:
 
 @contextlib.contextmanager
 def _appears_whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Fill a hidden folder, sync it, then rename it to `target`.
-
-    It is locked meanwhile: a hidden folder without a lock was left by a dead writer.
-    """
+    """Fill a hidden folder, sync it, then rename it to `target`; the lock shows that its writer is alive."""
     fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
     mode = files.folder_mode(target.parent)
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -181,7 +170,7 @@ def _fill(
     counter = sums.Counter(captured, folded.flags, node)
     own = counter.total(node, len(folded.frame))
     busy = np.where(folded.flags & tree.IDLE, 0, own)
-    parquet.write(
+    parquet_writer.write(
         folder / "samples.parquet",
         {
             "time_us": captured.time // 1000,
@@ -193,7 +182,7 @@ def _fill(
             "period": captured.period,
         },
     )
-    parquet.write(
+    parquet_writer.write(
         folder / "nodes.parquet",
         {
             **{name: getattr(folded, name) for name in ("frame", "up", "size", "hash", "flags")},
@@ -201,7 +190,7 @@ def _fill(
         },
     )
     _write_frames(folder / "frames.parquet", frames, folded, busy)
-    _write_tasks(folder / "tasks.parquet", captured.tasks, tasks, counter.by_mode(task, len(tasks)))
+    _write_tasks(folder, captured, tasks, counter.by_mode(task, len(tasks)))
     seconds = segments.clock_seconds(begin_us, end_us, timed=captured.timed)
     _write_seconds(folder / "seconds.npy", captured, seconds, counter)
     stored = sorted(folder.iterdir())
@@ -230,8 +219,8 @@ def _fill(
 
 
 def _fold(
-    captured: capture.Capture, tasks: npt.NDArray[np.int64], task: npt.NDArray[np.uint32]
-) -> tuple[capture.Frames, tree.Tree, npt.NDArray[np.uint32]]:
+    captured: capture.Capture, tasks: tree.Integers, task: tree.U32
+) -> tuple[capture.Frames, tree.Tree, tree.U32]:
     """Return the segment's frames with process names at the end, its tree, and each row's node."""
     stacks, stack = _compact(captured.stack, len(captured.stacks.offset) - 1)
     offset = captured.stacks.offset.astype(np.int64)
@@ -268,15 +257,15 @@ def _fold(
 
 
 def _write_frames(
-    path: pathlib.Path, frames: capture.Frames, folded: tree.Tree, busy: npt.NDArray[np.int64]
+    path: pathlib.Path, frames: capture.Frames, folded: tree.Tree, busy: tree.Integers
 ) -> None:
     whole = tree.subtree_sums(busy, folded.size) * tree.outermost(folded.frame, folded.size)
     names = len(frames.name)
-    parquet.write(
+    parquet_writer.write(
         path,
         {
-            "name": parquet.texts(frames.name),
-            "module": parquet.texts(frames.module),
+            "name": frames.name,
+            "module": frames.module,
             "kind": frames.kind,
             "own": np.bincount(folded.frame, busy, names).astype(np.uint64),
             "whole": np.bincount(folded.frame, whole, names).astype(np.uint64),
@@ -285,20 +274,28 @@ def _write_frames(
 
 
 def _write_tasks(
-    path: pathlib.Path, tasks: capture.Tasks, used: npt.NDArray[np.int64], counts: sums.Counts
+    folder: pathlib.Path,
+    captured: capture.Capture,
+    used: tree.Integers,
+    counts: dict[str, tree.Integers],
 ) -> None:
-    rows = used.tolist()
-    parquet.write(
-        path,
+    tasks, rows = captured.tasks, used.tolist()
+    owners: dict[str, Any] = {}
+    if tasks.row is not None:
+        owners = {
+            "row": process_tables.write(folder, captured, tasks.row[used]),
+            "launcher": [tasks.launcher[i] for i in rows],
+        }
+    parquet_writer.write(
+        folder / "tasks.parquet",
         {
             "pid": tasks.pid[used],
             "tid": tasks.tid[used],
-            "thread": parquet.texts([tasks.thread[i] for i in rows]),
-            "process": parquet.texts([tasks.process[i] for i in rows]),
-            "unit": parquet.texts([tasks.unit[i] for i in rows]),
-            **{
-                name: getattr(counts, name).astype(np.uint64) for name in ("busy", "kernel", "idle")
-            },
+            "thread": [tasks.thread[i] for i in rows],
+            "process": [tasks.process[i] for i in rows],
+            "unit": [tasks.unit[i] for i in rows],
+            **{name: counts[name].astype(np.uint64) for name in ("busy", "kernel", "idle")},
+            **owners,
         },
     )
 
@@ -311,6 +308,5 @@ def _write_seconds(
     place[cores] = np.arange(len(cores))
     row = np.minimum(captured.time // SECOND_NS - captured.begin // SECOND_NS, seconds - 1)
     counts = counter.by_mode(row * len(cores) + place[captured.cpu], seconds * len(cores))
-    planes = [getattr(counts, mode) for mode in segments.MODES]
-    stacked = np.stack([np.minimum(plane, 0xFFFF).astype("<u2") for plane in planes])
-    np.save(path, stacked.reshape(len(planes), seconds, len(cores)))
+    stacked = np.stack([np.minimum(plane, 0xFFFF).astype("<u2") for plane in counts.values()])
+    np.save(path, stacked.reshape(len(counts), seconds, len(cores)))

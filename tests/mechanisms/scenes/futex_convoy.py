@@ -38,7 +38,7 @@ static void *work(void *number) {
 }
 
 int main() {
-  for (long i = 1; i < 12; i++) start_thread(work, i);
+  for (long i = 1; i < 3; i++) start_thread(work, i);
   work(0);
 }
 """

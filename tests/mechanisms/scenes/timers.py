@@ -8,14 +8,17 @@ static void *work(void *number) {
 }
 
 int main() {
-  for (long i = 1; i < 48; i++) start_thread(work, i);
+  for (long i = 1; i < THREADS; i++) start_thread(work, i);
   work(0);
 }
 """
 SCENE = Scene(
     "timers",
     "Threads sleep for a few microseconds, over and over.",
-    Program(TEXT.replace("PAUSE", "nanosleep(&pause, 0)")),
-    Program(TEXT.replace("PAUSE", "clock_gettime(CLOCK_MONOTONIC_RAW, &pause)")),
+    Program("enum { THREADS = 16 };" + TEXT.replace("PAUSE", "nanosleep(&pause, 0)")),
+    Program(
+        "enum { THREADS = 1 };"
+        + TEXT.replace("PAUSE", "clock_gettime(CLOCK_MONOTONIC_RAW, &pause)")
+    ),
     resembles="reads the clock without sleeping",
 )

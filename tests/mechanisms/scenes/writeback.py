@@ -16,14 +16,14 @@ static void *write_log(void *number) {
 
 int main(int n, char **arguments) {
   folder = arguments[1];
-  for (long i = 1; i < 24; i++) start_thread(write_log, i);
+  for (long i = 1; i < THREADS; i++) start_thread(write_log, i);
   write_log(0);
 }
 """
 SCENE = Scene(
     "writeback",
     "Threads write to files and call fdatasync after each write.",
-    Program(TEXT.replace("SYNC", "fdatasync(file);")),
-    Program(TEXT.replace("SYNC", "")),
+    Program("enum { THREADS = 24 };" + TEXT.replace("SYNC", "fdatasync(file);")),
+    Program("enum { THREADS = 1 };" + TEXT.replace("SYNC", "")),
     resembles="writes as much into the page cache, without fdatasync",
 )

@@ -9,13 +9,12 @@ import casebook
 import pytest
 
 from overnight.app import diagnose
-from overnight.detectors import fleet
 from overnight.model.finding import Answer, Need, Status
 
 if TYPE_CHECKING:
     from overnight import detectors
 
-DETECTORS = (*diagnose.discover_detectors(), *fleet.DETECTORS)
+DETECTORS = (*diagnose.discover_detectors(), *diagnose.discover_fleet_detectors())
 
 
 def name(detector: detectors.Detector) -> str:

@@ -8,7 +8,6 @@ import pytest
 
 from overnight import app, errors
 from overnight.app import diagnose
-from overnight.detectors import fleet
 from overnight.diagnosis import conditions, decision, knowledge
 from overnight.interfaces.cli import commands
 
@@ -91,7 +90,8 @@ def test_files_are_merged_with_the_built_in_knowledge_once(tmp_path: pathlib.Pat
 def test_every_detector_is_registered_with_its_kind() -> None:
     """The title, headline and sentence of each kind are in the knowledge file."""
     registered = {kind.detector for kind in knowledge.known().kinds.values()}
-    detectors = {detector.name for detector in (*diagnose.discover_detectors(), *fleet.DETECTORS)}
+    every = (*diagnose.discover_detectors(), *diagnose.discover_fleet_detectors())
+    detectors = {detector.name for detector in every}
     assert detectors - registered == {"event"}
     for kind in knowledge.known().kinds.values():
         assert kind.title

@@ -219,7 +219,7 @@ NEAR_MISSES: tuple[dict[str, Fault], ...] = (
         "pgfault": lambda s: {"": (ramp(s, 9000, 15_000),)},
         "pressure": lambda s: waiting(s, memory=1.0, io=4.0),
         "cpu": lambda s: ticks(s, steal=0.06, busy=0.3),
-        "affinity": lambda s: {"12 ksoftirqd/1": (1, 1), "13 kworker/1:2": (1, 1)},
+        "affinity": lambda s: {"12 ksoftirqd/1": (1, 1), "13 kworker/1:2": (1, 1)} if s > 200 else {},
         "processes": lambda s: {"12 ksoftirqd/1": (1,), "13 kworker/1:2": (1,)},
         "cpu-throttling": lambda s: {POD: (10 * s, ramp(s, 0, 0.5))},
         "disks": lambda s: {"vda": (40 * s, ramp(s, 30, 700), 9 * s, 9 * s, ramp(s, 60, 5000))},
@@ -243,7 +243,7 @@ NEAR_MISSES: tuple[dict[str, Fault], ...] = (
         "recorder": lambda s: {"77 perf": (40 * s, 0)},
     },
     {
-        "affinity": lambda s: {"9 other": (1, 2)},  # on another core
+        "affinity": lambda s: {"9 other": (1, 2)} if s > 200 else {},  # on another core
         "cpu-throttling": lambda s: {},
     },
 )  # fmt: skip
@@ -352,15 +352,6 @@ def test_stacks_show_what_counters_do_not(tmp_path: pathlib.Path) -> None:
     for name in changed:
         assert "0.16 cores in" in checked[name].text
         assert "(baseline 0.00, at most 0.00)" in checked[name].text
-
-
-def test_marked_functions() -> None:
-    for pattern, matches, misses in (
-        (suspects.HUGE_PAGE_FUNCTIONS, ("compact_zone", "khugepaged_scan_mm_slot", "do_huge_pmd_anonymous_page", "kcompactd"), ("compaction", "do_anonymous_page")),
-        (suspects.ALLOCATOR_FUNCTIONS, ("exc_page_fault", "do_mmap", "ksys_mmap_pgoff", "__vm_munmap", "do_vmi_munmap", "do_madvise"), ("exit_mmap", "mmap_read_lock", "page_fault_oops")),
-    ):  # fmt: skip
-        assert all(re.fullmatch(pattern, name) for name in matches)
-        assert not any(re.fullmatch(pattern, name) for name in misses)
 
 
 def test_an_event_without_a_core_uses_the_saturated_one(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import rings
 
-from overnight.detectors import fleet as detectors
+from overnight.app import diagnose
 from overnight.interfaces import cli
 from overnight.model.event import Event
 from overnight.model.finding import Status
@@ -113,7 +113,8 @@ def test_without_snapshots_the_error_names_the_command(tmp_path, capsys) -> None
 
 def test_the_detectors_answer_for_a_case(home: pathlib.Path) -> None:
     incident = case.Case(home, Event(rings.us(61), "net.driver_reset", host="db-01"))
-    answers = {detector.name: detector.look(incident) for detector in detectors.DETECTORS}
+    detectors = diagnose.discover_fleet_detectors()
+    answers = {detector.name: detector.look(incident) for detector in detectors}
     assert {name: answer.status for name, answer in answers.items()} == {
         "fleet.cohort": Status.FOUND,
         "fleet.uptime": Status.NO_DATA,

@@ -8,7 +8,7 @@ import pathlib
 
 from overnight.app import live
 from overnight.interfaces.cli import live_view
-from overnight.model import colours
+from overnight.model import colours, cpu
 from overnight.model.flame import FrameKind
 from overnight.reports.diagnosis import style
 
@@ -38,6 +38,6 @@ def test_kernel_is_blue_and_user_orange_everywhere() -> None:
 
 
 def test_live_colours_a_core_by_what_it_runs() -> None:
-    strip = live.CoreStrip(0, busy=(0.6, 0.6), kernel=(0.5, 0.0), steal=(0.0, 0.0))
+    strip = live.CoreStrip(0, (cpu.Shares(0.6, 0.5, 0.0), cpu.Shares(0.6, 0.0, 0.0)))
     (line,) = live_view.cores(live.View("h", 0, 2, (strip,), (), (), (), {}), 80, 5)
     assert [str(span.style) for span in line.spans][1:3] == [colours.TERMINAL[KERNEL], colours.TERMINAL[USER]]  # fmt: skip

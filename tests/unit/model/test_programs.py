@@ -23,6 +23,7 @@ CASES = [
     ("bash", BASH, "bash -o errexit nightly.sh", "nightly.sh (bash)", Kind.SHELL_SCRIPT),
     ("nightly.sh", BASH, "/bin/bash /opt/nightly.sh", "nightly.sh (bash)", Kind.SHELL_SCRIPT),
     ("sh", "/bin/dash", "sh -c gzip\\ x", "sh", Kind.INTERPRETER),
+    ("bash", BASH, "bash /dev/fd/3", "bash", Kind.INTERPRETER),
     ("sh", "/bin/dash", "sh ./job", "job (sh)", Kind.SHELL_SCRIPT),
     ("node", "/usr/bin/node", "node --require ./hook.js server.js", "server.js (node)", Kind.SCRIPT),
     ("ruby", "/usr/bin/ruby3.1", "ruby -I lib run.rb", "run.rb (ruby3)", Kind.SCRIPT),
@@ -59,7 +60,8 @@ def test_what_a_script_starts_is_named_after_it() -> None:
         (gzip, [gzip, script], "gzip"),
         (gzip, [], "gzip"),
         (gzip, [shell] * 9 + [script], "gzip"),
-        (programs.Program("nightly.sh", Kind.BINARY), [script], "nightly.sh"),
+        (programs.Program("nightly.sh", Kind.BINARY), [script], "nightly.sh (bash)"),
+        (script, [script], "nightly.sh (bash)"),  # a subshell
     ):
         assert programs.full_name(program, ancestors) == name
     assert len(programs.full_name(programs.Program("x" * 60, Kind.BINARY))) == programs.MAX_NAME

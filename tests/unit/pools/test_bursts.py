@@ -50,14 +50,14 @@ def panjer(law: np.ndarray, mean: float, length: int) -> np.ndarray:
 
 @pytest.mark.parametrize("burst", [bursts.SINGLE, bursts.Burst(5), bursts.Burst(2.5, 3)], ids=str)
 def test_counts_are_those_of_panjer(burst: bursts.Burst) -> None:
-    counts = bursts.arrivals(burst, 4 / 60, 150, 150)
+    counts = bursts.arrivals(bursts.Traffic(burst, 4 / 60, 150, 0))
     want = panjer(burst.probabilities, 10 / burst.mean, 60)
     np.testing.assert_allclose(counts[:60], want, atol=1e-14)
     assert counts.sum() == pytest.approx(1)
 
 
 def test_the_length_of_the_interval_is_averaged() -> None:
-    counts = bursts.arrivals(bursts.SINGLE, 4 / 60, 90, 150)
+    counts = bursts.arrivals(bursts.Traffic(bursts.SINGLE, 4 / 60, 90, 60))
     lengths = (np.arange(4000) + 0.5) / 4000 * 60 + 90
     want = [stats.poisson.pmf(k, lengths * 4 / 60).mean() for k in range(30)]
     np.testing.assert_allclose(counts[:30], want, atol=1e-9)

@@ -126,7 +126,7 @@ def test_a_clock_that_is_set_back_does_not_stop_a_pool() -> None:
     tripped = pool(failures=5, breaker_opened_us=NOW + ahead)
     assert decisions.replenish(view(tripped)) == decisions.Launch(1, trial=True)
     ending = member("m", State.DRAINING, next_attempt_us=NOW + ahead)
-    assert list(decisions.endings(view(pool(), ending))) == [decisions.Terminate("m")]
+    assert list(decisions.endings(view(pool(), ending))) == [ending]
     # Control planes whose clocks differ slightly respect each other's times.
     most = failed.settings.launch_backoff_max_seconds
     assert (
@@ -225,7 +225,7 @@ def test_recycling_never_touches_a_claimed_member_and_acts_on_each_once(
                 assert state[action.member_id] in CAPACITY
             case decisions.Fail():
                 assert state[action.member_id] is State.WARMING
-            case decisions.Terminate() | decisions.Abandon():
+            case decisions.Abandon():
                 assert state[action.member_id] in (State.DRAINING, State.ERRORED)
 
 
@@ -234,6 +234,7 @@ def _carry_out(pool_view: decisions.View) -> decisions.View:
     gone = {
         action.member_id for action in decisions.recycle(pool_view) if hasattr(action, "member_id")
     }
+    gone |= {member.id for member in decisions.endings(pool_view)}
     kept = [m for m in pool_view.members if m.id not in gone]
     launch = decisions.replenish(dataclasses.replace(pool_view, members=kept))
     new = [

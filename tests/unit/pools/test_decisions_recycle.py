@@ -145,13 +145,15 @@ def test_a_new_template_at_the_maximum_replaces_one_at_a_time() -> None:
 @pytest.mark.parametrize("state", [State.DRAINING, State.ERRORED])
 def test_every_termination_is_retried_then_abandoned_once(state: State) -> None:
     going = member("m", state, attempts=4, next_attempt_us=NOW)
-    assert decisions.recycle(view(pool(), going)) == (decisions.Terminate("m"),)
+    assert list(decisions.endings(view(pool(), going))) == [going]
+    assert decisions.recycle(view(pool(), going)) == ()
     later = dataclasses.replace(going, next_attempt_us=NOW + 1)
-    assert decisions.recycle(view(pool(), later)) == ()
+    assert list(decisions.endings(view(pool(), later))) == []
     spent = dataclasses.replace(going, attempts=5)
     assert decisions.recycle(view(pool(), spent)) == (decisions.Abandon("m"),)
     abandoned = dataclasses.replace(spent, abandoned_us=NOW)
     assert decisions.recycle(view(pool(), abandoned)) == ()
+    assert list(decisions.endings(view(pool(), abandoned))) == []
 
 
 def test_the_wait_between_attempts_doubles_to_an_hour() -> None:

@@ -1,4 +1,4 @@
-"""Demand without numpy agrees with `history`, which has it."""
+"""Demand without numpy, for problems and for `history`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,20 @@ def test_bursts_are_found_as_in_the_history(together: int) -> None:
     for _ in range(100):
         times = np.repeat(np.sort(random.uniform(1, 86400, 400)), together)
         instants = [round(at * S) for at in times]
-        measured = history.measure(history.History(0, 86400, list(times), [30.0]), interval_s=60.0)
+        past = Past(begin_us=0, end_us=86400 * S, asked_us=tuple(instants), warm_ups_us=(30 * S,))
+        measured = history.measure(past)
         agreed += measured.bursty is demand.is_bursty(instants, 0, 86400 * S, 90 * S)
         if together == 5:
             assert measured.bursty
     assert agreed == 100
+
+
+def test_the_dispersion_is_the_variance_of_the_counts_by_their_mean() -> None:
+    instants = sorted(np.random.default_rng(3).integers(1, 1000, 200).tolist())
+    counts = np.bincount([(1000 - at) // 30 for at in instants if at > 10], minlength=33)
+    expected = float(np.var(counts, ddof=1) / counts.mean())
+    assert demand.dispersion(instants, 1000, 30, 33) == pytest.approx(expected)
+    assert demand.dispersion([], 1000, 30, 33) == 0
 
 
 def test_the_most_claims_within_a_time() -> None:

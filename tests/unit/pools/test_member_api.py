@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 from typing import Any
 
 import pytest
@@ -38,12 +39,11 @@ class FakeMembers:
 
 def test_each_request_reaches_its_method() -> None:
     members = FakeMembers()
-    assert member_api.answer(members, "/v1/enrol", "", {"token": "t", "credential": "c"}) == (
-        200, {"member_id": "m-1"},
-    )  # fmt: skip
+    enrolled = member_api.answer(members, "/v1/enrol", "", {"token": "t", "credential": "c"})
+    assert (enrolled.status, json.loads(enrolled.body)) == (200, {"member_id": "m-1"})
     body = {"phase": "failed", "reason": "module_pull_failed", "detail": "HTTP 404"}
-    assert member_api.answer(members, "/v1/phase", "c", body)[0] == 200
-    assert member_api.answer(members, "/v1/beat", "c", {})[0] == 200
+    assert member_api.answer(members, "/v1/phase", "c", body).status == 200
+    assert member_api.answer(members, "/v1/beat", "c", {}).status == 200
     assert members.requests == [
         ("enrol", "t", "c"),
         ("phase", "c", "failed", "module_pull_failed", "HTTP 404"),
@@ -66,7 +66,7 @@ def test_each_request_reaches_its_method() -> None:
 )
 def test_undeclared_paths_and_fields_are_refused(path: str, body: object, status: int) -> None:
     members = FakeMembers()
-    assert member_api.answer(members, path, "c", body)[0] == status
+    assert member_api.answer(members, path, "c", body).status == status
     assert members.requests == []
 
 
@@ -85,9 +85,9 @@ def test_a_refusal_has_its_status_and_its_reason(
 ) -> None:
     members = FakeMembers()
     members.refusal = refusal
-    code, document = member_api.answer(members, "/v1/beat", "c", {})
-    assert code == status
-    assert document["error"]["why"] == refusal.why
+    answer = member_api.answer(members, "/v1/beat", "c", {})
+    assert answer.status == status
+    assert json.loads(answer.body)["error"]["why"] == refusal.why
 
 
 @pytest.fixture

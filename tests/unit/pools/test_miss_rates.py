@@ -15,6 +15,7 @@ from overnight.pools import bursts, miss_rates
 
 RATE, WARM_UP, TICK = 4 / 60, 90.0, 60.0
 FIVE = bursts.Burst(5)
+USUAL = bursts.Traffic(bursts.SINGLE, RATE, WARM_UP, TICK)
 
 # size -> miss rate: (tick, give up), (tick, wait), (woken, give up); None where not measured
 FACTS = {
@@ -31,13 +32,13 @@ TOLERANCE = {0.154: 1.5e-3, 0.293: 1.5e-3, 0.043: 6e-4, 0.0183: 3e-4, 0.0257: 5e
 @pytest.mark.parametrize("size", FACTS)
 def test_the_formulas_give_the_known_figures(size: int) -> None:
     give_up, wait, woken = FACTS[size]
-    rate = miss_rates.give_up([size], bursts.SINGLE, RATE, WARM_UP, TICK)[0]
+    rate = miss_rates.give_up([size], USUAL)[0]
     assert (rate.method, rate.error) == ("chain", 0)
     assert rate.miss == pytest.approx(give_up, abs=TOLERANCE[give_up])
-    waiting = miss_rates.wait(size, bursts.SINGLE, RATE, WARM_UP, TICK)[size]
+    waiting = miss_rates.wait(size, USUAL)[size]
     assert waiting == pytest.approx(wait, abs=TOLERANCE[wait])
     if woken is not None:
-        awake = miss_rates.woken([size], bursts.SINGLE, RATE, WARM_UP)[0]
+        awake = miss_rates.woken([size], USUAL)[0]
         assert awake.miss == pytest.approx(woken, abs=TOLERANCE[woken])
 
 
@@ -46,12 +47,12 @@ def test_waiting_is_the_integral_of_the_theory(size: int) -> None:
     whole, _ = integrate.quad(
         lambda x: special.gammainc(size, RATE * x), WARM_UP, WARM_UP + TICK, epsabs=1e-14
     )
-    miss = miss_rates.wait(size, bursts.SINGLE, RATE, WARM_UP, TICK)[size]
+    miss = miss_rates.wait(size, USUAL)[size]
     assert miss == pytest.approx(whole / TICK, rel=1e-6, abs=1e-11)
 
 
 def test_bursts_of_five_have_the_measured_miss_rates() -> None:
-    rates = miss_rates.wait(30, FIVE, RATE, WARM_UP, TICK)
+    rates = miss_rates.wait(30, bursts.Traffic(FIVE, RATE, WARM_UP, TICK))
     assert rates[17] == pytest.approx(0.16, abs=0.005)
     assert rates[30] == pytest.approx(0.007, abs=0.0005)
 
@@ -70,12 +71,11 @@ def check(count: int, size: int, burst: bursts.Burst, warm_up: float, tick: floa
                 waiting=name == "wait", woken=name == "woken",
             )  # fmt: skip
             rates.append(done.miss)
+    traffic = bursts.Traffic(burst, rate, warm_up, tick)
     formula = {
-        "give_up": miss_rates.give_up([size], burst, rate, warm_up, tick)[0],
-        "wait": miss_rates.Rate(
-            float(miss_rates.wait(size, burst, rate, warm_up, tick)[size]), 0.0, "formula"
-        ),
-        "woken": miss_rates.woken([size], burst, rate, warm_up)[0],
+        "give_up": miss_rates.give_up([size], traffic)[0],
+        "wait": miss_rates.Rate(float(miss_rates.wait(size, traffic)[size]), 0.0, "formula"),
+        "woken": miss_rates.woken([size], traffic)[0],
     }
     for name, rates in played.items():
         error = float(np.std(rates, ddof=1)) / math.sqrt(runs)
@@ -133,37 +133,38 @@ def test_more_hosts_miss_less_and_the_three_rates_are_ordered(
     burst: bursts.Burst, rate: float, warm_up: float
 ) -> None:
     sizes = list(range(0, 30, 3))
-    wait = miss_rates.wait(30, burst, rate, warm_up, TICK)
-    give_up = [rate_at.miss for rate_at in miss_rates.give_up(sizes, burst, rate, warm_up, TICK)]
+    traffic = bursts.Traffic(burst, rate, warm_up, TICK)
+    wait = miss_rates.wait(30, traffic)
+    give_up = [rate_at.miss for rate_at in miss_rates.give_up(sizes, traffic)]
     assert (np.diff(wait) <= 1e-12).all()
     assert (np.diff(give_up) <= 1e-9).all()
     assert give_up[0] == wait[0] == 1
     for size, miss in zip(sizes, give_up, strict=True):
         assert miss <= wait[size] + 1e-9
     if burst.mean == 1:
-        awake = miss_rates.woken(sizes, burst, rate, warm_up)
+        awake = miss_rates.woken(sizes, traffic)
         for woken, ticked in zip(awake, give_up, strict=True):
             assert woken.miss <= ticked + 1e-9
 
 
 def test_a_pool_too_large_to_simulate_gives_its_bound() -> None:
-    rate = miss_rates.give_up([2400], bursts.SINGLE, 400 / 60, 300, 60)[0]
+    traffic = bursts.Traffic(bursts.SINGLE, 400 / 60, 300, 60)
+    rate = miss_rates.give_up([2400], traffic)[0]
     assert rate.method == "bound"
-    assert rate.miss == miss_rates.wait(2400, bursts.SINGLE, 400 / 60, 300, 60)[2400]
+    assert rate.miss == miss_rates.wait(2400, traffic)[2400]
 
 
 def test_where_simulation_saw_nothing_the_proved_bound_is_the_error() -> None:
-    rate = miss_rates.give_up([60], bursts.SINGLE, RATE, 300, 60)[0]
+    traffic = bursts.Traffic(bursts.SINGLE, RATE, 300, 60)
+    rate = miss_rates.give_up([60], traffic)[0]
     assert rate.method == "simulation"
-    assert (
-        rate.miss <= rate.at_most <= miss_rates.wait(60, bursts.SINGLE, RATE, 300, 60)[60] * 1.001
-    )
+    assert rate.miss <= rate.at_most <= miss_rates.wait(60, traffic)[60] * 1.001
 
 
 def test_idle_hosts_agree_with_a_simulated_pool() -> None:
     random = np.random.default_rng(3)
     times = poolplay.claims(bursts.SINGLE, RATE, 60_000, random).tolist()
     done = poolplay.play(times, 17, warm_up_s=90, interval_s=60, waiting=True)
-    want = miss_rates.idle(17, bursts.SINGLE, RATE, 90, 60)[17]
+    want = miss_rates.idle(17, bursts.Traffic(bursts.SINGLE, RATE, 90, 60))[17]
     assert done.ready_s / times[-1] == pytest.approx(want, rel=0.01)
     assert done.warming_s / times[-1] == pytest.approx(RATE * 90, rel=0.02)

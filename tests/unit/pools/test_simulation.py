@@ -69,12 +69,13 @@ def test_on_the_same_claims_more_hosts_never_miss_more(
 
 
 def test_more_runs_have_a_smaller_error() -> None:
-    few = simulation.give_up([10], bursts.SINGLE, 4 / 60, 90, 60, count=40_000, seed=2)[0]
-    many = simulation.give_up([10], bursts.SINGLE, 4 / 60, 90, 60, count=640_000, seed=3)[0]
+    traffic = bursts.Traffic(bursts.SINGLE, 4 / 60, 90, 60)
+    few = simulation.give_up([10], traffic, count=40_000, seed=2)[0]
+    many = simulation.give_up([10], traffic, count=640_000, seed=3)[0]
     assert few.error / many.error == pytest.approx(4, rel=0.4)
     assert abs(few.miss - 0.153455) < 5 * few.error
     assert abs(many.miss - 0.153455) < 5 * many.error
-    again = simulation.give_up([10], bursts.SINGLE, 4 / 60, 90, 60, count=40_000, seed=2)[0]
+    again = simulation.give_up([10], traffic, count=40_000, seed=2)[0]
     assert again == few
 
 

@@ -59,9 +59,9 @@ def test_the_recommended_size_is_the_smallest_that_suffices(
 
     def enough(size: int) -> bool:
         if callers is sizing.Callers.WAIT:
-            rates = miss_rates.wait(size, demand.burst, demand.claims_per_s, warm_up, 60)
+            rates = miss_rates.wait(size, demand.traffic)
             return bool(rates[size] <= miss)
-        rate = miss_rates.give_up([size], demand.burst, demand.claims_per_s, warm_up, 60)[0]
+        rate = miss_rates.give_up([size], demand.traffic)[0]
         return rate.at_most <= miss
 
     assert enough(ticked)

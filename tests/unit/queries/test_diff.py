@@ -175,7 +175,7 @@ def test_the_interval_contains_the_truth_in_95_of_100_windows(
     cases = 4000
     now, before = chance.poisson(mean, cases), chance.poisson(base_mean, cases)
     compared = diff._compare([now * 0, now, before * 0, before], coverage, base)
-    held = ((compared.low <= truth / 1000) & (truth / 1000 <= compared.high)).sum()
+    held = ((compared["low"] <= truth / 1000) & (truth / 1000 <= compared["high"])).sum()
     assert 0.93 <= held / cases <= 0.985
 
 

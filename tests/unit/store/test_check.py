@@ -21,7 +21,7 @@ import rings
 from overnight import errors
 from overnight.model.selection import Selection, Window
 from overnight.queries import diff, flame, heatmap, reader, top, view
-from overnight.store import check, parquet, segments
+from overnight.store import check, parquet, parquet_writer, segments
 
 NIGHT, SECOND = captures.NIGHT, captures.SECOND
 FILES = ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
@@ -143,7 +143,7 @@ def rewrite(home: pathlib.Path, name: str = "", change: object = None, **fields:
         columns = parquet.query(f"SELECT * FROM {parquet.table(path)}")
         change(columns)  # type: ignore[operator]
         path.unlink()
-        parquet.write(path, columns)
+        parquet_writer.write(path, columns)
     meta = segment.meta()
     files = dict(meta.files)
     for file in FILES:

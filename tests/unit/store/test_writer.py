@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import os
 import pathlib
+import time
 
 import captures
 import numpy as np
@@ -344,6 +346,26 @@ def test_only_segments_that_overlap_are_touched(tmp_path: pathlib.Path) -> None:
         ):
             assert len(source.catalogue.segments("alpha", low, high)) == expected
     assert len(source.catalogue.segments("alpha", -(10**18), 10**19)) == 6
+
+
+def test_a_catalogue_lists_a_day_again_when_a_segment_came(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+    list_day = segments._list_day
+    monkeypatch.setattr(segments, "_list_day", lambda day: listed.append(day) or list_day(day))
+    (first,) = writer.write_capture(tmp_path, captures.build([Sample(NIGHT)]))
+    minute_ago = time.time() - 60
+    os.utime(first.path.parent, (minute_ago, minute_ago))
+    catalogue = segments.Catalogue(tmp_path)
+    listed.clear()
+    assert [catalogue.segments("alpha") for _ in range(3)] == [(first,)] * 3
+    assert len(listed) == 1
+    writer.write_capture(tmp_path, captures.build([Sample(NIGHT + SECOND)]))
+    listed.clear()
+    # It changed a moment ago, and may change again within the same tick of the clock.
+    assert [len(catalogue.segments("alpha")) for _ in range(2)] == [2, 2]
+    assert len(listed) == 2
 
 
 def test_times_before_1970_are_read_back(tmp_path: pathlib.Path) -> None:

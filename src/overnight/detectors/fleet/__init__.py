@@ -7,12 +7,10 @@ events come in bursts, and a burst is one piece of evidence.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import importlib
 from typing import TYPE_CHECKING
 
-from overnight.model.finding import Need
+from overnight.detectors import _base
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer
@@ -23,29 +21,15 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 
 
-@dataclasses.dataclass(frozen=True)
-class FleetDetector:
-    """A question about all hosts in the data home of an event's case; `name` is that of its module."""
+class FleetDetector(_base.Detector):
+    """A question about all hosts in the data home of an event's case."""
 
-    name: str
-    needs: tuple[Need, ...]
-
-    def look(self, case: cases.Case) -> Answer:
+    def examine(self, case: cases.Case) -> Answer:
         return self.ask(_read_fleet(case), case.event.kind)
 
     def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
         """Answer for a fleet and a kind of event; a kind that ends with a dot stands for all below it."""
-        # Imported when needed: numpy and scipy are slow to import.
-        module = importlib.import_module(f"overnight.detectors.{self.name}")
-        answer: Answer = module.look(fleet, kind)
-        return answer
-
-
-DETECTORS = (
-    FleetDetector("fleet.cohort", (Need.EVENTS, Need.HOST)),
-    FleetDetector("fleet.uptime", (Need.EVENTS,)),
-    FleetDetector("fleet.drift", (Need.EVENTS, Need.SNAPSHOTS)),
-)
+        raise NotImplementedError
 
 
 # All three ask for the same fleet one after the other; a case is read once and never changes.

@@ -10,7 +10,7 @@ import numpy as np
 from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
-from overnight.model.finding import Answer, Evidence, Need, Status, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ Booleans = permutation.Booleans
 Floats = permutation.Floats
 Integers = permutation.Integers
 
-DETECTOR = "fleet.cohort"
 KIND = "fleet.cohort_skew"
 HOUR = 3600
 MIN_SICK = 3  # two hosts that have something in common are a coincidence
 TINY = 20  # hosts; up to here exact tests of the plain table are shown, which a reader can recount
-MAX_FINDINGS = 5
 
 
 class P(NamedTuple):
@@ -59,65 +57,61 @@ class Explained:
         return _name(self.cohort)
 
 
-def look(fleet: fleets.Fleet, kind: str) -> Answer:
-    hosts = [host for host in fleet.watched if host.labels]
-    if len(hosts) < 2 * skew.MIN_HOSTS:
-        return _answer(
-            Status.NO_DATA,
-            f"no cohorts to compare: {len(hosts)} watched hosts have labels",
-            Need.HOST,
+class CohortSkew(package.FleetDetector):
+    """Each label's cohorts against the other hosts."""
+
+    name = "fleet.cohort"
+    needs = (Need.EVENTS, Need.HOST)
+    max_findings = 5
+
+    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
+        hosts = [host for host in fleet.watched if host.labels]
+        if len(hosts) < 2 * skew.MIN_HOSTS:
+            why = f"no cohorts to compare: {len(hosts)} watched hosts have labels"
+            return self.no_data(why, Need.HOST)
+        events = np.array([len(host.places(kind)) for host in hosts], float)
+        seconds = np.array([host.seconds for host in hosts])
+        labels = _labels(hosts)
+        groups = skew.form_groups(labels)
+        sick = int((events > 0).sum())
+        if not groups.names:
+            return self.no_data(
+                "no cohorts to compare: all hosts have the same labels, or unique ones"
+            )
+        if sick == 0:
+            return self.answer((), clear=f"no {kind} on {len(hosts)} hosts in the watched time")
+        cohorts = skew.compare(events, seconds, groups, permutation.generator())
+        best = min(cohorts, key=lambda cohort: cohort.smallest_adjusted)
+        if sick < MIN_SICK or best.smallest_adjusted > package.ALPHA:
+            return self.no_data(
+                f"cannot conclude: {sick} of {len(hosts)} hosts had {kind}; even if all of them shared a "
+                f"label, p could be no smaller than {permutation.fraction(best.smallest)}, or "
+                f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
+                + (f"; fewer than {MIN_SICK} hosts prove nothing" if sick < MIN_SICK else "")
+            )
+        significant = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
+        if not significant:
+            best = cohorts[0]
+            return self.answer(
+                (),
+                clear=f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}; the best of "
+                f"{len(cohorts)} cohorts has p = {permutation.fraction(best.p)} (the smallest attainable is "
+                f"{permutation.fraction(best.smallest)}): {_name(best)}",
+            )
+        explained = explain(events, seconds, labels, groups, significant, permutation.generator())
+        # Uptime has a detector of its own.
+        shown = [
+            entry
+            for entry in explained
+            if not entry.shadow_of and {label for label, _ in entry.cohort.names} != {skew.UPTIME}
+        ]
+        window = Window(*fleet.window_us)
+        drafts = [_draft(entry, explained, events, kind, window, groups) for entry in shown]
+        return self.answer(
+            drafts,
+            clear=f"{explained[0].name} stands out, but uptime explains it: see fleet.uptime",
+            remark=drafts[0].summary if drafts else "",
         )
-    events = np.array(
-        [sum(host.place(event) is not None for event in host.of_kind(kind)) for host in hosts],
-        float,
-    )
-    seconds = np.array([host.seconds for host in hosts])
-    labels = _labels(hosts)
-    groups = skew.form_groups(labels)
-    sick = int((events > 0).sum())
-    if not groups.names:
-        return _answer(
-            Status.NO_DATA, "no cohorts to compare: all hosts have the same labels, or unique ones"
-        )
-    if sick == 0:
-        return _answer(Status.CLEAR, f"no {kind} on {len(hosts)} hosts in the watched time")
-    cohorts = skew.compare(events, seconds, groups, permutation.generator())
-    best = min(cohorts, key=lambda cohort: cohort.smallest_adjusted)
-    if sick < MIN_SICK or best.smallest_adjusted > package.ALPHA:
-        return _answer(
-            Status.NO_DATA,
-            f"cannot conclude: {sick} of {len(hosts)} hosts had {kind}; even if all of them shared a "
-            f"label, p could be no smaller than {permutation.fraction(best.smallest)}, or "
-            f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
-            + (f"; fewer than {MIN_SICK} hosts prove nothing" if sick < MIN_SICK else ""),
-        )
-    significant = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
-    if not significant:
-        best = cohorts[0]
-        return _answer(
-            Status.CLEAR,
-            f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}; the best of "
-            f"{len(cohorts)} cohorts has p = {permutation.fraction(best.p)} (the smallest attainable is "
-            f"{permutation.fraction(best.smallest)}): {_name(best)}",
-        )
-    explained = explain(events, seconds, labels, groups, significant, permutation.generator())
-    # Uptime has a detector of its own.
-    shown = [
-        entry
-        for entry in explained
-        if not entry.shadow_of and {label for label, _ in entry.cohort.names} != {skew.UPTIME}
-    ]
-    if not shown:
-        return _answer(
-            Status.CLEAR,
-            f"{explained[0].name} stands out, but uptime explains it: see fleet.uptime",
-        )
-    window = Window(*fleet.window_us)
-    findings = tuple(
-        _draft(entry, explained, events, kind, window, groups).finish(DETECTOR)
-        for entry in shown[:MAX_FINDINGS]
-    )
-    return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
 
 def explain(
@@ -128,12 +122,7 @@ def explain(
     significant: list[skew.Cohort],
     chance: np.random.Generator,
 ) -> tuple[Explained, ...]:
-    """Test each cohort that stands out again within the values of every other label.
-
-    A cohort is another label's shadow if its effect disappears within the values of that label, although it
-    could have shown there, while the other stays within its values. Where neither can be seen without the
-    other, both are undecided.
-    """
+    """Test each cohort that stands out again within the values of every other label; see docs/fleet.md."""
     numbers = {names: group for group, names in enumerate(groups.names)}
     entries: list[Explained] = []
     for cohort in significant:
@@ -315,5 +304,4 @@ def _name(cohort: skew.Cohort) -> str:
     return " = ".join(f"{label} {value}" for label, value in cohort.names)
 
 
-def _answer(status: Status, why: str, *missing: Need) -> Answer:
-    return Answer(DETECTOR, status, why=why, missing=missing)
+DETECTORS = (CohortSkew(),)

@@ -12,7 +12,7 @@ import numpy as np
 from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import odds, permutation
-from overnight.model.finding import Answer, Need, Status, Subject
+from overnight.model.finding import Answer, Need, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 Pairs = tuple[tuple[str, str], ...]
 
-DETECTOR = "fleet.drift"
 KIND = "fleet.drift"
 MIN_SIDE = 2  # hosts on each side; seldom enough, as the smallest attainable p shows
-MAX_FINDINGS = 10
 MAX_NAMED = 10
 UNIT_KINDS = (".service", ".socket", ".timer", ".mount", ".target", ".path", ".slice", ".automount", ".swap")  # fmt: skip
 # Which item names several that are the same on every host: first what an operator can act on.
@@ -89,18 +87,18 @@ class Comparison:
         return tuple(difference for difference in self.differences if difference.is_significant)
 
 
-def look(fleet: fleets.Fleet, kind: str) -> Answer:
-    """Answer for one kind of event: hosts that had it are sick."""
-    sick = [host.name for host in fleet.hosts if host.of_kind(kind)]
-    compared = compare(fleet, sick)
-    if compared.why_not:
-        return Answer(
-            DETECTOR,
-            Status.NO_DATA,
-            why=compared.why_not,
-            missing=(Need.SNAPSHOTS,) if compared.without else (),
-        )
-    if not compared.significant:
+class Drift(package.FleetDetector):
+    """Hosts that had the event are sick, the others healthy."""
+
+    name = "fleet.drift"
+    needs = (Need.EVENTS, Need.SNAPSHOTS)
+    max_findings = 10
+
+    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
+        compared = compare(fleet, [host.name for host in fleet.hosts if host.of_kind(kind)])
+        if compared.why_not:
+            missing = (Need.SNAPSHOTS,) if compared.without else ()
+            return self.no_data(compared.why_not, *missing)
         why = "all snapshots are the same"
         if compared.differences:
             best = compared.differences[0]
@@ -108,17 +106,15 @@ def look(fleet: fleets.Fleet, kind: str) -> Answer:
                 f"the best of {compared.columns} has p = {permutation.fraction(best.column.p_max)} (the "
                 f"smallest attainable is {permutation.fraction(compared.smallest_p)}): {best.text}"
             )
-        return Answer(
-            DETECTOR,
-            Status.CLEAR,
-            why=f"no item separates {len(compared.sick)} sick hosts from {len(compared.healthy)} healthy ones; {why}",
+        drafts = [
+            _draft(difference, compared, kind, Window(*fleet.window_us))
+            for difference in compared.significant[: self.max_findings]
+        ]
+        return self.answer(
+            drafts,
+            clear=f"no item separates {len(compared.sick)} sick hosts from {len(compared.healthy)} healthy ones; {why}",
+            remark=drafts[0].summary if drafts else "",
         )
-    window = Window(*fleet.window_us)
-    findings = tuple(
-        _draft(difference, compared, kind, window).finish(DETECTOR)
-        for difference in compared.significant[:MAX_FINDINGS]
-    )
-    return Answer(DETECTOR, Status.FOUND, findings, findings[0].summary)
 
 
 def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
@@ -312,3 +308,6 @@ def _draft(difference: Difference, compared: Comparison, kind: str, window: Wind
         text = f"the same on every host, so they cannot be distinguished: {', '.join(named)}{more}"
         draft.support(text, "snapshots", items=len(difference.items))
     return draft
+
+
+DETECTORS = (Drift(),)

@@ -1,11 +1,7 @@
-"""The statistics of uptime hazard: do hosts fail more often the longer they have been up? Pure.
+"""The statistics of uptime hazard: do hosts fail more often the longer they have been up? Pure; see docs/fleet.md.
 
-Events are always divided by watched time: most hosts are young most of the time, and more time has more
-events. The model is a Poisson rate per band of uptime with the logarithm of watched time as offset, whose
-fit is events by time, and its contrasts: the rate beyond an edge against the rate before.
-
-The null distribution moves each host's events, with their bursts, to a random host (in proportion to watched
-time) and a random moment there: a constant hazard is not changed by that.
+The null distribution moves each host's events, with their bursts, to a random host (in proportion to watched time)
+and a random moment there: a constant hazard is not changed by that.
 """
 
 from __future__ import annotations
@@ -79,11 +75,7 @@ class Rise:
 
 @dataclasses.dataclass(frozen=True)
 class Onset:
-    """The uptime from which the rate differs, with a 95 % interval.
-
-    The interval covers that of a bootstrap over hosts, which accounts for bursts, and that of the likelihood:
-    the change may come some time before the first event that shows it.
-    """
+    """The uptime from which the rate differs, with a 95 % interval that covers bootstrap and likelihood."""
 
     uptime: float
     low: float
@@ -109,14 +101,6 @@ def bands(line: Timeline) -> tuple[Band, ...]:
     return tuple(fitted)
 
 
-def usable_edges(line: Timeline) -> tuple[Floats, Floats]:
-    """Return edges with watched time on both sides, and the share of time beyond each."""
-    edges = np.array(EDGES)
-    share = line.above(edges).sum(axis=0) / line.seconds.sum()
-    kept = (share >= SHARE) & (share <= 1 - SHARE)
-    return edges[kept], share[kept]
-
-
 def find_rise(
     line: Timeline,
     chance: np.random.Generator,
@@ -126,10 +110,12 @@ def find_rise(
 ) -> Rise | None:
     """Find the strongest contrast; None without events, or where all hosts were watched at one uptime.
 
-    With `same_host` events move only along their own host: this removes all other differences between hosts,
-    and hosts that were not watched at several uptimes do not count.
+    With `same_host` events move only along their own host, which removes all other differences between hosts.
     """
-    edges, share = usable_edges(line)
+    edges = np.array(EDGES)
+    share = line.above(edges).sum(axis=0) / line.seconds.sum()
+    kept = (share >= SHARE) & (share <= 1 - SHARE)
+    edges, share = edges[kept], share[kept]
     uptime = line.event_uptime
     count = len(uptime)
     if count == 0 or len(edges) == 0:
@@ -148,10 +134,7 @@ def find_rise(
 
 
 def _moved(line: Timeline, chance: np.random.Generator, draws: int, *, same_host: bool) -> Floats:
-    """Move the events to random times and return their uptimes, one row per draw.
-
-    The events of a host keep their distances in watched time and wrap at its end, so that bursts stay bursts.
-    """
+    """Move the events to random times, with their distances, and return their uptimes, one row per draw."""
     begins = np.concatenate(([0.0], np.cumsum(line.seconds)))
     hosts = int(line.host.max()) + 1
     first = np.searchsorted(line.host, np.arange(hosts))

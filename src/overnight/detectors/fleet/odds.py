@@ -1,15 +1,12 @@
-"""The statistics of drift: columns of a table that separate sick hosts from healthy ones. Pure.
+"""The statistics of drift: columns of a table that separate sick hosts from healthy ones. Pure; see docs/fleet.md.
 
-Plain lift prefers rare items: if two hosts have one and both are sick, no lift is higher. So columns are
-ranked by the lower 95 % bound of the logarithm of the odds ratio, with half a host added to each of the four
-counts: |ln((a + .5)(d + .5) / ((b + .5)(c + .5)))| - 1.96 sqrt(1/(a + .5) + 1/(b + .5) + 1/(c + .5) + 1/(d + .5)).
+Plain lift prefers rare items, so columns are ranked by the lower 95 % bound of the log odds ratio.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +31,11 @@ class Table(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """An item that some hosts have; items that are equal or opposite on every host are one column.
+    """An item that some hosts have; items that are equal or opposite on every host are one column."""
 
-    `items` are (index, present): with `present` False the absence of the item goes with being sick.
-    """
-
-    items: tuple[tuple[int, bool], ...]
+    items: tuple[
+        tuple[int, bool], ...
+    ]  # (index, present); not present: its absence goes with being sick
     sick_with: int
     sick: int  # hosts on which it is known
     healthy_with: int
@@ -67,16 +63,13 @@ def bound(table: Table) -> tuple[Floats, Floats]:
 
 
 def rank(
-    present: Booleans,
-    known: Booleans,
+    present: Booleans,  # [host][item]
+    known: Booleans,  # whether `present` is known there
     sick: Booleans,
     chance: np.random.Generator,
     draws: int | None = None,
 ) -> tuple[tuple[Column, ...], int]:
-    """Rank columns that differ between hosts, the surest first; return also the number of draws for `p_max`.
-
-    `present[host][item]` counts where `known[host][item]`.
-    """
+    """Rank columns that differ between hosts, the surest first; return also the number of draws for `p_max`."""
     has = present & known
     ill = sick.astype(np.float64)
     varies = has.any(axis=0) & (known & ~has).any(axis=0)
@@ -140,16 +133,18 @@ def fisher(table: Table) -> Floats:
     """
     from scipy import special
 
+    def log_ways(of: Floats, take: Floats) -> Floats:
+        whole, taken, left = (special.gammaln(count + 1) for count in (of, take, of - take))
+        return np.asarray(whole - taken - left, np.float64)
+
     a, b, c, d = table
     having, sick, count = a + c, a + b, a + b + c + d
     cells = np.arange(int(max(sick.max(), 0)) + 1, dtype=np.float64)[None, :]
     row, column, total = sick[:, None], having[:, None], count[:, None]
     possible = (cells <= np.minimum(row, column)) & (cells >= row + column - total)
     first = np.where(possible, cells, np.minimum(row, column))
-    log_p = _log_ways(special.gammaln, row, first) + _log_ways(
-        special.gammaln, total - row, column - first
-    )
-    log_p -= _log_ways(special.gammaln, total, column)
+    log_p = log_ways(row, first) + log_ways(total - row, column - first)
+    log_p -= log_ways(total, column)
     seen = np.take_along_axis(log_p, a[:, None].astype(np.int64), axis=1)
     # The margin is scipy's, for tables that differ only by rounding.
     return np.asarray(
@@ -158,7 +153,3 @@ def fisher(table: Table) -> Floats:
         ),
         np.float64,
     )
-
-
-def _log_ways(gammaln: Callable[[Floats], Floats], of: Floats, take: Floats) -> Floats:
-    return gammaln(of + 1) - gammaln(take + 1) - gammaln(of - take + 1)

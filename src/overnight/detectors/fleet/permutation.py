@@ -28,10 +28,7 @@ def draws_for(cells: int) -> int:
 
 
 def adjusted(seen: Floats, largest: Floats) -> Floats:
-    """Return the p of each value against the largest of all in each draw, adjusted for all comparisons.
-
-    The observed value counts as one of the draws, so that no p is 0.
-    """
+    """Return the p of each value against the largest of all in each draw; the observed value is one more draw."""
     order = np.sort(largest)
     above = len(order) - np.searchsorted(order, seen - EQUAL, side="left")
     return np.asarray((1 + above) / (1 + len(order)), np.float64)
@@ -46,9 +43,7 @@ def shuffled(values: Floats, strata: Integers, draws: int, chance: np.random.Gen
 
 
 def smallest_p(hosts: int, group: int, sick: int) -> float:
-    """Return the smallest p that a group of hosts can get with this number of sick hosts.
-
-    It has all sick hosts, or, where there are more of them, it is the sickest group possible.
+    """Return the smallest p that a group can get: with all sick hosts, or only sick ones where there are more.
 
     >>> round(1 / smallest_p(12, 3, 3))
     220

@@ -1,12 +1,7 @@
-"""The statistics of cohort skew: do hosts that share a label fail more often? Pure.
+"""The statistics of cohort skew: do hosts that share a label fail more often? Pure; see docs/fleet.md.
 
-A host's excess is its events minus the number that its watched time gives at the rate of all hosts,
-e_i - t_i * (sum e / sum t). A cohort's statistic is the sum over its hosts, divided by the spread of this sum
-when hosts are assigned to cohorts at random. p is against the largest statistic of any cohort in each of
-thousands of random assignments, which accounts for bursts and for the number of labels.
-
-Labels are correlated (one image, one zone). So a cohort that stands out is tested again within each value of
-every other label; an effect that disappears there belongs to the other label.
+p is against the largest statistic of any cohort in random assignments of hosts, which accounts for bursts and for
+the number of labels.
 """
 
 from __future__ import annotations
@@ -30,13 +25,10 @@ MIN_HOSTS = 2  # one host is not a cohort
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """Every set of hosts that shares a label's value; equal sets are one.
+    """Every set of hosts that shares a label's value, and all (label, value) pairs with that set."""
 
-    `member[host][group]`; `names[group]` are all labels with that value, as (label, value).
-    """
-
-    names: tuple[tuple[tuple[str, str], ...], ...]
-    member: Booleans
+    names: tuple[tuple[tuple[str, str], ...], ...]  # of each group
+    member: Booleans  # [host][group]
 
     def labels(self, group: int) -> frozenset[str]:
         return frozenset(label for label, _ in self.names[group])
@@ -44,11 +36,7 @@ class Groups:
 
 @dataclasses.dataclass(frozen=True)
 class Cohort:
-    """One set of hosts against the others; `p` is adjusted for all sets.
-
-    `smallest` is the smallest p attainable with this number of sick hosts if it were the only set;
-    `smallest_adjusted` is the same among all sets.
-    """
+    """One set of hosts against the others; `p` is adjusted for all sets."""
 
     names: tuple[tuple[str, str], ...]
     hosts: int
@@ -59,8 +47,8 @@ class Cohort:
     rate_ratio: float  # its rate by that of the others, with half an event added to each
     z: float
     p: float
-    smallest: float
-    smallest_adjusted: float
+    smallest: float  # p attainable with this number of sick hosts if it were the only set
+    smallest_adjusted: float  # the same among all sets
 
 
 def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
@@ -147,10 +135,7 @@ def within(
 
 
 def smallest_stratified(events: Floats, member: Booleans, strata: Integers) -> float:
-    """Return the smallest p that `within` can give: the product over the strata.
-
-    A stratum without another cohort, or without events, has no information: 1.
-    """
+    """Return the smallest p that `within` can give: the product over the strata that have information."""
     product = 1.0
     for stratum in np.unique(strata):
         here = strata == stratum

@@ -10,13 +10,12 @@ import numpy as np
 from overnight.detectors import _base
 from overnight.detectors import fleet as package
 from overnight.detectors.fleet import hazard, permutation
-from overnight.model.finding import Answer, Evidence, Need, Status, Subject
+from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
     from overnight.queries import fleet as fleets
 
-DETECTOR = "fleet.uptime"
 KIND = "fleet.uptime_hazard"
 HOUR = 3600.0
 MIN_EVENTS = 5  # fewer have no distribution
@@ -25,79 +24,71 @@ MIN_SICK = 3
 
 @dataclasses.dataclass(frozen=True)
 class Cure:
-    """Reboots of hosts that had had the event, and what followed: watched time before the onset, and events.
-
-    `expected` is the number at the rate beyond the onset; `p` is of that few or fewer.
-    """
+    """Reboots of hosts that had had the event, and watched time and events after them, before the onset."""
 
     reboots: int
     seconds: float
     events: int
-    expected: float
-    p: float
+    expected: float  # events at the rate beyond the onset
+    p: float  # of that few events or fewer
 
 
-def look(fleet: fleets.Fleet, kind: str) -> Answer:
-    hosts = fleet.watched
-    if not hosts:
-        return _answer(Status.NO_DATA, "no host was watched", Need.EVENTS)
-    line = build_timeline(hosts, kind)
-    count, sick = len(line.event_into), len(np.unique(line.event_host))
-    days = line.seconds.sum() / hazard.DAY
-    if count == 0:
-        return _answer(
-            Status.CLEAR, f"no {kind} in {days:,.1f} watched host days of {len(hosts)} hosts"
-        )
-    rise = hazard.find_rise(line, permutation.generator())
-    if rise is None:
-        return _answer(
-            Status.NO_DATA,
-            f"cannot conclude: in {days:,.1f} watched host days, no uptime has {100 * hazard.SHARE:g} % of "
-            "the time before it and beyond it",
-        )
-    if count < MIN_EVENTS or sick < MIN_SICK or rise.smallest > package.ALPHA:
-        return _answer(
-            Status.NO_DATA,
-            f"cannot conclude: {count} {kind} on {sick} of {len(hosts)} hosts; even if all of them came on "
-            f"one side of an uptime, p could be no smaller than {permutation.fraction(rise.smallest)}; at "
-            f"least {MIN_EVENTS} events on {MIN_SICK} hosts are needed",
-        )
-    if rise.p > package.ALPHA:
-        return _answer(
-            Status.CLEAR,
-            f"the rate of {kind} does not change with uptime: {count} events in {days:,.1f} watched "
-            f"host days, p = {permutation.fraction(rise.p)} (the smallest attainable here: "
-            f"{permutation.fraction(rise.smallest)})",
-        )
-    onset = hazard.find_onset(line, permutation.generator(), rising=rise.z > 0)
-    if onset is None:
-        onset = hazard.Onset(rise.edge, rise.edge, rise.edge, 1.0)
-    finding = _draft(fleet, line, rise, onset, kind).finish(DETECTOR)
-    return Answer(DETECTOR, Status.FOUND, (finding,), finding.summary)
+class UptimeHazard(package.FleetDetector):
+    """The rate of the event beyond each uptime against the rate before it."""
+
+    name = "fleet.uptime"
+    needs = (Need.EVENTS,)
+
+    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
+        hosts = fleet.watched
+        if not hosts:
+            return self.no_data("no host was watched", Need.EVENTS)
+        line = build_timeline(hosts, kind)
+        count, sick = len(line.event_into), len(np.unique(line.event_host))
+        days = f"{line.seconds.sum() / hazard.DAY:,.1f} watched host days"
+        if count == 0:
+            return self.answer((), clear=f"no {kind} in {days} of {len(hosts)} hosts")
+        rise = hazard.find_rise(line, permutation.generator())
+        if rise is None:
+            return self.no_data(
+                f"cannot conclude: in {days}, no uptime has {100 * hazard.SHARE:g} % of the time before it"
+                " and beyond it"
+            )
+        smallest = permutation.fraction(rise.smallest)
+        if count < MIN_EVENTS or sick < MIN_SICK or rise.smallest > package.ALPHA:
+            return self.no_data(
+                f"cannot conclude: {count} {kind} on {sick} of {len(hosts)} hosts; even if all of them came on "
+                f"one side of an uptime, p could be no smaller than {smallest}; at least {MIN_EVENTS} events"
+                f" on {MIN_SICK} hosts are needed"
+            )
+        if rise.p > package.ALPHA:
+            return self.answer(
+                (),
+                clear=f"the rate of {kind} does not change with uptime: {count} events in {days}, p ="
+                f" {permutation.fraction(rise.p)} (the smallest attainable here: {smallest})",
+            )
+        onset = hazard.find_onset(line, permutation.generator(), rising=rise.z > 0)
+        if onset is None:
+            onset = hazard.Onset(rise.edge, rise.edge, rise.edge, 1.0)
+        draft = _draft(fleet, line, rise, onset, kind)
+        return self.answer([draft], clear="", remark=draft.summary)
 
 
 def build_timeline(hosts: tuple[fleets.Host, ...], kind: str) -> hazard.Timeline:
     """Build the watched time and the events in it; events in unwatched time are left out."""
-    owner: list[int] = []
-    spells: list[int] = []
-    uptime: list[float] = []
-    seconds: list[float] = []
-    into: list[float] = []
-    for number, host in enumerate(hosts):
-        base = len(owner)
-        owner += [number] * len(host.spells)
-        uptime += [spell.uptime for spell in host.spells]
-        seconds += [spell.seconds for spell in host.spells]
-        for event in host.of_kind(kind):
-            if place := host.place(event):
-                spells.append(base + place[0])
-                into.append(place[1])
+    spells = [(number, spell) for number, host in enumerate(hosts) for spell in host.spells]
+    first = np.cumsum([0, *(len(host.spells) for host in hosts)])
+    placed = [
+        (first[number] + at, into)
+        for number, host in enumerate(hosts)
+        for at, into in host.places(kind)
+    ]
     return hazard.Timeline(
-        np.array(owner, np.int64),
-        np.array(uptime, np.float64),
-        np.array(seconds, np.float64),
-        np.array(spells, np.int64),
-        np.array(into, np.float64),
+        np.array([number for number, _ in spells], np.int64),
+        np.array([spell.uptime for _, spell in spells], np.float64),
+        np.array([spell.seconds for _, spell in spells], np.float64),
+        np.array([at for at, _ in placed], np.int64),
+        np.array([into for _, into in placed], np.float64),
     )
 
 
@@ -107,7 +98,7 @@ def measure_cure(fleet: fleets.Fleet, kind: str, onset: float, late_rate: float)
 
     reboots, seconds, events = 0, 0.0, 0
     for host in fleet.watched:
-        placed = [place for event in host.of_kind(kind) if (place := host.place(event))]
+        placed = host.places(kind)
         first = min((number for number, _ in placed), default=len(host.spells))
         seen: set[str] = set()
         for number, spell in enumerate(host.spells):
@@ -226,5 +217,4 @@ def _span(seconds: float) -> str:
     return f"{seconds / HOUR:.3g} h"
 
 
-def _answer(status: Status, why: str, *missing: Need) -> Answer:
-    return Answer(DETECTOR, status, why=why, missing=missing)
+DETECTORS = (UptimeHazard(),)

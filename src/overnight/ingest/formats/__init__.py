@@ -10,9 +10,10 @@ import pathlib
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import zstandard
 
 from overnight import errors
@@ -49,6 +50,16 @@ TRUNCATED = "the compressed file is truncated; everything before the damage was 
 KERNEL_NAMES = frozenset(
     {"[kernel]", "[kernel.kallsyms]", "[kernel.vmlinux]", "[guest.kernel.kallsyms]", "vmlinux"}
 )
+# The columns of a capture's rows, with their types as `array` and numpy call them.
+ROWS = {
+    "time": "l",
+    "cpu": "i",
+    "task": "I",
+    "stack": "I",
+    "event": "B",
+    "count": "I",
+    "period": "L",
+}
 USER_NAMES = frozenset({"[vdso]", "[vdso32]", "[vsyscall]", "[heap]", "[stack]", "[unknown]"})
 
 
@@ -61,18 +72,11 @@ class Reader(Protocol):
         """Return whether a file with these first bytes, decompressed, has this format."""
 
     def read(self, path: pathlib.Path, host: str) -> capture.Capture:
-        """Read the whole file; without `host` use the name in the file, or "unknown".
-
-        Raises only DamagedFileError for a file that does not have this format.
-        """
+        """Read the whole file, by default as of the host that it names. Raise only DamagedFileError."""
 
 
 class Text:
-    """A file's decompressed bytes in small pieces; plain, gzip or zstd by its first bytes.
-
-    `offset` counts the decompressed bytes. `cut_short` is set at the end if the compressed file is
-    truncated: its writer was killed, and the contents up to there are good.
-    """
+    """A file's decompressed bytes in small pieces; plain, gzip or zstd by its first bytes."""
 
     def __init__(
         self, path: pathlib.Path, limit: int = MAX_TEXT, *, has_lines: bool = True
@@ -81,8 +85,10 @@ class Text:
         self.limit = limit
         self.max_lines = 0  # of compressed text; 0: not limited
         self.has_lines = has_lines
-        self.offset = 0
-        self.cut_short = False
+        self.offset = 0  # decompressed bytes so far
+        self.cut_short = (
+            False  # at the end: its writer was killed, the contents up to there are good
+        )
 
     def __iter__(self) -> Iterator[bytes]:
         lines = 0
@@ -128,15 +134,7 @@ class Text:
                 self.cut_short = not fresh
 
 
-class _Engine(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-def _engine(magic: bytes) -> _Engine:
+def _engine(magic: bytes) -> zlib._Decompress | zstandard.ZstdDecompressionObj:
     if magic == ZSTD_MAGIC:
         return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
     return zlib.decompressobj(wbits=31)
@@ -164,17 +162,12 @@ def is_kernel(module: str) -> bool:
 
 
 class Builder:
-    """Collects samples in any order, numbers each frame, stack, task and event, and builds the `Capture`.
-
-    `at` is the reader's position in the file, for the error when a file exceeds a limit.
-    """
+    """Collects samples in any order, numbers each frame, stack, task and event, and builds the `Capture`."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
-        self.at = 0
-        self.time, self.cpu, self.task_of = array("q"), array("i"), array("I")
-        self.stack_of, self.event_of = array("I"), array("B")
-        self.count, self.period = array("I"), array("Q")
+        self.at = 0  # the reader's position, for errors
+        self.rows = {name: array(kind) for name, kind in ROWS.items()}
         self.events: dict[str, int] = {}
         self._frames: dict[tuple[str, str, int], int] = {}
         self._name_size = self._task_size = 0
@@ -187,7 +180,7 @@ class Builder:
         self._tasks: dict[tuple[int, int, str, str, str], int] = {}
 
     def __len__(self) -> int:
-        return len(self.time)
+        return len(self.rows["time"])
 
     def too_much(self, what: str) -> errors.DamagedFileError:
         return errors.DamagedFileError(str(self.path), self.at, f"more than {what}")
@@ -234,13 +227,12 @@ class Builder:
     def add(
         self, time: int, cpu: int, task: int, stack: int, event: int, count: int, period: int
     ) -> None:
-        self.time.append(time)
-        self.cpu.append(cpu)
-        self.task_of.append(task)
-        self.stack_of.append(stack)
-        self.event_of.append(event)
-        self.count.append(count)
-        self.period.append(period)
+        row = (time, cpu, task, stack, event, count, period)
+        for column, value in zip(self.rows.values(), row, strict=True):
+            column.append(value)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        return np.frombuffer(self.rows[name], self.rows[name].typecode)
 
     def name_processes(self) -> None:
         """Give each thread the name of its process: the latest name of its main thread."""
@@ -257,8 +249,8 @@ class Builder:
     def _check_spread(self, cores: tuple[int, ...]) -> None:
         """Refuse samples so far apart that they would fill the disk: each part has all cores' seconds."""
         part = writer.SEGMENT_SECONDS
-        parts = len(np.unique(np.frombuffer(self.time, np.int64) // (part * SECOND_NS)))
-        seen = len(np.unique(np.frombuffer(self.cpu, np.int32)))
+        parts = len(np.unique(self.column("time") // (part * SECOND_NS)))
+        seen = len(np.unique(self.column("cpu")))
         if parts > FREE_PARTS + len(self) // ROWS_PER_PART:
             raise self.too_much(f"{FREE_PARTS} spans of {part} s with few samples")
         if parts * part * max(seen, len(cores)) > FREE_CELLS + CELLS_PER_ROW * len(self):
@@ -276,15 +268,12 @@ class Builder:
         timed: bool = True,
         notes: Sequence[str] = (),
     ) -> capture.Capture:
-        """Build the capture in time order, with every time moved by `shift`; there must be a row.
-
-        `span` is the recorded span if known; the default is that of the samples.
-        """
+        """Build the capture in time order, times moved by `shift`; `span` is by default that of the samples."""
         self._check_spread(cores)
-        time = np.frombuffer(self.time, np.int64)
-        order = np.argsort(time, kind="stable")
-        time = time[order] + np.int64(shift)
-        begin, end = span or (int(time[0]), int(time[-1]) + 1)
+        order = np.argsort(self.column("time"), kind="stable")
+        rows: dict[str, Any] = {name: self.column(name)[order] for name in ROWS}
+        rows["time"] += np.int64(shift)
+        begin, end = span or (int(rows["time"][0]), int(rows["time"][-1]) + 1)
         return capture.Capture(
             host=host or "unknown",
             begin=begin,
@@ -292,13 +281,7 @@ class Builder:
             frequency=frequency,
             cores=cores,
             events=tuple(self.events),
-            time=time,
-            cpu=np.frombuffer(self.cpu, np.int32)[order],
-            task=np.frombuffer(self.task_of, np.uint32)[order],
-            stack=np.frombuffer(self.stack_of, np.uint32)[order],
-            event=np.frombuffer(self.event_of, np.uint8)[order],
-            count=np.frombuffer(self.count, np.uint32)[order],
-            period=np.frombuffer(self.period, np.uint64)[order],
+            **rows,
             tasks=capture.Tasks(
                 pid=np.array([task[0] for task in self._tasks], np.int32),
                 tid=np.array([task[1] for task in self._tasks], np.int32),

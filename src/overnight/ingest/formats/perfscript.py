@@ -126,10 +126,8 @@ class _Parser:
         match_header, stacks = SHORT.match, self._stacks.get
         tasks, rests = self._tasks.get, self._rests.get
         # Appending here instead of calling `add` saves about 5 % of the time.
-        add_time, add_cpu = builder.time.append, builder.cpu.append
-        add_task, add_stack = builder.task_of.append, builder.stack_of.append
-        add_event = builder.event_of.append
-        add_count, add_period = builder.count.append, builder.period.append
+        appends = (column.append for column in builder.rows.values())
+        add_time, add_cpu, add_task, add_stack, add_event, add_count, add_period = appends
         offset = self.offset
         for block in blocks:
             if not block:
@@ -314,25 +312,25 @@ class _Parser:
             f"the wall clock is approximate: the last sample is set to {source}; "
             "`perf record -k CLOCK_MONOTONIC` and `perf script --header` make it exact"
         )
-        return end - max(self.builder.time)
+        return end - max(self.builder.rows["time"])
 
     def _frequency(self, header: perftext.Header) -> int:
         """Return that of the event with most samples, from the header or from a clock's period."""
-        event_of = np.frombuffer(self.builder.event_of, np.uint8)
+        event_of = self.builder.column("event")
         main = int(np.bincount(event_of).argmax())
         name = tuple(self.builder.events)[main]
         for event, frequency in header.frequencies.items():
             if PRECISION.sub("", event) == name:
                 return frequency
         if name.startswith(("cpu-clock", "task-clock")):
-            periods = np.frombuffer(self.builder.period, np.uint64)[event_of == main]
+            periods = self.builder.column("period")[event_of == main]
             period = float(np.median(periods))
             return round(1e9 / period) if period >= 1 else 0
         return 0
 
     def _cores(self, cores: tuple[int, ...]) -> tuple[int, ...]:
         """Return the cores: the header counts them, but with off-line cores their numbers are unknown."""
-        seen = set(self.builder.cpu) - {-1}
+        seen = set(self.builder.rows["cpu"]) - {-1}
         if cores and not seen <= set(cores):
             self.notes.append("some cores were off-line when recording; idle cores are not known")
             return tuple(sorted(seen))

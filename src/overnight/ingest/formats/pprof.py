@@ -9,6 +9,7 @@ process, as overnight and others write it, is not taken for a function.
 from __future__ import annotations
 
 import collections
+import functools
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -83,7 +84,7 @@ class _Profile:
         self.mappings: dict[int, int] = {}
         self.locations: dict[int, tuple[int, int, list[int]]] = {}  # mapping, address, functions
         self.numbers: dict[int, int] = {}
-        self._decoded: dict[int, str] = {}
+        self._string = functools.cache(self._decode_string)
         self._frames: dict[int, list[int]] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._expanded = 0
@@ -120,16 +121,12 @@ class _Profile:
                 ]
                 self.locations[numbers[1]] = numbers[2], numbers[3], functions
 
-    def _string(self, index: int) -> str:
-        known = self._decoded.get(index)
-        if known is not None:
-            return known
+    def _decode_string(self, index: int) -> str:
         if not 0 <= index < len(self.strings):
             raise protobuf.WireError(f"string {index} of {len(self.strings)}", 0)
         if len(self.strings[index]) > MAX_NAME:
             raise protobuf.WireError(f"a name of {len(self.strings[index])} bytes", 0)
-        text = self._decoded[index] = bytes(self.strings[index]).decode("utf-8", "replace")
-        return text
+        return bytes(self.strings[index]).decode("utf-8", "replace")
 
     def _measures(self, builder: formats.Builder) -> list[tuple[int, int, int]]:
         """Return index, event and period of the count of samples if there is one, else of every measure."""

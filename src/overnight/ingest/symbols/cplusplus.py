@@ -39,10 +39,7 @@ MAX_STARTS = 16  # of the worker; after that, names stay mangled
 
 @functools.lru_cache(1 << 16)
 def demangle(name: str) -> str | None:
-    """Return the name without parameters and return type; None if it cannot be demangled.
-
-    The suffix of a compiler's clone (`.cold`, `.isra.0`) and a version (`@@GLIBCXX_3.4`) are removed too.
-    """
+    """Return the name without signature, clone (`.cold`) and version (`@@GLIBCXX_3.4`); None: not C++."""
     mangled = _mangled(name)
     if mangled is None:
         return None

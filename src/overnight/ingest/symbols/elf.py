@@ -41,13 +41,9 @@ def read_elf_symbols(
     name: str = "memory",
     debug_dirs: Sequence[str | pathlib.Path] = DEBUG_DIRS,
 ) -> table.SymbolTable:
-    """Read the functions of a file, or of an image in memory, called `name` in errors.
-
-    Empty for other kinds of ELF files (32-bit, big-endian, object files). Raises DamagedFileError where
-    the file is not ELF or not valid.
-    """
+    """Read the functions of an ELF file, or of an image in memory, called `name` in a DamagedFileError."""
     with image.open_image(source, name) as elf:
-        if not elf.known:
+        if not elf.known:  # 32-bit, big-endian, an object file
             return table.EMPTY
         own = elf.section(b".symtab")
         parts = [_symbols(elf, elf, own)] if own else _separate_symbols(elf, debug_dirs)

@@ -148,10 +148,7 @@ def _openat2(folder: int, relative: str, flags: int) -> int:
 
 
 def read_vdso(proc: pathlib.Path = pathlib.Path("/proc/self")) -> bytes | None:
-    """Read the vdso, the library that the kernel maps into every process (`clock_gettime`), from memory.
-
-    All 64-bit processes of one boot share it. None where it is missing or not readable.
-    """
+    """Read the vdso from memory: all 64-bit processes of a boot share it. None where it is not readable."""
     try:
         mapping = VDSO_MAPPING.search((proc / "maps").read_bytes())
         if mapping is None:

@@ -1,16 +1,17 @@
 """Parses ELF files: sections, segments, build id. Every claim of the file is checked.
 
-The file is read in pieces with `pread`, not mapped: a process in a container may truncate its own library
-meanwhile, and a mapping would kill this process with SIGBUS.
+The file is read in pieces, not mapped: a process in a container may truncate its own library meanwhile, and
+a mapping would kill this process with SIGBUS.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
 import stat
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -44,42 +45,6 @@ MAX_SECTIONS = 1 << 16
 MAX_SECTION_NAME = 64
 
 
-class _Pieces:
-    """Bytes of a file or of memory, by offset; a read past the end raises DamagedFileError."""
-
-    def __init__(self, name: str, size: int, data: bytes | None, descriptor: int) -> None:
-        self.name = name
-        self.size = size
-        self._data = data
-        self._descriptor = descriptor
-
-    def read(self, offset: int, size: int) -> bytes:
-        if offset > self.size or size > self.size - offset:
-            why = f"{size} bytes past the end of the file"
-            raise errors.DamagedFileError(self.name, offset, why)
-        if size > MAX_BYTES:
-            raise errors.DamagedFileError(self.name, offset, f"a part of {size} bytes is too large")
-        if self._data is not None:
-            return self._data[offset : offset + size]
-        data = b""
-        while len(data) < size:
-            at = offset + len(data)
-            try:
-                part = os.pread(self._descriptor, size - len(data), at)
-            except OSError as error:
-                errors.raise_own(error)
-                raise errors.DamagedFileError(self.name, at, str(error)) from error
-            if not part:
-                raise errors.DamagedFileError(self.name, at, "the file was truncated meanwhile")
-            data += part
-        return data
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
 class Section(NamedTuple):
     """One section's header; the fields of SECTION as plain numbers."""
 
@@ -98,15 +63,16 @@ class Section(NamedTuple):
 class Image:
     """A 64-bit little-endian ELF file; `known` is False, and all else empty, for any other ELF."""
 
-    def __init__(self, pieces: _Pieces) -> None:
-        self._pieces = pieces
-        self.path = pieces.name
+    def __init__(self, name: str, file: BinaryIO) -> None:
+        self.path = name
+        self._file = file
+        self._size = file.seek(0, os.SEEK_END)
         self.known = False
         self.machine = 0
         self.sections = np.zeros(0, SECTION)
         self.segments = np.zeros(0, SEGMENT)
         self.section_names: list[bytes] = []
-        ident = pieces.read(0, min(pieces.size, 16))
+        ident = self._read_at(0, min(self._size, 16))
         if ident[:4] != b"\x7fELF":
             raise errors.DamagedFileError(self.path, 0, "not an ELF file")
         if ident[4:6] == b"\x02\x01":
@@ -116,22 +82,39 @@ class Image:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pieces.close()
+        self._file.close()
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        if offset > self._size or size > self._size - offset:
+            why = f"{size} bytes past the end of the file"
+            raise errors.DamagedFileError(self.path, offset, why)
+        if size > MAX_BYTES:
+            raise errors.DamagedFileError(self.path, offset, f"a part of {size} bytes is too large")
+        try:
+            self._file.seek(offset)
+            data = self._file.read(size)
+        except OSError as error:
+            errors.raise_own(error)
+            raise errors.DamagedFileError(self.path, offset, str(error)) from error
+        if len(data) < size:
+            at = offset + len(data)
+            raise errors.DamagedFileError(self.path, at, "the file was truncated meanwhile")
+        return data
 
     def _read_headers(self) -> None:
-        fields = HEADER.unpack(self._pieces.read(0, HEADER.size))
+        fields = HEADER.unpack(self._read_at(0, HEADER.size))
         _, kind, self.machine, _, _, segments_at, sections_at = fields[:7]
         _, _, segment_size, segments, section_size, sections, names_index = fields[7:]
         self.known = kind != RELOCATABLE
         if segments and segment_size == SEGMENT.itemsize:
-            raw = self._pieces.read(segments_at, min(segments, MAX_SEGMENTS) * segment_size)
+            raw = self._read_at(segments_at, min(segments, MAX_SEGMENTS) * segment_size)
             self.segments = np.frombuffer(raw, SEGMENT)
         if sections_at and section_size == SECTION.itemsize:
             if not sections:  # too many for the header: section 0 has the count
-                raw = self._pieces.read(sections_at, section_size)
+                raw = self._read_at(sections_at, section_size)
                 sections = int(np.frombuffer(raw, SECTION)[0]["size"])
             sections = min(sections, MAX_SECTIONS)
-            raw = self._pieces.read(sections_at, sections * section_size)
+            raw = self._read_at(sections_at, sections * section_size)
             self.sections = np.frombuffer(raw, SECTION)
             if names_index == 0xFFFF and sections:
                 names_index = int(self.sections[0]["link"])
@@ -158,7 +141,7 @@ class Image:
         return Section(*self.sections[index].tolist())
 
     def holds(self, section: Section) -> bool:
-        return section.offset + section.size <= self._pieces.size
+        return section.offset + section.size <= self._size
 
     def linked(self, section: Section) -> Section | None:
         """Return the section that another one refers to."""
@@ -167,7 +150,7 @@ class Image:
     def read(self, section: Section) -> bytes:
         if section.type == NOBITS:
             return b""
-        return self._pieces.read(section.offset, section.size)
+        return self._read_at(section.offset, section.size)
 
     def file_offsets(
         self, addresses: npt.NDArray[np.uint64]
@@ -189,7 +172,7 @@ class Image:
         notes = segments[["offset", "file_size"]].tolist() + sections[["offset", "size"]].tolist()
         for offset, size in notes:
             if size <= MAX_NOTES:
-                build_id = _build_id_of(self._pieces.read(offset, size))
+                build_id = _build_id_of(self._read_at(offset, size))
                 if build_id:
                     return build_id
         return None
@@ -211,25 +194,23 @@ def _build_id_of(notes: bytes) -> str | None:
 def open_image(source: pathlib.Path | bytes, name: str = "memory") -> Image:
     """Open an ELF file, or an image in memory; raise DamagedFileError where it is not ELF."""
     if isinstance(source, bytes):
-        return Image(_Pieces(name, len(source), source, -1))
-    descriptor, size = _open_regular(source)
-    pieces = _Pieces(str(source), size, None, descriptor)
+        return Image(name, io.BytesIO(source))
+    file = _open_regular(source)
     try:
-        return Image(pieces)
+        return Image(str(source), file)
     except BaseException:
-        pieces.close()
+        file.close()
         raise
 
 
-def _open_regular(path: pathlib.Path) -> tuple[int, int]:
+def _open_regular(path: pathlib.Path) -> BinaryIO:
     """Open without blocking: a pipe or a device in place of a library must not hang this process."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (OSError, ValueError) as error:
         errors.raise_own(error)
         raise errors.DamagedFileError(str(path), 0, str(error)) from error
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise errors.DamagedFileError(str(path), 0, "not a regular file")
-    return descriptor, status.st_size
+    return os.fdopen(descriptor, "rb")

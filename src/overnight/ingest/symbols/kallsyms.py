@@ -35,22 +35,17 @@ ENDS = bytes.maketrans(b"\n\t", b"\0\0")
 
 @dataclasses.dataclass(frozen=True)
 class KernelSymbols:
-    """The symbols of a running kernel. `module_of[i]` is the index of symbol i's module in `modules`.
-
-    The kernel itself is `[kernel]`, always first; a module is named like `[nf_conntrack]`, and a BPF
-    program belongs to `[bpf]`.
-    """
+    """The symbols of a running kernel."""
 
     functions: table.SymbolTable
-    module_of: npt.NDArray[np.uint16]
-    modules: tuple[str, ...]
+    module_of: npt.NDArray[np.uint16]  # of each symbol, an index into `modules`
+    modules: tuple[
+        str, ...
+    ]  # `[kernel]`, then those like `[nf_conntrack]`; `[bpf]` has all BPF programs
 
 
 def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes | None:
-    """Read the kernel's list, for `parse_kallsyms`; None where the kernel has none.
-
-    Without permission every address in it is zero, and the table is empty.
-    """
+    """Read the kernel's list; None where it has none. Without permission every address in it is zero."""
     try:
         return (root / "proc/kallsyms").read_bytes()
     except OSError as error:
@@ -59,10 +54,7 @@ def read_kallsyms(root: pathlib.Path = pathlib.Path("/")) -> bytes | None:
 
 
 def parse_kallsyms(text: bytes) -> KernelSymbols:
-    """Build the same table as perf, skipping invalid lines.
-
-    Where several symbols begin at one address the last one counts; each extends to the next one.
-    """
+    """Build the same table as perf: the last symbol of an address counts, and extends to the next one."""
     block = np.frombuffer(text, np.uint8)
     breaks = np.flatnonzero(block == ord("\n"))
     begins = np.concatenate(([0], breaks + 1))

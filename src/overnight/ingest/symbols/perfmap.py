@@ -27,10 +27,7 @@ def perf_map_pid(module: str) -> int | None:
 
 
 def parse_perf_map(text: bytes) -> table.SymbolTable:
-    """Parse the functions by address, skipping invalid lines.
-
-    Compilers reuse memory: where two functions begin at one address, the later line counts.
-    """
+    """Parse the valid lines; compilers reuse memory, so the last function of an address counts."""
     lines = [(int(m[1], 16), int(m[2], 16), m.start(3)) for m in LINE.finditer(text)]
     starts, sizes, at = np.array(lines, np.uint64).reshape(-1, 3).T
     latest = len(starts) - 1 - np.unique(starts[::-1], return_index=True)[1]

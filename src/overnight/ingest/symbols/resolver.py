@@ -36,10 +36,7 @@ class Named:
 
 
 class Resolver:
-    """Resolves names; caches the most recently used tables, up to MAX_KEPT bytes.
-
-    `problems` lists the modules without names, and why.
-    """
+    """Resolves names, with the tables used last in memory; `problems`: why modules have no names."""
 
     def __init__(
         self,

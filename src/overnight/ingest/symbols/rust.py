@@ -63,10 +63,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 class _Path:
-    """A reader of one v0 name; each method reads one rule of the grammar and returns its text.
-
-    ValueError or IndexError: the name does not follow the grammar.
-    """
+    """A reader of one v0 name, a method for each rule; ValueError or IndexError: it breaks the grammar."""
 
     def __init__(self, mangled: str) -> None:
         self._mangled = mangled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from overnight import pools
 from overnight.model.pool import Reason
@@ -84,11 +85,8 @@ def translate(error: Exception, region: str) -> pools.ProviderError:
     return pools.ProviderError(Reason.ERROR, message)
 
 
-def _translate_answer(response: Mapping[str, object], region: str) -> pools.ProviderError:
-    answer, about = (
-        value if isinstance(value, Mapping) else {}
-        for value in (response.get("Error"), response.get("ResponseMetadata"))
-    )
+def _translate_answer(response: Mapping[str, Any], region: str) -> pools.ProviderError:
+    answer, about = response.get("Error", {}), response.get("ResponseMetadata", {})
     code, message = str(answer.get("Code", "")), str(answer.get("Message", ""))
     reason = next((r for pattern, r in REASONS if re.fullmatch(pattern, code)), Reason.ERROR)
     # After a retry, an earlier try may have launched an instance whose answer was lost; and a server error
@@ -107,10 +105,8 @@ def _translate_answer(response: Mapping[str, object], region: str) -> pools.Prov
     )
 
 
-def why_gone(instance: Mapping[str, object]) -> Reason | None:
+def why_gone(instance: Mapping[str, Any]) -> Reason | None:
     """Return why an instance has ended; None if it has not, or EC2 does not say."""
-    state, reason = instance.get("State"), instance.get("StateReason")
-    name = state.get("Name") if isinstance(state, Mapping) else ""
-    if name not in ("shutting-down", "terminated") or not isinstance(reason, Mapping):
+    if instance.get("State", {}).get("Name") not in ("shutting-down", "terminated"):
         return None
-    return GONE.get(str(reason.get("Code", "")))
+    return GONE.get(instance.get("StateReason", {}).get("Code", ""))

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path, *, make: bool = True, wait: bool = True) -> Iterator[bool]:
-    """Lock a folder; yields False if it does not exist.
-
-    Raises BlockingIOError if it is locked and `wait` is False.
-    """
+    """Lock a folder; yields False if it does not exist. Without `wait` raises BlockingIOError."""
     how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
         if make:

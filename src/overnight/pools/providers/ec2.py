@@ -47,7 +47,7 @@ def create(home: pathlib.Path) -> Instances:  # noqa: ARG001  nothing is kept on
     return Instances()
 
 
-class Instances:
+class Instances(pools.Cloud):
     """Instances of the account whose credentials this host has."""
 
     name = NAME
@@ -88,11 +88,8 @@ class Instances:
             self.check(order)
             check_endpoint(order.endpoint)
         except errors.OvernightError as error:
-            reason = (
-                Reason.ENDPOINT_UNREACHABLE
-                if isinstance(error, UnreachableEndpointError)
-                else Reason.ORDER_REFUSED
-            )
+            unreachable = isinstance(error, UnreachableEndpointError)
+            reason = Reason.ENDPOINT_UNREACHABLE if unreachable else Reason.ORDER_REFUSED
             raise pools.ProviderError(
                 reason, error.what, todo=error.todo, nothing_made=True
             ) from error
@@ -218,9 +215,7 @@ def check_endpoint(endpoint: str) -> None:
     """Raise for an address that only this host can reach, such as 127.0.0.1."""
     where = urllib.parse.urlsplit(endpoint)
     host = (where.hostname or "").rstrip(".")
-    bad = where.scheme not in ("http", "https") or not host
-    if host == "localhost" or host.endswith(".localhost"):
-        bad = True
+    bad = where.scheme not in ("http", "https") or not host or f".{host}".endswith(".localhost")
     try:
         address = ipaddress.ip_address(host)
         mapped = getattr(address, "ipv4_mapped", None) or address

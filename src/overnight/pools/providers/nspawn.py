@@ -47,14 +47,10 @@ def create(home: pathlib.Path) -> Machines:
     return Machines(home / "pools")
 
 
-class Machines:
-    """Machines that outlive their launcher and end like a power cut.
-
-    `on_step` is called at each step of a launch; tests kill the launcher there.
-    """
+class Machines(pools.Provider):
+    """Machines that outlive their launcher, which tests kill in `on_step`, and end like a power cut."""
 
     name = NAME
-    inventory_lag_seconds = 0.0
     fixed: Mapping[str, object] = {
         "lifecycle_class": "ephemeral", "region": "", "preferred_regions": (),
     }  # fmt: skip
@@ -300,10 +296,7 @@ def _end(place: pathlib.Path) -> None:
 
 
 def _clean_up(place: pathlib.Path) -> pools.Machine | None:
-    """Clean up after a machine that does not run, unless it is locked; its log is kept for a day.
-
-    What cannot be cleaned up is listed as a machine, so that it raises an alert.
-    """
+    """Clean up after a machine that does not run, unless it is locked; its log is kept for a day."""
     try:
         with _folder_lock.locked(place, make=False, wait=False) as there:
             if not there:
@@ -316,6 +309,6 @@ def _clean_up(place: pathlib.Path) -> pools.Machine | None:
                 _end(place)
     except BlockingIOError:
         return None
-    except OSError:
+    except OSError:  # listed as a machine, so that it raises an alert
         return _build_machine(place, 0)
     return None

@@ -35,11 +35,10 @@ def create(home: pathlib.Path) -> Processes:
     return Processes(home / "pools" / "machines")
 
 
-class Processes:
+class Processes(pools.Provider):
     """Processes that outlive their launcher."""
 
     name = NAME
-    inventory_lag_seconds = 0.0
     fixed: Mapping[str, object] = {
         "template": "plain", "lifecycle_class": "ephemeral", "region": "", "preferred_regions": (),
         "instance_type": "",

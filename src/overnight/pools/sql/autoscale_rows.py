@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from overnight.model.pool import Autoscale
-from overnight.pools.sql import _upsert, schema
+from overnight.pools.sql import _statements, schema
 
 autoscales = schema.autoscales
 
@@ -35,11 +35,7 @@ def save(connection: sa.Connection, policy: Autoscale) -> None:
         "openings": list(policy.openings),
         "memory": [list(size) for size in policy.memory],
     }
-    connection.execute(
-        _upsert.insert(connection, autoscales)
-        .values(values)
-        .on_conflict_do_update(index_elements=[autoscales.c.pool_id], set_=values)
-    )
+    _statements.upsert(connection, autoscales, values)
 
 
 def delete(connection: sa.Connection, pool_id: str) -> bool:

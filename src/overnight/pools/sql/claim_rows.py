@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import sqlalchemy as sa
 
 from overnight.model.pool import Claim, Pool
 from overnight.pools import pool_errors
-from overnight.pools.sql import event_rows, schema
+from overnight.pools.sql import _statements, event_rows, schema
 
 claims = schema.claims
+_update = functools.partial(_statements.update, claims)
 
 
 def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Claim]:
@@ -19,14 +21,6 @@ def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Claim]:
         Claim(**{name: value for name, value in row.items() if name != "batch_place"})
         for row in connection.execute(chosen).mappings()
     ]
-
-
-def _update(
-    connection: sa.Connection, claim_id: str, *where: sa.ColumnElement[bool], **values: object
-) -> bool:
-    """Change a claim; False if it does not match the conditions."""
-    statement = sa.update(claims).where(claims.c.id == claim_id, *where).values(**values)
-    return connection.execute(statement).rowcount == 1
 
 
 def find(connection: sa.Connection, claim_id: str) -> Claim:
@@ -52,18 +46,11 @@ def list_open(connection: sa.Connection, pool_id: str) -> list[Claim]:
     return _read(connection, chosen.order_by(claims.c.acquired_us, claims.c.id))
 
 
-def _newest(condition: sa.ColumnElement[bool], limit: int) -> sa.Select[Any]:
+def list_recent(connection: sa.Connection, limit: int, **column: str) -> list[Claim]:
+    """Read the last claims of a pool or member, ended ones too, newest first."""
+    chosen = sa.select(claims).filter_by(**column)
     newest = claims.c.acquired_us.desc()
-    return sa.select(claims).where(condition).order_by(newest, claims.c.id).limit(limit)
-
-
-def list_recent(connection: sa.Connection, pool_id: str, limit: int) -> list[Claim]:
-    """Read the last claims of a pool, ended ones too, newest first."""
-    return _read(connection, _newest(claims.c.pool_id == pool_id, limit))
-
-
-def list_of_member(connection: sa.Connection, member_id: str, limit: int) -> list[Claim]:
-    return _read(connection, _newest(claims.c.member_id == member_id, limit))
+    return _read(connection, chosen.order_by(newest, claims.c.id).limit(limit))
 
 
 def find_last(connection: sa.Connection, member_id: str) -> Claim | None:

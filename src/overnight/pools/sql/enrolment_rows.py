@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+from typing import Any
 
 import sqlalchemy as sa
 
-from overnight.pools.sql import schema
+from overnight.pools.sql import _statements, schema
 
 enrolments = schema.enrolments
-
-
-@dataclasses.dataclass(frozen=True)
-class Enrolment:
-    member_id: str
-    expires_us: int
-    used_us: int | None
-    credential_hash: str | None
 
 
 def hash_secret(secret: str) -> str:
@@ -33,22 +25,17 @@ def insert(connection: sa.Connection, member_id: str, token: str, expires_us: in
     )
 
 
-def find_by_token(connection: sa.Connection, token: str) -> Enrolment | None:
+def find_by_token(connection: sa.Connection, token: str) -> sa.Row[Any] | None:
     """Read and lock the enrolment of a bootstrap token."""
-    columns = [enrolments.c[field.name] for field in dataclasses.fields(Enrolment)]
-    chosen = sa.select(*columns).where(enrolments.c.token_hash == hash_secret(token))
-    row = connection.execute(chosen.with_for_update()).mappings().first()
-    return None if row is None else Enrolment(**row)
+    chosen = sa.select(enrolments).where(enrolments.c.token_hash == hash_secret(token))
+    return connection.execute(chosen.with_for_update()).first()
 
 
 def use_token(connection: sa.Connection, member_id: str, credential: str, now_us: int) -> bool:
     """Exchange the token for the credential; False if it was used before."""
-    done = connection.execute(
-        sa.update(enrolments)
-        .where(enrolments.c.member_id == member_id, enrolments.c.used_us.is_(None))
-        .values(used_us=now_us, credential_hash=hash_secret(credential))
-    )
-    return done.rowcount == 1
+    used = {"used_us": now_us, "credential_hash": hash_secret(credential)}
+    unused = enrolments.c.used_us.is_(None)
+    return _statements.update(enrolments, connection, member_id, unused, **used)
 
 
 def find_member_id(connection: sa.Connection, credential: str) -> str | None:

@@ -85,10 +85,8 @@ def list_recent(
 
 
 def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) -> None:
-    """Delete old events, ended claims (their member may be reused for ever), and members that are gone.
-
-    Events that are not in the totals yet stay, and the last that is: SQLite would use its id again.
-    """
+    """Delete old events, ended claims (their member may be reused for ever), and members that are gone."""
+    # Not those that are not in the totals yet, nor the last that is: SQLite would use its id again.
     counted = events.c.id < total_rows.read_counted(connection)
     for statement in (
         sa.delete(claims).where(claims.c.pool_id == pool_id, claims.c.released_us < before_us),

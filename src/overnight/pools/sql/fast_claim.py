@@ -94,33 +94,19 @@ def queue_of(path: pathlib.Path) -> write_queue.WriteQueue:
     return write_queue.WriteQueue(path.with_name(path.name + "-writers"))
 
 
-@dataclasses.dataclass(frozen=True)
-class FastClaim:
-    """A claim prepared before its turn in the queue of writers."""
-
-    claim_id: str
-    pool: str
-    request: Request
-
-
-def prepare(pool: str, request: Request) -> FastClaim | None:
-    """Prepare a claim; None if it is not for the fast path: the control plane then serves or refuses it."""
+def serves(request: Request) -> bool:
+    """Whether a request is for the fast path; the control plane serves or refuses the others."""
     lease = request.lease_seconds
-    if request.count != 1 or (lease is not None and lease < 1) or request.idempotency_key == "":
-        return None
-    return FastClaim(new_id("c"), pool, request)
+    return request.count == 1 and (lease is None or lease > 0) and request.idempotency_key != ""
 
 
-def take(driver: Any, kind: str, prepared: FastClaim, now_us: int) -> Any:
-    """Take the oldest ready member and write the claim, in the driver's transaction; None if there is none.
-
-    Does nothing that could be done before or after: on SQLite all other writers wait meanwhile.
-    """
-    request = prepared.request
+def take(driver: Any, kind: str, claim_id: str, pool: str, request: Request, now_us: int) -> Any:
+    """Take the oldest ready member and write the claim, in the driver's transaction; None if there is none."""
+    # Nothing that could be done before or after: on SQLite all other writers wait meanwhile.
     lease = request.lease_seconds
     values: dict[str, Any] = {
-        "pool": prepared.pool,
-        "claim": prepared.claim_id,
+        "pool": pool,
+        "claim": claim_id,
         "by": request.acquired_by,
         "for": request.acquired_for,
         "now": now_us,
@@ -138,29 +124,30 @@ def take(driver: Any, kind: str, prepared: FastClaim, now_us: int) -> Any:
     return row
 
 
-def build_grant(prepared: FastClaim, row: Any) -> Grant:
+def build_grant(claim_id: str, request: Request, row: Any) -> Grant:
     """Return what was taken, once it is committed."""
-    member, request = Member.from_row(dict(row)), prepared.request
-    now_us, lease = member.acquired_us or 0, request.lease_seconds
-    return Grant(
-        member,
-        Claim(
-            id=prepared.claim_id,
-            pool_id=member.pool_id,
-            member_id=member.id,
-            acquired_by=request.acquired_by,
-            acquired_for=request.acquired_for,
-            acquired_us=now_us,
-            lease_until_us=None if lease is None else now_us + lease * SECOND_US,
-            idempotency_key=request.idempotency_key,
-        ),
+    member = Member.from_row(dict(row))
+    return Grant(member, build_claim(claim_id, request, member, member.acquired_us or 0))
+
+
+def build_claim(claim_id: str, request: Request, member: Member, now_us: int) -> Claim:
+    lease = request.lease_seconds
+    return Claim(
+        id=claim_id,
+        pool_id=member.pool_id,
+        member_id=member.id,
+        acquired_by=request.acquired_by,
+        acquired_for=request.acquired_for,
+        acquired_us=now_us,
+        lease_until_us=None if lease is None else now_us + lease * SECOND_US,
+        idempotency_key=request.idempotency_key,
     )
 
 
 def claim_in_file(path: pathlib.Path, pool: str, request: Request, now_us: int) -> Grant | None:
     """Claim from a SQLite file without the control plane; None if anything is unusual: nothing is changed."""
-    prepared = prepare(pool, request)
-    if prepared is None or not path.is_file():
+    claim_id = new_id("c")
+    if not serves(request) or not path.is_file():
         return None
     with contextlib.closing(sqlite3.connect(path, BUSY_SECONDS, isolation_level=None)) as driver:
         driver.row_factory = sqlite3.Row
@@ -173,11 +160,11 @@ def claim_in_file(path: pathlib.Path, pool: str, request: Request, now_us: int) 
             driver.execute(f"PRAGMA {LOG_LIMIT}")
             with queue_of(path).turn():
                 driver.execute("BEGIN IMMEDIATE")
-                row = take(driver, "sqlite", prepared, now_us)
+                row = take(driver, "sqlite", claim_id, pool, request, now_us)
                 driver.execute("COMMIT")
         except sqlite3.Error:
             return None  # closing rolls back; the control plane reports what is wrong
     if row is None:
         return None
     wakeups.LocalNotifier(path.parent).notify()
-    return build_grant(prepared, row)
+    return build_grant(claim_id, request, row)

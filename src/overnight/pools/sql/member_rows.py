@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from overnight.model.pool import Member, MemberState, Pool
+from overnight.model.times import SECOND_US
 from overnight.pools import pool_errors
-from overnight.pools.sql import _upsert, event_rows, schema
+from overnight.pools.sql import _statements, event_rows, schema
 
 if TYPE_CHECKING:
     from overnight import pools
@@ -26,6 +28,7 @@ STAMPS: Mapping[State, str] = {
     State.DRAINING: "ended_us",
     State.ERRORED: "ended_us",
 }
+_update = functools.partial(_statements.update, members)
 
 
 def _select() -> sa.Select[Any]:
@@ -36,14 +39,6 @@ def _select() -> sa.Select[Any]:
 
 def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Member]:
     return [Member.from_row(row) for row in connection.execute(chosen).mappings()]
-
-
-def _update(
-    connection: sa.Connection, member_id: str, *where: sa.ColumnElement[bool], **values: object
-) -> bool:
-    """Change a member; False if it does not match the conditions."""
-    statement = sa.update(members).where(members.c.id == member_id, *where).values(**values)
-    return connection.execute(statement).rowcount == 1
 
 
 def find(connection: sa.Connection, member_id: str) -> Member:
@@ -70,36 +65,27 @@ def list_of_host(connection: sa.Connection, host: str) -> list[Member]:
 
 
 def list_claimable(
-    connection: sa.Connection,
-    pool_id: str,
-    *,
-    heard_since_us: int,
-    count: int,
-    lock: bool = False,
-    wait: bool = False,
+    connection: sa.Connection, pool: Pool, count: int, now_us: int, *, lock: bool = False
 ) -> list[Member]:
-    """Read the oldest ready members that nothing holds back and whose agents reported since then.
-
-    With `lock` those that another claim has locked are skipped; with `wait` as well the call waits for
-    them, so that the answer is certain.
-    """
+    """Read the oldest members that can be claimed; `lock` waits for what other claims have locked."""
+    since_us = now_us - pool.settings.heartbeat_stale_after_seconds * SECOND_US
     # A member that has just come up has not sent a heartbeat yet.
     heard = sa.func.coalesce(beats.c.at_us, members.c.ready_us)
     chosen = (
         _select()
         .where(
-            members.c.pool_id == pool_id,
+            members.c.pool_id == pool.id,
             members.c.state == READY,
             LIVE,
             members.c.cordoned.is_(sa.false()),
             members.c.missing_us.is_(None),
-            sa.or_(heard > heard_since_us, members.c.ready_us > heard_since_us),
+            sa.or_(heard > since_us, members.c.ready_us > since_us),
         )
         .order_by(members.c.warming_started_us, members.c.id)
         .limit(count)
     )
     if lock:
-        chosen = chosen.with_for_update(skip_locked=not wait, of=members)
+        chosen = chosen.with_for_update(of=members)
     return _read(connection, chosen)
 
 
@@ -172,10 +158,7 @@ def set_cordoned(connection: sa.Connection, member_id: str, *, cordoned: bool) -
 
 
 def set_missing(connection: sa.Connection, member: Member, missing_us: int | None) -> bool:
-    """Record since when the provider does not list the machine; None: it lists it, on `member.host`.
-
-    False if another sweep was first, or the member is gone.
-    """
+    """Record since when the provider lists no machine (None: it does); False if another sweep was first."""
     unchanged = members.c.missing_us.is_not_distinct_from(member.missing_us)
     values = {"missing_us": missing_us, "host": member.host}
     return _update(connection, member.id, LIVE, unchanged, **values)
@@ -189,13 +172,8 @@ def set_abandoned(connection: sa.Connection, member_id: str, now_us: int) -> boo
 
 
 def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int) -> None:
-    connection.execute(
-        _upsert.insert(connection, beats)
-        .values(member_id=member_id, at_us=now_us, phase=phase)
-        .on_conflict_do_update(
-            index_elements=[beats.c.member_id], set_={"at_us": now_us, "phase": phase}
-        )
-    )
+    values = {"member_id": member_id, "at_us": now_us, "phase": phase}
+    _statements.upsert(connection, beats, values)
 
 
 def begin_attempt(

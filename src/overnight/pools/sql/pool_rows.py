@@ -58,11 +58,8 @@ def find(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -
 
 
 def lock(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -> Pool:
-    """Read a pool and lock its row until the transaction ends: nobody else launches, drains or changes it.
-
-    `NO KEY`: a plain FOR UPDATE would also block inserts of members that refer to the pool. SQLite has no
-    row locks and needs none, because it has one writer at a time.
-    """
+    """Read a pool and lock its row until the transaction ends: nobody else launches, drains or changes it."""
+    # `NO KEY`: a plain FOR UPDATE would also block inserts of members that refer to the pool.
     pool_id = find(connection, name_or_id, deleted=deleted).id
     chosen = sa.select(pools).where(pools.c.id == pool_id, sa.true() if deleted else EXISTS)
     for pool in _read(connection, chosen.with_for_update(key_share=True)):

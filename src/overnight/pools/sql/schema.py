@@ -1,4 +1,4 @@
-"""The tables. migrations/ creates them; a test compares the two on both databases.
+"""The tables. migrations/ creates them, with the same functions; a test compares the two on both databases.
 
 Times are µs since 1970. Heartbeats have a table of their own: `SKIP LOCKED` would skip a member whose row is
 locked for a heartbeat, and a pool of one would look empty.
@@ -16,27 +16,30 @@ Instant = sa.BigInteger
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts INTEGER alone
 
 
-def _required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> Iterator[sa.Column[Any]]:
+# Migrations use the functions below: what they return never changes.
+
+
+def required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> Iterator[sa.Column[Any]]:
     return (sa.Column(name, kind, nullable=False) for name in names)
 
 
-def _optional(kind: type[sa.types.TypeEngine[Any]], *names: str) -> Iterator[sa.Column[Any]]:
+def optional(kind: type[sa.types.TypeEngine[Any]], *names: str) -> Iterator[sa.Column[Any]]:
     return (sa.Column(name, kind) for name in names)
 
 
-def _reference(
+def reference(
     name: str, target: str, constraint: str, *, ondelete: str | None = "CASCADE", key: bool = False
 ) -> sa.Column[str]:
     reference = sa.ForeignKey(target, name=constraint, ondelete=ondelete)
     return sa.Column(name, sa.Text, reference, primary_key=key, nullable=False)
 
 
-def _one_of(constraint: str, column: str, *words: str) -> sa.CheckConstraint:
+def one_of(constraint: str, column: str, *words: str) -> sa.CheckConstraint:
     listed = ", ".join(f"'{word}'" for word in words)
     return sa.CheckConstraint(f"{column} IN ({listed})", name=constraint)
 
 
-def _partial_index(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
+def partial_index(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
     condition = sa.text(where)
     return sa.Index(
         name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition
@@ -47,42 +50,42 @@ pools = sa.Table(
     "pools",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    *_required(sa.Text, "name", "status", "template"),
-    *_required(sa.Integer, "generation", "target_size", "min_size", "max_size"),
-    *_required(sa.Text, "lifecycle_class", "provider", "region", "instance_type"),
-    *_required(sa.JSON, "preferred_regions", "labels", "knobs"),
-    *_required(Instant, "created_us", "updated_us"),
-    *_required(sa.Integer, "failures"),
-    *_required(sa.Text, "last_failure"),
-    *_required(Instant, "launch_not_before_us"),
-    *_optional(Instant, "breaker_opened_us", "empty_since_us", "deleted_us"),
+    *required(sa.Text, "name", "status", "template"),
+    *required(sa.Integer, "generation", "target_size", "min_size", "max_size"),
+    *required(sa.Text, "lifecycle_class", "provider", "region", "instance_type"),
+    *required(sa.JSON, "preferred_regions", "labels", "knobs"),
+    *required(Instant, "created_us", "updated_us"),
+    *required(sa.Integer, "failures"),
+    *required(sa.Text, "last_failure"),
+    *required(Instant, "launch_not_before_us"),
+    *optional(Instant, "breaker_opened_us", "empty_since_us", "deleted_us"),
     sa.UniqueConstraint("name", name="pools_name"),
     sa.CheckConstraint(
         "0 <= min_size AND min_size <= target_size AND target_size <= max_size", name="pools_sizes"
     ),
-    _one_of("pools_status", "status", "active", "paused", "draining", "archived"),
-    _one_of("pools_lifecycle", "lifecycle_class", "ephemeral", "spot"),
+    one_of("pools_status", "status", "active", "paused", "draining", "archived"),
+    one_of("pools_lifecycle", "lifecycle_class", "ephemeral", "spot"),
 )
 
 members = sa.Table(
     "pool_members",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    _reference("pool_id", "pools.id", "members_pool", ondelete=None),
-    *_required(sa.Text, "state"),
-    *_required(sa.Integer, "generation"),
-    *_required(sa.Text, "provider"),
-    *_optional(sa.Text, "machine_id"),
-    *_required(sa.Text, "address", "region"),
-    *_optional(sa.Text, "host"),
-    *_required(sa.Boolean, "cordoned"),
-    *_required(sa.Text, "reason"),
-    *_required(Instant, "warming_started_us"),
-    *_optional(Instant, "launched_us", "ready_us", "acquired_us", "missing_us", "ended_us"),
-    *_required(sa.Integer, "attempts"),
-    *_required(Instant, "next_attempt_us"),
-    *_optional(Instant, "abandoned_us", "gone_us"),
-    _one_of("members_state", "state", "warming", "ready", "claimed", "draining", "errored"),
+    reference("pool_id", "pools.id", "members_pool", ondelete=None),
+    *required(sa.Text, "state"),
+    *required(sa.Integer, "generation"),
+    *required(sa.Text, "provider"),
+    *optional(sa.Text, "machine_id"),
+    *required(sa.Text, "address", "region"),
+    *optional(sa.Text, "host"),
+    *required(sa.Boolean, "cordoned"),
+    *required(sa.Text, "reason"),
+    *required(Instant, "warming_started_us"),
+    *optional(Instant, "launched_us", "ready_us", "acquired_us", "missing_us", "ended_us"),
+    *required(sa.Integer, "attempts"),
+    *required(Instant, "next_attempt_us"),
+    *optional(Instant, "abandoned_us", "gone_us"),
+    one_of("members_state", "state", "warming", "ready", "claimed", "draining", "errored"),
     # Only what has a machine is given out.
     sa.CheckConstraint(
         "state NOT IN ('ready', 'claimed') OR machine_id IS NOT NULL", name="members_machine"
@@ -90,7 +93,7 @@ members = sa.Table(
     sa.CheckConstraint("state <> 'claimed' OR acquired_us IS NOT NULL", name="members_acquired"),
     sa.CheckConstraint("attempts >= 0", name="members_attempts"),
     # What a claim looks for: ready members of a pool, the oldest first.
-    _partial_index(
+    partial_index(
         "members_claimable",
         "state = 'ready' AND gone_us IS NULL",
         *("pool_id", "warming_started_us", "id"),
@@ -101,19 +104,19 @@ members = sa.Table(
 beats = sa.Table(
     "pool_beats",
     METADATA,
-    _reference("member_id", "pool_members.id", "beats_member", key=True),
-    *_required(Instant, "at_us"),
-    *_required(sa.Text, "phase"),
+    reference("member_id", "pool_members.id", "beats_member", key=True),
+    *required(Instant, "at_us"),
+    *required(sa.Text, "phase"),
 )
 
 enrolments = sa.Table(
     "pool_enrolments",
     METADATA,
-    _reference("member_id", "pool_members.id", "enrolments_member", key=True),
-    *_required(sa.Text, "token_hash"),
-    *_required(Instant, "expires_us"),
-    *_optional(Instant, "used_us"),
-    *_optional(sa.Text, "credential_hash"),
+    reference("member_id", "pool_members.id", "enrolments_member", key=True),
+    *required(sa.Text, "token_hash"),
+    *required(Instant, "expires_us"),
+    *optional(Instant, "used_us"),
+    *optional(sa.Text, "credential_hash"),
     sa.UniqueConstraint("token_hash", name="enrolments_token"),
     sa.UniqueConstraint("credential_hash", name="enrolments_credential"),
     # Consuming the token and issuing the credential are one.
@@ -126,22 +129,22 @@ claims = sa.Table(
     "pool_claims",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    *_required(sa.Text, "pool_id"),
-    _reference("member_id", "pool_members.id", "claims_member"),
-    *_required(sa.Text, "acquired_by", "acquired_for"),
-    *_required(Instant, "acquired_us"),
-    *_optional(Instant, "lease_until_us"),
-    *_required(sa.Integer, "renewals"),
-    *_required(sa.Text, "batch_id"),
-    *_required(sa.Integer, "batch_place"),
-    *_optional(sa.Text, "idempotency_key"),
-    *_required(Instant, "waited_us"),
-    *_required(sa.Boolean, "cold"),
-    *_optional(Instant, "stale_us", "released_us"),
-    *_required(sa.Text, "release_reason"),
+    *required(sa.Text, "pool_id"),
+    reference("member_id", "pool_members.id", "claims_member"),
+    *required(sa.Text, "acquired_by", "acquired_for"),
+    *required(Instant, "acquired_us"),
+    *optional(Instant, "lease_until_us"),
+    *required(sa.Integer, "renewals"),
+    *required(sa.Text, "batch_id"),
+    *required(sa.Integer, "batch_place"),
+    *optional(sa.Text, "idempotency_key"),
+    *required(Instant, "waited_us"),
+    *required(sa.Boolean, "cold"),
+    *optional(Instant, "stale_us", "released_us"),
+    *required(sa.Text, "release_reason"),
     # The database itself refuses a second open claim on a member, and a key used twice.
-    _partial_index("claims_one_open", "released_us IS NULL", "member_id", unique=True),
-    _partial_index(
+    partial_index("claims_one_open", "released_us IS NULL", "member_id", unique=True),
+    partial_index(
         "claims_key",
         "idempotency_key IS NOT NULL",
         *("pool_id", "idempotency_key", "batch_place"),
@@ -154,10 +157,10 @@ waiters = sa.Table(
     "pool_waiters",
     METADATA,
     sa.Column("id", sa.Text, primary_key=True),
-    _reference("pool_id", "pools.id", "waiters_pool"),
-    *_required(sa.Integer, "priority", "wanted"),
-    *_required(Instant, "queued_us", "seen_us"),
-    *_required(sa.Text, "acquired_by"),
+    reference("pool_id", "pools.id", "waiters_pool"),
+    *required(sa.Integer, "priority", "wanted"),
+    *required(Instant, "queued_us", "seen_us"),
+    *required(sa.Text, "acquired_by"),
     sa.CheckConstraint("wanted > 0", name="waiters_wanted"),
     sa.Index("waiters_of_pool", "pool_id", "priority", "queued_us"),
 )
@@ -166,12 +169,12 @@ events = sa.Table(
     "pool_events",
     METADATA,
     sa.Column("id", ROW_ID, primary_key=True, autoincrement=True),
-    *_required(Instant, "at_us"),
-    *_required(sa.Text, "kind", "pool_id", "pool", "member_id", "claim_id", "reason", "detail"),
-    *_optional(Instant, "took_us"),  # a wait, warm-up or lifetime
+    *required(Instant, "at_us"),
+    *required(sa.Text, "kind", "pool_id", "pool", "member_id", "claim_id", "reason", "detail"),
+    *optional(Instant, "took_us"),  # a wait, warm-up or lifetime
     sa.Index("events_of_pool", "pool_id", "id"),
     # Missed claims are demand; an autoscaled pool reads them every few seconds.
-    _partial_index("events_missed", "kind = 'claim_missed'", "pool_id", "at_us"),
+    partial_index("events_missed", "kind = 'claim_missed'", "pool_id", "at_us"),
 )
 
 # Events outlive their rows here, summed by the smallest bucket limit that their duration does not exceed.
@@ -180,29 +183,29 @@ totals = sa.Table(
     METADATA,
     *(sa.Column(name, sa.Text, primary_key=True) for name in ("pool_id", "kind", "reason")),
     sa.Column("limit_us", Instant, primary_key=True, autoincrement=False),
-    *_required(Instant, "number", "took_us"),
+    *required(Instant, "number", "took_us"),
 )
 
 # A policy and its last decision. Changed only under the lock of the pool's row.
 autoscales = sa.Table(
     "pool_autoscales",
     METADATA,
-    _reference("pool_id", "pools.id", "autoscales_pool", key=True),
-    *_required(sa.Double, "miss"),
-    *_optional(sa.Integer, "min_size", "max_size"),
-    *_optional(sa.Double, "warm_up_seconds"),
-    *_required(sa.Double, "window_seconds", "cooldown_seconds"),
-    *_optional(sa.Double, "zero_after_seconds"),
-    *_required(sa.Double, "burst_mean", "burst_spread"),
-    *_required(sa.JSON, "openings"),
-    *_required(Instant, "since_us"),
-    *_required(sa.JSON, "memory"),
-    *_required(Instant, "decided_us"),
-    *_required(sa.Integer, "wanted_size"),
-    *_required(sa.Text, "cause", "reason"),
-    *_optional(Instant, "changed_us"),
-    *_required(Instant, "measured_us"),
-    *_optional(sa.Double, "measured_warm_up_seconds"),
+    reference("pool_id", "pools.id", "autoscales_pool", key=True),
+    *required(sa.Double, "miss"),
+    *optional(sa.Integer, "min_size", "max_size"),
+    *optional(sa.Double, "warm_up_seconds"),
+    *required(sa.Double, "window_seconds", "cooldown_seconds"),
+    *optional(sa.Double, "zero_after_seconds"),
+    *required(sa.Double, "burst_mean", "burst_spread"),
+    *required(sa.JSON, "openings"),
+    *required(Instant, "since_us"),
+    *required(sa.JSON, "memory"),
+    *required(Instant, "decided_us"),
+    *required(sa.Integer, "wanted_size"),
+    *required(sa.Text, "cause", "reason"),
+    *optional(Instant, "changed_us"),
+    *required(Instant, "measured_us"),
+    *optional(sa.Double, "measured_warm_up_seconds"),
     sa.CheckConstraint(
         "min_size IS NULL OR max_size IS NULL OR min_size <= max_size", name="autoscales_sizes"
     ),
@@ -213,5 +216,5 @@ control = sa.Table(
     "pool_control",
     METADATA,
     sa.Column("name", sa.Text, primary_key=True),
-    *_required(sa.Text, "value"),
+    *required(sa.Text, "value"),
 )

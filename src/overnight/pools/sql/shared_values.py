@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from overnight.model.pool import Pool, new_id
-from overnight.pools.sql import _upsert, schema
+from overnight.pools.sql import _statements, schema
 
 table = schema.control
 REGION_USED = "region_used"
@@ -20,19 +20,17 @@ def get(connection: sa.Connection, name: str) -> str:
 
 def put(connection: sa.Connection, name: str, value: str, *, keep: bool = False) -> None:
     """Write a value; with `keep` an existing one stays."""
-    statement = _upsert.insert(connection, table).values(name=name, value=value)
-    columns = [table.c.name]
+    values = {"name": name, "value": value}
     if keep:
-        statement = statement.on_conflict_do_nothing(index_elements=columns)
+        new = _statements.insert(connection, table).values(values)
+        connection.execute(new.on_conflict_do_nothing(index_elements=[table.c.name]))
     else:
-        statement = statement.on_conflict_do_update(index_elements=columns, set_={"value": value})
-    connection.execute(statement)
+        _statements.upsert(connection, table, values)
 
 
 def owner(connection: sa.Connection) -> str:
     """Return the tag of this database's machines; creates it the first time."""
-    if not get(connection, "owner"):
-        put(connection, "owner", new_id("overnight"), keep=True)
+    put(connection, "owner", new_id("overnight"), keep=True)
     return get(connection, "owner")
 
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from overnight.model.pool import Pool, Waiter
 from overnight.pools import decisions
-from overnight.pools.sql import schema
+from overnight.pools.sql import _statements, schema
 
 waiters = schema.waiters
 
@@ -30,7 +30,7 @@ def exists(connection: sa.Connection, waiter_id: str) -> bool:
 
 def touch(connection: sa.Connection, waiter_id: str, now_us: int) -> None:
     """Record that the caller still waits."""
-    connection.execute(sa.update(waiters).where(waiters.c.id == waiter_id).values(seen_us=now_us))
+    _statements.update(waiters, connection, waiter_id, seen_us=now_us)
 
 
 def list_queue(connection: sa.Connection, pool: Pool, seen_since_us: int) -> list[Waiter]:

@@ -106,10 +106,7 @@ class Packer:
 
 
 def first_member(file: BinaryIO, name: str, max_bytes: int) -> bytes | None:
-    """Return the data of the first member; None if the file does not begin with it.
-
-    It is stored without compression in every version of the format; nothing after it is read.
-    """
+    """Return the first member, stored plain in every version; None if the file does not begin with it."""
     file.seek(0)
     head = file.read(LOCAL.size)
     if len(head) < LOCAL.size or not head.startswith(LOCAL_MAGIC):

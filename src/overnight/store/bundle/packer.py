@@ -23,10 +23,7 @@ def pack(
     description: header.Header,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> header.Header:
-    """Write the data home `home` as the bundle `file`, which appears when it is complete.
-
-    Return the header as written, with its manifest's checksum. Raise CannotError.
-    """
+    """Write a data home as the bundle `file`, which appears when complete; return its header, as written."""
     done = total = 0
 
     def read_pieces(path: pathlib.Path) -> Iterator[bytes]:
@@ -60,11 +57,8 @@ def pack(
             todo="choose a shorter --before, or omit --all-recurrences",
         ) from error
     except OSError as error:
-        raise errors.CannotError(
-            f"{file} cannot be written",
-            why=error.strerror or str(error),
-            todo="free disk space, or choose another file with -o FILE",
-        ) from error
+        todo = "free disk space, or choose another file with -o FILE"
+        raise errors.unwritable(file, error, todo) from error
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink()

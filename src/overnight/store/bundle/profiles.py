@@ -7,37 +7,44 @@ import json
 import os
 import pathlib
 import shutil
-from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model.flame import FrameKind
-from overnight.store import parquet, segments
+from overnight.store import parquet, parquet_writer, process_tables, segments
+from overnight.store.bundle import scrubber
 
-if TYPE_CHECKING:
-    from overnight.store.bundle import scrubber
-
-FILES = ("samples.parquet", "nodes.parquet", "frames.parquet", "tasks.parquet", "seconds.npy")
 DESCRIPTION = "segment.json"
 TASKS = ("pid", "tid", "thread", "process", "unit", "busy", "kernel", "idle")
 FRAMES = ("name", "module", "kind", "own", "whole")
+# How the texts of a process are masked, and where they are counted.
+_NAME, _UNIT = ((scrubber.Scrubber.name, place) for place in ("process names", "unit names"))
+MASKS = {
+    process_tables.PROCESSES: {
+        "name": _NAME,
+        "comm": _NAME,
+        "executable": (scrubber.Scrubber.function, "module names"),
+        "command": (scrubber.Scrubber.text, "command lines"),
+        "user": (scrubber.Scrubber.name, "user names"),
+        "cgroup": _UNIT,
+        "unit": _UNIT,
+        "pod": _UNIT,
+    },
+    process_tables.SPAWNS: {"name": _NAME},
+}
 
 
 def copy_segment(
     segment: segments.Segment, home: pathlib.Path, target: pathlib.Path, masks: scrubber.Scrubber
 ) -> str:
-    """Copy a segment of `home` into the home `target`; return what was wrong with it, or ''.
-
-    A segment that is damaged, or removed meanwhile, is left out entirely. Raise OSError if the disk is
-    full.
-    """
+    """Copy a segment into the home `target`, or nothing of it; return what was wrong with it, or ''."""
     place = target / segment.path.relative_to(home)
     place.mkdir(parents=True, exist_ok=True)
     meta = None
     try:
         meta = segment.meta()
-        why = segment.find_damage(meta, FILES)
+        why = segment.find_damage(meta, (*segments.FILES, *process_tables.FILES))
         if not why:
-            for name in (DESCRIPTION, *FILES):
+            for name in (DESCRIPTION, *segments.FILES, *_process_files(meta)):
                 _link(segment.path / name, place / name)
             _mask(dataclasses.replace(segment, path=place), masks)
     except (FileNotFoundError, errors.OvernightError) as error:
@@ -59,8 +66,9 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
     """Rewrite the files that hold a secret; the others stay unchanged."""
     meta = segment.meta()
     path = segment.path / "tasks.parquet"
-    tasks = parquet.read(path, TASKS)
-    columns = ("thread", "process", "unit")
+    extra = _process_files(meta)
+    tasks = parquet.read(path, (*TASKS, "row", "launcher") if extra else TASKS)
+    columns = ("thread", "process", "unit", *(("launcher",) if extra else ()))
     named = {c: [masks.name(f"{c} names", text) for text in tasks[c].tolist()] for c in columns}
     changed = [path] * _rewrite(path, tasks, named)
     path = segment.path / "frames.parquet"
@@ -73,7 +81,15 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
     ]
     modules = [masks.function("module names", module) for module in frames["module"].tolist()]
     changed += [path] * _rewrite(path, frames, {"name": names, "module": modules})
-    stored = {name: meta.files[name] for name in FILES if name in meta.files}
+    for name in extra:
+        path = segment.path / name
+        table = parquet.read(path, tuple(parquet.columns(name)))
+        masked = {
+            column: [mask(masks, place, text) for text in table[column].tolist()]
+            for column, (mask, place) in MASKS[name].items()
+        }
+        changed += [path] * _rewrite(path, table, masked)
+    stored = {name: meta.files[name] for name in (*segments.FILES, *extra) if name in meta.files}
     fresh = dataclasses.replace(
         meta,
         notes=tuple(masks.text("notes of segments", note) for note in meta.notes),
@@ -89,10 +105,14 @@ def _mask(segment: segments.Segment, masks: scrubber.Scrubber) -> None:
         path.write_text(json.dumps(fresh.as_json(), indent=1))
 
 
+def _process_files(meta: segments.Meta) -> tuple[str, ...]:
+    return process_tables.FILES if meta.files.keys() >= set(process_tables.FILES) else ()
+
+
 def _rewrite(path: pathlib.Path, columns: parquet.Columns, masked: dict[str, list[str]]) -> bool:
     """Write the masked columns where they differ; return whether they do."""
     if all(columns[name].tolist() == texts for name, texts in masked.items()):
         return False
     path.unlink()  # it may be a hard link to the store's file
-    parquet.write(path, columns | {name: parquet.texts(texts) for name, texts in masked.items()})
+    parquet_writer.write(path, {**columns, **masked})
     return True

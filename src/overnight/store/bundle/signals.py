@@ -18,7 +18,7 @@ from overnight import errors
 from overnight.model import clock
 from overnight.model.pins import EVER_NS
 from overnight.model.times import HOUR_US, MINUTE_US
-from overnight.store.ring import frames, layout, reader, writer
+from overnight.store.ring import frames, layout, open_block, reader, writer
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -41,8 +41,8 @@ class Wanted(NamedTuple):
 
 
 class Row(NamedTuple):
-    monotonic_ns: int
     wall_us: int
+    mono_us: int
     signal: str
     columns: tuple[str, ...]
     keys: Mapping[str, Sequence[int]]
@@ -71,11 +71,7 @@ def copy_signals(
     masks: scrubber.Scrubber,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> int:
-    """Copy the wanted part of a host's ring to the home `target`; return the number of readings.
-
-    Damaged blocks are skipped and listed in the source's `problems`. Raise CannotError if the disk is
-    full.
-    """
+    """Copy the wanted part of a host's ring; return the readings. Damage is in the source's `problems`."""
     out = _Out(target, host, masks)
     try:
         extent = source.extent(host)
@@ -120,19 +116,21 @@ class _Out:
         self._writer: writer.Writer | None = None
         self._facts: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def write(self, numbers: list[frames.Frame], recorded: list[reader.RecordedFacts]) -> None:
+    def write(
+        self, numbers: list[frames.Frame], recorded: list[tuple[str, open_block.Changes]]
+    ) -> None:
         """Write the readings and facts of one span, ordered by boot and clock."""
         begins = sorted(
             [(frame.wall_us[0], frame.boot) for frame in numbers]
-            + [(facts.wall_us, facts.boot) for facts in recorded]
+            + [(facts.wall_us, boot) for boot, facts in recorded]
         )
         for boot in dict.fromkeys(boot for _, boot in begins):
             ring = self._of(boot)
             readings = (self._rows(frame) for frame in numbers if frame.boot == boot)
-            facts = [facts for facts in recorded if facts.boot == boot]
-            facts.sort(key=lambda facts: facts.monotonic_ns)
-            for entry in heapq.merge(facts, *readings, key=lambda entry: entry.monotonic_ns):
-                now = clock.Clock(entry.wall_us * 1000, entry.monotonic_ns)
+            facts = [facts for of_boot, facts in recorded if of_boot == boot]
+            facts.sort(key=lambda facts: facts.mono_us)
+            for entry in heapq.merge(facts, *readings, key=lambda entry: entry.mono_us):
+                now = clock.Clock(entry.wall_us * 1000, entry.mono_us * 1000)
                 if isinstance(entry, Row):
                     ring.numbers(entry.signal, entry.columns, now, entry.keys)
                     self.readings += 1
@@ -154,20 +152,19 @@ class _Out:
             )
         return self._writer
 
-    def _rows(self, frame: frames.Frame) -> Iterator[Row | reader.RecordedFacts]:
+    def _rows(self, frame: frames.Frame) -> Iterator[Row | open_block.Changes]:
         rows: list[dict[str, tuple[int, ...]]] = [{} for _ in frame.wall_us]
         for k, key in enumerate(frame.keys):
-            begin, end = frame.starts[k], frame.starts[k + 1]
-            which = range(end - begin) if frame.readings is None else frame.readings[begin:end]
+            readings, own = frame.numbers_of(k)
             masked = key if key.isdecimal() else self._masks.name("keys of signals", key)
-            values = zip(*(frame.values[name][begin:end] for name in frame.columns), strict=True)
-            for n, row in zip(which, values, strict=True):
+            values = zip(*(frame.values[name][own] for name in frame.columns), strict=True)
+            for n, row in zip(readings, values, strict=True):
                 rows[n][masked] = row
-        for mono, wall, readings in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
-            yield Row(mono, wall, frame.signal, frame.columns, readings)
+        for mono, wall, keys in zip(frame.monotonic_ns, frame.wall_us, rows, strict=True):
+            yield Row(wall, mono // 1000, frame.signal, frame.columns, keys)
 
     def _write_facts(
-        self, ring: writer.Writer, now: clock.Clock, facts: reader.RecordedFacts
+        self, ring: writer.Writer, now: clock.Clock, facts: open_block.Changes
     ) -> None:
         known = self._facts.get(facts.signal)
         if known is None and not facts.full:

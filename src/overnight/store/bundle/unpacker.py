@@ -33,11 +33,7 @@ Progress = Callable[[int, int], None]
 def open_into(
     path: pathlib.Path, target: pathlib.Path, progress: Progress = lambda _done, _all: None
 ) -> header.Header:
-    """Unpack a bundle as a data home at `target`, which does not exist yet or is empty.
-
-    It appears by one rename after all of it was verified; otherwise nothing is left behind. Raise
-    CannotError for a file that is not a bundle, or is damaged or hostile.
-    """
+    """Verify a bundle and unpack it as the new data home `target`; a CannotError leaves nothing behind."""
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise errors.CannotError(
             f"{target} already exists",
@@ -52,36 +48,30 @@ def open_into(
         members = archive.members(file)
         manifest = _check_manifest(file, members, head)
         _check_room(target, sum(member.size for member in members))
-        try:
+        with _writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             fresh = pathlib.Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
-        except OSError as error:
-            raise _unwritable(target, error) from error
         try:
             _unpack(file, members, manifest, fresh, progress)
             _check_tables(fresh)
-            try:
+            with _writing(target):
                 files.write(fresh / header.HEADER, head.encode())
                 # Not synced: the bundle is still there, and can be opened again after a power cut.
                 fresh.rename(target)
-            except OSError as error:
-                raise _unwritable(target, error) from error
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     return head
 
 
 @contextlib.contextmanager
-def opened(
-    path: pathlib.Path, progress: Progress = lambda _done, _all: None
-) -> Iterator[tuple[pathlib.Path, header.Header]]:
+def opened(path: pathlib.Path) -> Iterator[tuple[pathlib.Path, header.Header]]:
     """Unpack a bundle into a temporary data home, removed at the end of the block."""
     with (
         stop_signals.interrupt_on_signals(),
         tempfile.TemporaryDirectory(prefix="overnight-bundle-", ignore_cleanup_errors=True) as top,
     ):
         home = pathlib.Path(top) / "home"
-        yield home, open_into(path, home, progress)
+        yield home, open_into(path, home)
 
 
 @contextlib.contextmanager
@@ -151,7 +141,7 @@ def _unpack(
     for member in members[2:]:
         target = fresh / member.name.removeprefix(header.HOME)
         digest = hashlib.sha256()
-        try:
+        with _writing(target):
             files.make_folder(target.parent, durable=False)
             # Only new files: there are no links in a folder that nobody else can enter.
             with os.fdopen(os.open(target, FRESH, 0o600), "wb") as out:
@@ -160,8 +150,6 @@ def _unpack(
                     out.write(piece)
                     done += len(piece)
                     progress(done, total)
-        except OSError as error:
-            raise _unwritable(target, error) from error
         if digest.hexdigest() != manifest[member.name][1]:
             raise header.NoBundleError(
                 f"{member.name!r} has another checksum than its manifest says"
@@ -190,9 +178,10 @@ def _check_room(target: pathlib.Path, size: int) -> None:
         )
 
 
-def _unwritable(target: pathlib.Path, error: OSError) -> errors.CannotError:
-    return errors.CannotError(
-        f"{target} cannot be written",
-        why=error.strerror or str(error),
-        todo="free disk space, or choose another folder: --into DIR",
-    )
+@contextlib.contextmanager
+def _writing(target: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        todo = "free disk space, or choose another folder: --into DIR"
+        raise errors.unwritable(target, error, todo) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import itertools
 import json
+import operator
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -49,14 +50,9 @@ def pack(block: open_block.OpenBlock, *, packed: bool = True) -> Steps:
         facts = [[clocks[c.wall_us, c.mono_us], *c[2:]] for c in block.facts]
         more["facts"] = builder.add(json.dumps(facts, separators=(",", ":")).encode("ascii"))
     yield
-    return builder.finish(
-        layout.boot_name(block.boot),
-        block.stamp_us,
-        blocks.BEGINS_FACTS if block.full else 0,
-        (min(walls), max(walls), min(monos), max(monos)),
-        min(count, 0xFFFFFFFF),
-        more,
-    )
+    times = (block.stamp_us, min(walls), max(walls), min(monos), max(monos))
+    what = (*times, min(count, 0xFFFFFFFF), layout.boot_name(block.boot).encode("ascii"))
+    return builder.finish(blocks.BEGINS_FACTS if block.full else 0, what, more)
 
 
 def _sequence(builder: blocks.Builder, numbers: Sequence[int]) -> list[Any]:
@@ -70,7 +66,7 @@ def _add(builder: blocks.Builder, numbers: array.array[int]) -> list[Any]:
 
 
 def _step(now: int, before: int) -> int:
-    return ((now - before + (1 << 63)) % (1 << 64)) - (1 << 63)
+    return columns.wrap(now - before)
 
 
 def _table(
@@ -165,7 +161,7 @@ def _irregular(
 
 def _applied(before: array.array[int], reading: open_block.Reading) -> array.array[int]:
     deltas = columns.decode(reading.deltas, reading.planes, False, len(before))
-    return array.array("q", [_step(now, -delta) for now, delta in zip(before, deltas, strict=True)])
+    return array.array("q", map(columns.wrap, map(operator.add, before, deltas)))
 
 
 def _put_total(names: Sequence[str], coded: list[columns.Coded]) -> list[int]:

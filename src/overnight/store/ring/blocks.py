@@ -141,29 +141,17 @@ class Builder:
         self._bytes += len(stored)
         return place
 
-    def finish(
-        self,
-        boot: str,
-        stamp_us: int,
-        flags: int,
-        times: tuple[int, int, int, int],
-        readings: int,
-        more: dict[str, Any],
-    ) -> bytes:
-        """Return the whole block; `more` goes into its directory."""
+    def finish(self, flags: int, what: tuple[int | bytes, ...], more: dict[str, Any]) -> bytes:
+        """Return the whole block; `what` are the last fields of its head, `more` goes into its directory."""
         text = json.dumps({**more, "tables": self.tables}, separators=(",", ":")).encode("ascii")
         directory = zlib.compress(text, 9 if self._packed else 1)
         sizes = (len(directory), zlib.crc32(directory), self._bytes)
-        what = (stamp_us, *times, readings, boot.encode("ascii"))
         head = HEAD.pack(MAGIC, layout.VERSION, flags, *sizes, *what)
         return b"".join([head, CHECKSUM.pack(zlib.crc32(head)), directory, *self._chunks])
 
 
 def blocks_of(path: pathlib.Path, descriptor: int) -> Iterator[Block | Damage]:
-    """Yield every block of a file by its head, and the bytes between that are not blocks.
-
-    A block that reaches past the end is damage: it was cut off, or is being appended.
-    """
+    """Yield every block by its head, and the bytes that are not one, or one cut off or being appended."""
     size = os.fstat(descriptor).st_size
     at = 0
     while at < size:

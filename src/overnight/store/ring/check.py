@@ -31,10 +31,8 @@ def check(home: pathlib.Path) -> Report:
     ring = _Check()
     for host in layout.hosts(home):
         folder = layout.host_folder(home, host)
-        for _, path in layout.files(folder, layout.OPEN):
-            ring.check_open(path)
-        for name, path in layout.files(folder, layout.RING):
-            ring.check_ring(name, path)
+        for name, path in layout.files(folder, layout.OPEN) + layout.files(folder, layout.RING):
+            ring.check_file(name, path)
         for path in (*sorted(folder.glob("events-*.jsonl")), folder / "gaps.jsonl"):
             for number, entry in list(journal.read_lines(path))[:-1]:
                 if entry is None:
@@ -51,15 +49,20 @@ class _Check:
         todo = "update overnight: a later version wrote it" if is_newer else TODO.format(path=path)
         self.problems.append(Problem(str(path), what, todo))
 
-    def check_open(self, path: pathlib.Path) -> None:
+    def check_file(self, name: layout.Name, path: pathlib.Path) -> None:
         try:
             with path.open("rb") as file:
-                data = file.read(layout.MAX_BYTES)
+                self.bytes += os.fstat(file.fileno()).st_size
+                if name.suffix == layout.OPEN:
+                    self._check_open(path, file.read(layout.MAX_BYTES))
+                else:
+                    self._check_ring(name, path, file.fileno())
+        except FileNotFoundError:
+            pass
         except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                self.add(path, f"cannot be read: {error.strerror}")
-            return
-        self.bytes += len(data)
+            self.add(path, f"cannot be read: {error.strerror}")
+
+    def _check_open(self, path: pathlib.Path, data: bytes) -> None:
         try:
             block = open_block.parse(data)
         except columns.EmptyError:
@@ -71,30 +74,20 @@ class _Check:
         if block.damage:
             self.add(path, block.damage)
 
-    def check_ring(self, name: layout.Name, path: pathlib.Path) -> None:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            if not isinstance(error, FileNotFoundError):
-                self.add(path, f"cannot be read: {error.strerror}")
-            return
-        try:
-            self.bytes += os.fstat(descriptor).st_size
-            last = 0
-            for block in blocks.blocks_of(path, descriptor):
-                if isinstance(block, blocks.Damage):
-                    self.add(path, f"the data at byte {block.begin} {block.what}")
-                    continue
-                self.blocks += 1
-                self.readings += block.head.readings
-                try:
-                    for what in _contradictions(name, block, last):
-                        self.add(path, f"the block at byte {block.offset} {what}")
-                except columns.NewerVersionError as error:
-                    self.add(path, f"the block at byte {block.offset} {error}", is_newer=True)
-                last = block.head.begin_mono_us
-        finally:
-            os.close(descriptor)
+    def _check_ring(self, name: layout.Name, path: pathlib.Path, descriptor: int) -> None:
+        last = 0
+        for block in blocks.blocks_of(path, descriptor):
+            if isinstance(block, blocks.Damage):
+                self.add(path, f"the data at byte {block.begin} {block.what}")
+                continue
+            self.blocks += 1
+            self.readings += block.head.readings
+            try:
+                for what in _contradictions(name, block, last):
+                    self.add(path, f"the block at byte {block.offset} {what}")
+            except columns.NewerVersionError as error:
+                self.add(path, f"the block at byte {block.offset} {error}", is_newer=True)
+            last = block.head.begin_mono_us
 
 
 def _contradictions(name: layout.Name, block: blocks.Block, last: int) -> list[str]:

@@ -63,6 +63,11 @@ def parse_number(value: float) -> int:
     return number
 
 
+def wrap(number: int) -> int:
+    """Wrap a number to 64 bits, with a sign."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 class Coded(NamedTuple):
     """A column in planes. `zigzag`: some steps are negative, and the sign is the lowest bit."""
 

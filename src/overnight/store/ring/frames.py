@@ -12,7 +12,6 @@ from typing import Any
 from overnight.store.ring import blocks, columns, layout
 
 MAX_TABLES, MAX_LOOKS = 1000, 1 << 20  # in a block; ten minutes of a host have about 50 and 30,000
-WRAP, HALF = 1 << 64, 1 << 63
 
 Clocks = tuple["array.array[int]", "array.array[int]"]
 
@@ -36,17 +35,17 @@ class Frame:
     readings: array.array[int] | None
     values: dict[str, array.array[int]]
 
+    def numbers_of(self, k: int) -> tuple[Sequence[int], slice]:
+        """Return the readings that have key number k, and where its numbers are in each column."""
+        own = slice(self.starts[k], self.starts[k + 1])
+        return range(len(self.wall_us)) if self.readings is None else self.readings[own], own
+
     def series(self, key: str, column: str) -> tuple[array.array[int], array.array[int]]:
         """Return times (wall clock, µs) and numbers of one key; raise KeyError if it is missing."""
-        try:
-            k = self.keys.index(key)
-        except ValueError:
-            raise KeyError(key) from None
-        begin, end = self.starts[k], self.starts[k + 1]
-        times = self.wall_us
-        if self.readings is not None:
-            times = array.array("q", [self.wall_us[n] for n in self.readings[begin:end]])
-        return times, self.values[column][begin:end]
+        if key not in self.keys:
+            raise KeyError(key)
+        readings, own = self.numbers_of(self.keys.index(key))
+        return array.array("q", [self.wall_us[n] for n in readings]), self.values[column][own]
 
 
 def _numbers(steps: Sequence[int], first: int | None = None) -> array.array[int]:
@@ -55,7 +54,7 @@ def _numbers(steps: Sequence[int], first: int | None = None) -> array.array[int]
     try:
         return array.array("q", sums)
     except OverflowError:
-        return array.array("q", [(n + HALF) % WRAP - HALF for n in sums])
+        return array.array("q", map(columns.wrap, sums))
 
 
 def _sequence(block: blocks.Block, value: Any, count: int) -> array.array[int]:

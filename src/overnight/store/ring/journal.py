@@ -6,6 +6,7 @@ import contextlib
 import json
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from overnight import errors
 from overnight.model import files
@@ -22,29 +23,37 @@ class Journal:
         self.dropped = 0
         self._waiting: list[bytes] = []
 
-    def add(self, entry: dict[str, object]) -> bool:
-        """Append an entry; return False if it waits, or is too long and counted as dropped."""
+    def add(self, entry: dict[str, object]) -> None:
+        """Append an entry; one that is too long is counted as dropped."""
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         if len(line) > MAX_LINE:
             self.dropped += 1
-            return False
+            return
         self._waiting.append(line)
         surplus = len(self._waiting) - MAX_WAITING
         if surplus > 0:
             self.dropped += surplus
             del self._waiting[:surplus]
-        return self.flush()
+        self.flush()
 
-    def flush(self) -> bool:
-        """Write waiting lines; return False while the disk refuses them."""
+    def flush(self) -> None:
+        """Write waiting lines, if the disk takes them."""
         with contextlib.suppress(OSError):
             if self._waiting:
                 files.append_lines(self.path, self._waiting)
             self._waiting.clear()
-        return not self._waiting
 
 
-def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | None]]:
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line; None: invalid."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield each line's number and entry; None: invalid. A missing file has no lines."""
     try:
         file = path.open("rb")
@@ -55,10 +64,5 @@ def read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, object] | No
         number = 0
         while line := file.readline(MAX_LINE):
             number += 1
-            if not line.strip():
-                continue
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                entry = None
-            yield number, entry if isinstance(entry, dict) else None
+            if line.strip():
+                yield number, parse_line(line)

@@ -33,10 +33,7 @@ LANE = 1 << 64
 
 
 class Reading(NamedTuple):
-    """One reading in an open block: `values` in full, or `deltas` in `planes` planes.
-
-    Numbers are ordered by column, then by key.
-    """
+    """One reading, ordered by column, then by key: `values` in full, or `deltas` in `planes` planes."""
 
     wall_us: int
     mono_us: int
@@ -111,10 +108,7 @@ def _text(value: object) -> bytes:
 
 
 class TableWriter:
-    """Encodes the readings of one signal; a reading counts as written after `commit`.
-
-    The next reading is encoded against the last committed one, so a failed write leaves no trace.
-    """
+    """Encodes each reading of a signal against the last committed one: a failed write leaves no trace."""
 
     def __init__(self, number: int, signal: str, names: tuple[str, ...]) -> None:
         self.number = number
@@ -135,7 +129,7 @@ class TableWriter:
         try:
             numbers = struct.pack(f"<{count}q", *flat)  # four times as fast as an array
         except struct.error:
-            numbers = struct.pack(f"<{count}q", *[_wrapped(number) for number in flat])
+            numbers = struct.pack(f"<{count}q", *map(columns.wrap, flat))
         now = int.from_bytes(numbers, "little")
         sign, top, wide, wider = _masks(count)
         # Lanes near the top could borrow from their neighbours: store such a reading, and the next, in full.
@@ -158,15 +152,8 @@ class TableWriter:
         self._keys, self._before = self._next
 
 
-def _wrapped(number: int) -> int:
-    return ((number + (1 << 63)) % LANE) - (1 << 63)
-
-
 def parse(data: bytes) -> OpenBlock:
-    """Parse an open block up to the first record that is incomplete or damaged.
-
-    Raise DamagedError if the first record is invalid or a later version wrote it.
-    """
+    """Parse an open block up to the first invalid record; raise DamagedError if that is the head."""
     block = OpenBlock()
     tables: dict[int, Table] = {}
     at = 0

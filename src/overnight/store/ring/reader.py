@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model.event import Event
@@ -69,18 +69,6 @@ class Stretch:
     uptime_us: int
 
 
-class RecordedFacts(NamedTuple):
-    """Facts of one reading; `full`: facts that are not listed are gone."""
-
-    monotonic_ns: int
-    wall_us: int
-    boot: str
-    signal: str
-    full: bool
-    changed: dict[str, dict[str, object]]
-    gone: list[str]
-
-
 class Reader:
     """Reads the rings under HOME. Damaged parts are skipped and listed in `problems`."""
 
@@ -100,25 +88,19 @@ class Reader:
             for name, _ in layout.files(folder, kind)
         )
         # The outermost files hold them, but one may have been cut off before its first block.
-        begin = end = None
-        for stamp in named:
-            if heads := [block.head for block in self._blocks(host, *retention.span_us(stamp))]:
-                begin = min(head.begin_us for head in heads)
-                break
-        for stamp in reversed(named):
-            if heads := [block.head for block in self._blocks(host, stamp, EVER)]:
-                end = max(head.end_us for head in heads)
-                break
-        return None if begin is None or end is None else (begin, end)
+        spans = map(retention.span_us, named)
+        first = next(filter(None, (list(self._blocks(host, *span)) for span in spans)), None)
+        last = next(filter(None, (list(self._blocks(host, at, EVER)) for at in named[::-1])), None)
+        if first is None or last is None:
+            return None
+        return min(block.head.begin_us for block in first), max(block.head.end_us for block in last)
 
     def stretches(self, host: str) -> tuple[Stretch, ...]:
         """Return what is stored of a host, one stretch per block, by time; only heads are read."""
+        heads = [block.head for block in self._blocks(host, 0, EVER)]
+        heads.sort(key=lambda head: (head.begin_us, head.boot))
         return tuple(
-            Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us)
-            for head in sorted(
-                (block.head for block in self._blocks(host, 0, EVER)),
-                key=lambda head: (head.begin_us, head.boot),
-            )
+            Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us) for head in heads
         )
 
     def signals(self, host: str, begin_us: int, end_us: int) -> dict[str, tuple[str, ...]]:
@@ -157,7 +139,7 @@ class Reader:
         changes: list[Change] = []
         for block in self._blocks(host, self._facts_begin(host, begin_us), until):
             with self._noting(block):
-                for _, time_us, _, name, full, changed, gone in _facts_of(block):
+                for time_us, _, name, full, changed, gone in _facts_of(block):
                     if name != signal or time_us >= until:
                         continue
                     after: dict[str, Mapping[str, object]] = {} if full else dict(state or {})
@@ -175,12 +157,15 @@ class Reader:
                         at_begin = state
         return Facts(at_begin, tuple(changes))
 
-    def recorded_facts(self, host: str, begin_us: int, end_us: int) -> Iterator[RecordedFacts]:
-        """Yield all facts recorded in [begin, end), unchanged, to copy them."""
+    def recorded_facts(
+        self, host: str, begin_us: int, end_us: int
+    ) -> Iterator[tuple[str, open_block.Changes]]:
+        """Yield all facts recorded in [begin, end) with their boot, unchanged, to copy them."""
         for block in self._blocks(host, begin_us, end_us):
-            recorded: list[RecordedFacts] = []
+            recorded: list[tuple[str, open_block.Changes]] = []
             with self._noting(block):
-                recorded = [f for f in _facts_of(block) if begin_us <= f.wall_us < end_us]
+                boot = str(block.directory().get("boot", ""))
+                recorded = [(boot, f) for f in _facts_of(block) if begin_us <= f.wall_us < end_us]
             yield from recorded
 
     def events(
@@ -208,9 +193,7 @@ class Reader:
         events = [
             event
             for event in by_id.values()
-            if event.time_us < end_us
-            and max(event.until_us, event.time_us) >= begin_us
-            and _is_of(event.kind, kinds)
+            if event.overlaps(begin_us, end_us) and (kinds is None or any(map(event.is_of, kinds)))
         ]
         return tuple(sorted(events, key=lambda event: (event.time_us, event.id)))
 
@@ -314,36 +297,27 @@ class Reader:
 def _opened(path: pathlib.Path) -> Iterator[int]:
     """Open a file; -1 if it was removed in the meantime."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = path.open("rb", buffering=0)
     except OSError as error:
         errors.raise_own(error)
         yield -1
         return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    with file:
+        yield file.fileno()
 
 
-def _facts_of(block: blocks.Block) -> Iterator[RecordedFacts]:
+def _facts_of(block: blocks.Block) -> Iterator[open_block.Changes]:
     directory = block.directory()
     if "facts" not in directory:
         return
-    boot = str(directory.get("boot", ""))
     walls, monos = frames.clocks_of(block)
     try:
         for at, name, full, changed, gone in json.loads(block.chunk(directory["facts"])):
             facts = {key: dict(fact) for key, fact in changed.items()}
             what = (str(name), bool(full), facts, [str(key) for key in gone])
-            yield RecordedFacts(1000 * monos[at], walls[at], boot, *what)
+            yield open_block.Changes(walls[at], monos[at], *what)
     except columns.INVALID as error:
         raise columns.DamagedError(f"has invalid facts ({error})") from error
-
-
-def _is_of(kind: str, kinds: Collection[str] | None) -> bool:
-    return kinds is None or any(
-        kind == wanted or (wanted.endswith(".") and kind.startswith(wanted)) for wanted in kinds
-    )
 
 
 def _is_scalar(value: object) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
 
 Fact = Mapping[str, str | int | float | bool]
+Facts = dict[str, dict[str, object]]
 TRIM_NS = 60 * SECOND_NS
 MAX_EVENT_BYTES = 64 << 20  # of a month
 MAX_OPEN_BYTES = 32 << 20
@@ -53,7 +54,7 @@ class Writer:
         self._lock = self._take_folder()
         self._gaps = journal.Journal(self.folder / "gaps.jsonl")
         self._events: dict[str, journal.Journal] = {}
-        self._facts: dict[str, dict[str, dict[str, object]]] = {}
+        self._facts: dict[str, Facts] = {}
         self._last_turns: dict[tuple[str, float], int] = {}
         self._tables: dict[tuple[str, tuple[str, ...]], open_block.TableWriter] = {}
         self._descriptor, self._path, self._bytes, self._head_bytes = -1, self.folder, 0, 0
@@ -143,25 +144,16 @@ class Writer:
         if not self._ready(clock):
             return
         known = self._facts.get(signal)
-        fresh: dict[str, dict[str, object]] = {key: dict(fact) for key, fact in rows.items()}
-        if known is None:
-            stored = self._store_facts(clock, signal, True, fresh, [])
-        else:
-            changed = {key: fact for key, fact in fresh.items() if known.get(key) != fact}
-            gone = [key for key in known if key not in fresh]
-            if not changed and not gone:
-                return
-            stored = self._store_facts(clock, signal, False, changed, gone)
-        if stored:
+        fresh: Facts = {key: dict(fact) for key, fact in rows.items()}
+        before = known or {}
+        changed = {key: fact for key, fact in fresh.items() if before.get(key) != fact}
+        gone = [key for key in before if key not in fresh]
+        full = known is None
+        if (full or changed or gone) and self._store_facts(clock, signal, full, changed, gone):
             self._facts[signal] = fresh
 
     def _store_facts(
-        self,
-        now: clock.Clock,
-        signal: str,
-        full: bool,
-        facts: dict[str, dict[str, object]],
-        gone: list[str],
+        self, now: clock.Clock, signal: str, full: bool, facts: Facts, gone: list[str]
     ) -> bool:
         times = (now.wall_ns // 1000, now.monotonic_ns // 1000)
         changes = open_block.Changes(*times, signal, full, facts, gone)

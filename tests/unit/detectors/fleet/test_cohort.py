@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from overnight.detectors import fleet as package
-from overnight.detectors.fleet import cohort, permutation, skew
+from overnight.detectors.fleet import cohort, drift, permutation, skew, uptime
 from overnight.model.finding import Finding, Status
 from overnight.queries import fleet
 
@@ -34,7 +33,7 @@ def texts(finding: Finding) -> str:
 
 
 def test_the_image_is_found_and_explains_the_correlated_zone() -> None:
-    answer = cohort.look(
+    answer = cohort.CohortSkew().ask(
         make_fleet(
             60,
             lambda n: {"image": "b" if n < 20 else "a", "zone": "z1" if n < 15 or n > 54 else "z2"},
@@ -54,7 +53,7 @@ def test_the_image_is_found_and_explains_the_correlated_zone() -> None:
 
 
 def test_labels_of_the_same_hosts_are_one_finding() -> None:
-    answer = cohort.look(
+    answer = cohort.CohortSkew().ask(
         make_fleet(
             40, lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 10}"}, lambda n: 2 * (n < 10)
         ),
@@ -64,7 +63,7 @@ def test_labels_of_the_same_hosts_are_one_finding() -> None:
 
 
 def test_nearly_identical_labels_are_reported_as_indistinguishable() -> None:
-    answer = cohort.look(
+    answer = cohort.CohortSkew().ask(
         make_fleet(
             40,
             lambda n: {"image": f"i{n < 10}", "kernel": f"k{n < 11}"},
@@ -78,7 +77,7 @@ def test_nearly_identical_labels_are_reported_as_indistinguishable() -> None:
 
 
 def test_three_of_three_hosts_against_none_of_nine_is_found() -> None:
-    answer = cohort.look(
+    answer = cohort.CohortSkew().ask(
         make_fleet(12, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
     )
     (finding,) = answer.findings
@@ -94,7 +93,7 @@ def test_three_of_three_hosts_against_none_of_nine_is_found() -> None:
 
 
 def test_too_few_hosts_is_no_data() -> None:
-    answer = cohort.look(
+    answer = cohort.CohortSkew().ask(
         make_fleet(6, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: n < 3), fleets.KIND
     )
     assert answer.status is Status.NO_DATA
@@ -106,7 +105,7 @@ def test_too_few_hosts_is_no_data() -> None:
     ("sick", "status"), [(2, Status.NO_DATA), (3, Status.FOUND)], ids=["two", "three"]
 )
 def test_two_affected_hosts_are_no_data(sick: int, status: Status) -> None:
-    answer = cohort.look(
+    answer = cohort.CohortSkew().ask(
         make_fleet(60, lambda n: {"zone": "a" if n < 3 else "b"}, lambda n: 9 * (n < sick)),
         fleets.KIND,
     )
@@ -141,7 +140,7 @@ def test_the_smallest_p_within_strata_is_a_product(member: str, sick: str, small
     ],
 )  # fmt: skip
 def test_an_answer_without_a_finding_has_a_reason(hosts, label, event_count, status, why) -> None:
-    answer = cohort.look(make_fleet(hosts, label, event_count, spread=0.0), fleets.KIND)
+    answer = cohort.CohortSkew().ask(make_fleet(hosts, label, event_count, spread=0.0), fleets.KIND)
     assert answer.status is status
     assert why in answer.why
     assert answer.findings == ()
@@ -154,14 +153,16 @@ def test_rates_are_per_watched_time_and_not_per_host() -> None:
                     events=[1.0 + n / 50] * (10 if n < 20 else 1))
         for n in range(40)
     ]  # fmt: skip
-    answer = cohort.look(fleet.Fleet(tuple(hosts)), fleets.KIND)
+    answer = cohort.CohortSkew().ask(fleet.Fleet(tuple(hosts)), fleets.KIND)
     named = [finding.subject.cohort for finding in answer.findings]
     assert not [name for name in named if "zone" in name]
 
 
 def test_the_same_fleet_gets_the_same_answer() -> None:
     hosts = make_fleet(30, lambda n: {"zone": "a" if n < 9 else "b"}, lambda n: n % 5 == 0 or n < 6)
-    assert cohort.look(hosts, fleets.KIND) == cohort.look(hosts, fleets.KIND)
+    assert cohort.CohortSkew().ask(hosts, fleets.KIND) == cohort.CohortSkew().ask(
+        hosts, fleets.KIND
+    )
 
 
 def test_unknown_values_are_not_a_cohort() -> None:
@@ -180,9 +181,10 @@ def test_values_are_shuffled_within_strata() -> None:
 
 
 def test_all_detectors_have_no_data_for_an_empty_fleet() -> None:
-    answers = [detector.ask(fleet.Fleet(()), fleets.KIND) for detector in package.DETECTORS]
+    detectors = (cohort.CohortSkew(), drift.Drift(), uptime.UptimeHazard())
+    answers = [detector.ask(fleet.Fleet(()), fleets.KIND) for detector in detectors]
     assert [(answer.detector, answer.status) for answer in answers] == [
         ("fleet.cohort", Status.NO_DATA),
-        ("fleet.uptime", Status.NO_DATA),
         ("fleet.drift", Status.NO_DATA),
+        ("fleet.uptime", Status.NO_DATA),
     ]

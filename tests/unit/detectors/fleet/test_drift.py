@@ -42,7 +42,7 @@ AGENT = {
 
 
 def test_items_only_on_affected_hosts_are_one_finding() -> None:
-    answer = drift.look(
+    answer = drift.Drift().ask(
         make_fleet([make_snapshot(AGENT)] * 4, [make_snapshot({})] * 9), fleets.KIND
     )
     assert answer.status is Status.FOUND
@@ -58,7 +58,7 @@ def test_items_only_on_affected_hosts_are_one_finding() -> None:
 
 
 def test_items_missing_on_affected_hosts_are_found() -> None:
-    answer = drift.look(
+    answer = drift.Drift().ask(
         make_fleet([make_snapshot({})] * 4, [make_snapshot(AGENT)] * 9), fleets.KIND
     )
     assert [finding.subject.item for finding in answer.findings] == ["no units: agent.service"]
@@ -66,7 +66,7 @@ def test_items_missing_on_affected_hosts_are_found() -> None:
 
 
 def test_two_values_of_a_setting_are_one_difference() -> None:
-    answer = drift.look(
+    answer = drift.Drift().ask(
         make_fleet(
             [make_snapshot({"sysctl": {"vm.swappiness": "10"}})] * 4, [make_snapshot({})] * 9
         ),
@@ -139,7 +139,7 @@ def test_too_few_hosts_is_no_data_but_all_differences_are_listed() -> None:
     assert "0.1" in compared.why_not
     assert compared.differences
     assert not compared.significant
-    answer = drift.look(
+    answer = drift.Drift().ask(
         make_fleet([make_snapshot(AGENT)] * 3, [make_snapshot({})] * 3), fleets.KIND
     )
     assert (answer.status, answer.why) == (Status.NO_DATA, compared.why_not)
@@ -153,7 +153,9 @@ def test_hosts_without_a_snapshot_are_named() -> None:
 
 
 def test_equal_hosts_are_clear() -> None:
-    answer = drift.look(make_fleet([make_snapshot({})] * 4, [make_snapshot({})] * 9), fleets.KIND)
+    answer = drift.Drift().ask(
+        make_fleet([make_snapshot({})] * 4, [make_snapshot({})] * 9), fleets.KIND
+    )
     assert (answer.status, "are the same" in answer.why) == (Status.CLEAR, True)
 
 
@@ -163,7 +165,7 @@ def test_random_differences_are_clear() -> None:
     def random_snapshot() -> Snapshot:
         return make_snapshot({"modules": {f"m{n}": "" for n in range(60) if chance.random() < 0.5}})
 
-    answer = drift.look(
+    answer = drift.Drift().ask(
         make_fleet([random_snapshot() for _ in range(6)], [random_snapshot() for _ in range(14)]),
         fleets.KIND,
     )

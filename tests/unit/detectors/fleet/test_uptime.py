@@ -37,7 +37,7 @@ def make_fleet(early: float, late: float, hosts: int = 50) -> fleet.Fleet:
 
 
 def test_a_hazard_that_starts_after_a_week_is_found() -> None:
-    answer = uptime.look(make_fleet(0.0, 0.05), fleets.KIND)
+    answer = uptime.UptimeHazard().ask(make_fleet(0.0, 0.05), fleets.KIND)
     assert answer.status is Status.FOUND
     (finding,) = answer.findings
     assert finding.kind == "fleet.uptime_hazard"
@@ -50,14 +50,14 @@ def test_a_hazard_that_starts_after_a_week_is_found() -> None:
 
 
 def test_a_hazard_that_falls_after_boot_is_found() -> None:
-    (finding,) = uptime.look(make_fleet(0.2, 0.01), fleets.KIND).findings
+    (finding,) = uptime.UptimeHazard().ask(make_fleet(0.2, 0.01), fleets.KIND).findings
     assert "comes early after the boot" in finding.summary
     assert finding.magnitude["rate_ratio"] < 1
     assert finding.magnitude["accumulates"] == 0
 
 
 def test_a_constant_rate_is_clear() -> None:
-    answer = uptime.look(make_fleet(0.05, 0.05), fleets.KIND)
+    answer = uptime.UptimeHazard().ask(make_fleet(0.05, 0.05), fleets.KIND)
     assert answer.status is Status.CLEAR
     assert "does not change with uptime" in answer.why
 
@@ -65,7 +65,7 @@ def test_a_constant_rate_is_clear() -> None:
 def test_without_reboots_the_confidence_is_lower() -> None:
     old = [fleets.host(f"o{n}", days=1, uptime_days=40 + n, events=[0.5]) for n in range(10)]
     young = [fleets.host(f"y{n}", days=1, uptime_days=n / 10) for n in range(30)]
-    (finding,) = uptime.look(fleet.Fleet((*old, *young)), fleets.KIND).findings
+    (finding,) = uptime.UptimeHazard().ask(fleet.Fleet((*old, *young)), fleets.KIND).findings
     assert finding.magnitude["accumulates"] == 0
     assert any("may stand for something else" in entry.text for entry in finding.against)
     assert finding.confidence < 0.75
@@ -89,7 +89,7 @@ def rebooted_fleet(watched_days: float) -> fleet.Fleet:
     ],
 )
 def test_a_reboot_is_a_cure_only_if_that_is_significant(watched_days: float, cured: bool) -> None:
-    (finding,) = uptime.look(rebooted_fleet(watched_days), fleets.KIND).findings
+    (finding,) = uptime.UptimeHazard().ask(rebooted_fleet(watched_days), fleets.KIND).findings
     assert finding.magnitude["reboots_after_event"] == 5
     assert finding.magnitude["accumulates"] == cured
     assert ("a reboot cures it" in finding.summary) == cured
@@ -140,7 +140,7 @@ def test_a_few_sick_hosts_are_no_data(sick: int, events: int, status: Status) ->
         for n in range(sick)
     ]
     young = [fleets.host(f"y{n}", days=1, uptime_days=0.5) for n in range(9 * sick)]
-    answer = uptime.look(fleet.Fleet((*old, *young)), fleets.KIND)
+    answer = uptime.UptimeHazard().ask(fleet.Fleet((*old, *young)), fleets.KIND)
     assert answer.status is status, answer.why
 
 
@@ -154,7 +154,7 @@ def test_a_few_sick_hosts_are_no_data(sick: int, events: int, status: Status) ->
     ],
 )  # fmt: skip
 def test_an_answer_without_a_finding_has_a_reason(hosts, status, why) -> None:
-    answer = uptime.look(fleet.Fleet(tuple(hosts)), fleets.KIND)
+    answer = uptime.UptimeHazard().ask(fleet.Fleet(tuple(hosts)), fleets.KIND)
     assert answer.status is status
     assert why in answer.why
 
@@ -183,7 +183,7 @@ def test_a_burst_counts_once() -> None:
     hosts[19] = fleets.host("h19", days=10, uptime_days=19, events=burst)
     hosts[3] = fleets.host("h3", days=10, uptime_days=3, events=[1.0])
     hosts[5] = fleets.host("h5", days=10, uptime_days=5, events=[4.0])
-    answer = uptime.look(fleet.Fleet(tuple(hosts)), fleets.KIND)
+    answer = uptime.UptimeHazard().ask(fleet.Fleet(tuple(hosts)), fleets.KIND)
     assert answer.status is not Status.FOUND
 
 

@@ -41,6 +41,6 @@ def test_a_home_that_cannot_be_written_is_an_error_of_the_provider(tmp_path: pat
 
 
 def test_a_cloud_is_not_local(tmp_path: pathlib.Path) -> None:
-    assert isinstance(process.create(tmp_path), pools.Local)
-    assert isinstance(nspawn.create(tmp_path), pools.Local)
-    assert not isinstance(ec2.create(tmp_path), pools.Local)
+    assert process.create(tmp_path).host(create=True)
+    assert nspawn.create(tmp_path).host(create=True)
+    assert ec2.create(tmp_path).host(create=True) is None

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.interfaces.cli import files, formats, profile_options, session, terminal
+from overnight.interfaces.cli import files, formats, local_time, profile_options, session, terminal
 from overnight.model.text import percent
 
 if TYPE_CHECKING:
+    import rich.table
+
     from overnight.app import top as ranking
 
 ORDER = 43
@@ -27,6 +29,7 @@ def top(
         "processes", "What to rank: processes, threads, units or functions.", "WHAT"
     ),
     limit: profile_options.LimitOption = 20,
+    who: bool = session.flag("Processes behind each name: pid, user, command line, ancestors."),
     mark: profile_options.MarkOption = None,
     output: Format = formats.option(
         "a table", "has names and figures", Format.TEXT, Format.JSON, Format.HTML
@@ -39,7 +42,8 @@ def top(
     """
     from overnight.app import top as ranking
 
-    request = ranking.Request(current.home, query, tuple(mark or ()), kind, limit)
+    who = who or output is Format.JSON
+    request = ranking.Request(current.home, query, tuple(mark or ()), kind, limit, who)
     if output is Format.HTML:
         files.deliver(ranking.make_page(request), file)
         return
@@ -69,6 +73,19 @@ def _show(result: ranking.Top, current: session.Session) -> None:
     console = current.console()
     if result.rows:
         console.print(table)
+    if any(row.processes for row in result.rows):
+        console.print(_who(result))
     if result.others:
         console.print(f"[dim]and {result.others} more (--limit)[/]")
     terminal.print_coverage(result.coverage, console)
+
+
+def _who(result: ranking.Top) -> rich.table.Table:
+    table = terminal.table("\nprocess", "\npid", "\nuser", "\nstarted", "\ncommand", "\nstarted by")
+    for row in result.rows:
+        for process in row.processes:
+            pid = f"{process.count} processes" if process.launcher else str(process.pid)
+            started = "" if process.started_us is None else local_time.cell(process.started_us)
+            cells = (row.name, pid, process.user, started, process.command or process.executable)
+            table.add_row(*map(terminal.cell, (*cells, " < ".join(process.ancestors))))
+    return table

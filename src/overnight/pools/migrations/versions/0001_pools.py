@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from overnight.pools.sql import schema
+
 revision = "0001"
 down_revision = None
 
@@ -13,187 +15,124 @@ def upgrade() -> None:
     """Make the first tables."""
     op.create_table(
         "pool_control",
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("value", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("name"),
+        sa.Column("name", sa.Text, primary_key=True),
+        *schema.required(sa.Text, "value"),
     )
     op.create_table(
         "pool_events",
-        sa.Column(
-            "id",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
-            autoincrement=True,
-            nullable=False,
+        sa.Column("id", schema.ROW_ID, primary_key=True, autoincrement=True),
+        *schema.required(schema.Instant, "at_us"),
+        *schema.required(
+            sa.Text, "kind", "pool_id", "pool", "member_id", "claim_id", "reason", "detail"
         ),
-        sa.Column("at_us", sa.BigInteger(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("pool_id", sa.Text(), nullable=False),
-        sa.Column("pool", sa.Text(), nullable=False),
-        sa.Column("member_id", sa.Text(), nullable=False),
-        sa.Column("claim_id", sa.Text(), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("detail", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id"),
+        sa.Index("events_of_pool", "pool_id", "id"),
     )
-    op.create_index("events_of_pool", "pool_events", ["pool_id", "id"], unique=False)
     op.create_table(
         "pools",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("status", sa.Text(), nullable=False),
-        sa.Column("template", sa.Text(), nullable=False),
-        sa.Column("generation", sa.Integer(), nullable=False),
-        sa.Column("target_size", sa.Integer(), nullable=False),
-        sa.Column("min_size", sa.Integer(), nullable=False),
-        sa.Column("max_size", sa.Integer(), nullable=False),
-        sa.Column("lifecycle_class", sa.Text(), nullable=False),
-        sa.Column("provider", sa.Text(), nullable=False),
-        sa.Column("region", sa.Text(), nullable=False),
-        sa.Column("instance_type", sa.Text(), nullable=False),
-        sa.Column("preferred_regions", sa.JSON(), nullable=False),
-        sa.Column("labels", sa.JSON(), nullable=False),
-        sa.Column("knobs", sa.JSON(), nullable=False),
-        sa.Column("created_us", sa.BigInteger(), nullable=False),
-        sa.Column("updated_us", sa.BigInteger(), nullable=False),
-        sa.Column("failures", sa.Integer(), nullable=False),
-        sa.Column("last_failure", sa.Text(), nullable=False),
-        sa.Column("launch_not_before_us", sa.BigInteger(), nullable=False),
-        sa.Column("breaker_opened_us", sa.BigInteger(), nullable=True),
-        sa.CheckConstraint("lifecycle_class IN ('ephemeral', 'spot')", name="pools_lifecycle"),
-        sa.CheckConstraint(
-            "status IN ('active', 'paused', 'draining', 'archived')", name="pools_status"
-        ),
+        sa.Column("id", sa.Text, primary_key=True),
+        *schema.required(sa.Text, "name", "status", "template"),
+        *schema.required(sa.Integer, "generation", "target_size", "min_size", "max_size"),
+        *schema.required(sa.Text, "lifecycle_class", "provider", "region", "instance_type"),
+        *schema.required(sa.JSON, "preferred_regions", "labels", "knobs"),
+        *schema.required(schema.Instant, "created_us", "updated_us"),
+        *schema.required(sa.Integer, "failures"),
+        *schema.required(sa.Text, "last_failure"),
+        *schema.required(schema.Instant, "launch_not_before_us"),
+        *schema.optional(schema.Instant, "breaker_opened_us"),
+        sa.UniqueConstraint("name", name="pools_name"),
         sa.CheckConstraint(
             "0 <= min_size AND min_size <= target_size AND target_size <= max_size",
             name="pools_sizes",
         ),
-        sa.PrimaryKeyConstraint("id"),
-        sa.UniqueConstraint("name", name="pools_name"),
+        schema.one_of("pools_status", "status", "active", "paused", "draining", "archived"),
+        schema.one_of("pools_lifecycle", "lifecycle_class", "ephemeral", "spot"),
     )
     op.create_table(
         "pool_members",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("pool_id", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("generation", sa.Integer(), nullable=False),
-        sa.Column("provider", sa.Text(), nullable=False),
-        sa.Column("machine_id", sa.Text(), nullable=True),
-        sa.Column("address", sa.Text(), nullable=False),
-        sa.Column("region", sa.Text(), nullable=False),
-        sa.Column("cordoned", sa.Boolean(), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("warming_started_us", sa.BigInteger(), nullable=False),
-        sa.Column("launched_us", sa.BigInteger(), nullable=True),
-        sa.Column("ready_us", sa.BigInteger(), nullable=True),
-        sa.Column("acquired_us", sa.BigInteger(), nullable=True),
-        sa.Column("missing_us", sa.BigInteger(), nullable=True),
-        sa.Column("ended_us", sa.BigInteger(), nullable=True),
-        sa.Column("attempts", sa.Integer(), nullable=False),
-        sa.Column("next_attempt_us", sa.BigInteger(), nullable=False),
-        sa.Column("abandoned_us", sa.BigInteger(), nullable=True),
-        sa.Column("gone_us", sa.BigInteger(), nullable=True),
-        sa.CheckConstraint(
-            "state <> 'claimed' OR acquired_us IS NOT NULL", name="members_acquired"
+        sa.Column("id", sa.Text, primary_key=True),
+        schema.reference("pool_id", "pools.id", "members_pool", ondelete=None),
+        *schema.required(sa.Text, "state"),
+        *schema.required(sa.Integer, "generation"),
+        *schema.required(sa.Text, "provider"),
+        *schema.optional(sa.Text, "machine_id"),
+        *schema.required(sa.Text, "address", "region"),
+        *schema.required(sa.Boolean, "cordoned"),
+        *schema.required(sa.Text, "reason"),
+        *schema.required(schema.Instant, "warming_started_us"),
+        *schema.optional(
+            schema.Instant, "launched_us", "ready_us", "acquired_us", "missing_us", "ended_us"
         ),
-        sa.CheckConstraint(
-            "state IN ('warming', 'ready', 'claimed', 'draining', 'errored')", name="members_state"
+        *schema.required(sa.Integer, "attempts"),
+        *schema.required(schema.Instant, "next_attempt_us"),
+        *schema.optional(schema.Instant, "abandoned_us", "gone_us"),
+        schema.one_of(
+            "members_state", "state", "warming", "ready", "claimed", "draining", "errored"
         ),
         sa.CheckConstraint(
             "state NOT IN ('ready', 'claimed') OR machine_id IS NOT NULL", name="members_machine"
         ),
+        sa.CheckConstraint(
+            "state <> 'claimed' OR acquired_us IS NOT NULL", name="members_acquired"
+        ),
         sa.CheckConstraint("attempts >= 0", name="members_attempts"),
-        sa.ForeignKeyConstraint(["pool_id"], ["pools.id"], name="members_pool"),
-        sa.PrimaryKeyConstraint("id"),
+        schema.partial_index(
+            "members_claimable",
+            "state = 'ready' AND gone_us IS NULL",
+            *("pool_id", "warming_started_us", "id"),
+        ),
+        sa.Index("members_of_pool", "pool_id", "gone_us"),
     )
-    op.create_index(
-        "members_claimable",
-        "pool_members",
-        ["pool_id", "warming_started_us", "id"],
-        unique=False,
-        sqlite_where=sa.text("state = 'ready' AND gone_us IS NULL"),
-        postgresql_where=sa.text("state = 'ready' AND gone_us IS NULL"),
-    )
-    op.create_index("members_of_pool", "pool_members", ["pool_id", "gone_us"], unique=False)
     op.create_table(
         "pool_waiters",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("pool_id", sa.Text(), nullable=False),
-        sa.Column("priority", sa.Integer(), nullable=False),
-        sa.Column("wanted", sa.Integer(), nullable=False),
-        sa.Column("queued_us", sa.BigInteger(), nullable=False),
-        sa.Column("seen_us", sa.BigInteger(), nullable=False),
-        sa.Column("acquired_by", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text, primary_key=True),
+        schema.reference("pool_id", "pools.id", "waiters_pool"),
+        *schema.required(sa.Integer, "priority", "wanted"),
+        *schema.required(schema.Instant, "queued_us", "seen_us"),
+        *schema.required(sa.Text, "acquired_by"),
         sa.CheckConstraint("wanted > 0", name="waiters_wanted"),
-        sa.ForeignKeyConstraint(["pool_id"], ["pools.id"], name="waiters_pool", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id"),
-    )
-    op.create_index(
-        "waiters_of_pool", "pool_waiters", ["pool_id", "priority", "queued_us"], unique=False
+        sa.Index("waiters_of_pool", "pool_id", "priority", "queued_us"),
     )
     op.create_table(
         "pool_beats",
-        sa.Column("member_id", sa.Text(), nullable=False),
-        sa.Column("at_us", sa.BigInteger(), nullable=False),
-        sa.Column("phase", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["member_id"], ["pool_members.id"], name="beats_member", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("member_id"),
+        schema.reference("member_id", "pool_members.id", "beats_member", key=True),
+        *schema.required(schema.Instant, "at_us"),
+        *schema.required(sa.Text, "phase"),
     )
     op.create_table(
         "pool_claims",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("pool_id", sa.Text(), nullable=False),
-        sa.Column("member_id", sa.Text(), nullable=False),
-        sa.Column("acquired_by", sa.Text(), nullable=False),
-        sa.Column("acquired_for", sa.Text(), nullable=False),
-        sa.Column("acquired_us", sa.BigInteger(), nullable=False),
-        sa.Column("lease_until_us", sa.BigInteger(), nullable=True),
-        sa.Column("renewals", sa.Integer(), nullable=False),
-        sa.Column("batch_id", sa.Text(), nullable=False),
-        sa.Column("batch_place", sa.Integer(), nullable=False),
-        sa.Column("idempotency_key", sa.Text(), nullable=True),
-        sa.Column("waited_us", sa.BigInteger(), nullable=False),
-        sa.Column("cold", sa.Boolean(), nullable=False),
-        sa.Column("stale_us", sa.BigInteger(), nullable=True),
-        sa.Column("released_us", sa.BigInteger(), nullable=True),
-        sa.Column("release_reason", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["member_id"], ["pool_members.id"], name="claims_member", ondelete="CASCADE"
+        sa.Column("id", sa.Text, primary_key=True),
+        *schema.required(sa.Text, "pool_id"),
+        schema.reference("member_id", "pool_members.id", "claims_member"),
+        *schema.required(sa.Text, "acquired_by", "acquired_for"),
+        *schema.required(schema.Instant, "acquired_us"),
+        *schema.optional(schema.Instant, "lease_until_us"),
+        *schema.required(sa.Integer, "renewals"),
+        *schema.required(sa.Text, "batch_id"),
+        *schema.required(sa.Integer, "batch_place"),
+        *schema.optional(sa.Text, "idempotency_key"),
+        *schema.required(schema.Instant, "waited_us"),
+        *schema.required(sa.Boolean, "cold"),
+        *schema.optional(schema.Instant, "stale_us", "released_us"),
+        *schema.required(sa.Text, "release_reason"),
+        schema.partial_index("claims_one_open", "released_us IS NULL", "member_id", unique=True),
+        schema.partial_index(
+            "claims_key",
+            "idempotency_key IS NOT NULL",
+            *("pool_id", "idempotency_key", "batch_place"),
+            unique=True,
         ),
-        sa.PrimaryKeyConstraint("id"),
-    )
-    op.create_index(
-        "claims_key",
-        "pool_claims",
-        ["pool_id", "idempotency_key", "batch_place"],
-        unique=True,
-        sqlite_where=sa.text("idempotency_key IS NOT NULL"),
-        postgresql_where=sa.text("idempotency_key IS NOT NULL"),
-    )
-    op.create_index("claims_of_pool", "pool_claims", ["pool_id", "acquired_us"], unique=False)
-    op.create_index(
-        "claims_one_open",
-        "pool_claims",
-        ["member_id"],
-        unique=True,
-        sqlite_where=sa.text("released_us IS NULL"),
-        postgresql_where=sa.text("released_us IS NULL"),
+        sa.Index("claims_of_pool", "pool_id", "acquired_us"),
     )
     op.create_table(
         "pool_enrolments",
-        sa.Column("member_id", sa.Text(), nullable=False),
-        sa.Column("token_hash", sa.Text(), nullable=False),
-        sa.Column("expires_us", sa.BigInteger(), nullable=False),
-        sa.Column("used_us", sa.BigInteger(), nullable=True),
-        sa.Column("credential_hash", sa.Text(), nullable=True),
+        schema.reference("member_id", "pool_members.id", "enrolments_member", key=True),
+        *schema.required(sa.Text, "token_hash"),
+        *schema.required(schema.Instant, "expires_us"),
+        *schema.optional(schema.Instant, "used_us"),
+        *schema.optional(sa.Text, "credential_hash"),
+        sa.UniqueConstraint("token_hash", name="enrolments_token"),
+        sa.UniqueConstraint("credential_hash", name="enrolments_credential"),
         sa.CheckConstraint(
             "(used_us IS NULL) = (credential_hash IS NULL)", name="enrolments_used_once"
         ),
-        sa.ForeignKeyConstraint(
-            ["member_id"], ["pool_members.id"], name="enrolments_member", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("member_id"),
-        sa.UniqueConstraint("credential_hash", name="enrolments_credential"),
-        sa.UniqueConstraint("token_hash", name="enrolments_token"),
     )

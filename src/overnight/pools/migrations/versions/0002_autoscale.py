@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from overnight.pools.sql import schema
+
 revision = "0002"
 down_revision = "0001"
 
@@ -13,34 +15,26 @@ def upgrade() -> None:
     """Make the table of policies, and find missed claims quickly."""
     op.create_table(
         "pool_autoscales",
-        sa.Column("pool_id", sa.Text(), nullable=False),
-        sa.Column("miss", sa.Double(), nullable=False),
-        sa.Column("min_size", sa.Integer(), nullable=True),
-        sa.Column("max_size", sa.Integer(), nullable=True),
-        sa.Column("warm_up_seconds", sa.Double(), nullable=True),
-        sa.Column("window_seconds", sa.Double(), nullable=False),
-        sa.Column("cooldown_seconds", sa.Double(), nullable=False),
-        sa.Column("zero_after_seconds", sa.Double(), nullable=True),
-        sa.Column("burst_mean", sa.Double(), nullable=False),
-        sa.Column("burst_spread", sa.Double(), nullable=False),
-        sa.Column("openings", sa.JSON(), nullable=False),
-        sa.Column("since_us", sa.BigInteger(), nullable=False),
-        sa.Column("memory", sa.JSON(), nullable=False),
-        sa.Column("decided_us", sa.BigInteger(), nullable=False),
-        sa.Column("wanted_size", sa.Integer(), nullable=False),
-        sa.Column("cause", sa.Text(), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("changed_us", sa.BigInteger(), nullable=True),
-        sa.Column("measured_us", sa.BigInteger(), nullable=False),
-        sa.Column("measured_warm_up_seconds", sa.Double(), nullable=True),
+        schema.reference("pool_id", "pools.id", "autoscales_pool", key=True),
+        *schema.required(sa.Double, "miss"),
+        *schema.optional(sa.Integer, "min_size", "max_size"),
+        *schema.optional(sa.Double, "warm_up_seconds"),
+        *schema.required(sa.Double, "window_seconds", "cooldown_seconds"),
+        *schema.optional(sa.Double, "zero_after_seconds"),
+        *schema.required(sa.Double, "burst_mean", "burst_spread"),
+        *schema.required(sa.JSON, "openings"),
+        *schema.required(schema.Instant, "since_us"),
+        *schema.required(sa.JSON, "memory"),
+        *schema.required(schema.Instant, "decided_us"),
+        *schema.required(sa.Integer, "wanted_size"),
+        *schema.required(sa.Text, "cause", "reason"),
+        *schema.optional(schema.Instant, "changed_us"),
+        *schema.required(schema.Instant, "measured_us"),
+        *schema.optional(sa.Double, "measured_warm_up_seconds"),
         sa.CheckConstraint(
             "min_size IS NULL OR max_size IS NULL OR min_size <= max_size", name="autoscales_sizes"
         ),
         sa.CheckConstraint("miss > 0 AND miss < 1", name="autoscales_miss"),
-        sa.ForeignKeyConstraint(
-            ["pool_id"], ["pools.id"], name="autoscales_pool", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("pool_id"),
     )
     op.create_index(
         "events_missed",

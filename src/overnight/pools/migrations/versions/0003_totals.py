@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from overnight.pools.sql import schema
+
 revision = "0003"
 down_revision = "0002"
 
@@ -15,12 +17,8 @@ def upgrade() -> None:
     op.add_column("pool_events", sa.Column("took_us", sa.BigInteger(), nullable=True))
     op.create_table(
         "pool_totals",
-        sa.Column("pool_id", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("limit_us", sa.BigInteger(), nullable=False),
-        sa.Column("number", sa.BigInteger(), nullable=False),
-        sa.Column("took_us", sa.BigInteger(), nullable=False),
+        *schema.required(sa.Text, "pool_id", "kind", "reason"),
+        *schema.required(schema.Instant, "limit_us", "number", "took_us"),
         sa.PrimaryKeyConstraint("pool_id", "kind", "reason", "limit_us"),
     )
     op.execute(
