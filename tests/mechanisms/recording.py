@@ -258,7 +258,8 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 def _find_functions(case: cases.Case, window: Window, core: int) -> dict[str, float]:
     """Return the functions on the core's stacks, with their share of its samples."""
-    tally = consumers.count_functions(case.profiles, case.host, (window,), Selection(cores=(core,)))
+    on_core = Selection(cores=(core,))
+    tally = consumers.count_functions(case.profiles, case.host, (window,), on_core)
     shares: collections.Counter[str] = collections.Counter()
     for item, (samples,) in zip(tally.items, tally.counts.tolist(), strict=True):
         if item.function:
