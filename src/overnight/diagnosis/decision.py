@@ -17,6 +17,7 @@ from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
+    from overnight.model.suspect import Suspect
 
 CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
 COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
@@ -31,8 +32,9 @@ def decide(
     recording: completeness.Recording | None = None,
     known: knowledge.Knowledge | None = None,
     fleet: Mapping[str, object] | None = None,
+    suspects: tuple[Suspect, ...] = (),
 ) -> Verdict:
-    """Diagnose one event; `fleet` is passed on unchanged."""
+    """Diagnose one event; `fleet` and `suspects` are passed on unchanged."""
     known = known or knowledge.known()
     answers = tuple(sorted(answers, key=lambda answer: (answer.detector, repr(answer))))
     findings = tuple(
@@ -50,6 +52,7 @@ def decide(
         findings=findings,
         fleet=dict(fleet or {}),
         notes=completeness.list_notes(recording),
+        suspects=suspects,
     )
     end = find_end(event, findings)
     if end is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from overnight.diagnosis import conditions, knowledge, remedies
 from overnight.model import times
 from overnight.model.finding import Status
+from overnight.model.suspect import SuspectOutcome
 from overnight.model.verdict import (
     ArgumentOutcome,
     Chain,
@@ -205,14 +206,24 @@ def _describe_event(end: Finding) -> str:
 
 
 def _cleared(verdict: Verdict, known: knowledge.Knowledge) -> str:
+    """List what is cleared, suspects first; the section below has the numbers."""
     clear = {answer.detector for answer in verdict.answers if answer.status is Status.CLEAR}
     labels = dict.fromkeys(
         kind.cleared for kind in known.kinds.values() if kind.cleared and kind.detector in clear
     )
     names = dict.fromkeys(known.name(each.kind) for each in verdict.ruled_out)
-    cleared = f"{', '.join(labels)} (details below)." if labels else ""
-    also = f"Also found, not linked to this event: {', '.join(names)}." if names else ""
-    return " ".join(filter(None, (cleared, also)))
+    cleared = [*_titles(verdict, SuspectOutcome.CLEARED), *labels]
+    parts = {
+        "{} (details below).": cleared,
+        "Not cleared: {}.": _titles(verdict, SuspectOutcome.NOT_CLEARED),
+        "Not checked: {}.": _titles(verdict, SuspectOutcome.NOT_CHECKED),
+        "Also found, not linked to this event: {}.": list(names),
+    }
+    return " ".join(text.format(", ".join(each)) for text, each in parts.items() if each)
+
+
+def _titles(verdict: Verdict, outcome: SuspectOutcome) -> list[str]:
+    return [suspect.title for suspect in verdict.suspects if suspect.outcome is outcome]
 
 
 def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) -> Iterable[str]:
