@@ -16,9 +16,8 @@ import numpy as np
 
 from overnight.detectors import _base, culprit, mechanism_table
 from overnight.model.finding import Answer, Evidence, Need
-from overnight.model.flame import Frame, FrameKind
+from overnight.model.flame import Frame
 from overnight.model.times import SECOND_US
-from overnight.store import tree
 
 if TYPE_CHECKING:
     from overnight.model.selection import Window
@@ -32,8 +31,6 @@ CONTRADICTED = 0.4
 # Each further mechanism of a process: the first is what it does, the others accompany it.
 NEXT = 0.75
 PATH_LENGTH = 8
-# Softirqs that a sender runs itself, for packets to its own host, are its own work.
-OWN_SOFTIRQ = re.compile(r"ip6?_finish_output2")
 
 Stack = tuple[Frame, ...]
 
@@ -100,13 +97,12 @@ def read_stacks(case: cases.Case, blamed: _base.Draft) -> collections.Counter[St
             & (part.core == blamed.subject.core)
             & (part.second >= first)
             & (part.second <= last)
+            & ~part.interruptions()
         )
         nodes, index = np.unique(part.node[rows], return_inverse=True)
         counts = np.bincount(index, part.count[rows], len(nodes)).astype(np.int64)
         for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
-            stack = _read_stack(part, node)
-            if not _is_interruption(stack):
-                stacks[stack] += count
+            stacks[_read_stack(part, node)] += count
     return stacks
 
 
@@ -120,16 +116,6 @@ def _read_stack(part: samples.SegmentSamples, node: int) -> Stack:
     return tuple(
         Frame(name, module, kind) for name, module, kind in tables.frames(np.array(rows[::-1], int))
     )
-
-
-def _is_interruption(stack: Stack) -> bool:
-    for frame in stack:
-        if frame.kind == FrameKind.KERNEL:
-            if OWN_SOFTIRQ.fullmatch(frame.name):
-                return False
-            if tree.SOFTIRQ_FRAME.fullmatch(frame.name):
-                return True
-    return False
 
 
 def _examine_culprit(

@@ -128,6 +128,18 @@ def test_softirqs_that_interrupt_it_are_not_its_work(home: casebook.Home) -> Non
     assert finding.magnitude["mechanism_share"] == 1.0
 
 
+def test_packets_to_its_own_host_are_its_work(home: casebook.Home) -> None:
+    """Of a sender to loopback, most samples are in the receive softirq that it runs itself."""
+    answer = look(home, ((MAIN, *SENDS, *RECEIVES), 0.8), ((MAIN, *SENDS), 0.2))
+    assert only(answer).kind == "mechanism.udp-loopback"
+    assert only(answer).magnitude["mechanism_share"] == pytest.approx(0.8, abs=0.01)
+
+
+def test_forwarded_packets_are_not_its_work(home: casebook.Home) -> None:
+    answer = look(home, ((MAIN, *RECEIVES, *SENDS[2:]), 0.4), (SMAPS, 0.6))
+    assert only(answer).magnitude["mechanism_share"] == 1.0
+
+
 def test_samples_of_other_processes_and_cores_do_not_count(home: casebook.Home) -> None:
     samples = mix((SMAPS, 1.0)) + casebook.busy(AT - 6, AT, 1, NAME, FAULTS, unit=UNIT)
     samples += casebook.busy(AT - 6, AT, 2, "other", FAULTS, hertz=10)
