@@ -1,13 +1,14 @@
 """Cost of recording: at 97 Hz, at the sample rate of 96 cores on this host's cores, and of the whole command.
 
-`python -m benchmarks.recording` measures the whole command alone: `overnight record` with its defaults, beside
-a process that keeps one core busy.
+`python -m benchmarks.recording native` measures the whole command alone, in 6 minutes: `overnight record` with
+that recorder, or with both, beside processes that keep half of the cores busy.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import sys
 import tempfile
 
 from benchmarks import Result, cpu_of_command
@@ -39,10 +40,11 @@ def measure() -> list[Result]:
     return results + measure_whole()
 
 
-def measure_whole() -> list[Result]:
+def measure_whole(*recorders: str) -> list[Result]:
     results = []
-    with load.busy_cores(1), tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
-        for recorder in ("perf", "native"):
+    half = max(1, (os.cpu_count() or 1) // 2)
+    with load.busy_cores(half), tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
+        for recorder in recorders or ("native", "perf"):
             home = pathlib.Path(name) / recorder
             costs = whole.record(recorder, WHOLE_SECONDS, SEGMENT_SECONDS, home)
             title = f"record, {recorder} recorder, {os.cpu_count()} cores"
@@ -83,5 +85,5 @@ def _results(recorder: str, rate: int, costs: recorded.Recorded, alone: float) -
 
 
 if __name__ == "__main__":
-    for row in measure_whole():
+    for row in measure_whole(*sys.argv[1:]):
         print(f"{row.what:60} {row.value:8.2f} {row.unit:12} {row.goal}")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 THROTTLED_PERCENT = 5.0  # of the quota's periods: fewer are a burst of a few milliseconds
 STEAL_PERCENT, STEAL_PEAK = 5.0, 50.0  # of a core; in one second, as in the watch cpu.core_stolen
-BUSY_PERCENT = 80.0  # a core that never was this busy has no reason to run fast
+MAX_CGROUPS = 8  # those throttled most, each compared with its own baseline
+BUSY_PERCENT = 80.0  # a core that is less busy has no reason to run fast
 FREQUENCY_LOST = 30.0  # percent: turbo of all cores is up to a quarter below that of one
 # Kernel threads of one core, such as ksoftirqd/4 or kworker/4:1.
 PER_CORE = re.compile(r"\w+/(\d+)(?::.*)?")
@@ -75,21 +76,24 @@ def _is_of_one_core(key: str, core: int) -> bool:
 def check_throttling(evidence: Evidence) -> Result:
     if not evidence.is_recorded("cpu-throttling"):
         raise evidence.missing("cpu-throttling")
-    cgroups = evidence.keys("cpu-throttling", "periods")
-    if not cgroups:
+    rates = evidence.case.rates("cpu-throttling", evidence.case.window, columns=("throttled",))
+    if not rates.keys:
         return Result(SuspectOutcome.CLEARED, "cgroups with a CPU quota: 0", {"cgroups": 0})
-    measures = [
-        Measure(
-            "throttled_percent_of_periods", level.scaled(100), THROTTLED_PERCENT,
-            f"{cgroup} throttled in ", " of its periods", " %",
-        )
-        for cgroup in cgroups
-        if (level := evidence.level("cpu-throttling", "throttled", per=("periods",), keys=(cgroup,)))
-    ]  # fmt: skip
+    most = np.argsort(-np.nansum(rates.values["throttled"], axis=0), kind="stable")
+    measures = []
+    for cgroup in (rates.keys[place] for place in most[:MAX_CGROUPS]):
+        level = evidence.level("cpu-throttling", "throttled", per=("periods",), keys=(cgroup,))
+        if level is not None:
+            measures.append(
+                Measure(
+                    "throttled_percent_of_periods", level.scaled(100), THROTTLED_PERCENT,
+                    f"{cgroup} throttled in ", " of its periods", " %",
+                )
+            )  # fmt: skip
     if not measures:
         raise evidence.missing("cpu-throttling")
     measures.sort(key=lambda each: (not each.level.rose(each.floor), -each.level.now))
-    return judge(measures[:1], f"cgroups with a CPU quota: {len(cgroups)}")
+    return judge(measures[:1], f"cgroups with a CPU quota: {len(rates.keys)}")
 
 
 def check_interrupts(evidence: Evidence) -> Result:
@@ -164,25 +168,28 @@ def check_frequency(evidence: Evidence) -> Result:
     throttles = evidence.rise(
         "frequency", "throttles", "package_throttles", "power_limits", keys=(key,)
     )
-    # -1: the host does not count them.
-    if (
-        throttles
-        and max(evidence.gauge("frequency", "throttles", case.window, key), default=-1) >= 0
-    ):
+    counted = evidence.gauge("frequency", "throttles", case.window, key)
+    if throttles and max(counted, default=-1) >= 0:  # -1: the host does not count them
         tail = f" throttlings of core {core} by heat or power"
         measures.append(Measure("throttle_events_of_core", throttles, ONE, tail=tail, digits=0))
-    mhz, earlier = (
-        max(evidence.gauge("frequency", "mhz", window, key), default=-1)
-        for window in (case.window, case.baseline)
-    )
+    now = evidence.readings("frequency", "mhz", case.window, key)
+    earlier = max(evidence.gauge("frequency", "mhz", case.baseline, key), default=-1)
+    busy = [mhz for at_us, mhz in now if _is_busy(cores, core, at_us)]
+    mhz = max(busy or [mhz for _, mhz in now], default=-1)
     if mhz > 0 and earlier > 0:
-        busy = cores.values["busy"][:, cores.cores.index(core)] if core in cores.cores else ()
-        is_busy = np.nan_to_num(busy).max(initial=0) >= BUSY_PERCENT
-        lost = max(0.0, 100 * (1 - mhz / earlier)) if is_busy else 0.0
+        # An idle core runs as slowly as it likes.
+        level = levels.Level(max(0.0, 100 * (1 - mhz / earlier)) if busy else 0.0, 0.0, 0.0)
         shown = f"{mhz / 1000:.1f} GHz at most", f"{earlier / 1000:.1f} GHz"
-        level = levels.Level(lost, 0.0, 0.0)
         name = "frequency_lost_percent_of_baseline"
         measures.append(Measure(name, level, FREQUENCY_LOST, shown=shown))
     if not measures:
         raise evidence.missing("frequency")
     return judge(measures)
+
+
+def _is_busy(cores: signals.Cores, core: int, at_us: int) -> bool:
+    """Return whether a core was busy in the second of a reading."""
+    if core not in cores.cores:
+        return False
+    inside = (cores.begin_us < at_us) & (at_us <= cores.end_us)
+    return bool((cores.values["busy"][inside, cores.cores.index(core)] >= BUSY_PERCENT).any())

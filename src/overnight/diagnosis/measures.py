@@ -132,13 +132,18 @@ class Evidence:
     def facts(self, signal: str) -> Mapping[str, Mapping[str, object]]:
         return self.case.ring.facts(self.case.host, signal, self.cutoff_us).state or {}
 
-    def gauge(self, signal: str, column: str, window: Window, key: str = "") -> list[int]:
-        """Return all readings of a window."""
+    def readings(
+        self, signal: str, column: str, window: Window, key: str = ""
+    ) -> list[tuple[int, int]]:
+        """Return time and number of all readings in a window."""
         frames = self.case.ring.numbers(
             self.case.host, signal, window.begin_us, window.end_us, (key,), (column,)
         )
-        present = (frame for frame in frames if key in frame.keys)
-        return [number for frame in present for number in frame.series(key, column)[1]]
+        present = (frame.series(key, column) for frame in frames if key in frame.keys)
+        return [pair for times, numbers in present for pair in zip(times, numbers, strict=True)]
+
+    def gauge(self, signal: str, column: str, window: Window, key: str = "") -> list[int]:
+        return [number for _, number in self.readings(signal, column, window, key)]
 
     def is_recorded(self, signal: str) -> bool:
         window = self.case.window

@@ -163,7 +163,7 @@ CHANGES: dict[str, tuple[SuspectName, dict[str, Fault], str]] = {
     "page faults": (N.ALLOCATOR, {"pgfault": lambda s: {"": (ramp(s, 9000, 400_000),)}}, "page faults/s"),
     "bound process": (N.AFFINITY, {"affinity": lambda s: {HOG: (1, 1)} if s > 200 else {}}, "hog may run on 1 of 4 cores, core 1 (not busy in the baseline)"),
     "bound later": (N.AFFINITY, {"affinity": lambda s: {HOG: (2, 0) if s > 200 else (4, 0)}}, "2 of 4 cores (baseline 4)"),
-    "throttled": (N.THROTTLING, {"cpu-throttling": lambda s: {POD: (10 * s, ramp(s, 0, 8)), "/b": (10 * s, 0)}}, POD),
+    "throttled": (N.THROTTLING, {"cpu-throttling": lambda s: {POD: (10 * s, ramp(s, 0, 8)), "/always": (10 * s, 9 * s), **{f"/{n}": (10 * s, 0) for n in range(20)}}}, POD),
     "new throttled cgroup": (N.THROTTLING, {"cpu-throttling": lambda s: {POD: (10 * s, ramp(s, 0, 8))} if s > 190 else {}}, POD),
     "stolen": (N.STEAL, {"cpu": lambda s: ticks(s, steal=0.4)}, "of core 1"),
     "stolen for two seconds": (N.STEAL, {"cpu": lambda s: ticks(s, peak=0.9)}, "worst second"),
@@ -245,6 +245,9 @@ NEAR_MISSES: tuple[dict[str, Fault], ...] = (
     {
         "affinity": lambda s: {"9 other": (1, 2)} if s > 200 else {},  # on another core
         "cpu-throttling": lambda s: {},
+        # Busy for 4 s between two readings of the frequency, which show an idle core.
+        "cpu": lambda s: {str(core): (ramp(s, 0, 99, first=213, last=217), 0, 0, 10_000 + 100 * s - ramp(s, 0, 99, first=213, last=217), 0, 0, 0, 0) for core in range(4)},
+        "frequency": lambda s: {"1": (800 if s > 190 else 3000, 7, 7, -1)},
     },
 )  # fmt: skip
 

@@ -87,12 +87,20 @@ class _Names:
         pieces = range(0, len(block), PIECE)
         self._pieces = [_zstd.compress(block[begin : begin + PIECE]) for begin in pieces]
         self._last = (-1, b"")  # number and text of the piece that was used last
+        self._announced: dict[int, str] = {}  # read by `announce`, and soon again
 
     @property
     def nbytes(self) -> int:
         return int(self._at.nbytes) + sum(map(len, self._pieces))
 
+    def announce(self, i: int) -> str:
+        """Return a linker's name that will be needed once more."""
+        text = self._announced[i] = self.linked(i)
+        return text
+
     def linked(self, i: int) -> str:
+        if (announced := self._announced.pop(i, None)) is not None:
+            return announced
         number, begin = divmod(int(self._at[i]), PIECE)
         text = self._piece(number)[begin : begin + MAX_NAME]
         if b"\0" not in text and len(text) < MAX_NAME and number + 1 < len(self._pieces):
@@ -169,7 +177,7 @@ class SymbolTable:
             if index >= 0 and index not in self._known:
                 first = int(self._first[index])
                 for i in range(first, first + int(self._aliases[index])):
-                    if (name := names.linked(i)).startswith(prefix):
+                    if (name := names.announce(i)).startswith(prefix):
                         yield name
 
     def name(self, index: int) -> str:
