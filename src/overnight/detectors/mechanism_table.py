@@ -48,6 +48,7 @@ class Mechanism:
     named: str = ""
     ends: bool = False
     specific: float = 1.0
+    yields_to: str = ""
     counters: tuple[Counter, ...] = ()
 
     @property

@@ -43,7 +43,7 @@ class _Fit:
     samples: int = 0
     share: float = 0.0  # of the process's own samples
     functions: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    paths: collections.Counter[Stack] = dataclasses.field(default_factory=collections.Counter)
+    hottest: tuple[int, Stack] = (0, ())  # samples and stack
     evidence: list[Evidence] = dataclasses.field(default_factory=list)
     against: list[Evidence] = dataclasses.field(default_factory=list)
 
@@ -73,7 +73,7 @@ class Mechanisms(_base.Detector):
             own = _examine_culprit(case, blamed, stacks)
             drafts += own
             if not own:
-                path = max(stacks.items(), key=lambda pair: pair[1])[0] if stacks else ()
+                path, _ = max(stacks, key=lambda pair: pair[1], default=((), 0))
                 unknown.append(
                     f"unknown mechanism of {blamed.subject.actor} on core {blamed.subject.core}; top call path: "
                     + format_path(path)
@@ -82,10 +82,10 @@ class Mechanisms(_base.Detector):
         return self.answer(drafts, clear=text, remark=text)
 
 
-def read_stacks(case: cases.Case, blamed: _base.Draft) -> collections.Counter[Stack]:
-    """Count the stacks of a culprit on its core, without softirqs that only interrupted it."""
+def read_stacks(case: cases.Case, blamed: _base.Draft) -> list[tuple[Stack, int]]:
+    """Return the stacks of a culprit on its core with their samples, without softirqs that interrupted it."""
     now = case.stacks(case.window)
-    stacks: collections.Counter[Stack] = collections.Counter()
+    stacks: list[tuple[Stack, int]] = []
     actor, window = blamed.subject.actor, blamed.window
     if actor not in now.processes:
         return stacks
@@ -101,35 +101,36 @@ def read_stacks(case: cases.Case, blamed: _base.Draft) -> collections.Counter[St
         )
         nodes, index = np.unique(part.node[rows], return_inverse=True)
         counts = np.bincount(index, part.count[rows], len(nodes)).astype(np.int64)
+        frames: dict[int, Frame] = {}
         for node, count in zip(nodes.tolist(), counts.tolist(), strict=True):
-            stacks[_read_stack(part, node)] += count
+            stacks.append((_read_stack(part, node, frames), count))
     return stacks
 
 
-def _read_stack(part: samples.SegmentSamples, node: int) -> Stack:
-    """Return the functions from the outermost down to a node."""
-    tables = part.tables
-    rows = []
+def _read_stack(part: samples.SegmentSamples, node: int, frames: dict[int, Frame]) -> Stack:
+    """Return the functions from the outermost down to a node; `frames` keeps those of the segment."""
+    tables, stack = part.tables, []
     while step := int(tables.up[node]):
-        rows.append(int(tables.frame[node]))
+        row = int(tables.frame[node])
+        if row not in frames:
+            (frames[row],) = (Frame(*fields) for fields in tables.frames(slice(row, row + 1)))
+        stack.append(frames[row])
         node -= step
-    return tuple(
-        Frame(name, module, kind) for name, module, kind in tables.frames(np.array(rows[::-1], int))
-    )
+    return tuple(stack[::-1])
 
 
 def _examine_culprit(
-    case: cases.Case, blamed: _base.Draft, stacks: collections.Counter[Stack]
+    case: cases.Case, blamed: _base.Draft, stacks: list[tuple[Stack, int]]
 ) -> list[_base.Draft]:
     """Return its mechanisms, the most specific first."""
-    total = sum(stacks.values())
+    total = sum(count for _, count in stacks)
     fits: dict[str, _Fit] = {}
-    for stack, count in stacks.items():
+    for stack, count in stacks:
         if found := mechanism_table.classify(stack):
             mechanism, at = found
             fit = fits.setdefault(mechanism.name, _Fit(mechanism))
             fit.samples += count
-            fit.paths[stack] += count
+            fit.hottest = max(fit.hottest, (count, stack), key=lambda pair: pair[0])
             if function := mechanism.name_function(stack, at):
                 fit.functions[function] += count
     chosen = []
@@ -150,7 +151,7 @@ def _draft(
 ) -> _base.Draft:
     mechanism, subject = fit.mechanism, blamed.subject
     function = fit.functions.most_common(1)[0][0] if fit.functions else ""
-    path = fit.paths.most_common(1)[0][0]
+    path = fit.hottest[1]
     confidence = 0.72 + 0.2 * fit.share + (0.05 if fit.evidence else 0.0)
     if fit.samples < FEW_SAMPLES:
         factor *= FEW_FACTOR

@@ -46,6 +46,7 @@ class Kind:
     background: bool = False  # often present without being a problem
     counted: bool = False  # by the kernel itself, so that it is seen without stacks
     effect: bool = False  # it blames nobody: a saturated core, a starved queue
+    yields_to: str = ""  # a kind that states the same of a process, or of a core
 
 
 @dataclasses.dataclass(frozen=True)
