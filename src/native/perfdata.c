@@ -196,7 +196,7 @@ static int tell(PyObject *forget, size_t offset) {
 /* First pass, in file order: checks every record and keeps what the second pass needs. Calls
  * `forget(offset)` now and then with the offset up to which the stream is no longer needed. */
 static int list_records(const uint8_t *stream, size_t length, const layout *l, PyObject *forget, found *f) {
-    enum { EVERY = 8 << 20 };
+    enum { EVERY = 2 << 20, ESTIMATE = 8 << 20 };
     sample s;
     uint64_t records = 0, samples = 0; /* since Linux 6.0 both report the same losses */
     size_t size, told = 0;
@@ -232,7 +232,7 @@ static int list_records(const uint8_t *stream, size_t length, const layout *l, P
             samples += u64_at(record + 8);
         if (offset - told < EVERY)
             continue;
-        if (!told && expect_more(f, offset, length))
+        if (told < ESTIMATE && offset >= ESTIMATE && expect_more(f, offset, length))
             return -1;
         told = offset;
         if (tell(forget, offset))

@@ -22,6 +22,7 @@ from overnight import errors, load
 from overnight.app import bundles, diagnose, rehearsal, rehearsal_host
 from overnight.model import cgroups, stop_signals
 from overnight.model.selection import Selection, Window
+from overnight.queries import consumers
 from overnight.rehearsals import cgroups as limits
 from overnight.store.ring import reader as rings
 from overnight.undo import journal
@@ -257,7 +258,8 @@ def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 def _find_functions(case: cases.Case, window: Window, core: int) -> dict[str, float]:
     """Return the functions on the core's stacks, with their share of its samples."""
-    tally = case.tally((window,), Selection(cores=(core,)))
+    on_core = Selection(cores=(core,))
+    tally = consumers.count_functions(case.profiles, case.host, (window,), on_core)
     shares: collections.Counter[str] = collections.Counter()
     for item, (samples,) in zip(tally.items, tally.counts.tolist(), strict=True):
         if item.function:

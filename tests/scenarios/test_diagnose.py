@@ -13,6 +13,7 @@ import pytest
 import scenarios
 from overnight.app import bundles, diagnose
 from overnight.interfaces import cli
+from overnight.model.suspect import SuspectName
 from overnight.queries import case
 
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 SCHEMA = pathlib.Path(__file__).parents[2] / "docs/schemas/diagnosis-1.json"
 SHORT = {"minutes": 16.0, "cores": 8}  # the same as an hour with more cores, in a third of the time
+# Suspects that change with the cause; every other is cleared.
+CHANGED = {
+    "modern": {SuspectName.MEMORY},
+    "reclaim": {SuspectName.MEMORY},
+    "rt-hog": {SuspectName.AFFINITY},
+    "decoy": {SuspectName.AFFINITY},
+}
 CAUSES = [name for name in scenarios.NAMES if name not in ("quiet", "random", "fleet")]
 
 
@@ -36,6 +44,11 @@ def test_each_scenario_has_its_true_chain_and_no_other(tmp_path: pathlib.Path, n
     for incident in (truth, *truth.others):
         verdict, _ = diagnose.diagnose_event(incident.home, incident.event)
         assert problems_of(incident, verdict) == []
+        outcomes = {suspect.name: suspect.outcome for suspect in verdict.suspects}
+        if incident.event is not None:
+            expected = "not-checked" if name == "fleet" else "cleared"
+            changed = dict.fromkeys(CHANGED.get(name, ()), "not-cleared")
+            assert outcomes == {**dict.fromkeys(SuspectName, expected), **changed}
         listed = [gap for gap in verdict.gaps if f"{gap.factor:.2f}" == "1.00"]
         assert (listed, bool(verdict.gaps)) == ([], name in ("half-missing", "fleet"))
         with blanked.blanked():

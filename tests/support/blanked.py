@@ -9,6 +9,7 @@ from typing import Any
 
 from overnight.diagnosis import chain, conditions
 from overnight.model.finding import Answer, Evidence, Finding
+from overnight.model.suspect import Suspect
 from overnight.model.verdict import Argument, Chain, Gap, RuledOut, Verdict
 
 PROSE: dict[type, tuple[str, ...]] = {
@@ -19,6 +20,7 @@ PROSE: dict[type, tuple[str, ...]] = {
     Answer: ("why",),
     Finding: ("summary",),
     Evidence: ("text",),
+    Suspect: ("text",),
     chain.Refusal: ("text",),
     conditions.Judgement: ("text",),
 }
@@ -58,4 +60,5 @@ def decisions(verdict: Verdict) -> tuple[object, ...]:
         sorted((each.finding, each.reason, each.effect) for each in verdict.ruled_out),
         [step.command for step in verdict.fix],
         sorted(step.command for step in verdict.next),
+        [(each.name, each.outcome, each.look, dict(each.values)) for each in verdict.suspects],
     )

@@ -25,6 +25,7 @@ from overnight.model.event import Event, Value
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.flame import Frame
 from overnight.model.selection import Window
+from overnight.model.suspect import Suspect, SuspectName, SuspectOutcome
 from overnight.model.verdict import (
     Argument,
     ArgumentOutcome,
@@ -218,6 +219,15 @@ FIX = (
 )  # fmt: skip
 
 
+SUSPECTS = (
+    Suspect(SuspectName.FREQUENCY, "frequency", SuspectOutcome.NOT_CHECKED, "no data: the signal frequency was not recorded around the event"),
+    Suspect(SuspectName.DISK, "disk", SuspectOutcome.NOT_CLEARED, "changed at the event: nvme0n1 answered in 41.0 ms (baseline 0.8 ms, at most 1.1 ms)",
+            {"nvme0n1_ms_per_request": 41.0, "baseline_nvme0n1_ms_per_request": 0.8}, "iostat -x 1 5"),
+    Suspect(SuspectName.STEAL, "hypervisor steal", SuspectOutcome.CLEARED, "0.0 % of core 39, 0.0 % in its worst second (baseline 0.1 %, 2.0 %)",
+            {"steal_percent_of_core_time": 0.0, "baseline_steal_percent_of_core_time": 0.1}, "mpstat -P ALL 1 5"),
+)  # fmt: skip
+
+
 def reference() -> tuple[Verdict, diagnosis.Material]:
     """The incident of 96 cores: an unneeded unit leaks cgroups until a walk of them starves a queue."""
     steps = incident_steps()
@@ -250,6 +260,7 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
         NEXT, FIX, answers(*findings), findings,
         {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
         (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it ended 53 s before the core was saturated", RuledOutReason.CONTRADICTED, "cpu.core_saturated"),),
+        suspects=SUSPECTS,
     )  # fmt: skip
     return narrated(verdict), material()
 
@@ -359,6 +370,7 @@ def hostile() -> tuple[Verdict, diagnosis.Material]:
         steps, {name: {name: [name, 1, None]} for name in nasty},
         tuple(RuledOut(step.id, name, name, RuledOutReason.WEAK, name) for step, name in zip(steps, nasty, strict=True)),
         notes=nasty,
+        suspects=tuple(Suspect(SuspectName.DISK, name, outcome, name, {name: name}, f"echo {name}") for name in nasty for outcome in SuspectOutcome),
     )  # fmt: skip
     frames = tuple(Frame(name, name, n % 2) for n, name in enumerate(nasty))
     stacks = folding.fold(

@@ -29,7 +29,6 @@ STATUS = "status.json"
 LOCK = "lock"
 TICK_SECONDS = 1.0
 TRIM_SECONDS = 10.0
-STOP_POLL_SECONDS = 0.25  # poll(2) continues after a signal (PEP 475): check `stop` in between
 STOPPED = "stopped"
 
 
@@ -75,8 +74,7 @@ class Status:
 
     def as_json(self) -> dict[str, object]:
         """The form of status.json."""
-        document = {"schema": SCHEMA, **dataclasses.asdict(self)}
-        return document | {"processes": list(self.processes)}
+        return {"schema": SCHEMA, **vars(self), "processes": list(self.processes)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,9 +195,9 @@ class Recording:
         """Let the recorder work until the next tick; return why it failed, if it did."""
         while (left := until - time.monotonic()) > 0 and not stop.is_set():
             alive = self._recorder.alive
-            seconds = min(left, STOP_POLL_SECONDS) if alive else 0
             try:
-                if failed := self._keep(self._recorder.poll(seconds)):
+                # poll(2) continues after a signal (PEP 475): `stop` is seen at the next tick.
+                if failed := self._keep(self._recorder.poll(left if alive else 0)):
                     return failed
             except OSError as error:
                 if not errors.is_own(error):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SELF_SECONDS = 60.0
 AGENT, KERNEL_LOG = "agent", "kernel-log"
-STOP_POLL_SECONDS = 0.5
 LATE_SECONDS = 2.0
 AGENT_COLUMNS = ("looks", "failures", "cpu_us")  # "looks" are polls; the name is stored
 LOG_COLUMNS = ("lines", "lost", "capped")
@@ -145,8 +144,7 @@ class RecorderLoop:
             if now >= self_report:
                 self_report = now + SELF_SECONDS
                 self._report_self()
-            wake = min(plan.next, second, until, time.monotonic() + STOP_POLL_SECONDS)
-            self._wait(wake)
+            self._wait(min(plan.next, second, until))
         self.finish()
 
     def _note_late(self, seconds: float) -> None:

@@ -27,7 +27,7 @@ def read_usage(helpers: Iterable[int], root: pathlib.Path = sources.ROOT) -> Usa
     rss = 0
     for pid in (os.getpid(), *helpers):
         try:
-            stat = table.parse_stat((root / f"proc/{pid}/stat").read_bytes())
+            stat = table.parse_stat(sources.read_once(f"{root}/proc/{pid}/stat", 1024) or b"")
         except (OSError, ValueError, IndexError):
             continue
         _, _, _, user, system, _, pages, *_ = stat

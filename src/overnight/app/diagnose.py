@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from overnight import app, detectors, errors
 from overnight.app import bundles, events, report_material, spool_ingest, spool_paths
-from overnight.diagnosis import completeness, decision, knowledge, recording
+from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model.finding import Answer, Status
 from overnight.model.severity import Severity
 from overnight.model.text import plural
@@ -114,7 +114,9 @@ def diagnose_event(
     answers = tuple(run_detectors(case, discover_detectors(), on_answer))
     fleet, of_fleet = _run_fleet_detectors(case, on_answer)
     recorded = _add_pending(recording.read_recording(case), case)
-    return decision.decide(event, (*answers, *of_fleet), recorded, known, fleet), case
+    findings = [finding for answer in answers for finding in answer.findings]
+    checked = suspects.check_suspects(case, findings)
+    return decision.decide(event, (*answers, *of_fleet), recorded, known, fleet, checked), case
 
 
 def _add_pending(recorded: completeness.Recording, case: cases.Case) -> completeness.Recording:

@@ -34,7 +34,7 @@ from overnight.model.recording import (
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
 from overnight.sources import cpu, perf
-from overnight.sources.perf import command, events
+from overnight.sources.perf import events
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -265,7 +265,7 @@ def _read_events(options: Options, begin_us: int) -> tuple[Event, ...]:
 
 
 def _choose(options: Options) -> tuple[str | None, str]:
-    """Return the recorder that works here, or None and why neither does."""
+    """Return the recorder, or None and why none works here."""
     wanted = options.recorder
     probe = events.probe(cpu.online())
     if not probe.cores:
@@ -278,10 +278,7 @@ def _choose(options: Options) -> tuple[str | None, str]:
                 todo="run overnight doctor for the fix",
             )
         return None, why
-    if wanted != "auto":
-        return wanted, ""
-    binary = command.find_perf()
-    return ("perf" if binary and command.read_version(binary) else "native"), ""
+    return ("native" if wanted == "auto" else wanted), ""
 
 
 def _watch_cores(seconds: float, stop: threading.Event, monitor: Monitor) -> None:

@@ -5,6 +5,7 @@ Without samples it is the process that the flight recorder last saw there, which
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -43,23 +44,41 @@ class Culprit(_base.Detector):
     )  # fmt: skip
 
     def examine(self, case: cases.Case) -> Answer:
-        saturation = _saturation.find_saturation(case)
-        if not saturation.stretches:
+        found = case.once(find_culprits)
+        if not found.is_saturated:
             return self.answer((), clear="no core was saturated")
-        drafts: list[_base.Draft] = []
-        remarks: list[str] = []
-        for stretch in saturation.stretches[:MAX_CORES]:
-            culprits, remark = _find_culprits(case, stretch)
-            for draft in culprits:
-                saturation.location.oppose_elsewhere(draft, factor=0.6)
-            drafts += culprits
-            remarks += [remark] if remark else []
-            drafts += _starved_queues.find_starved_queues(case, stretch, saturation.location)
-        remark = "; ".join(remarks)
         recorded = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
-        if not drafts and not case.has_profile(case.window) and "processes" not in recorded:
-            raise _base.MissingError(remark, Need.PROFILES, Need.PROCESSES)
-        return self.answer(drafts, clear=remark, remark=remark)
+        if not found.drafts and not case.has_profile(case.window) and "processes" not in recorded:
+            raise _base.MissingError(found.remark, Need.PROFILES, Need.PROCESSES)
+        return self.answer(found.drafts, clear=found.remark, remark=found.remark)
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What saturated which core; `drafts` also has the starved queues."""
+
+    is_saturated: bool
+    drafts: tuple[_base.Draft, ...] = ()
+    remark: str = ""
+
+    @property
+    def culprits(self) -> list[_base.Draft]:
+        return [draft for draft in self.drafts if draft.kind == KIND]
+
+
+def find_culprits(case: cases.Case) -> Found:
+    """Find the culprits of each saturated core; other detectors ask what these did."""
+    saturation = _saturation.find_saturation(case)
+    drafts: list[_base.Draft] = []
+    remarks: list[str] = []
+    for stretch in saturation.stretches[:MAX_CORES]:
+        culprits, remark = _find_culprits(case, stretch)
+        for draft in culprits:
+            saturation.location.oppose_elsewhere(draft, factor=0.6)
+        drafts += culprits
+        remarks += [remark] if remark else []
+        drafts += _starved_queues.find_starved_queues(case, stretch, saturation.location)
+    return Found(bool(saturation.stretches), tuple(drafts), "; ".join(remarks))
 
 
 def _find_culprits(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_base.Draft], str]:

@@ -31,6 +31,7 @@ TIMES = 2.0
 SQUEEZES = 100.0  # a second: the limit of the watch
 NET = ("net_rx_action", "napi_poll", "__napi_poll", "process_backlog", "net_tx_action")
 STACK_SHARE = 0.5  # of the softirq samples
+SENT = 0.4  # confidence where a process of this host sends the packets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,8 +142,8 @@ def _draft(case: cases.Case, series: _saturation.Series, storm: _Storm) -> _base
         text = f"core {key} deferred received packets {squeezed:,.0f} times a second (softnet time_squeeze)"
         draft.support(text, "softnet", squeezed_per_second=round(squeezed, 1))
     received = _support_by_interface(case, draft)
-    _support_by_stacks(case, draft)
-    draft.confidence = min(0.95, 0.6 + 0.1 * (len(draft.evidence) - 1))
+    factor = _weigh_stacks(case, draft)
+    draft.confidence = min(0.95, 0.6 + 0.1 * (len(draft.evidence) - 1)) * factor
     if packets or received:  # recorded every half minute: a short recording has none
         draft.magnitude["packets_per_second"] = packets or received
     return draft
@@ -171,14 +172,24 @@ def _support_by_interface(case: cases.Case, draft: _base.Draft) -> float:
     return packets
 
 
-def _support_by_stacks(case: cases.Case, draft: _base.Draft) -> None:
+def _weigh_stacks(case: cases.Case, draft: _base.Draft) -> float:
+    """Add the samples in network polls, and return the factor of the confidence."""
     core = draft.subject.core
     if core is None or not case.has_profile(draft.window):
-        return
+        return 1.0
     consumers, _ = case.ran((draft.window,), Selection(cores=(core,)))
     softirq = sum(consumer.softirq for consumer in consumers)
     selection = Selection(cores=(core,), function=f"^({'|'.join(NET)})$")
     polls = case.flame(draft.window, selection).coverage
+    if softirq < STACK_SHARE * polls.samples:
+        draft.oppose(
+            f"{polls.samples - softirq} of {polls.samples} samples of core {core} in network polls are of"
+            " packets that a process sends to this host itself",
+            "profiles",
+            network_samples=polls.samples,
+            softirq_samples=softirq,
+        )
+        return SENT
     if softirq and polls.samples >= STACK_SHARE * softirq:
         draft.support(
             f"{polls.samples} of {softirq} softirq samples of core {core} are in network polls;"
@@ -189,6 +200,7 @@ def _support_by_stacks(case: cases.Case, draft: _base.Draft) -> None:
             softirq_samples=softirq,
             lost_samples=polls.lost,
         )
+    return 1.0
 
 
 def _rate(case: cases.Case, signal: str, column: str, window: Window, key: str) -> float:

@@ -95,6 +95,7 @@ def build(
             refused[finding.id] = Refusal(RuledOutReason.LOW_CONFIDENCE, text)
         else:
             usable.append(finding)
+    usable = [finding for finding in usable if not _is_stated(finding, usable, known)]
     incoming: dict[str, list[tuple[Finding, Link]]] = {}
     refusals: dict[str, list[Refusal]] = collections.defaultdict(list)
     for effect in (event, *usable):
@@ -122,6 +123,18 @@ def build(
             lead = leads.get(finding.id)
             refused[finding.id] = _explain_unused(finding, refusals[finding.id], lead, event, known)
     return Candidates(rank(chains), refused)
+
+
+def _is_stated(finding: Finding, others: Sequence[Finding], known: knowledge.Knowledge) -> bool:
+    """Return whether a finding of the kind it yields to is about the same process, or the same core."""
+    kind, own = known.kinds.get(finding.kind), finding.subject
+    return any(
+        other.subject.process == own.process
+        if other.subject.process
+        else other.subject.core in (own.core, None)
+        for other in others
+        if kind and other.kind == kind.yields_to and other.subject.host == own.host
+    )
 
 
 def _deduplicate(findings: Iterable[Finding], event: Finding) -> tuple[Finding, ...]:

@@ -17,6 +17,7 @@ from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
+    from overnight.model.suspect import Suspect
 
 CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
 COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
@@ -31,8 +32,9 @@ def decide(
     recording: completeness.Recording | None = None,
     known: knowledge.Knowledge | None = None,
     fleet: Mapping[str, object] | None = None,
+    suspects: tuple[Suspect, ...] = (),
 ) -> Verdict:
-    """Diagnose one event; `fleet` is passed on unchanged."""
+    """Diagnose one event; `fleet` and `suspects` are passed on unchanged."""
     known = known or knowledge.known()
     answers = tuple(sorted(answers, key=lambda answer: (answer.detector, repr(answer))))
     findings = tuple(
@@ -50,6 +52,7 @@ def decide(
         findings=findings,
         fleet=dict(fleet or {}),
         notes=completeness.list_notes(recording),
+        suspects=suspects,
     )
     end = find_end(event, findings)
     if end is None:
@@ -86,7 +89,7 @@ def _conclude(
         status=VerdictStatus.CAUSE_FOUND,
         chain=winner,
         alternatives=others,
-        next=remedies.experiment(winner, known),
+        next=(*narrative.show_stacks(winner, known), *remedies.experiment(winner, known)),
         fix=remedies.fix(winner, known),
     )
     return verdict, winner
@@ -192,5 +195,9 @@ def _suspect(
         status=VerdictStatus.INCONCLUSIVE,
         chain=Chain(*seen, chains.score_chain(*seen, known)) if seen[1] else None,
         alternatives=((not_claimed,) if first else ()) + others[: MAX_ALTERNATIVES - 1],
-        next=(*narrative.list_needs(base.gaps, leading), *remedies.experiment(leading, known)),
+        next=(
+            *narrative.list_needs(base.gaps, leading),
+            *narrative.show_stacks(leading, known),
+            *remedies.experiment(leading, known),
+        ),
     )

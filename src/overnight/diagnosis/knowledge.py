@@ -11,8 +11,10 @@ import pathlib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from overnight import errors
+from overnight.detectors import mechanism_table
 from overnight.diagnosis import conditions, entries
 from overnight.model.finding import Subject
 from overnight.model.verdict import Step
@@ -20,6 +22,8 @@ from overnight.model.verdict import Step
 NEEDS = ("holds", "open", "soft")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
+MECHANISMS = "mechanism.*"  # an entry of this kind, root or cause is one for each mechanism
+MECHANISM_TEXT = re.compile(r"<(\w+)>")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
 between = entries.between
 
@@ -42,6 +46,7 @@ class Kind:
     background: bool = False  # often present without being a problem
     counted: bool = False  # by the kernel itself, so that it is seen without stacks
     effect: bool = False  # it blames nobody: a saturated core, a starved queue
+    yields_to: str = ""  # a kind that states the same of a process, or of a core
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,8 +239,8 @@ def _check_quotes(entry: entries.Entry, command: str) -> None:
     """Names are quoted when they are filled in, which does not work inside quotes."""
     for match in PLACEHOLDER.finditer(command):
         before = command[: match.start()]
-        if match[1] not in SUBJECTS:
-            raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(SUBJECTS)}")  # fmt: skip
+        if match[1] not in (*SUBJECTS, "look"):
+            raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(SUBJECTS)}, look")  # fmt: skip
         if before.count("'") % 2 or before.count('"') % 2:
             raise entry.invalid(
                 f"{match[0]} is inside quotes", "leave the quotes out: names are quoted anyway"
@@ -269,12 +274,41 @@ def _parse_number(entry: entries.Entry) -> Number:
     return number
 
 
+def _expand_mechanisms(document: dict[str, Any]) -> dict[str, Any]:
+    """Replace each entry for all mechanisms by one for each, with its <texts> filled in."""
+    return {
+        name: [
+            entry
+            for table in tables
+            for entry in (
+                [_fill_texts(table, mechanism) for mechanism in mechanism_table.mechanisms()]
+                if isinstance(table, dict) and MECHANISMS in table.values()
+                else [table]
+            )
+        ]
+        if isinstance(tables, list)
+        else tables
+        for name, tables in document.items()
+    }
+
+
+def _fill_texts(value: Any, mechanism: mechanism_table.Mechanism) -> Any:
+    if isinstance(value, dict):
+        return {name: _fill_texts(item, mechanism) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_fill_texts(item, mechanism) for item in value]
+    if not isinstance(value, str):
+        return value
+    text = value.replace(MECHANISMS, mechanism.kind)
+    return MECHANISM_TEXT.sub(lambda match: getattr(mechanism, match[1]), text)
+
+
 def parse_knowledge(
     text: str, source: str = "the knowledge", base: Knowledge | None = None
 ) -> Knowledge:
     """Parse a file's entries on top of those of `base`."""
     try:
-        document = entries.Entry(tomllib.loads(text), source)
+        document = entries.Entry(_expand_mechanisms(tomllib.loads(text)), source)
     except tomllib.TOMLDecodeError as error:
         raise errors.UsageError(
             f"{source} cannot be parsed", why=f"invalid TOML: {error}", todo="correct that line"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.diagnosis import knowledge, remedies
+from overnight.diagnosis import conditions, knowledge, remedies
 from overnight.model import times
 from overnight.model.finding import Status
+from overnight.model.suspect import SuspectOutcome
 from overnight.model.verdict import (
     ArgumentOutcome,
     Chain,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 RECORD = "overnight record --for 12h"
 CHECK = "overnight doctor"
 MAX_NEEDS = MAX_MISSING = 3
+MAX_PATH = 6
 ACTOR_ONLY = 0.6  # a root that explains no more names the process, not the reason
 DETECTORS = (GapKind.DETECTOR_NO_DATA, GapKind.DETECTOR_FAILED)
 # What to do about a gap, and the command for it.
@@ -128,10 +130,33 @@ def _root_cause(
     if known.is_effect(leading.root.kind):
         return f"Not known: the evidence does not show why {_clause(leading, known)}."
     text = _describe(leading.root, known)
-    if known.kinds[leading.root.kind].explains <= ACTOR_ONLY:
-        text += f" Why {leading.root.subject.process or 'it'} did so is not known."
+    if _is_actor_only(leading.root, known):
+        text += (
+            f" Why {leading.root.subject.process or 'it'} did so is not known: unknown mechanism"
+        )
+        text += f"{_top_path(leading.root)}."
     claimed = verdict.status is VerdictStatus.CAUSE_FOUND
     return text if claimed else f"Not established. Suspected: {text}"
+
+
+def _is_actor_only(root: Finding, known: knowledge.Knowledge) -> bool:
+    return known.kinds[root.kind].explains <= ACTOR_ONLY
+
+
+def show_stacks(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
+    """Return the command that shows what the process does, where no mechanism is known."""
+    look = remedies.find_look(chain.root)
+    if not look or not _is_actor_only(chain.root, known):
+        return ()
+    what = f"See what {conditions.plain(chain.root.subject.process) or 'it'} does there"
+    return (Step(what, look, "the code path that uses the core"),)
+
+
+def _top_path(finding: Finding) -> str:
+    paths = (str(each.values["path"]) for each in finding.evidence if "path" in each.values)
+    # The first is the process itself.
+    path = [conditions.plain(name) for name in next(paths, "").split(";")[1:]]
+    return f", top call path {' > '.join(path[-MAX_PATH:])}" if path else ""
 
 
 def _first_effect(chain: Chain, known: knowledge.Knowledge) -> int:
@@ -181,14 +206,24 @@ def _describe_event(end: Finding) -> str:
 
 
 def _cleared(verdict: Verdict, known: knowledge.Knowledge) -> str:
+    """List what is cleared, suspects first; the section below has the numbers."""
     clear = {answer.detector for answer in verdict.answers if answer.status is Status.CLEAR}
     labels = dict.fromkeys(
         kind.cleared for kind in known.kinds.values() if kind.cleared and kind.detector in clear
     )
     names = dict.fromkeys(known.name(each.kind) for each in verdict.ruled_out)
-    cleared = f"{', '.join(labels)} (details below)." if labels else ""
-    also = f"Also found, not linked to this event: {', '.join(names)}." if names else ""
-    return " ".join(filter(None, (cleared, also)))
+    cleared = [*_titles(verdict, SuspectOutcome.CLEARED), *labels]
+    parts = {
+        "{} (details below).": cleared,
+        "Not cleared: {}.": _titles(verdict, SuspectOutcome.NOT_CLEARED),
+        "Not checked: {}.": _titles(verdict, SuspectOutcome.NOT_CHECKED),
+        "Also found, not linked to this event: {}.": list(names),
+    }
+    return " ".join(text.format(", ".join(each)) for text, each in parts.items() if each)
+
+
+def _titles(verdict: Verdict, outcome: SuspectOutcome) -> list[str]:
+    return [suspect.title for suspect in verdict.suspects if suspect.outcome is outcome]
 
 
 def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) -> Iterable[str]:

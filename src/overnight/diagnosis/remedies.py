@@ -20,18 +20,21 @@ if TYPE_CHECKING:
 OWN = ("unit", "process", "function", "cgroup")  # the root's alone: those of other steps are not to blame  # fmt: skip
 OPTIONAL = re.compile(r"\[([^\[\]|]*)(?:\|([^\[\]|]*))?\]")
 # What systemd, comm, cgroupfs and network interfaces allow as a name, as far as commands go.
-PLAIN = re.compile(r"[\w@:.\\+() /-]+", re.ASCII)
+PLAIN = re.compile(r"[\w@:.\\+()\[\], /→…-]+", re.ASCII)
+SPECIAL = re.compile(r"[()\[\]+\\]")  # in the regular expressions that overnight's options take
 
 
 def values(finding: Finding) -> dict[str, str]:
-    """Return the placeholders of a finding: its subject and its magnitudes."""
+    """Return the placeholders of a finding: its subject, its magnitudes, and `actor`."""
     numbers = {
         name: f"{value:.2f}" if name.startswith("cores_") else conditions.format_number(value)
         for name in finding.magnitude
         if (value := conditions.measured(finding, name))
     }
-    subject = finding.subject.as_json().items()
-    return numbers | {name: conditions.plain(str(value)) for name, value in subject}
+    subject = finding.subject.as_json()
+    if finding.subject.process:
+        subject["actor"] = str(finding.subject.actor)
+    return numbers | {name: conditions.plain(str(value)) for name, value in subject.items()}
 
 
 def fill(template: str, known: Mapping[str, str]) -> str:
@@ -93,6 +96,9 @@ def _steps(remedy: knowledge.Remedy, chain: Chain) -> list[Step]:
     quoted = {
         name: shlex.quote(value) for name, value in _raw(chain).items() if is_safe(name, value)
     }
+    if look := find_look(chain.root):
+        quoted["look"] = names["look"] = look
+    pattern = SPECIAL.sub(r"\\\g<0>", _raw(chain).get("process", ""))
     steps = []
     for step in remedy.steps:
         what, expect = fill(step.what, names), fill(step.expect, names)
@@ -103,9 +109,16 @@ def _steps(remedy: knowledge.Remedy, chain: Chain) -> list[Step]:
             what += " (by hand: a name in it is not safe in a command)"
         elif step.command and not command:
             continue
+        if command.startswith("overnight ") and "process" in quoted:
+            command = command.replace("--process {process}", f"--process {shlex.quote(pattern)}")
         command = knowledge.PLACEHOLDER.sub(lambda match: quoted[match[1]], command)
         steps.append(Step(what, command, expect))
     return steps
+
+
+def find_look(finding: Finding) -> str:
+    """Return the command that shows the stacks of a finding, or ''."""
+    return next((each.look for each in finding.evidence if "path" in each.values), "")
 
 
 def is_safe(name: str, value: str) -> bool:

@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 class Symbols:
     """The sources of names; tables that were read stay in memory for the next segment."""
 
-    kallsyms: bytes | None
+    has_kernel: bool
+    base: int | None  # of the kernel, as `kernel_base` returns it
     find: resolver.Resolver
     registry: identities.Registry | None = None  # of the processes; None: of another host
 
     def fits(self, base: int | None) -> bool:
         """Return whether kallsyms is of the boot with `_text` at `base`: KASLR moves it."""
-        if self.kallsyms is None:
-            return False
-        return base is None or kernel_base(self.kallsyms) in (None, base)
+        return self.has_kernel and (base is None or self.base in (None, base))
 
 
 def live_symbols(registry: identities.Registry | None = None) -> Symbols:
     text = kallsyms.read_kallsyms()
     live = files.LiveFiles()
     find = resolver.Resolver(text, live.find, files.read_vdso(), live.perf_map)
-    return Symbols(text, find, registry)
+    return Symbols(text is not None, kernel_base(text), find, registry)
 
 
 def foreign_symbols(text: bytes | None, root: pathlib.Path) -> Symbols:
     """Use the names from a copy of another host's kallsyms and a folder with its files."""
     copied = files.LiveFiles(root)
-    return Symbols(text, resolver.Resolver(text, copied.find, None, copied.perf_map))
+    find = resolver.Resolver(text, copied.find, None, copied.perf_map)
+    return Symbols(text is not None, kernel_base(text), find)
 
 
-def kernel_base(text: bytes) -> int | None:
+def kernel_base(text: bytes | None) -> int | None:
     """Return the address of `_text` in kallsyms; None where addresses are hidden."""
-    at = text.find(b" T _text\n")
-    if at < 16:
+    at = text.find(b" T _text\n") if text else -1
+    if text is None or at < 16:
         return None
     return int(text[at - 16 : at], 16) or None
 

@@ -16,8 +16,14 @@ class Actor(NamedTuple):
 
         >>> str(Actor("redis", "redis.service")), str(Actor("kswapd0"))
         ('redis (redis.service)', 'kswapd0')
+        >>> str(Actor("collect.py (python3)", "kube-system/node-agent"))
+        'collect.py (python3, kube-system/node-agent)'
         """
-        return f"{self.process} ({self.unit})" if self.unit else self.process
+        if not self.unit:
+            return self.process
+        if self.process.endswith(")"):  # the interpreter is in brackets already
+            return f"{self.process[:-1]}, {self.unit})"
+        return f"{self.process} ({self.unit})"
 
     def is_in(self, unit: str) -> bool:
         """Return whether the actor belongs to a unit; a unit that is a path holds all units below it."""

@@ -30,7 +30,8 @@ class Shares:
 
 def tick_changes(before: Sequence[int], now: Sequence[int]) -> list[int]:
     """Return the ticks by mode between two rows; one that the kernel corrected downwards (proc(5)) is 0."""
-    return [max(b - a, 0) for a, b in zip(before[:8], now[:8], strict=True)]
+    changes = list(map(int.__sub__, now[:8], before[:8]))
+    return changes if min(changes, default=0) >= 0 else [max(change, 0) for change in changes]
 
 
 def tick_shares(ticks: Sequence[int]) -> Shares | None:

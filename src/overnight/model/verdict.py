@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.finding import Answer, Finding
+    from overnight.model.suspect import Suspect
 
 
 SCHEMA = "overnight.diagnosis/1"
@@ -225,6 +226,7 @@ class Verdict:
     ruled_out: tuple[RuledOut, ...] = ()
     narrative: Narrative = Narrative()
     notes: tuple[str, ...] = ()  # about the recording; they lower nothing
+    suspects: tuple[Suspect, ...] = ()  # checked whatever the status; they change nothing
 
     @property
     def summary(self) -> str:
@@ -253,4 +255,5 @@ class Verdict:
             "detectors": [answer.as_json() for answer in self.answers],
             "fleet": dict(self.fleet),
             "ruled_out": list(map(dataclasses.asdict, self.ruled_out)),
+            "suspects": [suspect.as_json() for suspect in self.suspects],
         }

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model import times
 from overnight.model.selection import Selection, Window
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from overnight.model.actor import Actor
     from overnight.model.event import Event
     from overnight.model.load import Load
+
+Result = TypeVar("Result")
 
 BEFORE_US = 30 * SECOND_US
 AFTER_US = 10 * SECOND_US
@@ -53,6 +55,14 @@ class Case:
         self._cores: dict[Window, signals.Cores] = {}
         self._stacks: dict[tuple[Window, bool], samples.WindowSamples] = {}
         self._processes: dict[Window, dict[Actor, tuple[processes.Process, ...]]] = {}
+        self._results: dict[Callable[..., Any], Any] = {}
+
+    def once(self, compute: Callable[[Case], Result]) -> Result:
+        """Return what a function makes of this case, computed once for all that ask."""
+        if compute not in self._results:
+            self._results[compute] = compute(self)
+        result: Result = self._results[compute]
+        return result
 
     @property
     def window(self) -> Window:

@@ -123,9 +123,8 @@ def rank_processes(
     ):
         rows = part.busy()
         idle += int(part.count.sum()) - int(rows.count.sum())
-        flags = rows.tables.flags[rows.node]
-        softirq = (flags & tree.SOFTIRQ) > 0
-        kernel = ~softirq & ((flags & tree.KERNEL) > 0)
+        softirq = rows.interruptions()
+        kernel = ~softirq & ((rows.tables.flags[rows.node] & tree.KERNEL) > 0)
         frame = frames.number(rows.tables, rows.tables.frame[rows.node])
         counts = (np.where(mask, rows.count, 0) for mask in (~softirq, kernel, softirq))
         tables.append(np.stack([rows.process, frame, *counts]))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MAX_PATH = 40  # frames
+# A sender runs the receive softirq of a packet to its own host itself, below this function.
+SENDING = r"ip6?_finish_output2"
 TASK = ("process", "thread", "unit", "pid")
 
 
@@ -48,6 +50,16 @@ class SegmentSamples:
         kept = (self.tables.flags[self.node] & tree.IDLE) == 0
         columns = (self.window, self.second, self.core, self.process, self.node, self.count)
         return SegmentSamples(self.tables, *(column[kept] for column in columns))
+
+    def interruptions(self) -> Mask:
+        """Mark the rows of softirqs, except those that a process runs for packets to its own host."""
+        tables = self.tables
+        softirq = (tables.flags & tree.SOFTIRQ) > 0
+        marked: Mask = softirq[self.node]
+        if marked.any():
+            sends = self.kernel_frames(SENDING)[tables.frame] & ~softirq
+            marked &= ~tables.mark_below(np.flatnonzero(sends))[self.node]
+        return marked
 
     def innermost(self, nodes: Integers, marked: Mask) -> Integers:
         """Return for each node the nearest one, itself or a caller, whose frame is marked; -1: none."""

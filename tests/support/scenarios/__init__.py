@@ -22,4 +22,4 @@ LARGE: dict[str, object] = {"cores": 96, "minutes": 720.0, "recurrences": 12}
 
 def build(name: str, home: pathlib.Path, seed: int = 0, **variation: object) -> Truth:
     """Write the data home of a scenario; `variation` has arguments of its builder and of `host_setup.make`."""
-    return catalogue.SCENARIOS[name](home, seed, **variation)
+    return {**catalogue.SCENARIOS, **catalogue.HARD}[name](home, seed, **variation)

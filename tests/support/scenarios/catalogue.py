@@ -135,6 +135,16 @@ def build_convoy(
     )
 
 
+def build_busy(
+    home: pathlib.Path, seed: int, *, recurrences: int = 0, **changes: object
+) -> truth.Truth:
+    """A process that no detector knows."""
+    setup = _make("busy-process", seed, NEW, changes)
+    return _play(
+        "busy-process", home, setup, incidents.busy_process(setup, setup.moments(recurrences + 1))
+    )
+
+
 def build_decoy(
     home: pathlib.Path,
     seed: int,
@@ -193,6 +203,12 @@ def build_polled(home: pathlib.Path, seed: int, **changes: object) -> truth.Trut
     """A saturated core and an unrelated reset: the queue did not wait to be polled."""
     setup = _make("polled", seed, OLD, changes)
     return _play("polled", home, setup, incidents.polled(setup), status=truth.NONE)
+
+
+def build_coincidence(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
+    """A saturated core and an event that it did not cause."""
+    setup = _make("coincidence", seed, {**NEW, "driver": "2.11.0g"}, changes)
+    return _play("coincidence", home, setup, incidents.coincidence(setup), status=truth.NONE)
 
 
 def random_night(seed: int, **changes: object) -> tuple[host_setup.HostSetup, incidents.Incident]:
@@ -263,6 +279,7 @@ SCENARIOS: dict[str, Builder] = {
     "softirq-storm": build_storm,
     "reclaim": build_reclaim,
     "lock-convoy": build_convoy,
+    "busy-process": build_busy,
     "decoy": build_decoy,
     "two-cause": build_two_causes,
     "quiet": build_quiet,
@@ -271,3 +288,5 @@ SCENARIOS: dict[str, Builder] = {
     "half-missing": build_half_missing,
     "fleet": fleet.build_fleet,
 }
+# What recorded evidence cannot tell from a cause: to calibrate the confidence, not to be always right.
+HARD: dict[str, Builder] = {"coincidence": build_coincidence}

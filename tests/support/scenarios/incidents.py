@@ -351,6 +351,43 @@ def chance_event(setup: host_setup.HostSetup) -> Incident:
     return Incident(kind, when, (), put, {"moments_us": [setup.begin_us + round(when * 1e6)]})
 
 
+def coincidence(setup: host_setup.HostSetup) -> Incident:
+    """An event of its own, while a process saturates a core: that of the event, another one, or too early."""
+    queue, core = setup.queue()
+    when = setup.seconds - setup.chance.uniform(70.0, 160.0)
+    process = f"{setup.word()}-batch"
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
+    culprit = work.Work(task, stacks.program(f"/opt/{process}/b", ("solve", "pivot"), 0.3))
+    near = setup.chance.choice(("same core", "other core", "too early", "after"))
+    place = (core + 1) % setup.host.cores if near == "other core" else core
+    length, chance = setup.chance.uniform(3, 12), setup.chance
+    begin = {"too early": -length - chance.uniform(12, 26), "after": chance.uniform(2, 6)}.get(
+        near, -length
+    )
+    setup.episodes.append(work.Episode(culprit, place, when + begin, when + begin + length + 0.3))
+    host = setup.host
+    kind, line = setup.chance.choice(
+        (
+            ("net.link_down", f"ena {host.bus} {host.interface}: Link is Down"),
+            (
+                "net.tx_timeout",
+                f"NETDEV WATCHDOG: {host.interface} (ena): transmit queue {queue} timed out",
+            ),
+            ("net.device_fault", f"ena {host.bus} {host.interface}: Keep alive watchdog timeout."),
+            (
+                "storage.timeout",
+                f"nvme nvme0: I/O {setup.chance.randrange(999)} QID {core + 1} timeout, aborting",
+            ),
+        )
+    )
+
+    def put(night: nights.Night) -> None:
+        night.log.append((when, line))
+
+    return Incident(kind, when, (), put, {"near": near, "process": process, "core": core})
+
+
 def polled(setup: host_setup.HostSetup) -> Incident:
     """The core of a queue is saturated when the driver resets, but the log line shows that the queue was polled."""
     queue, core = setup.queue()
@@ -375,6 +412,21 @@ def polled(setup: host_setup.HostSetup) -> Incident:
 
     facts: dict[str, object] = {"core": core, "process": process, "since_napi_us": last}
     return Incident("net.driver_reset", when, (), put, facts)
+
+
+def busy_process(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
+    """A process of no known mechanism holds the core of a queue."""
+    process = f"{setup.word()}-{setup.chance.choice(('sync', 'batch', 'index', 'worker'))}"
+    task = setup.new_task(process, setup.chance.choice((f"{process}.service", "")))
+    if task.unit:
+        setup.units[task.unit] = {}
+    names = tuple(setup.word() for _ in range(2))
+    paths = stacks.program(f"/opt/{process}/b", names, setup.chance.uniform(0.0, 0.6))
+    if setup.chance.random() < 0.5:  # it also runs at other times
+        setup.background.append(work.Work(task, paths, setup.chance.uniform(0.005, 0.1)))
+    return _starve(
+        setup, work.Work(task, paths), moments, ("cpu.culprit", {"process": task.process})
+    )
 
 
 def bystander(setup: host_setup.HostSetup, when: float) -> dict[str, object]:

@@ -163,7 +163,7 @@ def test_perf_missing_from_path(fake: doctor.Surroundings, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", "/nonexistent")
     check = run_checks(profiles, fake)["perf_binary"]
     assert check.status is MISSING
-    assert "native recorder" in check.found
+    assert "--recorder perf" in check.found
     assert check.fix.startswith("apt-get install linux-perf")
 
 

@@ -119,6 +119,20 @@ def test_soft_interrupts_of_other_kinds_are_not_a_storm(home: casebook.Home) -> 
     assert "nothing shows" in answer.why
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_packets_that_a_process_sends_to_its_own_host_are_doubtful(
+    home: casebook.Home, is_own: bool
+) -> None:
+    receive(home.cpu(storm), 20_000)
+    sending = (captures.kernel("udp_sendmsg"), captures.kernel("ip_finish_output2"))
+    path = (*(sending if is_own else ()), *RECEIVE[1:])
+    home.stacks(casebook.busy(AT - 5, AT + 5, 2, "sender", path))
+    home.event("net.softnet_drops", core=2)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert bool(finding.against) == is_own
+    assert (finding.confidence < 0.4) == is_own
+
+
 def test_nothing_recorded_is_no_data(home: casebook.Home) -> None:
     home.event(core=2)
     assert DETECTOR.look(home.case()).status is Status.NO_DATA

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import pathlib
 import struct
 import time
@@ -56,7 +57,7 @@ class Host:
         registry = identities.Registry(self.root)
         registry.refresh()
         symbols = perfdata.foreign_symbols(None, self.root)
-        symbols = perfdata.Symbols(None, symbols.find, registry)
+        symbols = dataclasses.replace(symbols, registry=registry)
         return perfdata.read(path, symbols, begin=self.begin + self.wall)
 
     def listed(self, pid: int, comm: bytes, parent: int = 1) -> bytes:

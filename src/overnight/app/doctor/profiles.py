@@ -79,11 +79,11 @@ def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
 def _perf_binary() -> Check:
     perf = command.find_perf()
     if perf is None:
-        return PERF.missing("no perf on PATH: the native recorder is used", INSTALL_PERF)
+        return PERF.missing("no perf on PATH: only record --recorder perf needs it", INSTALL_PERF)
     version = command.read_version(perf)
     if version is None:
         return PERF.missing(
-            f"{perf} exists but does not run: the native recorder is used", INSTALL_PERF, path=perf
+            f"{perf} does not run: only record --recorder perf needs it", INSTALL_PERF, path=perf
         )
     return PERF.ok(f"{perf} {version}", path=perf, version=version)
 

@@ -12,7 +12,7 @@ from overnight.ingest.symbols import cplusplus, rust
 
 # Longer names exist in template-heavy programs, and are unreadable in either form.
 MAX_LENGTH = 4096
-EXPECTED = b"_Z"  # the prefix of names that are worth announcing with `expect`
+EXPECTED = "_Z"  # the prefix of names that are worth announcing with `expect`
 
 RUST_HASH = re.compile(r"17h[0-9a-f]{16}E")  # at the end of Rust's older names, which look like C++
 OCAML = re.compile(r"caml[A-Z]")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     _Key = str | tuple[str, int] | tuple[int, int, int, int]
 
-MAX_KEPT = 256 << 20
+MAX_KEPT = 64 << 20
 MAX_SEEN = 1 << 16
 TABLE_COST = 4096  # bytes of a table besides its arrays, so that empty ones count too
 

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import sys
+import time
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -23,6 +24,7 @@ from overnight import errors
 if TYPE_CHECKING:
     import rich.console
 
+DRAW_SECONDS = 0.25
 T = TypeVar("T")
 Command = Callable[..., int | None]
 CommandLine = typer.Typer
@@ -101,14 +103,18 @@ class Session:
             rich.progress.TextColumn("{task.description}", markup=False),
             console=self.notes(),
             transient=True,
+            auto_refresh=False,  # its thread draws ten times a second
             disable=not self.notes().is_terminal,
         ) as bar:
-            task = bar.add_task("", total=total)
+            task, drawn = bar.add_task("", total=total), 0.0
 
             def update(done: float, text: str, *problems: str) -> None:
+                nonlocal drawn
                 for problem in problems:
                     terminal.print_line(bar.console, problem, "bold red")
-                bar.update(task, completed=done, description=text)
+                due = time.monotonic() - drawn >= DRAW_SECONDS
+                drawn = time.monotonic() if due else drawn
+                bar.update(task, completed=done, description=text, refresh=due)
 
             yield update
 

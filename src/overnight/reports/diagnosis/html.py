@@ -14,6 +14,7 @@ import jinja2
 import markupsafe
 
 from overnight.model.finding import Status
+from overnight.model.suspect import SuspectOutcome
 from overnight.model.verdict import VerdictStatus
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import style, wording
@@ -32,6 +33,11 @@ SYMBOLS = {
     VerdictStatus.CAUSE_FOUND: "■",
     VerdictStatus.INCONCLUSIVE: "◧",
     VerdictStatus.NO_CAUSE: "□",
+}
+SUSPECTS = {
+    SuspectOutcome.CLEARED: "□ cleared",
+    SuspectOutcome.NOT_CLEARED: "■ not cleared",
+    SuspectOutcome.NOT_CHECKED: "? not checked",
 }
 ANSWERS = {
     Status.FOUND: "■ found",
@@ -70,6 +76,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         most_events=MAX_EVENTS,
         most_changes=MAX_CHANGES,
         answer_labels=ANSWERS,
+        suspect_labels=SUSPECTS,
         explain_answer=functools.partial(wording.explain_answer, known=known),
         wording=wording,
     )

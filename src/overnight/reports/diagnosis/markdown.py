@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from overnight.model.finding import Status
+from overnight.model.suspect import SuspectOutcome
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import wording
 
@@ -31,6 +32,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         "Evidence": _evidence(verdict, known),
         "Evidence from other hosts": _fleet(material),
         "Alternatives": _alternatives(verdict, known),
+        wording.SUSPECTS: _suspects(verdict),
         "Missing evidence": _gaps(verdict, material),
         "Notes": (f"- {m(note)}" for note in verdict.notes),
         "Detectors": _answers(verdict, known),
@@ -150,6 +152,14 @@ def _alternatives(verdict: Verdict, known: knowledge.Knowledge) -> Iterator[str]
     for chain in verdict.alternatives:
         yield f"- {m(wording.format_chain(chain, known), 2000)}  "
         yield f"  Why not: {m(chain.why_not, 1000)}"
+
+
+def _suspects(verdict: Verdict) -> Iterator[str]:
+    for suspect in wording.order_suspects(verdict):
+        is_open = suspect.outcome is SuspectOutcome.NOT_CLEARED and suspect.look
+        look = f": {code(wording.command(suspect.look), 400)}" if is_open else ""
+        outcome = wording.format_outcome(suspect)
+        yield f"- {outcome}: **{m(suspect.title)}**: {m(suspect.text, 600)}{look}"
 
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[str]:

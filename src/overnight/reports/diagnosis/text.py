@@ -13,6 +13,7 @@ import rich.table
 import rich.text
 
 from overnight.model.finding import Status
+from overnight.model.suspect import SuspectOutcome
 from overnight.model.times import HOUR_US, SECOND_US
 from overnight.model.verdict import VerdictStatus
 from overnight.reports import diagnosis
@@ -45,6 +46,7 @@ def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> 
         wording.chain_heading(verdict): _chain(verdict, known),
         wording.consumers_heading(material): _processes(material),
         "Alternatives": _alternatives(verdict, known),
+        wording.SUSPECTS: _suspects(verdict),
         "Also found, not linked to this event": _ruled_out(verdict, known),
         "Missing evidence": _gaps(verdict, material),
         "Notes": (_behind("- ", _text(wording.clean(note))) for note in verdict.notes),
@@ -200,6 +202,14 @@ def _alternatives(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
         why = wording.clean(chain.why_not, 1000)
         yield _behind(f"{number}. ", _text(wording.format_chain(chain, known)))
         yield _behind("   ", _text(("why not: ", "dim"), why))
+
+
+def _suspects(verdict: Verdict) -> _Lines:
+    for suspect in wording.order_suspects(verdict):
+        text = f"{wording.clean(suspect.title, 60)}: {wording.clean(suspect.text)}"
+        yield _behind(f"{wording.format_outcome(suspect):11}  ", _text(text))
+        if suspect.outcome is SuspectOutcome.NOT_CLEARED and suspect.look:
+            yield _behind(" " * 13, _text((wording.command(suspect.look), "green")))
 
 
 def _ruled_out(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:

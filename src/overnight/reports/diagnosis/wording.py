@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from overnight.diagnosis import knowledge
 from overnight.model import text as texts
 from overnight.model import times
+from overnight.model.suspect import Suspect, SuspectOutcome
 from overnight.model.times import SECOND_US
 from overnight.model.verdict import VerdictStatus
 from overnight.reports.pictures import layout
@@ -28,6 +29,7 @@ DENOMINATORS = (
 )
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
+SUSPECTS = "Checked and not the cause"
 NOTHING_MISSING = "Nothing that the detectors need is missing."
 INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
 MAX_TEXT = 400  # characters of a text from a host
@@ -87,6 +89,16 @@ def title(verdict: Verdict, known: knowledge.Knowledge) -> str:
 
 def format_window(begin_us: int, end_us: int) -> str:
     return f"{clock(begin_us)} for {times.format_duration(max(0, end_us - begin_us) / SECOND_US)}"
+
+
+def order_suspects(verdict: Verdict) -> list[Suspect]:
+    """Return the cleared suspects first, then those that changed, then those without data."""
+    order = list(SuspectOutcome)
+    return sorted(verdict.suspects, key=lambda suspect: order.index(suspect.outcome))
+
+
+def format_outcome(suspect: Suspect) -> str:
+    return str(suspect.outcome).replace("-", " ")
 
 
 def describe_subject(subject: Subject) -> str:

@@ -19,7 +19,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.model import files
 from overnight.sources import perf
 from overnight.sources.perf import command, hotplug, recovery, segmentfile
@@ -27,8 +27,8 @@ from overnight.sources.perf import command, hotplug, recovery, segmentfile
 START_SECONDS = 15.0
 STOP_SECONDS = 30.0
 SWITCH_SECONDS = 5.0  # a signal during a switch is lost: send it again after this time
-PING_SECONDS = 1.0
-CORES_SECONDS = 1.0
+# At every poll of a second, also of one that began a little early.
+PING_SECONDS = CORES_SECONDS = 0.9
 USAGE = 129  # perf's exit status for an unknown option
 PR_SET_PDEATHSIG = 1
 
@@ -236,9 +236,10 @@ class PerfRecorder:
             if not self.alive:
                 return self._fail()
             self._collect()
+            now = time.monotonic()
             if now - self._polled >= CORES_SECONDS and (failed := self.follow_cores()):
                 return self._progress(failed)
-            if time.monotonic() >= deadline:
+            if now >= deadline:
                 return self._progress()
 
     def follow_cores(self) -> str:
@@ -327,7 +328,11 @@ class PerfRecorder:
 
     def _collect(self, *, distrust: bool = False) -> None:
         """Publish the files that perf has finished: it appends the time to their names."""
-        for path in sorted(self._spool.glob(self._base.name + ".*")):
+        finished = self._base.name + "."
+        for name in sources.list_folder(os.fspath(self._spool)):
+            if not name.startswith(finished):
+                continue
+            path = self._spool / name
             began = self._starts[0]
             if len(self._starts) > 1:
                 del self._starts[0]

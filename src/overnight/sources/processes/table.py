@@ -77,6 +77,15 @@ def parse_threads(text: bytes) -> int:
     return int(text[text.rindex(b")") + 2 :].split(None, 18)[17])
 
 
+def is_thread(text: bytes) -> bool:
+    """Return whether it is a thread: it has no exit signal, field 38.
+
+    >>> is_thread(b"7 (a) b) D" + b" 0" * 34 + b" -1 0"), is_thread(b"7 (a) b) D" + b" 0" * 34 + b" 17 0")
+    (True, False)
+    """
+    return text[text.rindex(b")") + 2 :].split(None, 36)[35] == b"-1"
+
+
 def display_name(comm: bytes) -> str:
     r"""Format a name for a key. A kernel worker is named by its pool, not by its last work.
 
@@ -146,10 +155,10 @@ class Table:
             self._read_some()
         known = self._known
         shown = (*self._hottest(WARM)[:TOP], *sorted(self._blocked)[:BLOCKED])
-        return {self._key(pid): known[pid].row for pid in shown}
+        return {self.key_of(pid): known[pid].row for pid in shown}
 
-    def _key(self, pid: int) -> str:
-        """Return PID and name. Only processes that are shown are named: it takes three more reads."""
+    def key_of(self, pid: int) -> str:
+        """Return PID and name of a known process. Only processes that are shown are named: it takes three more reads."""
         process = self._known[pid]
         if not process.key:
             name = programs.full_name(self._program(pid, process), self._ancestors(process.parent))
@@ -174,10 +183,6 @@ class Table:
         known = self._known
         hottest = self._hottest(BUSY_TICKS)[:count]
         return {pid: (known[pid].started, known[pid].threads) for pid in hottest}
-
-    def key_of(self, pid: int) -> str:
-        """Return the key of a process that `busy` returned."""
-        return self._known[pid].key
 
     def _hottest(self, heat: float) -> list[int]:
         """List the processes of at least this heat, the hottest first."""
@@ -258,6 +263,9 @@ class Table:
         comm, state, faults, utime, stime, started, pages, core, policy, priority = stat
         ticks = utime + stime
         if started != process.started:
+            if is_thread(text):
+                self._forget(pid)
+                return
             # The CPU time of a process that ran before the first poll says nothing about this second.
             process.started, process.heat, process.comm = started, 0.0, b""
             process.ticks = 0 if self._last else ticks
@@ -316,7 +324,10 @@ class Table:
         return sorted(int(name) for name in names if name.isdigit())
 
     def _new(self) -> list[int]:
-        """List the processes created since the last poll: those above the last PID at that time."""
+        """List the processes created since the last poll: those above the last PID at that time.
+
+        Some are threads or have ended.
+        """
         last = self._last_pid()
         before, self._last = self._last, last
         if last == before or not last:
@@ -327,7 +338,7 @@ class Table:
             return list(itertools.islice(later, MAX_NEW))
         if 0 < last - before <= MAX_TRIED:
             # Cheaper than a listing, which after a wrap also returns all PIDs above.
-            return [pid for pid in range(before + 1, last + 1) if self._is_process(pid)]
+            return list(range(before + 1, last + 1))
         new: list[int] = []
         for pid in self._from(before + 1 if last > before else 1):
             if pid > last or len(new) == MAX_NEW:
@@ -335,14 +346,6 @@ class Table:
             if pid not in self._known:
                 new.append(pid)
         return new
-
-    def _is_process(self, pid: int) -> bool:
-        """Return whether it exists and is not a thread: a thread has no exit signal (field 38)."""
-        text = sources.read_once(f"{self._proc}/{pid}/stat", 1024)
-        if not text:
-            return False
-        fields = text[text.rfind(b")") + 2 :].split(None, 36)
-        return len(fields) > 35 and fields[35] != b"-1"
 
     def _last_pid(self) -> int:
         """Read the last PID from /proc/loadavg; 0 where there is none."""

@@ -136,3 +136,12 @@ def test_an_address_is_found_exactly_where_a_function_contains_it(
     addresses = list(range(100))
     held = [any(start <= a < start + size for start, size, _ in rows) for a in addresses]
     assert (functions.find(np.array(addresses, np.uint64)) >= 0).tolist() == held
+
+
+def test_names_are_whole_wherever_their_compressed_piece_ends() -> None:
+    long = [f"{number:05}" + "x" * (number % 300) for number in range(400)]
+    long += ["a" * (table.MAX_NAME - 1), "b" * table.MAX_NAME, "c" * (3 * table.PIECE), "end"]
+    functions = table.make_table(symbols(*((16 * i, 16, name) for i, name in enumerate(long))))
+    expected = [name[: table.MAX_NAME] for name in long]
+    assert names(functions, *range(0, 16 * len(long), 16)) == expected
+    assert names(functions, *range(16 * len(long) - 16, -1, -16)) == expected[::-1]

@@ -54,7 +54,16 @@ def test_the_ticket_shows_every_part_of_the_verdict() -> None:
     code = [node.content for node in parse(text) if node.type == "fence"]
     assert code == [f"{step.command}\n" for step in (*verdict.fix, *verdict.next)]
     assert "| `kubelet` | 648 | 98 % | 95 % | 0.95 |" in text
-    for heading in ("Chain, root first", "Missing evidence", "Alternatives", "Fix", "Experiment"):
+    assert "\n- cleared: **hypervisor steal**: 0.0 % of core 39," in text
+    assert "at most 1.1 ms): `iostat -x 1 5`\n" in text
+    for heading in (
+        "Chain, root first",
+        "Checked and not the cause",
+        "Missing evidence",
+        "Alternatives",
+        "Fix",
+        "Experiment",
+    ):
         assert f"\n## {heading}\n" in text
     assert "no-data: pressure: the kernel was started with psi=0" in text
     assert verdict.gaps[1].what in text  # a leading number does not make a list

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 
@@ -10,6 +11,7 @@ import rich.cells
 import rich.console
 import verdicts
 
+from overnight.model.finding import Answer, Status
 from overnight.model.verdict import Narrative
 from overnight.reports import diagnosis
 from overnight.reports.diagnosis import text
@@ -46,6 +48,29 @@ def test_the_chain_is_drawn_from_root_to_event() -> None:
     last = max(n for n, line in enumerate(chain) if line[0] == "●")
     assert all(line[0] in "│▼●○" for line in chain[: last + 1])
     assert not any(line[0] in "│▼" for line in chain[last + 1 :])
+
+
+def test_suspects_are_one_line_each_cleared_ones_first() -> None:
+    lines = [line.rstrip() for line in render("reference", 120).splitlines()]
+    begin = lines.index("Checked and not the cause")
+    assert lines[begin + 1 : lines.index("", begin)] == [
+        "cleared      hypervisor steal: 0.0 % of core 39, 0.0 % in its worst second (baseline 0.1 %, 2.0 %)",
+        "not cleared  disk: changed at the event: nvme0n1 answered in 41.0 ms (baseline 0.8 ms, at most 1.1 ms)",
+        "             iostat -x 1 5",
+        "not checked  frequency: no data: the signal frequency was not recorded around the event",
+    ]
+    assert "Checked and not the cause" not in render("no-cause")
+
+
+def test_the_verdict_names_suspects_by_outcome() -> None:
+    verdict, _ = verdicts.reference()
+    # A suspect says "recorder" with its number, so the detector's answer does not say it again.
+    clear = tuple(Answer(name, Status.CLEAR) for name in ("recorder", "softirq", "oom"))
+    verdict = dataclasses.replace(verdict, answers=clear)
+    assert verdicts.narrated(verdict).narrative.cleared == (
+        "hypervisor steal, softirq load (details below). Not cleared: disk. Not checked: frequency."
+        " Also found, not linked to this event: a softirq storm."
+    )
 
 
 def test_every_step_is_shown() -> None:

@@ -253,9 +253,11 @@ def test_threads_of_this_process_are_not_processes() -> None:
             pool.submit(started.wait)
         while len(tasks := os.listdir("/proc/self/task")) < 4:  # noqa: PTH208
             os.sched_yield()
-        real = {int(task): seen._is_process(int(task)) for task in tasks}
+        for task in tasks:
+            seen._read(int(task))
         started.wait()
-    assert real == {task: task == os.getpid() for task in real}
+        assert list(seen._known) == [os.getpid()]
+        assert seen._opened == 1
 
 
 def test_new_and_busy_processes_of_this_host_are_seen_at_once() -> None:

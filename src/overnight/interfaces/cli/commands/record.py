@@ -33,7 +33,7 @@ def record(
     budget: str = session.option("20GiB", "Disk budget; the oldest data is removed first.", "SIZE"),
     keep: str = session.option("2h", "Minimum age of data that may be removed.", "DURATION"),
     kind: Literal["auto", "perf", "native"] = session.option(
-        "auto", "Recorder; native uses perf_event_open, without perf.", None, "--recorder"
+        "auto", "Recorder; auto is native, which needs no perf binary.", None, "--recorder"
     ),
     signals_only: bool = session.flag("Record signals and events, no stacks."),
     profiles_only: bool = session.flag("Record stacks, no signals and events."),
