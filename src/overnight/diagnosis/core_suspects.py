@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.diagnosis.measures import ONE, Evidence, Measure, Result, judge
+from overnight.diagnosis import measures
 from overnight.model.suspect import SuspectOutcome
 from overnight.model.times import SECOND_US
 from overnight.queries import levels
@@ -27,7 +27,7 @@ FREQUENCY_LOST = 30.0  # percent: turbo of all cores is up to a quarter below th
 PER_CORE = re.compile(r"\w+/(\d+)(?::.*)?")
 
 
-def check_affinity(evidence: Evidence) -> Result:
+def check_affinity(evidence: measures.Evidence) -> measures.Result:
     if not evidence.is_recorded("affinity"):
         raise evidence.missing("affinity")
     case, core = evidence.case, evidence.core
@@ -46,7 +46,7 @@ def check_affinity(evidence: Evidence) -> Result:
     values = {"busy_processes": len(allowed), "bound_processes": len(bound), "host_cores": total}
     if not bound:
         text = f"busy processes{where} that may not run on all {total} cores: 0 of {len(allowed)}"
-        return Result(SuspectOutcome.CLEARED, text, values)
+        return measures.Result(SuspectOutcome.CLEARED, text, values)
     (count, lowest), key = min(bound)
     pid, _, name = key.partition(" ")
     look = f"grep Cpus_allowed_list /proc/{pid}/status"
@@ -55,9 +55,13 @@ def check_affinity(evidence: Evidence) -> Result:
     )
     earlier = {key.partition(" ")[2]: row for key, row in _read_affinity(case, case.baseline)}
     if earlier.get(name) == (count, lowest):
-        return Result(SuspectOutcome.CLEARED, f"{text} (the same in the baseline)", values, look)
+        return measures.Result(
+            SuspectOutcome.CLEARED, f"{text} (the same in the baseline)", values, look
+        )
     was = f"baseline {earlier[name][0]}" if name in earlier else "not busy in the baseline"
-    return Result(SuspectOutcome.NOT_CLEARED, f"changed at the event: {text} ({was})", values, look)
+    return measures.Result(
+        SuspectOutcome.NOT_CLEARED, f"changed at the event: {text} ({was})", values, look
+    )
 
 
 def _read_affinity(case: cases.Case, window: Window) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -73,30 +77,32 @@ def _is_of_one_core(key: str, core: int) -> bool:
     return match is not None and int(match[1]) == core
 
 
-def check_throttling(evidence: Evidence) -> Result:
+def check_throttling(evidence: measures.Evidence) -> measures.Result:
     if not evidence.is_recorded("cpu-throttling"):
         raise evidence.missing("cpu-throttling")
     rates = evidence.case.rates("cpu-throttling", evidence.case.window, columns=("throttled",))
     if not rates.keys:
-        return Result(SuspectOutcome.CLEARED, "cgroups with a CPU quota: 0", {"cgroups": 0})
+        return measures.Result(
+            SuspectOutcome.CLEARED, "cgroups with a CPU quota: 0", {"cgroups": 0}
+        )
     most = np.argsort(-np.nansum(rates.values["throttled"], axis=0), kind="stable")
-    measures = []
+    numbers = []
     for cgroup in (rates.keys[place] for place in most[:MAX_CGROUPS]):
         level = evidence.level("cpu-throttling", "throttled", per=("periods",), keys=(cgroup,))
         if level is not None:
-            measures.append(
-                Measure(
+            numbers.append(
+                measures.Measure(
                     "throttled_percent_of_periods", level.scaled(100), THROTTLED_PERCENT,
                     f"{cgroup} throttled in ", " of its periods", " %",
                 )
             )  # fmt: skip
-    if not measures:
+    if not numbers:
         raise evidence.missing("cpu-throttling")
-    measures.sort(key=lambda each: (not each.level.rose(each.floor), -each.level.now))
-    return judge(measures[:1], f"cgroups with a CPU quota: {len(rates.keys)}")
+    numbers.sort(key=lambda each: (not each.level.rose(each.floor), -each.level.now))
+    return measures.judge(numbers[:1], f"cgroups with a CPU quota: {len(rates.keys)}")
 
 
-def check_interrupts(evidence: Evidence) -> Result:
+def check_interrupts(evidence: measures.Evidence) -> measures.Result:
     case, state = evidence.case, evidence.facts("nic-queues")
     if not state:
         raise evidence.missing("nic-queues")
@@ -111,8 +117,12 @@ def check_interrupts(evidence: Evidence) -> Result:
     tail = f" interrupts moved to other cores{examples}"
     units = evidence.facts("units")
     is_active = units.get("irqbalance.service", {}).get("active") == "active"
-    return judge(
-        [Measure("interrupt_moves_before_the_event", level, ONE, tail=tail, digits=0)],
+    return measures.judge(
+        [
+            measures.Measure(
+                "interrupt_moves_before_the_event", level, measures.ONE, tail=tail, digits=0
+            )
+        ],
         f"{len(state)} interrupts on {len({fact.get('cores') for fact in state.values()})} cores",
         f"irqbalance is {'' if is_active else 'not '}running" if units else "",
     )
@@ -129,7 +139,7 @@ def _read_moves(case: cases.Case, begin_us: int, end_us: int) -> list[tuple[int,
     return moves
 
 
-def check_steal(evidence: Evidence) -> Result:
+def check_steal(evidence: measures.Evidence) -> measures.Result:
     case, core = evidence.case, evidence.core
     cores = case.cores(case.window)
     if core is None and cores.values["steal"].size:
@@ -139,12 +149,12 @@ def check_steal(evidence: Evidence) -> Result:
         raise evidence.missing("cpu")
     worst = before.highest(1) if before else None
     mean, peak = levels.compare(now, before), levels.Level(now.highest(1), worst, worst)
-    return judge(
+    return measures.judge(
         [
-            Measure(
+            measures.Measure(
                 "steal_percent_of_core_time", mean, STEAL_PERCENT, tail=f" of core {core}", unit=" %"
             ),
-            Measure(
+            measures.Measure(
                 "steal_percent_of_worst_second", peak, STEAL_PEAK, tail=" in its worst second", unit=" %"
             ),
         ]
@@ -159,19 +169,23 @@ def _read_steal(cores: signals.Cores, core: int | None) -> levels.Series | None:
     return levels.Series(percent * seconds, seconds)
 
 
-def check_frequency(evidence: Evidence) -> Result:
+def check_frequency(evidence: measures.Evidence) -> measures.Result:
     case = evidence.case
     cores = case.cores(case.window)
     core = evidence.core if evidence.core is not None else next(iter(cores.cores), 0)
     key = str(core)
-    measures: list[Measure] = []
+    numbers: list[measures.Measure] = []
     throttles = evidence.rise(
         "frequency", "throttles", "package_throttles", "power_limits", keys=(key,)
     )
     counted = evidence.gauge("frequency", "throttles", case.window, key)
     if throttles and max(counted, default=-1) >= 0:  # -1: the host does not count them
         tail = f" throttlings of core {core} by heat or power"
-        measures.append(Measure("throttle_events_of_core", throttles, ONE, tail=tail, digits=0))
+        numbers.append(
+            measures.Measure(
+                "throttle_events_of_core", throttles, measures.ONE, tail=tail, digits=0
+            )
+        )
     now = evidence.readings("frequency", "mhz", case.window, key)
     earlier = max(evidence.gauge("frequency", "mhz", case.baseline, key), default=-1)
     busy = [mhz for at_us, mhz in now if _is_busy(cores, core, at_us)]
@@ -181,10 +195,10 @@ def check_frequency(evidence: Evidence) -> Result:
         level = levels.Level(max(0.0, 100 * (1 - mhz / earlier)) if busy else 0.0, 0.0, 0.0)
         shown = f"{mhz / 1000:.1f} GHz at most", f"{earlier / 1000:.1f} GHz"
         name = "frequency_lost_percent_of_baseline"
-        measures.append(Measure(name, level, FREQUENCY_LOST, shown=shown))
-    if not measures:
+        numbers.append(measures.Measure(name, level, FREQUENCY_LOST, shown=shown))
+    if not numbers:
         raise evidence.missing("frequency")
-    return judge(measures)
+    return measures.judge(numbers)
 
 
 def _is_busy(cores: signals.Cores, core: int, at_us: int) -> bool:

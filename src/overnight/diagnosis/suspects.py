@@ -17,8 +17,7 @@ import numpy as np
 
 from overnight import errors
 from overnight.detectors import mechanism_table, recorder
-from overnight.diagnosis import core_suspects
-from overnight.diagnosis.measures import ONE, Evidence, Measure, NoDataError, Result, judge
+from overnight.diagnosis import core_suspects, measures
 from overnight.model.suspect import Suspect, SuspectName, SuspectOutcome
 from overnight.queries import levels
 
@@ -47,7 +46,7 @@ NO_CHURN = ("shrinkers", "page-cache-reclaim", "direct-reclaim", *HUGE_PAGE_MECH
 
 def check_suspects(case: cases.Case, findings: Sequence[Finding] = ()) -> tuple[Suspect, ...]:
     """Check every suspect around an event, whatever the verdict on it."""
-    evidence = Evidence(case, _find_core(case, findings))
+    evidence = measures.Evidence(case, _find_core(case, findings))
     return tuple(_check(evidence, check) for check in CHECKS)
 
 
@@ -58,7 +57,7 @@ def _find_core(case: cases.Case, findings: Sequence[Finding]) -> int | None:
     return next((core for core in cores if core is not None), case.event.known_core)
 
 
-def _check_huge_pages(evidence: Evidence) -> Result:
+def _check_huge_pages(evidence: measures.Evidence) -> measures.Result:
     stalls, scanned, allocated = (
         evidence.level("vmstat", *columns)
         for columns in (
@@ -69,17 +68,17 @@ def _check_huge_pages(evidence: Evidence) -> Result:
     )
     if stalls is None or scanned is None or allocated is None:
         raise evidence.missing("vmstat")
-    return judge(
+    return measures.judge(
         [
-            Measure(
+            measures.Measure(
                 "compaction_stalls_per_second",
                 stalls, COMPACTION_STALLS, tail=" compaction stalls/s",
             ),
-            Measure(
+            measures.Measure(
                 "compaction_scanned_pages_per_second",
                 scanned, SCANNED_PAGES, tail=" scanned pages/s",
             ),
-            Measure(
+            measures.Measure(
                 "huge_pages_allocated_per_second",
                 allocated, HUGE_PAGES, tail=" new huge pages/s",
             ),
@@ -93,35 +92,37 @@ def _functions(names: Sequence[str]) -> str:
     return "|".join(f"(?:{patterns[name]})" for name in names)
 
 
-def _check_allocator(evidence: Evidence) -> Result:
+def _check_allocator(evidence: measures.Evidence) -> measures.Result:
     faults = evidence.level("vmstat", "pgfault")
-    measures = evidence.stacks(
+    numbers = evidence.stacks(
         "cores_in_memory_mapping",
         _functions(ALLOCATOR_MECHANISMS),
         " cores in page faults, mmap and munmap",
         without=_functions(NO_CHURN),
     )
-    remark = "" if measures else "mmap and munmap are not known without stacks"
+    remark = "" if numbers else "mmap and munmap are not known without stacks"
     if faults is not None:
         tail = " page faults/s"
-        measures.insert(0, Measure("page_faults_per_second", faults, PAGE_FAULTS, tail=tail))
-    if not measures:
+        numbers.insert(
+            0, measures.Measure("page_faults_per_second", faults, PAGE_FAULTS, tail=tail)
+        )
+    if not numbers:
         raise evidence.missing("vmstat")
-    return judge(measures, remark)
+    return measures.judge(numbers, remark)
 
 
-def _check_memory(evidence: Evidence) -> Result:
+def _check_memory(evidence: measures.Evidence) -> measures.Result:
     case = evidence.case
-    measures = _measure_pressure(evidence, "memory", "memory")
+    numbers = _measure_pressure(evidence, "memory", "memory")
     stalls = evidence.level("vmstat", "allocstall")
     kills = evidence.rise("vmstat", "oom_kill")
     if stalls is not None and kills is not None:
         tail = " stalled allocations/s"
-        measures += [
-            Measure("allocation_stalls_per_second", stalls, ALLOCATION_STALLS, tail=tail),
-            Measure("oom_kills", kills, ONE, tail=" OOM kills", digits=0),
+        numbers += [
+            measures.Measure("allocation_stalls_per_second", stalls, ALLOCATION_STALLS, tail=tail),
+            measures.Measure("oom_kills", kills, measures.ONE, tail=" OOM kills", digits=0),
         ]
-    if not measures:
+    if not numbers:
         raise evidence.missing("pressure", "vmstat")
     total, available = (
         evidence.gauge("memory", column, case.window) for column in ("total", "available")
@@ -129,24 +130,26 @@ def _check_memory(evidence: Evidence) -> Result:
     remark = ""
     if total and available:
         remark = f"{min(available) / 2**20:,.1f} of {total[0] / 2**20:,.1f} GiB available"
-    return judge(measures, remark)
+    return measures.judge(numbers, remark)
 
 
-def _measure_pressure(evidence: Evidence, resource: str, words: str) -> list[Measure]:
+def _measure_pressure(
+    evidence: measures.Evidence, resource: str, words: str
+) -> list[measures.Measure]:
     level = evidence.level("pressure", "some", keys=(resource,))
     if level is None:
         return []
     percent = level.scaled(1e-4)  # of microseconds a second
     name, lead = f"waited_for_{resource}_percent_of_time", f"tasks waited for {words} "
-    return [Measure(name, percent, WAITED_FOR[resource], lead, " of the time", " %")]
+    return [measures.Measure(name, percent, WAITED_FOR[resource], lead, " of the time", " %")]
 
 
-def _check_disk(evidence: Evidence) -> Result:
+def _check_disk(evidence: measures.Evidence) -> measures.Result:
     case = evidence.case
-    measures = _measure_pressure(evidence, "io", "disks")
+    numbers = _measure_pressure(evidence, "io", "disks")
     rates = case.rates("disks", case.window, columns=("weighted_ms",))
     waited = np.nansum(rates.values.get("weighted_ms", np.zeros((1, 0))), axis=0)
-    if not measures and not len(waited):
+    if not numbers and not len(waited):
         raise evidence.missing("disks", "pressure")
     for place in np.argsort(-waited, kind="stable")[:MAX_DISKS].tolist():
         disk = rates.keys[place]
@@ -157,25 +160,27 @@ def _check_disk(evidence: Evidence) -> Result:
         if latency and queue:
             tail = " requests in flight"
             queued = queue.scaled(1e-3)
-            measures += [
-                Measure(
+            numbers += [
+                measures.Measure(
                     f"{disk}_ms_per_request",
                     latency,
                     LATENCY_MS,
                     f"{disk} answered in ",
                     unit=" ms",
                 ),
-                Measure(f"{disk}_requests_in_flight", queued, IN_FLIGHT, tail=tail),
+                measures.Measure(f"{disk}_requests_in_flight", queued, IN_FLIGHT, tail=tail),
             ]
     now, before = (len(case.events(window, "storage.")) for window in (case.window, case.baseline))
     errors_logged = levels.Level(now, before, before)
-    measures.append(
-        Measure("disk_errors", errors_logged, ONE, tail=" disk errors logged", digits=0)
+    numbers.append(
+        measures.Measure(
+            "disk_errors", errors_logged, measures.ONE, tail=" disk errors logged", digits=0
+        )
     )
-    return judge(measures, "" if len(waited) else "the latency of disks was not recorded")
+    return measures.judge(numbers, "" if len(waited) else "the latency of disks was not recorded")
 
 
-def _check_network(evidence: Evidence) -> Result:
+def _check_network(evidence: measures.Evidence) -> measures.Result:
     drivers, cutoff = evidence.facts("nic-drivers"), evidence.cutoff_us
     names = evidence.keys("interfaces", "carrier_changes")
     hardware = [name for name in names if name in drivers]
@@ -185,31 +190,37 @@ def _check_network(evidence: Evidence) -> Result:
     if not links or changes is None or failed is None:
         raise evidence.missing("interfaces")
     lead = f"{', '.join(links[:MAX_LINKS])}: "
-    measures = [
-        Measure("link_changes_before_the_event", changes, ONE, lead, " link changes", digits=0),
-        Measure("errors_before_the_event", failed, NETWORK_ERRORS, tail=" errors", digits=0),
+    numbers = [
+        measures.Measure(
+            "link_changes_before_the_event", changes, measures.ONE, lead, " link changes", digits=0
+        ),
+        measures.Measure(
+            "errors_before_the_event", failed, NETWORK_ERRORS, tail=" errors", digits=0
+        ),
     ]
     counters = evidence.keys("ethtool", "value")
     allowances = [key for key in counters if key.endswith("_allowance_exceeded")]
     exceeded = evidence.rise("ethtool", "value", keys=allowances, end_us=cutoff)
     if not allowances or exceeded is None:
-        return judge(measures, "the driver does not count exceeded allowances")
+        return measures.judge(numbers, "the driver does not count exceeded allowances")
     name, tail = "packets_beyond_allowances_before_the_event", " packets beyond allowances"
-    return judge([*measures, Measure(name, exceeded, ALLOWANCE, tail=tail, digits=0)])
+    return measures.judge(
+        [*numbers, measures.Measure(name, exceeded, ALLOWANCE, tail=tail, digits=0)]
+    )
 
 
-def _check_clock(evidence: Evidence) -> Result:
+def _check_clock(evidence: measures.Evidence) -> measures.Result:
     case = evidence.case
     now, before = (_largest_step_ms(case, window) for window in (case.window, case.baseline))
     if now is None:
         raise evidence.missing("vmstat")
     level = levels.Level(now, before, before)
-    measure = Measure(
+    measure = measures.Measure(
         "largest_clock_step_ms", level, STEP_MS, "largest step ", unit=" ms", digits=0
     )
     unsynced = evidence.gauge("clock", "unsynced", case.window)
     remark = f"{'not ' if unsynced[-1] else ''}synchronized" if unsynced else ""
-    return judge([measure], remark)
+    return measures.judge([measure], remark)
 
 
 def _largest_step_ms(case: cases.Case, window: Window) -> float | None:
@@ -230,15 +241,16 @@ def _largest_step_ms(case: cases.Case, window: Window) -> float | None:
     return None
 
 
-def _check_recorder(evidence: Evidence) -> Result:
+def _check_recorder(evidence: measures.Evidence) -> measures.Result:
     level = evidence.level("recorder", "utime", "stime")
     pids = [key.partition(" ")[0] for key in evidence.keys("recorder", "utime")]
     if level is None or not pids:
         raise evidence.missing("recorder")
     look = f"ps -o pid,time,args -p {','.join(filter(str.isdecimal, pids))}"
     percent, floor = level.scaled(100 / TICKS), 100 * recorder.LIMIT
-    return judge(
-        [Measure("percent_of_one_core", percent, floor, tail=" of one core", unit=" %")], look=look
+    return measures.judge(
+        [measures.Measure("percent_of_one_core", percent, floor, tail=" of one core", unit=" %")],
+        look=look,
     )
 
 
@@ -247,7 +259,7 @@ class _Check:
     name: SuspectName
     title: str
     look: str
-    run: Callable[[Evidence], Result]
+    run: Callable[[measures.Evidence], measures.Result]
 
 
 CHECKS = (
@@ -271,12 +283,12 @@ CHECKS = (
 )  # fmt: skip
 
 
-def _check(evidence: Evidence, check: _Check) -> Suspect:
+def _check(evidence: measures.Evidence, check: _Check) -> Suspect:
     try:
         result = check.run(evidence)
-    except NoDataError as error:
-        result = Result(SuspectOutcome.NOT_CHECKED, f"no data: {error}")
+    except measures.NoDataError as error:
+        result = measures.Result(SuspectOutcome.NOT_CHECKED, f"no data: {error}")
     except errors.OvernightError as error:  # evidence that cannot be read
-        result = Result(SuspectOutcome.NOT_CHECKED, f"no data: {error.what}: {error.why}")
+        result = measures.Result(SuspectOutcome.NOT_CHECKED, f"no data: {error.what}: {error.why}")
     look = result.look or check.look
     return Suspect(check.name, check.title, result.outcome, result.text, result.values, look)
