@@ -134,6 +134,7 @@ STACKS = (
     ("", "__x64_sys_getppid __task_pid_nr_ns"),
     ("", "kernel_wait4 do_wait schedule __schedule"),
     ("", "__sys_sendto unix_stream_sendmsg sock_alloc_send_pskb"),
+    ("", "__sys_recvfrom sock_recvmsg unix_stream_read_generic unix_stream_read_actor"),
 )  # fmt: skip
 
 
