@@ -239,8 +239,8 @@ def _check_quotes(entry: entries.Entry, command: str) -> None:
     """Names are quoted when they are filled in, which does not work inside quotes."""
     for match in PLACEHOLDER.finditer(command):
         before = command[: match.start()]
-        if match[1] not in (*SUBJECTS, "look"):
-            raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(SUBJECTS)}, look")  # fmt: skip
+        if match[1] not in (known := (*SUBJECTS, "look", "pgrep")):
+            raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(known)}")
         if before.count("'") % 2 or before.count('"') % 2:
             raise entry.invalid(
                 f"{match[0]} is inside quotes", "leave the quotes out: names are quoted anyway"

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, knowledge
+from overnight.model import programs
 from overnight.model.verdict import Chain, Step
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def _steps(remedy: knowledge.Remedy, chain: Chain) -> list[Step]:
     }
     if look := find_look(chain.root):
         quoted["look"] = names["look"] = look
+    if "process" in quoted:
+        quoted["pgrep"] = names["pgrep"] = programs.pgrep_arguments(_raw(chain)["process"])
     pattern = SPECIAL.sub(r"\\\g<0>", _raw(chain).get("process", ""))
     steps = []
     for step in remedy.steps:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ MAX_ANCESTORS = 4
 INTERPRETER = re.compile(
     r"(python|pypy|perl|ruby|php|lua|node|nodejs|Rscript|bash|dash|sh|ash|zsh|ksh|java)(\d*)[\d.]*"
 )
+LABELLED = re.compile(r"(.+) \([a-zA-Z]+\d*\)")
 SHELLS = frozenset(("bash", "dash", "sh", "ash", "zsh", "ksh"))
 # Options that run a text instead of a script, and options whose value is the next argument.
 TEXT = frozenset(("-c", "-e", "-E", "-r", "-p", "-lc", "-ec", "-cx", "--eval", "--print"))
@@ -118,6 +120,22 @@ def family_pattern(name: str) -> str:
     """
     short = Program(name.rpartition(" → ")[2], Kind.BINARY).short
     return f"^({re.escape(name)}|{re.escape(short)} → .*)$"
+
+
+def pgrep_arguments(name: str) -> str:
+    """Return the arguments, quoted for the shell, with which pgrep finds the processes of a name.
+
+    >>> pgrep_arguments("collect.py (python3)"), pgrep_arguments("nightly.sh → gzip")
+    ("-f -- '(^|[/ ])collect\\\\.py( |$)'", '-x -- gzip')
+    """
+    own = name.rpartition(" → ")[2]
+    script = LABELLED.fullmatch(own)
+    if script is None and own.startswith("java "):
+        return f"-f -- {shlex.quote('java .*' + re.escape(own.rpartition('…')[2].removeprefix('java ')))}"
+    if script is None and len(own) <= COMM:
+        return f"-x -- {shlex.quote(re.escape(own))}"
+    path = (script[1] if script else own).rstrip("…")
+    return f"-f -- {shlex.quote(f'(^|[/ ]){re.escape(path)}( |$)')}"
 
 
 def _find_script(interpreter: str, arguments: Sequence[str]) -> str:

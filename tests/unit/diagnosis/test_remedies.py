@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overnight.diagnosis import decision, knowledge, remedies
+from overnight.model import programs
 from overnight.model.verdict import Chain, Link
 
 
@@ -82,7 +83,9 @@ def test_any_name_is_quoted_or_left_out(name: str) -> None:
         if fix.root == "cpu.rt_hog"
         for step in fix.steps
     )
-    whole = template.replace("{process}", shlex.quote(name))
+    arguments = programs.pgrep_arguments(name)
+    assert len(shlex.split(arguments)) == 3  # the name is one word, whatever it contains
+    whole = template.replace("{pgrep}", arguments)
     commands = {step.command for step in verdict.fix} - {""}
     assert commands == ({whole} if name and remedies.is_safe("process", name) else set())
     assert all(step.what.isprintable() for step in verdict.fix)

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
 import pytest
 
 from overnight.model import programs
@@ -65,3 +71,31 @@ def test_what_a_script_starts_is_named_after_it() -> None:
     ):
         assert programs.full_name(program, ancestors) == name
     assert len(programs.full_name(programs.Program("x" * 60, Kind.BINARY))) == programs.MAX_NAME
+
+
+def test_pgrep_finds_the_processes_of_a_name(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "gather.and.send.py"
+    script.write_text("import sys; print(flush=True); sys.stdin.read()")
+    binary = tmp_path / "a-name-of-more-than-15"
+    shutil.copy(shutil.which("sleep") or "", binary)
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        subprocess.Popen([sys.executable, script], **pipe) as python,
+        subprocess.Popen([binary, "60"]) as long,
+    ):
+        python.stdout.readline()
+        try:
+            for name, pid in (
+                ("gather.and.send.py (python3)", python.pid),
+                ("gatherXand.send.py (python3)", None),
+                (binary.name, long.pid),
+                (f"nightly.sh → {binary.name}", long.pid),
+            ):
+                command = f"pgrep --parent {os.getpid()} {programs.pgrep_arguments(name)}"
+                found = subprocess.run(command, shell=True, capture_output=True, check=False)
+                assert found.stdout.split() == ([str(pid).encode()] if pid else [])
+        finally:
+            python.kill()
+            long.kill()
+    assert programs.pgrep_arguments("java org.apache…Kafka") == "-f -- 'java .*Kafka'"
+    assert programs.pgrep_arguments("kswapd0") == "-x -- kswapd0"
