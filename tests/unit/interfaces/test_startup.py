@@ -82,7 +82,7 @@ def test_commands_that_read_profiles_import_neither_scipy_nor_sqlalchemy(
     home: pathlib.Path, name: str
 ) -> None:
     modules = run(home, PROFILES[name])
-    assert "duckdb" in modules
+    assert ("duckdb" in modules) == (name != "import")  # ingest runs all night without it
     assert modules & {"scipy", "sqlalchemy", "jinja2"} == set()
     assert "overnight.ingest.perfdata" not in modules
 
