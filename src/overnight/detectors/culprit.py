@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors import _base, _core_shares, _saturation, _starved_queues
-from overnight.model import programs
+from overnight.model import programs, times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
+    from overnight.model.actor import Actor
     from overnight.queries import case as cases
     from overnight.queries import consumers, flame
 
@@ -32,6 +33,7 @@ FEW_SAMPLES = 20
 # The main path follows a child as long as it has most of its parent's samples.
 MAIN_SHARE = 0.5
 MAX_PATH = 24
+MAX_ANCESTORS = 3
 
 
 class Culprit(_base.Detector):
@@ -194,6 +196,7 @@ def _sampled_draft(
         function=function,
         function_share_of_its_samples=round(consumer.functions[function] / consumer.samples, 4),
     )
+    _add_identity(case, draft, actor)
     if compared is not None:
         draft.weigh(compared.evidence(case, actor.process, "profiles"), supports=compared.rose)
     if consumer.softirq > consumer.samples:
@@ -205,6 +208,34 @@ def _sampled_draft(
             own_samples=consumer.samples,
         )
     return draft
+
+
+def _add_identity(case: cases.Case, draft: _base.Draft, actor: Actor) -> None:
+    """Say which process it is, and who started it, where the recording knows."""
+    known = case.processes_of(actor, draft.window)
+    if not known:
+        return
+    first, others = known[0], len(known) - 1
+    text = f"{actor} is pid {first.pid}"
+    text += f" and {others} more" if others else ""
+    text += f", user {first.user}" if first.user else ""
+    text += f", started {times.format_instant(first.started_us)}" if first.started_us else ""
+    text += f" by {' ← '.join(first.ancestors[:MAX_ANCESTORS])}" if first.ancestors else ""
+    text += f": {first.command}" if first.command else ""
+    draft.support(
+        text,
+        "profiles",
+        look=_base.command("top processes", draft.window, case.host, "--who"),
+        pid=first.pid,
+        processes=len(known),
+        started_us=first.started_us,
+        **{
+            name: value
+            for name in ("user", "command", "executable", "cgroup", "container", "pod")
+            if (value := getattr(first, name))
+        },
+        ancestors=", ".join(first.ancestors) or None,
+    )
 
 
 def main_path(tree: flame.FlameTree) -> list[str]:

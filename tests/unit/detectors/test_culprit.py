@@ -11,6 +11,7 @@ import pytest
 from overnight.app import diagnose
 from overnight.detectors import culprit
 from overnight.model.finding import Answer, Need, Status, Subject
+from overnight.queries import processes
 
 DETECTOR = culprit.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -56,6 +57,29 @@ def test_the_process_on_the_core_and_the_starved_queue_are_found(home: casebook.
     assert queue.kind == "net.queue_starved"
     assert queue.subject == Subject("db-7", 2, interface="eth0", queue=5)
     assert "6.0 s since the last poll" in queue.evidence[1].text
+
+
+def test_the_evidence_says_which_process_it_is_and_who_started_it(
+    home: casebook.Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "collect.py (python3)"
+    home.stacks(casebook.busy(AT - 6, AT, 2, name, WALK, unit="kube-system/agent")).event(core=2)
+    known = processes.Process(
+        4711, 1_700_000_000_000_000, 1, 9, "python3", "/usr/bin/python3.11",
+        "python3 /opt/collect.py --token (masked)", "ci", "/kubepods/pod7f", "3fa9", "kube-system/agent",
+        "", ("nightly.sh (bash)", "cron"),
+    )  # fmt: skip
+    case = home.case()
+    monkeypatch.setattr(case, "processes_of", lambda actor, window: (known, known))
+    (finding,) = DETECTOR.look(case).findings
+    (who,) = (each for each in finding.evidence if "pid" in each.values)
+    assert who.text == (
+        "collect.py (python3, kube-system/agent) is pid 4711 and 1 more, user ci, started"
+        " 2023-11-14T22:13:20.000Z by nightly.sh (bash) ← cron: python3 /opt/collect.py --token (masked)"
+    )
+    assert who.values["ancestors"] == "nightly.sh (bash), cron"
+    assert who.values["pod"] == "kube-system/agent"
+    assert who.look.endswith("--who")
 
 
 @pytest.mark.parametrize("process", ["it's", "a';reboot;'", "$(reboot)", "a b.c"])
