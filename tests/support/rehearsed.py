@@ -98,5 +98,5 @@ def rehearse(
 
 
 def _claimed(outcome: scoreboard.Outcome) -> set[str]:
-    chain = outcome.verdict.chain if outcome.verdict else None
+    chain = outcome.diagnosis.verdict.chain if outcome.diagnosis else None
     return {step.kind for step in chain.steps} if chain else set()

@@ -36,15 +36,15 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) -> None:
     before = dying()
     outcome = rehearsed.rehearse("zombies", 11, tmp_path)
-    assert outcome.verdict is not None
+    assert outcome.diagnosis is not None
     # Found also where other work saturates the core, and the chain to the reset has a gap.
-    findings = {finding.kind: finding for finding in outcome.verdict.findings}
+    findings = {finding.kind: finding for finding in outcome.diagnosis.verdict.findings}
     loop, zombies, walk = (findings[kind] for kind in CAUSES)
     assert loop.subject.unit.rpartition(":")[2] == outcome.facts["unit"]
     assert walk.subject.process == outcome.facts["collector"]
     if outcome.correct:
-        assert outcome.verdict.chain is not None
-        assert outcome.verdict.chain.steps[:3] == (loop, zombies, walk)
+        assert outcome.diagnosis.verdict.chain is not None
+        assert outcome.diagnosis.verdict.chain.steps[:3] == (loop, zombies, walk)
     # To systemd the unit is healthy: the loop is the supervisor's own.
     assert any(e.values.get("restarts_per_hour") == 0 for e in loop.evidence)
     assert any(e.values.get("active") == "active" for e in loop.evidence)
@@ -81,8 +81,8 @@ def test_without_nspawn_the_agent_is_a_process_of_the_host(
 @pytest.mark.long
 def test_a_crash_loop_that_does_nothing_is_not_blamed(tmp_path: pathlib.Path) -> None:
     outcome = rehearsed.rehearse("crash-loop-decoy", 11, tmp_path, need_verdict=True)
-    assert outcome.verdict is not None
-    loops = [finding for finding in outcome.verdict.findings if finding.kind == "unit.crash_loop"]
+    assert outcome.diagnosis is not None
+    loops = [finding for finding in outcome.diagnosis.verdict.findings if finding.kind == "unit.crash_loop"]
     assert [finding.subject.unit.rpartition(":")[2] for finding in loops] == [outcome.facts["loop"]]
 
 
