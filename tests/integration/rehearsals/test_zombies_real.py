@@ -82,7 +82,11 @@ def test_without_nspawn_the_agent_is_a_process_of_the_host(
 def test_a_crash_loop_that_does_nothing_is_not_blamed(tmp_path: pathlib.Path) -> None:
     outcome = rehearsed.rehearse("crash-loop-decoy", 11, tmp_path, need_verdict=True)
     assert outcome.diagnosis is not None
-    loops = [finding for finding in outcome.diagnosis.verdict.findings if finding.kind == "unit.crash_loop"]
+    loops = [
+        finding
+        for finding in outcome.diagnosis.verdict.findings
+        if finding.kind == "unit.crash_loop"
+    ]
     assert [finding.subject.unit.rpartition(":")[2] for finding in loops] == [outcome.facts["loop"]]
 
 
