@@ -10,6 +10,7 @@ import os
 import pathlib
 import struct
 import subprocess
+import sys
 import time
 
 import perfdecoded
@@ -284,8 +285,11 @@ def test_a_real_core_goes_offline_and_comes_back(tmp_path, script):
     # Back before the next poll: only the stopped event shows it.
     recorder.reprobe()
     back = time.monotonic()
-    gaps = recorder.poll(0.5).gaps
-    recorder.poll(0.5)
+    spin = f"import os; os.sched_setaffinity(0, {{{gone}}})\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin]) as busy:  # an idle core gives no samples
+        gaps = recorder.poll(0.5).gaps
+        recorder.poll(0.5)
+        busy.kill()
     (path,) = recorder.stop().finished
     assert [gap.why for gap in gaps] == [f"core {gone} was off-line"]
     assert 0.2 < (gaps[0].end_ns - gaps[0].begin_ns) / 1e9 < 1
