@@ -232,6 +232,15 @@ class Verdict:
     def summary(self) -> str:
         return self.narrative.summary
 
+    @property
+    def blamed(self) -> Chain | None:
+        """The chain whose root is claimed, or suspected first; None where nothing is blamed."""
+        if self.status is VerdictStatus.CAUSE_FOUND:
+            return self.chain
+        # Without a claim the chain has only effects; a suspicion explains more than they do.
+        seen = self.chain.score if self.chain else 0.0
+        return next((each for each in self.alternatives[:1] if each.score > seen), None)
+
     def as_json(self) -> dict[str, object]:
         """Schema diagnosis-1."""
         chain = self.chain.as_json() if self.chain else {"chain": [], "links": []}

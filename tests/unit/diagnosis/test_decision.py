@@ -115,3 +115,20 @@ def test_waiting_for_io_is_not_a_storage_fault(
     if kind == "io.wait":
         assert "no disk reported an error" in verdict.narrative.effect
         assert [step.command for step in verdict.next if "iostat" in step.command]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "status", "root"),
+    [
+        pytest.param(0.9, "cause-found", "cpu.culprit", id="claimed"),
+        pytest.param(0.3, "inconclusive", "cpu.culprit", id="suspected"),
+        pytest.param(0.1, "inconclusive", None, id="only effects are known"),
+    ],
+)
+def test_a_verdict_blames_what_it_claims_or_suspects(
+    confidence: float, status: str, root: str | None
+) -> None:
+    process = dataclasses.replace(findings.culprit("solver"), confidence=confidence)
+    found = [findings.reset(), findings.starved(), findings.saturated(), process]
+    verdict = decision.decide(findings.RESET, findings.answers(found))
+    assert (verdict.status, verdict.blamed and verdict.blamed.root.kind) == (status, root)
