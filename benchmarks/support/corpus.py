@@ -94,7 +94,7 @@ def judge(verdict: Verdict, chain: Sequence[Expected], unit: object) -> Row:
     blamed = verdict.blamed
     return {
         "status": str(verdict.status),
-        "score": round(verdict.confidence, 4) if blamed else None,
+        "score": round(verdict.score, 4) if blamed else None,
         "right": is_cause(blamed, chain[:-1], unit) if blamed else None,
         "root": blamed.root.kind if blamed else None,
         "blamed": blamed.root.subject.as_json() if blamed else None,

@@ -289,7 +289,7 @@ def compare(
         mechanism_right=is_stated != row.lookalike,
         chain=kinds,
         status=str(verdict.status),
-        score=round(verdict.chain.score, 3) if verdict.chain else 0.0,
+        score=round(verdict.score, 3),
         confidence=round(verdict.confidence, 3),
         headline=verdict.narrative.headline,
         gaps={str(gap.kind): gap.factor for gap in verdict.gaps},

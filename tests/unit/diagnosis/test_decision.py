@@ -117,18 +117,19 @@ def test_waiting_for_io_is_not_a_storage_fault(
         assert [step.command for step in verdict.next if "iostat" in step.command]
 
 
-@pytest.mark.parametrize(
-    ("confidence", "status", "root"),
-    [
-        pytest.param(0.9, "cause-found", "cpu.culprit", id="claimed"),
-        pytest.param(0.3, "inconclusive", "cpu.culprit", id="suspected"),
-        pytest.param(0.1, "inconclusive", None, id="only effects are known"),
-    ],
-)
-def test_a_verdict_blames_what_it_claims_or_suspects(
-    confidence: float, status: str, root: str | None
-) -> None:
-    process = dataclasses.replace(findings.culprit("solver"), confidence=confidence)
-    found = [findings.reset(), findings.starved(), findings.saturated(), process]
-    verdict = decision.decide(findings.RESET, findings.answers(found))
-    assert (verdict.status, verdict.blamed and verdict.blamed.root.kind) == (status, root)
+def test_nobody_is_blamed_for_an_effect() -> None:
+    """A saturated core without a culprit is no suspicion, however well its links agree."""
+    seen = [findings.reset(), findings.saturated(), findings.starved()]
+    verdict = decision.decide(findings.RESET, findings.answers(seen))
+    assert (verdict.status, verdict.confidence, verdict.blamed) == ("inconclusive", 0.0, None)
+    assert verdict.score > 0.2
+    assert verdict.narrative.headline.endswith("cause not known")
+    culprit = findings.culprit("postgres", "postgresql.service")
+    suspected = decision.decide(
+        findings.RESET,
+        findings.answers([*seen, dataclasses.replace(culprit, confidence=0.2)]),
+    )
+    assert suspected.blamed is suspected.alternatives[0]
+    assert suspected.blamed.root.subject.process == "postgres"
+    claimed = decision.decide(findings.RESET, findings.answers([*seen, culprit]))
+    assert claimed.blamed is claimed.chain
