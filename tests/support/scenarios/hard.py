@@ -246,6 +246,7 @@ def build_launcher(home: pathlib.Path, seed: int, **changes: object) -> truth.Tr
     if daemon_is_cause:
         incident = incidents.busy_process(setup, moments)
     else:
+        before = len(setup.episodes)
         incident = incidents._starve(
             setup,
             work.Work(child, paths),
@@ -253,7 +254,10 @@ def build_launcher(home: pathlib.Path, seed: int, **changes: object) -> truth.Tr
             ("process.spawn_storm", {"process": shell.process}),
         )
         incident.facts["unit"] = shell.unit
+        held = setup.episodes[before:]
+        del setup.episodes[before:]
         add_innocent(setup, incident.when, int(str(incident.facts["core"])))
+        setup.episodes += held
     free = [core for core in range(setup.host.cores) if core != incident.facts["core"]]
     far = setup.chance.choice(free)
     rate = setup.chance.uniform(30, 300)
