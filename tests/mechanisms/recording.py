@@ -362,7 +362,8 @@ def compare(
     row: results.Row, scene: Scene, verdict: Verdict, functions: dict[str, float]
 ) -> results.Row:
     """Fill in what the verdict states about actor and mechanism, and whether it is right."""
-    steps = verdict.chain.steps[:-1] if verdict.chain else ()  # the last step is the event
+    chain = verdict.blamed or verdict.chain
+    steps = chain.steps[:-1] if chain else ()  # the last step is the event
     actors = list(dict.fromkeys(step.subject.process for step in steps if step.subject.process))
     kinds = [step.kind for step in steps]
     stated = [kind for kind in kinds if kind.startswith(PREFIX) or kind in scene.kinds]
@@ -378,7 +379,7 @@ def compare(
         mechanism_right=is_stated != row.lookalike,
         chain=kinds,
         status=str(verdict.status),
-        score=round(verdict.chain.score, 3) if verdict.chain else 0.0,
+        score=round(verdict.score, 3),
         confidence=round(verdict.confidence, 3),
         headline=verdict.narrative.headline,
         gaps={str(gap.kind): gap.factor for gap in verdict.gaps},

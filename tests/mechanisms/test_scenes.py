@@ -215,7 +215,7 @@ def _read_busy(second: int) -> dict[str, list[int]]:
 def _claim(*steps: tuple[str, str]) -> Verdict:
     found = [findings.make_finding(kind, process=process) for kind, process in steps]
     chain = Chain((*found, findings.reset()), (), 0.4)
-    return Verdict(findings.RESET, VerdictStatus.CAUSE_FOUND, 0.5, chain)
+    return Verdict(findings.RESET, VerdictStatus.CAUSE_FOUND, 0.8, chain, score=0.4)
 
 
 # Mechanism and actor of the verdict; whether both are right for the scene, and for its look-alike.
@@ -237,8 +237,23 @@ def test_a_verdict_is_compared_with_its_scene(
     row = results.Row("bpf", False, 0, 0, expected=r"ab\.py \(python[\d.]*\)")
     compared = recording.compare(row, SCENES["bpf"], _claim(*steps), {})
     assert (compared.actor_right, compared.mechanism_right) == (actor, mechanism)
+    assert (compared.score, compared.confidence) == (0.4, 0.8)
     resembling = dataclasses.replace(row, lookalike=True)
     assert recording.compare(resembling, SCENES["bpf"], _claim(*steps), {}).mechanism_right is of_lookalike  # fmt: skip
+
+
+def test_a_suspicion_is_compared_as_a_claim_is() -> None:
+    row = results.Row("bpf", False, 0, 0, expected="ab")
+    claim = _claim(("mechanism.bpf", "ab"), ("cpu.core_saturated", ""))
+    assert claim.chain is not None
+    effects = Chain(claim.chain.steps[1:], (), 0.3)
+    suspicion = dataclasses.replace(
+        claim, status=VerdictStatus.INCONCLUSIVE, chain=effects, alternatives=(claim.chain,)
+    )
+    compared = recording.compare(row, SCENES["bpf"], suspicion, {})
+    assert (compared.actor, compared.actor_right, compared.mechanism_right) == ("ab", True, True)
+    nobody = dataclasses.replace(suspicion, confidence=0.0)
+    assert recording.compare(row, SCENES["bpf"], nobody, {}).actor == ""
 
 
 def test_other_findings_may_state_the_mechanism() -> None:
