@@ -60,7 +60,7 @@ def test_an_event_is_of_now_and_of_this_host_by_default(home, capsys) -> None:
     assert run(home, "event", "add", "--kind", "job.failed") == 0
     shown = capsys.readouterr()
     assert platform.node() in shown.out
-    assert f"no signals of {platform.node()} are recorded here" in shown.err
+    assert f"without evidence: {platform.node()}" in shown.err
     assert run(home, "event", "add", "--at", "now") == 2
     assert "kind is missing" in capsys.readouterr().err
 

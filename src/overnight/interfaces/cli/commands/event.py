@@ -69,9 +69,9 @@ def add(
     terminal.echo(
         f"added {plural(added.added, 'event')}" + f", {known} already there" * bool(known)
     )
-    for name in added.unrecorded[:MAX_SHOWN]:
-        note = f"note: no signals of {name} are recorded here, so its events have no evidence"
-        terminal.echo(note, err=True)
+    if added.unrecorded:
+        names = ", ".join(added.unrecorded[:MAX_SHOWN]) + " …" * (len(added.unrecorded) > MAX_SHOWN)
+        terminal.echo(f"note: without signals here, and so without evidence: {names}", err=True)
 
 
 def remove(
