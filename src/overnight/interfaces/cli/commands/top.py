@@ -81,11 +81,13 @@ def _show(result: ranking.Top, current: session.Session) -> None:
 
 
 def _who(result: ranking.Top) -> rich.table.Table:
-    table = terminal.table("\nprocess", "\npid", "\nuser", "\nstarted", "\ncommand", "\nstarted by")
+    columns = ("process", "pid", "user", "pod or cgroup", "started", "command", "started by")
+    table = terminal.table(*(f"\n{name}" for name in columns))
     for row in result.rows:
         for process in row.processes:
             pid = f"{process.count} processes" if process.launcher else str(process.pid)
             started = "" if process.started_us is None else local_time.cell(process.started_us)
-            cells = (row.name, pid, process.user, started, process.command or process.executable)
+            place, command = process.pod or process.cgroup, process.command or process.executable
+            cells = (row.name, pid, process.user, place, started, command)
             table.add_row(*map(terminal.cell, (*cells, " < ".join(process.ancestors))))
     return table
