@@ -301,7 +301,10 @@ def _fill_texts(value: Any, mechanism: mechanism_table.Mechanism) -> Any:
     if not isinstance(value, str):
         return value
     text = value.replace(MECHANISMS, mechanism.kind)
-    return MECHANISM_TEXT.sub(lambda match: getattr(mechanism, match[1]), text)
+    texts = {**vars(mechanism), "noun": mechanism.noun}
+    return MECHANISM_TEXT.sub(
+        lambda match: found if isinstance(found := texts.get(match[1]), str) else match[0], text
+    )
 
 
 def parse_knowledge(

@@ -9,6 +9,14 @@ MAX_PATH = 40  # of a cgroup, as shown
 CONTAINER = re.compile(r"(?:^|(?<=[/-]))([0-9a-f]{12})[0-9a-f]{52}(?=[./]|$)")
 
 
+def shorten(unit: str) -> str:
+    """Shorten the path of a cgroup to its ends, and the ids of containers as their tools do."""
+    unit = CONTAINER.sub(r"\1", unit)
+    if unit.startswith("/") and len(unit) > MAX_PATH:
+        return f"/{unit.split('/')[1]}/…/{unit.rpartition('/')[2]}"
+    return unit
+
+
 class Actor(NamedTuple):
     """A process of a unit. Restarts keep the identity: a pid is not part of it."""
 
@@ -41,9 +49,7 @@ class Actor(NamedTuple):
         """
         if not self.unit:
             return self.process
-        unit = CONTAINER.sub(r"\1", self.unit)
-        if unit.startswith("/") and len(unit) > MAX_PATH:
-            unit = f"/{unit.split('/')[1]}/…/{unit.rpartition('/')[2]}"
+        unit = shorten(self.unit)
         if self.process.endswith(")"):  # the interpreter is in brackets already
             return f"{self.process[:-1]}, {unit})"
         return f"{self.process} ({unit})"

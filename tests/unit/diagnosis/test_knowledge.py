@@ -8,6 +8,7 @@ import pytest
 
 from overnight import app, errors
 from overnight.app import diagnose
+from overnight.detectors import mechanism_table
 from overnight.diagnosis import conditions, decision, knowledge
 from overnight.interfaces.cli import commands
 
@@ -117,6 +118,13 @@ def test_a_users_fix_replaces_the_built_in_fix() -> None:
     known = knowledge.parse_knowledge(text, "mine.toml", knowledge.known())
     verdict = decision.decide(findings.RESET, findings.answers(findings.rt_hog()), known=known)
     assert [step.what for step in verdict.fix] == ["call"]
+
+
+def test_other_text_in_angle_brackets_stays_in_an_entry_for_all_mechanisms() -> None:
+    text = '[[kind]]\nkind = "mechanism.*"\nname = "<noun>, <misses>, <pid>"\nexplains = 0.9\n'
+    kinds = knowledge.parse_knowledge(text, "mine.toml", knowledge.known()).kinds
+    noun = next(each.noun for each in mechanism_table.mechanisms() if each.name == "smaps-reading")
+    assert kinds["mechanism.smaps-reading"].name == f"{noun}, <misses>, <pid>"
 
 
 def test_a_missing_file_is_an_error(tmp_path: pathlib.Path) -> None:
