@@ -61,7 +61,6 @@ def diagnose(family: str, seed: int) -> dict[str, object]:
     sys.path.insert(0, str(ROOT / "tests/support"))
     import scenarios
     from overnight.app import diagnose as diagnoses
-    from overnight.model.verdict import VerdictStatus
 
     with tempfile.TemporaryDirectory(prefix="overnight-corpus-") as name:
         try:
@@ -72,14 +71,12 @@ def diagnose(family: str, seed: int) -> dict[str, object]:
         ) as error:  # the agent saw no event, or the host is too small
             return {"family": family, "seed": seed, "impossible": repr(error)}
         verdict, _ = diagnoses.diagnose_event(truth.home, truth.event)
-    claimed = verdict.status is VerdictStatus.CAUSE_FOUND
-    suspected = verdict.status is VerdictStatus.INCONCLUSIVE and verdict.alternatives
-    blamed = verdict.chain if claimed else verdict.alternatives[0] if suspected else None
+    blamed = verdict.blamed
     return {
         "family": family,
         "seed": seed,
         "status": verdict.status,
-        "score": round(verdict.confidence, 4) if blamed else None,
+        "score": round(verdict.score, 4) if blamed else None,
         "chain": round(blamed.score, 4) if blamed else None,
         "root": blamed.root.kind if blamed else None,
         "right": _is_cause(blamed, truth) if blamed else None,

@@ -121,7 +121,7 @@ def test_a_pinned_core_and_its_bundle_have_the_same_verdict(
     elsewhere = tmp_path / "elsewhere"
     bundled = json.loads(overnight(elsewhere, "diagnose", str(file), "-O", "json"))
     # Names may be masked in a bundle (here a cgroup whose name looks like a token), and ids follow names.
-    for part in ("status", "confidence"):
+    for part in ("status", "score", "confidence"):
         assert bundled["verdict"][part] == live["verdict"][part]
     assert list_findings(bundled) == list_findings(live)
     assert not elsewhere.exists()  # an opened bundle leaves nothing behind

@@ -112,7 +112,7 @@ def test_without_stacks_kernel_counters_still_show_a_cause(
     truth = scenarios.build(name, tmp_path, seed=3, profiles=False, **SHORT)
     verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
     assert verdict.status == status
-    assert verdict.confidence < 0.55
+    assert verdict.score < 0.55
     if status == "cause-found":
         assert truth.problems(verdict) == []
 

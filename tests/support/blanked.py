@@ -50,11 +50,11 @@ def _blanking(original: Callable[..., None], fields: tuple[str, ...]) -> Callabl
 
 
 def decisions(verdict: Verdict) -> tuple[object, ...]:
-    """Return all of a verdict that is not prose: status, confidence, ranking, gaps, ruled out."""
+    """Return all of a verdict that is not prose: status, score, ranking, gaps, ruled out."""
     chains = ((verdict.chain,) if verdict.chain else ()) + verdict.alternatives
     return (
         verdict.status,
-        round(verdict.confidence, 9),
+        round(verdict.score, 9),
         [([step.id for step in each.steps], round(each.score, 9)) for each in chains],
         sorted((gap.kind, gap.window or "", gap.detector, gap.factor) for gap in verdict.gaps),
         sorted((each.finding, each.reason, each.effect) for each in verdict.ruled_out),

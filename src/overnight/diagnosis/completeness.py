@@ -1,4 +1,4 @@
-"""Missing evidence, and by how much it lowers the confidence: factors multiply, not below `MIN_FACTOR`."""
+"""Missing evidence, and by how much it lowers the score: factors multiply, not below `MIN_FACTOR`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MIN_FACTOR = 0.2
 APART = (GapKind.SHORT_BASELINE, GapKind.DISTURBED_BASELINE, GapKind.DETECTOR_NO_DATA, GapKind.LOAD)
 STACKS = (GapKind.STACKS, GapKind.LOST_SAMPLES)
+FOR_NO_CAUSE = (GapKind.LATE_START, GapKind.DETECTOR_NO_DATA)  # not where one is found
 WINDOWS = {
     GapWindow.INCIDENT: "incident window",
     GapWindow.BASELINE: "baseline",
@@ -64,7 +65,7 @@ class Recording:
 
 
 def find_gaps(recording: Recording | None, answers: Sequence[Answer]) -> tuple[Gap, ...]:
-    """Return all missing evidence, the most costly first; each lowers the confidence."""
+    """Return all missing evidence, the most costly first; each lowers the score."""
     recorded = _find_in_recording(recording or Recording())
     costly = (gap for gap in recorded if gap.factor < NEGLIGIBLE)
     return _sort((*costly, *_find_in_answers(answers)))
@@ -92,7 +93,9 @@ def multiply(gaps: Iterable[Gap]) -> float:
 def weigh_for_chain(gaps: Iterable[Gap], chain: Chain, *, counted: bool) -> tuple[Gap, ...]:
     """Return the gaps as they count for one chain: stacks that it does not rest on cost it less.
 
-    `counted`: the kernel counts the root itself. A cause that was seen needs no earlier begin of the recording.
+    `counted`: the kernel counts the root itself. A cause that was seen needs no earlier begin of the recording,
+    and no detector that could not look: what its links could not check counts in their strength, and a recording
+    may be older than the detector.
     """
     sources = {evidence.source for step in chain.steps[:-1] for evidence in step.evidence}
     without_stacks = counted and "profiles" not in sources
@@ -103,7 +106,7 @@ def weigh_for_chain(gaps: Iterable[Gap], chain: Chain, *, counted: bool) -> tupl
             return dataclasses.replace(gap, why=why, factor=round(math.sqrt(gap.factor), 6))
         return gap
 
-    weighed = (weigh(gap) for gap in gaps if gap.kind is not GapKind.LATE_START)
+    weighed = (weigh(gap) for gap in gaps if gap.kind not in FOR_NO_CAUSE)
     return _sort(gap for gap in weighed if gap.factor < NEGLIGIBLE or gap.kind not in STACKS)
 
 

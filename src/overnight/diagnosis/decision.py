@@ -79,10 +79,10 @@ def _conclude(
         *completeness.find_rival(winner, others),
         *completeness.weigh_for_chain(base.gaps, winner, counted=counted),
     )
-    base = dataclasses.replace(
-        base, gaps=gaps, confidence=winner.score * completeness.multiply(gaps)
-    )
-    if base.confidence < CLAIMED:
+    score = winner.score * completeness.multiply(gaps)
+    confidence = 0.0 if known.is_effect(winner.root.kind) else score
+    base = dataclasses.replace(base, gaps=gaps, score=score, confidence=confidence)
+    if confidence < CLAIMED:
         return _suspect(base, winner, others, known), winner
     verdict = dataclasses.replace(
         base,

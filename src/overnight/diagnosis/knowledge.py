@@ -25,6 +25,7 @@ NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
 MECHANISMS = "mechanism.*"  # an entry of this kind, root or cause is one for each mechanism
 MECHANISM_TEXT = re.compile(r"<(\w+)>")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
+ADDED = ("look", "pgrep", "namespace", "pod", "container")  # by remedies.py, for commands
 between = entries.between
 
 
@@ -239,7 +240,7 @@ def _check_quotes(entry: entries.Entry, command: str) -> None:
     """Names are quoted when they are filled in, which does not work inside quotes."""
     for match in PLACEHOLDER.finditer(command):
         before = command[: match.start()]
-        if match[1] not in (known := (*SUBJECTS, "look", "pgrep")):
+        if match[1] not in (known := (*SUBJECTS, *ADDED)):
             raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(known)}")
         if before.count("'") % 2 or before.count('"') % 2:
             raise entry.invalid(
@@ -300,7 +301,10 @@ def _fill_texts(value: Any, mechanism: mechanism_table.Mechanism) -> Any:
     if not isinstance(value, str):
         return value
     text = value.replace(MECHANISMS, mechanism.kind)
-    return MECHANISM_TEXT.sub(lambda match: getattr(mechanism, match[1]), text)
+    texts = {**vars(mechanism), "noun": mechanism.noun}
+    return MECHANISM_TEXT.sub(
+        lambda match: found if isinstance(found := texts.get(match[1]), str) else match[0], text
+    )
 
 
 def parse_knowledge(

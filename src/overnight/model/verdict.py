@@ -116,7 +116,7 @@ class GapWindow(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """Missing evidence; the confidence is multiplied by `factor`, above 0 and below 1."""
+    """Missing evidence; the score is multiplied by `factor`, above 0 and below 1."""
 
     kind: GapKind
     what: str
@@ -210,7 +210,11 @@ class Narrative:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The diagnosis of one event. `confidence` is that of the claimed or suspected cause."""
+    """The diagnosis of one event.
+
+    `score` is the best chain's, with the factors of missing evidence; `confidence` is that of the claimed or
+    suspected cause, 0 where nobody is blamed.
+    """
 
     event: Event | None
     status: VerdictStatus
@@ -227,6 +231,14 @@ class Verdict:
     narrative: Narrative = Narrative()
     notes: tuple[str, ...] = ()  # about the recording; they lower nothing
     suspects: tuple[Suspect, ...] = ()  # checked whatever the status; they change nothing
+    score: float = 0.0
+
+    @property
+    def blamed(self) -> Chain | None:
+        """Return the chain whose root is claimed or suspected to be the cause."""
+        if self.status is VerdictStatus.CAUSE_FOUND:
+            return self.chain
+        return self.alternatives[0] if self.confidence else None
 
     @property
     def summary(self) -> str:
@@ -242,6 +254,7 @@ class Verdict:
             "verdict": {
                 "status": str(self.status),
                 "confidence": round(self.confidence, 3),
+                "score": round(self.score, 3),
                 **{name: getattr(self.narrative, name) for name in names},
                 "chain": chain["chain"],
                 "links": chain["links"],

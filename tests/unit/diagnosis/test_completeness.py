@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.diagnosis import completeness
+from overnight.diagnosis import completeness, decision
 from overnight.model.finding import Evidence
 from overnight.model.load import Constancy, Load
 from overnight.model.selection import Window
@@ -91,6 +91,20 @@ def test_silent_detectors_cost_little_each_and_never_fall_below_the_floor(count:
     assert all(gap.factor < completeness.NEGLIGIBLE for gap in (*no_data, *failed))
     if count == 1:
         assert (no_data[0].factor, failed[0].factor) == (0.97, 0.93)
+
+
+def test_a_found_cause_loses_nothing_by_detectors_without_data() -> None:
+    """A recording may be older than a detector; where no cause is found, they are missing evidence."""
+    detected = findings.reference()
+    whole, silent = (
+        decision.decide(findings.RESET, findings.answers(detected, no_data=names))
+        for names in ((), ("spawn-storm", "recorder"))
+    )
+    assert (silent.score, silent.gaps) == (whole.score, ())
+    nothing = decision.decide(
+        findings.RESET, findings.answers([findings.reset()], no_data=("spawn-storm",))
+    )
+    assert [gap.detector for gap in nothing.gaps] == ["spawn-storm"]
 
 
 shares = st.floats(0, 1)

@@ -115,3 +115,21 @@ def test_waiting_for_io_is_not_a_storage_fault(
     if kind == "io.wait":
         assert "no disk reported an error" in verdict.narrative.effect
         assert [step.command for step in verdict.next if "iostat" in step.command]
+
+
+def test_nobody_is_blamed_for_an_effect() -> None:
+    """A saturated core without a culprit is no suspicion, however well its links agree."""
+    seen = [findings.reset(), findings.saturated(), findings.starved()]
+    verdict = decision.decide(findings.RESET, findings.answers(seen))
+    assert (verdict.status, verdict.confidence, verdict.blamed) == ("inconclusive", 0.0, None)
+    assert verdict.score > 0.2
+    assert verdict.narrative.headline.endswith("cause not known")
+    culprit = findings.culprit("postgres", "postgresql.service")
+    suspected = decision.decide(
+        findings.RESET,
+        findings.answers([*seen, dataclasses.replace(culprit, confidence=0.2)]),
+    )
+    assert suspected.blamed is suspected.alternatives[0]
+    assert suspected.blamed.root.subject.process == "postgres"
+    claimed = decision.decide(findings.RESET, findings.answers([*seen, culprit]))
+    assert claimed.blamed is claimed.chain

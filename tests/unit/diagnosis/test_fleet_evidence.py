@@ -32,21 +32,21 @@ ROOT = ALONE.chain.steps[0]
 
 def test_a_hazard_that_rises_with_uptime_supports_an_accumulating_cause() -> None:
     verdict = decide(uptime(8.0))
-    assert ALONE.confidence < verdict.confidence <= 1
+    assert ALONE.score < verdict.score <= 1
     reasons = [reason for link in verdict.chain.links for reason in link.reasons]
     assert any(reason.startswith("fleet: the event is more frequent") for reason in reasons)
 
 
 def test_a_hazard_that_falls_with_uptime_is_a_doubt() -> None:
     verdict = decide(uptime(0.2))
-    assert verdict.confidence < ALONE.confidence
+    assert verdict.score < ALONE.score
     doubts = [doubt for link in verdict.chain.links for doubt in link.against]
     assert any(doubt.startswith("fleet: the event comes soon after boot") for doubt in doubts)
 
 
 def test_drift_supports_only_the_root_whose_unit_it_names() -> None:
-    assert decide(drift(ROOT.subject.unit)).confidence > ALONE.confidence
-    assert decide(drift("other.service")).confidence == pytest.approx(ALONE.confidence)
+    assert decide(drift(ROOT.subject.unit)).score > ALONE.score
+    assert decide(drift("other.service")).score == pytest.approx(ALONE.score)
 
 
 def test_fleet_evidence_never_lifts_a_score_over_its_limit() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from overnight import app, errors
 from overnight.app import diagnose
+from overnight.detectors import mechanism_table
 from overnight.diagnosis import conditions, decision, knowledge
 from overnight.interfaces.cli import commands
 
@@ -119,6 +120,13 @@ def test_a_users_fix_replaces_the_built_in_fix() -> None:
     assert [step.what for step in verdict.fix] == ["call"]
 
 
+def test_other_text_in_angle_brackets_stays_in_an_entry_for_all_mechanisms() -> None:
+    text = '[[kind]]\nkind = "mechanism.*"\nname = "<noun>, <misses>, <pid>"\nexplains = 0.9\n'
+    kinds = knowledge.parse_knowledge(text, "mine.toml", knowledge.known()).kinds
+    noun = next(each.noun for each in mechanism_table.mechanisms() if each.name == "smaps-reading")
+    assert kinds["mechanism.smaps-reading"].name == f"{noun}, <misses>, <pid>"
+
+
 def test_a_missing_file_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.UsageError, match=r"none\.toml"):
         knowledge.read_knowledge([tmp_path / "none.toml"])
@@ -142,7 +150,10 @@ def test_texts_use_only_known_placeholders() -> None:
             remedy.refute,
             *(f"{s.what} {s.expect}" for s in remedy.steps),
         ):
-            assert set(knowledge.PLACEHOLDER.findall(text)) <= set(knowledge.SUBJECTS), text
+            assert set(knowledge.PLACEHOLDER.findall(text)) <= {
+                *knowledge.SUBJECTS,
+                *knowledge.ADDED,
+            }, text
 
 
 def test_overnight_commands_in_steps_exist() -> None:

@@ -38,8 +38,8 @@ def test_a_mechanism_raises_the_confidence_in_the_culprit() -> None:
     generic = decide(*findings.unknown())
     explained = decide(*findings.unknown(), mechanism())
     assert kinds(explained) == ["mechanism.smaps-reading", *kinds(generic)]
-    assert explained.confidence > generic.confidence + 0.15
-    assert explained.confidence > 0.65
+    assert explained.score > generic.score + 0.15
+    assert explained.score > 0.65
     assert "unknown mechanism" in generic.narrative.root_cause
     assert "not known" not in explained.narrative.root_cause
     assert [gap for gap in explained.gaps if gap.kind is GapKind.RIVAL] == []
@@ -47,7 +47,7 @@ def test_a_mechanism_raises_the_confidence_in_the_culprit() -> None:
 
 def test_a_contradicted_mechanism_is_worth_less() -> None:
     sure, doubtful = (decide(*findings.unknown(), mechanism(confidence=c)) for c in (0.9, 0.36))
-    assert doubtful.confidence < sure.confidence - 0.05
+    assert doubtful.score < sure.score - 0.05
     assert kinds(decide(*findings.unknown(), mechanism(confidence=0.21)))[0] == "cpu.culprit"
 
 
@@ -86,7 +86,7 @@ def test_a_specific_detector_wins(
     after = decide(*found, mechanism(name, process=process, unit=unit))
     assert kinds(before)[0] == kinds(after)[0] == root
     assert after.status is VerdictStatus.CAUSE_FOUND
-    assert after.confidence == pytest.approx(before.confidence)
+    assert after.score == pytest.approx(before.score)
 
 
 def test_every_mechanism_has_texts_a_fix_and_an_experiment() -> None:

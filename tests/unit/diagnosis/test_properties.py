@@ -283,4 +283,4 @@ def test_time_order_uses_the_events_own_window() -> None:
     )
     verdict = decide([wide, *findings.reference()[1:]])
     assert verdict.chain.steps[-1].window.begin_us == findings.T
-    assert verdict.confidence > 0.8
+    assert verdict.score > 0.8

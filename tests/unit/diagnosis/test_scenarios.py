@@ -45,18 +45,18 @@ def test_each_scenario_has_its_chain(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["reference", "modern", "two_causes"])
 def test_a_complete_reference_incident_is_sure(name: str) -> None:
-    assert decide(findings.SCENARIOS[name]()).confidence >= 0.8
+    assert decide(findings.SCENARIOS[name]()).score >= 0.8
 
 
 @pytest.mark.parametrize("name", ["rt_hog", "softirq_storm", "reclaim", "lock_convoy", "decoy"])
 def test_other_known_causes_are_surer_than_a_generic_chain(name: str) -> None:
-    assert decide(findings.SCENARIOS[name]()).confidence > 0.65
+    assert decide(findings.SCENARIOS[name]()).score > 0.65
 
 
 def test_a_generic_chain_names_only_the_culprit() -> None:
     sure = [dataclasses.replace(finding, confidence=1.0) for finding in findings.unknown()]
     verdict = decide(sure)
-    assert 0.5 < verdict.confidence <= 0.6
+    assert 0.5 < verdict.score <= 0.6
     assert "postgres (postgresql.service)" in verdict.summary
     assert "Why postgres did so is not known" in verdict.narrative.root_cause
 
@@ -126,7 +126,7 @@ def test_a_loop_that_matches_in_part_is_an_alternative_with_its_contradictions()
 def test_two_loops_that_match_equally_lower_confidence() -> None:
     alone = decide(findings.reference())
     verdict = decide([*findings.reference(), findings.hidden_loop("twin.service", 329)])
-    assert verdict.confidence < 0.8 * alone.confidence
+    assert verdict.score < 0.8 * alone.score
     assert verdict.gaps[0].kind is GapKind.RIVAL
 
 
@@ -231,7 +231,7 @@ HALVES = [
 def test_half_of_the_evidence_is_half_as_sure(recorded: completeness.Recording) -> None:
     verdict = decide(findings.reference(), recorded)
     assert verdict.status == "cause-found"
-    assert 0.35 <= verdict.confidence <= 0.7
+    assert 0.35 <= verdict.score <= 0.7
     assert verdict.gaps
 
 
@@ -293,7 +293,7 @@ def test_a_missing_magnitude_lowers_the_strength_and_is_reported() -> None:
     detected = [findings.without(finding, "births_per_hour") for finding in findings.reference()]
     verdict = decide(detected)
     assert kinds(verdict)[0] in ("unit.hidden_crash_loop", "memory.zombie_cgroups")
-    assert verdict.confidence < whole.confidence
+    assert verdict.score < whole.score
     links = [
         *verdict.chain.links,
         *(link for other in verdict.alternatives for link in other.links),

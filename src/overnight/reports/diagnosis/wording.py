@@ -30,7 +30,7 @@ DENOMINATORS = (
 # Steps of an experiment that only say how to read the outcome expect nothing else.
 OUTCOMES = ("confirmed", "refuted")
 SUSPECTS = "Checked and not the cause"
-NOTHING_MISSING = "Nothing that the detectors need is missing."
+NOTHING_MISSING = "Nothing that this verdict rests on is missing."
 INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
 MAX_TEXT = 400  # characters of a text from a host
 
@@ -103,8 +103,7 @@ def format_outcome(suspect: Suspect) -> str:
 
 def describe_subject(subject: Subject) -> str:
     """Return process, unit and function of a finding; '' if it names none."""
-    named = [clean(name, 80) for name in (subject.process, subject.unit) if name]
-    actor = f"{named[0]} ({named[1]})" if len(named) == 2 else "".join(named)
+    actor = clean(subject.actor if subject.process else subject.unit, 160)
     function = f"{clean(subject.function, 80)}()" if subject.function else ""
     return " in ".join(filter(None, (actor, function)))
 
@@ -177,16 +176,14 @@ def multiply_gaps(gaps: Iterable[Gap]) -> float:
 
 def format_confidence(verdict: Verdict) -> str:
     """Return the confidence of a claim or suspicion; '' without one, for a zero would read as a doubt."""
-    if verdict.status == VerdictStatus.NO_CAUSE:
-        return ""
-    return f"confidence {verdict.confidence:.2f}"
+    return f"confidence {verdict.confidence:.2f}" if verdict.confidence else ""
 
 
 def explain_confidence(verdict: Verdict) -> str:
     """Explain how to act on this confidence, and what it does not mean."""
     factor = multiply_gaps(verdict.gaps)
     missing = f" Missing evidence multiplies it by {factor:.2f}." if factor < 0.995 else ""
-    if verdict.status == VerdictStatus.NO_CAUSE:
+    if not verdict.confidence:
         return (
             f"Missing evidence weakens this result by a factor of {factor:.2f}." if missing else ""
         )

@@ -205,7 +205,7 @@ def test_a_verdict_without_material_is_a_page() -> None:
     empty, _ = verdicts.no_cause()
     text = Page(render(empty)).text
     assert "Chain" not in text
-    assert "Nothing that the detectors need is missing" in text
+    assert "Nothing that this verdict rests on is missing" in text
     assert "Fix" not in text
 
 
