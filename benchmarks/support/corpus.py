@@ -34,6 +34,7 @@ CSV = ROOT / "benchmarks/data/diagnoses.csv"
 COLUMNS = ("source", "family", "seed", "status", "score", "right")
 FAMILIES = (
     "reference", "modern", "rt-hog", "softirq-storm", "reclaim", "lock-convoy", "busy-process",
+    "one-name",
     "decoy", "two-cause", "random", "polled", "half-missing",
     # Evidence that misleads: tests/support/scenarios/hard.py
     "coincidence", "outside", "periodic", "below", "remote", "kernel-path", "crowded", "namesake",
@@ -212,7 +213,7 @@ def _append(file: pathlib.Path, rows: Iterable[Row]) -> int:
 def from_scene(row: Row) -> Row:
     """Convert a result of a scene: right is the right actor without a wrong mechanism."""
     is_wrong = row["mechanism_found"] and not row["mechanism_right"]
-    blames = bool(row["actor"])
+    blames = row["confidence"] > 0
     return {
         "source": "scene",
         "family": row["mechanism"] + ("-lookalike" if row["lookalike"] else ""),

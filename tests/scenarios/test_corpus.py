@@ -99,7 +99,7 @@ def test_a_launcher_has_children_that_live_shortly(tmp_path: pathlib.Path) -> No
 
 def test_rows_of_all_sources_become_one_sorted_file(tmp_path: pathlib.Path) -> None:
     scene = {
-        "mechanism": "timers", "lookalike": False, "seed": 0, "status": "cause-found", "score": 0.61,
+        "mechanism": "timers", "lookalike": False, "seed": 0, "status": "cause-found", "score": 0.61, "confidence": 0.8,
         "actor": "x", "actor_right": True, "mechanism_found": "timers", "mechanism_right": True,
         "event": True, "why": "",
     }  # fmt: skip
@@ -108,7 +108,7 @@ def test_rows_of_all_sources_become_one_sorted_file(tmp_path: pathlib.Path) -> N
         scene,
         scene | {"mechanism_found": "signals", "mechanism_right": False},
         scene | {"mechanism_found": "", "mechanism_right": True, "lookalike": True},
-        scene | {"actor": "", "actor_right": False, "status": "no-cause"},
+        scene | {"confidence": 0.0, "status": "no-cause"},
         scene | {"event": False, "why": "no event"},
         night | {"score": None, "right": None},
         night | {"impossible": "ValueError()"},

@@ -39,6 +39,8 @@ class Task:
     unit: str = ""
     thread: str = ""
     rt: int = 0
+    command: str = ""
+    cgroup: str = ""
     launcher: Task | None = None
 
     @property
