@@ -3,6 +3,9 @@
 All run in the same minute on the same machine, each polled every second. The peers come from Debian's packages,
 unpacked into a folder: nothing is installed and no service is started. The 192-core host is a tree of files in
 the kernel's formats, so the kernel's own work of producing them is not included.
+
+    python -m benchmarks.agent      this host alone, and beside 2,000 processes and 500 forks a second: it
+                                    needs only Python and the package, no peers and no network
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import Result
+from benchmarks.support import crowd
 
 __all__ = ["measure"]
 
 SECONDS = 60.0
 SETTLE = 5.0
 STARTS = 11
+PROCESSES, FORKS = 2000, 500
 SUPPORT = pathlib.Path(__file__).parents[1] / "tests/support"
 PACKAGES = ("sysstat", "prometheus-node-exporter", "netdata-core")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -65,7 +70,7 @@ def _running(command: list[str], **options: object) -> Iterator[subprocess.Popen
 def _peers(folder: pathlib.Path) -> pathlib.Path:
     """Return the files of those peers whose Debian packages are available."""
     target = folder / "peers"
-    for package in PACKAGES:
+    for package in PACKAGES if shutil.which("apt-get") else ():
         download = subprocess.run(
             ["apt-get", "download", "-qq", package], cwd=folder, capture_output=True, check=False
         )
@@ -98,7 +103,12 @@ def _scrape(ports: list[int], stop: threading.Event) -> None:
 def measure() -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="overnight-bench-") as name:
         folder = pathlib.Path(name)
-        return [*_side_by_side(folder), *_many_cores(folder), _start(folder)]
+        return [
+            *_side_by_side(folder),
+            *_many_processes(folder),
+            *_many_cores(folder),
+            _start(folder),
+        ]
 
 
 def _agent(folder: pathlib.Path, *arguments: str) -> list[str]:
@@ -157,16 +167,7 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
         stop.set()
         scraper.join()
     percent = {name: 100 * (after[name][0] - before[name][0]) / seconds for name in after}
-    results = [
-        Result(
-            "agent, 2 cores or as many as there are", percent["overnight"], "% of a core",
-            goal="<= 0.2", met=percent["overnight"] <= 0.2,
-        ),
-        Result(
-            "agent, memory", after["overnight"][1], "MB", goal="<= 30",
-            met=after["overnight"][1] <= 30,
-        ),
-    ]  # fmt: skip
+    results = _results("agent", percent["overnight"], 0.2, after["overnight"][1])
     for name, used in percent.items():
         if name != "overnight":
             results += [
@@ -180,6 +181,35 @@ def _side_by_side(folder: pathlib.Path) -> list[Result]:
                 ),
             ]  # fmt: skip
     return results
+
+
+def _results(what: str, percent: float, goal: float, megabytes: float) -> list[Result]:
+    where = f"{what}, {os.cpu_count()} cores"
+    return [
+        Result(where, percent, "% of a core", f"<= {goal}", percent <= goal),
+        Result(f"{where}, memory", megabytes, "MB", "<= 30", megabytes <= 30),
+    ]
+
+
+def _alone(folder: pathlib.Path, what: str, goal: float) -> list[Result]:
+    with _running(_agent(folder)) as agent:
+        time.sleep(SETTLE)
+        before, began = _cost(agent.pid), time.monotonic()
+        time.sleep(SECONDS)
+        after, seconds = _cost(agent.pid), time.monotonic() - began
+    return _results(what, 100 * (after[0] - before[0]) / seconds, goal, after[1])
+
+
+def _many_processes(folder: pathlib.Path) -> list[Result]:
+    with crowd.running(PROCESSES, FORKS):
+        forks, began = crowd.count_forks(), time.monotonic()
+        results = _alone(folder, f"agent beside {PROCESSES:,} processes, {FORKS} forks/s", 0.6)
+        rate = (crowd.count_forks() - forks) / (time.monotonic() - began)
+        return [
+            *results,
+            Result("  processes beside it", crowd.count_processes(), "processes"),
+            Result("  forks beside it", rate, "forks/s"),
+        ]
 
 
 def _netdata(peers: pathlib.Path, folder: pathlib.Path) -> list[str]:
@@ -238,3 +268,10 @@ def _start(folder: pathlib.Path) -> Result:
             times.append(1000 * (time.monotonic() - began))
     middle = sorted(times)[len(times) // 2]
     return Result("agent, start to first poll", middle, "ms", goal="<= 150", met=middle <= 150)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="overnight-bench-") as temporary:
+        home = pathlib.Path(temporary)
+        for row in [*_alone(home, "agent", 0.2), *_many_processes(home)]:
+            print(f"{row.what:60} {row.value:8.3f} {row.unit:12} {row.goal}")

@@ -9,27 +9,56 @@ cores sleep at night, compress better.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COLUMNS", "Second", "host_seconds", "noisy_every"]
+from overnight import sources
+from overnight.agent import own_processes, signals
+
+__all__ = ["COLUMNS", "STORED_EVERY", "Second", "host_seconds"]
 
 SEED = 20261115
 STEP = 600
-COLUMNS = {
-    "cpu": ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice"),
-    "softirqs": ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"),
-    "softnet": ("processed", "dropped", "squeezed"),
-    "schedstat": ("run_ms", "wait_ms", "slices"),
-    "pressure": tuple(f"{what}_{kind}" for what in ("cpu", "memory", "io", "irq") for kind in ("some", "full")),
-    "vmstat": tuple(f"vmstat_{n}" for n in range(12)),
-    "processes": ("user", "system", "rss", "faults", "switches"),
-    "interrupts": ("count",),
-    "memory": tuple(f"memory_{n}" for n in range(20)),
+SIGNALS = {
+    signal.name: signal
+    for signal in (*signals.discover_signals(), own_processes.signal(pathlib.Path()))
+    if isinstance(signal, sources.Signal)
+}
+COLUMNS = {name: signal.columns for name, signal in SIGNALS.items()}
+STORED_EVERY = {
+    name: tuple(signal.keep.get(column, 0.0) for column in signal.columns)
+    for name, signal in SIGNALS.items()
+}
+CORES = ("cpu", "softirqs", "softnet", "schedstat")
+# Rows, and what each column does between two polls: a counter rises by about so many, 0 never changes, and a
+# negative number is a gauge below it. A busy host: 2 of 8 disks work, 100 pods have a quota, 20 processes are busy.
+OTHERS: dict[str, list[tuple[int, tuple[float, ...]]]] = {
+    "pressure": [(1, (3000, 0)), (3, (900, 400))],
+    "affinity": [(20, (0, 0))],
+    "recorder": [(4, (0.5, 0.3))],
+    "process-states": [(1, (-9, -6, -3, 0))],
+    "clock": [(1, (0, 0, -200, -500, -50))],
+    "cpu-throttling": [(30, (100, 3, 90_000)), (70, (20, 0.01, 30))],
+    "disks": [(2, (4000, 1500, 3000, 4000, -8, 4000, 5000)), (6, (0, 0, 20, 9, 0, 9, 9))],
+    "ethtool": [(24, (1.0,)), (60, (0,))],
+    "interfaces": [(2, (0, 9e8, 6e5, 0, 3, 9e8, 6e5, 0, 0))],
+    "interrupts": [(24, (0, 90_000, 0, 90_000))],
+    "limits": [(2, (-500, 0)), (2, (-50, 0))],
+    "load": [(1, (-500, -200, -90, -30, -60))],
+    "memory": [(1, (0, *[-50_000] * 4, 0, -5000, -5000, 0, -9000, -900, 0))],
+    "tx-timeouts": [(32, (0,))],
+    "cgroup-births": [(4, (0.01, 0.01, 0.01, 0))],
+    "memory-cgroups": [(1, (-9, -9, -9, 0, 0))],
+    "unit-restarts": [(60, (0, 0))],
+}
+# Of vmstat, what rises on a busy host whose memory is nearly full.
+VMSTAT = {
+    "pgfault": 60_000, "pgmajfault": 2, "thp_fault_alloc": 20, "slabs_scanned": 0.5, "pgscan_kswapd": 300,
+    "pgsteal_kswapd": 290, "workingset_refault_file": 50, "compact_migrate_scanned": 1, "numa_pages_migrated": 30,
 }  # fmt: skip
-EVERY = {"interrupts": 10, "memory": 60}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,32 +69,18 @@ class Second:
     rows: dict[str, dict[str, tuple[int, ...]]]
 
 
-def noisy_every(pace: float) -> dict[str, tuple[float, ...]]:
-    """Return the interval of each column when noisy columns are kept every `pace` seconds.
-
-    The columns kept each second show a saturated core and a busy or squeezed queue.
-    """
-    return {
-        "softirqs": tuple(pace if n in (1, 7, 8, 9) else 0.0 for n in range(10)),
-        "softnet": (pace, 0.0, 0.0),
-        "schedstat": (pace, pace, pace),
-    }
-
-
 def host_seconds(cores: int, seconds: int, seed: int = SEED) -> Iterator[Second]:
     """Yield counters as a host shows them; they start at large values."""
     random = np.random.default_rng(seed)
     host = _Host(random, cores)
     keys = [str(core) for core in range(cores)]
-    totals = {
-        name: random.integers(10**6, 10**9, (cores, len(COLUMNS[name])))
-        for name in ("cpu", "softirqs", "softnet", "schedstat")
-    }
-    for name, silent in (("cpu", (1, 5, 7, 8, 9)), ("softirqs", (0, 5)), ("softnet", (1,))):
+    totals = {name: random.integers(10**6, 10**9, (cores, len(COLUMNS[name]))) for name in CORES}
+    for name, silent in (("cpu", (1, 5, 7, 8, 9)), ("softirqs", (0, 5)), ("softnet", (1, 3, 4))):
         totals[name][:, silent] = 0
-    small = {name: random.integers(10**5, 10**9, len(COLUMNS[name])) for name in ("pressure", "vmstat", "memory")}  # fmt: skip
-    queues = random.integers(10**6, 10**9, (24, 1))
-    tasks = _Processes(random)
+    rises = [VMSTAT.get(column, 0) for column in COLUMNS["vmstat"]]
+    others = [_Simple(name, random, groups) for name, groups in OTHERS.items()]
+    others += [_Simple("vmstat", random, [(1, tuple(rises))]), _Frequencies(random, cores)]
+    tasks = _Processes(random, cores)
     for begin in range(0, seconds, STEP):
         steps = host.step(min(STEP, seconds - begin))
         for at in range(min(STEP, seconds - begin)):
@@ -73,19 +88,42 @@ def host_seconds(cores: int, seconds: int, seed: int = SEED) -> Iterator[Second]
             for name, total in totals.items():
                 np.add(total, steps[name][at], out=total)
                 rows[name] = dict(zip(keys, map(tuple, total.tolist()), strict=True))
-            small["pressure"] += random.poisson(3000, 8) * (random.random(8) < 0.3)
-            small["vmstat"][:6] += random.poisson(2000, 6)
-            small["vmstat"][6:] += random.integers(-300, 300, 6)
-            for name in ("pressure", "vmstat"):
-                rows[name] = {"": tuple(small[name].tolist())}
             rows["processes"] = tasks.top()
-            if not (begin + at) % EVERY["interrupts"]:
-                queues += random.poisson(9000, queues.shape)
-                rows["interrupts"] = {str(n): tuple(row) for n, row in enumerate(queues.tolist())}
-            if not (begin + at) % EVERY["memory"]:
-                small["memory"] += random.integers(-5000, 5000, 20)
-                rows["memory"] = {"": tuple(small["memory"].tolist())}
+            for other in others:
+                if not (begin + at) % SIGNALS[other.name].every:
+                    rows[other.name] = other.poll()
             yield Second(begin + at, rows)
+
+
+class _Simple:
+    """Rows whose columns change independently of each other."""
+
+    def __init__(
+        self, name: str, random: np.random.Generator, groups: list[tuple[int, tuple[float, ...]]]
+    ) -> None:
+        self.name, self.random = name, random
+        change = np.array([steps for rows, steps in groups for _ in range(rows)])
+        self.rise, self.below = np.maximum(change, 0), np.maximum(-change, 1)
+        self.first = random.integers(10**5, 10**8, change.shape)
+        self.keys = [f"{name} {row}" for row in range(len(change))]
+
+    def poll(self) -> dict[str, tuple[int, ...]]:
+        self.first += self.random.poisson(self.rise)
+        now = self.first + self.random.integers(0, self.below)
+        return dict(zip(self.keys, map(tuple, now.tolist()), strict=True))
+
+
+class _Frequencies:
+    """Each core at any multiple of 100 MHz; the host reports no power limits."""
+
+    name = "frequency"
+
+    def __init__(self, random: np.random.Generator, cores: int) -> None:
+        self.random, self.cores = random, cores
+
+    def poll(self) -> dict[str, tuple[int, ...]]:
+        mhz = self.random.integers(8, 36, self.cores) * 100
+        return {str(core): (each, 0, 0, -1) for core, each in enumerate(mhz.tolist())}
 
 
 class _Host:
@@ -140,6 +178,8 @@ class _Host:
                     received * 3 + random.poisson(self.serves * 40 + 4 * np.ones(shape)),
                     none,
                     random.poisson(self.serves * 0.02 * np.ones(shape)),
+                    none,
+                    none,
                 ],
                 2,
             ),
@@ -157,28 +197,32 @@ class _Host:
 class _Processes:
     """The top 20 of 60 processes by recent CPU use; the set changes slowly."""
 
-    def __init__(self, random: np.random.Generator) -> None:
-        self.random = random
-        self.names = [f"{n * 997 % 65000 + 300} worker-{n % 9}" for n in range(60)]
-        self.values = random.integers(1000, 10**7, (60, 5))
+    def __init__(self, random: np.random.Generator, cores: int) -> None:
+        self.random, self.cores = random, cores
+        self.names = [f"{n * 997 % 65000 + 300} worker-{n % 9}.py (python3)" for n in range(60)]
+        self.values = np.zeros((60, len(COLUMNS["processes"])), np.int64)
+        self.values[:, :5] = random.integers(1000, 10**7, (60, 5))
         self.mean_ticks = 60 * np.exp(-np.arange(60) / 8)
         self.recent = self.mean_ticks.copy()
 
     def top(self) -> dict[str, tuple[int, ...]]:
-        random = self.random
+        random, values = self.random, self.values
         used = random.poisson(self.mean_ticks)
         kernel = random.binomial(used, 0.2)
         self.recent = 0.9 * self.recent + 0.1 * used
-        rss_changes = random.integers(-50, 50, 60) * (random.random(60) < 0.1)
-        switches = random.poisson(2 + self.mean_ticks)
-        self.values += np.stack(
-            [used - kernel, kernel, rss_changes, random.poisson(used), switches], 1
+        values[:, 0] += used - kernel
+        values[:, 1] += kernel
+        values[:, 2] += random.integers(-50, 50, 60) * (random.random(60) < 0.1)
+        values[:, 3] = np.where(
+            random.random(60) < 0.1, random.integers(0, self.cores, 60), values[:, 3] % self.cores
         )
+        values[:, 4] += random.random(60) < 0.01
+        values[:, 5] = np.where(random.random(60) < self.mean_ticks / 100, ord("R"), ord("S"))
         if random.random() < 0.1:
             index = int(random.integers(15, 60))
-            self.names[index] = f"{random.integers(300, 65000)} short-{index}"
-            self.values[index] = random.integers(0, 300, 5)
+            self.names[index] = f"{random.integers(300, 65000)} nightly.sh → short-{index}"
+            values[index, :5] = random.integers(0, 300, 5)
             self.recent[index] = 20
-        rows = self.values.tolist()
+        rows = values.tolist()
         chosen = np.argsort(-self.recent)[:20].tolist()
         return {self.names[n]: tuple(rows[n]) for n in chosen}

@@ -46,7 +46,6 @@ class Scene:
     limit_mib: int = 0  # memory limit of the cgroup; 0: none
     lookalike_limit_mib: int = 0
     has_network: bool = False  # a network namespace of its own, with a loopback interface
-    any_core: bool = False  # the kernel chooses the core; the program itself runs on another
 
 
 def discover() -> dict[str, Scene]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import statistics
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+
+COMMITTED = pathlib.Path(__file__).with_name("results.jsonl")
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/diagnosis.md"
+BEGIN, END = "<!-- scenes: python -m tests.mechanisms --publish -->\n", "\n<!-- end of scenes -->"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Row(Key):
     """One run. `why` is set where there is no verdict: an obstacle, or no event."""
 
     host: str = ""
+    cores: int = 0
+    commit: str = ""  # of the code that gave the verdict; '+': with changes
     why: str = ""
     event: bool = False
     program: str = ""
@@ -51,6 +57,11 @@ class Row(Key):
     def key(self) -> Key:
         return Key(self.mechanism, self.lookalike, self.seed, self.load)
 
+    @property
+    def is_right(self) -> bool:
+        """Whether the verdict is right about the actor and the mechanism."""
+        return self.actor_right and self.mechanism_right
+
 
 def append(path: pathlib.Path, row: Row) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,43 +75,81 @@ def append(path: pathlib.Path, row: Row) -> None:
         os.fsync(file.fileno())
 
 
-def read(path: pathlib.Path) -> dict[Key, Row]:
-    """Return the last row of each key; a truncated line does not count."""
+def read(path: pathlib.Path) -> list[Row]:
+    """Return the last row of each run on each kind of host; a truncated line does not count."""
     rows = {}
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
+        with contextlib.suppress(ValueError, TypeError):
             row = Row(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-        rows[row.key] = row
-    return rows
+            rows[row.key, row.cores] = row
+    return list(rows.values())
+
+
+def publish(rows: Sequence[Row]) -> None:
+    """Add rows to the committed results, without their functions, and write their table into the document.
+
+    A run without an event beside other busy processes shows nothing, and is left out.
+    """
+    known = {(row.key, row.cores) for row in rows}
+    kept = [row for row in read(COMMITTED) if (row.key, row.cores) not in known]
+    kept += [row for row in rows if row.event or not row.problems]
+    kept.sort(key=lambda row: (row.cores, row.load, row.mechanism, row.lookalike, row.seed))
+    lines = (json.dumps(dataclasses.asdict(dataclasses.replace(row, functions={}))) for row in kept)
+    COMMITTED.write_text("".join(f"{line}\n" for line in lines))
+    before, rest = DOCUMENT.read_text().split(BEGIN)
+    DOCUMENT.write_text(f"{before}{BEGIN}{format_table(kept)}{END}{rest.partition(END)[2]}")
 
 
 def format_table(rows: Iterable[Row]) -> str:
-    """Return a Markdown table, a line per mechanism."""
-    by_name: dict[str, list[Row]] = {}
-    for row in rows:
-        by_name.setdefault(row.mechanism, []).append(row)
-    lines = [
-        "| mechanism | runs | actor | mechanism | confidence | look-alikes told apart | not run |",
-        "|---|--:|--:|--:|--:|--:|---|",
-    ]
-    lines += [_format_line(name, of_name) for name, of_name in sorted(by_name.items())]
-    return "\n".join(lines)
-
-
-def _format_line(name: str, rows: list[Row]) -> str:
-    scenes = [row for row in rows if row.event and not row.lookalike]
-    others = [row for row in rows if row.event and row.lookalike]
-    confidence = statistics.median(row.confidence for row in scenes) if scenes else None
-    why = "; ".join(dict.fromkeys(row.why for row in rows if row.why))
-    cells: tuple[Any, ...] = (
-        name,
-        len(scenes),
-        sum(row.actor_right for row in scenes),
-        sum(row.mechanism_right for row in scenes),
-        "" if confidence is None else f"{confidence:.2f}",
-        f"{sum(row.mechanism_right for row in others)} of {len(others)}" if others else "",
-        why,
+    """Return a Markdown table with a line per mechanism and a column per host and load, and what was not right."""
+    rows = sorted(
+        rows, key=lambda row: (row.cores, row.load, row.mechanism, row.lookalike, row.seed)
     )
-    return f"| {' | '.join(map(str, cells))} |"
+    if not rows:
+        return "No results yet."
+    settings = list(dict.fromkeys((row.cores, row.load) for row in rows))
+    lines = [
+        f"| mechanism | {' | '.join(_format_setting(*setting) for setting in settings)} |",
+        f"|---|{'---|' * len(settings)}",
+    ]
+    for name in (*sorted({row.mechanism for row in rows}), None):
+        of_name = [row for row in rows if name in (None, row.mechanism)]
+        cells = (
+            _format_cell([row for row in of_name if (row.cores, row.load) == setting])
+            for setting in settings
+        )
+        lines.append(f"| {f'`{name}`' if name else 'all'} | {' | '.join(cells)} |")
+    return "\n".join((*lines, "", *_list_misses(rows)))
+
+
+def _format_setting(cores: int, load: int) -> str:
+    return f"{cores} cores{f', {load} % load' if load else ''}"
+
+
+def _format_cell(rows: list[Row]) -> str:
+    """Return right of all scenes with their median confidence, and of all look-alikes."""
+    parts = []
+    for lookalike in (False, True):
+        chosen = [row for row in rows if row.event and row.lookalike is lookalike]
+        if chosen:
+            parts.append(f"{sum(row.is_right for row in chosen)}/{len(chosen)}")
+            if not lookalike:
+                parts[-1] += f" at {statistics.median(row.confidence for row in chosen):.2f}"
+        elif not lookalike:
+            parts.append("not run")
+    return "; ".join(parts)
+
+
+def _list_misses(rows: Iterable[Row]) -> Iterator[str]:
+    """Describe each run that was not right, or had no verdict; runs of one description together."""
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        if row.event and row.is_right:
+            continue
+        what = f"no verdict: {row.why}"
+        if row.event:
+            blamed = "" if row.actor_right else f", blamed on `{row.actor or 'nobody'}`"
+            what = f"{row.mechanism_found or 'no mechanism'} found{blamed}"
+        name = f"`{row.mechanism}`{' look-alike' if row.lookalike else ''}"
+        places.setdefault(f"- {name}: {what}", []).append(_format_setting(row.cores, row.load))
+    return (f"{what} ({'; '.join(dict.fromkeys(where))})" for what, where in sorted(places.items()))

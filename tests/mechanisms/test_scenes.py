@@ -11,12 +11,15 @@ import subprocess
 import sys
 import time
 
+import evidence
 import findings
 import noise
 import pytest
+import rings
 from tests import mechanisms
-from tests.mechanisms import programs, recording, results
+from tests.mechanisms import __main__, programs, recording, results
 
+from overnight.model.selection import Window
 from overnight.model.verdict import Chain, Verdict, VerdictStatus
 from overnight.undo import journal
 
@@ -95,25 +98,118 @@ def test_results_continue_after_a_kill(tmp_path: pathlib.Path) -> None:
         cut_off.write('{"mechanism": "bpf", "look')
     second = dataclasses.replace(first, seed=1, event=True, gaps={"stacks": 0.9})
     results.append(file, second)
-    assert results.read(file) == {first.key: first, second.key: second}
+    elsewhere = dataclasses.replace(first, cores=16)
+    results.append(file, elsewhere)
+    assert results.read(file) == [first, second, elsewhere]
     third = dataclasses.replace(first, event=True, why="")
     results.append(file, third)
-    assert results.read(file)[first.key].event
-    assert results.read(tmp_path / "none") == {}
+    assert results.read(file) == [third, second, elsewhere]
+    assert results.read(tmp_path / "none") == []
 
 
-def test_table_counts_right_actors_and_mechanisms() -> None:
-    row = results.Row("bpf", False, 0, 0, event=True, actor_right=True, confidence=0.5)
+def test_runs_that_are_missing_share_recordings_new_programs_first() -> None:
+    done = results.Row("bpf", False, 0, 0, event=True)
+    failed = results.Row("signals", False, 0, 0, why="no event")
+    words = ["--share", "2", "--load", "0", "--load", "30", "--programs", "scene"]
+
+    def divide(*more: str) -> list[list[str]]:
+        options = __main__.parse([*words, *more])
+        rows = {row.key: row for row in (done, failed)}
+        keys = __main__.divide(options, ["bpf", "signals", "timers"], rows)
+        return [[key.label for key in each] for each in keys]
+
+    loaded = [["signals-0-30", "timers-0-30"], ["bpf-0-30"]]
+    assert divide() == [["timers-0-0"], *loaded]
+    assert divide("--retry") == [["signals-0-0", "timers-0-0"], *loaded]
+    assert divide("--for", "0.000001") == []
+
+
+def test_table_has_a_column_per_host_and_load() -> None:
+    row = results.Row("bpf", False, 0, 0, cores=2, event=True, actor_right=True, confidence=0.5)
+    right = dataclasses.replace(row, mechanism_found="bpf", mechanism_right=True)
     rows = (
         row,
-        dataclasses.replace(row, seed=1, mechanism_right=True, confidence=0.7),
-        dataclasses.replace(row, lookalike=True, mechanism_right=True),
-        results.Row("audit", False, 0, 0, why="needs a reboot"),
+        dataclasses.replace(right, seed=1, confidence=0.7),
+        dataclasses.replace(right, lookalike=True),
+        dataclasses.replace(right, cores=16, load=30),
+        dataclasses.replace(right, cores=16, load=30, seed=1, actor="x", actor_right=False),
+        results.Row("audit", False, 0, 0, cores=2, why="needs a reboot"),
     )
-    assert results.format_table(rows).splitlines()[2:] == [
-        "| audit | 0 | 0 | 0 |  |  | needs a reboot |",
-        "| bpf | 2 | 2 | 1 | 0.60 | 1 of 1 |  |",
+    assert results.format_table(rows).splitlines() == [
+        "| mechanism | 2 cores | 16 cores, 30 % load |",
+        "|---|---|---|",
+        "| `audit` | not run | not run |",
+        "| `bpf` | 1/2 at 0.60; 1/1 | 1/2 at 0.50 |",
+        "| all | 1/2 at 0.60; 1/1 | 1/2 at 0.50 |",
+        "",
+        "- `audit`: no verdict: needs a reboot (2 cores)",
+        "- `bpf`: bpf found, blamed on `x` (16 cores, 30 % load)",
+        "- `bpf`: no mechanism found (2 cores)",
     ]
+
+
+def test_docs_have_the_table_of_the_results() -> None:
+    rows = results.read(results.COMMITTED)
+    assert {row.mechanism for row in rows} <= SCENES.keys()
+    assert all(row.cores and row.commit and not row.functions for row in rows)
+    table = results.BEGIN + results.format_table(rows) + results.END
+    assert table in results.DOCUMENT.read_text(), table
+
+
+def test_published_rows_replace_those_of_the_same_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, document = tmp_path / "results.jsonl", tmp_path / "page.md"
+    monkeypatch.setattr(results, "COMMITTED", file)
+    monkeypatch.setattr(results, "DOCUMENT", document)
+    document.write_text(f"above\n{results.BEGIN}old{results.END}\nbelow\n")
+    here = results.Row("bpf", False, 0, 0, cores=2, event=True, functions={"bpf_prog": 1.0})
+    there = dataclasses.replace(here, cores=16)
+    results.publish([here, there])
+    again = dataclasses.replace(here, confidence=0.5, actor_right=True, mechanism_right=True)
+    disturbed = results.Row("signals", False, 0, 0, cores=2, why="no event", problems=["noise"])
+    results.publish([again, disturbed])
+    kept = [dataclasses.replace(row, functions={}) for row in (again, there)]
+    assert results.read(file) == kept
+    block = results.BEGIN + results.format_table(kept) + results.END
+    assert document.read_text() == f"above\n{block}\nbelow\n"
+
+
+def test_a_run_is_diagnosed_as_if_it_had_a_recording_of_its_own(tmp_path: pathlib.Path) -> None:
+    """An earlier run of another program on the core is neither baseline nor recurrence."""
+    row = results.Row("directory-scan", False, 0, 0, expected="basalt-scan")
+    end, active = rings.us(70), Window(rings.us(50), rings.us(62))
+    rows = []
+    # The second part of the shared recording begins within a segment, which ends at second 31.
+    for begin, visible in (
+        (1, Window(rings.us(28), end)),
+        (31, Window(0, end)),
+        (1, Window(0, end)),
+    ):
+        home = evidence.Home(tmp_path / str(len(rows)), 70, begin=begin, segment_seconds=5)
+        home.signal("cpu", 1, _read_busy)
+        home.facts = {"host": {"": {"memory_total": 1 << 34}}}
+        for start, program in ((10, "cedar-scan"), (50, "basalt-scan")):
+            if start >= begin:
+                last = rings.us(start + 12)
+                event = home.add_event(start, "cpu.core_pinned", until_us=last, core=1)
+                home.add_samples(start, 12, ("iterate_dir",), core=1, process=program)
+        home.idle()
+        home.case(event)
+        recorded = recording.Recorded(row, event, visible, active)
+        rows.append(recording.judge(home.path, recorded, None))
+    shared, own, whole = rows
+    assert own.is_right, own
+    assert shared == own
+    assert whole.gaps != own.gaps
+
+
+def _read_busy(second: int) -> dict[str, list[int]]:
+    """Return the ticks of four cores; core 1 is busy in both runs."""
+    busy = min(max(second - 10, 0), 12) + min(max(second - 50, 0), 12)
+    ticks = {core: [0, 0, 0, 100 * (second + 1), *[0] * 6] for core in "0123"}
+    ticks["1"] = [0, 0, 100 * busy, 100 * (second + 1 - busy), *[0] * 6]
+    return ticks
 
 
 def _claim(*steps: tuple[str, str]) -> Verdict:

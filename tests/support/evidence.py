@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import captures
 import rings
 
+from overnight.model import cpu
 from overnight.model.event import Event
 from overnight.queries import case
 from overnight.store import writer as segments
@@ -16,6 +17,7 @@ from overnight.store import writer as segments
 Rows = Mapping[str, Sequence[int]]
 HERTZ = 100
 COLUMNS = {
+    "cpu": cpu.MODES,
     "memory-cgroups": ("tracked", "in_use", "dying", "stat_read", "stat_reads"),
     "memory-cgroup-parents": ("dying", "at_least", "at_most", "in_use"),
     "cgroup-births": ("born", "died", "short_lived", "lived"),
@@ -35,6 +37,7 @@ class Home:
     seconds: int
     begin: int = 0
     reboot: int | None = None  # the first second after a reboot
+    segment_seconds: int = 3600  # few segments: each is synced to the disk
     readings: dict[str, tuple[float, Callable[[int], Rows]]] = dataclasses.field(
         default_factory=dict
     )
@@ -98,8 +101,7 @@ class Home:
                 cores=(0, 1, 2, 3),
                 frequency=HERTZ,
             )
-            # Few segments: each is synced to the disk.
-            segments.write_capture(self.path, built, segment_seconds=3600)
+            segments.write_capture(self.path, built, segment_seconds=self.segment_seconds)
         return case.Case(self.path, event)
 
 

@@ -21,7 +21,7 @@ def build(root: pathlib.Path) -> None:
         "proc/1/cmdline": f"init\0--password\0{WORD}\0",
         "proc/sys/kernel/osrelease": "6.1.0\n",
         "proc/sys/kernel/version": f"#1 {SECRET}\n",
-        "proc/sys/kernel/tainted": "0\n",
+        "proc/sys/kernel/tainted": "12288\n",
         "proc/sys/kernel/random/uuid": f"{SECRET}\n",
         "proc/sys/kernel/random/boot_id": f"{SECRET}\n",
         "proc/sys/kernel/odd": f"{SECRET}\n",
@@ -31,6 +31,13 @@ def build(root: pathlib.Path) -> None:
         "proc/sys/net/ipv6/conf/veth1234/mtu": "1500\n",
         "proc/sys/vm/swappiness": "60\n",
         "proc/cpuinfo": f"processor\t: 0\nmodel name\t: CPU {SECRET}\nmicrocode\t: 0x1\nflags\t: b a\n",
+        "proc/modules": "ena 151552 0 - Live 0x0000000000000000 (OE)\nxfs 1 0 - Live 0x0000000000000000\n",
+        "proc/1/net/tcp": "x\n   0: 00000000:0016 0A0B0C0D:0000 0A 0:0 0:0 0 0 0 4711 1\n",
+        "proc/1/net/udp": "x\n",
+        "proc/1/comm": f"init {SECRET}\n",
+        "proc/1/cgroup": f"0::/system.slice/{SECRET}.service\n",
+        "var/lib/cloud/data/status.json": f"""{{"v1": {{"modules-final": {{"start": 1, "finished": 2,
+            "errors": ["('scripts_user', RuntimeError('--password {WORD} token={SECRET}'))"]}}}}}}""",
         "proc/meminfo": "MemTotal:  1024 kB\n",
         "proc/cgroups": "#subsys_name\thierarchy\tnum_cgroups\tenabled\nmemory\t0\t68680\t1\n",
         "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX 535.104.05\nGCC\n",
@@ -54,6 +61,8 @@ def build(root: pathlib.Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     (root / "sys/class/net/eth0/device").mkdir()
+    (root / "proc/1/fd").mkdir()
+    (root / "proc/1/fd/3").symlink_to("socket:[4711]")
     (root / "sys/class/net/eth0/device/driver").symlink_to("../../../../bus/pci/drivers/ena")
 
 

@@ -1,14 +1,15 @@
-"""`overnight drift`: what sets sick hosts apart from healthy ones, by the snapshots of a data home."""
+"""`overnight drift`: what sets two groups of hosts apart, by the snapshots of a data home."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model.severity import Severity
+from overnight.model.snapshot import PARTS
 from overnight.queries import fleet as fleets
 
 if TYPE_CHECKING:
@@ -18,11 +19,29 @@ SCHEMA = "overnight.drift/1"
 
 
 @dataclasses.dataclass(frozen=True)
+class Request:
+    """Hosts to compare with the others: those named, with an event of `kind`, or on which `unit` is active.
+
+    Without any of these, hosts with a critical event.
+    """
+
+    home: pathlib.Path
+    sick: tuple[str, ...] = ()
+    kind: str = ""
+    unit: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Drift:
-    """What differs between sick and healthy hosts, and what could not be read."""
+    """What differs between two groups of hosts, and what could not be read."""
 
     comparison: drift.Comparison
     problems: tuple[str, ...]
+    groups: tuple[str, str] = ("sick", "healthy")
+    # Units among the differences that are enabled, but were not active once, and where; see `overnight audit`.
+    never_active: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    # Parts that some snapshots do not have, such as those of an older version, and how many.
+    unrecorded: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def as_json(self, limit: int) -> dict[str, object]:
         """Return the document; docs/schemas/drift-1.json describes it."""
@@ -40,6 +59,9 @@ class Drift:
             "smallest_p": comparison.smallest_p,
             "differences": [_as_json(each) for each in comparison.differences[:limit]],
             "problems": list(self.problems),
+            "groups": list(self.groups),
+            "never_active": {unit: list(hosts) for unit, hosts in self.never_active.items()},
+            "unrecorded": dict(self.unrecorded),
         }
 
 
@@ -50,34 +72,97 @@ def _as_json(difference: drift.Difference) -> dict[str, object]:
     return {**column, "stands": difference.is_significant, "items": items}
 
 
-def compare(home: pathlib.Path, sick: Collection[str] = (), kind: str = "") -> Drift:
-    """Compare sick hosts (those named, else with an event of `kind`, else critical) with the others."""
-    fleet = fleets.read_fleet(home, [kind] if kind else None)
-    names = [host.name for host in fleet.hosts]
+def compare(request: Request) -> Drift:
+    """Compare two groups of hosts by their snapshots."""
+    fleet = fleets.read_fleet(request.home, [request.kind] if request.kind else None)
     if not any(host.snapshot for host in fleet.hosts):
         raise errors.CannotError(
-            f"no snapshots in {home}",
+            f"no snapshots in {request.home}",
             why="; ".join(fleet.problems) or "none were taken, or they are in another data home",
             todo="run overnight snapshot on every host and copy each HOME/snapshots/HOST into one data home",
         )
-    if unknown := sorted(set(sick) - set(names)):
+    if request.unit:
+        # Hosts whose snapshot does not show what runs belong to neither group.
+        hosts = (
+            host if _state(host, request.unit) else dataclasses.replace(host, snapshot=None)
+            for host in fleet.hosts
+        )
+        fleet = dataclasses.replace(fleet, hosts=tuple(hosts))
+    chosen = _choose(request, fleet)
+    # scipy takes a second to import; a wrong host name should fail before that.
+    from overnight.detectors.fleet import drift
+
+    compared = drift.compare(fleet, chosen)
+    parts = {part for host in fleet.hosts if host.snapshot for part in host.snapshot.parts}
+    lacking = {
+        part: sum(part not in host.snapshot.parts for host in fleet.hosts if host.snapshot)
+        for part in PARTS
+        if part in parts
+    }
+    return Drift(
+        compared,
+        fleet.problems,
+        ("active", "not active") if request.unit else ("sick", "healthy"),
+        _find_never_active(compared, fleet),
+        {part: count for part, count in lacking.items() if count},
+    )
+
+
+def _choose(request: Request, fleet: fleets.Fleet) -> set[str]:
+    names = [host.name for host in fleet.hosts]
+    if unknown := sorted(set(request.sick) - set(names)):
         raise errors.CannotError(
             f"no host {unknown[0]!r} in this data home",
             why=f"known hosts: {', '.join(names[:20])}" + (" …" if len(names) > 20 else ""),
             todo="use the names of the snapshots",
         )
-    chosen = set(sick) or {
+    if request.unit:
+        active = {host.name for host in fleet.hosts if _state(host, request.unit) == "active"}
+        if not active:
+            raise errors.CannotError(
+                f"{request.unit} is active on no host",
+                why=f"none of the {len(names)} hosts here has a snapshot that shows it running",
+                todo="check the name of the unit, and run overnight snapshot again on a host that runs it",
+            )
+        return active
+    chosen = set(request.sick) or {
         host.name
         for host in fleet.hosts
-        if any(kind or event.severity == Severity.CRITICAL for event in host.events)
+        if any(request.kind or event.severity == Severity.CRITICAL for event in host.events)
     }
     if not chosen:
         raise errors.CannotError(
-            f"no host had {kind or 'a critical event'}",
+            f"no host had {request.kind or 'a critical event'}",
             why=f"none of the {len(names)} hosts here recorded such an event",
             todo="name sick hosts with --sick HOST, or choose another --kind (overnight events lists them)",
         )
-    # scipy takes a second to import; a wrong host name should fail before that.
-    from overnight.detectors.fleet import drift
+    return chosen
 
-    return Drift(drift.compare(fleet, chosen), fleet.problems)
+
+def _facts(host: fleets.Host, part: str, unit: str) -> dict[str, str]:
+    facts = host.snapshot.parts.get(part, {}).get(unit) if host.snapshot else None
+    return facts if isinstance(facts, dict) else {}
+
+
+def _state(host: fleets.Host, unit: str) -> str | None:
+    """Return systemd's state of a unit; None where the snapshot does not show what runs."""
+    if host.snapshot is None or "running" not in host.snapshot.parts:
+        return None
+    return _facts(host, "running", unit).get("active", "inactive")
+
+
+def _find_never_active(
+    compared: drift.Comparison, fleet: fleets.Fleet
+) -> dict[str, tuple[str, ...]]:
+    """Return the units that separate the hosts and that the audit calls never-active, with their hosts."""
+    found = {}
+    for unit in sorted({i.key for d in compared.significant for i, _ in d.items if i.part == "running"}):  # fmt: skip
+        hosts = [
+            host.name
+            for host in fleet.hosts
+            if _facts(host, "running", unit).get("ran") == "never"
+            and _facts(host, "units", unit).get("state", "").startswith("enabled")
+        ]
+        if hosts:
+            found[unit] = tuple(hosts)
+    return found

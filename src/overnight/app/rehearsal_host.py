@@ -243,7 +243,7 @@ def _ticks() -> dict[int, tuple[str, int, int]]:
     by_pid = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError, ValueError):
-            comm, _, _, user, system, _, _, core, _, _ = table.parse_stat(path.read_bytes())
+            comm, _, _, user, system, _, _, core, *_ = table.parse_stat(path.read_bytes())
             by_pid[int(path.parent.name)] = (table.display_name(comm), user + system, core)
     return by_pid
 

@@ -1,8 +1,9 @@
-"""`overnight snapshot`: an inventory of a host without secrets, to find drift later. No numpy."""
+"""`overnight snapshot`: what a host has and runs, without secrets, to find drift later. No numpy."""
 
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -16,8 +17,16 @@ from overnight.app import home as homes
 from overnight.model import files, secrets
 from overnight.model.snapshot import Gap, Part, Snapshot
 from overnight.model.text import printable
-from overnight.sources import ethtool
-from overnight.sources.image import devices, inventory, kernel, presets, units
+from overnight.sources import ethtool, systemd
+from overnight.sources.image import (
+    devices,
+    inventory,
+    kernel,
+    presets,
+    runtime,
+    unit_states,
+    units,
+)
 from overnight.sources.image import tree as trees
 
 VALUE = 4096  # characters of one value; a longer one is cut, and says so
@@ -26,7 +35,9 @@ GAPS = 500
 LIVE = "needs a running kernel, and this is an image"
 # Values that look random and are not secret.
 PLAIN = frozenset({"srcversion", "flags", "Features", "version"})
-NAMED = frozenset({"packages", "units", "modules", "sysctl", "cpu", "memory"})
+NAMED = frozenset(
+    {"packages", "units", "modules", "sysctl", "cpu", "memory", "bootstrap", "running", "loaded"}
+)
 
 Reader = Callable[[trees.Tree, inventory.Gaps], inventory.Part]
 
@@ -38,11 +49,14 @@ def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = N
     has_kernel = live or tree.exists("/proc/sys/kernel/osrelease")
     gaps: list[Gap] = []
     parts: dict[str, Part] = {}
-    for name, (reader, needs_kernel) in _readers(live).items():
+    for name, (reader, needs_kernel) in _readers(tree, live).items():
         if needs_kernel and not has_kernel:
             gaps.append(Gap(name, name, LIVE))
             continue
-        parts[name] = _clean(name, reader(tree, _collector(name, gaps)))
+        try:
+            parts[name] = _clean(name, reader(tree, _collector(name, gaps)))
+        except sources.NoDataError as error:
+            gaps.append(Gap(name, name, _text(str(error))))
     if len(gaps) > GAPS:
         left = len(gaps) - GAPS
         gaps = [*gaps[:GAPS], Gap("snapshot", "gaps", f"{left} more are omitted")]
@@ -58,10 +72,17 @@ def take(root: pathlib.Path = sources.ROOT, *, now: datetime.datetime | None = N
     return Snapshot(header, parts, tuple(gaps))
 
 
-def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
+def _readers(tree: trees.Tree, live: bool) -> dict[str, tuple[Reader, bool]]:
     """Return the reader of each part, and whether it needs a running kernel."""
     query = ethtool.read_driver if live else None
+    loaded = functools.cache(lambda: units.Units(tree))
+    states = functools.cache(lambda: _read_states(loaded(), live))
     return {
+        "bootstrap": (lambda tree, gaps: _read_bootstrap(tree, gaps, states), False),
+        "running": (lambda *_: states()[0], False),
+        "listening": (runtime.read_listening, True),
+        "loaded": (runtime.read_loaded, True),
+        "taint": (runtime.read_taint, True),
         "os": (inventory.read_os, False),
         "kernel": (kernel.read_kernel, True),
         "cmdline": (_read_cmdline, True),
@@ -70,7 +91,7 @@ def _readers(live: bool) -> dict[str, tuple[Reader, bool]]:
         "clock": (kernel.read_clock, True),
         "versions": (lambda tree, gaps: devices.read_versions(tree, gaps, live=live), False),
         "packages": (lambda tree, gaps: inventory.read_packages(tree, gaps, live=live), False),
-        "units": (_read_units, False),
+        "units": (lambda tree, gaps: _read_units(tree, loaded(), gaps), False),
         "presets": (_read_presets, False),
         "modules": (kernel.read_modules, True),
         "sysctl": (kernel.read_sysctl, True),
@@ -101,8 +122,30 @@ def _read_cmdline(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     return found
 
 
-def _read_units(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
-    loaded = units.Units(tree)
+def _read_states(loaded: units.Units, live: bool) -> tuple[inventory.Part, inventory.Part]:
+    """Return the state of each unit and the result of each boot step; NoDataError without a manager."""
+    if not live:
+        raise sources.NoDataError(LIVE)
+    if not systemd.booted():
+        raise sources.NoDataError("systemd does not run this host")
+    lasting = {unit.name for unit in loaded.all() if not unit.path.startswith("/run/")}
+    return runtime.parse_units(unit_states.read_loaded(), lasting)
+
+
+def _read_bootstrap(
+    tree: trees.Tree,
+    gaps: inventory.Gaps,
+    states: Callable[[], tuple[inventory.Part, inventory.Part]],
+) -> inventory.Part:
+    steps = runtime.read_cloud_init(tree, gaps)
+    try:
+        return steps | states()[1]
+    except sources.NoDataError as error:
+        gaps("bootstrap", str(error))
+        return steps
+
+
+def _read_units(tree: trees.Tree, loaded: units.Units, gaps: inventory.Gaps) -> inventory.Part:
     rules = presets.read_presets(tree, lambda *_: None)  # `presets` reports the gaps
     found: inventory.Part = {}
     for unit in loaded.all():

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 SCHEMA = "overnight.snapshot/1"
 DIFF_SCHEMA = "overnight.snapshot-diff/1"
+# What runs comes first: a step of the boot that failed is the cause of much that differs below it.
 PARTS = (
-    "os", "kernel", "cmdline", "cpu", "memory", "clock", "versions", "packages", "units", "presets",
+    "bootstrap", "running", "listening", "loaded", "taint", "os", "kernel", "cmdline", "cpu", "memory", "clock", "versions", "packages", "units", "presets",
     "modules", "sysctl", "mounts", "cgroups", "nics",
 )  # fmt: skip
 
@@ -102,6 +103,21 @@ class Difference:
         return {"schema": DIFF_SCHEMA, **dataclasses.asdict(self)}
 
 
+def band_restarts(count: str) -> str:
+    """Return the band of a restart count: the count itself differs on every host.
+
+    >>> [band_restarts(count) for count in ("0", "7", "40", "1834", "x")]
+    ['0', '1 to 9', '10 to 99', '100 or more', 'x']
+    """
+    if not count.isdecimal() or int(count) == 0:
+        return count
+    return {1: "1 to 9", 2: "10 to 99"}.get(len(str(int(count))), "100 or more")
+
+
+def _comparable(key: tuple[str, str], text: str | None) -> str | None:
+    return band_restarts(text) if text is not None and key[1] == "restarts" else text
+
+
 def compare(before: Snapshot, after: Snapshot) -> Difference:
     """Return the differences. A part that one of the two does not have is unknown, not removed.
 
@@ -127,7 +143,7 @@ def compare(before: Snapshot, after: Snapshot) -> Difference:
         changes += [
             Change(name, *key, old.get(key), new.get(key))
             for key in sorted({*old, *new})
-            if old.get(key) != new.get(key)
+            if _comparable(key, old.get(key)) != _comparable(key, new.get(key))
             and not _is_unread(key, unread)
             and (whole or (key in old and key in new))
         ]

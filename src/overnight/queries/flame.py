@@ -90,11 +90,16 @@ def _prune(part: reader.Part, frames: segment_tables.Frames, *, with_keys: bool)
     number = np.zeros(len(names.size) + 1, np.int32)  # kept nodes before each node
     np.cumsum(is_kept, out=number[1:])
     up = names.up[kept].astype(np.int64)
+    frame = names.frame[kept]
+    parent = np.where(up == 0, -1, number[kept - up]).astype(np.int64)
+    size = number[names.end[kept]] - np.arange(len(kept))
     return Preorder(
-        key=names.hash[kept] if with_keys else np.zeros(0, np.uint64),
-        frame=frames.number(names, names.frame[kept]),
-        parent=np.where(up == 0, -1, number[kept - up]).astype(np.int64),
-        size=number[names.end[kept]] - np.arange(len(kept)),
+        key=tree.path_keys(names.frame_key[frame], parent, size)
+        if with_keys
+        else np.zeros(0, np.uint64),
+        frame=frames.number(names, frame),
+        parent=parent,
+        size=size,
         own=part.own[kept],
     )
 

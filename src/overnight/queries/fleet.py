@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 
 from overnight.model.snapshot import Snapshot
 from overnight.model.times import SECOND_US
+from overnight.store import added_events
 from overnight.store.ring import layout
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
 
-# Labels that distinguish similar hosts; each additional one costs statistical power.
+# Labels that distinguish similar hosts; each additional one costs statistical power. Operators add their own with
+# an event of kind host.labels.
 LABELS = ("zone", "image", "kernel", "instance_type", "driver")
 MAX_SNAPSHOT_BYTES = 64 << 20
 # An event may be reported with the reading after the last recorded one, or before the first.
@@ -112,8 +114,14 @@ def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Flee
     """
     source = rings.Reader(home)
     events: dict[str, list[Event]] = {}
-    for event in source.events(0, EVER, None, kinds):
-        events.setdefault(event.host, []).append(event)
+    own_labels: dict[str, dict[str, str]] = {}
+    wanted = None if kinds is None else {*kinds, added_events.HOST_LABELS}
+    for event in source.events(0, EVER, None, wanted):
+        if event.kind == added_events.HOST_LABELS:
+            texts = {name: str(value) for name, value in event.fields.items()}
+            own_labels.setdefault(event.host, {}).update(texts)
+        else:
+            events.setdefault(event.host, []).append(event)
     problems: list[str] = []
     folders = {_folder(name): name for name in source.hosts()}
     files = {folders.get(name, name): dated for name, dated in _snapshot_files(home).items()}
@@ -124,7 +132,7 @@ def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Flee
         hosts.append(
             Host(
                 name,
-                _labels(source, name),
+                _labels(source, name) | own_labels.get(name, {}),
                 fold_spells(source.stretches(name), source.gaps(name)),
                 seen,
                 _snapshot_near(files.get(name, ()), at_us, problems),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -135,7 +136,13 @@ def _process(tables: process_reader.Tables, row: int, launcher: str, count: int)
         container=table.container[row],
         pod=table.pod[row],
         launcher=launcher,
-        ancestors=tuple(table.name[above] for above in tables.ancestors(row)),
+        # A shell that started a shell, and the idle task at the top, say nothing.
+        ancestors=tuple(
+            name
+            for name, _ in itertools.groupby(
+                table.name[above] for above in tables.ancestors(row) if table.pid[above]
+            )
+        ),
     )
 
 

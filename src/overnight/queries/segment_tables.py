@@ -104,9 +104,10 @@ class Names:
         return parquet.read(self.path / "nodes.parquet", ("flags",))["flags"]
 
     @functools.cached_property
-    def hash(self) -> npt.NDArray[np.uint64]:
-        """Hash of each node's path, the same in all segments."""
-        return parquet.read(self.path / "nodes.parquet", ("hash",))["hash"]
+    def path_key(self) -> npt.NDArray[np.uint64]:
+        """64-bit hash of each node's path, the same in all segments that this process reads."""
+        parent = np.arange(len(self.up)) - self.up
+        return tree.path_keys(self.frame_key[self.frame], parent, self.size)
 
     @functools.cached_property
     def own(self) -> npt.NDArray[np.int64]:
@@ -185,11 +186,11 @@ class Tables:
     def number_stacks(self, names: Names, nodes: Integers) -> Integers:
         """Return the common numbers of a segment's nodes."""
         distinct, inverse = np.unique(nodes, return_inverse=True)
-        hashes = names.hash[distinct].tolist()
-        fresh = [i for i, key in enumerate(hashes) if key not in self.stacks]
-        self.stacks |= {hashes[i]: len(self.paths) + n for n, i in enumerate(fresh)}
+        keys = names.path_key[distinct].tolist()
+        fresh = [i for i, key in enumerate(keys) if key not in self.stacks]
+        self.stacks |= {keys[i]: len(self.paths) + n for n, i in enumerate(fresh)}
         self.paths += self._read_paths(names, distinct[fresh])
-        return np.array([self.stacks[key] for key in hashes], np.int64)[inverse]
+        return np.array([self.stacks[key] for key in keys], np.int64)[inverse]
 
     def number_tasks(self, rows: Iterable[tuple[int, int, str, str, str]]) -> Integers:
         """Return the common numbers of tasks, given as rows of TASK."""

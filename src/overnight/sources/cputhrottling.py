@@ -103,4 +103,5 @@ def _find_limited(top: str, quota: str) -> list[str]:
 
 
 COLUMNS = ("periods", "throttled", "throttled_us")
-SIGNALS = (sources.Signal("cpu-throttling", 10.0, "cgroup", COLUMNS, open_throttling),)
+KEEP = {"throttled_us": 60.0}  # it does not compress
+SIGNALS = (sources.Signal("cpu-throttling", 10.0, "cgroup", COLUMNS, open_throttling, KEEP),)

@@ -19,8 +19,8 @@ from overnight import sources
 
 KINDS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")  # fmt: skip
 # These tick on every core all the time and would be a third of the ring: watches see each second, the
-# ring stores every thirtieth (docs/decisions/0014).
-NOISE = {"TIMER": 30.0, "SCHED": 30.0, "HRTIMER": 30.0, "RCU": 30.0}
+# ring stores one a minute (docs/decisions/0014).
+NOISE = dict.fromkeys(("TIMER", "NET_TX", "BLOCK", "SCHED", "HRTIMER", "RCU"), 60.0)
 # The name before 4.5.
 _OLD_NAMES = {"BLOCK_IOPOLL": "IRQ_POLL"}
 

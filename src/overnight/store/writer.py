@@ -185,7 +185,7 @@ def _fill(
     parquet_writer.write(
         folder / "nodes.parquet",
         {
-            **{name: getattr(folded, name) for name in ("frame", "up", "size", "hash", "flags")},
+            **{name: getattr(folded, name) for name in ("frame", "up", "size", "flags")},
             "own": own.astype(np.uint64),
         },
     )

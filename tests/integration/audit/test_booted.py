@@ -30,7 +30,7 @@ mkdir -p etc/kubernetes etc/systemd/system/multi-user.target.wants
 echo x > etc/kubernetes/kubelet.conf
 : > etc/machine-id
 cp {shared}/*.service usr/lib/systemd/system/
-for unit in ecs fails never waits probe; do
+for unit in ecs fails never waits probe bootstrap; do
   ln -s /usr/lib/systemd/system/$unit.service etc/systemd/system/multi-user.target.wants/
 done
 exec systemd-nspawn -q -D . --boot --register=no --keep-unit --private-network --console=pipe \\
@@ -43,6 +43,7 @@ UNITS = {
     "ecs": f"[Service]\nExecStart=/bin/false\nRestart=always\nRestartSec=2\n{INSTALL}",
     "fails": f"[Service]\nExecStart=/bin/false\n{INSTALL}",
     "never": f"[Unit]\nRequires=gone.service\n[Service]\nExecStart=/bin/sleep inf\n{INSTALL}",
+    "bootstrap": f"[Service]\nType=oneshot\nExecStart=/bin/sh -c 'exit 3'\n{INSTALL}",
     "waits": f"[Service]\nType=notify\nExecStart=/bin/sleep inf\nTimeoutStartSec=infinity\n{INSTALL}",
     "probe": f"[Service]\nType=oneshot\nEnvironment=PYTHONPATH=/mnt/source HOME=/root\nExecStart=/bin/sh /mnt/shared/probe\nExecStopPost=/usr/bin/systemctl poweroff --no-block\n{INSTALL}",
 }
@@ -51,6 +52,7 @@ PROBE = """cd /mnt/shared
 until [ "$(systemctl show -P NRestarts ecs.service)" -ge 6 ]; do sleep 0.2; done
 {python} -m overnight audit -O json > audit.json 2> errors
 echo $? > code
+{python} -m overnight snapshot -o snapshot.json > /dev/null 2>> errors
 cat /proc/uptime > uptime
 systemctl is-active never.service > never
 systemctl stop never.service
@@ -113,6 +115,12 @@ def test_findings_under_a_running_systemd(
     assert ("ecs.service", "foreign-orchestrator") in findings
     assert ("fails.service", "failing") in findings
     assert ("gone.service", "wanted-missing") in findings
+    parts = json.loads((shared / "snapshot.json").read_text())["parts"]
+    assert parts["bootstrap"]["bootstrap.service"] == {"exit status": "3", "result": "exit-code"}
+    assert parts["bootstrap"]["probe.service"] == {"result": "not finished"}
+    assert int(parts["running"]["ecs.service"]["restarts"]) >= 6
+    assert parts["running"]["fails.service"]["active"] == "failed"
+    assert parts["running"]["waits.service"]["ran"] == "never"
     uptime = float((shared / "uptime").read_text().split()[0])
     assert (("waits.service", "never-active") in findings) == (uptime > runtime.SETTLED)
     started, refused = (shared / "never").read_text().splitlines()[:2]

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
-from scenarios import fleet, host_setup, incidents, inventory, recording, truth
+from scenarios import fleet, host_setup, incidents, inventory, pods, recording, truth
 
 OLD = {"kernel": "5.4.0-1103-aws", "cgroups": "v1", "driver": "2.11.0g"}
 NEW = {"kernel": "6.8.0-1015-aws", "cgroups": "v2", "driver": "2.17.0"}
@@ -145,6 +145,14 @@ def build_busy(
     )
 
 
+def build_one_name(
+    home: pathlib.Path, seed: int, *, recurrences: int = 1, **changes: object
+) -> truth.Truth:
+    """A collector among training workers: all of them are python3, in pods."""
+    setup = _make("one-name", seed, {**NEW, "busy": 0.08}, changes)
+    return _play("one-name", home, setup, pods.one_name(setup, setup.moments(recurrences + 1)))
+
+
 def build_decoy(
     home: pathlib.Path,
     seed: int,
@@ -280,6 +288,7 @@ SCENARIOS: dict[str, Builder] = {
     "reclaim": build_reclaim,
     "lock-convoy": build_convoy,
     "busy-process": build_busy,
+    "one-name": build_one_name,
     "decoy": build_decoy,
     "two-cause": build_two_causes,
     "quiet": build_quiet,

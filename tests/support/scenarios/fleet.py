@@ -6,12 +6,16 @@ import dataclasses
 import pathlib
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
 from overnight.agent import event_tracker, watches
 from overnight.model import clock
 from overnight.store.ring import writer
 from scenarios import host_setup, inventory, nights, truth
+
+if TYPE_CHECKING:
+    from overnight.model.snapshot import Part
 
 DAY = 86400.0
 CENSUS = ("tracked", "in_use", "dying", "stat_read", "stat_reads")
@@ -85,8 +89,58 @@ def build_fleet(
     return truth.Truth("fleet", home, last[1], event, chain, frozenset(), status, facts=facts)
 
 
-def _host(chance: random.Random, number: int) -> nights.Host:
-    labels = {name: chance.choice(values) for name, values in VALUES.items()}
+def build_failed_bootstrap(home: pathlib.Path, seed: int, *, old: int = 0) -> truth.Truth:
+    """Write 12 hosts of 3 zones: a unit is enabled on all, and runs in one zone, where the resets are.
+
+    In the other zones the bootstrap script failed before it could start the unit. `facts` has the unit, the zone and
+    its hosts. The snapshots of the last `old` hosts are of a version that did not record what runs.
+    """
+    chance = random.Random(f"bootstrap {seed}")
+    zone = chance.choice(VALUES["zone"])
+    unit = f"{chance.choice(host_setup.WORDS)}-agent.service"
+    begin_us = host_setup.NIGHT_US - round(DAY * 1e6)
+    plan = Plan("zone", zone, 0.0, 1.0, 0.0)
+    sick = []
+    for number in range(12):
+        host = _host(chance, number, zone=VALUES["zone"][number % 3])
+        runs = host.zone == zone
+        boot = _Boot(host, begin_us, host_setup.NIGHT_US, 3600.0)
+        _record(chance, home, boot, plan, leaks=runs, resets=(40_000.0,) if runs else ())
+        sick += [host.name] if runs else []
+        units = {"kubelet.service": {}, "containerd.service": {}, unit: {"restart": "always"}}
+        units |= {f"{word}.service": {} for word in host_setup.WORDS if chance.random() < 0.4}
+        runtime = None if number >= 12 - old else _runtime(chance, units, unit, runs=runs)
+        packages = {f"lib{word}:amd64": chance.choice(("1.0-1", "1.1-2")) for word in host_setup.WORDS}  # fmt: skip
+        at_us = host_setup.NIGHT_US - 3_600_000_000
+        inventory.write(home, host, at_us, units, packages=packages, runtime=runtime)
+    facts = {"unit": unit, "zone": zone, "hosts": sick}
+    return truth.Truth("bootstrap", home, "", None, (), frozenset(), truth.OPEN, facts=facts)
+
+
+def _runtime(
+    chance: random.Random, units: Collection[str], unit: str, *, runs: bool
+) -> dict[str, Part]:
+    """Return what runs on one host: every unit but one, with random restarts, and the results of the boot."""
+    running: Part = {}
+    for name in units:
+        restarts = str(chance.choice((0, 0, 1, 3, 12, 140)))
+        up = {"active": "active", "sub": "running", "ran": "yes", "restarts": restarts}
+        down = {"active": "inactive", "sub": "dead", "ran": "never", "restarts": "0"}
+        running[name] = {"result": "success", **(up if runs or name != unit else down)}
+    failed = {"result": "failed", "failed modules": "scripts_user"}
+    steps: Part = {
+        "cloud-init modules-config": {"result": "success"},
+        "cloud-init modules-final": {"result": "success"} if runs else failed,
+    }
+    listening: Part = {"sshd": {"tcp": "22"}, "kubelet": {"tcp": "10250"}}
+    if runs:
+        listening[unit.removesuffix(".service")] = {"tcp loopback": "51678", "unit": unit}
+    loaded: Part = {name: {"state": "live"} for name in ("ena", "xfs") if chance.random() < 0.7}
+    return {"bootstrap": steps, "running": running, "listening": listening, "loaded": loaded, "taint": {}}  # fmt: skip
+
+
+def _host(chance: random.Random, number: int, **fixed: str) -> nights.Host:
+    labels = {name: chance.choice(values) for name, values in VALUES.items()} | fixed
     return nights.Host(
         name=f"{chance.choice(('gpu', 'node', 'ip-10-0'))}-{number:03d}",
         cores=chance.choice((16, 96)),
@@ -128,12 +182,18 @@ def _boots(chance: random.Random, host: nights.Host, begin_us: int, days: float)
 
 
 def _record(
-    chance: random.Random, home: pathlib.Path, boot: _Boot, plan: Plan, *, leaks: bool
+    chance: random.Random,
+    home: pathlib.Path,
+    boot: _Boot,
+    plan: Plan,
+    *,
+    leaks: bool,
+    resets: tuple[float, ...] = (),
 ) -> list[int]:
-    """Write one boot and return the times of its events, in microseconds."""
+    """Write one boot and return the times of its events, in microseconds; `resets` are further ones, in seconds."""
     host = boot.host
     max_rate = max(plan.a_day, 1e-9)
-    moments, at = [], 0.0
+    moments, at = [*resets], 0.0
     while (at := at + chance.expovariate(max_rate) * DAY) < boot.seconds - 60:
         if chance.random() < plan.rate(host, boot.uptime + at) / max_rate:
             moments.append(at)

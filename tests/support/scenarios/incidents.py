@@ -54,7 +54,7 @@ def reset_lines(night: nights.Night, queue: int, core: int, when: float, stalled
         night.steps["ethtool", host.interface, counter].append((when, 1))
 
 
-def _starve(
+def starve_queue(
     setup: host_setup.HostSetup, culprit: work.Work, moments: list[float], *causes: truth.Expected
 ) -> Incident:
     """Let a process hold the core of a queue until the driver resets."""
@@ -128,7 +128,7 @@ def walk_of_zombies(setup: host_setup.HostSetup, moments: list[float]) -> Incide
     )
     culprit = work.Work(task, reads)
     unit, births = hidden_loop(setup)
-    incident = _starve(
+    incident = starve_queue(
         setup, culprit, moments,
         ("unit.hidden_crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
@@ -167,7 +167,7 @@ def walk_in_reclaim(setup: host_setup.HostSetup, moments: list[float]) -> Incide
     setup.background.append(work.Work(task, background_stacks, setup.chance.uniform(0.1, 0.3)))
     culprit = work.Work(task, stacks.zombie_reclaim(module, functions))
     unit, births = visible_loop(setup)
-    incident = _starve(
+    incident = starve_queue(
         setup, culprit, moments,
         ("unit.crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
@@ -200,7 +200,7 @@ def rt_hog(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     paths = stacks.realtime(f"/opt/{process}/{process}", ("poll_loop", "read_ring"))
     setup.background.append(work.Work(task, paths, setup.chance.uniform(0.005, 0.02)))
     culprit = work.Work(task, paths)
-    incident = _starve(setup, culprit, moments, ("cpu.rt_hog", {"process": task.process}))
+    incident = starve_queue(setup, culprit, moments, ("cpu.rt_hog", {"process": task.process}))
     incident.facts["rt_priority"] = task.rt
     return incident
 
@@ -424,7 +424,7 @@ def busy_process(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     paths = stacks.program(f"/opt/{process}/b", names, setup.chance.uniform(0.0, 0.6))
     if setup.chance.random() < 0.5:  # it also runs at other times
         setup.background.append(work.Work(task, paths, setup.chance.uniform(0.005, 0.1)))
-    return _starve(
+    return starve_queue(
         setup, work.Work(task, paths), moments, ("cpu.culprit", {"process": task.process})
     )
 

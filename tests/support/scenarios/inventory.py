@@ -22,8 +22,12 @@ def write(
     *,
     packages: Mapping[str, str] | None = None,
     sysctl: Mapping[str, str] | None = None,
+    runtime: Mapping[str, Part] | None = None,
 ) -> pathlib.Path:
-    """Write the snapshot of that time; `units` as in `nights.Night`, `packages` by version."""
+    """Write the snapshot of that time; `units` as in `nights.Night`, `packages` by version.
+
+    `runtime` are the parts of what runs; an older version did not record them.
+    """
     taken_at = datetime.datetime.fromtimestamp(at_us // 1_000_000, datetime.UTC)
     mount = "/sys/fs/cgroup" if host.cgroups == "v2" else "/sys/fs/cgroup/memory"
     parts: dict[str, Part] = {
@@ -46,6 +50,7 @@ def write(
         "cgroups": {mount: {"type": "cgroup2" if host.cgroups == "v2" else "cgroup"}},
         "nics": {host.interface: {"driver": "ena", "driver version": host.driver, "mtu": "9001"}},
     }
+    parts |= runtime or {}
     header: dict[str, object] = {
         "host": host.name,
         "taken_at": taken_at.isoformat(timespec="seconds"),

@@ -11,6 +11,7 @@ import numpy as np
 from overnight.agent import event_pins, kernel_events, recorder_loop, schedule, signals, watches
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
+from overnight.sources.processes import membership
 from overnight.store import capture
 from overnight.store import writer as profiles
 from overnight.store.ring import layout, writer
@@ -143,8 +144,11 @@ class _Tables:
         self.processes = capture.Processes(
             pid=self.tasks.pid, parent=np.full(len(tasks), -1, np.int32),
             started_us=np.zeros(len(tasks), np.int64), count=np.ones(len(tasks), np.uint32),
-            name=self.tasks.process, comm=self.tasks.process, executable=empty, command=empty,
-            user=empty, cgroup=empty, unit=self.tasks.unit, container=empty, pod=empty,
+            name=self.tasks.process, comm=self.tasks.thread,
+            executable=empty, command=[task.command for task in tasks], user=empty,
+            cgroup=[task.cgroup for task in tasks], unit=self.tasks.unit,
+            container=[membership.parse_container(task.cgroup) for task in tasks],
+            pod=[task.unit if task.cgroup else "" for task in tasks],
         )  # fmt: skip
         nothing = np.zeros(0, np.int32)
         self.spawns = capture.Spawns(

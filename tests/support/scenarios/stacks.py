@@ -164,3 +164,24 @@ def convoy(module: str, names: tuple[str, ...]) -> work.Stacks:
         (0.06, (*top, *kernel("_raw_spin_lock"))),
         (0.04, top),
     )
+
+
+def smaps(module: str, names: tuple[str, ...]) -> work.Stacks:
+    """Reads of /proc/PID/smaps: the kernel walks the page tables of each mapping."""
+    top = (
+        *user(*names, module=module),
+        *SYSCALL,
+        *kernel("ksys_read", "vfs_read", "seq_read_iter"),
+    )
+    walk = (
+        *top,
+        *kernel("show_smap", "smap_gather_stats", "walk_page_vma", "__walk_page_range"),
+        *kernel("walk_pgd_range", "smaps_pte_range"),
+    )
+    return (
+        (0.41, (*walk, *kernel("smaps_account"))),
+        (0.22, walk),
+        (0.12, (*walk, *kernel("vm_normal_page"))),
+        (0.15, (*top, *kernel("show_smap", "seq_put_decimal_ull_width"))),
+        (0.10, user(*names, module=module)),
+    )

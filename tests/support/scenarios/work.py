@@ -34,6 +34,8 @@ class Task:
     unit: str = ""
     thread: str = ""
     rt: int = 0
+    command: str = ""
+    cgroup: str = ""
 
     @property
     def key(self) -> str:

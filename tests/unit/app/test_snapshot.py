@@ -34,6 +34,7 @@ def test_every_scrubbed_part_has_a_planted_secret(host: pathlib.Path) -> None:
         patch.setattr("overnight.app.snapshot._safe_name", lambda name, plain=False: name)
         parts = snapshot.take(host).as_json()["parts"]
     for name in (
+        "listening",
         "os",
         "kernel",
         "cmdline",
@@ -65,6 +66,13 @@ def test_a_snapshot_has_the_facts_of_the_host(host: pathlib.Path) -> None:
     assert parts["memory"]["transparent_hugepage/enabled"] == "[always] madvise never"
     assert parts["clock"]["current_clocksource"] == "tsc"
     assert parts["units"]["a.service"]["state"] == "static"
+    assert parts["loaded"] == {"ena": {"state": "live", "taint": "OE"}, "xfs": {"state": "live"}}
+    assert parts["taint"] == {"out-of-tree module": "O", "unsigned module": "E"}
+    (program,) = parts["listening"].values()
+    assert program["tcp"] == "22"
+    stage = parts["bootstrap"]["cloud-init modules-final"]
+    assert (stage["result"], stage["failed modules"]) == ("failed", "scripts_user")
+    assert "running" not in parts  # nobody asks the systemd of another host
     assert "/" in parts["mounts"]
     assert not any("docker" in where for where in parts["mounts"])
 
@@ -102,7 +110,8 @@ def test_parts_that_need_a_kernel_are_gaps_of_an_image(tmp_path: pathlib.Path) -
     (tmp_path / "usr/bin/kubelet").chmod(0o755)
     taken = snapshot.take(tmp_path)
     assert "sysctl" not in taken.parts
-    assert {gap.part for gap in taken.gaps} >= {"sysctl", "modules", "cpu", "versions"}
+    parts = {"sysctl", "modules", "cpu", "versions", "running", "bootstrap", "listening", "taint"}
+    assert {gap.part for gap in taken.gaps} >= parts
     assert not marker.exists()  # programs of an image are not run
 
 

@@ -10,6 +10,7 @@ import sys
 import jsonschema
 import pytest
 import rings
+from scenarios.truth import find_event
 
 from overnight.app import diagnose
 from overnight.interfaces import cli
@@ -18,6 +19,7 @@ from overnight.model.finding import Status
 from overnight.model.snapshot import Snapshot
 from overnight.queries import case
 from overnight.store.ring import writer
+from scenarios import fleet
 
 SCHEMA = pathlib.Path(__file__).parents[3] / "docs/schemas/drift-1.json"
 SICK = ("db-00", "db-01", "db-02")
@@ -97,6 +99,8 @@ def test_too_few_hosts_are_no_data(home, capsys) -> None:
         (["--sick", "db-99"], 3, "no host 'db-99' in this data home"),
         (["--kind", "cpu.core_pinned"], 3, "no host had cpu.core_pinned"),
         (["--kind", "net.", "--sick", "db-01"], 2, "mutually exclusive"),
+        (["--kind", "net.", "--unit", "x.service"], 2, "mutually exclusive"),
+        (["--unit", "sshd.service"], 3, "sshd.service is active on no host"),
     ],
 )
 def test_invalid_options_are_refused(
@@ -104,6 +108,61 @@ def test_invalid_options_are_refused(
 ) -> None:
     assert run(home, *words) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_failed_bootstrap_and_the_unit_that_runs_in_one_zone_come_first(
+    tmp_path, capsys, seed: int
+) -> None:
+    truth = fleet.build_failed_bootstrap(tmp_path, seed)
+    unit, hosts = str(truth.facts["unit"]), sorted(truth.facts["hosts"])
+    for words in ([], ["--kind", "net.driver_reset"], ["--unit", unit]):
+        assert run(tmp_path, "-O", "json", *words) == 0
+        document = json.loads(capsys.readouterr().out)
+        jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+        assert (document["status"], document["sick"]) == ("found", hosts)
+        assert [difference["stands"] for difference in document["differences"]].count(True) == 1
+        things = [(item["part"], item["key"]) for item in document["differences"][0]["items"]]
+        assert list(dict.fromkeys(things)) == [
+            ("bootstrap", "cloud-init modules-final"),
+            ("running", unit),
+            ("listening", unit.removesuffix(".service")),
+        ]
+        assert len(document["never_active"].pop(unit)) == 8
+        assert document["never_active"] == document["unrecorded"] == {}
+    assert run(tmp_path, "--unit", unit) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "4/4 active, 0/8 not active  bootstrap: cloud-init modules-final result = success" in shown
+    )
+    assert "result = success (failed on the others)" in shown
+    assert f"together with: running: {unit} active = active (inactive on the others)" in shown
+    assert f"{unit} is enabled, but was never active on 8 hosts: overnight audit on" in shown
+
+
+def test_snapshots_of_an_older_version_are_compared_without_what_runs(tmp_path, capsys) -> None:
+    truth = fleet.build_failed_bootstrap(tmp_path, 1, old=3)
+    assert run(tmp_path, "-O", "json", "--kind", "net.") == 0
+    document = json.loads(capsys.readouterr().out)
+    first = document["differences"][0]
+    assert first["items"][0]["part"] == "bootstrap"
+    assert (first["sick"], first["healthy"]) == (3, 6)
+    assert document["unrecorded"] == dict.fromkeys(
+        ("bootstrap", "running", "listening", "loaded", "taint"), 3
+    )
+    assert run(tmp_path, "--unit", str(truth.facts["unit"])) == 0
+    assert "without a snapshot" in capsys.readouterr().out
+
+
+def test_the_fleet_detector_names_the_unit_that_runs(tmp_path) -> None:
+    truth = fleet.build_failed_bootstrap(tmp_path, 2)
+    (host, *_) = truth.facts["hosts"]
+    incident = case.Case(tmp_path, find_event(tmp_path, host, "net.driver_reset", 0))
+    (detector,) = [d for d in diagnose.discover_fleet_detectors() if d.name == "fleet.drift"]
+    answer = detector.look(incident)
+    (finding,) = answer.findings
+    assert finding.subject.unit == truth.facts["unit"]
+    assert finding.subject.item.startswith("bootstrap: cloud-init modules-final result = success")
 
 
 def test_without_snapshots_the_error_names_the_command(tmp_path, capsys) -> None:

@@ -17,6 +17,7 @@ LIGHT = {
     "no command": [],
     "events": ["events"],
     "events as JSON": ["events", "-O", "json"],
+    "event": ["event", "add", "--kind", "job.failed"],
     "rules": ["rules", "list"],
     "census": ["census", "--root", "ROOT", "--for", "0s"],
     "doctor": ["doctor", "-O", "json"],

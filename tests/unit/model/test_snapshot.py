@@ -53,6 +53,17 @@ def test_added_removed_changed_and_unknown() -> None:
     assert comparison.unknown == ("os",)
 
 
+def test_restarts_are_compared_in_bands_and_shown_as_they_are() -> None:
+    def make(restarts: str) -> Snapshot:
+        return Snapshot({}, {"running": {"a.service": {"restarts": restarts}}}, ())
+
+    assert compare(make("11"), make("98")).changes == ()
+    (change,) = compare(make("0"), make("1834")).changes
+    assert (change.before, change.after) == ("0", "1834")
+    old = compare(Snapshot({}, {"os": {}}, ()), Snapshot({}, {"os": {}, **make("3").parts}, ()))
+    assert (old.changes, old.unknown) == ((), ("running",))
+
+
 def test_unreadable_values_are_not_reported_as_removed() -> None:
     """A snapshot by root and one by nobody show no difference of the host."""
     everything = {

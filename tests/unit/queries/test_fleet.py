@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
@@ -12,6 +13,7 @@ from overnight.model import clock
 from overnight.model.event import Event
 from overnight.model.snapshot import Snapshot
 from overnight.queries import fleet
+from overnight.store import added_events
 from overnight.store.ring import reader, writer
 
 BOOTS = ("1a2b3c4d-0000-4000-8000-000000000000", "5e6f7a8b-0000-4000-8000-000000000000")
@@ -119,3 +121,23 @@ def test_a_damaged_snapshot_is_reported_and_an_older_one_used(
 def test_an_empty_home_is_an_empty_fleet(tmp_path: pathlib.Path) -> None:
     hosts_read = fleet.read_fleet(tmp_path)
     assert (hosts_read.hosts, hosts_read.window_us) == ((), (0, 0))
+
+
+def test_operators_label_hosts_and_the_last_value_counts(home: pathlib.Path) -> None:
+    def label(second: float, host: str, kind: str = "host.labels", **labels: str) -> Event:
+        event = Event(rings.us(second), kind, host=host, source=added_events.SOURCE, fields=labels)
+        return dataclasses.replace(event, id=added_events.event_id(event))
+
+    added_events.add(
+        home,
+        [
+            label(9, "db-7", rack="r2", zone="z9"),
+            label(5, "db-7", rack="r1", gpu="h100"),
+            label(5, "db-8", "job.failed", gpu="a100"),  # of the job, not of the host
+        ],
+    )
+    for kinds in (None, ["net.driver_reset"]):
+        seven, eight = fleet.read_fleet(home, kinds).hosts
+        assert seven.labels == {"zone": "z9", "kernel": "6.1", "driver": "ena", "rack": "r2", "gpu": "h100"}  # fmt: skip
+        assert "gpu" not in eight.labels
+        assert "host.labels" not in {event.kind for event in seven.events}

@@ -35,7 +35,7 @@ def night(begin: int, started: dict[int, int]) -> capture.Capture:
     built = captures.build(samples, begin=begin, end=begin + 10 * SECOND)
     tasks = built.tasks
     first = begin // SECOND
-    empty = [""] * 4
+    empty = [""] * 6
     return dataclasses.replace(
         built,
         tasks=dataclasses.replace(
@@ -44,14 +44,14 @@ def night(begin: int, started: dict[int, int]) -> capture.Capture:
             launcher=[NAMES[1] if rows[name] == 2 else "" for name in tasks.process],
         ),
         processes=capture.Processes(
-            pid=np.array([1, 5, 100, 101], np.int32),
-            parent=np.array([-1, 0, 1, 1], np.int32),
-            started_us=np.array([0, 77, 88, 99], np.int64),
-            count=np.array([1, 1, 40, 2], np.uint32),
-            name=NAMES, comm=["init", "python3", "true", "gzip"],
-            executable=["", "/usr/bin/python3", "/bin/true", "/bin/gzip"],
-            command=["", "python3 /opt/storm.py", "", ""], user=["root", "ci", "", ""],
-            cgroup=empty, unit=["", *["storm.service"] * 3], container=empty, pod=empty,
+            pid=np.array([1, 5, 100, 101, 0, 2], np.int32),
+            parent=np.array([4, 5, 1, 1, -1, 0], np.int32),
+            started_us=np.array([0, 77, 88, 99, 0, 0], np.int64),
+            count=np.array([1, 1, 40, 2, 1, 1], np.uint32),
+            name=[*NAMES, "swapper", "init"], comm=["init", "python3", "true", "gzip", "swapper", "init"],
+            executable=["", "/usr/bin/python3", "/bin/true", "/bin/gzip", "", ""],
+            command=["", "python3 /opt/storm.py", *[""] * 4], user=["root", "ci", *[""] * 4],
+            cgroup=empty, unit=["", *["storm.service"] * 3, "", ""], container=empty, pod=empty,
         ),
         spawns=capture.Spawns(
             launcher=np.full(len(started) + 1, 1, np.int32),

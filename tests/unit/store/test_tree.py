@@ -76,7 +76,7 @@ def test_nodes_are_in_preorder_and_each_path_appears_once(
 
 
 @given(pairs_of, stacks_of, st.randoms(use_true_random=False))
-def test_the_hash_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) -> None:
+def test_the_key_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) -> None:
     names = [f"f{i}" for i in range(FRAMES + ROOTS)]
     order = list(range(FRAMES))
     chance.shuffle(order)
@@ -88,6 +88,7 @@ def test_the_hash_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) 
             new_names[place] = names[frame]
         new_names += names[FRAMES:]
         renumbered = [[number[frame] for frame in stack] for stack in stacks]
+        own = tree.frame_hashes(new_names, [""] * len(new_names), kinds)
         nodes = tree.fold_capture(
             np.array([FRAMES + root for root, _ in chosen], np.uint32),
             np.array([stack % len(stacks) for _, stack in chosen], np.uint32),
@@ -95,11 +96,13 @@ def test_the_hash_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) 
                 np.cumsum([0, *map(len, renumbered)]).astype(np.uint32),
                 np.array([f for stack in renumbered for f in stack], np.uint32),
             ),
-            tree.frame_hashes(new_names, [""] * len(new_names), kinds),
+            own,
             np.zeros(len(new_names), np.uint8),
         )
+        parent = np.arange(len(nodes.up)) - nodes.up
+        keys = tree.path_keys(own[nodes.frame], parent, nodes.size).tolist()
         return {
-            tuple(new_names[frame] for frame in path_of(nodes, node)): int(nodes.hash[node])
+            tuple(new_names[frame] for frame in path_of(nodes, node)): keys[node]
             for node in range(len(nodes.frame))
         }
 

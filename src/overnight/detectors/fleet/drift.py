@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from overnight.detectors import fleet as package
 from overnight.detectors.fleet import odds, permutation
 from overnight.model.finding import Answer, Need, Subject
 from overnight.model.selection import Window
+from overnight.model.snapshot import band_restarts
 
 if TYPE_CHECKING:
     from overnight.model.snapshot import Snapshot, Value
@@ -26,7 +28,10 @@ MIN_SIDE = 2  # hosts on each side; seldom enough, as the smallest attainable p 
 MAX_NAMED = 10
 UNIT_KINDS = (".service", ".socket", ".timer", ".mount", ".target", ".path", ".slice", ".automount", ".swap")  # fmt: skip
 # Which item names several that are the same on every host: first what an operator can act on.
-ORDER = ("units", "packages", "modules", "sysctl", "cmdline")
+ORDER = ("units", "running", "packages", "modules", "bootstrap", "loaded", "listening", "sysctl", "cmdline")  # fmt: skip
+# Results of a boot step, or states of a unit, that are not failures.
+FINE = frozenset({"success", "skipped", "degraded", "active", "inactive", "activating", "deactivating", "reloading"})  # fmt: skip
+VALUED = ("bootstrap", "running", "listening")  # parts whose values are more telling than presence
 
 
 class Item(NamedTuple):
@@ -42,6 +47,22 @@ class Item(NamedTuple):
         return f"{self.part}: {name}" + ("" if self.value is None else f" = {self.value}")
 
 
+def is_failure(item: Item) -> bool:
+    """Return whether it is a failed step of the boot, or a failed unit."""
+    states = {"bootstrap": ("result",), "running": ("active", "result")}.get(item.part, ())
+    return item.property in states and item.value is not None and item.value not in FINE
+
+
+def is_cause(item: Item) -> bool:
+    """Return whether it is a failed step of the boot: what was not set up differs because of it."""
+    return item.part == "bootstrap" and is_failure(item) and item.value != "not run"
+
+
+def is_volatile(item: Item) -> bool:
+    """Return whether it differs between equal hosts, too: it may confirm other items, but not hide them."""
+    return item.property == "restarts"
+
+
 @dataclasses.dataclass(frozen=True)
 class Difference:
     """One column with its items, the most telling first; items not `present` are absent on sick hosts."""
@@ -53,14 +74,50 @@ class Difference:
     @property
     def name(self) -> str:
         """The item that names the column."""
-        item, present = self.items[0]
-        return str(item) if present else f"no {item}"
+        return self.describe(*self.items[0])
+
+    @property
+    def unit(self) -> str:
+        """The unit that the column is about: the first that is there, or runs, on one side only."""
+        if self.items[0][0].part not in ("units", "running", "bootstrap"):
+            return ""
+        return next((i.key for i, _ in self.items if i.part in ("units", "running")), "")
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The other items, in words; of a unit that runs or a boot step the most telling only."""
+        named = {self.items[0][0][:2]}
+        texts = []
+        for item, present in self.items[1:]:
+            if item.part not in VALUED or item[:2] not in named:
+                texts.append(self.describe(item, present))
+            named.add(item[:2])
+        return tuple(texts)
+
+    def describe(self, item: Item, present: bool) -> str:
+        """Return an item in words: `running: a.service active = active (inactive on the others)`."""
+        if item.part not in VALUED or item.value is None:
+            return str(item) if present else f"no {item}"
+        values: dict[bool, list[str]] = {True: [], False: []}
+        for other, on_sick in self.items:
+            if other[:3] == item[:3] and other.value is not None:
+                values[on_sick].append(other.value)
+        sick, healthy = (", ".join(sorted(values[side])) for side in (True, False))
+        there = str(item._replace(value=sick)) if sick else f"no {item._replace(value=healthy)}"
+        return f"{there} ({healthy} on the others)" if sick and healthy else there
+
+    @property
+    def rank(self) -> int:
+        """0: has a cause, a failed step of the boot; 2: has only items that differ between equal hosts."""
+        if any(is_cause(item) for item, _ in self.items):
+            return 0
+        return 2 if all(is_volatile(item) for item, _ in self.items) else 1
 
     @property
     def text(self) -> str:
         """The name, and on how many hosts of each side it is."""
         column = self.column
-        more = len(self.items) - 1
+        more = len(self.others)
         return (
             f"{self.name}: on {column.sick_with} of {column.sick} sick hosts and {column.healthy_with} of "
             f"{column.healthy} healthy ones"
@@ -101,7 +158,7 @@ class Drift(package.FleetDetector):
             return self.no_data(compared.why_not, *missing)
         why = "all snapshots are the same"
         if compared.differences:
-            best = compared.differences[0]
+            best = max(compared.differences, key=lambda difference: difference.column.low)
             why = (
                 f"the best of {compared.columns} has p = {permutation.fraction(best.column.p_max)} (the "
                 f"smallest attainable is {permutation.fraction(compared.smallest_p)}): {best.text}"
@@ -156,7 +213,7 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
         for column in columns
     )
     return Comparison(
-        *sides, without, differences, len(columns), draws,
+        *sides, without, tuple(sorted(differences, key=_reading_order)), len(columns), draws,
         odds.smallest_p(sick_count, healthy_count, draws) if draws else least, why_not,
     )  # fmt: skip
 
@@ -168,7 +225,8 @@ def parse_items(part: str, key: str, value: Value) -> tuple[Item, ...]:
     ['sysctl: vm.swappiness', 'sysctl: vm.swappiness = 10']
     """
     values = (("", value),) if isinstance(value, str) else value.items()
-    return (Item(part, key), *(Item(part, key, name, text) for name, text in values))
+    banded = ((name, band_restarts(text) if name == "restarts" else text) for name, text in values)
+    return (Item(part, key), *(Item(part, key, name, text) for name, text in banded))
 
 
 def _variants(snapshots: list[Snapshot]) -> Iterator[tuple[tuple[Item, ...], list[int]]]:
@@ -242,14 +300,25 @@ def _is_unread(item: Item, unread: set[str]) -> bool:
     return any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 
 
-def _naming_order(pair: tuple[Item, bool]) -> tuple[int, str, str, bool, str]:
+def _reading_order(difference: Difference) -> tuple[bool, float, int]:
+    """Sort differences that stand by cause, then as they are ranked; of the others only equal ones."""
+    if difference.is_significant:
+        return False, difference.rank, 0
+    return True, -difference.column.low if difference.rank < 2 else math.inf, difference.rank
+
+
+def _naming_order(pair: tuple[Item, bool]) -> tuple[int, int, str, bool, bool, str, bool, str]:
     item, present = pair
     rank = ORDER.index(item.part) if item.part in ORDER else len(ORDER)
     # The value of a setting is more telling than its presence; of a unit or package, the presence is.
     is_bare = (item.value is None) != (item.part in ("units", "packages", "modules"))
     return (
+        # A cause is one on either side: hosts whose boot failed lack what the others have.
+        0 if is_cause(item) else 2 if is_volatile(item) else 1,
         rank + (0 if present else len(ORDER) + 1),
         item.key,
+        not is_failure(item),
+        item.value is None and item.part in VALUED,
         item.property,
         is_bare,
         str(item.value),
@@ -257,15 +326,15 @@ def _naming_order(pair: tuple[Item, bool]) -> tuple[int, str, str, bool, str]:
 
 
 def _draft(difference: Difference, compared: Comparison, kind: str, window: Window) -> _base.Draft:
-    item, is_present = difference.items[0]
+    _, is_present = difference.items[0]
     column, smallest = difference.column, compared.smallest_p
     p, q, p_max = map(permutation.fraction, (column.p, column.q, column.p_max))
     draft = _base.Draft(
         KIND,
-        Subject(item=difference.name, unit=item.key if item.part == "units" else ""),
+        Subject(item=difference.name, unit=difference.unit),
         window,
         # One of several items that go together is the cause, so that each is less sure.
-        min(0.99, 1 - column.p_max) * (1.0 if len(difference.items) <= 3 else 0.8),
+        min(0.99, 1 - column.p_max) * (1.0 if len(difference.others) <= 2 else 0.8),
         f"hosts with {kind} differ from healthy ones in {difference.text}; p = {p_max}",
         magnitude={
             "log_odds": column.log_odds,
@@ -298,12 +367,9 @@ def _draft(difference: Difference, compared: Comparison, kind: str, window: Wind
         p_max=column.p_max,
         smallest_p=smallest,
     )
-    named = [
-        str(other) if present else f"no {other}"
-        for other, present in difference.items[1 : MAX_NAMED + 1]
-    ]
+    named = difference.others[:MAX_NAMED]
     if named:
-        left = len(difference.items) - 1 - len(named)
+        left = len(difference.others) - len(named)
         more = f" and {left} more" if left else ""
         text = f"the same on every host, so they cannot be distinguished: {', '.join(named)}{more}"
         draft.support(text, "snapshots", items=len(difference.items))

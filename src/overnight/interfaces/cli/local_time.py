@@ -33,6 +33,11 @@ def cell(us: int) -> str:
     return local.isoformat(timespec="milliseconds") if local else times.format_instant(us)
 
 
+def short(us: int) -> str:
+    """Format a time to the second, for a table with a `heading`."""
+    return cell(us)[:19].replace("T", " ")
+
+
 def format_instant(us: int) -> str:
     """Format one time; on a terminal in another zone than UTC, with the local time after it."""
     local = _local(us)

@@ -109,8 +109,7 @@ def format_outcome(suspect: Suspect) -> str:
 
 def describe_subject(subject: Subject) -> str:
     """Return process, unit and function of a finding; '' if it names none."""
-    named = [clean(name, 80) for name in (subject.process, subject.unit) if name]
-    actor = f"{named[0]} ({named[1]})" if len(named) == 2 else "".join(named)
+    actor = clean(subject.actor if subject.process else subject.unit, 160)
     function = f"{clean(subject.function, 80)}()" if subject.function else ""
     return " in ".join(filter(None, (actor, function)))
 

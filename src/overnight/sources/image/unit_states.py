@@ -30,6 +30,16 @@ PROPERTIES = (
     "ConditionTimestampMonotonic",
     "ExecMainStatus",
 )
+# Of every loaded unit, to see what runs and how each step of the boot ended.
+RUNTIME = (
+    *PROPERTIES,
+    "Type",
+    "WantedBy",
+    "RequiredBy",
+    "TriggeredBy",
+    "ExecMainStartTimestampMonotonic",
+)
+RUNTIME_KINDS = ("service", "socket", "timer", "path", "mount", "swap")
 SECONDS = 20
 LINES = 20_000
 BATCH = 200  # names per call: far below the limit of a command line
@@ -73,6 +83,12 @@ def read_show(names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         command = ["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *batch]
         units.update(parse_show(_ask(command)))
     return units
+
+
+def read_loaded() -> Mapping[str, Mapping[str, str]]:
+    """Read the properties of every loaded unit; raise NoDataError where no manager answers."""
+    patterns = [f"*.{kind}" for kind in RUNTIME_KINDS]
+    return parse_show(_ask(["systemctl", "show", "--no-pager", "-p", ",".join(RUNTIME), "--", *patterns]))  # fmt: skip
 
 
 def read_journal() -> Mapping[str, int]:

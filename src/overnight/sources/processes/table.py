@@ -1,8 +1,9 @@
 """Every process's CPU time, without reading every process every second.
 
 From /proc/PID/stat: comm, state (3), major faults (12), utime and stime (14, 15), start time (22), resident
-pages (24), the core it last ran on (39), real-time priority (40) and scheduling policy (41; 1 is FIFO, 2 round
-robin, 6 deadline). The last two are those of the main thread::
+pages (24), the address of the stack (28), the core it last ran on (39), real-time priority (40) and scheduling
+policy (41; 1 is FIFO, 2 round robin, 6 deadline). The last two are those of the main thread. Each exec places the
+stack at another, random address (0 without the permission to trace the process)::
 
     1234 (tokio-rt (x)) S 1 1234 1234 0 -1 4194560 9 0 2 0 150 70 0 0 20 0 1 0 812 9900032 771 …
 
@@ -44,11 +45,11 @@ BUSY_TICKS = 50.0  # recent ticks: half a core for a second
 D_STATE = ord("D")
 
 
-def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int]:
-    """Parse comm, state, major faults, utime, stime, start time, resident pages, core, policy, rt priority.
+def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, bytes]:
+    """Parse comm, state, major faults, utime, stime, start time, pages, core, policy, rt priority, stack.
 
-    >>> parse_stat(b"7 (a) b) D 1" + b" 0" * 7 + b" 5 0 11 22" + b" 0" * 6 + b" 99 0 44" + b" 0" * 14 + b" 3 50 1 0")
-    (b'a) b', 68, 5, 11, 22, 99, 44, 3, 1, 50)
+    >>> parse_stat(b"7 (a) b) D 1" + b" 0" * 7 + b" 5 0 11 22" + b" 0" * 6 + b" 99 0 44" + b" 0" * 3 + b" 88" + b" 0" * 10 + b" 3 50 1 0")
+    (b'a) b', 68, 5, 11, 22, 99, 44, 3, 1, 50, b'88')
     """
     begin = text.index(b"(")
     end = text.rindex(b")")
@@ -56,7 +57,7 @@ def parse_stat(text: bytes) -> tuple[bytes, int, int, int, int, int, int, int, i
     faults, utime, stime, started, pages = int(f[9]), int(f[11]), int(f[12]), int(f[19]), int(f[21])
     core, priority, policy = int(f[36]), int(f[37]), int(f[38])
     comm, state = text[begin + 1 : end], f[0][0]
-    return comm, state, faults, utime, stime, started, pages, core, policy, priority
+    return comm, state, faults, utime, stime, started, pages, core, policy, priority, f[25]
 
 
 def parse_parent(text: bytes) -> int:
@@ -102,6 +103,7 @@ class Process:
     open: int = -1
     seen: int = 0  # hash of the text: most have not changed
     comm: bytes = b""
+    stack: bytes = b""
     parent: int = 0
     program: programs.Program | None = None
     key: str = ""
@@ -260,7 +262,7 @@ class Table:
             stat = parse_stat(text)
         except (ValueError, IndexError):
             return  # an unknown format
-        comm, state, faults, utime, stime, started, pages, core, policy, priority = stat
+        comm, state, faults, utime, stime, started, pages, core, policy, priority, stack = stat
         ticks = utime + stime
         if started != process.started:
             if is_thread(text):
@@ -275,8 +277,8 @@ class Table:
         process.ticks, process.state, process.seen, process.idle = ticks, state, seen, 0
         (self._hot.add if process.heat >= WARM or process.fresh else self._hot.discard)(pid)
         (self._blocked.add if state == D_STATE else self._blocked.discard)(pid)
-        if comm != process.comm:  # new, or it runs another program
-            process.comm, process.parent = comm, parse_parent(text)
+        if comm != process.comm or stack != process.stack:  # new, or it runs another program
+            process.comm, process.stack, process.parent = comm, stack, parse_parent(text)
             process.key, process.program = "", None
         process.row = (utime, stime, pages, core, faults, state, policy, priority)
 

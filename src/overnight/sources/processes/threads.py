@@ -81,7 +81,7 @@ class RealTime:
             seen = table.parse_stat(text or b"")
         except (ValueError, IndexError):
             return  # it has ended
-        comm, _, _, utime, stime, _, _, core, policy, priority = seen
+        comm, _, _, utime, stime, _, _, core, policy, priority, _ = seen
         if policy not in POLICIES:
             return
         process.real_time.add(thread)

@@ -9,6 +9,7 @@ import time
 from typing import NamedTuple
 
 from overnight import errors
+from overnight.model import files as stored_files
 from overnight.model.pins import Pins
 from overnight.model.times import SECOND_US
 from overnight.store import host_names
@@ -61,6 +62,15 @@ def boot_name(boot: str) -> str:
 
 def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:
     return home / "signals" / host_names.folder_name(host)
+
+
+def name_folder(folder: pathlib.Path, host: str) -> None:
+    """Create a host's folder and write its name there: without it no reader finds the ring."""
+    stored_files.make_folder(folder)
+    name, raw = folder / "host", host.encode("utf-8", "surrogatepass")
+    # Older versions did not sync it.
+    if not name.exists() or name.read_bytes() != raw:
+        stored_files.write_atomically(name, raw)
 
 
 def ring_pins(home: pathlib.Path, host: str) -> Pins:

@@ -182,7 +182,7 @@ class Reader:
             if hosts is not None and host not in hosts:
                 continue
             for path in sorted(layout.host_folder(self.home, host).glob("events-*.jsonl")):
-                if not first <= path.stem.removeprefix("events-") <= last:
+                if not first <= path.stem.removeprefix("events-")[:6] <= last:
                     continue
                 for number, entry in journal.read_lines(path):
                     event = _event(entry)

@@ -74,10 +74,7 @@ class Writer:
                 lock = files.open_private(self.folder / "lock", os.O_RDWR | os.O_CREAT)
                 undo.callback(os.close, lock)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                name, host = self.folder / "host", self._host.encode("utf-8", "surrogatepass")
-                # Older versions did not sync it; without it no reader finds the ring.
-                if not name.exists() or name.read_bytes() != host:
-                    files.write_atomically(name, host)
+                layout.name_folder(self.folder, self._host)
             except BlockingIOError as error:
                 raise errors.CannotError(
                     f"signals of {self._host} are already being recorded",

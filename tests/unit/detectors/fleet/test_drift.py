@@ -152,6 +152,56 @@ def test_hosts_without_a_snapshot_are_named() -> None:
     assert "hosts without one: 1" in compared.why_not
 
 
+def make_run(active: str, boot: str, restarts: int, failed: str = "success") -> Snapshot:
+    unit = {"active": active, "ran": "yes" if active == "active" else "never", "result": failed}
+    parts: dict[str, Part] = {
+        "bootstrap": {"setup.service": {"result": boot}},
+        "running": {
+            "agent.service": unit,
+            "other.service": {"active": "active", "restarts": str(restarts)},
+        },
+        "listening": {"agent": {"tcp": "51678"}} if active == "active" else {},
+    }
+    return make_snapshot(parts)
+
+
+def test_a_failed_boot_step_comes_before_what_follows_from_it() -> None:
+    """One healthy host booted well, but its agent was stopped: the agent separates better than its cause."""
+    sick = [make_run("active", "success", restarts=0) for _ in range(6)]
+    healthy = [make_run("inactive", "exit-code", restarts=n) for n in range(8)]
+    healthy.append(make_run("inactive", "success", restarts=0))
+    compared = drift.compare(make_fleet(sick, healthy), [f"s{n}" for n in range(6)])
+    names = [difference.name for difference in compared.differences]
+    assert names[:3] == [
+        "bootstrap: setup.service result = success (exit-code on the others)",
+        "running: agent.service active = active (inactive on the others)",
+        "running: other.service restarts = 0 (1 to 9 on the others)",
+    ]
+    first, second, third = compared.differences
+    assert first.column.low < second.column.low
+    assert second.others == ("listening: agent tcp = 51678",)
+    assert (first.unit, second.unit) == ("", "agent.service")
+    assert third.rank == 2
+
+
+def test_volatile_facts_come_last() -> None:
+    """The restarts separate perfectly, the failed unit does not."""
+    sick = [make_run("active", "success", 0, "exit-code" if n else "success") for n in range(6)]
+    healthy = [make_run("active", "success", restarts=5) for n in range(8)]
+    compared = drift.compare(make_fleet(sick, healthy), [f"s{n}" for n in range(6)])
+    names = [difference.name for difference in compared.significant]
+    assert names == [
+        "running: agent.service result = exit-code (success on the others)",
+        "running: other.service restarts = 0 (1 to 9 on the others)",
+    ]
+
+
+def test_facts_that_an_older_snapshot_lacks_are_unknown() -> None:
+    sick = [make_run("active", "success", restarts=0)] * 4
+    compared = drift.compare(make_fleet(sick, [make_snapshot({})] * 9), ["s0", "s1", "s2", "s3"])
+    assert compared.differences == ()
+
+
 def test_equal_hosts_are_clear() -> None:
     answer = drift.Drift().ask(
         make_fleet([make_snapshot({})] * 4, [make_snapshot({})] * 9), fleets.KIND

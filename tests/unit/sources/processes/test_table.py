@@ -19,7 +19,7 @@ from overnight.sources import processes
 from overnight.sources.processes import table
 
 
-def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state: bytes = b"S", started: int = 5, policy: int = 0, priority: int = 0, parent: int = 0) -> bytes:  # fmt: skip
+def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state: bytes = b"S", started: int = 5, policy: int = 0, priority: int = 0, parent: int = 0, stack: int = 7) -> bytes:  # fmt: skip
     fields = [b"0"] * 50
     fields[0] = state
     for at, value in (
@@ -29,6 +29,7 @@ def stat(pid: int, comm: bytes = b"x", *, utime: int = 0, stime: int = 0, state:
         (12, stime),
         (19, started),
         (21, 44),
+        (25, stack),
         (36, 1),
         (37, priority),
         (38, policy),
@@ -96,6 +97,12 @@ def test_processes_have_the_names_of_their_programs(host: Host) -> None:
         (host.root / "proc/12/cmdline").write_bytes(b"redis-server\0")
         host.put(12, b"redis-server", utime=180)
         assert "12 redis-server" in seen.read()
+        # Its name stays that of the interpreter, but exec placed its stack elsewhere.
+        (host.root / "proc/13/cmdline").write_bytes(b"python3\0serve.py\0")
+        host.put(13, b"python3", utime=180)
+        assert "13 train.py (python3)" in seen.read()
+        host.put(13, b"python3", utime=270, stack=8)
+        assert "13 serve.py (python3)" in seen.read()
 
 
 def test_a_real_time_process_has_its_policy(host: Host) -> None:
@@ -108,7 +115,7 @@ def test_a_real_time_process_has_its_policy(host: Host) -> None:
 
 def test_the_policy_of_a_real_process_is_the_kernels() -> None:
     text = pathlib.Path("/proc/self/stat").read_bytes()
-    assert table.parse_stat(text)[-2] == os.sched_getscheduler(0)
+    assert table.parse_stat(text)[-3] == os.sched_getscheduler(0)
 
 
 def test_a_new_process_is_seen_at_the_next_poll(host: Host) -> None:
@@ -215,7 +222,7 @@ def test_hostile_names(host: Host, comm: bytes) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_parsed_or_a_value_error(text: bytes) -> None:
     with contextlib.suppress(ValueError, IndexError):
-        assert len(table.parse_stat(text)) == 10
+        assert len(table.parse_stat(text)) == 11
 
 
 def test_open_files_and_work_are_bounded_at_many_processes(host: Host) -> None:

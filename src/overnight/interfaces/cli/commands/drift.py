@@ -26,23 +26,26 @@ def drift(
     kind: str = session.option(
         "", "Event kind that makes a host sick: net.driver_reset, or net. for all.", "KIND"
     ),
+    unit: str = session.option(
+        "", "Unit: compare hosts where it is active with the others.", "UNIT"
+    ),
     check: bool = session.flag("Exit with 1 when a difference is found."),
     limit: profile_options.LimitOption = 20,
 ) -> int:
     """Find what sets sick hosts apart from healthy ones.
 
-    Compares the snapshots of a data home with many hosts. Without --sick and --kind, a host with a
+    Compares the snapshots of a data home with many hosts. Without --sick, --kind and --unit, a host with a
     critical event is sick.
     """
     from overnight.app import drift as fleet_drift
 
-    if sick and kind:
+    if bool(sick) + bool(kind) + bool(unit) > 1:
         raise errors.UsageError(
-            "--sick and --kind are mutually exclusive",
-            why="each defines which hosts are sick",
+            "--sick, --kind and --unit are mutually exclusive",
+            why="each defines which hosts are compared with the others",
             todo="give one of them",
         )
-    result = fleet_drift.compare(current.home, sick or (), kind)
+    result = fleet_drift.compare(fleet_drift.Request(current.home, tuple(sick or ()), kind, unit))
     if not current.printed_json(result.as_json(limit)):
         _show(result, limit, current.console())
     failed = check and result.comparison.significant
@@ -52,14 +55,15 @@ def drift(
 def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) -> None:
     show = functools.partial(terminal.print_line, console)
     comparison = result.comparison
-    show(f"{plural(len(comparison.sick), 'sick host')}: {_names(comparison.sick)}")
-    show(f"{plural(len(comparison.healthy), 'healthy host')}: {_names(comparison.healthy)}")
+    sick, healthy = result.groups
+    show(f"{plural(len(comparison.sick), f'{sick} host')}: {_names(comparison.sick)}")
+    show(f"{plural(len(comparison.healthy), f'{healthy} host')}: {_names(comparison.healthy)}")
     if comparison.without:
         show(f"without a snapshot: {_names(comparison.without)}", "yellow")
     for difference in comparison.differences[:limit]:
         column = difference.column
         show(
-            f"{column.sick_with}/{column.sick} sick, {column.healthy_with}/{column.healthy} healthy  "
+            f"{column.sick_with}/{column.sick} {sick}, {column.healthy_with}/{column.healthy} {healthy}  "
             f"{difference.name}",
             "bold red" if difference.is_significant else None,
         )
@@ -68,12 +72,20 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
             f"q {column.q:.2g}, p over all columns {column.p_max:.2g}",
             "dim",
         )
-        for item, present in difference.items[1 : MAX_ITEMS + 1]:
-            show(f"    together with: {'' if present else 'no '}{item}", "dim")
-        if len(difference.items) > MAX_ITEMS + 1:
-            show(f"    and {len(difference.items) - MAX_ITEMS - 1} more, in -O json", "dim")
+        for other in difference.others[:MAX_ITEMS]:
+            show(f"    together with: {other}", "dim")
+        if len(difference.others) > MAX_ITEMS:
+            show(f"    and {len(difference.others) - MAX_ITEMS} more, in -O json", "dim")
     if len(comparison.differences) > limit:
         show(f"{plural(len(comparison.differences) - limit, 'more difference')} (--limit)")
+    for unit, hosts in result.never_active.items():
+        show(
+            f"{unit} is enabled, but was never active on {plural(len(hosts), 'host')}: overnight audit on "
+            f"{hosts[0]} shows why (never-active)",
+            "yellow",
+        )
+    for part, count in result.unrecorded.items():
+        show(f"not recorded: {part} on {plural(count, 'host')}", "yellow")
     for problem in result.problems:
         show(f"not read: {problem}", "yellow")
     if comparison.why_not:

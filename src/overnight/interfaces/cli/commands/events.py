@@ -168,7 +168,7 @@ def _cells(event: Event, *, with_host: bool) -> list[str]:
     recurring = event.count > 1 and "seconds" not in event.fields
     cells = [
         event.short_id,
-        local_time.cell(event.time_us)[:19].replace("T", " "),
+        local_time.short(event.time_us),
         event.severity,
         event.kind,
         *([event.host] if with_host else []),

@@ -22,10 +22,10 @@ def snapshot(
         None, "Two snapshots to compare.", "A B"
     ),
 ) -> None:
-    """Save the configuration of this host, or compare two.
+    """Save what this host has and runs, or compare two.
 
-    A snapshot has units, packages, modules, settings and versions; never secrets, environments or command
-    lines of processes.
+    A snapshot has units and whether they run, results of the boot, packages, modules, settings and versions;
+    never secrets, environments or command lines of processes.
     """
     from overnight.app import snapshot as snapshots
 
@@ -59,7 +59,7 @@ def _diff(current: session.Session, before: pathlib.Path, after: pathlib.Path) -
         sides = ("-" if side is None else side for side in (change.before, change.after))
         terminal.echo(f"{name}: {' -> '.join(sides)}")
     for part in difference.unknown:
-        terminal.echo(f"{part}: incomplete in one of the two snapshots")
+        terminal.echo(f"{part}: not recorded, or incomplete, in one of the two snapshots")
     terminal.echo(
         plural(len(difference.changes), "difference") if difference.changes else "no differences"
     )

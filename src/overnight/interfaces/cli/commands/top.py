@@ -3,14 +3,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, local_time, profile_options, session, terminal
-from overnight.model.text import percent
+from overnight.model import actor
+from overnight.model.text import percent, printable
 
 if TYPE_CHECKING:
-    import rich.table
-
     from overnight.app import top as ranking
 
 ORDER = 43
+MAX_COMMAND = 120  # characters; JSON has all
 
 Format = formats.Format
 
@@ -74,18 +74,21 @@ def _show(result: ranking.Top, current: session.Session) -> None:
     if result.rows:
         console.print(table)
     if any(row.processes for row in result.rows):
-        console.print(_who(result))
+        terminal.echo("\n" + _who(result), keep="\n")
     if result.others:
         console.print(f"[dim]and {result.others} more (--limit)[/]")
     terminal.print_coverage(result.coverage, console)
 
 
-def _who(result: ranking.Top) -> rich.table.Table:
-    table = terminal.table("\nprocess", "\npid", "\nuser", "\nstarted", "\ncommand", "\nstarted by")
+def _who(result: ranking.Top) -> str:
+    headings = ("process", "pid", "user", "pod or cgroup", "started", "started by", "command")
+    rows = []
     for row in result.rows:
         for process in row.processes:
             pid = f"{process.count} processes" if process.launcher else str(process.pid)
-            started = "" if process.started_us is None else local_time.cell(process.started_us)
-            cells = (row.name, pid, process.user, started, process.command or process.executable)
-            table.add_row(*map(terminal.cell, (*cells, " < ".join(process.ancestors))))
-    return table
+            started = "" if process.started_us is None else local_time.short(process.started_us)
+            command = printable(process.command or process.executable, limit=MAX_COMMAND)
+            above = " ← ".join(process.ancestors)
+            place = actor.shorten(process.pod or process.cgroup)
+            rows.append((row.name, pid, process.user, place, started, above, command))
+    return terminal.columns(headings, rows)

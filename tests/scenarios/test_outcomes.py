@@ -1,0 +1,43 @@
+"""A failed job is diagnosed like any other event: its chain has the root of the incident that it followed."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+import scenarios
+from overnight.app import added_events, diagnose
+from overnight.model.times import SECOND_US, format_instant
+
+SHORT = {"minutes": 16.0, "cores": 8}
+
+
+def fail_job(truth: scenarios.Truth, seconds: float) -> diagnose.Diagnosis:
+    """Add a failed job some seconds after the scenario's event, and diagnose it."""
+    assert truth.event is not None
+    at = format_instant(truth.event.time_us + round(seconds * SECOND_US))
+    given = {"kind": "job.failed", "at": at, "host": truth.event.host, "labels": {"job": "t-7"}}
+    (event,) = added_events.add(truth.home, [added_events.make_event(given)]).events
+    return diagnose.diagnose(diagnose.Request(truth.home, event_id=event.short_id))
+
+
+@pytest.mark.parametrize("name", ["reference", "reclaim"])
+def test_the_root_is_that_of_the_incident(tmp_path: pathlib.Path, name: str) -> None:
+    truth = scenarios.build(name, tmp_path, seed=11, **SHORT)
+    expected, _ = diagnose.diagnose_event(truth.home, truth.event)
+    diagnosis = fail_job(truth, 4)
+    verdict = diagnosis.verdict
+    assert verdict.event is not None
+    assert verdict.event.kind == "job.failed"
+    assert expected.chain is not None
+    assert verdict.chain is not None
+    assert verdict.chain.root.kind == expected.chain.root.kind
+    assert verdict.chain.root.subject == expected.chain.root.subject
+    assert verdict.confidence < expected.confidence
+    assert verdict.event in diagnosis.material.events, "it is on the timeline"
+
+
+def test_without_an_incident_nobody_is_accused(tmp_path: pathlib.Path) -> None:
+    truth = scenarios.build("reference", tmp_path, seed=11, **SHORT)
+    assert fail_job(truth, -200).verdict.chain is None
