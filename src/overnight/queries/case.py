@@ -116,6 +116,8 @@ class Case:
 
     def _until(self, end: int) -> int:
         """Return the end of the incident window: a recording may end sooner than 10 s after the event."""
+        if self.event.is_of("host."):  # the host died: what follows is another boot
+            return self.event.time_us + 1
         extent = self._extent
         recorded = extent[1] + 1 if extent else end + AFTER_US
         return max(end, self.event.time_us + SECOND_US, min(end + AFTER_US, recorded))
