@@ -104,7 +104,7 @@ def _headline(verdict: Verdict, leading: Chain | None, known: knowledge.Knowledg
         return f"Cause found: {clause}"
     if known.is_effect(leading.root.kind):
         return f"Inconclusive: {clause}, cause not known"
-    return f"Inconclusive: {clause} (suspected)"
+    return f"Suspected: {clause}"
 
 
 def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
