@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import csv
 import json
 import os
@@ -84,8 +85,15 @@ def diagnose_night(family: str, seed: int) -> Row:
     with tempfile.TemporaryDirectory(prefix="overnight-corpus-") as name:
         try:
             truth = scenarios.build(family, pathlib.Path(name), seed, **vary(family, seed))
+            assert truth.event is not None
         except (ValueError, IndexError) as error:  # no event, or too small a host
             return {**row, "impossible": repr(error)}
+        core = truth.facts.get("core")
+        if truth.event.known_core not in (
+            None,
+            core,
+        ):  # the incident raised none, something else did
+            return {**row, "impossible": f"the event is not on core {core}"}
         verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
     return row | judge(verdict, truth.chain, truth.facts.get("unit"))
 
@@ -166,7 +174,7 @@ def _judge_rehearsal(outcome: scoreboard.Outcome) -> Row:
 
 def collect_nights(file: pathlib.Path, seeds: int, jobs: int) -> Iterator[Row]:
     """Diagnose the nights that the file does not have yet; yield each."""
-    known = {(row["family"], row["seed"]) for row in _read(file)}
+    known = {(row["family"], row["seed"]) for row in read(file)}
     wanted = [(name, n) for n in range(seeds) for name in FAMILIES if (name, n) not in known]
     with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
         futures = [pool.submit(diagnose_night, *each) for each in wanted]
@@ -179,7 +187,7 @@ def collect_rehearsals(file: pathlib.Path, seeds: int, max_load: float) -> Itera
     from overnight import errors
     from overnight.app import recorded_rehearsal, rehearsal
 
-    known = {(row["family"], row["seed"]) for row in _read(file) if "impossible" not in row}
+    known = {(row["family"], row["seed"]) for row in read(file) if "impossible" not in row}
     names = [each.name for each in rehearsal.discover()]
     for path in filter(None, map(recorded_rehearsal.find_recorded, names)):
         row = _replay(path)
@@ -196,13 +204,21 @@ def collect_rehearsals(file: pathlib.Path, seeds: int, max_load: float) -> Itera
             yield {"source": "rehearsal", "family": name, "seed": seed, "impossible": error.why}
 
 
-def _read(file: pathlib.Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+def read(file: pathlib.Path) -> list[Row]:
+    """Return the rows of a file; a line that a killed run did not complete does not count."""
+    rows = []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line))
+    return rows
 
 
-def _append(file: pathlib.Path, rows: Iterable[Row]) -> int:
+def append(file: pathlib.Path, rows: Iterable[Row]) -> int:
+    """Append rows as they come; return how many."""
     count = 0
+    is_cut = file.exists() and not file.read_bytes().endswith(b"\n")
     with file.open("a") as log:
+        log.write("\n" if is_cut else "")
         for row in rows:
             log.write(json.dumps(row) + "\n")
             log.flush()
@@ -227,7 +243,7 @@ def from_scene(row: Row) -> Row:
 
 def write_csv(files: Iterable[pathlib.Path], path: pathlib.Path) -> int:
     """Write the rows of all files, sorted; those without a verdict are left out."""
-    rows = [row if "source" in row else from_scene(row) for file in files for row in _read(file)]
+    rows = [row if "source" in row else from_scene(row) for file in files for row in read(file)]
     lines = sorted(_format(row) for row in rows if "impossible" not in row)
     path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="") as file:
@@ -268,7 +284,7 @@ def main() -> None:
         if options.command == "nights"
         else collect_rehearsals(options.file, options.seeds, options.max_load)
     )
-    print(f"{_append(options.file, rows)} diagnoses added to {options.file}")
+    print(f"{append(options.file, rows)} diagnoses added to {options.file}")
 
 
 if __name__ == "__main__":

@@ -126,3 +126,11 @@ def test_rows_of_all_sources_become_one_sorted_file(tmp_path: pathlib.Path) -> N
         ("scene", "timers", "0", "no-cause", "", ""),
         ("scene", "timers-lookalike", "0", "cause-found", "0.6100", "1"),
     ]
+
+
+def test_a_killed_run_loses_one_row(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    corpus.append(file, [{"seed": 0}, {"seed": 1}])
+    file.write_bytes(file.read_bytes()[:-3])
+    corpus.append(file, [{"seed": 2}])
+    assert corpus.read(file) == [{"seed": 0}, {"seed": 2}]
