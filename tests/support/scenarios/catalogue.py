@@ -301,5 +301,3 @@ SCENARIOS: dict[str, Builder] = {
     "half-missing": build_half_missing,
     "fleet": fleet.build_fleet,
 }
-# What recorded evidence cannot tell from a cause: to calibrate the confidence, not to be always right.
-HARD: dict[str, Builder] = {"coincidence": build_coincidence}
