@@ -172,7 +172,7 @@ def build_kernel_path(home: pathlib.Path, seed: int, **changes: object) -> truth
     if not in_worker:
         task, causes = setup.chance.choice(setup.background[:7]).task, []
     busy = work.Work(task, stacks.callbacks(function, in_worker=in_worker))
-    incident = incidents.starve(setup, busy, moments, *causes)
+    incident = incidents.starve_queue(setup, busy, moments, *causes)
     held, setup.episodes = setup.episodes, []
     for _ in range(setup.chance.randint(0, 2)):
         add_innocent(setup, incident.when, int(str(incident.facts["core"])))
@@ -247,7 +247,7 @@ def build_launcher(home: pathlib.Path, seed: int, **changes: object) -> truth.Tr
         incident = incidents.busy_process(setup, moments)
     else:
         before = len(setup.episodes)
-        incident = incidents.starve(
+        incident = incidents.starve_queue(
             setup,
             work.Work(child, paths),
             moments,
