@@ -184,12 +184,12 @@ def test_the_example_in_the_document_works() -> None:
 
 
 def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
-    from overnight.diagnosis import chain, completeness
+    from overnight.diagnosis import calibration, chain, completeness
 
     text = DOCUMENT.read_text()
     assert [name for name in conditions.JUDGES if f"`{name}`" not in text] == []
     numbers = (
-        chain.UNKNOWN_FIT, chain.MIN_STRENGTH, chain.PARSIMONY, decision.CLAIMED, completeness.MIN_FACTOR,
+        chain.UNKNOWN_FIT, chain.MIN_STRENGTH, chain.PARSIMONY, calibration.CLAIMED, completeness.MIN_FACTOR,
         completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.MIN_OF_DETECTORS,
         completeness.PERMISSION_FACTOR, *(
             knowledge.known().kinds[kind].explains

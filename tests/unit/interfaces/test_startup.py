@@ -88,6 +88,10 @@ def test_commands_that_read_profiles_import_neither_scipy_nor_sqlalchemy(
     assert "overnight.ingest.perfdata" not in modules
 
 
+def test_cpu_reads_signals_without_duckdb(home: pathlib.Path) -> None:
+    assert run(home, ["cpu"]) & HEAVY == {"numpy"}
+
+
 def test_a_command_imports_no_other_command(home: pathlib.Path) -> None:
     prefix = "overnight.interfaces.cli.commands."
     imported = {name.removeprefix(prefix) for name in run(home, ["top"]) if name.startswith(prefix)}
