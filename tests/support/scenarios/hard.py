@@ -86,7 +86,7 @@ def external(
     def put(night: nights.Night) -> None:
         night.log += [(when, line) for when in moments]
 
-    return incidents.Incident(kind, moments[-1], (), put, {"core": core})
+    return incidents.Incident(kind, moments[-1], incidents.own_fault(kind), put, {"core": core})
 
 
 def build_outside(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
