@@ -82,9 +82,14 @@ def _draw_signals(request: Request) -> Heatmap | None:
     """Draw the CPU time of the cores; None where it was not recorded or cannot answer the question."""
     query = request.query
     ring = rings.Reader(request.home)
-    hosts = query.host or ring.hosts()
-    extents = [extent for host in hosts if host in ring.hosts() and (extent := ring.extent(host))]
-    if request.by != "core" or query.filters().keys() - {"core"} or not extents:
+    hosts = tuple(filter(ring.extent, query.host or ring.hosts()))  # others have events only
+    extents = [extent for host in hosts if (extent := ring.extent(host))]
+    if (
+        request.by != "core"
+        or query.filters().keys() - {"core"}
+        or set(query.host) - {*hosts}
+        or not hosts
+    ):
         return None
     recorded = Window(min(first for first, _ in extents), max(last for _, last in extents) + 1)
     window = windows.parse_window(query.begin, query.end, recorded, recorded)

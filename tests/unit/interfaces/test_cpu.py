@@ -17,6 +17,7 @@ from cpurings import PINNED
 from overnight.interfaces import cli
 from overnight.model import times
 from overnight.model.event import Event
+from overnight.store.ring import writer
 
 SCHEMAS = pathlib.Path(__file__).parents[3] / "docs/schemas"
 CORES, PINNED_CORE, SECONDS = 96, 39, range(40, 46)
@@ -168,6 +169,18 @@ def test_a_table_shows_one_host(tmp_path, capsys) -> None:
     assert cli.main(["--home", str(tmp_path), "cpu"]) == 2
     assert "recorded hosts: db-7, db-8" in capsys.readouterr().err
     assert cli.main(["--home", str(tmp_path), "cpu", "--host", "db-8"]) == 0
+
+
+def test_a_host_with_events_only_has_no_cores(tmp_path, capsys) -> None:
+    cpurings.record(tmp_path, 1, range(3))
+    ring = writer.Writer(tmp_path, "web-1", rings.BOOT, budget_bytes=1 << 30, age_seconds=86400)
+    ring.event(Event(rings.us(1), "job.failed", host="web-1", id="job-1"))
+    ring.close()
+    codes = {}
+    for words in ("cpu", "heatmap", "heatmap --host web-1", "cpu --host web-1", "cpu job-1"):
+        codes[words] = cli.main(["--home", str(tmp_path), *words.split(), "-O", "json"])
+    assert [*codes.values()] == [0, 0, 3, 3, 3]
+    assert "no reading of this host is stored" in capsys.readouterr().err
 
 
 def test_a_heatmap_without_stacks_shows_the_cpu_time(show, tmp_path) -> None:
