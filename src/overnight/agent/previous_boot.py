@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import event_tracker, kernel_events
 from overnight.model import clock, files, times
-from overnight.model.event import Event, Value, event_id
+from overnight.model.event import DEATHS, PANIC, UNCLEAN_REBOOT, Event, Value, event_id
 from overnight.model.severity import Severity
 from overnight.model.times import SECOND_US
 from overnight.sources import crashes, kmsg
@@ -28,7 +28,6 @@ from overnight.store.ring import layout, reader
 if TYPE_CHECKING:
     from overnight.sources import kernelrules
 
-PANIC, UNCLEAN = "host.panic", "host.unclean_reboot"
 STOPPED = "stopped"  # the boot in which the agent was stopped, as at a shutdown; none while it runs
 # A crash kernel writes its dump, and systemd moves pstore, before or soon after the next boot.
 BEFORE_US, AFTER_US = 60 * SECOND_US, 600 * SECOND_US
@@ -95,7 +94,7 @@ def find_events(
         left = [each for each in left if each not in near]
         # Reported before, if the agent was killed before its first reading of this boot.
         ends = {event.kind for event in known if event.boot == before.id}
-        unclean = UNCLEAN not in ends and _is_unclean(home, host, before, root)
+        unclean = UNCLEAN_REBOOT not in ends and _is_unclean(home, host, before, root)
         if PANIC not in ends:
             found += _find_end(host, before, near, unclean=unclean)
         found += _find_logged(host, before, near, rules, known)
@@ -164,7 +163,7 @@ def _find_end(
         fields["uncertain_seconds"] = round(off, 1)
     down = f"the host booted again {times.format_duration(off)} after the last {sign}"
     text = f"no shutdown record; {down}" if unclean else down
-    yield _event(host, before, time_us, text, near, fields, PANIC if panicked else UNCLEAN)
+    yield _event(host, before, time_us, text, near, fields, PANIC if panicked else UNCLEAN_REBOOT)
 
 
 def _event(
@@ -176,7 +175,7 @@ def _event(
     fields: dict[str, Value],
     kind: str = PANIC,
 ) -> Event:
-    lines = [line.text for each in near for line in each.lines]
+    lines = [line.text for each in near for line in each.lines if not line.from_user]
     at = next((n for n, line in enumerate(lines) if PANIC_LINE.search(line)), None)
     task = None
     if at is not None and (panic := PANIC_LINE.search(lines[at])):
@@ -216,16 +215,15 @@ def _mark(leftover: crashes.Leftover) -> str | None:
 
 def _is_of(event: Event, leftover: crashes.Leftover) -> bool:
     """Return whether an event reports this crash."""
-    if event.kind not in (PANIC, UNCLEAN):
+    if event.kind not in DEATHS:
         return False
     mark = _mark(leftover)
     if mark is None:
         return abs(event.time_us - leftover.time_us) <= AFTER_US
     same_file = any(path in str(event.fields.get("files", "")).split() for path in leftover.paths)
-    apart_us = abs(int(event.fields.get("file_us", 0)) - leftover.time_us)
-    return mark in str(event.fields.get("marks", "")).split() or (
-        same_file and apart_us <= BEFORE_US
-    )
+    file_us = event.fields.get("file_us")
+    is_near = isinstance(file_us, int) and abs(file_us - leftover.time_us) <= BEFORE_US
+    return mark in str(event.fields.get("marks", "")).split() or (same_file and is_near)
 
 
 def _find_logged(
@@ -241,7 +239,9 @@ def _find_logged(
         return []
     lines = sorted({line for each in near for line in each.lines})
     records = [
-        kmsg.Record(number, line.monotonic_us, line.priority, 0, line.text, read_at=end)
+        kmsg.Record(
+            number, line.monotonic_us, line.level & 7, line.level >> 3, line.text, read_at=end
+        )
         for number, line in enumerate(lines)
         if line.monotonic_us >= end.monotonic_ns // 1000 - LOG_US
     ]

@@ -55,8 +55,13 @@ class Reason(enum.StrEnum):
 @dataclasses.dataclass(frozen=True, order=True)
 class Line:
     monotonic_us: int
-    priority: int
+    level: int  # facility * 8 + priority
     text: str
+
+    @property
+    def from_user(self) -> bool:
+        """Whether a process wrote it into /dev/kmsg."""
+        return self.level > 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +86,13 @@ def parse_log(text: str) -> tuple[Line, ...]:
     """Parse kernel log lines with time stamps; others are left out.
 
     >>> parse_log("Panic#1 Part1\\n<0>[ 4071.250311][ T4711] Kernel panic - not syncing: x\\n[    1.000000] b\\n")
-    (Line(monotonic_us=1000000, priority=6, text='b'), Line(monotonic_us=4071250311, priority=0, text='Kernel panic - not syncing: x'))
+    (Line(monotonic_us=1000000, level=6, text='b'), Line(monotonic_us=4071250311, level=0, text='Kernel panic - not syncing: x'))
     """
     matches = filter(None, map(LINE.match, text.splitlines()))
     lines = {
         Line(
             int(match[2]) * SECOND_US + int(match[3]),
-            int(match[1] or 6) & 7,
+            int(match[1] or 6),
             printable(match[4][:MAX_TEXT]),
         )
         for match in matches

@@ -414,8 +414,15 @@ def polled(setup: host_setup.HostSetup) -> Incident:
     return Incident("net.driver_reset", when, (), put, facts)
 
 
-def busy_process(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """A process of no known mechanism holds the core of a queue."""
+def busy_process(
+    setup: host_setup.HostSetup,
+    moments: list[float],
+    culprit: tuple[str, work.Stacks] | None = None,
+) -> Incident:
+    """A process of no known mechanism holds the core of a queue; or `culprit`, by name, with its stacks."""
+    if culprit is not None:
+        given = work.Work(work.Task(culprit[0], setup.pid()), culprit[1])
+        return starve_queue(setup, given, moments, ("cpu.culprit", {"process": culprit[0]}))
     process = f"{setup.word()}-{setup.chance.choice(('sync', 'batch', 'index', 'worker'))}"
     task = setup.new_task(process, setup.chance.choice((f"{process}.service", "")))
     if task.unit:

@@ -26,6 +26,7 @@ PANIC = """Panic#1 Part1
 <4>[  161.600000] ---[ end Kernel panic - not syncing: softlockup: hung tasks ]---
 """
 PSTORE = "sys/fs/pstore/dmesg-ramoops-0"
+FORGED = "<14>[  158.000000] Kernel panic - not syncing: forged\n"  # facility 1: by a process
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_a_start_after_a_stop_in_the_same_boot_forgets_the_stop(home, host) -> N
 
 
 def test_a_panic_has_the_time_core_and_process_of_its_last_words(home, host) -> None:
-    host.put(PSTORE, PANIC, seconds_at(61.6))
+    host.put(PSTORE, PANIC + FORGED, seconds_at(61.6))
     panic, lockup = find(home, host)
     assert (panic.kind, panic.core, panic.process) == ("host.panic", 3, "kworker/3:1[4711]")
     assert panic.time_us == rings.us(61.6)
@@ -131,7 +132,7 @@ def test_a_panic_has_the_time_core_and_process_of_its_last_words(home, host) -> 
     # systemd moves the file, and the next boots find it still there.
     with_readings(home, NEXT, range(195, 300))
     (host.root / PSTORE).unlink()
-    host.put("var/lib/systemd/pstore/1794725459/dmesg.txt", PANIC, seconds_at(195))
+    host.put("var/lib/systemd/pstore/1794725459/dmesg.txt", PANIC + FORGED, seconds_at(195))
     assert find(home, host, now=320) == []
     previous_boot.note_stop(home, rings.HOST, NEXT)
     assert find(home, host, boot="another", now=900) == []
@@ -140,6 +141,8 @@ def test_a_panic_has_the_time_core_and_process_of_its_last_words(home, host) -> 
 def test_a_lockup_that_was_seen_as_it_happened_is_not_reported_again(home, host) -> None:
     ring = rings.open_writer(home)
     ring.event(Event(rings.us(57), "cpu.soft_lockup", host=rings.HOST, id="seen", core=3))
+    foreign = {"file_us": "x", "files": f"/{PSTORE}", "marks": 7}
+    ring.event(Event(rings.us(-9000), "host.panic", host=rings.HOST, id="x", fields=foreign))
     ring.close()
     host.put(PSTORE, PANIC, seconds_at(61.6))
     assert kinds(find(home, host)) == ["host.panic"]
