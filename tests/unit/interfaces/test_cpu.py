@@ -213,12 +213,15 @@ def test_a_heatmap_without_stacks_shows_the_cpu_time(show, tmp_path) -> None:
 
 
 def test_a_window_without_stacks_falls_back_to_signals(tmp_path, capsys) -> None:
-    begin, end = 1000 * rings.us(0), 1000 * rings.us(10)
-    sample = captures.Sample(begin, (captures.user("main"),), process="web", pid=7)
-    captures.store(tmp_path, captures.build([sample], host=rings.HOST, begin=begin, end=end))
-    cpurings.record(tmp_path, 2, range(60))
+    """It is the same window: times into the recording count from the first stack."""
+    for second in (10, 100):
+        begin, end = 1000 * rings.us(second), 1000 * rings.us(second + 10)
+        sample = captures.Sample(begin, (captures.user("main"),), process="web", pid=7)
+        captures.store(tmp_path, captures.build([sample], host=rings.HOST, begin=begin, end=end))
+    cpurings.record(tmp_path, 2, range(120))
     sources = {}
-    for words in ("", "-b 2s -e 4s", "-b 20s -e 30s", "-b 20s -e 30s --process web"):
-        code = cli.main(["--home", str(tmp_path), "heatmap", *words.split(), "-O", "json"])
-        sources[words] = json.loads(capsys.readouterr().out)["source"] if code == 0 else code
-    assert sources == {"": "stacks", "-b 2s -e 4s": "stacks", "-b 20s -e 30s": "signals", "-b 20s -e 30s --process web": 3}  # fmt: skip
+    for words in ("", "-b 2s -e 4s", "-b 40s -e 50s", "-b 40s -e 50s --process web"):
+        assert cli.main(["--home", str(tmp_path), "heatmap", *words.split(), "-O", "json"]) == 0
+        found = document(capsys.readouterr().out)
+        sources[words] = found["source"], (found["begin_us"] - rings.us(0)) / 1e6
+    assert [*sources.values()] == [("stacks", 10), ("stacks", 12), ("signals", 50), ("stacks", 50)]
