@@ -59,6 +59,8 @@ def _find_obstacle(marker: str) -> str:
                 if os.geteuid() == 0 and shutil.which("systemd-nspawn")
                 else "needs systemd-nspawn and root"
             )
+        case "needs_mpstat":
+            return "" if shutil.which("mpstat") else "needs mpstat (sysstat)"
         case "needs_chromium":
             return "" if shutil.which("chromium") else "needs Chromium"
     return ""

@@ -68,8 +68,7 @@ def divide(
     for _, same in itertools.groupby(missing, key=lambda key: key.load):
         keys = list(same)
         for at in range(0, len(keys), options.share):
-            if options.until is None or time.monotonic() < options.until:
-                yield keys[at : at + options.share]
+            yield keys[at : at + options.share]
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:

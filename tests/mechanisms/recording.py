@@ -79,6 +79,14 @@ class Options:
     until: float | None = None  # monotonic clock: no run begins that would end later
     commit: str = ""
 
+    @property
+    def shortest(self) -> float:
+        return self.baseline + self.lasting + SETTLE_SECONDS
+
+    def has_time(self) -> bool:
+        """Return whether one more run would end in time."""
+        return self.until is None or time.monotonic() + self.shortest < self.until
+
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
@@ -110,7 +118,7 @@ def play(
             yield dataclasses.replace(_empty(key, options), why=why)
         elif program is not None:
             possible.append((key, scene, program))
-    if not possible:
+    if not possible or not options.has_time():
         return
     rehearsal.clean()
     rehearsal_host.check_needs(("root",))
@@ -169,8 +177,8 @@ class _Session:
             except errors.CannotError as error:
                 why = f"{error.what}: {error.why}"
                 rows.append(dataclasses.replace(_empty(key, self._options), why=why))
-        shortest = self._options.baseline + self._options.lasting + SETTLE_SECONDS
-        longest = 60 + len(built) * (shortest + PATIENCE * self._options.lasting + 30)
+        patience = PATIENCE * self._options.lasting + 30
+        longest = 60 + len(built) * (self._options.shortest + patience)
         with contextlib.ExitStack() as stack:
             # The affinity is that of this thread and of what it starts: recorder and load stay off the core.
             stack.enter_context(load.keep_off((self._core,)))
@@ -179,7 +187,7 @@ class _Session:
             stack.callback(recording.stop)
             recording.wait()
             for run in built:
-                if self._options.until and time.monotonic() + shortest > self._options.until:
+                if not self._options.has_time():
                     break
                 result = self._run(*run)
                 if isinstance(result, Recorded):

@@ -121,7 +121,9 @@ def test_runs_that_are_missing_share_recordings_new_programs_first() -> None:
     loaded = [["signals-0-30", "timers-0-30"], ["bpf-0-30"]]
     assert divide() == [["timers-0-0"], *loaded]
     assert divide("--retry") == [["signals-0-0", "timers-0-0"], *loaded]
-    assert divide("--for", "0.000001") == []
+    now = time.monotonic()
+    assert recording.Options(until=now + 600).has_time()
+    assert not recording.Options(until=now + 40, baseline=20, lasting=20).has_time()
 
 
 def test_table_has_a_column_per_host_and_load() -> None:
@@ -179,7 +181,7 @@ def test_a_run_is_diagnosed_as_if_it_had_a_recording_of_its_own(tmp_path: pathli
     """An earlier run of another program on the core is neither baseline nor recurrence."""
     row = results.Row("directory-scan", False, 0, 0, expected="basalt-scan")
     end, active = rings.us(70), Window(rings.us(50), rings.us(62))
-    rows = []
+    rows: list[results.Row] = []
     # The second part of the shared recording begins within a segment, which ends at second 31.
     for begin, visible in (
         (1, Window(rings.us(28), end)),

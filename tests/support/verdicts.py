@@ -254,13 +254,13 @@ def reference() -> tuple[Verdict, diagnosis.Material]:
     verdict = Verdict(
         reset(), VerdictStatus.CAUSE_FOUND, 0.82, full_chain, rivals,
         (
-            Gap(GapKind.DETECTOR_NO_DATA, "detector pressure had no data", "the kernel was started with psi=0", 0.98, detector="pressure"),
+            Gap(GapKind.DETECTOR_FAILED, "detector pressure failed", "the kernel was started with psi=0", 0.98, detector="pressure"),
             Gap(GapKind.LOST_SAMPLES, "0.8 % of the samples of the recording", "the recorder was not scheduled for 5 m", 0.97, GapWindow.RECORDING),
         ),
         NEXT, FIX, answers(*findings), findings,
         {"hosts": 60, "sick": 11, "cohort": {"label": "image", "value": "dlami-2025-03", "p": 0.004}},
         (RuledOut(rivals[0].steps[0].id, "net.softirq_storm", "it ended 53 s before the core was saturated", RuledOutReason.CONTRADICTED, "cpu.core_saturated"),),
-        suspects=SUSPECTS,
+        suspects=SUSPECTS, score=0.45,
     )  # fmt: skip
     return narrated(verdict), material()
 
@@ -307,7 +307,7 @@ def generic() -> tuple[Verdict, diagnosis.Material]:
         score=0.7,
     )
     verdict = Verdict(
-        reset(), VerdictStatus.CAUSE_FOUND, 0.66, full_chain, (), (), NEXT[:1], FIX[:1], answers(*full_chain.steps), full_chain.steps,
+        reset(), VerdictStatus.CAUSE_FOUND, 0.66, full_chain, (), (), NEXT[:1], FIX[:1], answers(*full_chain.steps), full_chain.steps, score=0.4,
     )  # fmt: skip
     return narrated(verdict), dataclasses.replace(material(), lifts=(), census=(), compared=None)
 
@@ -323,7 +323,7 @@ def inconclusive() -> tuple[Verdict, diagnosis.Material]:
         Gap(GapKind.DETECTOR_NO_DATA, "detector pressure had no data", "the kernel was started with psi=0", 0.98, detector="pressure"),
     )  # fmt: skip
     verdict = Verdict(
-        reset(), VerdictStatus.INCONCLUSIVE, 0.12,
+        reset(), VerdictStatus.INCONCLUSIVE, 0.0,
         Chain((incident_steps()["queue"], step), (link_of(incident_steps()["queue"], step, 0.95, "the driver names queue 5"),), 0.3),
         (), gaps,
         (Step("Record again, with stacks kept for three days.", "sudo overnight record --keep 3d", "The next reset has profiles around it."),),

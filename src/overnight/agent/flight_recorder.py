@@ -18,6 +18,7 @@ from overnight.agent import (
     kernel_log,
     outlets,
     own_processes,
+    previous_boot,
     recorder_loop,
     signals,
     usage,
@@ -89,6 +90,11 @@ def run(
             )
     rules = (*options.rules, *filter(pathlib.Path.is_dir, [options.home / "rules"]))
     known = rulefiles.load(*rules)  # a bad file is an error also where there is no log
+    # Before the first reading of this boot: the last one is then of the boot before.
+    earlier = previous_boot.find_events(
+        options.home, host, boot, known, root=options.root, now_us=now
+    )
+    previous_boot.note_start(options.home, host)
     profiles = options.home / "spool"
     pins = event_pins.EventPins(
         lambda: (
@@ -114,11 +120,13 @@ def run(
         root=options.root,
     )
     loop = recorder_loop.RecorderLoop(parts)
+    loop.report(earlier)
     on_start()
     try:
         loop.run(stop, options.seconds)
     finally:
         ring.close()
+    previous_boot.note_stop(options.home, host, boot)
     problems = [
         f"{name}: {state.lost} polls failed: {state.lost_why}"
         if state.lost

@@ -221,6 +221,10 @@ class RecorderLoop:
         if self._log is not None:
             self._poller.register(self._log.fileno(), select.POLLIN)
 
+    def report(self, events: Iterable[Event]) -> None:
+        """Store events that something else found, pin their windows, and send them to the outlets."""
+        self._emit(events)
+
     def read_log(self) -> None:
         """Read new kernel-log lines."""
         if self._log is not None:

@@ -84,15 +84,14 @@ def add(home: pathlib.Path, events: Iterable[Event]) -> Added:
 def remove(home: pathlib.Path, ids: Iterable[str]) -> Removed:
     """Remove added events by id or prefix, all or none; raise CannotError for an event of the recorder."""
     homes.need_writable(home)
-    chosen = [stored.find_event(home, text) for text in ids]
-    for event in chosen:
-        if event.source != added_events.SOURCE:
-            raise errors.CannotError(
-                f"event {event.id} cannot be removed",
-                why="it was recorded; only events of overnight event add can be removed",
-                todo="overnight events --kind KIND   lists only the events of a kind",
-            )
-    return Removed(added_events.remove(home, {event.id for event in chosen}))
+    chosen = {stored.find_event(home, text).id for text in ids}
+    if kept := sorted(chosen - added_events.read_ids(home)):
+        raise errors.CannotError(
+            f"event {kept[0]} cannot be removed",
+            why="it was recorded, or came with a bundle; only events of overnight event add can be removed",
+            todo="overnight events --kind KIND   lists only the events of a kind",
+        )
+    return Removed(added_events.remove(home, chosen))
 
 
 def read_events(data: bytes, defaults: Given) -> tuple[Event, ...]:

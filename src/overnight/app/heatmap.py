@@ -1,4 +1,4 @@
-"""`overnight heatmap`: samples by second and core, or by second and offset within it."""
+"""`overnight heatmap`: samples, or CPU time, by second and core; or samples by second and offset within it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from overnight import errors
 from overnight.app import pages, windows
+from overnight.model import times
+from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
-from overnight.queries import heatmap
+from overnight.queries import heatmap, signal_heatmap
 from overnight.reports.pictures import heatmap as picture
+from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -30,7 +33,8 @@ class Request(windows.Request):
 class Heatmap:
     """The cells, and the marks and recorded events to show above them."""
 
-    samples: windows.Samples
+    title: str
+    filters: str
     cells: heatmap.Heatmap
     marks: tuple[Event, ...]
 
@@ -45,21 +49,61 @@ class Heatmap:
         picture.write_heatmap(
             self.cells,
             out,
-            title=self.samples.title,
+            title=self.title,
             marks=self.marks,
-            filters=self.samples.query.filters_text(),
+            filters=self.filters,
         )
 
 
 def draw_heatmap(request: Request) -> Heatmap:
+    """Draw the samples; where no stacks were recorded, the CPU time of the cores if the filters allow it."""
+    try:
+        result = _draw_samples(request)
+    except errors.CannotError:
+        if (drawn := _draw_signals(request)) is None:
+            raise
+        return drawn
+    covered = result.cells.coverage
+    if covered.recorded_seconds:
+        return result
+    return _draw_signals(request, covered.window) or result
+
+
+def _draw_samples(request: Request) -> Heatmap:
     samples = windows.open_samples(request)
-    marks = pages.find_marks(samples, request.marks)
+    marks = pages.find_marks(*samples.place, request.marks)
     if request.by == "core":
         cells = samples.ask(heatmap.by_core, step_us=request.step_us, mode=request.mode)
     else:
         cells = samples.ask(heatmap.by_offset, rows=request.rows, mode=request.mode)
-    coverage = samples.explain(cells.coverage, request.mode)
-    return Heatmap(samples, dataclasses.replace(cells, coverage=coverage), marks)
+    cells = dataclasses.replace(cells, coverage=samples.explain(cells.coverage, request.mode))
+    return Heatmap(samples.title, request.query.filters_text(), cells, marks)
+
+
+def _draw_signals(request: Request, window: Window | None = None) -> Heatmap | None:
+    """Draw the CPU time of the cores; None where it was not recorded or cannot answer the question."""
+    query = request.query
+    ring = rings.Reader(request.home)
+    # Other hosts have events only.
+    extents = {host: extent for host in ring.hosts() if (extent := ring.extent(host))}
+    hosts = query.host or tuple(extents)
+    by_core = request.by == "core" and not query.filters().keys() - {"core"}
+    if not (by_core and hosts and extents.keys() >= {*hosts}):
+        return None
+    begins, ends = zip(*(extents[host] for host in hosts), strict=True)
+    recorded = Window(min(begins), max(ends) + 1)
+    window = window or windows.parse_window(query.begin, query.end, recorded, recorded)
+    cells = signal_heatmap.by_core(
+        ring,
+        window,
+        hosts,
+        cores=windows.parse_cores(query.core),
+        step_us=request.step_us,
+        mode=request.mode,
+    )
+    marks = pages.find_marks(request.home, hosts, window, recorded, request.marks)
+    title = f"{', '.join(hosts)}, {times.format_instant(window.begin_us)}"
+    return Heatmap(title, query.filters_text(), cells, marks) if cells.recorded.any() else None
 
 
 def make_page(request: Request) -> pages.Writer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -27,21 +28,25 @@ MAX_EVENTS = 40  # beyond, marks would hide what they point at
 NEEDS_SAMPLES = ("core", "thread", "unit")
 
 
-def find_marks(samples: windows.Samples, marks: tuple[str, ...]) -> tuple[Event, ...]:
+def find_marks(
+    home: pathlib.Path,
+    hosts: tuple[str, ...],
+    window: Window,
+    recorded: Window,
+    marks: tuple[str, ...],
+) -> tuple[Event, ...]:
     """Return the instants of `marks` (`TIME[=TEXT]`) and the worst recorded events of the window."""
-    events = _worst_events(samples)
+    events = _worst_events(home, hosts, window)
     for mark in marks:
         instant, _, text = mark.partition("=")
-        origin = samples.reader.extent(samples.hosts).begin_us
-        time_us = times.parse_instant(instant, now_us=time.time_ns() // 1000, origin_us=origin)
+        now_us, origin = time.time_ns() // 1000, recorded.begin_us
+        time_us = times.parse_instant(instant, now_us=now_us, origin_us=origin)
         events.append(Event(time_us, "mark", text))
     return tuple(sorted(events, key=lambda event: event.time_us))
 
 
-def _worst_events(samples: windows.Samples) -> list[Event]:
-    window = samples.window
-    ring = rings.Reader(samples.reader.catalogue.home)
-    events = ring.events(window.begin_us, window.end_us, samples.hosts)
+def _worst_events(home: pathlib.Path, hosts: tuple[str, ...], window: Window) -> list[Event]:
+    events = rings.Reader(home).events(window.begin_us, window.end_us, hosts)
     serious = [event for event in events if Severity.of(event.severity).rank]
     serious.sort(key=lambda event: (-Severity.of(event.severity).rank, event.time_us))
     return serious[:MAX_EVENTS]
@@ -77,7 +82,7 @@ def make_page(
         samples.hosts[0],
         (samples.window, *([baseline] if baseline else [])),
         samples.selection,
-        marks=find_marks(samples, marks),
+        marks=find_marks(*samples.place, marks),
         title=f"{samples.title}{title}",
         needs=tuple(needs),
     )

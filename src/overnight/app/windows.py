@@ -78,6 +78,12 @@ class Samples:
     def title(self) -> str:
         return f"{', '.join(self.hosts)}, {times.format_instant(self.window.begin_us)}"
 
+    @property
+    def place(self) -> tuple[pathlib.Path, tuple[str, ...], Window, Window]:
+        """Data home, hosts, window, and all that is recorded of them."""
+        recorded = self.reader.extent(self.hosts)
+        return self.reader.catalogue.home, self.hosts, self.window, recorded
+
     def ask(self, query: Callable[..., _Answer], **options: object) -> _Answer:
         """Run a function of `queries` on these samples."""
         return query(self.reader, self.window, self.selection, hosts=self.hosts, **options)

@@ -15,7 +15,7 @@ import numpy as np
 from overnight.detectors import _base, _core_shares, _saturation, _starved_queues
 from overnight.model import programs, times
 from overnight.model.finding import Answer, Evidence, Need, Subject
-from overnight.model.selection import Selection
+from overnight.model.selection import Selection, Window
 
 if TYPE_CHECKING:
     from overnight.model.actor import Actor
@@ -84,6 +84,10 @@ def find_culprits(case: cases.Case) -> Found:
 
 
 def _find_culprits(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_base.Draft], str]:
+    at, window = case.event.time_us, stretch.window
+    # What ran after the event did not cause it; an event that is dated to the begin keeps the whole stretch.
+    if window.begin_us + _saturation.SECONDS * times.SECOND_US <= at < window.end_us:
+        stretch = dataclasses.replace(stretch, window=Window(window.begin_us, at))
     if case.has_profile(stretch.window):
         ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
         total = sum(consumer.samples + consumer.softirq for consumer in ran) + idle
@@ -123,15 +127,15 @@ def _from_samples(
             draft.evidence += victims
         if not drafts and victims:
             return [], (
-                f"no process uses more of core {stretch.core} than in the baseline; softirqs have"
-                f" {100 * softirq / total:.0f} % of its samples; {victims[0].text}"
+                f"no process uses more of core {stretch.core} than in the baseline; interrupts and softirqs"
+                f" have {100 * softirq / total:.0f} % of its samples; {victims[0].text}"
             )
     if drafts:
         return drafts, ""
     most = f"{ran[0].actor.process} with {100 * ran[0].samples / total:.0f} %" if ran else "none"
     return [], (
         f"no process had {100 * MIN_SHARE:.0f} % of the {total} samples of core {stretch.core}, or more"
-        f" than in the baseline; top consumer: {most}; softirqs: {100 * softirq / total:.0f} %"
+        f" than in the baseline; top consumer: {most}; interrupts and softirqs: {100 * softirq / total:.0f} %"
     )
 
 
@@ -201,7 +205,7 @@ def _sampled_draft(
         draft.weigh(compared.evidence(case, actor.process, "profiles"), supports=compared.rose)
     if consumer.softirq > consumer.samples:
         draft.oppose(
-            "softirqs that interrupted this process have more samples than its own work",
+            "interrupts and softirqs have more samples than this process's own work",
             "profiles",
             factor=0.5,
             softirq_samples=consumer.softirq,

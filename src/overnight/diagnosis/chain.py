@@ -91,7 +91,7 @@ def build(
         if finding.window.begin_us > event.window.begin_us + SLACK_US:
             refused[finding.id] = Refusal(RuledOutReason.AFTER_EVENT, "it begins after the event")
         elif finding.confidence < MIN_CONFIDENCE:
-            text = f"its own confidence is only {finding.confidence:.2f}"
+            text = f"the detector's weight of it is only {finding.confidence:.2f}"
             refused[finding.id] = Refusal(RuledOutReason.LOW_CONFIDENCE, text)
         else:
             usable.append(finding)

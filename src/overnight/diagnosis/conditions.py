@@ -224,7 +224,13 @@ def _same_culprit(pair: Pair) -> Judgement:
     blamed = getattr(pair.cause.subject, name)
     if not consumers or not blamed:
         return Judgement(None, "the top consumer of that core is not known")
-    names = [getattr(culprit.subject, name) for culprit in consumers]
+    names = [
+        own
+        if (own := getattr(culprit.subject, name)) != blamed
+        or _may_be_same(pair.cause.subject.unit, culprit.subject.unit)
+        else f"{own} ({culprit.subject.unit})"
+        for culprit in consumers
+    ]
     if blamed == names[0]:
         return Judgement(1.0, f"{blamed} is the top consumer of core {core}")
     if blamed in names:
@@ -237,6 +243,11 @@ def _same_culprit(pair: Pair) -> Judgement:
     return Judgement(0.0, f"core {core} was saturated by {other}, not by {blamed}")
 
 
+def _may_be_same(unit: str, other: str) -> bool:
+    """Return False for the units of two programs that only share a name; ticks know no unit."""
+    return unit == other or not unit or not other
+
+
 def _recurrence(pair: Pair) -> Judgement:
     """Judge whether the cause also ran more before the other events of the same kind."""
     best = min(
@@ -245,6 +256,7 @@ def _recurrence(pair: Pair) -> Judgement:
             for lift in pair.around.lifts
             if pair.cause.subject.process
             and lift.subject.process == pair.cause.subject.process
+            and _may_be_same(lift.subject.unit, pair.cause.subject.unit)
             and (
                 not pair.cause.subject.function
                 or not lift.subject.function
@@ -280,6 +292,11 @@ def _waited(pair: Pair) -> Judgement:
     if waited < MIN_WAIT_S:
         polled = f": the queue was polled {waited:.3g} s before" if waited > 0 else ""
         return Judgement(0.0, f"the event reports that nothing waited for the core{polled}")
+    begin_us = pair.effect.window.begin_us - round(waited * SECOND_US)
+    ended = (begin_us - pair.cause.window.end_us) / SECOND_US
+    if ended > 0:
+        text = f"the event reports a wait of {times.format_duration(waited)}; this ended before it began"
+        return Judgement(0.0, text)
     return Judgement(1.0, f"the event reports a wait of {times.format_duration(waited)}")
 
 

@@ -1,6 +1,7 @@
 """From the detectors' answers to the verdict. Pure: the order of the answers does not matter.
 
-A cause needs an unbroken chain to the event whose score, with missing evidence, reaches `CLAIMED`.
+A cause needs an unbroken chain to the event. It is claimed if its score, with missing evidence, was right often
+enough (`calibration`), else suspected.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from overnight.diagnosis import calibration, completeness, knowledge, narrative, remedies
 from overnight.diagnosis import chain as chains
-from overnight.diagnosis import completeness, knowledge, narrative, remedies
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Window
 from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.suspect import Suspect
 
-CLAIMED = 0.35  # below this a chain is a suspicion, not a cause
 COMPLETE = 0.6  # evidence that counts less cannot show that nothing happened
 UNUSUAL = 0.3  # the confidence from which a finding is reported
 MAX_ALTERNATIVES = 5
@@ -80,9 +80,10 @@ def _conclude(
         *completeness.weigh_for_chain(base.gaps, winner, counted=counted),
     )
     score = winner.score * completeness.multiply(gaps)
-    confidence = 0.0 if known.is_effect(winner.root.kind) else score
+    blames = not known.is_effect(winner.root.kind)
+    confidence = calibration.known().probability(score) if blames else 0.0
     base = dataclasses.replace(base, gaps=gaps, score=score, confidence=confidence)
-    if confidence < CLAIMED:
+    if confidence < calibration.CLAIMED:
         return _suspect(base, winner, others, known), winner
     verdict = dataclasses.replace(
         base,
@@ -182,7 +183,7 @@ def _suspect(
     """
     not_claimed = dataclasses.replace(
         leading,
-        why_not=f"a suspicion only: its confidence is {base.confidence:.2f}, and {CLAIMED:.2f} is needed to claim a cause",
+        why_not=f"a suspicion only: its confidence is {base.confidence:.2f}, and {calibration.CLAIMED:.2f} is needed to claim a cause",
     )
     first = next(
         n

@@ -25,6 +25,7 @@ NUMBER_FORMAT = re.compile(r"[^{}]*\{(?:value(?::[^{}]*)?|percent)\}[^{}]*")
 MECHANISMS = "mechanism.*"  # an entry of this kind, root or cause is one for each mechanism
 MECHANISM_TEXT = re.compile(r"<(\w+)>")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
+ADDED = ("look", "pgrep", "namespace", "pod", "container")  # by remedies.py, for commands
 between = entries.between
 
 
@@ -239,7 +240,7 @@ def _check_quotes(entry: entries.Entry, command: str) -> None:
     """Names are quoted when they are filled in, which does not work inside quotes."""
     for match in PLACEHOLDER.finditer(command):
         before = command[: match.start()]
-        if match[1] not in (known := (*SUBJECTS, "look", "pgrep")):
+        if match[1] not in (known := (*SUBJECTS, *ADDED)):
             raise entry.invalid(f"`command` contains {match[0]}", f"use one of {', '.join(known)}")
         if before.count("'") % 2 or before.count('"') % 2:
             raise entry.invalid(

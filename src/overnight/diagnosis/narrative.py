@@ -22,6 +22,7 @@ from overnight.model.verdict import (
 )
 
 if TYPE_CHECKING:
+    from overnight.model.event import Event
     from overnight.model.finding import Finding
 
 RECORD = "overnight record --for 12h"
@@ -65,7 +66,7 @@ def narrate(
     todo = "" if claimed else _first_need(verdict.gaps)
     return Narrative(
         headline=_headline(verdict, leading, known),
-        event=_describe_event(end),
+        event=_describe_event(end, verdict.event),
         root_cause=_root_cause(verdict, end, leading, known),
         mechanism=_mechanism(leading, known) if claimed and leading else "",
         effect=" ".join(_effects(chain, first, known)) if chain else "",
@@ -103,7 +104,7 @@ def _headline(verdict: Verdict, leading: Chain | None, known: knowledge.Knowledg
         return f"Cause found: {clause}"
     if known.is_effect(leading.root.kind):
         return f"Inconclusive: {clause}, cause not known"
-    return f"Inconclusive: {clause} (suspected)"
+    return f"Suspected: {clause}"
 
 
 def _clause(chain: Chain, known: knowledge.Knowledge) -> str:
@@ -198,10 +199,13 @@ def _proof(chain: Chain, known: knowledge.Knowledge) -> str:
     return f"{_sentence(_capitalize(title))} See the experiment below." if title else ""
 
 
-def _describe_event(end: Finding) -> str:
+def _describe_event(end: Finding, event: Event | None) -> str:
     names = remedies.values(end)
     place = remedies.fill("[{interface}][ queue {queue}][, core {core}]", names).strip(" ,")
     instant = times.format_instant(end.window.begin_us).replace("T", " ").replace("Z", " UTC")
+    later = event.fields.get("uncertain_seconds") if event else None
+    if isinstance(later, int | float):  # a host that died lived on after its last reading
+        instant += f", or up to {times.format_duration(later)} later"
     return "  ".join(filter(None, (end.kind, names.get("host", ""), place, instant)))
 
 

@@ -139,12 +139,22 @@ def is_safe(name: str, value: str) -> bool:
 
 
 def _raw(chain: Chain) -> dict[str, str]:
-    """Return the root's own names, and the places of the whole chain, those nearest to the root first."""
+    """Return the root's own names, and the places of the whole chain, those nearest to the root first.
+
+    A root in a pod or container has {namespace} and {pod}, or {container}, instead of {unit}.
+    """
     names: dict[str, str] = {}
     for count, step in enumerate(chain.steps):
         for name, value in step.subject.as_json().items():
             if count == 0 or name not in OWN:
                 names.setdefault(name, str(value))
+    actor = chain.root.subject.actor
+    if "/" in actor.unit:  # not a unit that systemctl knows
+        del names["unit"]
+        if actor.pod:
+            names |= zip(("namespace", "pod"), actor.pod, strict=True)
+        if actor.container:
+            names["container"] = actor.container
     return names
 
 

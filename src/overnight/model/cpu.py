@@ -17,6 +17,9 @@ USER = ("user", "nice")
 KERNEL = ("system", "irq", "softirq")  # interrupts included: they starve the core's own threads too
 BUSY = (*USER, *KERNEL)
 STEAL = ("steal",)
+IDLE = ("idle", "iowait")
+# mpstat's columns in its order, without the percent sign. Its usr and nice do not include the guests' time.
+MPSTAT = {"usr": "user", "nice": "nice", "sys": "system", "iowait": "iowait", "irq": "irq", "soft": "softirq", "steal": "steal", "guest": "guest", "gnice": "guest_nice", "idle": "idle"}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

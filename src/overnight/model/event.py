@@ -8,6 +8,10 @@ from collections.abc import Mapping
 
 Value = str | int | float | bool
 
+# The host went down at the event: what follows is another boot.
+PANIC, UNCLEAN_REBOOT = "host.panic", "host.unclean_reboot"
+DEATHS = (PANIC, UNCLEAN_REBOOT)
+
 
 @dataclasses.dataclass(frozen=True)
 class Event:

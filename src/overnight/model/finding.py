@@ -73,7 +73,7 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """`kind` is a dotted name such as `memory.zombie_cgroups`; `confidence` is from 0 to 1."""
+    """`kind` is a dotted name such as `memory.zombie_cgroups`; `confidence`, 0 to 1, is its detector's weight."""
 
     id: str
     detector: str

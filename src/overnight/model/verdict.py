@@ -212,8 +212,8 @@ class Narrative:
 class Verdict:
     """The diagnosis of one event.
 
-    `score` is the best chain's, with the factors of missing evidence; `confidence` is that of the claimed or
-    suspected cause, 0 where nobody is blamed.
+    `confidence` is the probability that the claimed or suspected cause is a true one, 0 where nobody is blamed;
+    `score` is the best chain's, with the factors of missing evidence.
     """
 
     event: Event | None

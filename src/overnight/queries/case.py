@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model import times
+from overnight.model.event import DEATHS
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
 from overnight.queries import baselines, consumers, processes, samples, signals
@@ -116,6 +117,8 @@ class Case:
 
     def _until(self, end: int) -> int:
         """Return the end of the incident window: a recording may end sooner than 10 s after the event."""
+        if self.event.kind in DEATHS:
+            return self.event.time_us + 1
         extent = self._extent
         recorded = extent[1] + 1 if extent else end + AFTER_US
         return max(end, self.event.time_us + SECOND_US, min(end + AFTER_US, recorded))

@@ -44,7 +44,7 @@ class Tally:
 class Consumer:
     """What one process of one unit ran, with the short-lived ones that it started.
 
-    Softirqs that interrupted it are counted separately.
+    Softirqs that interrupted it, and interrupts by other cores, are counted separately.
     """
 
     actor: Actor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,10 @@ SUMS = ("seconds.npy",)
 
 @dataclasses.dataclass(frozen=True)
 class Heatmap:
-    """Samples in cells: `values[column][row]`. Columns are steps in time, from `begin_us` on."""
+    """Samples in cells: `values[column][row]`. Columns are steps in time, from `begin_us` on.
+
+    From signals the values are percent of a core's time.
+    """
 
     kind: str  # "core" or "offset"
     mode: str  # "busy", "kernel", "softirq" or "idle"
@@ -33,6 +37,7 @@ class Heatmap:
     full: float  # samples of a cell that is busy all the time; 0: unknown
     coverage: Coverage
     recorded: npt.NDArray[np.bool_]  # of each cell, whether most of its time was recorded
+    source: Literal["stacks", "signals"] = "stacks"
 
     def as_json(self) -> dict[str, object]:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -50,7 +55,7 @@ def by_core(
     mode: str = "busy",
 ) -> Heatmap:
     """Count samples by core, one row per core of each host; whole seconds without filters use the sums."""
-    _check(mode, step_us)
+    check(mode, step_us)
     names = source.hosts(hosts)
     # Sums are by whole seconds of the clock: extend the window to whole seconds.
     whole = Window(
@@ -77,7 +82,7 @@ def by_core(
         cores = set().union(*(meta.cores for s, meta in metas.items() if s.host == host))
         for core in sorted(cores & set(chosen.cores) if chosen.cores else cores):
             rows[host, core] = len(rows)
-    values = _make_cells(-(-(whole.end_us - whole.begin_us) // step_us), len(rows))
+    values = make_cells(-(-(whole.end_us - whole.begin_us) // step_us), len(rows))
     places: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for segment, meta in metas.items():
         if chosen.event_in(meta.events) < 0:
@@ -123,7 +128,7 @@ def by_offset(
     mode: str = "busy",
 ) -> Heatmap:
     """Count samples by second and offset within it (as FlameScope does), over all cores."""
-    _check(mode, SECOND_US)
+    check(mode, SECOND_US)
     if not 1 <= rows <= 1000:
         raise errors.UsageError(
             f"--rows must be 1 to 1000 (got {rows})",
@@ -134,7 +139,7 @@ def by_offset(
     chosen = source.resolved(chosen, names, window)
     metas = source.metas(names, window, *reader.TABLES)
     begin = window.begin_us - window.begin_us % SECOND_US
-    values = _make_cells(-(-(window.end_us - begin) // SECOND_US), rows)
+    values = make_cells(-(-(window.end_us - begin) // SECOND_US), rows)
     column = f"(time_us - {begin}) // {SECOND_US}"
     row = f"(time_us - {begin}) % {SECOND_US} * {rows} // {SECOND_US}"
     rates: dict[str, int] = {}  # samples a second, by host
@@ -181,7 +186,7 @@ def _recorded(
     return np.array([known[host] for host in hosts], bool).reshape(-1, columns).T
 
 
-def _check(mode: str, step_us: int) -> None:
+def check(mode: str, step_us: int) -> None:
     if mode not in segments.MODES:
         raise errors.UsageError(
             f"{mode!r} is not a mode", why="samples are counted by where they ran",
@@ -194,7 +199,7 @@ def _check(mode: str, step_us: int) -> None:
         )  # fmt: skip
 
 
-def _make_cells(columns: int, rows: int) -> npt.NDArray[np.int64]:
+def make_cells(columns: int, rows: int) -> npt.NDArray[np.int64]:
     if columns * max(1, rows) > MAX_CELLS:
         raise errors.UsageError(
             f"the heatmap is too large: {columns} x {rows} cells",

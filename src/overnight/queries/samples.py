@@ -31,6 +31,10 @@ Mask = npt.NDArray[np.bool_]
 MAX_PATH = 40  # frames
 # A sender runs the receive softirq of a packet to its own host itself, below this function.
 SENDING = r"ip6?_finish_output2"
+# Entries of interrupts that another core asked for: TLB flushes, membarrier, function calls.
+ASKED_BY_OTHERS = (
+    r"(asm_|__)?sysvec_call_function(_single)?|(smp_)?call_function(_single)?_interrupt"
+)
 TASK = ("process", "thread", "unit", "pid")
 
 
@@ -52,14 +56,18 @@ class SegmentSamples:
         return SegmentSamples(self.tables, *(column[kept] for column in columns))
 
     def interruptions(self) -> Mask:
-        """Mark the rows of softirqs, except those that a process runs for packets to its own host."""
+        """Mark the rows that are not work of the process that ran.
+
+        These are softirqs, except those that it runs for packets to its own host, and interrupts by other cores.
+        """
         tables = self.tables
         softirq = (tables.flags & tree.SOFTIRQ) > 0
         marked: Mask = softirq[self.node]
         if marked.any():
             sends = self.kernel_frames(SENDING)[tables.frame] & ~softirq
             marked &= ~tables.mark_below(np.flatnonzero(sends))[self.node]
-        return marked
+        asked = np.flatnonzero(self.kernel_frames(ASKED_BY_OTHERS)[tables.frame])
+        return marked | tables.mark_below(asked)[self.node] if len(asked) else marked
 
     def innermost(self, nodes: Integers, marked: Mask) -> Integers:
         """Return for each node the nearest one, itself or a caller, whose frame is marked; -1: none."""

@@ -25,6 +25,7 @@ MODES = {
     "softirq": ("softirq",),
     "iowait": ("iowait",),
     "steal": cpu.STEAL,
+    "idle": cpu.IDLE,
 }
 # Two readings further apart than this many median steps have others missing between them.
 MAX_STEPS = 2.5
@@ -59,6 +60,9 @@ class Rates:
     seconds: Floats
     values: dict[str, Floats]
     coverage: Coverage
+    usual_seconds: float = (
+        0.0  # median of the seconds, also of readings near the window; 0: there are none
+    )
 
     def of_first_key(self, column: str) -> Floats:
         """Return each interval's rate, for signals with one key; 0 where it is not known."""
@@ -87,20 +91,28 @@ class Cores:
     coverage: Coverage
 
 
-def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
-    """Return what each core did between two readings, in percent of its own ticks."""
-    steps = _steps(source, host, "cpu", window, None, cpu.TOTAL)
+def core_ticks(
+    source: reader.Reader,
+    host: str,
+    window: Window,
+    modes: Collection[str] = cpu.TOTAL,
+    margin_us: int = MARGIN_US,
+) -> Rates:
+    """Return the ticks of each core between two readings, for the modes that were recorded; keys by number."""
+    steps = _steps(source, host, "cpu", window, None, modes, margin_us)
     order = sorted(
         (n for n, key in enumerate(steps.keys) if key.isdecimal()), key=lambda n: int(steps.keys[n])
     )
-    shape = (len(steps.begin_us), len(order))
     # The kernel corrects idle and iowait downwards now and then: negative time counts as 0.
-    ticks = {
-        name: np.maximum(steps.values[name][:, order], 0.0)
-        if name in steps.values
-        else np.zeros(shape)
-        for name in cpu.TOTAL
-    }
+    ticks = {name: np.maximum(values[:, order], 0.0) for name, values in steps.values.items()}
+    return dataclasses.replace(steps, keys=tuple(steps.keys[n] for n in order), values=ticks)
+
+
+def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
+    """Return what each core did between two readings, in percent of its own ticks."""
+    steps = core_ticks(source, host, window)
+    shape = (len(steps.begin_us), len(steps.keys))
+    ticks = {name: steps.values.get(name, np.zeros(shape)) for name in cpu.TOTAL}
     total = sum(ticks.values(), np.zeros(shape))
     with np.errstate(divide="ignore", invalid="ignore"):
         values = {
@@ -112,7 +124,7 @@ def core_series(source: reader.Reader, host: str, window: Window) -> Cores:
     return Cores(
         host,
         f"ticks of the core in /proc/stat between two readings: {', '.join(cpu.TOTAL)}",
-        tuple(int(steps.keys[n]) for n in order),
+        tuple(map(int, steps.keys)),
         steps.begin_us,
         steps.end_us,
         values,
@@ -145,10 +157,11 @@ def _steps(
     window: Window,
     keys: Collection[str] | None,
     columns: Collection[str] | None,
+    margin_us: int = MARGIN_US,
 ) -> Rates:
     """Return the differences between consecutive readings, not yet divided by the seconds."""
     problems = len(source.problems)
-    begin_us, end_us = window.begin_us - MARGIN_US, window.end_us + MARGIN_US
+    begin_us, end_us = window.begin_us - margin_us, window.end_us + margin_us
     frames = list(source.numbers(host, signal, begin_us, end_us, keys, columns))
     _refuse_mixed(signal, frames)
     names = tuple(dict.fromkeys(name for frame in frames for name in frame.columns))
@@ -189,8 +202,8 @@ def _steps(
         deltas[name] = np.where(both, delta, np.nan)
     begin, after, seconds = begin[kept], after[kept], seconds[kept]
     notes = tuple(source.problems[problems:])
-    coverage = _coverage(source, host, window, begin, after, notes)
-    return Rates(labels, begin, after, seconds, deltas, coverage)
+    coverage = find_coverage(source, host, window, begin, after, notes)
+    return Rates(labels, begin, after, seconds, deltas, coverage, median)
 
 
 def _fill(
@@ -220,7 +233,7 @@ def _refuse_mixed(signal: str, frames: list[ring_frames.Frame]) -> None:
         )
 
 
-def _coverage(
+def find_coverage(
     source: reader.Reader,
     host: str,
     window: Window,

@@ -76,6 +76,10 @@ def remove(home: pathlib.Path, ids: Collection[str]) -> tuple[str, ...]:
     return tuple(removed)
 
 
+def read_ids(home: pathlib.Path) -> set[str]:
+    return _read_known(home)[0]
+
+
 def _paths(home: pathlib.Path) -> Iterator[pathlib.Path]:
     for host in layout.hosts(home):
         yield from sorted(layout.host_folder(home, host).glob("events-*-added.jsonl"))

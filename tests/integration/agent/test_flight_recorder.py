@@ -269,3 +269,27 @@ def test_visible_and_hidden_loops_in_a_booted_machine_are_events(start, wait_for
         wait_for(lambda: "hidden.service" in units_of("unit.hidden_crash_loop"), 60)
         wait_for(lambda: "loop.service" in units_of("unit.crash_loop"), 90)
         assert "hidden.service" not in units_of("unit.crash_loop")
+
+
+def test_a_host_that_died_is_an_event_after_it_came_back(start, wait_for, tmp_path) -> None:
+    """A core is saturated, and the host dies: kill -9, and another boot id."""
+    root, home = tmp_path / "root", tmp_path / "home"
+    with livehost.LiveHost(root) as host:
+        agent = start("--root", str(root), home=home)
+        host.saturate(1, pid=4242, name="the-hog")
+        wait_for(lambda: agent.events("cpu.core_pinned"))
+        agent.end(signal.SIGKILL)
+    last = max(agent.polls("cpu"))
+    before = {event.boot for event in agent.events("cpu.core_pinned")}
+    with livehost.LiveHost(root):
+        boot = root / "proc/sys/kernel/random/boot_id"
+        boot.write_text("9f8e7d6c-4b5a-6978-8796-a5b4c3d2e1f0\n")
+        agent = start("--root", str(root), home=home)
+        wait_for(lambda: agent.events("host.unclean_reboot"))
+        agent.end()
+        start("--root", str(root), home=home).end(signal.SIGKILL)  # it dies again in the same boot
+        start("--root", str(root), home=home).end()
+    (event,) = agent.events("host.")
+    assert last - 2_000_000 <= event.time_us <= last
+    assert {boot[:8] for boot in before} == {event.boot}
+    assert event.id in {pin.id for pin in reader.Reader(home).pins(event.host)}

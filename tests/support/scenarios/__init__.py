@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import pathlib
 
-from scenarios import catalogue
+from scenarios import catalogue, hard
 from scenarios.truth import Truth
 
-__all__ = ["LARGE", "NAMES", "Truth", "build"]
+__all__ = ["HARD", "LARGE", "NAMES", "Truth", "build"]
 
 NAMES = tuple(catalogue.SCENARIOS)
+HARD = tuple(hard.HARD)
 # build("reference", home, **LARGE): twelve hours of 96 cores, in two minutes; for benchmarks
 LARGE: dict[str, object] = {"cores": 96, "minutes": 720.0, "recurrences": 12}
 
 
 def build(name: str, home: pathlib.Path, seed: int = 0, **variation: object) -> Truth:
     """Write the data home of a scenario; `variation` has arguments of its builder and of `host_setup.make`."""
-    return {**catalogue.SCENARIOS, **catalogue.HARD}[name](home, seed, **variation)
+    return {**catalogue.SCENARIOS, **hard.HARD}[name](home, seed, **variation)

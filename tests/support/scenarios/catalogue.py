@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
-from scenarios import fleet, host_setup, incidents, inventory, recording, truth
+from scenarios import fleet, host_setup, incidents, inventory, pods, recording, truth, work
 
 OLD = {"kernel": "5.4.0-1103-aws", "cgroups": "v1", "driver": "2.11.0g"}
 NEW = {"kernel": "6.8.0-1015-aws", "cgroups": "v2", "driver": "2.17.0"}
@@ -136,13 +136,25 @@ def build_convoy(
 
 
 def build_busy(
-    home: pathlib.Path, seed: int, *, recurrences: int = 0, **changes: object
+    home: pathlib.Path,
+    seed: int,
+    *,
+    recurrences: int = 0,
+    culprit: tuple[str, work.Stacks] | None = None,
+    **changes: object,
 ) -> truth.Truth:
-    """A process that no detector knows."""
+    """A process that no detector knows, or the given one."""
     setup = _make("busy-process", seed, NEW, changes)
-    return _play(
-        "busy-process", home, setup, incidents.busy_process(setup, setup.moments(recurrences + 1))
-    )
+    moments = setup.moments(recurrences + 1)
+    return _play("busy-process", home, setup, incidents.busy_process(setup, moments, culprit))
+
+
+def build_one_name(
+    home: pathlib.Path, seed: int, *, recurrences: int = 1, **changes: object
+) -> truth.Truth:
+    """A collector among training workers: all of them are python3, in pods."""
+    setup = _make("one-name", seed, {**NEW, "busy": 0.08}, changes)
+    return _play("one-name", home, setup, pods.one_name(setup, setup.moments(recurrences + 1)))
 
 
 def build_decoy(
@@ -280,6 +292,7 @@ SCENARIOS: dict[str, Builder] = {
     "reclaim": build_reclaim,
     "lock-convoy": build_convoy,
     "busy-process": build_busy,
+    "one-name": build_one_name,
     "decoy": build_decoy,
     "two-cause": build_two_causes,
     "quiet": build_quiet,
@@ -288,5 +301,3 @@ SCENARIOS: dict[str, Builder] = {
     "half-missing": build_half_missing,
     "fleet": fleet.build_fleet,
 }
-# What recorded evidence cannot tell from a cause: to calibrate the confidence, not to be always right.
-HARD: dict[str, Builder] = {"coincidence": build_coincidence}

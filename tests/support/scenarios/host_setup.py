@@ -36,6 +36,7 @@ class HostSetup:
     bystander: bool = False  # another process saturates another core at the same time
     close: float = 0.0  # seconds between recurrences, 0 for random times
     pids: int = 1000
+    spawns: list[nights.Spawn] = dataclasses.field(default_factory=list)
 
     def word(self) -> str:
         """Return a word that names nothing else in this night."""
@@ -71,6 +72,7 @@ class HostSetup:
             units=dict(self.units),
             absent=self.missing,
             lost=self.lost,
+            spawns=self.spawns,
         )
 
     def queue(self) -> tuple[int, int]:

@@ -54,7 +54,7 @@ def reset_lines(night: nights.Night, queue: int, core: int, when: float, stalled
         night.steps["ethtool", host.interface, counter].append((when, 1))
 
 
-def _starve(
+def starve_queue(
     setup: host_setup.HostSetup, culprit: work.Work, moments: list[float], *causes: truth.Expected
 ) -> Incident:
     """Let a process hold the core of a queue until the driver resets."""
@@ -128,7 +128,7 @@ def walk_of_zombies(setup: host_setup.HostSetup, moments: list[float]) -> Incide
     )
     culprit = work.Work(task, reads)
     unit, births = hidden_loop(setup)
-    incident = _starve(
+    incident = starve_queue(
         setup, culprit, moments,
         ("unit.hidden_crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
@@ -167,7 +167,7 @@ def walk_in_reclaim(setup: host_setup.HostSetup, moments: list[float]) -> Incide
     setup.background.append(work.Work(task, background_stacks, setup.chance.uniform(0.1, 0.3)))
     culprit = work.Work(task, stacks.zombie_reclaim(module, functions))
     unit, births = visible_loop(setup)
-    incident = _starve(
+    incident = starve_queue(
         setup, culprit, moments,
         ("unit.crash_loop", {"unit": unit}),
         ("memory.zombie_cgroups", {}),
@@ -200,7 +200,7 @@ def rt_hog(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     paths = stacks.realtime(f"/opt/{process}/{process}", ("poll_loop", "read_ring"))
     setup.background.append(work.Work(task, paths, setup.chance.uniform(0.005, 0.02)))
     culprit = work.Work(task, paths)
-    incident = _starve(setup, culprit, moments, ("cpu.rt_hog", {"process": task.process}))
+    incident = starve_queue(setup, culprit, moments, ("cpu.rt_hog", {"process": task.process}))
     incident.facts["rt_priority"] = task.rt
     return incident
 
@@ -414,8 +414,15 @@ def polled(setup: host_setup.HostSetup) -> Incident:
     return Incident("net.driver_reset", when, (), put, facts)
 
 
-def busy_process(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
-    """A process of no known mechanism holds the core of a queue."""
+def busy_process(
+    setup: host_setup.HostSetup,
+    moments: list[float],
+    culprit: tuple[str, work.Stacks] | None = None,
+) -> Incident:
+    """A process of no known mechanism holds the core of a queue; or `culprit`, by name, with its stacks."""
+    if culprit is not None:
+        given = work.Work(work.Task(culprit[0], setup.pid()), culprit[1])
+        return starve_queue(setup, given, moments, ("cpu.culprit", {"process": culprit[0]}))
     process = f"{setup.word()}-{setup.chance.choice(('sync', 'batch', 'index', 'worker'))}"
     task = setup.new_task(process, setup.chance.choice((f"{process}.service", "")))
     if task.unit:
@@ -424,7 +431,7 @@ def busy_process(setup: host_setup.HostSetup, moments: list[float]) -> Incident:
     paths = stacks.program(f"/opt/{process}/b", names, setup.chance.uniform(0.0, 0.6))
     if setup.chance.random() < 0.5:  # it also runs at other times
         setup.background.append(work.Work(task, paths, setup.chance.uniform(0.005, 0.1)))
-    return _starve(
+    return starve_queue(
         setup, work.Work(task, paths), moments, ("cpu.culprit", {"process": task.process})
     )
 

@@ -136,9 +136,9 @@ class Machine:
     def _cpu(self, chunk: work.Chunk, chance: np.random.Generator) -> np.ndarray:
         count = chunk.end - chunk.begin
         ticks = np.zeros((count, self.night.host.cores, 10), np.int64)
-        user, system, softirq = (chunk.ticks[:, :, n] for n in range(work.MODES))
-        ticks[:, :, 0], ticks[:, :, 2], ticks[:, :, 6] = user, system, softirq
-        rest = np.maximum(0, work.HZ - user - system - softirq)
+        for mode, column in ((work.USER, 0), (work.SYSTEM, 2), (work.SOFTIRQ, 6), (work.STOLEN, 7)):
+            ticks[:, :, column] = chunk.ticks[:, :, mode]
+        rest = np.maximum(0, work.HZ - chunk.ticks.sum(axis=2))
         ticks[:, :, 4] = np.minimum(rest, chance.poisson(0.2, rest.shape))
         ticks[:, :, 3] = rest - ticks[:, :, 4]
         return ticks
@@ -195,7 +195,7 @@ class Machine:
         for n, ((utime, stime), program) in enumerate(
             zip(self._now("processes"), self.night.load.works, strict=True)
         ):
-            if not program.task.pid:
+            if not program.task.pid or program.task.launcher:
                 continue
             row = rows.get(program.task.key)
             values = {

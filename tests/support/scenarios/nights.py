@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Counted = tuple[str, str, str]  # signal, key, column
 Span = tuple[float, float]
+Spawn = tuple[
+    "work.Task", float, float, float
+]  # a child with a launcher, begin, end, starts per second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Night:
     ring_gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
     profile_gaps: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
     lost: float = 0.0  # share of the samples that the kernel dropped, and says so
+    spawns: list[Spawn] = dataclasses.field(default_factory=list)
     receive: float = 1500.0  # soft interrupts a second of a core that serves a queue
 
     def clock_at(self, second: float) -> clock.Clock:

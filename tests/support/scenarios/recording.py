@@ -11,6 +11,7 @@ import numpy as np
 from overnight.agent import event_pins, kernel_events, recorder_loop, schedule, signals, watches
 from overnight.sources import kmsg
 from overnight.sources.kernelrules import rulefiles
+from overnight.sources.processes import membership
 from overnight.store import capture
 from overnight.store import writer as profiles
 from overnight.store.ring import layout, writer
@@ -127,7 +128,9 @@ class _Tables:
             for program in load.works
             for _, path in program.stacks
         ]
-        tasks = list(dict.fromkeys(program.task for program in load.works))
+        own = [program.task for program in load.works]
+        tasks = list(dict.fromkeys([*own, *(task.launcher for task in own if task.launcher)]))
+        self.rows = {task: row for row, task in enumerate(tasks)}
         self.task_of = np.array([tasks.index(program.task) for program in load.works], np.uint32)
         self.tasks = capture.Tasks(
             pid=np.array([task.pid for task in tasks], np.int32),
@@ -136,24 +139,38 @@ class _Tables:
             process=[task.process for task in tasks],
             unit=[task.unit for task in tasks],
             row=np.arange(len(tasks), dtype=np.int32),
-            launcher=[""] * len(tasks),
+            launcher=[task.launcher.process if task.launcher else "" for task in tasks],
         )
-        # All of them ran before the night, and started nothing.
+        # All but the children of launchers ran before the night.
+        parents = [self.rows[task.launcher] if task.launcher else -1 for task in tasks]
         empty = [""] * len(tasks)
         self.processes = capture.Processes(
-            pid=self.tasks.pid, parent=np.full(len(tasks), -1, np.int32),
+            pid=self.tasks.pid, parent=np.array(parents, np.int32),
             started_us=np.zeros(len(tasks), np.int64), count=np.ones(len(tasks), np.uint32),
-            name=self.tasks.process, comm=self.tasks.process, executable=empty, command=empty,
-            user=empty, cgroup=empty, unit=self.tasks.unit, container=empty, pod=empty,
+            name=self.tasks.process, comm=self.tasks.thread,
+            executable=empty, command=[task.command for task in tasks], user=empty,
+            cgroup=[task.cgroup for task in tasks], unit=self.tasks.unit,
+            container=[membership.parse_container(task.cgroup) for task in tasks],
+            pod=[task.unit if task.cgroup else "" for task in tasks],
         )  # fmt: skip
-        nothing = np.zeros(0, np.int32)
-        self.spawns = capture.Spawns(
-            nothing, [], nothing.astype(np.int64), nothing.astype(np.uint32)
-        )
         self.frames = capture.Frames(
             name=[frame[0] for frame in frames],
             module=[frame[1] for frame in frames],
             kind=np.array([frame[2] for frame in frames], np.uint8),
+        )
+
+    def spawns(self, night: nights.Night, begin: int, end: int) -> capture.Spawns:
+        """Return the processes started in these seconds of the night."""
+        rows = [
+            (task, second, round(rate))
+            for task, first, last, rate in night.spawns
+            for second in range(max(begin, int(first)), min(end, int(last)))
+        ]
+        return capture.Spawns(
+            np.array([self.rows[task.launcher] for task, _, _ in rows if task.launcher], np.int32),
+            [task.thread for task, _, _ in rows],
+            np.array([night.time_us(second) // 1_000_000 for _, second, _ in rows], np.int64),
+            np.array([count for _, _, count in rows], np.uint32),
         )
 
     def table(self) -> capture.Stacks:
@@ -189,7 +206,7 @@ def _write_profiles(
             period=np.zeros(count, np.uint64),
             tasks=tables.tasks,
             processes=tables.processes,
-            spawns=tables.spawns,
+            spawns=tables.spawns(night, begin, end),
             stacks=tables.table(),
             frames=tables.frames,
             lost=lost,

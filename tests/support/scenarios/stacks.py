@@ -164,3 +164,61 @@ def convoy(module: str, names: tuple[str, ...]) -> work.Stacks:
         (0.06, (*top, *kernel("_raw_spin_lock"))),
         (0.04, top),
     )
+
+
+def interrupted(own: work.Stacks) -> work.Stacks:
+    """Work of a process whose core another one interrupts all the time."""
+    flush = kernel("asm_sysvec_call_function", "__sysvec_call_function", "flush_tlb_func")
+    return (
+        *((0.1 * weight, path) for weight, path in own),
+        *((0.9 * w, (*p, *flush)) for w, p in own),
+    )
+
+
+def shootdown(module: str) -> work.Stacks:
+    """Changes of a process's mappings, which all its cores have to learn."""
+    top = (*user("_start", "main", "release", module=module), *SYSCALL, *kernel("__x64_sys_munmap"))
+    flush = kernel("tlb_finish_mmu", "flush_tlb_mm_range", "smp_call_function_many_cond")
+    return ((0.7, (*top, *flush)), (0.3, (*top, *kernel("unmap_region", "free_pgtables"))))
+
+
+def short_lived(module: str) -> work.Stacks:
+    """Processes that start, do little, and end."""
+    entry = user("_start", "main", module=module)
+    return (
+        (0.35, (*SYSCALL, *kernel("__x64_sys_execve", "do_execveat_common", "load_elf_binary"))),
+        (0.25, (*SYSCALL, *kernel("__x64_sys_exit_group", "do_exit", "exit_mmap"))),
+        (0.40, (*entry, *user("deflate", module=module))),
+    )
+
+
+def callbacks(function: str, *, in_worker: bool) -> work.Stacks:
+    """Kernel work of an unknown driver: in a worker, or as callbacks on top of a process."""
+    thread = kernel("ret_from_fork", "kthread", "worker_thread", "process_one_work")
+    softirq = (
+        *user("_start", "main"),
+        *kernel("irq_exit_rcu", "__do_softirq", "rcu_core", "rcu_do_batch"),
+    )
+    top = (*(thread if in_worker else softirq), *kernel(function))
+    return ((0.7, top), (0.3, (*top, *kernel("xa_erase"))))
+
+
+def smaps(module: str, names: tuple[str, ...]) -> work.Stacks:
+    """Reads of /proc/PID/smaps: the kernel walks the page tables of each mapping."""
+    top = (
+        *user(*names, module=module),
+        *SYSCALL,
+        *kernel("ksys_read", "vfs_read", "seq_read_iter"),
+    )
+    walk = (
+        *top,
+        *kernel("show_smap", "smap_gather_stats", "walk_page_vma", "__walk_page_range"),
+        *kernel("walk_pgd_range", "smaps_pte_range"),
+    )
+    return (
+        (0.41, (*walk, *kernel("smaps_account"))),
+        (0.22, walk),
+        (0.12, (*walk, *kernel("vm_normal_page"))),
+        (0.15, (*top, *kernel("show_smap", "seq_put_decimal_ull_width"))),
+        (0.10, user(*names, module=module)),
+    )

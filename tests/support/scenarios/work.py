@@ -21,19 +21,27 @@ Integers = npt.NDArray[np.int64]
 FREQUENCY = 97
 HZ = 100
 SOFTIRQ_FRAMES = ("__do_softirq", "handle_softirqs", "__softirqentry_text_start")
-USER, SYSTEM, SOFTIRQ = range(3)
-MODES = 3
+USER, SYSTEM, SOFTIRQ, STOLEN, SILENT = range(5)
+MODES = 5
+# Time that nothing on the host uses: the hypervisor's, which it reports, or the firmware's.
+TAKEN = {"[stolen]": STOLEN, "[silent]": SILENT}
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A thread, as the profiles name it; `rt` is its real-time priority, 0 for none."""
+    """A thread, as the profiles name it; `rt` is its real-time priority, 0 for none.
+
+    With a `launcher` it stands for many short-lived processes, whose comm is `thread`.
+    """
 
     process: str
     pid: int
     unit: str = ""
     thread: str = ""
     rt: int = 0
+    command: str = ""
+    cgroup: str = ""
+    launcher: Task | None = None
 
     @property
     def key(self) -> str:
@@ -57,7 +65,14 @@ class Work:
         return shares / shares.sum()
 
 
+def take_away(by: str) -> Work:
+    """Return work that takes a core away from the host; `by` is a key of `TAKEN`."""
+    return Work(Task("swapper", 0), ((1.0, ((by.strip("[]"), by, 1),)),))
+
+
 def _mode(path: Path) -> int:
+    if path[-1][1] in TAKEN:
+        return TAKEN[path[-1][1]]
     if path[-1][2] == 0:
         return USER
     return SOFTIRQ if any(frame[0] in SOFTIRQ_FRAMES for frame in path) else SYSTEM
@@ -222,4 +237,6 @@ class Load:
         cores = np.concatenate([core[kept], held_core])
         works = np.concatenate([work[kept], holder[held, held_core]])
         order = np.argsort(times, kind="stable")
+        # The timer of a core that was taken away does not fire.
+        order = order[self._modes[works[order]][:, STOLEN:].sum(axis=1) == 0]
         return times[order], cores[order].astype(np.int32), works[order].astype(np.uint32)

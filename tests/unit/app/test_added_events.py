@@ -141,14 +141,17 @@ def test_the_longest_event_is_read_back(tmp_path: pathlib.Path) -> None:
 def test_removing_is_for_added_events_only_and_leaves_the_others(tmp_path: pathlib.Path) -> None:
     ring = rings.open_writer(tmp_path)
     rings.record(ring, range(5))
-    ring.event(Event(rings.us(2), "net.driver_reset", host=rings.HOST, id="net.driver_reset-aa"))  # fmt: skip
+    # One of the recorder, and one that a bundle brought.
+    ring.event(Event(rings.us(2), "net.driver_reset", host=rings.HOST, id="net.driver_reset-aa"))
+    ring.event(Event(rings.us(3), "app.slow", host=rings.HOST, id="app.slow-aa", source=store.SOURCE))  # fmt: skip
     ring.close()
     first, _ = add(tmp_path, LINE, LINE | {"host": "db-8"}).events
-    with pytest.raises(errors.CannotError, match="cannot be removed"):
-        added_events.remove(tmp_path, [first.id, "net.driver_reset-aa"])
+    for other in ("net.driver_reset-aa", "app.slow-aa"):
+        with pytest.raises(errors.CannotError, match=f"{other} cannot be removed"):
+            added_events.remove(tmp_path, [first.id, other])
     assert added_events.remove(tmp_path, [first.short_id]).ids == (first.id,)
     left = events.list_events(events.Request(tmp_path)).events
-    assert {event.kind for event in left} == {"net.driver_reset", "job.failed"}
+    assert {event.kind for event in left} == {"net.driver_reset", "app.slow", "job.failed"}
     with pytest.raises(errors.CannotError, match="no event"):
         added_events.remove(tmp_path, [first.id])
     assert add(tmp_path, LINE).added == 1

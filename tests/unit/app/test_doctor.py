@@ -239,6 +239,31 @@ def test_an_empty_root_cannot_be_recorded(tmp_path: pathlib.Path) -> None:
     assert not checkup.can_record
 
 
-def test_only_machines_and_fleet_are_optional(fake: doctor.Surroundings) -> None:
+def test_only_crashes_machines_and_fleet_are_optional(fake: doctor.Surroundings) -> None:
     optional = {check.id for check in doctor.examine(fake).checks if check.optional}
-    assert optional == {"nspawn", "kubernetes", "aws"}
+    assert optional == {"pstore", "kdump", "nspawn", "kubernetes", "aws"}
+
+
+def test_what_a_panic_leaves_behind(
+    fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals.systemd, "manager_state", lambda: None)
+    checks = run_checks(signals, fake)
+    assert {checks[name].status for name in ("pstore", "kdump")} == {MISSING}
+    assert "ramoops" in checks["pstore"].fix
+    assert "crashkernel=" in checks["kdump"].fix
+    backend = fake.root / "sys/module/pstore/parameters/backend"
+    backend.parent.mkdir(parents=True)
+    backend.write_text("(null)\n")
+    assert run_checks(signals, fake)["pstore"].status is MISSING
+    backend.write_text("efi_pstore\n")
+    pstore = run_checks(signals, fake)["pstore"]
+    assert (pstore.status, "mount -t pstore" in pstore.fix) == (DEGRADED, True)
+    (fake.root / "sys/fs/pstore").mkdir(parents=True)
+    (fake.root / "sys/fs/pstore/dmesg-efi-1").touch()
+    loaded = fake.root / "sys/kernel/kexec_crash_loaded"
+    loaded.parent.mkdir(parents=True)
+    loaded.write_text("1\n")
+    checks = run_checks(signals, fake)
+    assert (checks["pstore"].status, checks["kdump"].status) == (OK, OK)
+    assert checks["pstore"].facts == {"backend": "efi_pstore", "files": 1}

@@ -118,13 +118,38 @@ def test_counters_show_starvation_when_the_event_does_not(home: casebook.Home) -
     assert answer.findings[1].confidence < 0.7
 
 
-def test_soft_interrupts_are_not_attributed_to_the_interrupted_process(home: casebook.Home) -> None:
-    path = (captures.user("main"), captures.kernel("handle_softirqs"), captures.kernel("net_rx"))
+@pytest.mark.parametrize("entry", ["handle_softirqs", "asm_sysvec_call_function"])
+def test_interrupts_are_not_attributed_to_the_interrupted_process(
+    home: casebook.Home, entry: str
+) -> None:
+    path = (captures.user("main"), captures.kernel(entry), captures.kernel("flush_tlb_func"))
     home.stacks(casebook.busy(AT - 6, AT, 2, "victim", path))
     home.event(core=2)
     answer = DETECTOR.look(home.case())
     assert answer.status is Status.CLEAR
     assert "softirqs: 100 %" in answer.why
+
+
+@pytest.mark.parametrize(
+    ("kind", "culprits"),
+    [("net.driver_reset", ["solver"]), ("cpu.core_pinned", ["late", "solver"])],
+)
+def test_what_ran_after_the_event_did_not_cause_it(
+    tmp_path: pathlib.Path, kind: str, culprits: list[str]
+) -> None:
+    """A watch dates its event to the begin of the stretch, a driver resets at the end of its wait."""
+    home = casebook.Home(tmp_path).cpu(
+        lambda second, core: (
+            (1.0, 0.0, 0.0) if core == 2 and AT - 6 <= second < AT + 8 else (0.05, 0, 0)
+        )
+    )
+    home.stacks(
+        casebook.busy(AT - 6, AT, 2, "solver", (captures.user("solve"),))
+        + casebook.busy(AT, AT + 8, 2, "late", (captures.user("copy"),))
+    )
+    home.event(kind, AT - 6 if kind == "cpu.core_pinned" else AT, core=2)
+    found = DETECTOR.look(home.case()).findings
+    assert sorted(each.subject.process for each in found) == culprits
 
 
 def test_two_processes_that_share_the_core_are_both_reported(home: casebook.Home) -> None:

@@ -61,6 +61,12 @@ def test_a_recently_polled_driver_did_not_starve(waited: float | None, fit: floa
     assert judge("waited", findings.saturated(), effect).fit == fit
 
 
+@pytest.mark.parametrize(("end", "fit"), [(-6.1, 0.0), (-5.9, 1.0)])
+def test_a_core_that_was_free_when_the_wait_began_did_not_cause_it(end: float, fit: float) -> None:
+    effect = dataclasses.replace(findings.reset(), magnitude={"waited_seconds": 6.0})
+    assert judge("waited", findings.saturated(begin=-20, end=end), effect).fit == fit
+
+
 @pytest.mark.parametrize(("kernel", "fit"), [(100.0, 0.2), (40.0, 0.0)])
 def test_a_core_busy_in_the_kernel_may_have_had_interrupts_off(kernel: float, fit: float) -> None:
     magnitude = {"waited_seconds": 0.0, "silent_seconds": 6.1}
@@ -122,6 +128,14 @@ def test_the_culprit_is_the_top_process_on_that_core_in_that_window() -> None:
         judge("same_culprit", findings.make_finding("memory.reclaim", process="x"), saturated).fit
         is None
     )
+
+
+@pytest.mark.parametrize(("unit", "fit"), [("a.service", 1.0), ("b.service", 0.0), ("", 1.0)])
+def test_a_namesake_in_another_unit_is_not_the_culprit(unit: str, fit: float) -> None:
+    top = findings.culprit("python3", "a.service")
+    around = conditions.Surroundings.of([top], knowledge.known())
+    blamed = findings.make_finding("memory.reclaim", process="python3", unit=unit)
+    assert judge("same_culprit", blamed, findings.saturated(), around).fit == fit
 
 
 def lift(process: str = "postgres", low: float = 1.8, recurrences: float = 2.0, function: str = ""):

@@ -7,7 +7,7 @@ import dataclasses
 import findings
 import pytest
 
-from overnight.diagnosis import completeness, decision
+from overnight.diagnosis import calibration, completeness, decision
 from overnight.model.finding import Answer, Status
 from overnight.model.verdict import RuledOutReason
 
@@ -92,7 +92,10 @@ def test_a_chain_below_the_claimed_confidence_is_a_suspicion(
     ]
     verdict = decision.decide(findings.RESET, findings.answers(detected))
     assert verdict.status == status
-    assert (verdict.confidence >= decision.CLAIMED) == (status == "cause-found")
+    assert (verdict.confidence >= calibration.CLAIMED) == (status == "cause-found")
+    assert verdict.confidence == calibration.known().probability(verdict.score)
+    headline = verdict.narrative.headline.partition(":")[0]
+    assert headline == ("Cause found" if status == "cause-found" else "Suspected")
     roots = [chain.root.kind for chain in (verdict.chain, *verdict.alternatives) if chain]
     assert roots == ["cpu.culprit"] if status == "cause-found" else roots[1] == "cpu.culprit"
 

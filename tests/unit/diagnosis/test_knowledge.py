@@ -150,7 +150,10 @@ def test_texts_use_only_known_placeholders() -> None:
             remedy.refute,
             *(f"{s.what} {s.expect}" for s in remedy.steps),
         ):
-            assert set(knowledge.PLACEHOLDER.findall(text)) <= set(knowledge.SUBJECTS), text
+            assert set(knowledge.PLACEHOLDER.findall(text)) <= {
+                *knowledge.SUBJECTS,
+                *knowledge.ADDED,
+            }, text
 
 
 def test_overnight_commands_in_steps_exist() -> None:
@@ -181,12 +184,12 @@ def test_the_example_in_the_document_works() -> None:
 
 
 def test_the_document_names_every_condition_and_the_numbers_in_use() -> None:
-    from overnight.diagnosis import chain, completeness
+    from overnight.diagnosis import calibration, chain, completeness
 
     text = DOCUMENT.read_text()
     assert [name for name in conditions.JUDGES if f"`{name}`" not in text] == []
     numbers = (
-        chain.UNKNOWN_FIT, chain.MIN_STRENGTH, chain.PARSIMONY, decision.CLAIMED, completeness.MIN_FACTOR,
+        chain.UNKNOWN_FIT, chain.MIN_STRENGTH, chain.PARSIMONY, calibration.CLAIMED, completeness.MIN_FACTOR,
         completeness.NO_DATA_FACTOR, completeness.FAILED_FACTOR, completeness.MIN_OF_DETECTORS,
         completeness.PERMISSION_FACTOR, *(
             knowledge.known().kinds[kind].explains

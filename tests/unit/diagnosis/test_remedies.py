@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from overnight.diagnosis import decision, knowledge, remedies
 from overnight.model import programs
-from overnight.model.verdict import Chain, Link
+from overnight.model.verdict import Chain, Link, Step
 
 
 def decide(detected):
@@ -91,11 +91,13 @@ def test_any_name_is_quoted_or_left_out(name: str) -> None:
     assert all(step.what.isprintable() for step in verdict.fix)
 
 
-@pytest.mark.parametrize("kind", sorted({fix.root for fix in knowledge.known().fixes}))
-def test_every_command_is_valid_shell(kind: str) -> None:
+POD, CONTAINER = "monitoring/node-agent-x7k2p", f"/docker/{'3fa9' * 16}"
+
+
+def steps_for(kind: str, unit: str) -> tuple[Step, ...]:
     subject = {
         "process": "kworker/3:1",
-        "unit": "a@b.service",
+        "unit": unit,
         "cgroup": "/a/b c",
         "core": 39,
         "interface": "eth0",
@@ -105,11 +107,53 @@ def test_every_command_is_valid_shell(kind: str) -> None:
     link = Link(root.id, event.id, 1.0, ())
     chain = Chain((root, event), (link,), 1.0)
     known = knowledge.known()
-    steps = (*remedies.fix(chain, known), *remedies.experiment(chain, known))
-    assert steps
-    for step in steps:
-        assert "{" not in step.what + step.command + step.expect
-        subprocess.run(["bash", "-n", "-c", step.command], check=True, timeout=8)
+    return (*remedies.fix(chain, known), *remedies.experiment(chain, known))
+
+
+@pytest.mark.parametrize("kind", sorted({fix.root for fix in knowledge.known().fixes}))
+def test_every_command_is_valid_shell(kind: str) -> None:
+    for unit in ("a@b.service", POD, CONTAINER):
+        steps = steps_for(kind, unit)
+        assert steps
+        for step in steps:
+            assert "{" not in step.what + step.command + step.expect
+        commands = "\n".join(step.command for step in steps)
+        subprocess.run(["bash", "-n", "-c", commands], check=True, timeout=8)
+
+
+DESCRIBE = "kubectl --namespace monitoring describe pod node-agent-x7k2p"
+INSPECT = "crictl inspect 3fa93fa93fa9 || docker inspect 3fa93fa93fa9"
+
+
+# How many steps have a command for the pod or container, instead of one of systemctl for a unit.
+@pytest.mark.parametrize(
+    ("kind", "of_pod", "of_container"),
+    [
+        ("mechanism.smaps-reading", 1, 1),
+        ("process.spawn_storm", 2, 1),
+        ("memory.reclaim", 2, 1),
+        ("memory.cgroup_walk", 1, 0),
+        ("cpu.rt_hog", 1, 0),
+    ],
+)
+def test_a_root_in_a_pod_or_container_gets_commands_for_it(
+    kind: str, of_pod: int, of_container: int
+) -> None:
+    of_unit = steps_for(kind, "batch.service")
+    assert any("systemctl" in step.command for step in of_unit) == (
+        not kind.startswith("mechanism.")
+    )
+    for unit, command, count in ((POD, DESCRIBE, of_pod), (CONTAINER, INSPECT, of_container)):
+        steps = steps_for(kind, unit)
+        assert [step.command for step in steps].count(command) == count
+        assert not any("systemctl" in step.command or "by hand" in step.what for step in steps)
+    assert not any("kubectl" in step.command or "inspect" in step.command for step in of_unit)
+
+
+def test_a_crash_loop_in_a_pod_is_not_masked() -> None:
+    verdict = reference_of("/kubepods/burstable/pod7f")
+    assert not any("mask" in step.command for step in (*verdict.fix, *verdict.next))
+    assert any("crictl ps -a" in step.command for step in verdict.fix)
 
 
 def test_text_in_brackets_is_left_out_when_a_value_is_missing() -> None:

@@ -49,6 +49,8 @@ def test_one_command_installs_completion(home, monkeypatch, capsys, shell) -> No
         ("overnight events --se", {"--severity"}),
         ("overnight events -O js", {"json"}),
         ("overnight pool cor", {"cordon"}),
+        ("overnight cpu --wo", {"--worst"}),
+        ("overnight cpu --sort so", {"soft"}),
     ],
 )
 @pytest.mark.parametrize("shell", SCRIPTS)

@@ -17,6 +17,7 @@ LIGHT = {
     "no command": [],
     "events": ["events"],
     "events as JSON": ["events", "-O", "json"],
+    "event": ["event", "add", "--kind", "job.failed"],
     "rules": ["rules", "list"],
     "census": ["census", "--root", "ROOT", "--for", "0s"],
     "doctor": ["doctor", "-O", "json"],
@@ -85,6 +86,10 @@ def test_commands_that_read_profiles_import_neither_scipy_nor_sqlalchemy(
     assert ("duckdb" in modules) == (name != "import")  # ingest runs all night without it
     assert modules & {"scipy", "sqlalchemy", "jinja2"} == set()
     assert "overnight.ingest.perfdata" not in modules
+
+
+def test_cpu_reads_signals_without_duckdb(home: pathlib.Path) -> None:
+    assert run(home, ["cpu"]) & HEAVY == {"numpy"}
 
 
 def test_a_command_imports_no_other_command(home: pathlib.Path) -> None:

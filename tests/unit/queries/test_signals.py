@@ -62,6 +62,7 @@ def test_each_core_has_its_own_shares(tmp_path: pathlib.Path) -> None:
         "softirq": [0.0, 50.0, 0.0],
         "iowait": [0.0, 10.0, 0.0],
         "steal": [0.0, 0.0, 10.0],
+        "idle": [90.0, 10.0, 30.0],
     }
     assert all((values == values[0]).all() for values in series.values.values())
     assert "ticks" in series.denominator

@@ -1,4 +1,4 @@
-"""Check signals: the kernel log and systemd."""
+"""Check signals: the kernel log, systemd, and what a panic leaves behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import errno
 
 from overnight.app import doctor
 from overnight.model.checkup import Check, Question
-from overnight.sources import kmsg, systemd
+from overnight.model.text import plural
+from overnight.sources import crashes, kmsg, systemd
 
 GROUP = "Signals"
 ORDER = 3
@@ -16,9 +17,14 @@ KERNEL_LOG = Question(
 )
 SYSTEMD = Question("systemd", "systemd", "its restart counters show crash-looping units")
 
+PSTORE = Question(
+    "pstore", "Panic log (pstore)", "has the last kernel log lines after a panic", optional=True
+)
+KDUMP = Question("kdump", "Crash dump (kdump)", "has the kernel log of a panic", optional=True)
+
 
 def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
-    return _kernel_log(host), _systemd(host)
+    return _kernel_log(host), _systemd(host), _pstore(host), _kdump(host)
 
 
 def _kernel_log(host: doctor.Surroundings) -> Check:
@@ -44,3 +50,29 @@ def _systemd(host: doctor.Surroundings) -> Check:
     if state is None:
         return SYSTEMD.degraded("runs but does not answer", "systemctl status   (shows the reason)")
     return SYSTEMD.ok(state, state=state)
+
+
+def _pstore(host: doctor.Surroundings) -> Check:
+    where = crashes.read_pstore_backend(host.root)
+    if where is None:
+        return PSTORE.missing(
+            "the kernel has no place for it",
+            "modprobe efi_pstore, or reserve memory for ramoops: ramoops.mem_address=… on the kernel command line",
+        )
+    folder = host.root / crashes.PSTORE[0]
+    try:
+        count = len(list(folder.iterdir()))
+    except PermissionError as error:
+        return PSTORE.degraded(f"{where}, {folder}: {error.strerror}", doctor.grant("CAP_DAC_READ_SEARCH"), backend=where)  # fmt: skip
+    except OSError as error:
+        return PSTORE.degraded(f"{where}, {folder}: {error.strerror}", "mount -t pstore pstore /sys/fs/pstore", backend=where)  # fmt: skip
+    return PSTORE.ok(f"{where}, {plural(count, 'file')}", backend=where, files=count)
+
+
+def _kdump(host: doctor.Surroundings) -> Check:
+    if crashes.is_crash_kernel_loaded(host.root):
+        return KDUMP.ok("a crash kernel is loaded")
+    return KDUMP.missing(
+        "no crash kernel is loaded",
+        "apt-get install kdump-tools (dnf install kexec-tools), and boot with crashkernel=256M",
+    )

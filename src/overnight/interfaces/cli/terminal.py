@@ -123,9 +123,11 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
     console.print(f"[dim]{' ' * (label + 2)}{first} … {last}[/]")
     step = times.format_duration(cells.step_us / 1e6)
     widest = f"the busiest {step} of {times.format_duration(each * cells.step_us / 1e6)}"
+    stacks = cells.source == "stacks"
     console.print(
-        f"[dim]{cells.mode} samples; a column shows {widest if each > 1 else step}; "
-        f"█ is {plural(round(full), 'sample')}"
+        f"[dim]{cells.mode} {'samples' if stacks else 'time'}; "
+        f"a column shows {widest if each > 1 else step}; "
+        f"█ is {plural(round(full), 'sample') if stacks else '100 %'}"
         f"{'' if cells.recorded.all() else f', blank none, {NOT_RECORDED} not recorded'}[/]"
     )
     for instant, text in sorted(marks.items()):
@@ -136,9 +138,11 @@ def draw_heatmap(result: heatmap.Heatmap, console: rich.console.Console) -> None
 def coverage_lines(coverage: Coverage) -> list[str]:
     """Return the coverage of an answer: samples, losses, missing time."""
     seconds = coverage.window.seconds * max(1, len(coverage.hosts))
+    samples = f"{plural(coverage.samples, 'sample')} from {plural(coverage.segments, 'segment')}, {coverage.lost} lost; "
+    if coverage.recorded_seconds and not coverage.segments:  # signals
+        samples = ""
     lines = [
-        f"{plural(coverage.samples, 'sample')} from {plural(coverage.segments, 'segment')}, {coverage.lost} lost; "
-        f"recorded {times.format_duration(coverage.recorded_seconds, exact=True)}"
+        f"{samples}recorded {times.format_duration(coverage.recorded_seconds, exact=True)}"
         f" of {times.format_duration(seconds, exact=True)}"
         + (f" on {len(coverage.hosts)} hosts" if len(coverage.hosts) > 1 else "")
     ]

@@ -163,6 +163,8 @@ def _suspects(verdict: Verdict) -> Iterator[str]:
 
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> Iterator[str]:
+    if verdict.gaps:
+        yield from (f"{wording.FACTORS}:", "")
     for gap in verdict.gaps:
         yield f"- {m(gap.what)}: {m(gap.why)} (factor {gap.factor:.2f})"
     for problem in material.problems:

@@ -221,7 +221,7 @@ def _ruled_out(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> _Lines:
     if verdict.gaps:
-        yield _text(("Each multiplies the confidence by its factor.", "dim"))
+        yield _text((f"{wording.FACTORS}.", "dim"))
     for gap in verdict.gaps:
         body = f"{wording.clean(gap.what)}: {wording.clean(gap.why)}"
         yield _behind(f"{gap.factor:.2f}  ", _text(body))

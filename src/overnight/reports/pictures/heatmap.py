@@ -116,9 +116,9 @@ def _head_lines(result: heatmap.Heatmap, filters: str, width: int) -> list[str]:
     facts = [
         ", ".join(covered.hosts),
         f"{layout.clock(result.begin_us)} to {layout.clock(end)} UTC",
-        f"{covered.samples:,} {result.mode} samples",
-        f"{covered.lost:,} lost",
     ]
+    if result.source == "stacks":
+        facts += [f"{covered.samples:,} {result.mode} samples", f"{covered.lost:,} lost"]
     if filters:
         facts.append(f"only {filters}")
     return _wrapped(" \u00b7 ".join(facts), width)
@@ -161,6 +161,8 @@ def _legend(result: heatmap.Heatmap, plot: layout.Plot, full: float, y: int) -> 
     length = times.format_duration(result.step_us / 1e6)
     if not result.full:
         text = f"samples per cell, 1 to {full:,.0f}: the sampling rate is unknown, so shares are unknown"
+    elif result.source == "signals":
+        text = f"of one core's time {what}, in {length}"
     elif result.kind == "core":
         text = f"of one core's time {what}; 100 % is {full:.3g} samples in {length}"
     else:
@@ -254,7 +256,7 @@ def _rows(
         when = layout.clock(plot.begin_us + int(fullest[number]) * plot.column_us, "%H:%M:%S")
         most = 100 * share[fullest[number], number]
         row = f"core {name}" if result.kind == "core" else name
-        tip = f"{row}: {total[number]:,} samples"
+        tip = f"{row}: {total[number]:,} samples" if result.source == "stacks" else row
         if total[number] and result.full:
             tip += f", busiest at {when}: {min(100, most):.0f} %"
         yield (

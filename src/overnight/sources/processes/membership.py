@@ -15,13 +15,13 @@ import re
 
 from overnight import errors, sources
 from overnight.model import cgroups
+from overnight.model.actor import CONTAINER
 
 KINDS = (".service", ".scope", ".socket", ".mount", ".slice")
 # systemd's driver writes the UID's dashes as underscores: kubepods-burstable-pod7f0c_11ee.slice
 POD = re.compile(
     r"(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[./]|$)"
 )
-CONTAINER = re.compile(r"(?:^|[/-])([0-9a-f]{64})(?=[./]|$)")
 PODS = "var/log/pods"
 
 
@@ -64,7 +64,7 @@ def parse_pod(path: str) -> str:
 def parse_container(path: str) -> str:
     """Return the beginning of the container's id, as its tools show it; "" for none."""
     match = CONTAINER.search(path)
-    return match[1][:12] if match else ""
+    return match[1] if match else ""
 
 
 def read_pods(root: pathlib.Path = sources.ROOT) -> dict[str, str]:

@@ -95,9 +95,9 @@ class Reader:
             return None
         return min(block.head.begin_us for block in first), max(block.head.end_us for block in last)
 
-    def stretches(self, host: str) -> tuple[Stretch, ...]:
-        """Return what is stored of a host, one stretch per block, by time; only heads are read."""
-        heads = [block.head for block in self._blocks(host, 0, EVER)]
+    def stretches(self, host: str, begin_us: int = 0) -> tuple[Stretch, ...]:
+        """Return what is stored of a host since then, one stretch per block, by time; only heads are read."""
+        heads = [block.head for block in self._blocks(host, begin_us, EVER)]
         heads.sort(key=lambda head: (head.begin_us, head.boot))
         return tuple(
             Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us) for head in heads

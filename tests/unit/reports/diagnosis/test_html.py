@@ -161,7 +161,8 @@ def test_the_page_shows_every_part_of_the_verdict() -> None:
     assert "Cause found: ecs.service leaks memory cgroups confidence 0.82" in text
     for part in verdict.narrative.parts:
         assert f"{part.label} {' '.join(part.text.split())}" in text
-    assert "not the probability" in text
+    assert "The confidence is a probability: of 100 verdicts with this score (0.45" in text
+    assert "· weight 0.97 ·" in text  # of a finding, not a probability
     assert verdict.chain
     for step in verdict.chain.steps:
         assert step.summary in text
@@ -222,7 +223,7 @@ def test_gaps_show_their_effect_on_the_confidence() -> None:
     verdict, material = verdicts.inconclusive()
     text = Page(render(verdict, material)).text
     assert "together 0.17" in text
-    assert "Missing evidence multiplies it by 0.17" in text
+    assert "Missing evidence weakens this result by a factor of 0.17." in text
     assert material.problems[0] in text
 
 

@@ -13,9 +13,9 @@ import verdicts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight.diagnosis import knowledge
+from overnight.diagnosis import calibration, knowledge
 from overnight.model.finding import Subject
-from overnight.model.verdict import RuledOut, RuledOutReason, VerdictStatus
+from overnight.model.verdict import Gap, GapKind, RuledOut, RuledOutReason, VerdictStatus
 from overnight.reports.diagnosis import html, markdown, text, wording
 
 
@@ -55,21 +55,35 @@ def test_known_numbers_have_a_unit_and_unknown_numbers_are_shown() -> None:
 @pytest.mark.parametrize(
     ("status", "confidence", "begins"),
     [
-        ("cause-found", 0.9, "High"),
-        ("cause-found", 0.6, "Likely"),
-        ("cause-found", 0.4, "Weak"),
-        ("inconclusive", 0.2, "A suspicion"),
+        ("cause-found", 0.95, "Act on it, and run the experiment to be sure."),
+        ("cause-found", 0.8, "Likely: run the experiment before you change anything."),
+        ("inconclusive", 0.5, "A suspicion to follow up"),
+        ("inconclusive", 0.0, ""),
         ("no-cause", 0.0, ""),
     ],
 )
 def test_a_confidence_is_explained(status: str, confidence: float, begins: str) -> None:
+    """Whoever acts on it reads what the number is, what it was measured on, and what it is not."""
     verdict = dataclasses.replace(
-        verdicts.reference()[0], status=VerdictStatus(status), confidence=confidence, gaps=()
+        verdicts.reference()[0],
+        status=VerdictStatus(status),
+        score=0.42,
+        confidence=confidence,
+        gaps=(),
     )
     explanation = wording.explain_confidence(verdict)
     assert explanation.startswith(begins)
-    assert "Missing evidence" not in explanation
-    assert bool(wording.format_confidence(verdict)) == (status != "no-cause")
+    assert "issing evidence" not in explanation
+    assert bool(wording.format_confidence(verdict)) == bool(confidence) == bool(explanation)
+    if confidence:
+        assert "with this score (0.42), about" in explanation
+        assert f"about {100 * confidence:.0f} blame a true cause" in explanation
+        assert f"measured on {calibration.known().diagnoses:,} diagnoses" in explanation
+        assert "not measured for others" in explanation
+        assert "does not mean that this is the only cause" in explanation
+    gap = Gap(GapKind.SIGNALS, "signals", "", 0.5)
+    lessened = wording.explain_confidence(dataclasses.replace(verdict, gaps=(gap,)))
+    assert f"factor of{' 0.50 for missing evidence' if confidence else ' 0.50.'}" in lessened
     claimed = wording.chain_heading(verdict) == "Chain, root first"
     assert claimed == (status == "cause-found")
 

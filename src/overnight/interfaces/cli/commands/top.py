@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, local_time, profile_options, session, terminal
+from overnight.model import actor
 from overnight.model.text import percent, printable
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _show(result: ranking.Top, current: session.Session) -> None:
 
 
 def _who(result: ranking.Top) -> str:
-    headings = ("process", "pid", "user", "started", "started by", "command")
+    headings = ("process", "pid", "user", "pod or cgroup", "started", "started by", "command")
     rows = []
     for row in result.rows:
         for process in row.processes:
@@ -88,5 +89,6 @@ def _who(result: ranking.Top) -> str:
             started = "" if process.started_us is None else local_time.short(process.started_us)
             command = printable(process.command or process.executable, limit=MAX_COMMAND)
             above = " ← ".join(process.ancestors)
-            rows.append((row.name, pid, process.user, started, above, command))
+            place = actor.shorten(process.pod or process.cgroup)
+            rows.append((row.name, pid, process.user, place, started, above, command))
     return terminal.columns(headings, rows)

@@ -1,0 +1,259 @@
+"""Events of the boot before this one: a panic, or an end without shutdown. Read once, when the agent starts.
+
+    host.panic           the kernel panicked: pstore or kdump has its last words
+    host.unclean_reboot  the host went down without a shutdown record, and nothing says why
+
+Their time is the last sign of life: the last reading, or the last line of the kernel log if that is later. The host
+was down when it booted again; `uncertain_seconds` is the time between the two, if the log does not have the panic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from overnight.agent import event_tracker, kernel_events
+from overnight.model import clock, files, times
+from overnight.model.event import DEATHS, PANIC, UNCLEAN_REBOOT, Event, Value, event_id
+from overnight.model.severity import Severity
+from overnight.model.times import SECOND_US
+from overnight.sources import crashes, kmsg
+from overnight.store.ring import layout, reader
+
+if TYPE_CHECKING:
+    from overnight.sources import kernelrules
+
+STOPPED = "stopped"  # the boot in which the agent was stopped, as at a shutdown; none while it runs
+# A crash kernel writes its dump, and systemd moves pstore, before or soon after the next boot.
+BEFORE_US, AFTER_US = 60 * SECOND_US, 600 * SECOND_US
+LOG_US = (
+    600 * SECOND_US
+)  # of the kernel log before the end; events before that were seen as they happened
+SAME_EVENT_US = 30 * SECOND_US
+MAX_AGE_US = 400 * 86400 * SECOND_US  # as long as the ring keeps events
+EVER = 1 << 62
+PANIC_LINE = re.compile(r"Kernel panic - not syncing.*")
+TASK_LINE = re.compile(r"CPU: (\d{1,5}) .*?PID: (\d{1,10}) .*?Comm: (.{1,15}?) (?:Tainted|Not tainted)")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Boot:
+    """The boot before this one, as far as it was recorded."""
+
+    id: str
+    last: clock.Clock  # of the last reading
+    booted_us: int  # when this boot began, wall clock
+
+    @property
+    def last_us(self) -> int:
+        return self.last.wall_ns // 1000
+
+    def at(self, monotonic_us: int) -> clock.Clock:
+        return clock.Clock(self.last.offset_ns + monotonic_us * 1000, monotonic_us * 1000)
+
+
+def note_stop(home: pathlib.Path, host: str, boot: str) -> None:
+    """Record that the agent was stopped, not killed: without wtmp nothing else shows a shutdown."""
+    with contextlib.suppress(OSError):
+        files.write_atomically(layout.host_folder(home, host) / STOPPED, boot)
+
+
+def note_start(home: pathlib.Path, host: str) -> None:
+    """Forget an earlier stop in this boot: from now on only the next one counts."""
+    with contextlib.suppress(OSError):
+        files.remove(layout.host_folder(home, host) / STOPPED)
+
+
+def find_events(
+    home: pathlib.Path,
+    host: str,
+    boot: str,
+    rules: Iterable[kernelrules.Rule],
+    *,
+    root: pathlib.Path,
+    now_us: int,
+) -> list[Event]:
+    """Return the events of earlier boots that were not reported yet; call it before `note_start`."""
+    ring = reader.Reader(home)
+    before = _read_boot(ring, host, boot, root, now_us)
+    left = [each for each in crashes.read_leftovers(root) if now_us - each.time_us <= MAX_AGE_US]
+    times_us = [*(each.time_us for each in left), *([before.last_us] if before else [])]
+    if not times_us:
+        return []
+    known = ring.events(min(times_us) - 86400 * SECOND_US, EVER, (host,))
+    left = [each for each in left if not any(_is_of(event, each) for event in known)]
+    found: list[Event] = []
+    if before is not None:
+        earliest, latest = before.last_us - BEFORE_US, before.booted_us + AFTER_US
+        near = [each for each in left if earliest <= each.time_us <= latest]
+        left = [each for each in left if each not in near]
+        # Reported before, if the agent was killed before its first reading of this boot.
+        ends = {event.kind for event in known if event.boot == before.id}
+        unclean = UNCLEAN_REBOOT not in ends and _is_unclean(home, host, before, root)
+        if PANIC not in ends:
+            found += _find_end(host, before, near, unclean=unclean)
+        found += _find_logged(host, before, near, rules, known)
+    for each in left:
+        if each.reason is crashes.Reason.PANIC:
+            # The ring does not reach it, so the time of the file is all there is.
+            found.append(_event(host, None, each.time_us, "the kernel panicked", [each], {"time_of_file": True}))  # fmt: skip
+    return found
+
+
+def _read_boot(
+    ring: reader.Reader, host: str, boot: str, root: pathlib.Path, now_us: int
+) -> Boot | None:
+    """Return the boot of the last reading, if it is not this one."""
+    extent = ring.extent(host)
+    blocks = ring.stretches(host, extent[1]) if extent else ()
+    last = max(blocks, key=lambda block: block.end_us, default=None)
+    if last is None or last.boot == layout.boot_name(boot):
+        return None
+    booted_us = now_us
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        booted_us -= round(float((root / "proc/uptime").read_text().split()[0]) * SECOND_US)
+    if booted_us < last.end_us:  # a clock that was set
+        booted_us = now_us
+    uptime_us = last.uptime_us + last.end_us - last.begin_us
+    return Boot(last.boot, clock.Clock(last.end_us * 1000, uptime_us * 1000), booted_us)
+
+
+def _is_unclean(home: pathlib.Path, host: str, before: Boot, root: pathlib.Path) -> bool:
+    ending = crashes.read_ending(before.last_us - BEFORE_US, root)
+    if ending is not crashes.Ending.UNKNOWN:
+        return ending is crashes.Ending.NO_SHUTDOWN
+    try:
+        stopped = (layout.host_folder(home, host) / STOPPED).read_text()
+    except (OSError, ValueError):
+        return True
+    return layout.boot_name(stopped) != before.id
+
+
+def _last_log(before: Boot, near: Sequence[crashes.Leftover]) -> clock.Clock | None:
+    """Return the clock of the last line that was logged; None if there is none of that boot."""
+    last_us = max((line.monotonic_us for each in near for line in each.lines), default=None)
+    if last_us is None:
+        return None
+    end = before.at(last_us)
+    is_possible = before.last_us - BEFORE_US <= end.wall_ns // 1000 <= before.booted_us
+    return end if is_possible else None
+
+
+def _find_end(
+    host: str, before: Boot, near: Sequence[crashes.Leftover], *, unclean: bool
+) -> Iterator[Event]:
+    """Yield the event of how that boot ended, unless it ended with a shutdown."""
+    panicked = any(each.reason is crashes.Reason.PANIC for each in near)
+    if not panicked and not unclean:
+        return
+    logged = _last_log(before, near)
+    time_us = max(before.last_us, logged.wall_ns // 1000 if logged else 0)
+    off = (before.booted_us - time_us) / SECOND_US
+    sign = "line of the kernel log" if time_us > before.last_us else "reading"
+    fields: dict[str, Value] = {
+        "last_reading_us": before.last_us,
+        "booted_us": before.booted_us,
+    }
+    if logged is None or not panicked:
+        fields["uncertain_seconds"] = round(off, 1)
+    down = f"the host booted again {times.format_duration(off)} after the last {sign}"
+    text = f"no shutdown record; {down}" if unclean else down
+    yield _event(host, before, time_us, text, near, fields, PANIC if panicked else UNCLEAN_REBOOT)
+
+
+def _event(
+    host: str,
+    before: Boot | None,
+    time_us: int,
+    text: str,
+    near: Sequence[crashes.Leftover],
+    fields: dict[str, Value],
+    kind: str = PANIC,
+) -> Event:
+    lines = [line.text for each in near for line in each.lines if not line.from_user]
+    at = next((n for n, line in enumerate(lines) if PANIC_LINE.search(line)), None)
+    task = None
+    if at is not None and (panic := PANIC_LINE.search(lines[at])):
+        text = f"{panic[0]}; {text}"
+        tasks = [(abs(n - at), match) for n, line in enumerate(lines) if (match := TASK_LINE.search(line))]  # fmt: skip
+        task = min(tasks, key=lambda pair: pair[0], default=(0, None))[1]
+    if near:
+        fields["files"] = " ".join(sorted({path for each in near for path in each.paths}))[:400]
+        fields["file_us"] = near[0].time_us
+        fields["marks"] = " ".join(filter(None, map(_mark, near)))
+    behind_us = time_us - before.last_us if before else 0
+    boot = before.id if before else ""
+    return Event(
+        time_us=time_us,
+        kind=kind,
+        text=text[: event_tracker.MAX_TEXT],
+        host=host,
+        core=int(task[1]) if task else -1,
+        severity=Severity.CRITICAL,
+        id=event_id(host, boot, kind, str(time_us), 0),
+        boot=boot,
+        monotonic_ns=before.last.monotonic_ns + behind_us * 1000 if before else 0,
+        process=f"{task[3]}[{task[2]}]" if task else "",
+        source="previous-boot",
+        fields=fields,
+    )
+
+
+def _mark(leftover: crashes.Leftover) -> str | None:
+    """Return what identifies a crash after systemd moved its files: the last line that was logged."""
+    if not leftover.lines:
+        return None
+    last = leftover.lines[-1]
+    text = f"{last.monotonic_us} {last.text}".encode("utf-8", "replace")
+    return hashlib.blake2b(text, digest_size=4).hexdigest()
+
+
+def _is_of(event: Event, leftover: crashes.Leftover) -> bool:
+    """Return whether an event reports this crash."""
+    if event.kind not in DEATHS:
+        return False
+    mark = _mark(leftover)
+    if mark is None:
+        return abs(event.time_us - leftover.time_us) <= AFTER_US
+    same_file = any(path in str(event.fields.get("files", "")).split() for path in leftover.paths)
+    file_us = event.fields.get("file_us")
+    is_near = isinstance(file_us, int) and abs(file_us - leftover.time_us) <= BEFORE_US
+    return mark in str(event.fields.get("marks", "")).split() or (same_file and is_near)
+
+
+def _find_logged(
+    host: str,
+    before: Boot,
+    near: Sequence[crashes.Leftover],
+    rules: Iterable[kernelrules.Rule],
+    known: Iterable[Event],
+) -> list[Event]:
+    """Return what the kernel logged at the end of that boot, when nobody could read it any more."""
+    end = _last_log(before, near)
+    if end is None:
+        return []
+    lines = sorted({line for each in near for line in each.lines})
+    records = [
+        kmsg.Record(
+            number, line.monotonic_us, line.level & 7, line.level >> 3, line.text, read_at=end
+        )
+        for number, line in enumerate(lines)
+        if line.monotonic_us >= end.monotonic_ns // 1000 - LOG_US
+    ]
+    watch = kernel_events.KernelWatch(rules)
+    tracker = event_tracker.EventTracker(host, before.id, end)
+    for sighting in (*watch.check(records, end), *watch.finish(end)):
+        tracker.track([sighting], end, str(sighting.fields.get("rule", "kernel-log")))
+    return [
+        event
+        for event in tracker.open
+        if not any(
+            other.kind == event.kind and abs(other.time_us - event.time_us) <= SAME_EVENT_US
+            for other in known
+        )
+    ]
