@@ -1,7 +1,7 @@
-"""Stored bytes of a real recording at 97 Hz, with its processes and programs told apart, and without.
+"""Stored bytes of a real recording at 97 Hz, with actors and without.
 
-Without, a segment is as it was before it had actors: names of processes are those of the kernel, there is no table of
-processes, and each path has a stored hash of 8 bytes.
+Actors are the table of processes, and a tree of stacks per program instead of per name of the kernel. Without them, a
+segment is as before: each path also had a stored hash of 8 bytes.
 """
 
 from __future__ import annotations
