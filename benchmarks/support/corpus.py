@@ -38,7 +38,7 @@ FAMILIES = (
     "one-name",
     "decoy", "two-cause", "random", "polled", "half-missing",
     # Evidence that misleads: tests/support/scenarios/hard.py
-    "coincidence", "outside", "periodic", "below", "remote", "kernel-path", "crowded", "namesake",
+    "coincidence", "outside", "job", "periodic", "below", "remote", "kernel-path", "crowded", "namesake",
     "weak", "launcher",
 )  # fmt: skip
 RECURRING = frozenset(
@@ -95,35 +95,39 @@ def diagnose_night(family: str, seed: int) -> Row:
         ):  # the incident raised none, something else did
             return {**row, "impossible": f"the event is not on core {core}"}
         verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
-    return row | judge(verdict, truth.chain, truth.facts.get("unit"))
+    return row | judge(verdict, truth.chain, truth.absent, truth.facts.get("unit"))
 
 
-def judge(verdict: Verdict, chain: Sequence[Expected], unit: object) -> Row:
+def judge(verdict: Verdict, chain: Sequence[Expected], absent: frozenset[str], unit: object) -> Row:
     """Return status and score of a verdict, and whether what it blames is a cause; the event ends `chain`."""
     blamed = verdict.blamed
     return {
         "status": str(verdict.status),
         "score": round(verdict.score, 4) if blamed else None,
-        "right": is_cause(blamed, chain[:-1], unit) if blamed else None,
+        "right": is_cause(blamed, chain[:-1], absent, unit) if blamed else None,
         "root": blamed.root.kind if blamed else None,
         "blamed": blamed.root.subject.as_json() if blamed else None,
     }
 
 
-def is_cause(chain: Chain, causes: Iterable[Expected], unit: object) -> bool:
+def is_cause(
+    chain: Chain, causes: Iterable[Expected], absent: frozenset[str], unit: object
+) -> bool:
     """Return whether the root of a chain is a cause of the incident, if not always the deepest one.
 
     A process is right if its name, its core and, where both are known, its unit (`unit`, None: not known) are:
-    another one may have the same name. What the root states about it must be true: a wrong mechanism of the right process is wrong.
+    another one may have the same name. What the root states about it must be true: a wrong mechanism of the right process is wrong; kinds of
+    causes that are not `absent` are true.
     """
     from overnight.diagnosis import knowledge
+    from overnight.model import truth
 
     kind, subject = chain.root.kind, chain.root.subject.as_json()
     states = knowledge.known().kinds[kind].yields_to
     for cause, parts in causes:
         needed = dict(parts)
         if kind != cause:
-            is_open = kind in GENERIC or (
+            is_open = kind in GENERIC | (truth.CAUSES - absent) or (
                 kind.startswith(MECHANISM) and cause in ("cpu.culprit", states)
             )
             if not is_open or "process" not in parts:
@@ -165,7 +169,7 @@ def _replay(path: pathlib.Path) -> Row:
 
 def _judge_rehearsal(outcome: scoreboard.Outcome) -> Row:
     assert outcome.diagnosis is not None
-    row = judge(outcome.diagnosis.verdict, outcome.expected.chain, None)
+    row = judge(outcome.diagnosis.verdict, outcome.expected.chain, outcome.expected.absent, None)
     disturbed = list(outcome.disturbances)
     return {"source": "rehearsal", "family": outcome.scenario, "seed": outcome.seed, **row} | (
         {"impossible": disturbed} if disturbed else {}
