@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import csv
 import json
 import os
@@ -37,7 +38,7 @@ FAMILIES = (
     "one-name",
     "decoy", "two-cause", "random", "polled", "half-missing",
     # Evidence that misleads: tests/support/scenarios/hard.py
-    "coincidence", "outside", "periodic", "below", "remote", "kernel-path", "crowded", "namesake",
+    "coincidence", "outside", "job", "periodic", "below", "remote", "kernel-path", "crowded", "namesake",
     "weak", "launcher",
 )  # fmt: skip
 RECURRING = frozenset(
@@ -84,38 +85,49 @@ def diagnose_night(family: str, seed: int) -> Row:
     with tempfile.TemporaryDirectory(prefix="overnight-corpus-") as name:
         try:
             truth = scenarios.build(family, pathlib.Path(name), seed, **vary(family, seed))
+            assert truth.event is not None
         except (ValueError, IndexError) as error:  # no event, or too small a host
             return {**row, "impossible": repr(error)}
+        core = truth.facts.get("core")
+        if truth.event.known_core not in (
+            None,
+            core,
+        ):  # the incident raised none, something else did
+            return {**row, "impossible": f"the event is not on core {core}"}
         verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
-    return row | judge(verdict, truth.chain, truth.facts.get("unit"))
+    return row | judge(verdict, truth.chain, truth.absent, truth.facts.get("unit"))
 
 
-def judge(verdict: Verdict, chain: Sequence[Expected], unit: object) -> Row:
+def judge(verdict: Verdict, chain: Sequence[Expected], absent: frozenset[str], unit: object) -> Row:
     """Return status and score of a verdict, and whether what it blames is a cause; the event ends `chain`."""
     blamed = verdict.blamed
     return {
         "status": str(verdict.status),
         "score": round(verdict.score, 4) if blamed else None,
-        "right": is_cause(blamed, chain[:-1], unit) if blamed else None,
+        "right": is_cause(blamed, chain[:-1], absent, unit) if blamed else None,
         "root": blamed.root.kind if blamed else None,
         "blamed": blamed.root.subject.as_json() if blamed else None,
     }
 
 
-def is_cause(chain: Chain, causes: Iterable[Expected], unit: object) -> bool:
+def is_cause(
+    chain: Chain, causes: Iterable[Expected], absent: frozenset[str], unit: object
+) -> bool:
     """Return whether the root of a chain is a cause of the incident, if not always the deepest one.
 
     A process is right if its name, its core and, where both are known, its unit (`unit`, None: not known) are:
-    another one may have the same name. What the root states about it must be true: a wrong mechanism of the right process is wrong.
+    another one may have the same name. What the root states about it must be true: a wrong mechanism of the right process is wrong; kinds of
+    causes that are not `absent` are true.
     """
     from overnight.diagnosis import knowledge
+    from overnight.model import truth
 
     kind, subject = chain.root.kind, chain.root.subject.as_json()
     states = knowledge.known().kinds[kind].yields_to
     for cause, parts in causes:
         needed = dict(parts)
         if kind != cause:
-            is_open = kind in GENERIC or (
+            is_open = kind in GENERIC | (truth.CAUSES - absent) or (
                 kind.startswith(MECHANISM) and cause in ("cpu.culprit", states)
             )
             if not is_open or "process" not in parts:
@@ -157,7 +169,7 @@ def _replay(path: pathlib.Path) -> Row:
 
 def _judge_rehearsal(outcome: scoreboard.Outcome) -> Row:
     assert outcome.diagnosis is not None
-    row = judge(outcome.diagnosis.verdict, outcome.expected.chain, None)
+    row = judge(outcome.diagnosis.verdict, outcome.expected.chain, outcome.expected.absent, None)
     disturbed = list(outcome.disturbances)
     return {"source": "rehearsal", "family": outcome.scenario, "seed": outcome.seed, **row} | (
         {"impossible": disturbed} if disturbed else {}
@@ -166,7 +178,7 @@ def _judge_rehearsal(outcome: scoreboard.Outcome) -> Row:
 
 def collect_nights(file: pathlib.Path, seeds: int, jobs: int) -> Iterator[Row]:
     """Diagnose the nights that the file does not have yet; yield each."""
-    known = {(row["family"], row["seed"]) for row in _read(file)}
+    known = {(row["family"], row["seed"]) for row in read(file)}
     wanted = [(name, n) for n in range(seeds) for name in FAMILIES if (name, n) not in known]
     with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
         futures = [pool.submit(diagnose_night, *each) for each in wanted]
@@ -179,7 +191,7 @@ def collect_rehearsals(file: pathlib.Path, seeds: int, max_load: float) -> Itera
     from overnight import errors
     from overnight.app import recorded_rehearsal, rehearsal
 
-    known = {(row["family"], row["seed"]) for row in _read(file) if "impossible" not in row}
+    known = {(row["family"], row["seed"]) for row in read(file) if "impossible" not in row}
     names = [each.name for each in rehearsal.discover()]
     for path in filter(None, map(recorded_rehearsal.find_recorded, names)):
         row = _replay(path)
@@ -196,13 +208,21 @@ def collect_rehearsals(file: pathlib.Path, seeds: int, max_load: float) -> Itera
             yield {"source": "rehearsal", "family": name, "seed": seed, "impossible": error.why}
 
 
-def _read(file: pathlib.Path) -> list[Row]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+def read(file: pathlib.Path) -> list[Row]:
+    """Return the rows of a file; a line that a killed run did not complete does not count."""
+    rows = []
+    for line in file.read_text().splitlines() if file.exists() else ():
+        with contextlib.suppress(ValueError):
+            rows.append(json.loads(line))
+    return rows
 
 
-def _append(file: pathlib.Path, rows: Iterable[Row]) -> int:
+def append(file: pathlib.Path, rows: Iterable[Row]) -> int:
+    """Append rows as they come; return how many."""
     count = 0
+    is_cut = file.exists() and not file.read_bytes().endswith(b"\n")
     with file.open("a") as log:
+        log.write("\n" if is_cut else "")
         for row in rows:
             log.write(json.dumps(row) + "\n")
             log.flush()
@@ -227,7 +247,7 @@ def from_scene(row: Row) -> Row:
 
 def write_csv(files: Iterable[pathlib.Path], path: pathlib.Path) -> int:
     """Write the rows of all files, sorted; those without a verdict are left out."""
-    rows = [row if "source" in row else from_scene(row) for file in files for row in _read(file)]
+    rows = [row if "source" in row else from_scene(row) for file in files for row in read(file)]
     lines = sorted(_format(row) for row in rows if "impossible" not in row)
     path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="") as file:
@@ -268,7 +288,7 @@ def main() -> None:
         if options.command == "nights"
         else collect_rehearsals(options.file, options.seeds, options.max_load)
     )
-    print(f"{_append(options.file, rows)} diagnoses added to {options.file}")
+    print(f"{append(options.file, rows)} diagnoses added to {options.file}")
 
 
 if __name__ == "__main__":

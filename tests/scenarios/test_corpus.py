@@ -14,6 +14,7 @@ from benchmarks.support import corpus
 
 import scenarios
 from overnight.model.selection import Selection
+from overnight.model.truth import forbidden
 from overnight.model.verdict import Chain
 from overnight.queries import case
 
@@ -51,6 +52,7 @@ def blame(kind: str, process: str = "solver", **subject: str | int) -> Finding:
         pytest.param(blame("mechanism.shrinkers"), RECLAIM, True, id="the same mechanism"),
         pytest.param(blame("mechanism.timers"), RECLAIM, False, id="a wrong mechanism"),
         pytest.param(blame("cpu.rt_hog", core=findings.CORE), CULPRIT, False, id="a wrong cause"),
+        pytest.param(blame("cpu.stall", core=findings.CORE), CULPRIT, True, id="also true"),
         pytest.param(blame("unit.crash_loop", "", unit="scout.service"), LOOP, True, id="the loop"),
         pytest.param(blame("unit.crash_loop", "", unit="other.service"), LOOP, False, id="a decoy"),
         pytest.param(blame("cpu.culprit", "kubelet"), LOOP, True, id="a later step"),
@@ -64,7 +66,8 @@ def test_a_lucky_name_is_not_a_right_cause(
     root: Finding, causes: tuple[Expected, ...], is_right: bool
 ) -> None:
     chain = Chain((root, findings.reset()), (), 0.5)
-    assert corpus.is_cause(chain, causes, "a.service") is is_right
+    absent = forbidden(causes) - {"cpu.stall"}
+    assert corpus.is_cause(chain, causes, absent, "a.service") is is_right
 
 
 def test_every_hard_night_has_its_event_and_is_in_the_corpus(tmp_path: pathlib.Path) -> None:
@@ -126,3 +129,11 @@ def test_rows_of_all_sources_become_one_sorted_file(tmp_path: pathlib.Path) -> N
         ("scene", "timers", "0", "no-cause", "", ""),
         ("scene", "timers-lookalike", "0", "cause-found", "0.6100", "1"),
     ]
+
+
+def test_a_killed_run_loses_one_row(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    corpus.append(file, [{"seed": 0}, {"seed": 1}])
+    file.write_bytes(file.read_bytes()[:-3])
+    corpus.append(file, [{"seed": 2}])
+    assert corpus.read(file) == [{"seed": 0}, {"seed": 2}]

@@ -213,7 +213,14 @@ def _parse_sides(request: Request, recorded: Window) -> tuple[Side, Side]:
         label = added_events.parse_label(request.group)
         other = Side(f"other {label[0]}", window, label, is_other=True)
         if request.against:
-            other = Side(request.against, window, added_events.parse_label(request.against))
+            against = added_events.parse_label(request.against)
+            if against[0] != label[0] or against == label:
+                raise errors.UsageError(
+                    f"cannot compare {request.group} with {request.against}",
+                    why="with two values of one label, no host is in both groups",
+                    todo=f"give another value of the same label: --against {label[0]}=VALUE",
+                )
+            other = Side(request.against, window, against)
         return other, Side(request.group, window, label)
     sides = []
     for text, is_end in (

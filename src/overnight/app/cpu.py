@@ -80,8 +80,8 @@ def read_cpu(request: Request, progress: Callable[[float], None] = lambda _: Non
     """Read the history of one host; `progress` gets the share that is read."""
     cores = windows.parse_cores(request.core)
     event = _find_event(request)
-    host = _choose_host(request) if event is None else event.host
     ring = rings.Reader(request.home)
+    host = _choose_host(request, ring) if event is None else event.host
     window, recorded = _choose_window(request, event, ring.extent(host))
     history = core_history.read_history(
         ring,
@@ -125,8 +125,9 @@ def _find_event(request: Request) -> Event | None:
     return events.find_event(request.home, request.event, (request.host,) if request.host else None)
 
 
-def _choose_host(request: Request) -> str:
-    hosts = events.resolve_hosts(request.home, (request.host,) if request.host else ())
+def _choose_host(request: Request, ring: rings.Reader) -> str:
+    known = events.resolve_hosts(request.home, (request.host,) if request.host else ())
+    hosts = tuple(filter(ring.extent, known)) or known[:1]  # others have events only
     if len(hosts) > 1:
         raise errors.UsageError(
             f"a table cannot show {len(hosts)} hosts",

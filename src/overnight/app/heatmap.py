@@ -63,8 +63,10 @@ def draw_heatmap(request: Request) -> Heatmap:
         if (drawn := _draw_signals(request)) is None:
             raise
         return drawn
-    recorded = result.cells.coverage.recorded_seconds > 0
-    return result if recorded else _draw_signals(request) or result
+    covered = result.cells.coverage
+    if covered.recorded_seconds:
+        return result
+    return _draw_signals(request, covered.window) or result
 
 
 def _draw_samples(request: Request) -> Heatmap:
@@ -78,16 +80,19 @@ def _draw_samples(request: Request) -> Heatmap:
     return Heatmap(samples.title, request.query.filters_text(), cells, marks)
 
 
-def _draw_signals(request: Request) -> Heatmap | None:
+def _draw_signals(request: Request, window: Window | None = None) -> Heatmap | None:
     """Draw the CPU time of the cores; None where it was not recorded or cannot answer the question."""
     query = request.query
     ring = rings.Reader(request.home)
-    hosts = query.host or ring.hosts()
-    extents = [extent for host in hosts if host in ring.hosts() and (extent := ring.extent(host))]
-    if request.by != "core" or query.filters().keys() - {"core"} or not extents:
+    # Other hosts have events only.
+    extents = {host: extent for host in ring.hosts() if (extent := ring.extent(host))}
+    hosts = query.host or tuple(extents)
+    by_core = request.by == "core" and not query.filters().keys() - {"core"}
+    if not (by_core and hosts and extents.keys() >= {*hosts}):
         return None
-    recorded = Window(min(first for first, _ in extents), max(last for _, last in extents) + 1)
-    window = windows.parse_window(query.begin, query.end, recorded, recorded)
+    begins, ends = zip(*(extents[host] for host in hosts), strict=True)
+    recorded = Window(min(begins), max(ends) + 1)
+    window = window or windows.parse_window(query.begin, query.end, recorded, recorded)
     cells = signal_heatmap.by_core(
         ring,
         window,

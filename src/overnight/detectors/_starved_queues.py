@@ -18,6 +18,9 @@ COUNTERS = ("suspected_poll_starvation", "missing_tx", "missed_tx", "tx_timeout"
 # A core leaves a few packets for later in any second; the watch's limit is 100 a second.
 SQUEEZES = 100
 MIN_WAIT_S = 1.0  # a driver waits for several seconds before it gives a queue up
+# Where the driver does not report its wait: ENA and the transmit watchdog give a queue 5 s, and both the
+# readings of the core and the watchdog's timer are a second or two off.
+LEAST_BEFORE_US = 3_000_000
 
 
 def find_starved_queues(
@@ -42,6 +45,7 @@ def find_starved_queues(
         queues.append(reported)
     waited, _ = _event_location.read_waits(case.event)
     is_driver_event = case.event.kind in EVENT_KINDS
+    too_late = stretch.window.begin_us > case.event.time_us - LEAST_BEFORE_US
     for queue in queues:
         on_interface = is_driver_event and location.interface == queue.interface
         is_named = on_interface and location.queue == queue.queue
@@ -49,6 +53,8 @@ def find_starved_queues(
             continue
         if is_named and waited is not None and waited < MIN_WAIT_S:
             continue  # the driver itself reports that the queue did not wait for a poll
+        if is_named and waited is None and too_late:
+            continue
         own_timeouts = timeouts.get(f"{queue.interface} q{queue.queue}", 0)
         own_counters = {
             name.partition(" ")[2]: rise

@@ -64,9 +64,9 @@ def _sample(series: signals.Cores, mode: str, part: Window, step_us: int) -> sig
     """Return by column and core the mean of as many instants as a column has readings; NaN: not recorded."""
     columns = (part.end_us - part.begin_us) // step_us
     lengths = series.end_us - series.begin_us
-    each = max(1, round(step_us / float(np.median(lengths)))) if len(lengths) else 1
     if not len(lengths):
         return np.full((columns, len(series.cores)), np.nan)
+    each = max(1, round(step_us / float(np.median(lengths))))
     order = np.argsort(series.begin_us, kind="stable")
     instants = part.begin_us + ((np.arange(columns * each) + 0.5) * step_us / each).astype(np.int64)
     at = order[np.searchsorted(series.begin_us[order], instants, "right") - 1]

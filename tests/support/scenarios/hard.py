@@ -86,7 +86,7 @@ def external(
     def put(night: nights.Night) -> None:
         night.log += [(when, line) for when in moments]
 
-    return incidents.Incident(kind, moments[-1], (), put, {"core": core})
+    return incidents.Incident(kind, moments[-1], incidents.own_fault(kind), put, {"core": core})
 
 
 def build_outside(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
@@ -97,6 +97,26 @@ def build_outside(home: pathlib.Path, seed: int, **changes: object) -> truth.Tru
     for _ in range(setup.chance.randint(1, 3)):
         add_innocent(setup, incident.when, core)
     return catalogue._play("outside", home, setup, incident, status=truth.NONE)
+
+
+def build_job(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
+    """A fault from outside of the host while one ordinary job keeps the core of the event busy."""
+    setup = catalogue._make("job", seed, {**catalogue.NEW, "driver": "2.11.0g"}, changes)
+    queue, core = setup.queue()
+    moments = setup.moments(setup.chance.choice((1, 1, 2)))
+    incident = external(setup, moments, queue, core)
+    process = f"{setup.word()}-{setup.chance.choice(('build', 'train', 'encode'))}"
+    task = setup.new_task(process, f"{process}.service")
+    setup.units[task.unit] = {}
+    job = work.Work(task, setup.chance.choice(INNOCENT)(f"/opt/{process}/{process}"))
+    begin = incident.when - setup.chance.choice((6.0, 12.0, 40.0, 120.0)) * setup.chance.uniform(
+        0.6, 1.4
+    )
+    end = incident.when + setup.chance.choice((0.5, 10.0, 60.0))
+    setup.episodes.append(
+        work.Episode(job, core, max(1.0, begin), end, setup.chance.uniform(0.95, 1.0))
+    )
+    return catalogue._play("job", home, setup, incident, status=truth.NONE)
 
 
 def build_periodic(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth:
@@ -113,7 +133,8 @@ def build_below(home: pathlib.Path, seed: int, **changes: object) -> truth.Truth
     setup = catalogue._make("below", seed, catalogue.NEW, changes)
     queue, core = setup.queue()
     moments = setup.moments(setup.chance.choice((1, 1, 3)))
-    taken = work.take_away("[stolen]" if setup.chance.random() < 0.6 else "[silent]")
+    running = setup.chance.choice(setup.background[:7]).task
+    taken = work.take_away(setup.chance.choice(sorted(work.TAKEN)), running)
     for _ in range(setup.chance.randint(0, 2)):
         add_innocent(setup, moments[-1], core)
     stalls = [setup.chance.uniform(5.1, 6.8) for _ in moments]
@@ -272,6 +293,7 @@ def build_launcher(home: pathlib.Path, seed: int, **changes: object) -> truth.Tr
 HARD: dict[str, catalogue.Builder] = {
     "coincidence": catalogue.build_coincidence,
     "outside": build_outside,
+    "job": build_job,
     "periodic": build_periodic,
     "below": build_below,
     "remote": build_remote,

@@ -385,7 +385,13 @@ def coincidence(setup: host_setup.HostSetup) -> Incident:
     def put(night: nights.Night) -> None:
         night.log.append((when, line))
 
-    return Incident(kind, when, (), put, {"near": near, "process": process, "core": core})
+    facts: dict[str, object] = {"near": near, "process": process, "core": core}
+    return Incident(kind, when, own_fault(kind), put, facts)
+
+
+def own_fault(kind: str) -> tuple[truth.Expected, ...]:
+    """Return the cause of an event that no process causes: only a disk's is a finding of its own."""
+    return (("storage.fault", {}), (kind, {})) if kind == "storage.timeout" else ()
 
 
 def polled(setup: host_setup.HostSetup) -> Incident:

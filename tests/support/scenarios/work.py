@@ -23,8 +23,9 @@ HZ = 100
 SOFTIRQ_FRAMES = ("__do_softirq", "handle_softirqs", "__softirqentry_text_start")
 USER, SYSTEM, SOFTIRQ, STOLEN, SILENT = range(5)
 MODES = 5
-# Time that nothing on the host uses: the hypervisor's, which it reports, or the firmware's.
-TAKEN = {"[stolen]": STOLEN, "[silent]": SILENT}
+# Time that nothing on the host uses: the hypervisor's, which it reports, or the firmware's. A kernel that
+# does not know of it charges it to the process that was running.
+TAKEN = {"[stolen]": STOLEN, "[silent]": SILENT, "[charged]": SYSTEM}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +66,10 @@ class Work:
         return shares / shares.sum()
 
 
-def take_away(by: str) -> Work:
+def take_away(by: str, running: Task) -> Work:
     """Return work that takes a core away from the host; `by` is a key of `TAKEN`."""
-    return Work(Task("swapper", 0), ((1.0, ((by.strip("[]"), by, 1),)),))
+    task = running if by == "[charged]" else Task("swapper", 0)
+    return Work(task, ((1.0, ((by.strip("[]"), by, 1),)),))
 
 
 def _mode(path: Path) -> int:
@@ -238,5 +240,6 @@ class Load:
         works = np.concatenate([work[kept], holder[held, held_core]])
         order = np.argsort(times, kind="stable")
         # The timer of a core that was taken away does not fire.
-        order = order[self._modes[works[order]][:, STOLEN:].sum(axis=1) == 0]
+        fires = np.array([work.stacks[0][1][-1][1] not in TAKEN for work in self.works])
+        order = order[fires[works[order]]]
         return times[order], cores[order].astype(np.int32), works[order].astype(np.uint32)

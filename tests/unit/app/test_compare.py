@@ -155,6 +155,8 @@ USAGE = [
     ({"at": "1h ago", "before": "2h ago", "after": "1h ago"}, "give --at"),
     ({"before": "1h ago", "after": "2h ago"}, "--after begins before --before ends"),
     ({"group": "rack"}, "'rack' is not a label"),
+    ({"group": "rack=r1", "against": "rack=r1"}, "cannot compare rack=r1 with rack=r1"),
+    ({"group": "rack=r1", "against": "host=db-1"}, "cannot compare rack=r1 with host=db-1"),
     ({"at": "soon"}, "'soon' is not a time"),
 ]
 

@@ -65,6 +65,22 @@ def test_a_queue_is_not_starved_if_its_driver_did_not_wait(
 
 
 @pytest.mark.parametrize(
+    ("begin", "since_us", "is_starved"),
+    [(4, None, True), (1, None, False), (1, 5_001_000, True)],
+)
+def test_a_core_that_is_saturated_just_before_the_timeout_did_not_cause_it(
+    tmp_path: pathlib.Path, begin: int, since_us: int | None, is_starved: bool
+) -> None:
+    """Unless the driver itself reports that the queue waited."""
+    home = casebook.Home(tmp_path).queues({3: 2})
+    home.cpu(lambda second, core: (float(core == 2 and AT - begin <= second < AT + 5), 0.0, 0.0))
+    fields = {"interface": "eth0", "queue": 3, "since_napi_us": since_us, "napi_scheduled": 1}
+    home.event("net.tx_timeout", fields={k: v for k, v in fields.items() if since_us or k != "since_napi_us"})  # fmt: skip
+    kinds = {finding.kind for finding in DETECTOR.look(home.case()).findings}
+    assert ("net.queue_starved" in kinds) is is_starved
+
+
+@pytest.mark.parametrize(
     ("rises", "facts", "confidence"),
     [
         pytest.param({"tx-timeouts": "eth0 q3"}, {}, 0.8, id="its timeouts"),

@@ -17,6 +17,7 @@ from cpurings import PINNED
 from overnight.interfaces import cli
 from overnight.model import times
 from overnight.model.event import Event
+from overnight.store.ring import writer
 
 SCHEMAS = pathlib.Path(__file__).parents[3] / "docs/schemas"
 CORES, PINNED_CORE, SECONDS = 96, 39, range(40, 46)
@@ -170,6 +171,18 @@ def test_a_table_shows_one_host(tmp_path, capsys) -> None:
     assert cli.main(["--home", str(tmp_path), "cpu", "--host", "db-8"]) == 0
 
 
+def test_a_host_with_events_only_has_no_cores(tmp_path, capsys) -> None:
+    cpurings.record(tmp_path, 1, range(3))
+    ring = writer.Writer(tmp_path, "web-1", rings.BOOT, budget_bytes=1 << 30, age_seconds=86400)
+    ring.event(Event(rings.us(1), "job.failed", host="web-1", id="job-1"))
+    ring.close()
+    codes = {}
+    for words in ("cpu", "heatmap", "heatmap --host web-1", "cpu --host web-1", "cpu job-1"):
+        codes[words] = cli.main(["--home", str(tmp_path), *words.split(), "-O", "json"])
+    assert [*codes.values()] == [0, 0, 3, 3, 3]
+    assert "no reading of this host is stored" in capsys.readouterr().err
+
+
 def test_a_heatmap_without_stacks_shows_the_cpu_time(show, tmp_path) -> None:
     note = "note: no stacks were recorded in this window; this is the CPU time of each core (overnight cpu)"
     lines = show("heatmap --core 38,39 -b 36s -e 49s").splitlines()
@@ -200,12 +213,15 @@ def test_a_heatmap_without_stacks_shows_the_cpu_time(show, tmp_path) -> None:
 
 
 def test_a_window_without_stacks_falls_back_to_signals(tmp_path, capsys) -> None:
-    begin, end = 1000 * rings.us(0), 1000 * rings.us(10)
-    sample = captures.Sample(begin, (captures.user("main"),), process="web", pid=7)
-    captures.store(tmp_path, captures.build([sample], host=rings.HOST, begin=begin, end=end))
-    cpurings.record(tmp_path, 2, range(60))
+    """It is the same window: times into the recording count from the first stack."""
+    for second in (10, 100):
+        begin, end = 1000 * rings.us(second), 1000 * rings.us(second + 10)
+        sample = captures.Sample(begin, (captures.user("main"),), process="web", pid=7)
+        captures.store(tmp_path, captures.build([sample], host=rings.HOST, begin=begin, end=end))
+    cpurings.record(tmp_path, 2, range(120))
     sources = {}
-    for words in ("", "-b 2s -e 4s", "-b 20s -e 30s", "-b 20s -e 30s --process web"):
-        code = cli.main(["--home", str(tmp_path), "heatmap", *words.split(), "-O", "json"])
-        sources[words] = json.loads(capsys.readouterr().out)["source"] if code == 0 else code
-    assert sources == {"": "stacks", "-b 2s -e 4s": "stacks", "-b 20s -e 30s": "signals", "-b 20s -e 30s --process web": 3}  # fmt: skip
+    for words in ("", "-b 2s -e 4s", "-b 40s -e 50s", "-b 40s -e 50s --process web"):
+        assert cli.main(["--home", str(tmp_path), "heatmap", *words.split(), "-O", "json"]) == 0
+        found = document(capsys.readouterr().out)
+        sources[words] = found["source"], (found["begin_us"] - rings.us(0)) / 1e6
+    assert [*sources.values()] == [("stacks", 10), ("stacks", 12), ("signals", 50), ("stacks", 50)]
