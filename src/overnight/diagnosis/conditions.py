@@ -292,12 +292,12 @@ def _waited(pair: Pair) -> Judgement:
     if waited < MIN_WAIT_S:
         polled = f": the queue was polled {waited:.3g} s before" if waited > 0 else ""
         return Judgement(0.0, f"the event reports that nothing waited for the core{polled}")
-    begin_us = pair.effect.window.begin_us - round(waited * SECOND_US)
-    ended = (begin_us - pair.cause.window.end_us) / SECOND_US
-    if ended > 0:
-        text = f"the event reports a wait of {times.format_duration(waited)}; this ended before it began"
-        return Judgement(0.0, text)
-    return Judgement(1.0, f"the event reports a wait of {times.format_duration(waited)}")
+    at, window = pair.effect.window.begin_us, pair.cause.window
+    text = f"the event reports a wait of {times.format_duration(waited)}"
+    during = (min(window.end_us, at) - max(window.begin_us, at - waited * SECOND_US)) / SECOND_US
+    if during + RESOLUTION_S < waited / 2:
+        return Judgement(0.0, f"{text}, and this had ended before it, or began after it")
+    return Judgement(1.0, text)
 
 
 JUDGES: dict[str, Judge] = {
