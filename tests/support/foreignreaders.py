@@ -23,11 +23,14 @@ from unittest import mock
 import numpy as np
 
 from overnight import errors
+from overnight.app import imported_logs
 from overnight.app import rules as app_rules
 from overnight.app import snapshot as snapshots
 from overnight.diagnosis import knowledge
+from overnight.ingest import logs
 from overnight.ingest import perfdata as ingest
 from overnight.ingest.formats import collapsed, perfscript, pprof
+from overnight.ingest.logs import dmesg, journal, sadf, sysstat
 from overnight.ingest.symbols import cplusplus, demangle, elf, kallsyms, perfmap, table
 from overnight.model import snapshot, times
 from overnight.model.selection import Selection, Window
@@ -45,7 +48,8 @@ HOST = "db-7"
 BEGIN_US = 1_794_725_459_000_000
 EVER = 1 << 62
 SYMBOLS = ingest.foreign_symbols(None, pathlib.Path("/nonexistent"))
-BUILT_IN = matcher.Matcher(rulefiles.built_in())
+RULES = tuple(rulefiles.built_in())
+BUILT_IN = matcher.Matcher(RULES)
 TABLES = {
     "nodes": {"frame": "u4", "up": "u4", "size": "u4", "hash": "u8", "flags": "u1", "own": "u8"},
     "frames": {"name": "U", "module": "U", "kind": "u1", "own": "u8", "whole": "u8"},
@@ -187,6 +191,16 @@ def _read_perfdata(folder: pathlib.Path, data: bytes) -> None:
                     outcomes.append(str(error))
     assert outcomes[0] == outcomes[1], "the decoders in C and in Python differ"
     ingest.read(path, SYMBOLS)
+
+
+def _import_log(module: logs.Reader, folder: pathlib.Path, data: bytes) -> None:
+    module.sniff(data)
+    ingest.parse_name(_text(data[-80:]), "UTC")
+    context = imported_logs.Context(HOST, BEGIN_US)
+    for name in ("first", "second"):  # the second is paired with the first
+        file = logs.LogFile(_file(folder, name, data), "UTC")
+        imported_logs.store_file(folder / "home", module, file, context, RULES)
+        context = dataclasses.replace(context, boot_us=None, boots=[BEGIN_US])
 
 
 def _read_names(symbols: table.SymbolTable) -> None:
@@ -393,6 +407,10 @@ READERS = {
     ),
     "collapsed": Reader(lambda at, data: collapsed.read(_file(at, "input", data), ""), (DAMAGED,)),
     "pprof": Reader(lambda at, data: pprof.read(_file(at, "input", data), ""), (DAMAGED,)),
+    **{
+        module.NAME: Reader(functools.partial(_import_log, module), (DAMAGED, USAGE, CANNOT))
+        for module in (dmesg, journal, sadf, sysstat)
+    },
     "elf": Reader(
         lambda _, data: _read_names(elf.read_elf_symbols(data, debug_dirs=())), (DAMAGED,)
     ),

@@ -39,6 +39,24 @@ LOG = rb"""4,12,345,-;ena 0000:00:05.0 eth0: TX q 5 is paused for too long
 [   12.345678] BUG: soft lockup - CPU#3 stuck for 22s! [kworker/3:1:99]
 Nov 15 03:14:07 db-7 kernel: Out of memory: Killed process 7 (a) total-vm:1kB
 """
+STALL = b"watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [worker:77]\n"
+MPSTAT = b"""Linux 6.1 (db-7) \t11/12/26 \t_x86_64_\t(2 CPU)
+
+11:59:58 PM CPU %usr %nice %sys %iowait %irq %soft %steal %guest %gnice %idle
+11:59:59 PM all 5.00 0.00 9.00 0.00 0.00 0.00 0.00 0.00 0.00 86.00
+11:59:59 PM 0 10.00 0.00 9.00 1.00 0.00 0.00 0.00 5.00 0.00 75.00
+12:00:00 AM 0 10.00 0.00 9.00 1.00 0.00 0.00 0.00 5.00 0.00 75.00
+"""
+SADF = {
+    "sysstat": {"hosts": [{"nodename": "db-7", "date": "11/12/26", "timezone": "UTC", "statistics": [
+        {"timestamp": {"date": "2026-11-16", "time": "18:52:34", "utc": 0, "interval": 60},
+         "cpu-load": [{"cpu": "3", "user": 1.5, "system": 8, "idle": 90.5}]},
+        {"timestamp": "18:53:34", "cpu-load": [{"cpu": "3", "usr": 10, "guest": 5, "idle": 85}]},
+    ]}]}
+}  # fmt: skip
+JOURNAL = {"__REALTIME_TIMESTAMP": "1794851554000007", "__MONOTONIC_TIMESTAMP": "2000005",
+           "_SOURCE_MONOTONIC_TIMESTAMP": "2000000", "_HOSTNAME": "db-7", "_TRANSPORT": "kernel",
+           "MESSAGE": STALL.decode()}  # fmt: skip
 
 
 def _record(home: pathlib.Path) -> None:
@@ -133,6 +151,19 @@ def seeds(folder: pathlib.Path) -> dict[str, list[bytes]]:
         "rules": [b"[[rule]]".join(rules[:3])],
         "npd": [json.dumps(NPD).encode()],
         "kernel-log": [LOG],
+        "dmesg": [
+            b"kern  :warn  : [   12.345678] " + STALL + b"<4>[   13.345678] " + STALL,
+            b"[Mon Nov 16 17:52:34 2026] " + STALL,
+            b"2026-11-16T17:52:34,882605+00:00 " + STALL,
+        ],
+        "journal": [
+            b"Nov 16 17:52:34.000001 db-7 kernel: [    1.000002] " + STALL,
+            b"2026-11-16T17:52:34+0000 db-7 kernel: " + STALL,
+            b"1794851554.000004 db-7 kernel: " + STALL,
+            json.dumps(JOURNAL).encode(),
+        ],
+        "sysstat": [MPSTAT],
+        "sadf": [json.dumps(SADF).encode()],
         "knowledge": [b"".join(b"[[" + part for part in causes.split(b"\n[[")[1::9])],
         "unit": [UNIT.encode(), b"Package: bash\nStatus: install ok installed\nVersion: 5\n\n"],
     }  # fmt: skip

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
+import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from overnight import app, errors
 from overnight.app import home as homes
-from overnight.app import reader_process
-from overnight.ingest import formats
+from overnight.app import imported_logs, reader_process
+from overnight.app import rules as kernel_rules
+from overnight.ingest import formats, logs
+from overnight.ingest.logs import dmesg
+from overnight.model import times
 from overnight.store import capture, writer
 
 if TYPE_CHECKING:
     from overnight.ingest import perfdata
 
 PERFDATA = "perf.data"
+MAX_FILES = 10_000
+UNKNOWN = "unknown"
 CHECK_PATH = "check the path and its permissions"
 
 
@@ -31,6 +40,25 @@ class Imported:
     end_us: int
     segments: int
     notes: tuple[str, ...]
+    lines: int = 0  # of a kernel log
+    readings: int = 0  # of the CPU time of all cores
+    events: int = 0
+    damaged: int = 0  # lines that cannot be read
+    known: bool = False  # the same file was imported before
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the files do not show; times and the zone are as users write them."""
+
+    host: str = ""
+    kind: str = ""  # the format
+    timezone: str | None = None  # of times without one
+    begin: str | None = None  # of a perf.data file
+    boot: str | None = None  # of a host whose dmesg has seconds since boot
+
+
+DEFAULTS = Options()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,43 +73,162 @@ class ImportReport:
 def import_files(
     home: pathlib.Path,
     paths: Iterable[pathlib.Path],
+    options: Options = DEFAULTS,
     *,
-    host: str = "",
-    kind: str = "",
     kallsyms: pathlib.Path | None = None,
     root: pathlib.Path = pathlib.Path("/"),
+    progress: Callable[[pathlib.Path, int, int], None] = lambda *_: None,
 ) -> Iterator[Imported]:
-    """Import files one by one, in a child process with limits; importing a file again changes nothing.
+    """Import files, and those of folders that have a known format; importing a file again changes nothing.
 
-    For a capture of another host, `kallsyms` is a copy of its /proc/kallsyms and `root` a folder with
-    its binaries.
+    A child process with limits reads them. Those of dmesg come last: other files may name the host, and
+    show the time of the boot. For a capture of another host, `kallsyms` is a copy of its /proc/kallsyms and
+    `root` a folder with its binaries. `progress` gets the next file, its number and the number of files.
     """
-    if kind and kind not in format_names():
+    if options.kind and options.kind not in format_names():
         raise errors.UsageError(
-            f"no format {kind!r}",
+            f"no format {options.kind!r}",
             why="overnight reads " + ", ".join(format_names()),
             todo="leave --format out to detect the format",
         )
+    boot_us = None if options.boot is None else _parse_time(options.boot, options.timezone)
+    begin_us = None if options.begin is None else _parse_time(options.begin, options.timezone)
     homes.need_private(home)
+    found = sorted(_find_files(tuple(paths), options.kind), key=_rank)
+    captures = sum(file.form == PERFDATA for file in found)
+    if begin_us is not None and captures != 1:
+        raise errors.UsageError(
+            f"--begin needs one perf.data file (got {captures})",
+            why="it is the time of the first sample of one capture",
+            todo="import the captures one by one",
+        )
+    context = imported_logs.Context(options.host or None, boot_us)
+    forms = {file.path: file.form for file in found}
     symbols: perfdata.Symbols | None = None
 
     def import_file(path: pathlib.Path) -> dict[str, Any]:
         nonlocal symbols
-        form = kind or _recognise(path)
+        form = forms[path]
         try:
+            if form == UNKNOWN:  # only now: the files before it are stored
+                form = options.kind or _recognise(path, formats.read_head(path))
+            if form in _log_readers():
+                return dataclasses.asdict(_import_log(home, path, form, options.timezone, context))
             if form == PERFDATA:
                 from overnight.ingest import perfdata  # a fifth of the start-up time
 
                 symbols = symbols or _symbols(kallsyms, root)
-                samples = perfdata.read(path, symbols, host=host)
+                samples = perfdata.read(
+                    path, symbols, host=options.host, wall=_find_wall(path, begin_us, options)
+                )
             else:
-                samples = _readers()[form].read(path, host)
+                samples = _readers()[form].read(path, options.host)
         except OSError as error:
             raise errors.unreadable(path, error, CHECK_PATH) from error
+        context.hosts.add(samples.host)
         return dataclasses.asdict(_store(home, path, form, samples))
 
-    for fields in reader_process.read(list(paths), import_file):
+    ordered = [file.path for file in found]
+    if ordered:
+        progress(ordered[0], 1, len(ordered))
+    for done, fields in enumerate(reader_process.read(ordered, import_file), 1):
         yield Imported(**{**fields, "notes": tuple(fields["notes"])})
+        if done < len(ordered):
+            progress(ordered[done], done + 1, len(ordered))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    path: pathlib.Path
+    form: str
+    needs_boot: bool
+
+
+def _rank(file: _Found) -> int:
+    """Read dmesg last: it does not name its host, and the time of the boot is in other files."""
+    return (file.form == dmesg.NAME) + file.needs_boot
+
+
+def _find_files(paths: tuple[pathlib.Path, ...], kind: str) -> Iterator[_Found]:
+    """Find the files to import; in folders those of a known format."""
+    listed: list[tuple[pathlib.Path, bool]] = []  # whether it is from a folder
+    for path in paths:
+        if path.is_dir():
+            inside = ((file, True) for file in sorted(path.rglob("*")) if file.is_file())
+            listed += itertools.islice(inside, MAX_FILES)
+        else:
+            listed.append((path, False))
+    if len(listed) >= MAX_FILES:
+        raise errors.UsageError(
+            f"{MAX_FILES} files or more",
+            why="one import reads fewer",
+            todo="import the folders one by one",
+        )
+
+    def recognise(path: pathlib.Path) -> tuple[str, bool]:
+        try:
+            head = formats.read_head(path)
+            return kind or _recognise(path, head), dmesg.needs_boot(head)
+        except (OSError, errors.OvernightError):
+            return UNKNOWN, False
+
+    found = reader_process.read([path for path, _ in listed], recognise)
+    files = [(_Found(path, *file), inside) for (path, inside), file in zip(listed, found, strict=True)]  # fmt: skip
+    known = [file for file, is_inside in files if file.form != UNKNOWN or not is_inside]
+    if not known:
+        raise errors.CannotError(
+            f"no file in {paths[0]} has a known format",
+            why=f"{len(listed)} files were tried",
+            todo="overnight import FILE   shows why a file is not recognised",
+        )
+    yield from known
+
+
+def _parse_time(text: str, zone: str | None) -> int:
+    """Parse a time as operators write it; one without a zone is in `--timezone`."""
+    now_us = time.time_ns() // 1000
+    if zone is not None:
+        with contextlib.suppress(ValueError):
+            when = datetime.datetime.fromisoformat(text.strip())
+            if when.tzinfo is None:
+                return logs.parse_local(when, zone)
+    return times.parse_instant(text, now_us=now_us, origin_us=now_us)
+
+
+def _find_wall(path: pathlib.Path, begin_us: int | None, options: Options) -> perfdata.Wall | None:
+    from overnight.ingest import perfdata
+
+    if begin_us is not None:
+        return perfdata.Wall(begin_us * 1000, is_given=True)
+    return perfdata.parse_name(path.name, options.timezone)
+
+
+def _import_log(
+    home: pathlib.Path,
+    path: pathlib.Path,
+    form: str,
+    zone: str | None,
+    context: imported_logs.Context,
+) -> Imported:
+    file = logs.LogFile(path, zone)
+    rules = kernel_rules.list_rules(home).rules
+    stored = imported_logs.store_file(home, _log_readers()[form], file, context, rules)
+    return Imported(
+        path=str(path),
+        format=form,
+        host=stored.host,
+        samples=0,
+        lost=0,
+        begin_us=stored.begin_us,
+        end_us=stored.end_us,
+        segments=0,
+        notes=tuple(file.notes),
+        lines=stored.lines,
+        readings=stored.readings,
+        events=stored.events,
+        damaged=file.damaged,
+        known=not stored.is_new,
+    )
 
 
 def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symbols:
@@ -100,20 +247,21 @@ def _readers() -> dict[str, formats.Reader]:
     return {module.NAME: module for module in app.discover(formats)}
 
 
+def _log_readers() -> dict[str, logs.Reader]:
+    return {module.NAME: module for module in app.discover(logs)}
+
+
 def format_names() -> tuple[str, ...]:
-    return (PERFDATA, *_readers())
+    return (PERFDATA, *_readers(), *_log_readers())
 
 
-def _recognise(path: pathlib.Path) -> str:
-    try:
-        head = formats.read_head(path)
-    except OSError as error:
-        raise errors.unreadable(path, error, CHECK_PATH) from error
+def _recognise(path: pathlib.Path, head: bytes) -> str:
     if head.startswith(b"PERFILE2"):
         return PERFDATA
-    for name, module in _readers().items():
+    modules: tuple[formats.Reader | logs.Reader, ...] = (*_log_readers().values(), *_readers().values())  # fmt: skip
+    for module in modules:
         if module.sniff(head):
-            return name
+            return module.NAME
     raise errors.CannotError(
         f"{path} has an unknown format",
         why=f"it begins with {head[:16]!r}",

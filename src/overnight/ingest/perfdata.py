@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from overnight import errors
-from overnight.ingest import actors, identities, losses
+from overnight.ingest import actors, identities, logs, losses
 from overnight.ingest.symbols import files, kallsyms, resolver
 from overnight.model import unknown
 from overnight.model.flame import UNKNOWN, FrameKind
@@ -21,6 +22,14 @@ from overnight.store import capture
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+# 20260301T030000Z, 2026-03-01_03-00-00, 2026-03-01T03:00:00+01:00, 20260301-0300; perf's own 2026030103000042
+TIME_IN_NAME = re.compile(
+    r"(?<!\d)(?P<year>20\d\d)[-_.]?(?P<month>\d\d)[-_.]?(?P<day>\d\d)[-T_.]?(?P<hour>\d\d)[-:_.]?(?P<minute>\d\d)"
+    r"(?:[-:_.]?(?P<second>\d\d)(?P<hundredths>\d\d)?)?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?(?!\d)",
+    re.ASCII,
+)
+EPOCH_IN_NAME = re.compile(r"(?<!\d)(1[5-9]\d{8})(?!\d)", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,21 +68,68 @@ def kernel_base(text: bytes | None) -> int | None:
     return int(text[at - 16 : at], 16) or None
 
 
+@dataclasses.dataclass(frozen=True)
+class Wall:
+    """When the first sample was taken, or the last (`is_end`), in ns since the epoch.
+
+    A given time replaces the file's own clock; one from the file's name only stands in for it.
+    """
+
+    ns: int
+    is_given: bool = False
+    is_end: bool = False
+
+
+def parse_name(name: str, zone: str | None) -> Wall | None:
+    """Return the time in the name of a file; None where it has none, or one whose zone is unknown.
+
+    >>> parse_name("perf-db-7-20260301T030000Z-120s.data", None)
+    Wall(ns=1772334000000000000, is_given=False, is_end=False)
+    """
+    if (epoch := EPOCH_IN_NAME.search(name)) is not None:
+        return Wall(int(epoch[1]) * SECOND_NS)
+    match = TIME_IN_NAME.search(name)
+    if match is None or not (match["zone"] or zone):
+        return None
+    digits = "".join(match[part] or "00" for part in ("year", "month", "day", "hour", "minute", "second"))  # fmt: skip
+    own = match["zone"].replace("Z", "UTC") if match["zone"] else None
+    try:
+        us = logs.parse_local(logs.parse_naive(digits, "%Y%m%d%H%M%S"), own or str(zone))
+    except ValueError:
+        return None
+    # perf record --switch-output and --timestamp-filename name a file when they close it.
+    return Wall(us * 1000, is_end=match["hundredths"] is not None)
+
+
 def read(
-    path: pathlib.Path, symbols: Symbols, *, host: str = "", begin: int | None = None
+    path: pathlib.Path,
+    symbols: Symbols,
+    *,
+    host: str = "",
+    begin: int | None = None,
+    wall: Wall | None = None,
 ) -> capture.Capture:
-    """Read a perf.data file; `begin` is that of the recording in ns since the epoch, else the first sample."""
+    """Read a perf.data file; `begin` is that of the recording in ns since the epoch, else the first sample.
+
+    The time is the given one (`wall`), that of the file's own clock, that of its name, or its modification time.
+    """
     with perfdata.open_perfdata(path, _zstd) as file:
         columns, tasks, stacks, frames, strings, modules, processes, lost = file.decode()
         notes = [] if file.finished else ["the recorder was killed: the last moments are missing"]
         own = np.frombuffer(columns[0], "<u8")
         first, last = (int(own[0]), int(own[-1])) if len(own) else (0, 0)
-        if file.clock is not None:
+        if wall is not None and wall.is_given:
+            shift = wall.ns - first
+        elif file.clock is not None:
             shift = file.clock.wall - file.clock.samples
+        elif wall is not None:
+            shift = wall.ns - (last if wall.is_end else first)
+            notes.append("the file has no wall clock: the time is that of its name")
         else:
             shift = path.stat().st_mtime_ns - last
             notes.append(
-                "the file has no wall clock: the last sample is set to the file's modification time"
+                "the file has no wall clock: the last sample is set to the file's modification time; "
+                "--begin TIME sets the first"
             )
         if first + shift < 0 or last + shift >= losses.LATEST_NS or lost >= 2**63:
             why = "impossible times or losses in the records"

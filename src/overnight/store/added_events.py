@@ -1,4 +1,4 @@
-"""Events that operators added: HOME/signals/HOST/events-YYYYMM-added.jsonl, beside those of the recorder.
+"""Events that operators added or imported: HOME/signals/HOST/events-YYYYMM-added.jsonl, beside those of the recorder.
 
 Files of their own, because the recorder appends to its files without a lock while it runs. The ring's reader
 reads both.
@@ -93,13 +93,13 @@ def _read_known(home: pathlib.Path) -> tuple[set[str], set[str]]:
         for _, entry in journal.read_lines(path):
             if entry:
                 ids.add(str(entry.get("id")))
-                fields = entry.get("fields")
+                fields = entry.get("fields") if entry.get("source") == SOURCE else None
                 labels.update(fields if isinstance(fields, dict) else ())
     return ids, labels
 
 
 def _check_labels(known: set[str], events: Collection[Event]) -> None:
-    names = known.union(*(event.fields for event in events))
+    names = known.union(*(event.fields for event in events if event.source == SOURCE))
     if len(names) > MAX_LABELS:
         fresh = ", ".join(sorted(names - known)[:5])
         raise errors.CannotError(

@@ -130,4 +130,4 @@ def test_a_reader_that_crashes_does_not_end_the_import(
     file.write_text("app;main 4\n")
     monkeypatch.setattr(collapsed, "read", lambda *_: die(signal.SIGSEGV))
     with pytest.raises(errors.CannotError, match=r"stacks cannot be read: .*SIGSEGV"):
-        list(imports.import_files(tmp_path / "home", [file], kind="collapsed"))
+        list(imports.import_files(tmp_path / "home", [file], imports.Options(kind="collapsed")))

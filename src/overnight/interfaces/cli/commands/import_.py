@@ -24,9 +24,12 @@ def register(cli: session.CommandLine) -> None:
 
 def import_(
     current: session.Session,
-    files: list[pathlib.Path] = session.argument(..., "Captures, one or more.", "FILE..."),
+    files: list[pathlib.Path] = session.argument(..., "Captures, logs or folders.", "FILE..."),
     host: str = session.option("", "Host of the captures.", "NAME"),
     kind: str = session.option("", "Format. Default: detected.", "NAME", "--format"),
+    timezone: str = session.option("", "Time zone of times without one.", "ZONE"),
+    begin: str = session.option("", "Time of the first sample of a perf.data file.", "TIME"),
+    boot: str = session.option("", "Boot time, for dmesg with seconds since boot.", "TIME"),
     kallsyms: pathlib.Path | None = session.option(
         None, "Copy of the host's /proc/kallsyms, for kernel names.", "FILE"
     ),
@@ -34,31 +37,41 @@ def import_(
         pathlib.Path("/"), "Folder with the host's binaries.", "DIR"
     ),
 ) -> None:
-    """Import captures: perf.data, perf script, collapsed, pprof.
+    """Import captures and logs: perf, dmesg, journalctl, mpstat, sar.
 
-    Text formats may be compressed (.gz, .zst). Importing a file twice changes nothing.
+    Captures are perf.data, perf script, collapsed and pprof. Text may be compressed (.gz, .zst). Lines of a
+    kernel log become events; the CPU time of cores becomes the signal cpu. Importing a file twice changes nothing.
     """
     from overnight.app import imports
 
+    options = imports.Options(host, kind, timezone or None, begin or None, boot or None)
     imported: list[imports.Imported] = []
     with current.notes().status(f"importing {files[0].name} …") as status:
         for file in imports.import_files(
-            current.home, files, host=host, kind=kind, kallsyms=kallsyms, root=root
+            current.home,
+            files,
+            options,
+            kallsyms=kallsyms,
+            root=root,
+            progress=lambda path, n, of: status.update(f"importing {path.name}, {n} of {of} …"),
         ):
             imported.append(file)
-            if len(imported) < len(files):
-                status.update(f"importing {files[len(imported)].name} …")
             if current.output is session.Output.TEXT:
                 _show(file)
     current.printed_json(imports.ImportReport(tuple(imported)))
 
 
 def _show(file: imports.Imported) -> None:
-
     begin, end = local_time.cell(file.begin_us), local_time.cell(file.end_us)
-    terminal.echo(
-        f"{file.path}: {plural(file.samples, 'sample')} of {file.host}, "
-        f"{begin} … {end}, {file.lost} lost ({file.format})"
-    )
+    if file.lines:
+        amount = f"{plural(file.lines, 'line')} of {file.host}, {plural(file.events, 'event')}"
+    elif file.readings:
+        amount = f"{plural(file.readings, 'reading')} of the cores of {file.host}"
+    else:
+        amount = f"{plural(file.samples, 'sample')} of {file.host}"
+    damage = f"{file.damaged} damaged" if file.lines or file.readings else f"{file.lost} lost"
+    terminal.echo(f"{file.path}: {amount}, {begin} … {end}, {damage} ({file.format})")
+    if file.known:
+        terminal.echo("  note: imported before; nothing changed")
     for note in file.notes:
         terminal.echo(f"  note: {note}")

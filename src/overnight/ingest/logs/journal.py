@@ -1,0 +1,112 @@
+"""Output of `journalctl -k` (short, short-precise, short-iso, short-unix, json), and syslog's kern.log.
+
+Samples::
+
+Nov 16 17:52:34 db-7 kernel: ena 0000:00:05.0 eth0: TX q 5 is paused for too long
+2026-11-16T17:52:34+0000 db-7 kernel: ena 0000:00:05.0 eth0: TX q 5 is paused for too long
+{"__REALTIME_TIMESTAMP":"1794851554882605","_HOSTNAME":"db-7","_TRANSPORT":"kernel","MESSAGE":"ena …"}
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from overnight.ingest import logs
+from overnight.model import times
+
+NAME = "journal"
+LINE = re.compile(
+    r"(?:<\d{1,3}>)?"
+    r"(?:(?P<day>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?P<fraction>\.\d{6})?"
+    r"|(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:[+-]\d\d:?\d\d|Z))"
+    r"|(?P<unix>\d{9,10}\.\d{6}))"
+    r" (?P<host>\S{1,255}) (?P<writer>[^:\s]{1,255}): (?:\[ {0,8}(?P<stamp>\d{1,10}\.\d{6})\] )?(?P<text>.*)",
+    re.ASCII,
+)
+NO_YEAR = "the times have no year: the last such day before the file was modified is assumed"
+UNKNOWN_WRITER = (
+    "the log does not show which lines a process wrote (-o json does): all count as the kernel's"
+)
+MAX_TEXT = 2048
+
+
+def sniff(head: bytes) -> bool:
+    for text in head.decode("utf-8", "replace").splitlines()[:5]:
+        if text.startswith("{") and '"__REALTIME_TIMESTAMP"' in text:
+            return True
+        if LINE.match(text):
+            return True
+    return False
+
+
+def read(file: logs.LogFile) -> Iterator[logs.Line]:
+    for text in file.lines():
+        if not text.strip() or text.startswith("-- "):
+            continue  # "-- Boot 1a2b… --", "-- Journal begins at …"
+        try:
+            line = _parse_json(file, text) if text.startswith("{") else _parse_text(file, text)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            file.damaged += 1
+            continue
+        if line is not None:
+            yield line
+
+
+def _parse_text(file: logs.LogFile, text: str) -> logs.Line | None:
+    """Parse a line; None: not of the kernel. Raise ValueError for any other."""
+    line = LINE.match(text)
+    if line is None:
+        if text.startswith((" ", "\t")):
+            return None  # the message above goes on
+        raise ValueError(text)
+    if line["writer"] != "kernel":
+        return None
+    file.host = file.host or line["host"]
+    file.note(UNKNOWN_WRITER)
+    if line["unix"]:
+        seconds, micros = line["unix"].split(".")
+        wall_us = int(seconds) * times.SECOND_US + int(micros)
+    elif line["iso"]:
+        when = datetime.datetime.fromisoformat(line["iso"].replace(",", "."))
+        wall_us = (when - times.EPOCH) // datetime.timedelta(microseconds=1)
+    else:
+        file.note(NO_YEAR)
+        wall_us = file.local(_add_year(file, line["day"]))
+        wall_us += int((line["fraction"] or ".000000")[1:])
+    stamp = line["stamp"]
+    return logs.Line(wall_us, int(stamp.replace(".", "")) if stamp else None, line["text"])
+
+
+def _add_year(file: logs.LogFile, day: str) -> datetime.datetime:
+    latest = file.modified.replace(tzinfo=None) + datetime.timedelta(days=1)
+    for year in range(latest.year, latest.year - 5, -1):  # 29 February has few years
+        try:
+            when = logs.parse_naive(f"{year} {day}", "%Y %b %d %H:%M:%S")
+        except ValueError:
+            continue
+        if when <= latest:
+            return when
+    raise ValueError(day)
+
+
+def _parse_json(file: logs.LogFile, text: str) -> logs.Line | None:
+    entry: Any = json.loads(text)
+    if entry.get("_TRANSPORT", "kernel") != "kernel":
+        return None
+    wall_us = int(entry["__REALTIME_TIMESTAMP"])
+    stamp = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
+    monotonic_us = None if stamp is None else int(stamp)
+    if monotonic_us is not None and "__MONOTONIC_TIMESTAMP" in entry:
+        # The other two are when the journal received it: at boot, seconds after the kernel wrote it.
+        wall_us -= max(0, int(entry["__MONOTONIC_TIMESTAMP"]) - monotonic_us)
+    message = entry.get("MESSAGE") or ""
+    if isinstance(message, list):  # not UTF-8
+        message = bytes(message).decode("utf-8", "backslashreplace")
+    if isinstance(entry.get("_HOSTNAME"), str):
+        file.host = file.host or entry["_HOSTNAME"][:255]
+    by_process = str(entry.get("SYSLOG_FACILITY", "0")) != "0"
+    return logs.Line(wall_us, monotonic_us, str(message)[:MAX_TEXT], by_process)
