@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
 
 import scenarios
-from overnight.app import added_events, diagnose
+from overnight.app import added_events, diagnose, events
+from overnight.interfaces import cli
 from overnight.model.times import SECOND_US, format_instant
+from overnight.store.ring import reader as rings
 
 SHORT = {"minutes": 16.0, "cores": 8}
 
@@ -41,3 +44,32 @@ def test_the_root_is_that_of_the_incident(tmp_path: pathlib.Path, name: str) -> 
 def test_without_an_incident_nobody_is_accused(tmp_path: pathlib.Path) -> None:
     truth = scenarios.build("reference", tmp_path, seed=11, **SHORT)
     assert fail_job(truth, -200).verdict.chain is None
+
+
+def test_an_incident_that_no_rule_saw_has_the_same_root(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    truth = scenarios.build("reference", tmp_path, seed=11, **SHORT)
+    assert truth.event is not None
+    expected, _ = diagnose.diagnose_event(truth.home, truth.event)
+    assert expected.chain is not None
+    for path in truth.home.glob("signals/*/events-*.jsonl"):
+        path.unlink()
+    ring = rings.Reader(truth.home)
+    at = format_instant(truth.event.time_us)
+    given = ["--at", at, "--host", truth.event.host, "--core", str(truth.event.core)]
+    command = ["--home", str(truth.home), "diagnose", "-O", "json"]
+    for words, stored in (((), 0), (("--save", "--text", "requests hang"), 1)):
+        assert cli.main([*command, *given, *words]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["event"]["kind"] == diagnose.REPORTED
+        assert document["verdict"]["chain"][0]["kind"] == expected.chain.root.kind
+        assert len(ring.events(0, events.EVER)) == stored
+    refused = (
+        ["--core", "3"],
+        [*given, "--event", "8f0c"],
+        ["--at", "tomorrow-ish"],
+        [*given, "--kind", "Not a kind"],
+    )
+    for words in refused:
+        assert cli.main([*command, *words]) == 2, words

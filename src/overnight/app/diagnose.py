@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from overnight import app, detectors, errors
-from overnight.app import bundles, events, report_material, spool_ingest, spool_paths
+from overnight.app import added_events, bundles, events, report_material, spool_ingest, spool_paths
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model.finding import Answer, Status
 from overnight.model.severity import Severity
@@ -31,7 +31,19 @@ if TYPE_CHECKING:
 LAST = "last"
 INCIDENT_US = 30 * SECOND_US
 FLEET_HOSTS = 3  # fewer are not a fleet
+REPORTED = "incident.reported"  # the kind of an incident that no rule and no watch saw
 OnAnswer = Callable[[Answer], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reported:
+    """An incident that only its reporter saw; `at` is a time as users write it."""
+
+    at: str
+    core: int | None = None
+    kind: str = REPORTED
+    text: str | None = None
+    save: bool = False  # store it as an event of `overnight event add`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +53,7 @@ class Request:
     event_id: str = LAST  # `last`: the last serious event, or the one a bundle was made for
     host: str = ""
     knowledge: tuple[pathlib.Path, ...] = ()
+    reported: Reported | None = None  # instead of a stored event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +79,10 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
     """Diagnose one event; `on_answer` gets the answer of each detector as it comes."""
     known = knowledge.read_knowledge(request.knowledge)
     with _evidence(request) as (home, event_id):
-        event = choose_event(home, event_id, request.host)
+        if request.reported is None:
+            event = choose_event(home, event_id, request.host)
+        else:
+            event = make_reported(home, request.host, request.reported)
         return add_material(*diagnose_event(home, event, known=known, on_answer=on_answer), known)
 
 
@@ -98,6 +114,26 @@ def choose_event(home: pathlib.Path, event_id: str = LAST, host: str = "") -> Ev
         return Severity.of(event.severity).rank, known.damage(event.kind), event.time_us
 
     return max(incident, key=rank, default=None)
+
+
+def make_reported(home: pathlib.Path, host: str, reported: Reported) -> Event:
+    """Return the event of an incident that was not recorded as one; store it only if asked to."""
+    hosts = events.resolve_hosts(home, (host,) if host else ())
+    if len(hosts) > 1:
+        raise errors.UsageError(
+            "--at needs a host",
+            why=f"{len(hosts)} hosts are recorded: {', '.join(hosts[: events.MAX_KNOWN])}",
+            todo="name it: --host NAME",
+        )
+    given = {"kind": reported.kind, "at": reported.at, "host": hosts[0]}
+    given["text"] = reported.text or "an incident that was reported, not recorded"
+    if reported.core is None:
+        event = added_events.make_event(given)
+    else:
+        event = added_events.make_event({**given, "core": reported.core})
+    if reported.save:
+        added_events.add(home, [event])
+    return event
 
 
 def diagnose_event(

@@ -13,9 +13,11 @@ import numpy.typing as npt
 from overnight.detectors import _base, _event_location
 from overnight.model.finding import Need
 from overnight.model.selection import Window
+from overnight.model.times import SECOND_US
 from overnight.queries import heatmap
 
 if TYPE_CHECKING:
+    from overnight.model.event import Event
     from overnight.queries import case as cases
 
 # incident.md: any core at 95 % for two seconds in a row. The watch waits for three, because it must not
@@ -84,6 +86,16 @@ class Stretch:
     @property
     def seconds(self) -> float:
         return self.window.seconds
+
+    def until(self, event: Event) -> Stretch:
+        """Return the part before an event: what ran after it did not cause it.
+
+        Watches date some events to the begin of the stretch; that is then returned as a whole.
+        """
+        begin_us = self.window.begin_us
+        if not begin_us + SECONDS * SECOND_US <= event.time_us < self.window.end_us:
+            return self
+        return dataclasses.replace(self, window=Window(begin_us, event.time_us))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from overnight.detectors import _base, _core_shares, _saturation, _starved_queues
 from overnight.model import programs, times
 from overnight.model.finding import Answer, Evidence, Need, Subject
-from overnight.model.selection import Selection, Window
+from overnight.model.selection import Selection
 
 if TYPE_CHECKING:
     from overnight.model.actor import Actor
@@ -84,10 +84,7 @@ def find_culprits(case: cases.Case) -> Found:
 
 
 def _find_culprits(case: cases.Case, stretch: _saturation.Stretch) -> tuple[list[_base.Draft], str]:
-    at, window = case.event.time_us, stretch.window
-    # What ran after the event did not cause it; an event that is dated to the begin keeps the whole stretch.
-    if window.begin_us + _saturation.SECONDS * times.SECOND_US <= at < window.end_us:
-        stretch = dataclasses.replace(stretch, window=Window(window.begin_us, at))
+    stretch = stretch.until(case.event)
     if case.has_profile(stretch.window):
         ran, idle = case.ran((stretch.window,), Selection(cores=(stretch.core,)))
         total = sum(consumer.samples + consumer.softirq for consumer in ran) + idle

@@ -42,7 +42,7 @@ class RealTimeHog(_base.Detector):
             return self.answer((), clear="no core was saturated")
         drafts: list[_base.Draft] = []
         has_policies = False
-        for stretch in saturation.stretches[:MAX_CORES]:
+        for stretch in (each.until(case.event) for each in saturation.stretches[:MAX_CORES]):
             for signal in SIGNALS:
                 policies = _read_policies(case, stretch, signal)
                 has_policies = has_policies or bool(policies)

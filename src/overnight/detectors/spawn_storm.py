@@ -41,7 +41,9 @@ class SpawnStorm(_base.Detector):
             stretches = _saturation.find_saturation(case).stretches[:MAX_CORES]
         except _base.MissingError:
             stretches = ()
-        places: list[tuple[Window, int | None]] = [(each.window, each.core) for each in stretches]
+        places: list[tuple[Window, int | None]] = [
+            (each.until(case.event).window, each.core) for each in stretches
+        ]
         drafts = [draft for place in places for draft in _examine(case, *place)]
         if not drafts and (storm := _find_storm(now)) is not None:
             drafts = _examine(case, storm, None)

@@ -272,6 +272,7 @@ def build_launcher(home: pathlib.Path, seed: int, **changes: object) -> truth.Tr
             setup,
             work.Work(child, paths),
             moments,
+            ("mechanism.fork-exec", {"process": shell.process}),
             ("process.spawn_storm", {"process": shell.process}),
         )
         incident.facts["unit"] = shell.unit

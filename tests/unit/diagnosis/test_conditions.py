@@ -61,10 +61,16 @@ def test_a_recently_polled_driver_did_not_starve(waited: float | None, fit: floa
     assert judge("waited", findings.saturated(), effect).fit == fit
 
 
-@pytest.mark.parametrize(("end", "fit"), [(-6.1, 0.0), (-5.9, 1.0)])
-def test_a_core_that_was_free_when_the_wait_began_did_not_cause_it(end: float, fit: float) -> None:
+@pytest.mark.parametrize(
+    ("begin", "end", "fit"),
+    [(-20, -5.1, 0.0), (-20, -4.9, 1.0), (-0.9, 9, 0.0), (-1.1, 9, 1.0), (1, 9, 0.0)],
+)
+def test_a_core_that_was_free_while_the_driver_waited_did_not_cause_it(
+    begin: float, end: float, fit: float
+) -> None:
+    """Half of the wait is enough, and two seconds less, the resolution."""
     effect = dataclasses.replace(findings.reset(), magnitude={"waited_seconds": 6.0})
-    assert judge("waited", findings.saturated(begin=-20, end=end), effect).fit == fit
+    assert judge("waited", findings.saturated(begin=begin, end=end), effect).fit == fit
 
 
 @pytest.mark.parametrize(("kernel", "fit"), [(100.0, 0.2), (40.0, 0.0)])
@@ -130,11 +136,18 @@ def test_the_culprit_is_the_top_process_on_that_core_in_that_window() -> None:
     )
 
 
-@pytest.mark.parametrize(("unit", "fit"), [("a.service", 1.0), ("b.service", 0.0), ("", 1.0)])
-def test_a_namesake_in_another_unit_is_not_the_culprit(unit: str, fit: float) -> None:
+@pytest.mark.parametrize(
+    ("unit", "function", "fit"),
+    [("a.service", "", 1.0), ("b.service", "", 0.0), ("", "", 1.0), ("", "shrink_node", 0.0)],
+)
+def test_a_namesake_in_another_unit_is_not_the_culprit(
+    unit: str, function: str, fit: float
+) -> None:
+    """Without a function it was seen in ticks, which know no unit."""
     top = findings.culprit("python3", "a.service")
     around = conditions.Surroundings.of([top], knowledge.known())
-    blamed = findings.make_finding("memory.reclaim", process="python3", unit=unit)
+    subject = {"process": "python3", "unit": unit, "function": function}
+    blamed = findings.make_finding("memory.reclaim", **subject)
     assert judge("same_culprit", blamed, findings.saturated(), around).fit == fit
 
 

@@ -4,7 +4,8 @@ import functools
 import pathlib
 from typing import TYPE_CHECKING, Literal
 
-from overnight.interfaces.cli import files, session
+from overnight import errors
+from overnight.interfaces.cli import files, local_time, session
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer
@@ -29,6 +30,13 @@ def diagnose(
         "last", "Event id or prefix; last: the last serious event.", "ID", "--event"
     ),
     host: str = session.option("", "Host whose last serious event to diagnose.", "NAME"),
+    at: str = session.option(
+        "", "Time of an incident that is not an event.", "TIME", callback=local_time.read
+    ),
+    core: int | None = session.option(None, "With --at: its core.", "CORE"),
+    kind: str = session.option("", "With --at: its kind, such as net.driver_reset.", "KIND"),
+    text: str = session.option("", "With --at: what was observed.", "TEXT"),
+    save: bool = session.flag("With --at: store it as an event."),
     knowledge: list[pathlib.Path] | None = session.option(
         None, "TOML file with more knowledge (repeatable).", "FILE"
     ),
@@ -42,6 +50,8 @@ def diagnose(
     Detectors examine the recording around the event. Findings that agree in time, place and size form a chain
     from root cause to event. The report shows the fix, the chain with its evidence, the causes that were ruled
     out, and missing evidence. If the evidence does not support a cause, the verdict claims none.
+
+    --at diagnoses an incident that no rule saw: what users reported at that time.
     """
     from overnight.app import diagnose as diagnosis
 
@@ -50,7 +60,22 @@ def diagnose(
     bundle = pathlib.Path(subject) if _is_bundle(subject) else None
     if subject and bundle is None:
         event_id = subject
-    request = diagnosis.Request(current.home, bundle, event_id, host, tuple(knowledge or ()))
+    if not at and (core is not None or kind or text or save):
+        raise errors.UsageError(
+            "--core, --kind, --text and --save need --at",
+            why="a stored event has its own",
+            todo="overnight diagnose --at TIME --core CORE",
+        )
+    if at and (subject or event_id != diagnosis.LAST):
+        raise errors.UsageError(
+            "--at and an event are mutually exclusive",
+            why="--at is an incident that is not stored as an event",
+            todo="leave out one of them",
+        )
+    reported = diagnosis.Reported(at, core, kind or diagnosis.REPORTED, text or None, save)
+    request = diagnosis.Request(
+        current.home, bundle, event_id, host, tuple(knowledge or ()), reported if at else None
+    )
     with current.notes().status("running detectors …") as status:
 
         def show_answer(answer: Answer) -> None:
