@@ -31,7 +31,7 @@ BEGIN, END = (f"<!-- calibration.py: {word} -->\n" for word in ("begin", "end"))
 LOOKALIKE = "-lookalike"
 MAX_KNOTS, MIN_IN_BIN = 10, 25
 WHOLE_FAMILY = 10
-GUESS = 0.3  # the probability at score 0, where nothing is measured: judgement
+GUESS = 0.5  # the probability at score 0, where nothing is measured: a coin
 BINS = (0.0, 0.5, calibration.CLAIMED, 0.85, 0.9, 0.95, 1.0)  # of the confidence
 
 

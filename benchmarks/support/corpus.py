@@ -88,12 +88,11 @@ def diagnose_night(family: str, seed: int) -> Row:
             assert truth.event is not None
         except (ValueError, IndexError) as error:  # no event, or too small a host
             return {**row, "impossible": repr(error)}
-        core = truth.facts.get("core")
-        if truth.event.known_core not in (
-            None,
-            core,
-        ):  # the incident raised none, something else did
-            return {**row, "impossible": f"the event is not on core {core}"}
+        core = truth.facts.get("core", truth.event.core)
+        # Something else raised the event, or saturated the same core.
+        others = truth.facts.get("bystander_core") == core
+        if others or truth.event.known_core not in (None, core):
+            return {**row, "impossible": f"not only the incident is on core {core}"}
         verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
     return row | judge(verdict, truth.chain, truth.absent, truth.facts.get("unit"))
 

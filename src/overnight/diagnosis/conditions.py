@@ -15,7 +15,7 @@ from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
-    from overnight.model.finding import Finding
+    from overnight.model.finding import Finding, Subject
 
 RESOLUTION_S = 2.0  # signals are read once a second: two windows cannot be ordered more finely
 LATE_FIT = 0.6  # seen later than its effect, but within what the rule allows
@@ -227,7 +227,7 @@ def _same_culprit(pair: Pair) -> Judgement:
     names = [
         own
         if (own := getattr(culprit.subject, name)) != blamed
-        or _may_be_same(pair.cause.subject.unit, culprit.subject.unit)
+        or _may_be_same(pair.cause.subject, culprit.subject)
         else f"{own} ({culprit.subject.unit})"
         for culprit in consumers
     ]
@@ -243,9 +243,13 @@ def _same_culprit(pair: Pair) -> Judgement:
     return Judgement(0.0, f"core {core} was saturated by {other}, not by {blamed}")
 
 
-def _may_be_same(unit: str, other: str) -> bool:
-    """Return False for the units of two programs that only share a name; ticks know no unit."""
-    return unit == other or not unit or not other
+def _may_be_same(one: Subject, other: Subject) -> bool:
+    """Return False for two programs in different units that only share a name.
+
+    Ticks know no unit, and no function; a process that has a function and no unit is in none.
+    """
+    is_known = all(subject.unit or subject.function for subject in (one, other))
+    return one.unit == other.unit or not is_known
 
 
 def _recurrence(pair: Pair) -> Judgement:
@@ -256,7 +260,7 @@ def _recurrence(pair: Pair) -> Judgement:
             for lift in pair.around.lifts
             if pair.cause.subject.process
             and lift.subject.process == pair.cause.subject.process
-            and _may_be_same(lift.subject.unit, pair.cause.subject.unit)
+            and _may_be_same(lift.subject, pair.cause.subject)
             and (
                 not pair.cause.subject.function
                 or not lift.subject.function

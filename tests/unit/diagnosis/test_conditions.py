@@ -136,11 +136,18 @@ def test_the_culprit_is_the_top_process_on_that_core_in_that_window() -> None:
     )
 
 
-@pytest.mark.parametrize(("unit", "fit"), [("a.service", 1.0), ("b.service", 0.0), ("", 1.0)])
-def test_a_namesake_in_another_unit_is_not_the_culprit(unit: str, fit: float) -> None:
+@pytest.mark.parametrize(
+    ("unit", "function", "fit"),
+    [("a.service", "", 1.0), ("b.service", "", 0.0), ("", "", 1.0), ("", "shrink_node", 0.0)],
+)
+def test_a_namesake_in_another_unit_is_not_the_culprit(
+    unit: str, function: str, fit: float
+) -> None:
+    """Without a function it was seen in ticks, which know no unit."""
     top = findings.culprit("python3", "a.service")
     around = conditions.Surroundings.of([top], knowledge.known())
-    blamed = findings.make_finding("memory.reclaim", process="python3", unit=unit)
+    subject = {"process": "python3", "unit": unit, "function": function}
+    blamed = findings.make_finding("memory.reclaim", **subject)
     assert judge("same_culprit", blamed, findings.saturated(), around).fit == fit
 
 

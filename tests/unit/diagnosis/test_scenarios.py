@@ -277,7 +277,11 @@ def test_a_lift_over_recurrences_supports_the_culprit_and_its_absence_does_not()
             "cores_more": 0.9,
         }
         return findings.make_finding(
-            "stack.lift", magnitude=magnitude, process="postgres", function="crc32c"
+            "stack.lift",
+            magnitude=magnitude,
+            process="postgres",
+            unit="postgresql.service",
+            function="crc32c",
         )
 
     def strength(*more: object) -> float:

@@ -37,7 +37,8 @@ MAX_TEXT = 400  # characters of a text from a host
 ACT = 0.9  # the confidence from which the fix comes before the experiment
 NO_LESS = 0.995  # a factor that reads 1.00
 MEASURED = (
-    "in which work on a core delays something else; it is not measured for others (disks, GPUs)"
+    "in which work on a core delays something else, or only seems to; causes in hardware are hardly"
+    " measured"
 )
 
 

@@ -79,7 +79,7 @@ def test_a_confidence_is_explained(status: str, confidence: float, begins: str) 
         assert "with this score (0.42), about" in explanation
         assert f"about {100 * confidence:.0f} blame a true cause" in explanation
         assert f"measured on {calibration.known().diagnoses:,} diagnoses" in explanation
-        assert "not measured for others" in explanation
+        assert "causes in hardware are hardly measured" in explanation
         assert "does not mean that this is the only cause" in explanation
     gap = Gap(GapKind.SIGNALS, "signals", "", 0.5)
     lessened = wording.explain_confidence(dataclasses.replace(verdict, gaps=(gap,)))
