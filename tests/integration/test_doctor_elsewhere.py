@@ -64,7 +64,7 @@ def as_nobody(folder: pathlib.Path, *arguments: str, paranoid: int | None = None
 
 def test_this_host_has_every_check() -> None:
     checks = parse_checks(run([sys.executable, "-m", "overnight", "doctor", "-O", "json"]))
-    assert len(checks) == 20
+    assert len(checks) == 21
 
 
 @pytest.mark.needs_root

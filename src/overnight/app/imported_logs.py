@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import pathlib
 import shutil
 import statistics
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ MAX_GAP_US = 2 * times.SECOND_US  # between two readings: mpstat prints whole se
 SAME_US = 2 * times.SECOND_US  # dmesg -T shows whole seconds, and seconds since boot are as exact
 MAX_STEP_US = times.DAY_US
 TICKS = 10_000  # a second: mpstat prints hundredths of a percent
-TEMPORARY = "importing-"  # folders in HOME/signals; without a host's name no reader opens them
+TEMPORARY = "importing"  # folder in HOME; only one import writes at a time
 
 
 @dataclasses.dataclass
@@ -216,22 +216,21 @@ def _store_readings(
     """
     with file.path.open("rb") as content:
         digest = hashlib.file_digest(content, "blake2b").hexdigest()
-    root = home / "signals"
+    root, temporary = home / "signals", home / TEMPORARY
     files.make_folder(root)
-    with files.locked(root):
-        for left in root.glob(f"{TEMPORARY}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=root) as folder:
-            temporary = pathlib.Path(folder)
-            _write_ring(temporary, digest, file, readings, stored)
-            if not stored.readings:
-                return
-            target = layout.host_folder(home, stored.host)
-            layout.name_folder(target, stored.host)
-            for _, path in layout.files(layout.host_folder(temporary, stored.host), layout.RING):
-                if not (target / path.name).exists():
-                    files.publish(path, target / path.name)
-                    stored.is_new = True
+    with files.locked(root), contextlib.ExitStack() as undo:
+        shutil.rmtree(temporary, ignore_errors=True)  # of a killed import
+        undo.callback(shutil.rmtree, temporary, ignore_errors=True)
+        files.make_folder(temporary)
+        _write_ring(temporary, digest, file, readings, stored)
+        if not stored.readings:
+            return
+        target = layout.host_folder(home, stored.host)
+        layout.name_folder(target, stored.host)
+        for _, path in layout.files(layout.host_folder(temporary, stored.host), layout.RING):
+            if not (target / path.name).exists():
+                files.publish(path, target / path.name)
+                stored.is_new = True
 
 
 def _write_ring(

@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from overnight.app import doctor
+from overnight.app import doctor, imports
 from overnight.app.doctor import fleet, host, machines, profiles, signals
 from overnight.model.checkup import Check, Status
 from overnight.sources import kernel
@@ -176,6 +176,18 @@ def test_the_fallback_decoder_is_reported(
     assert check.status is DEGRADED
     assert "pure-Python" in check.found
     assert "gcc" in check.fix
+
+
+def test_the_formats_of_imports_and_a_missing_zone_database(
+    fake: doctor.Surroundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_probe(monkeypatch, EVERYTHING)
+    check = run_checks(profiles, fake)["imports"]
+    assert tuple(check.found.split(", ")) == imports.format_names()
+    monkeypatch.setattr(profiles, "ZONE", "Nowhere/Nothing")
+    check = run_checks(profiles, fake)["imports"]
+    assert check.status is DEGRADED
+    assert "tzdata" in check.fix
 
 
 def test_a_container_without_kernel_log_and_systemd(fake: doctor.Surroundings) -> None:

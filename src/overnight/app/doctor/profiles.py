@@ -12,6 +12,9 @@ from overnight.sources import kernel
 from overnight.sources.perf import command, perfdata
 
 GROUP = "Profiles"
+ZONE = "Europe/Berlin"  # any of the database
+# As `app.imports` lists them; a test compares. It needs numpy, which takes a second to load.
+FORMATS = ("perf.data", "collapsed", "perf script", "pprof", "dmesg", "journal", "sadf", "sysstat")
 ORDER = 2
 
 PERF = Question(
@@ -48,6 +51,11 @@ DECODER = Question(
     "the C extensions read and store profiles many times faster than pure Python",
 )
 VIEWER = Question("viewer", "Viewer page", "-O html writes a night as one page that works offline")
+IMPORTS = Question(
+    "imports",
+    "Files of other tools",
+    "overnight import reads them where the recorder did not run, in the time zone of their host",
+)
 
 INSTALL_PERF = "apt-get install linux-perf   (Ubuntu: linux-tools-$(uname -r))"
 ALLOW = doctor.grant("CAP_PERFMON", "kernel.perf_event_paranoid=-1")
@@ -73,6 +81,7 @@ def checks(host: doctor.Surroundings) -> tuple[Check, ...]:
         _frame_pointers(),
         _decoder(),
         _viewer(),
+        _imports(),
     )
 
 
@@ -187,3 +196,14 @@ def _viewer() -> Check:
     if importlib.resources.files("overnight").joinpath("reports/viewer.html").is_file():
         return VIEWER.ok("installed")
     return VIEWER.degraded("not installed", "make setup   (in the checkout; needs Node.js 18.20)")
+
+
+def _imports() -> Check:
+    import zoneinfo
+
+    try:
+        zoneinfo.ZoneInfo(ZONE)
+    except zoneinfo.ZoneInfoNotFoundError:
+        found = "no time zone database: import --timezone takes only offsets such as +02:00"
+        return IMPORTS.degraded(found, "apt-get install tzdata", formats=list(FORMATS))
+    return IMPORTS.ok(", ".join(FORMATS), formats=list(FORMATS))

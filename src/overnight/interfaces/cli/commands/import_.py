@@ -37,7 +37,7 @@ def import_(
         pathlib.Path("/"), "Folder with the host's binaries.", "DIR"
     ),
 ) -> None:
-    """Import captures and logs: perf, dmesg, journalctl, mpstat, sar.
+    """Import captures and logs: perf, dmesg, journal, mpstat, sar.
 
     Captures are perf.data, perf script, collapsed and pprof. Text may be compressed (.gz, .zst). Lines of a
     kernel log become events; the CPU time of cores becomes the signal cpu. Importing a file twice changes nothing.
