@@ -23,11 +23,11 @@ def clock(wall: int = WALL, samples: int = SAMPLES) -> dict[int, bytes]:
     return {make.CLOCK_DATA: struct.pack("<IIQQ", 1, 1, wall, samples)}
 
 
-def read(folder: pathlib.Path, *records: bytes, features=None, finished: bool = True):
+def read(folder: pathlib.Path, *records: bytes, features=None, finished: bool = True, wall=None):
     path = folder / "perf.data"
     path.write_bytes(make.file([LAYOUT.attr()], records, features=features, finished=finished))
     os.utime(path, ns=(SAVED, SAVED))
-    return perfdata.read(path, perfdata.foreign_symbols(None, folder))
+    return perfdata.read(path, perfdata.foreign_symbols(None, folder), wall=wall)
 
 
 def test_times_are_on_the_wall_clock(tmp_path: pathlib.Path) -> None:
@@ -103,3 +103,18 @@ def test_the_recorded_build_id_is_compared(tmp_path: pathlib.Path, monkeypatch) 
     parsed = read(tmp_path, mapping, LAYOUT.sample(5_000, chain), features=clock())
     assert parsed.frames.module == ["/srv/app"]
     assert requests == [("/srv/app", "05" * 20)]
+
+
+def test_the_time_is_given_or_of_the_clock_or_of_the_name(tmp_path: pathlib.Path) -> None:
+    at = 1_772_334_000_000_000_000
+    records = (LAYOUT.sample(6_000), LAYOUT.sample(7_000))
+    given, named = perfdata.Wall(at, is_given=True), perfdata.Wall(at)
+    for wall, features, first in (
+        (given, clock(), at),
+        (named, clock(), WALL - SAMPLES + 6_000),
+        (named, {}, at),
+        (perfdata.Wall(at, is_end=True), {}, at - 1_000),
+    ):
+        parsed = read(tmp_path, *records, features=features, wall=wall)
+        assert parsed.time.tolist() == [first, first + 1_000]
+        assert any("that of its name" in note for note in parsed.notes) == (features == {})
