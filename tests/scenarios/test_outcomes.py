@@ -71,5 +71,5 @@ def test_an_incident_that_no_rule_saw_has_the_same_root(
         ["--at", "tomorrow-ish"],
         [*given, "--kind", "Not a kind"],
     )
-    for words in refused:
-        assert cli.main([*command, *words]) == 2, words
+    for wrong in refused:
+        assert cli.main([*command, *wrong]) == 2, wrong

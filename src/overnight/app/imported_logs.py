@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
 
 MAX_ANCHORS = 100_000  # lines whose time is known, to find the boot time of another file
+MAX_ANCHOR_TEXT = 200  # characters
 MAX_STRETCHES = 1000  # without a gap; each is a file
 MAX_HOURS = 24 * 400  # each hour is a file
 MAX_GAP_US = 2 * times.SECOND_US  # between two readings: mpstat prints whole seconds
@@ -63,10 +64,11 @@ class Context:
             return
         if line.monotonic_us is not None and len(self.boots) < MAX_ANCHORS:
             self.boots.append(line.wall_us - line.monotonic_us)
-        if line.text in self.anchors:
-            self.anchors[line.text] = None  # twice: it tells nothing
+        text = line.text[:MAX_ANCHOR_TEXT]
+        if text in self.anchors:
+            self.anchors[text] = None  # twice: it tells nothing
         elif len(self.anchors) < MAX_ANCHORS:
-            self.anchors[line.text] = line.wall_us
+            self.anchors[text] = line.wall_us
 
     def find_boot(self, file: logs.LogFile, lines: Iterable[logs.Line]) -> int:
         """Return the time of the boot: given, or from the same lines in another file."""
@@ -74,9 +76,10 @@ class Context:
             return self.boot_us
         found: dict[str, int | None] = {}
         for line in lines:
-            wall_us = self.anchors.get(line.text)
+            text = line.text[:MAX_ANCHOR_TEXT]
+            wall_us = self.anchors.get(text)
             if wall_us is not None and line.monotonic_us is not None:
-                found[line.text] = None if line.text in found else wall_us - line.monotonic_us
+                found[text] = None if text in found else wall_us - line.monotonic_us
         offsets = [us for us in found.values() if us is not None] or self.boots
         if not offsets:
             raise errors.UsageError(
