@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 import perfsamples
@@ -90,24 +91,26 @@ def describe(child, file=FIRST + perf.WRITING):
 
 
 @contextlib.contextmanager
-def start_perf(seconds, output):
-    """Start a process with an argument of perf; yield it when the kernel shows its command line."""
-    code = f"import time; print(flush=True); time.sleep({seconds})"
-    command = [sys.executable, "-c", code, output]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+def start_perf(output):
+    """Start a process with an argument of perf; yield it when the kernel shows its command line.
+
+    It ends when its standard input is closed.
+    """
+    command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", output]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
         yield child
 
 
 def test_recovery_waits_for_a_perf_that_is_still_finishing(tmp_path):
-    with start_perf(0.5, f"--output={tmp_path / FIRST}{perf.WRITING}") as child:
+    with start_perf(f"--output={tmp_path / FIRST}{perf.WRITING}") as child:
         current = describe(child)
         recovery.write_current(tmp_path, current)
         assert recovery.read_current(tmp_path) == current
-        begin = time.monotonic()
+        threading.Timer(0.3, child.stdin.close).start()
         recovery.recover_segments(tmp_path, IDENTITY, 1)
-        assert time.monotonic() - begin > 0.2
-        assert recovery.read_start_ticks(child.pid) == 0
+        assert child.stdin.closed
+        assert child.wait() == 0  # it was not killed
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_recovery_neither_awaits_nor_kills_a_process_that_is_not_its_perf(
     tmp_path, monkeypatch, output, file
 ):
     monkeypatch.setattr(recovery, "WAIT_SECONDS", 0.0)
-    with start_perf(600, output) as child:
+    with start_perf(output) as child:
         recovery.write_current(tmp_path, describe(child, file))
         recovery.recover_segments(tmp_path, IDENTITY, 1)
         child.terminate()
@@ -132,7 +135,7 @@ def test_recovery_neither_awaits_nor_kills_a_process_that_is_not_its_perf(
 def test_a_perf_that_does_not_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(recovery, "WAIT_SECONDS", 0.0)
     output = f"--output={tmp_path / FIRST}{perf.WRITING}"
-    with start_perf(600, output) as child:
+    with start_perf(output) as child:
         recovery.write_current(tmp_path, describe(child))
         recovery.recover_segments(tmp_path, IDENTITY, 1)
         assert child.wait() == -signal.SIGKILL
