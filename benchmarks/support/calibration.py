@@ -260,7 +260,7 @@ def format_table(rows: Sequence[Row]) -> str:
     knots = "".join(f"  [{score:.4f}, {share:.4f}],\n" for score, share in fit(rows))
     return (
         "# Written by `python -m benchmarks.support.calibration --write` from benchmarks/data/diagnoses.csv.\n"
-        f"diagnoses = {len(blamed)}  # of {len(rows)} incidents; on the others nobody is blamed\n"
+        f"diagnoses = {len(blamed)}  # of {len(rows)} incidents; the others have no suspect\n"
         f"families = {len({row.group for row in rows})}\n"
         f"brier = {compare_brier(predict(rows))['confidence']:.3f}  # of families that were left out of the fit\n"
         f"knots = [  # score, probability\n{knots}]\n"

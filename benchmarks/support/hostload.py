@@ -33,8 +33,9 @@ STORED_EVERY = {
     for name, signal in SIGNALS.items()
 }
 CORES = ("cpu", "softirqs", "softnet", "schedstat")
-# Rows, and what each column does between two polls: a counter rises by about so many, 0 never changes, and a
-# negative number is a gauge below it. A busy host: 2 of 8 disks work, 100 pods have a quota, 20 processes are busy.
+# Rows, and the change of each column between two polls: a positive number is the average rise of a counter, 0 is a
+# constant, and a negative number is a gauge of at most that size. A busy host: 2 of 8 disks work, 100 pods have a
+# quota, 20 processes are busy.
 OTHERS: dict[str, list[tuple[int, tuple[float, ...]]]] = {
     "pressure": [(1, (3000, 0)), (3, (900, 400))],
     "affinity": [(20, (0, 0))],

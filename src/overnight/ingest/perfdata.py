@@ -72,7 +72,7 @@ def kernel_base(text: bytes | None) -> int | None:
 class Wall:
     """When the first sample was taken, or the last (`is_end`), in ns since the epoch.
 
-    A given time replaces the file's own clock; one from the file's name only stands in for it.
+    A given time replaces the file's own clock. A time from the file's name is used only without such a clock.
     """
 
     ns: int

@@ -212,7 +212,7 @@ class Narrative:
 class Verdict:
     """The diagnosis of one event.
 
-    `confidence` is the probability that the claimed or suspected cause is a true one, 0 where nobody is blamed;
+    `confidence` is the probability that the claimed or suspected cause is a true one, 0 without either;
     `score` is the best chain's, with the factors of missing evidence.
     """
 

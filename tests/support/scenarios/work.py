@@ -32,7 +32,7 @@ TAKEN = {"[stolen]": STOLEN, "[silent]": SILENT, "[charged]": SYSTEM}
 class Task:
     """A thread, as the profiles name it; `rt` is its real-time priority, 0 for none.
 
-    With a `launcher` it stands for many short-lived processes, whose comm is `thread`.
+    With a `launcher` it represents many short-lived processes; their comm is `thread`.
     """
 
     process: str

@@ -46,6 +46,7 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def only(home: pathlib.Path, **request: object) -> compare.Row:
+    # Fields of several types come by name; the dataclass itself checks the names.
     (row,) = compare.compare(compare.Request(home, **request)).rows  # type: ignore[arg-type]
     return row
 

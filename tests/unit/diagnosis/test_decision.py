@@ -121,7 +121,7 @@ def test_waiting_for_io_is_not_a_storage_fault(
 
 
 def test_nobody_is_blamed_for_an_effect() -> None:
-    """A saturated core without a culprit is no suspicion, however well its links agree."""
+    """A saturated core without a culprit is not a suspected cause, even if its links agree well."""
     seen = [findings.reset(), findings.saturated(), findings.starved()]
     verdict = decision.decide(findings.RESET, findings.answers(seen))
     assert (verdict.status, verdict.confidence, verdict.blamed) == ("inconclusive", 0.0, None)

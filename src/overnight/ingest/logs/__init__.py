@@ -131,7 +131,7 @@ def parse_local(when: datetime.datetime, zone: str) -> int:
 
 def parse_naive(text: str, form: str) -> datetime.datetime:
     """Parse a time of a host whose zone is not in the text."""
-    return datetime.datetime.strptime(text, form)  # noqa: DTZ007
+    return datetime.datetime.strptime(text, form)  # noqa: DTZ007 - callers add the zone
 
 
 def is_plausible(us: int) -> bool:
