@@ -9,20 +9,18 @@ import pathlib
 import shutil
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.agent import event_tracker, kernel_events, watches
 from overnight.ingest import logs
 from overnight.model import clock, cpu, files, times
+from overnight.model.event import IMPORTED, Event
+from overnight.model.finding import Need
 from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
 from overnight.store import added_events
 from overnight.store.ring import layout, writer
 from overnight.store.ring import reader as rings
-
-if TYPE_CHECKING:
-    from overnight.model.event import Event
 
 MAX_ANCHORS = 100_000  # lines whose time is known, to find the boot time of another file
 MAX_ANCHOR_TEXT = 200  # characters
@@ -106,6 +104,27 @@ class Stored:
         self.begin_us, self.end_us = min(self.begin_us, begin_us), max(self.end_us, end_us)
 
 
+def register(
+    home: pathlib.Path, path: pathlib.Path, contains: Need, host: str, begin_us: int, end_us: int
+) -> bool:
+    """Store, as an event, what a file contains and from when to when; return whether it is new."""
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "blake2b")
+    digest.update(f"{host} {begin_us}".encode("utf-8", "surrogatepass"))
+    event = Event(
+        begin_us,
+        IMPORTED,
+        f"imported {printable(path.name)}",
+        host,
+        severity="info",
+        id=f"{IMPORTED}-{digest.hexdigest()[:16]}",
+        until_us=end_us,
+        source="import",
+        fields={"contains": str(contains)},
+    )
+    return added_events.add(home, [event]) > 0
+
+
 def store_file(
     home: pathlib.Path,
     reader: logs.Reader,
@@ -140,12 +159,14 @@ def store_file(
         fresh = _drop_stored(home, events, stored)
         if len(fresh) < len(events):
             file.note(f"{len(events) - len(fresh)} of its events were stored before")
-        stored.is_new = added_events.add(home, fresh) > 0 if fresh else not events
+        added_events.add(home, fresh)
     else:
         readings = (entry for entry in every() if isinstance(entry, logs.Reading))
         _store_readings(home, file, readings, stored)
     if not stored.end_us:
         raise errors.DamagedFileError(str(file.path), 0, "no time in it is between 2000 and 2100")
+    contains = Need.EVENTS if isinstance(first, logs.Line) else Need.CPU
+    stored.is_new = register(home, file.path, contains, host, stored.begin_us, stored.end_us)
     return stored
 
 
@@ -233,7 +254,6 @@ def _store_readings(
         for _, path in layout.files(layout.host_folder(temporary, stored.host), layout.RING):
             if not (target / path.name).exists():
                 files.publish(path, target / path.name)
-                stored.is_new = True
 
 
 def _write_ring(

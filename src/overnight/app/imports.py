@@ -18,6 +18,7 @@ from overnight.app import rules as kernel_rules
 from overnight.ingest import formats, logs
 from overnight.ingest.logs import dmesg
 from overnight.model import times
+from overnight.model.finding import Need
 from overnight.store import capture, writer
 
 if TYPE_CHECKING:
@@ -270,8 +271,10 @@ def _recognise(path: pathlib.Path, head: bytes) -> str:
 
 
 def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.Capture) -> Imported:
+    begin_us, end_us = samples.begin // 1000, samples.end // 1000
     try:
         written = writer.write_capture(home, samples, source=path.name)
+        is_new = imported_logs.register(home, path, Need.PROFILES, samples.host, begin_us, end_us)
     except OSError as error:
         raise errors.CannotError(
             f"cannot store {path} in {home}",
@@ -284,8 +287,9 @@ def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.C
         host=samples.host,
         samples=int(samples.count.sum()),
         lost=samples.lost,
-        begin_us=samples.begin // 1000,
-        end_us=samples.end // 1000,
+        begin_us=begin_us,
+        end_us=end_us,
         segments=len(written),
         notes=samples.notes,
+        known=not is_new,
     )
