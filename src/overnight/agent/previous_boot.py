@@ -247,8 +247,7 @@ def _find_logged(
     ]
     watch = kernel_events.KernelWatch(rules)
     tracker = event_tracker.EventTracker(host, before.id, end)
-    for sighting in (*watch.check(records, end), *watch.finish(end)):
-        tracker.track([sighting], end, str(sighting.fields.get("rule", "kernel-log")))
+    tracker.track((*watch.check(records, end), *watch.finish(end)), end)
     return [
         event
         for event in tracker.open

@@ -218,7 +218,7 @@ def test_a_file_beside_a_recording_is_not_all_there_is(tmp_path: pathlib.Path) -
     home = tmp_path / "home"
     paths = write(tmp_path / "in", wall=DMESG_T)
     list(imports.import_files(home, paths, imports.Options(host="db-7", timezone="UTC")))
-    ring = writer.Writer(home, "db-7", "1" * 32)
+    ring = writer.Writer(home, "db-7", "1" * 32, budget_bytes=1 << 30, age_seconds=1e9)
     for second in range(-30, 5):
         now = clock.Clock(*[(NIGHT + second * SECOND_US) * 1000] * 2)
         ring.numbers("pressure", ("some",), now, {"io": [0]})
@@ -238,3 +238,26 @@ def test_softirqs_that_sar_does_not_show_are_not_ruled_out(tmp_path: pathlib.Pat
         list(imports.import_files(tmp_path / name, paths, UTC))
         _, silent = diagnose_at(tmp_path / name, -10)
         assert ("softirq" in silent) == is_silent, name
+
+
+def test_the_same_seconds_of_two_tools_count_once(tmp_path: pathlib.Path) -> None:
+    """The file with the shorter intervals wins, whatever its name; the other fills what it lacks."""
+    home = tmp_path / "home"
+    sar = "Linux 6.1 (db-7) \t2026-11-16 \t_x86_64_\t(2 CPU)\n\n"
+    sar += "17:51:50 CPU %user %nice %system %iowait %steal %idle\n"
+    for end in ("17:52:00", "17:52:10", "17:52:20", "17:52:50", "17:53:00"):
+        sar += f"{end} 0 50.00 0.00 0.00 0.00 0.00 50.00\n"
+    paths = write(tmp_path / "in", a_sar=sar, b_mpstat=make_mpstat(range(5, 35)))
+    first, second = imports.import_files(home, paths, UTC)
+    assert (first.path[-6:], first.readings, first.notes) == ("mpstat", 30, ())
+    note = "3 of its readings are left out: the CPU time of those seconds is stored already"
+    assert (second.readings, second.notes) == (5, (note,))
+
+    def find_stored() -> list[tuple[int, int]]:
+        minute, stored = NIGHT - 34 * SECOND_US, reader.Reader(home).stretches("db-7")
+        return [((each.begin_us - minute) // SECOND_US, (each.end_us - minute) // SECOND_US) for each in stored]  # fmt: skip
+
+    assert find_stored() == [(-10, 0), (5, 35), (50, 60)]
+    again = list(imports.import_files(home, paths, UTC))
+    assert [(each.known, each.notes) for each in again] == [(True, ()), (True, (note,))]
+    assert find_stored() == [(-10, 0), (5, 35), (50, 60)]
