@@ -84,6 +84,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
             f"{hosts[0]} shows why (never-active)",
             "yellow",
         )
+    for step, (host, error) in result.boot_errors.items():
+        show(f"{step} failed on {host}: {error}", "yellow")
     for part, count in result.unrecorded.items():
         show(f"not recorded: {part} on {plural(count, 'host')}", "yellow")
     for problem in result.problems:
