@@ -59,7 +59,7 @@ def _pstore(host: doctor.Surroundings) -> Check:
             "the kernel has no place for it",
             "modprobe efi_pstore, or reserve memory for ramoops: ramoops.mem_address=… on the kernel command line",
         )
-    folder = host.root / crashes.PSTORE[0]
+    folder = host.root / crashes.PSTORE
     try:
         count = len(list(folder.iterdir()))
     except PermissionError as error:
