@@ -60,7 +60,7 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
     show(f"{healthy}: {_names(comparison.healthy)}")
     if comparison.without:
         show(f"without a snapshot: {_names(comparison.without)}", "yellow")
-    # Beside one that stands, those that chance explains would only hide it.
+    # Those that chance explains would only hide one that it does not explain.
     shown = (comparison.significant or comparison.differences)[:limit]
     for difference in shown:
         column = difference.column
