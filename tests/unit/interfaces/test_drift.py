@@ -138,6 +138,7 @@ def test_the_failed_bootstrap_and_the_unit_that_runs_in_one_zone_come_first(
     assert "result = success (failed on the others)" in shown
     assert f"together with: running: {unit} active = active (inactive on the others)" in shown
     assert f"{unit} is enabled, but was never active on 8 hosts: overnight audit on" in shown
+    assert f"cloud-init modules-final failed on {document['healthy'][0]}: {fleet.ERROR}" in shown
 
 
 def test_snapshots_of_an_older_version_are_compared_without_what_runs(tmp_path, capsys) -> None:

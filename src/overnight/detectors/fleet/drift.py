@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,7 +59,7 @@ def is_cause(item: Item) -> bool:
 
 def is_volatile(item: Item) -> bool:
     """Return whether it differs between equal hosts, too: it may confirm other items, but not hide them."""
-    return item.property == "restarts"
+    return item.property in ("restarts", "error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,11 +299,18 @@ def _is_unread(item: Item, unread: set[str]) -> bool:
     return any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 
 
-def _reading_order(difference: Difference) -> tuple[bool, float, int]:
-    """Sort differences that stand by cause, then as they are ranked; of the others only equal ones."""
+def _reading_order(difference: Difference) -> tuple[int, float, float]:
+    """Sort by cause, then by rank: differences that stand, then those that are unlikely by themselves.
+
+    In a small fleet none may stand, as one of hundreds of packages separates the hosts as well by chance; a
+    failed step of the boot explains more than that package. Of the others, causes come first only among equals.
+    """
+    column, rank = difference.column, difference.rank
     if difference.is_significant:
-        return False, difference.rank, 0
-    return True, -difference.column.low if difference.rank < 2 else math.inf, difference.rank
+        return 0, rank, -column.low
+    if rank < 2 and column.p <= package.ALPHA:
+        return 1, rank, -column.low
+    return 2 + (rank == 2), -column.low, rank
 
 
 def _naming_order(pair: tuple[Item, bool]) -> tuple[int, int, str, bool, bool, str, bool, str]:

@@ -18,8 +18,9 @@ from collections.abc import Collection, Iterator, Mapping
 from overnight.sources.image import inventory, unitname
 from overnight.sources.image import tree as trees
 
-CLOUD = "/var/lib/cloud/data"
+STATUS = "/var/lib/cloud/data/status.json"
 STAGES = ("init-local", "init", "modules-config", "modules-final")
+MAX_ERROR = 300  # characters
 MODULE = re.compile(r"\('([\w-]{1,64})',")
 MAX_DESCRIPTORS = 200_000
 LISTENING = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
@@ -89,27 +90,27 @@ def _happened(unit: Mapping[str, str], stamp: str) -> bool:
     return unit.get(stamp, "0") not in ("", "0")
 
 
-def parse_cloud_init(status: str, result: str) -> inventory.Part:
-    """Return the result of cloud-init and of each stage; `result` is empty before it finished.
+def parse_cloud_init(status: str) -> inventory.Part:
+    """Return the result of cloud-init and of each stage; raise ValueError for other text.
 
-    Raise ValueError for other text.
-
-    >>> parse_cloud_init('{"v1": {"init": {"start": 1, "finished": null, "errors": []}}}', "")
+    >>> parse_cloud_init('{"v1": {"init": {"start": 1, "finished": null, "errors": []}}}')
     {'cloud-init': {'result': 'not finished'}, 'cloud-init init': {'result': 'not finished'}}
     """
-    stages = _object(status)
-    overall = {"result": "not finished"}
-    if result:
-        whole = _object(result)
-        overall = {"result": "failed" if whole.get("errors") else "success"}
-        if source := str(whole.get("datasource") or "").partition(" ")[0]:
-            overall["datasource"] = source
-    found: inventory.Part = {"cloud-init": overall}
-    for name in STAGES:
-        stage = stages.get(name)
-        if isinstance(stage, dict):
-            found[f"cloud-init {name}"] = _stage(stage)
-    return found
+    try:
+        document = json.loads(status)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    whole = document.get("v1") if isinstance(document, dict) else None
+    if not isinstance(whole, dict):
+        raise ValueError("it is not a status of cloud-init")
+    stages = {name: _stage(stage) for name in STAGES if isinstance(stage := whole.get(name), dict)}
+    results = {stage["result"] for stage in stages.values()}
+    unfinished = "not finished" if results & {"not finished", "not run"} else "success"
+    found: inventory.Part = {
+        "cloud-init": {"result": "failed" if "failed" in results else unfinished}
+        | ({"datasource": str(source)} if (source := whole.get("datasource")) else {})
+    }
+    return found | {f"cloud-init {name}": stage for name, stage in stages.items()}
 
 
 def _stage(stage: Mapping[str, object]) -> dict[str, str]:
@@ -117,36 +118,26 @@ def _stage(stage: Mapping[str, object]) -> dict[str, str]:
     problems = [str(error) for error in listed] if isinstance(listed, list) else []
     if problems:
         modules = sorted({match[1] for error in problems if (match := MODULE.match(error))})
-        # Not the text of an error: it may quote a command with a password.
-        return {"result": "failed", **({"failed modules": " ".join(modules)} if modules else {})}
+        named = {"failed modules": " ".join(modules)} if modules else {}
+        # The next lines quote the command that failed, and what it printed.
+        error = re.split(r"\n|\\n", problems[0], maxsplit=1)[0]
+        if len(error) > MAX_ERROR:  # half a secret may not look like one
+            error = f"{error[:MAX_ERROR].rpartition(' ')[0]} …"
+        return {"result": "failed", **named, "error": error}
     if not stage.get("finished"):
         return {"result": "not finished" if stage.get("start") else "not run"}
     return {"result": "degraded" if stage.get("recoverable_errors") else "success"}
 
 
-def _object(text: str) -> dict[str, object]:
-    try:
-        document = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    inner = document.get("v1") if isinstance(document, dict) else None
-    if not isinstance(inner, dict):
-        raise ValueError("it is not a status of cloud-init")
-    return inner
-
-
 def read_cloud_init(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     """Read the results of cloud-init; a host without it has none."""
-    if not tree.exists(f"{CLOUD}/status.json"):
+    if not tree.exists(STATUS):
         return {}
-    result = ""
-    with inventory.report_errors(gaps, CLOUD):
-        with contextlib.suppress(FileNotFoundError):
-            result = tree.text(f"{CLOUD}/result.json", 1 << 20)
+    with inventory.report_errors(gaps, STATUS):
         try:
-            return parse_cloud_init(tree.text(f"{CLOUD}/status.json", 1 << 20), result)
+            return parse_cloud_init(tree.text(STATUS, 1 << 20))
         except ValueError as error:
-            gaps(CLOUD, str(error))
+            gaps(STATUS, str(error))
     return {}
 
 

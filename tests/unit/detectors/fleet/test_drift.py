@@ -184,6 +184,21 @@ def test_a_failed_boot_step_comes_before_what_follows_from_it() -> None:
     assert third.rank == 2
 
 
+def test_in_a_small_fleet_a_failed_boot_step_comes_before_a_package_that_fits_better() -> None:
+    """With 400 packages of random versions, one that separates the hosts perfectly means nothing."""
+    hosts, chance = [], np.random.default_rng(1)
+    for n in range(12):
+        taken = make_run("active", "success" if n in (0, 1, 2, 3, 8) else "exit-code", restarts=0)
+        packages: Part = {f"lib{k}": str(chance.integers(2)) for k in range(400)}
+        packages["x"] = str(n < 4)
+        hosts.append(make_snapshot({**taken.parts, "packages": packages}))
+    compared = drift.compare(make_fleet(hosts[:4], hosts[4:]), [f"s{n}" for n in range(4)])
+    assert compared.significant == ()
+    first, second = compared.differences[:2]
+    assert first.name == "bootstrap: setup.service result = success (exit-code on the others)"
+    assert second.column.low > first.column.low
+
+
 def test_volatile_facts_come_last() -> None:
     """The restarts separate perfectly, the failed unit does not."""
     sick = [make_run("active", "success", 0, "exit-code" if n else "success") for n in range(6)]

@@ -56,8 +56,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
     show = functools.partial(terminal.print_line, console)
     comparison = result.comparison
     sick, healthy = result.groups
-    show(f"{plural(len(comparison.sick), f'{sick} host')}: {_names(comparison.sick)}")
-    show(f"{plural(len(comparison.healthy), f'{healthy} host')}: {_names(comparison.healthy)}")
+    show(f"{sick}: {_names(comparison.sick)}")
+    show(f"{healthy}: {_names(comparison.healthy)}")
     if comparison.without:
         show(f"without a snapshot: {_names(comparison.without)}", "yellow")
     for difference in comparison.differences[:limit]:
@@ -68,8 +68,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
             "bold red" if difference.is_significant else None,
         )
         show(
-            f"    log-odds at least {column.low:.2f}, lift {column.lift:.1f}, p {column.p:.2g}, "
-            f"q {column.q:.2g}, p over all columns {column.p_max:.2g}",
+            f"    p {column.p_max:.2g} corrected for {plural(comparison.columns, 'difference')} ({column.p:.2g} alone, "
+            f"q {column.q:.2g}), lift {column.lift:.1f}, log-odds at least {column.low:.2f}",
             "dim",
         )
         for other in difference.others[:MAX_ITEMS]:
@@ -84,6 +84,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
             f"{hosts[0]} shows why (never-active)",
             "yellow",
         )
+    for step, (host, error) in result.boot_errors.items():
+        show(f"{step} failed on {host}: {error}", "yellow")
     for part, count in result.unrecorded.items():
         show(f"not recorded: {part} on {plural(count, 'host')}", "yellow")
     for problem in result.problems:
@@ -104,4 +106,5 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
 
 
 def _names(hosts: tuple[str, ...]) -> str:
-    return ", ".join(hosts[:10]) + (f" and {len(hosts) - 10} more" if len(hosts) > 10 else "")
+    more = f" and {len(hosts) - 10} more" if len(hosts) > 10 else ""
+    return f"{plural(len(hosts), 'host')}: {', '.join(hosts[:10])}{more}"
