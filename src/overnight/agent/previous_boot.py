@@ -227,11 +227,9 @@ def _find_logged(
     ]
     watch = kernel_events.KernelWatch(rules)
     tracker = event_tracker.EventTracker(host, before.id, end)
-    found: dict[str, Event] = {}  # in their last form
-    for sighting in (*watch.check(records, end), *watch.finish(end)):
-        rule = str(sighting.fields.get("rule", "kernel-log"))
-        found.update({event.id: event for event in tracker.track([sighting], end, rule)})
-    found.update({event.id: event for event in tracker.close()})
+    sightings = (*watch.check(records, end), *watch.finish(end))
+    events = (*tracker.track(sightings, end), *tracker.close())
+    found = {event.id: event for event in events}  # in their last form
     times_us = [(event.kind, event.time_us) for event in known]
     return [
         event

@@ -82,6 +82,7 @@ class Reclaim(_base.Detector):
             drafts = _draft_burst(case, scanned)
         if not drafts and is_sampled:
             _stack_usage.require_samples(case)
+            _base.require_imported(case, Need.VMSTAT, "vmstat")
         clear = (
             f"no process used {_stack_usage.MIN_CORES} cores in reclaim, and tasks scanned fewer than"
             f" {PAGES_A_SECOND:,.0f} pages a second"

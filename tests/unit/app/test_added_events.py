@@ -77,7 +77,7 @@ INVALID: list[tuple[dict[str, object], str]] = [
     ({"kind": None}, "kind is missing"),
     ({"host": ""}, "host is missing"),
     ({"host": "x" * 256}, "host is not a text of at most 255"),
-    ({"at": "soon"}, "a time is"),
+    ({"at": "soon"}, "'soon' is not a time"),
     ({"at": True}, "at is not a text"),
     ({"at": 1794712447250}, "in the future"),
     ({"at": "10m"}, "before 2000"),
@@ -90,7 +90,7 @@ INVALID: list[tuple[dict[str, object], str]] = [
     ({"labels": {"gpu": ""}}, "label gpu is not"),
     ({"labels": {"gpu": "x" * 129}}, "label gpu is not"),
     ({"labels": {"gpu": {"a": 1}}}, "label gpu is not"),
-    ({"labels": {f"l{n}": "x" for n in range(17)}}, "more than 16 labels"),
+    ({"labels": {f"l{n}": "x" for n in range(17)}}, "labels is not an object of at most 16"),
     ({"colour": "red"}, "unknown field 'colour'"),
     ({"text": 5}, "text is not a text"),
 ]
