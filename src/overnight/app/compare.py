@@ -24,6 +24,8 @@ from overnight.store import added_events as stored_events
 
 MAX_NAMED = 5
 EVERYTHING = Window(0, 1 << 62)
+# Which of --at, --before, --after, --group and --against may be given together.
+FORMS = ((1, 0, 0, 0, 0), (0, 1, 1, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 1, 1))
 BURSTS = 1.5  # a dispersion to report
 UNEQUAL = 1.2  # by which the ratio of single hosts and that of all differ
 
@@ -157,15 +159,16 @@ def _extent(hosts: tuple[fleets.Host, ...]) -> Window:
 
 def _parse_sides(request: Request, recorded: Window) -> tuple[Side, Side]:
     """Return the side to compare with, and the side in question."""
-    forms = (bool(request.at), bool(request.before and request.after), bool(request.group))
-    if sum(forms) != 1 or bool(request.before) != bool(request.after):
+    given = (request.at, request.before, request.after, request.group, request.against)
+    if tuple(map(bool, given)) not in FORMS:
         raise errors.UsageError(
-            "give --at, or --before and --after, or --group",
-            why="each names the two sides to compare",
+            "give --at, or --before and --after, or --group, with or without --against",
+            why="each of the three names the two sides to compare",
             todo="overnight compare --at '2026-11-15 14:00'",
         )
+    window = windows.resolve_window(recorded, request.begin, request.end)
     if request.group:
-        return _parse_groups(request, windows.resolve_window(recorded, request.begin, request.end))
+        return _parse_groups(request, window)
     sides = []
     for name, text in (("before", request.before), ("after", request.after)):
         begin, dots, end = (text or request.at).partition("..")
@@ -179,18 +182,18 @@ def _parse_sides(request: Request, recorded: Window) -> tuple[Side, Side]:
             why="events between the two would count on both sides",
             todo="choose windows that do not overlap",
         )
-    return _clip(before, recorded), _clip(after, recorded)
+    return _clip(before, window, recorded), _clip(after, window, recorded)
 
 
-def _clip(side: Side, recorded: Window) -> Side:
-    begin = max(side.window.begin_us, recorded.begin_us)
-    end = min(side.window.end_us, recorded.end_us)
+def _clip(side: Side, window: Window, recorded: Window) -> Side:
+    begin = max(side.window.begin_us, window.begin_us, recorded.begin_us)
+    end = min(side.window.end_us, window.end_us, recorded.end_us)
     if begin >= end:
         covered = map(times.format_instant, (recorded.begin_us, recorded.end_us))
         raise errors.CannotError(
             f"nothing was recorded {side.name} the fix",
             why=f"the recording covers {' to '.join(covered)}",
-            todo="choose a time within the recording",
+            todo="choose times within the recording",
         )
     return Side(" to ".join(map(times.format_instant, (begin, end))), Window(begin, end))
 

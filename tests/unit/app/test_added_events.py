@@ -154,6 +154,11 @@ def test_removing_is_for_added_events_only_and_leaves_the_others(tmp_path: pathl
     assert {event.kind for event in left} == {"net.driver_reset", "app.slow", "job.failed"}
     with pytest.raises(errors.CannotError, match="no event"):
         added_events.remove(tmp_path, [first.id])
+    # A host that was added by mistake is gone; a recorded one stays.
+    (other,) = (event for event in left if event.host == "db-8")
+    assert added_events.remove(tmp_path, [other.id]).ids == (other.id,)
+    assert reader.Reader(tmp_path).hosts() == (rings.HOST,)
+    assert not (tmp_path / "signals/db-8").exists()
     assert add(tmp_path, LINE).added == 1
 
 

@@ -75,6 +75,7 @@ def test_a_fix_that_works_is_called_one_with_its_interval(home: pathlib.Path) ->
         home, before=f"{stamp(50)}..+40h", after=f"{stamp(190)}..{stamp(200)}", kinds=("job.",)
     )
     check(few, (4, 0), (160.0, 40.0))
+    check(only(home, at=stamp(FIX), begin=stamp(50), end=stamp(190)), (8, 0), (280.0, 280.0))
     none = only(home, before=f"{stamp(110)}..{stamp(190)}", after=stamp(201), kinds=("job.",))
     assert none.answer == "no event on either side; the rate is at most 0.57 per host-day"
 
@@ -196,6 +197,7 @@ USAGE = [
     ({"before": "1h ago"}, "give --at"),
     ({"at": "1h ago", "group": "rack=r1"}, "give --at"),
     ({"at": "1h ago", "before": "2h ago", "after": "1h ago"}, "give --at"),
+    ({"at": "1h ago", "against": "rack=r1"}, "give --at"),
     ({"before": "1h ago", "after": "2h ago"}, "--after begins before --before ends"),
     ({"group": "rack"}, "'rack' is not a label"),
     ({"group": "rack=r1", "against": "rack=r1"}, "cannot compare rack=r1 with rack=r1"),
