@@ -81,8 +81,12 @@ def test_check_exits_with_1_and_the_terminal_is_safe(home, capsys) -> None:
     assert run(home, "--check", "--limit", "2") == 1
     shown = capsys.readouterr().out
     assert "3/3 sick, 0/9 healthy  units: agent\\x1b.service" in shown
-    assert "1 of 13 differences are not explained by chance" in shown
-    assert "11 more differ" in shown
+    assert "chance does not explain 1 of 13 differences; -O json lists the others" in shown
+    assert shown.count("healthy  ") == 1
+    assert run(home, "--sick", "db-05", "--sick", "db-06", "--limit", "2") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("healthy  ") == 2
+    assert "11 more differences (--limit)" in shown
 
 
 def test_too_few_hosts_are_no_data(home, capsys) -> None:

@@ -74,7 +74,7 @@ def test_a_reading_has_its_own_interval(tmp_path: pathlib.Path) -> None:
     assert [(h.readings, h.lost) for h in (read(source, 4, 9), read(source, 19.5, 20.5), read(source, 0, 59))] == [(5, 0), (1, 1), (47, 12)]  # fmt: skip
     whole = read(source, 0, 59)
     assert whole.step_seconds == 1
-    assert whole.gaps == ((us(39), us(50), "not recorded"),)
+    assert whole.gaps == ((us(39), us(50), "no reason is known"),)
 
 
 def test_every_sums_the_readings_whose_middle_is_in_it(tmp_path: pathlib.Path) -> None:

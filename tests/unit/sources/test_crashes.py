@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import pathlib
 import platform
+import zlib
 
 import crashedhost
 import pytest
@@ -104,6 +106,21 @@ def test_the_order_of_the_records_decides(
     assert crashes.parse_wtmp(data, T * 1_000_000, time64=time64) is shut_down
     late = (T + 1000) * 1_000_000  # the file is not of this boot
     assert crashes.parse_wtmp(data, late, time64=time64) is None
+
+
+# Written by utmpdump -r: boot, run level, login, shutdown; boot; boot.
+WTMP = zlib.decompress(
+    base64.b85decode(
+        b"c-muPfPgv%{GhH*L7^x$DL=miw;D4&Lp=jsLkr!++!Qkth7k)olzwIrtCkUnO^FTv(!8A1vecZ>@W&5&NeF*-Al6}KU??al)"
+        b";GYT4kVqJmzRjoEJFi55Hx2P;ot}~{J9{(OECQtTmBShl$NCAm*<V9e*!?6`1H>-TK-cV*o=n%fPx1q#D_lskxx2)"
+    )
+)
+
+
+def test_the_records_of_another_program_are_read() -> None:
+    assert len(WTMP) == 6 * crashes.UTMP.size
+    assert crashes.parse_wtmp(WTMP, 0) is False
+    assert crashes.parse_wtmp(WTMP[: -crashes.UTMP.size], 0) is True
 
 
 def test_wtmp_is_read_from_its_end(tmp_path: pathlib.Path) -> None:

@@ -15,7 +15,9 @@ ORDER = 3
 KERNEL_LOG = Question(
     "kmsg", "Kernel log", "reports driver resets, lockups and stalls, where most diagnoses start"
 )
-SYSTEMD = Question("systemd", "systemd", "its restart counters show crash-looping units")
+SYSTEMD = Question(
+    "systemd", "systemd", "its restart counters show crash-looping units, and snapshots what runs"
+)
 
 PSTORE = Question(
     "pstore", "Panic log (pstore)", "has the last kernel log lines after a panic", optional=True

@@ -10,6 +10,7 @@ A boot step is a oneshot service that a target or another unit pulls in, or a st
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import re
@@ -211,24 +212,19 @@ def read_listening(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
                 way = name.rstrip("6") + (" loopback" if is_local else "")
                 # The kernel chose the port: another one after each start.
                 sockets[inode] = (way, "ephemeral" if first <= port <= last else str(port))
-    ports: dict[str, dict[str, set[str]]] = {}
-    units: dict[str, set[str]] = {}
+    programs: dict[str, dict[str, set[str]]] = {}
     for pid, inodes in _find_owners(tree, gaps, frozenset(sockets)):
         program = tree.line(f"/proc/{pid}/comm") if pid else "(no process)"
-        for inode in inodes:
-            way, named = sockets[inode]
-            ports.setdefault(program, {}).setdefault(way, set()).add(named)
+        facts = programs.setdefault(program, collections.defaultdict(set))
+        for way, port_name in map(sockets.__getitem__, inodes):
+            facts[way].add(port_name)
         if pid and (service := SERVICE.search(tree.line(f"/proc/{pid}/cgroup"))):
-            units.setdefault(program, set()).add(service[1])
+            facts["unit"].add(service[1])
     return {
-        program: {way: " ".join(sorted(each, key=_by_number)) for way, each in sorted(ways.items())}
-        | ({"unit": " ".join(sorted(units[program]))} if program in units else {})
-        for program, ways in sorted(ports.items())
-    }
-
-
-def _by_number(port: str) -> tuple[int, str]:
-    return len(port), port
+        # By number: longer ones are larger.
+        program: {name: " ".join(sorted(each, key=lambda text: (len(text), text))) for name, each in facts.items()}
+        for program, facts in programs.items()
+    }  # fmt: skip
 
 
 def _ephemeral(tree: trees.Tree) -> tuple[int, int]:

@@ -57,6 +57,15 @@ def test_items_only_on_affected_hosts_are_one_finding() -> None:
     assert "4 of 4 sick hosts and 0 of 9" in finding.summary
 
 
+def test_what_is_not_there_has_no_values_either() -> None:
+    compared = drift.compare(
+        make_fleet([make_snapshot({})] * 4, [make_snapshot(AGENT)] * 9), ["s0", "s1", "s2", "s3"]
+    )
+    (difference,) = compared.differences
+    assert difference.name == "no units: agent.service"
+    assert difference.others == ("no packages: agent",)
+
+
 def test_items_missing_on_affected_hosts_are_found() -> None:
     answer = drift.Drift().ask(
         make_fleet([make_snapshot({})] * 4, [make_snapshot(AGENT)] * 9), fleets.KIND

@@ -60,7 +60,9 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
     show(f"{healthy}: {_names(comparison.healthy)}")
     if comparison.without:
         show(f"without a snapshot: {_names(comparison.without)}", "yellow")
-    for difference in comparison.differences[:limit]:
+    # Those that chance explains would only hide one that it does not explain.
+    shown = (comparison.significant or comparison.differences)[:limit]
+    for difference in shown:
         column = difference.column
         show(
             f"{column.sick_with}/{column.sick} {sick}, {column.healthy_with}/{column.healthy} {healthy}  "
@@ -76,8 +78,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
             show(f"    together with: {other}", "dim")
         if len(difference.others) > MAX_ITEMS:
             show(f"    and {len(difference.others) - MAX_ITEMS} more, in -O json", "dim")
-    if len(comparison.differences) > limit:
-        show(f"{plural(len(comparison.differences) - limit, 'more difference')} (--limit)")
+    if more := len(comparison.significant or comparison.differences) - len(shown):
+        show(f"{plural(more, 'more difference')} (--limit)")
     for unit, hosts in result.never_active.items():
         show(
             f"{unit} is enabled, but was never active on {plural(len(hosts), 'host')}: overnight audit on "
@@ -94,7 +96,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         show(comparison.why_not, "bold")
     elif comparison.significant:
         show(
-            f"{len(comparison.significant)} of {comparison.columns} differences are not explained by chance",
+            f"chance does not explain {len(comparison.significant)} of {comparison.columns} differences; "
+            "-O json lists the others",
             "bold",
         )
     else:
