@@ -43,7 +43,7 @@ static int fork_row(world *w, int32_t pid, int32_t parent, uint64_t time, int in
     return 0;
 }
 
-static int rename_row(world *w, int32_t pid, uint32_t name, int execed) {
+static int rename_row(world *w, int32_t pid, uint32_t name, uint64_t execed) {
     uint32_t number;
     if (ensure_row(w, pid, &number))
         return -1;
@@ -53,7 +53,7 @@ static int rename_row(world *w, int32_t pid, uint32_t name, int execed) {
     row->name = name;
     if (execed) {
         row->executable = EMPTY;
-        row->execed = 1;
+        row->execed = execed;
     }
     return 0;
 }

@@ -99,7 +99,8 @@ static int on_side(world *w, const uint8_t *record, size_t size, uint64_t time) 
         if (!t)
             return -1;
         t->name = name;
-        return pid == tid ? rename_row(w, pid, name, u16_at(record + 4) & MISC_COMM_EXEC) : 0;
+        uint64_t execed = u16_at(record + 4) & MISC_COMM_EXEC ? (time ? time : 1) : 0;
+        return pid == tid ? rename_row(w, pid, name, execed) : 0;
     }
     case RECORD_FORK:
         return on_fork(w, record, time);

@@ -253,13 +253,14 @@ static PyObject *column(const list *l, size_t width, size_t at, size_t size) {
 /* Takes the references to `strings` and `modules`, which may be NULL with an exception set. */
 static PyObject *tables_result(const tables *t, const world *w, PyObject *strings, PyObject *modules, uint64_t lost) {
     return Py_BuildValue(
-        "((OOOOOO)(NNNNN)(NN)(NN)NN(NNNNNN)K)", t->columns[0], t->columns[1], t->columns[2], t->columns[3],
+        "((OOOOOO)(NNNNN)(NN)(NN)NN(NNNNNNN)K)", t->columns[0], t->columns[1], t->columns[2], t->columns[3],
         t->columns[4], t->columns[5], COLUMN(t->tasks, task, pid), COLUMN(t->tasks, task, tid),
         COLUMN(t->tasks, task, thread), COLUMN(t->tasks, task, process), COLUMN(t->tasks, task, row),
         list_bytes(&t->stack_end, 4), list_bytes(&t->stack_frames, 4), COLUMN(t->frames, frame, module),
         COLUMN(t->frames, frame, address), strings, modules, COLUMN(w->rows, process_row, pid),
         COLUMN(w->rows, process_row, parent), COLUMN(w->rows, process_row, start), COLUMN(w->rows, process_row, end),
-        COLUMN(w->rows, process_row, name), COLUMN(w->rows, process_row, executable), (unsigned long long)lost);
+        COLUMN(w->rows, process_row, name), COLUMN(w->rows, process_row, executable), COLUMN(w->rows, process_row, execed),
+        (unsigned long long)lost);
 }
 
 static void tables_free(tables *t) {

@@ -65,13 +65,13 @@ static void number_nodes(const tree *t, const list *roots, uint32_t *order, uint
 }
 
 typedef struct {
-    Py_buffer root, stack, end, frames, hash, flags;
+    Py_buffer root, stack, end, frames, flags;
 } input;
 
 /* Checks every index once: the arrays come from files. */
 static int check(const input *in, size_t pairs, size_t stacks, size_t words, size_t frames) {
     const uint32_t *root = in->root.buf, *stack = in->stack.buf, *end = in->end.buf, *frame = in->frames.buf;
-    int bad = in->stack.len != in->root.len || (size_t)in->flags.len != frames;
+    int bad = in->stack.len != in->root.len;
     for (size_t i = 0; i < pairs && !bad; i++)
         bad = stack[i] >= stacks || root[i] >= frames;
     for (size_t i = 0; i < stacks && !bad; i++)
@@ -86,23 +86,21 @@ static int check(const input *in, size_t pairs, size_t stacks, size_t words, siz
 static PyObject *describe(const tree *t, const list *roots, const input *in, uint32_t *leaf, size_t pairs) {
     size_t n = t->nodes.used;
     const uint8_t *frame_flags = in->flags.buf;
-    PyObject *out[6] = {PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(pairs * 4)),
+    PyObject *out[5] = {PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(pairs * 4)),
                         PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * 4)),
                         PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * 4)),
                         PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * 4)),
-                        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * 8)),
                         PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n)};
     uint32_t *order = malloc((n + 1) * 4), *place = malloc((n + 1) * 4);
     int failed = !order || !place;
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 5; i++)
         failed |= !out[i];
     if (failed) {
         PyErr_NoMemory();
     } else {
         uint32_t *frame = (uint32_t *)PyBytes_AS_STRING(out[1]), *up = (uint32_t *)PyBytes_AS_STRING(out[2]);
         uint32_t *size = (uint32_t *)PyBytes_AS_STRING(out[3]);
-        uint64_t *hash = (uint64_t *)PyBytes_AS_STRING(out[4]);
-        uint8_t *flags = (uint8_t *)PyBytes_AS_STRING(out[5]);
+        uint8_t *flags = (uint8_t *)PyBytes_AS_STRING(out[4]);
         number_nodes(t, roots, order, place);
         for (size_t k = 0; k < n; k++) {
             const node *at = &ITEM(t->nodes, node, order[k]);
@@ -110,8 +108,6 @@ static PyObject *describe(const tree *t, const list *roots, const input *in, uin
             frame[k] = at->frame;
             up[k] = (uint32_t)(k - parent);
             size[k] = 1;
-            hash[k] = mix((parent == k ? 0 : hash[parent]) * 0x9e3779b97f4a7c15ull ^
-                          u64_at((const uint8_t *)in->hash.buf + 8 * (size_t)at->frame));
             /* The low half counts the frame itself; the high half includes its callees. */
             flags[k] = (uint8_t)(frame_flags[at->frame] | (parent == k ? 0 : flags[parent] & 0xf0));
         }
@@ -124,8 +120,8 @@ static PyObject *describe(const tree *t, const list *roots, const input *in, uin
     }
     free(order);
     free(place);
-    PyObject *result = failed ? NULL : Py_BuildValue("(OOOOOO)", out[0], out[1], out[2], out[3], out[4], out[5]);
-    for (int i = 0; i < 6; i++)
+    PyObject *result = failed ? NULL : Py_BuildValue("(OOOOO)", out[0], out[1], out[2], out[3], out[4]);
+    for (int i = 0; i < 5; i++)
         Py_XDECREF(out[i]);
     return result;
 }
@@ -164,7 +160,7 @@ static uint32_t walk(tree *t, list *roots, list *path, uint32_t root, const uint
 static PyObject *fold(PyObject *self, PyObject *args) {
     (void)self;
     input in;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*:fold", &in.root, &in.stack, &in.end, &in.frames, &in.hash, &in.flags))
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*:fold", &in.root, &in.stack, &in.end, &in.frames, &in.flags))
         return NULL;
     size_t pairs = (size_t)in.root.len / 4, stacks = (size_t)in.end.len / 4, words = (size_t)in.frames.len / 4;
     tree t = {0};
@@ -173,7 +169,7 @@ static PyObject *fold(PyObject *self, PyObject *args) {
     uint32_t *leaf = malloc((pairs + 1) * 4);
     if (!leaf)
         PyErr_NoMemory();
-    else if (!check(&in, pairs, stacks, words, (size_t)in.hash.len / 8)) {
+    else if (!check(&in, pairs, stacks, words, (size_t)in.flags.len)) {
         const uint32_t *root = in.root.buf, *stack = in.stack.buf, *end = in.end.buf, *frame = in.frames.buf;
         int failed = 0;
         for (size_t i = 0; i < pairs && !failed; i++) {
@@ -192,7 +188,6 @@ static PyObject *fold(PyObject *self, PyObject *args) {
     PyBuffer_Release(&in.stack);
     PyBuffer_Release(&in.end);
     PyBuffer_Release(&in.frames);
-    PyBuffer_Release(&in.hash);
     PyBuffer_Release(&in.flags);
     return result;
 }

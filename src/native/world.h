@@ -35,10 +35,10 @@ typedef struct {
 } process;
 
 typedef struct { /* a process from its fork to its exit: process_table.h */
-    uint64_t start, end;
+    uint64_t start, end, execed;
     int32_t pid;
     uint32_t parent, name, executable;
-    uint8_t execed, exited;
+    uint8_t exited;
 } process_row;
 
 typedef struct {

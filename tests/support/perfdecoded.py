@@ -36,6 +36,7 @@ class Process:
     end: int
     name: str
     executable: str | None
+    execed: int = 0
 
 
 def unpack(columns: Sequence[bytes], forms: str) -> list[tuple[int, ...]]:
@@ -110,9 +111,10 @@ def processes(tables: decode.Decoded) -> list[Process]:
             end,
             strings[name].decode(),
             None if executable == UNKNOWN else strings[executable].decode(),
+            execed,
         )
-        for pid, parent, start, end, name, executable in zip(
-            *unpack(columns, "iIQQII"), strict=True
+        for pid, parent, start, end, name, executable, execed in zip(
+            *unpack(columns, "iIQQIIQ"), strict=True
         )
     ]
 

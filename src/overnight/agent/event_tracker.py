@@ -67,9 +67,9 @@ class EventTracker:
         return tuple(opened.event for opened in self._open.values())
 
     def track(
-        self, sightings: Iterable[watches.Sighting], now: clock.Clock, source: str
+        self, sightings: Iterable[watches.Sighting], now: clock.Clock, source: str | None = None
     ) -> list[Event]:
-        """Fold in the sightings of one watch; return the events to emit."""
+        """Fold in the sightings of one watch, or of the kernel log (None); return the events to emit."""
         events = []
         for sighting in sightings:
             key = (sighting.kind, sighting.key)
@@ -80,7 +80,8 @@ class EventTracker:
                 continue
             if opened is not None:
                 events += self._end(key)
-            event = self._begin(sighting, now, source)
+            rule = str(sighting.fields.get("rule", "kernel-log"))
+            event = self._begin(sighting, now, rule if source is None else source)
             if event is not None:
                 events.append(event)
         return events

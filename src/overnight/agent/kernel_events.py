@@ -197,6 +197,8 @@ class KernelWatch:
             incident = _Incident(rule, record.text[:MAX_TEXT], severity, shared, when, when)
             self._open[rule.kind, key] = incident
         elif severity.rank > incident.severity.rank:
+            if incident.severity is Severity.INFO:
+                incident.unreported = 0  # it only announced this line
             incident.rule, incident.text = rule, record.text[:MAX_TEXT]
             incident.severity, incident.shared, incident.urgent = severity, shared, True
         incident.last, incident.read_ns = when, now.monotonic_ns

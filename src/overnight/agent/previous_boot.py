@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.agent import event_tracker, kernel_events
@@ -31,11 +30,9 @@ if TYPE_CHECKING:
 STOPPED = "stopped"  # the boot in which the agent was stopped, as at a shutdown; none while it runs
 # A crash kernel writes its dump, and systemd moves pstore, before or soon after the next boot.
 BEFORE_US, AFTER_US = 60 * SECOND_US, 600 * SECOND_US
-LOG_US = (
-    600 * SECOND_US
-)  # of the kernel log before the end; events before that were seen as they happened
+LOG_US = 600 * SECOND_US  # of the log before its end; what is older was seen as it happened
 SAME_EVENT_US = 30 * SECOND_US
-MAX_AGE_US = 400 * 86400 * SECOND_US  # as long as the ring keeps events
+MAX_AGE_US = 400 * times.DAY_US  # as long as the ring keeps events
 EVER = 1 << 62
 PANIC_LINE = re.compile(r"Kernel panic - not syncing.*")
 TASK_LINE = re.compile(r"CPU: (\d{1,5}) .*?PID: (\d{1,10}) .*?Comm: (.{1,15}?) (?:Tainted|Not tainted)")  # fmt: skip
@@ -82,26 +79,29 @@ def find_events(
     ring = reader.Reader(home)
     before = _read_boot(ring, host, boot, root, now_us)
     left = [each for each in crashes.read_leftovers(root) if now_us - each.time_us <= MAX_AGE_US]
-    times_us = [*(each.time_us for each in left), *([before.last_us] if before else [])]
-    if not times_us:
-        return []
-    known = ring.events(min(times_us) - 86400 * SECOND_US, EVER, (host,))
+    times_us = [each.time_us for each in left] + ([before.last_us] if before else [])
+    known = ring.events(min(times_us, default=now_us) - times.DAY_US, EVER, (host,))
     left = [each for each in left if not any(_is_of(event, each) for event in known)]
     found: list[Event] = []
     if before is not None:
         earliest, latest = before.last_us - BEFORE_US, before.booted_us + AFTER_US
         near = [each for each in left if earliest <= each.time_us <= latest]
         left = [each for each in left if each not in near]
+        log_end = _find_log_end(before, near)
         # Reported before, if the agent was killed before its first reading of this boot.
         ends = {event.kind for event in known if event.boot == before.id}
         unclean = UNCLEAN_REBOOT not in ends and _is_unclean(home, host, before, root)
-        if PANIC not in ends:
-            found += _find_end(host, before, near, unclean=unclean)
-        found += _find_logged(host, before, near, rules, known)
-    for each in left:
-        if each.reason is crashes.Reason.PANIC:
-            # The ring does not reach it, so the time of the file is all there is.
-            found.append(_event(host, None, each.time_us, "the kernel panicked", [each], {"time_of_file": True}))  # fmt: skip
+        panicked = any(each.is_panic for each in near)
+        if PANIC not in ends and (panicked or unclean):
+            found.append(_make_end(host, before, near, log_end, unclean=unclean, panicked=panicked))
+        if log_end is not None:
+            found += _find_logged(host, before, near, log_end, rules, known)
+    # The ring does not reach older ones, so the time of the file is all there is.
+    found += [
+        _make_event(host, each.time_us, "the kernel panicked", [each], {"time_of_file": True})
+        for each in left
+        if each.is_panic
+    ]
     return found
 
 
@@ -124,9 +124,9 @@ def _read_boot(
 
 
 def _is_unclean(home: pathlib.Path, host: str, before: Boot, root: pathlib.Path) -> bool:
-    ending = crashes.read_ending(before.last_us - BEFORE_US, root)
-    if ending is not crashes.Ending.UNKNOWN:
-        return ending is crashes.Ending.NO_SHUTDOWN
+    was_shut_down = crashes.read_shutdown(before.last_us - BEFORE_US, root)
+    if was_shut_down is not None:
+        return not was_shut_down
     try:
         stopped = (layout.host_folder(home, host) / STOPPED).read_text()
     except (OSError, ValueError):
@@ -134,60 +134,57 @@ def _is_unclean(home: pathlib.Path, host: str, before: Boot, root: pathlib.Path)
     return layout.boot_name(stopped) != before.id
 
 
-def _last_log(before: Boot, near: Sequence[crashes.Leftover]) -> clock.Clock | None:
+def _find_log_end(before: Boot, near: Sequence[crashes.Leftover]) -> clock.Clock | None:
     """Return the clock of the last line that was logged; None if there is none of that boot."""
-    last_us = max((line.monotonic_us for each in near for line in each.lines), default=None)
-    if last_us is None:
-        return None
-    end = before.at(last_us)
-    is_possible = before.last_us - BEFORE_US <= end.wall_ns // 1000 <= before.booted_us
-    return end if is_possible else None
+    stamps = [line.monotonic_us for each in near for line in each.lines]
+    end = before.at(max(stamps, default=0))
+    is_of_boot = before.last_us - BEFORE_US <= end.wall_ns // 1000 <= before.booted_us
+    return end if stamps and is_of_boot else None
 
 
-def _find_end(
-    host: str, before: Boot, near: Sequence[crashes.Leftover], *, unclean: bool
-) -> Iterator[Event]:
-    """Yield the event of how that boot ended, unless it ended with a shutdown."""
-    panicked = any(each.reason is crashes.Reason.PANIC for each in near)
-    if not panicked and not unclean:
-        return
-    logged = _last_log(before, near)
-    time_us = max(before.last_us, logged.wall_ns // 1000 if logged else 0)
-    off = (before.booted_us - time_us) / SECOND_US
-    sign = "line of the kernel log" if time_us > before.last_us else "reading"
-    fields: dict[str, Value] = {
-        "last_reading_us": before.last_us,
-        "booted_us": before.booted_us,
-    }
-    if logged is None or not panicked:
-        fields["uncertain_seconds"] = round(off, 1)
-    down = f"the host booted again {times.format_duration(off)} after the last {sign}"
-    text = f"no shutdown record; {down}" if unclean else down
-    yield _event(host, before, time_us, text, near, fields, PANIC if panicked else UNCLEAN_REBOOT)
-
-
-def _event(
+def _make_end(
     host: str,
-    before: Boot | None,
+    before: Boot,
+    near: Sequence[crashes.Leftover],
+    log_end: clock.Clock | None,
+    *,
+    unclean: bool,
+    panicked: bool,
+) -> Event:
+    """Return the event of a boot that ended without a shutdown."""
+    time_us = max(before.last_us, log_end.wall_ns // 1000 if log_end else 0)
+    off = (before.booted_us - time_us) / SECOND_US
+    fields: dict[str, Value] = {"last_reading_us": before.last_us, "booted_us": before.booted_us}
+    if log_end is None or not panicked:
+        fields["uncertain_seconds"] = round(off, 1)
+    sign = "line of the kernel log" if time_us > before.last_us else "reading"
+    text = f"the host booted again {times.format_duration(off)} after the last {sign}"
+    text = f"no shutdown record; {text}" if unclean else text
+    kind = PANIC if panicked else UNCLEAN_REBOOT
+    return _make_event(host, time_us, text, near, fields, kind, before)
+
+
+def _make_event(
+    host: str,
     time_us: int,
     text: str,
     near: Sequence[crashes.Leftover],
     fields: dict[str, Value],
     kind: str = PANIC,
+    before: Boot | None = None,
 ) -> Event:
     lines = [line.text for each in near for line in each.lines if not line.from_user]
-    at = next((n for n, line in enumerate(lines) if PANIC_LINE.search(line)), None)
+    panics = [(n, match) for n, line in enumerate(lines) if (match := PANIC_LINE.search(line))]
+    tasks = [(n, match) for n, line in enumerate(lines) if (match := TASK_LINE.search(line))]
     task = None
-    if at is not None and (panic := PANIC_LINE.search(lines[at])):
+    if panics:
+        at, panic = panics[0]
         text = f"{panic[0]}; {text}"
-        tasks = [(abs(n - at), match) for n, line in enumerate(lines) if (match := TASK_LINE.search(line))]  # fmt: skip
-        task = min(tasks, key=lambda pair: pair[0], default=(0, None))[1]
+        task = min(tasks, key=lambda found: abs(found[0] - at), default=(0, None))[1]
     if near:
         fields["files"] = " ".join(sorted({path for each in near for path in each.paths}))[:400]
-        fields["file_us"] = near[0].time_us
-        fields["marks"] = " ".join(filter(None, map(_mark, near)))
-    behind_us = time_us - before.last_us if before else 0
-    boot = before.id if before else ""
+        fields["marks"] = " ".join(mark for each in near for mark in each.marks)[:400]
+    boot, at_end = (before.id, before.last) if before else ("", None)
     return Event(
         time_us=time_us,
         kind=kind,
@@ -197,63 +194,48 @@ def _event(
         severity=Severity.CRITICAL,
         id=event_id(host, boot, kind, str(time_us), 0),
         boot=boot,
-        monotonic_ns=before.last.monotonic_ns + behind_us * 1000 if before else 0,
+        monotonic_ns=time_us * 1000 - at_end.offset_ns if at_end else 0,
         process=f"{task[3]}[{task[2]}]" if task else "",
         source="previous-boot",
         fields=fields,
     )
 
 
-def _mark(leftover: crashes.Leftover) -> str | None:
-    """Return what identifies a crash after systemd moved its files: the last line that was logged."""
-    if not leftover.lines:
-        return None
-    last = leftover.lines[-1]
-    text = f"{last.monotonic_us} {last.text}".encode("utf-8", "replace")
-    return hashlib.blake2b(text, digest_size=4).hexdigest()
-
-
 def _is_of(event: Event, leftover: crashes.Leftover) -> bool:
-    """Return whether an event reports this crash."""
+    """Return whether an event reports this crash; systemd may have moved its files since."""
     if event.kind not in DEATHS:
         return False
-    mark = _mark(leftover)
-    if mark is None:
+    if not leftover.marks:
         return abs(event.time_us - leftover.time_us) <= AFTER_US
-    same_file = any(path in str(event.fields.get("files", "")).split() for path in leftover.paths)
-    file_us = event.fields.get("file_us")
-    is_near = isinstance(file_us, int) and abs(file_us - leftover.time_us) <= BEFORE_US
-    return mark in str(event.fields.get("marks", "")).split() or (same_file and is_near)
+    return not {*leftover.marks}.isdisjoint(str(event.fields.get("marks", "")).split())
 
 
 def _find_logged(
     host: str,
     before: Boot,
     near: Sequence[crashes.Leftover],
+    end: clock.Clock,
     rules: Iterable[kernelrules.Rule],
     known: Iterable[Event],
 ) -> list[Event]:
     """Return what the kernel logged at the end of that boot, when nobody could read it any more."""
-    end = _last_log(before, near)
-    if end is None:
-        return []
     lines = sorted({line for each in near for line in each.lines})
     records = [
-        kmsg.Record(
-            number, line.monotonic_us, line.level & 7, line.level >> 3, line.text, read_at=end
-        )
-        for number, line in enumerate(lines)
+        kmsg.Record(n, line.monotonic_us, line.level & 7, line.level >> 3, line.text, read_at=end)
+        for n, line in enumerate(lines)
         if line.monotonic_us >= end.monotonic_ns // 1000 - LOG_US
     ]
     watch = kernel_events.KernelWatch(rules)
     tracker = event_tracker.EventTracker(host, before.id, end)
-    for sighting in (*watch.check(records, end), *watch.finish(end)):
-        tracker.track([sighting], end, str(sighting.fields.get("rule", "kernel-log")))
+    sightings = (*watch.check(records, end), *watch.finish(end))
+    events = (*tracker.track(sightings, end), *tracker.close())
+    found = {event.id: event for event in events}  # in their last form
+    times_us = [(event.kind, event.time_us) for event in known]
     return [
         event
-        for event in tracker.open
+        for event in found.values()
         if not any(
-            other.kind == event.kind and abs(other.time_us - event.time_us) <= SAME_EVENT_US
-            for other in known
+            kind == event.kind and abs(time_us - event.time_us) <= SAME_EVENT_US
+            for kind, time_us in times_us
         )
     ]

@@ -232,9 +232,7 @@ class RecorderLoop:
             self._track_log(self._log.sightings(now), now)
 
     def _track_log(self, sightings: watches.Sightings, now: clock.Clock) -> None:
-        for sighting in map(self._queues.place, sightings):
-            source = str(sighting.fields.get("rule", "kernel-log"))
-            self._emit(self.events.track([sighting], now, source))
+        self._emit(self.events.track(map(self._queues.place, sightings), now))
 
     def tick(self) -> None:
         """Once a second: close what has ended, and update the outlets."""

@@ -8,6 +8,7 @@ A line of a file is a JSON object; `text`, `severity`, `core`, `process` and `un
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 import re
 import time
@@ -28,10 +29,9 @@ from overnight.store.ring import reader as rings
 KIND = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+", re.ASCII)
 LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,62}", re.ASCII)
 MAX_TEXT = 1024
-# Characters of each field; the longest line, all of it escaped, fits into the journal's 64 KB.
+# Characters of each text; the longest line, all of it escaped, fits into the journal's 64 KB.
 LONGEST = {"kind": 64, "at": 64, "host": 255, "text": MAX_TEXT, "severity": 8, "process": 255, "unit": 255}  # fmt: skip
 FIELDS = (*LONGEST, "core", "labels")
-REQUIRED = ("kind", "at", "host")
 MAX_LABELS, MAX_VALUE = 16, 128  # of an event; characters of a value
 MAX_EVENTS = 100_000  # of one call
 MAX_PROBLEMS = 10
@@ -48,11 +48,15 @@ class Added:
     added: int
     unrecorded: tuple[str, ...]  # hosts without signals here: maybe a wrong name
 
+    @property
+    def known(self) -> int:
+        return len(self.events) - self.added
+
     def as_json(self) -> dict[str, object]:
         return {
             "schema": "overnight.event-add/1",
             "added": self.added,
-            "known": len(self.events) - self.added,
+            "known": self.known,
             "ids": [event.id for event in self.events],
             "hosts_without_signals": list(self.unrecorded),
         }
@@ -84,8 +88,9 @@ def add(home: pathlib.Path, events: Iterable[Event]) -> Added:
 def remove(home: pathlib.Path, ids: Iterable[str]) -> Removed:
     """Remove added events by id or prefix, all or none; raise CannotError for an event of the recorder."""
     homes.need_writable(home)
-    chosen = {stored.find_event(home, text).id for text in ids}
-    if kept := sorted(chosen - added_events.read_ids(home)):
+    known = added_events.read_ids(home)
+    chosen = {text if text in known else stored.find_event(home, text).id for text in ids}
+    if kept := sorted(chosen - known):
         raise errors.CannotError(
             f"event {kept[0]} cannot be removed",
             why="it was recorded, or came with a bundle; only events of overnight event add can be removed",
@@ -103,17 +108,17 @@ def read_events(data: bytes, defaults: Given) -> tuple[Event, ...]:
             continue
         try:
             if len(events) == MAX_EVENTS:
-                raise ValueError(f"more than {MAX_EVENTS:,} events; split the file")
+                raise _invalid(f"more than {MAX_EVENTS:,} events; split the file")
             given = journal.parse_line(line)
             if given is None:
-                raise ValueError("not a JSON object")
-            labels = given.get("labels", {})
-            if not isinstance(labels, dict):
-                raise ValueError("labels is not an object")
-            events.append(make_event({**defaults, **given, "labels": defaults["labels"] | labels}))
-        except (ValueError, errors.UsageError) as error:
-            problems.append(f"line {number}: {getattr(error, 'why', error)}")
+                raise _invalid("not a JSON object")
+            if isinstance(given.get("labels", {}), dict):
+                given["labels"] = {**defaults["labels"], **given.get("labels", {})}
+            events.append(make_event({**defaults, **given}))
+        except errors.UsageError as error:
+            problems.append(f"line {number}: {error.what}")
             if len(problems) == MAX_PROBLEMS:
+                problems.append("…")
                 break
     if problems:
         raise errors.UsageError(
@@ -124,32 +129,32 @@ def read_events(data: bytes, defaults: Given) -> tuple[Event, ...]:
     return tuple(events)
 
 
+def _invalid(what: str) -> errors.UsageError:
+    return errors.UsageError(
+        printable(what, limit=500),
+        why=f"an event has {', '.join(FIELDS)}; the first three are required",
+        todo="overnight event add --help",
+    )
+
+
 def make_event(given: Given) -> Event:
     """Return the event of a line or of the command's options; raise UsageError where it is not valid."""
-    if problem := next(_find_problems(given), None):
-        raise errors.UsageError(
-            "the event is invalid",
-            why=printable(problem, limit=500),
-            todo="overnight event add --help",
-        )
+    given = {name: value for name, value in given.items() if value not in ("", None)}
+    for problem in _find_problems(given):
+        raise _invalid(problem)
     now = time.time_ns() // 1000
     at_us = times.parse_instant(str(given["at"]), now_us=now, origin_us=0)
     if not EARLIEST_US <= at_us <= now + times.DAY_US:
-        raise errors.UsageError(
-            f"no event at {given['at']}",
-            why=f"{given['at']} is {times.format_instant(at_us)}, before 2000 or in the future",
-            todo="write the time as 2026-11-15T03:14:07Z, or in seconds since 1970",
-        )
-    labels = {name: _text(value) for name, value in sorted(given.get("labels", {}).items())}
+        raise _invalid(f"at is {times.format_instant(at_us)}, before 2000 or in the future")
+    labels = {name: _plain(value) for name, value in sorted(given.get("labels", {}).items())}
     is_labels = given["kind"] == added_events.HOST_LABELS
     event = Event(
         at_us,
         given["kind"],
-        given.get("text")
-        or " ".join(f"{name}={value}" for name, value in labels.items())[:MAX_TEXT],
-        str(given["host"]),
+        given.get("text", " ".join(map("=".join, labels.items())))[:MAX_TEXT],
+        given["host"],
         given.get("core", -1),
-        given.get("severity") or (Severity.INFO if is_labels else Severity.WARNING),
+        given.get("severity", Severity.INFO if is_labels else Severity.WARNING),
         unit=given.get("unit", ""),
         process=given.get("process", ""),
         source=added_events.SOURCE,
@@ -159,35 +164,35 @@ def make_event(given: Given) -> Event:
 
 
 def _find_problems(given: Given) -> Iterator[str]:
-    yield from (f"unknown field {name!r}; fields are {', '.join(FIELDS)}" for name in given if name not in FIELDS)  # fmt: skip
-    yield from (f"{name} is missing" for name in REQUIRED if not given.get(name))
+    yield from (f"unknown field {name!r}" for name in given if name not in FIELDS)
+    yield from (f"{name} is missing" for name in FIELDS[:3] if name not in given)
     for name, longest in LONGEST.items():
         value = given.get(name, "")
-        is_number = name == "at" and isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number and (not isinstance(value, str) or len(value) > longest):
+        is_stamp = name == "at" and type(value) in (int, float)
+        if not is_stamp and (not isinstance(value, str) or len(value) > longest):
             yield f"{name} is not a text of at most {longest} characters"
     if not KIND.fullmatch(given["kind"]):
-        yield f"kind {given['kind']!r} is not a dotted name such as job.failed"
+        yield f"kind {given['kind']!r} is not a dotted name in lower case, such as job.failed"
     if given.get("severity", Severity.INFO) not in tuple(Severity):
         yield f"severity {given['severity']!r} is not one of {', '.join(Severity)}"
-    core = given.get("core", 0)
-    if isinstance(core, bool) or not isinstance(core, int) or not 0 <= core < MAX_CORE:
+    core, labels = given.get("core", 0), given.get("labels", {})
+    if type(core) is not int or not 0 <= core < MAX_CORE:
         yield f"core {core!r} is not the number of a core"
-    labels = given.get("labels", {})
-    if len(labels) > MAX_LABELS:
-        yield f"more than {MAX_LABELS} labels"
-    yield from filter(None, (_find_label_problem(name, value) for name, value in labels.items()))
+    if not isinstance(labels, dict) or len(labels) > MAX_LABELS:
+        yield f"labels is not an object of at most {MAX_LABELS} names"
+    yield from filter(None, itertools.starmap(_find_label_problem, labels.items()))
 
 
 def _find_label_problem(name: str, value: object) -> str:
     if not LABEL.fullmatch(name):
         return f"label name {name!r} has other characters than A-Z a-z 0-9 _ . / -, or more than 63"
-    if not isinstance(value, str | int | float) or not 0 < len(_text(value)) <= MAX_VALUE:
+    if not isinstance(value, str | int | float) or not 0 < len(_plain(value)) <= MAX_VALUE:
         return f"label {name} is not a text or number of 1 to {MAX_VALUE} characters"
     return ""
 
 
-def _text(value: str | float) -> str:
+def _plain(value: str | float) -> str:
+    """Return the text of a label; a boolean as JSON writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

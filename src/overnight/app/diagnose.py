@@ -125,12 +125,10 @@ def make_reported(home: pathlib.Path, host: str, reported: Reported) -> Event:
             why=f"{len(hosts)} hosts are recorded: {', '.join(hosts[: events.MAX_KNOWN])}",
             todo="name it: --host NAME",
         )
-    given = {"kind": reported.kind, "at": reported.at, "host": hosts[0]}
-    given["text"] = reported.text or "an incident that was reported, not recorded"
-    if reported.core is None:
-        event = added_events.make_event(given)
-    else:
-        event = added_events.make_event({**given, "core": reported.core})
+    text = reported.text or "an incident that was reported, not recorded"
+    event = added_events.make_event(
+        {"kind": reported.kind, "at": reported.at, "host": hosts[0], "core": reported.core, "text": text}
+    )  # fmt: skip
     if reported.save:
         added_events.add(home, [event])
     return event

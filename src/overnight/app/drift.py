@@ -42,6 +42,8 @@ class Drift:
     never_active: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     # Parts that some snapshots do not have, such as those of an older version, and how many.
     unrecorded: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # Of each failed step of the boot among the differences, a host and the error there.
+    boot_errors: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
     def as_json(self, limit: int) -> dict[str, object]:
         """Return the document; docs/schemas/drift-1.json describes it."""
@@ -62,6 +64,10 @@ class Drift:
             "groups": list(self.groups),
             "never_active": {unit: list(hosts) for unit, hosts in self.never_active.items()},
             "unrecorded": dict(self.unrecorded),
+            "boot_errors": {
+                step: {"host": host, "error": error}
+                for step, (host, error) in self.boot_errors.items()
+            },
         }
 
 
@@ -99,12 +105,16 @@ def compare(request: Request) -> Drift:
         for part in PARTS
         if part in parts
     }
+    # In a small fleet none may stand; the first is then the best guess.
+    leading = compared.significant or compared.differences[:1]
+    keys = sorted({item[:2] for difference in leading for item, _ in difference.items})
     return Drift(
         compared,
         fleet.problems,
         ("active", "not active") if request.unit else ("sick", "healthy"),
-        _find_never_active(compared, fleet),
+        _find_never_active([key for part, key in keys if part == "running"], fleet),
         {part: count for part, count in lacking.items() if count},
+        _find_boot_errors([key for part, key in keys if part == "bootstrap"], fleet),
     )
 
 
@@ -151,12 +161,10 @@ def _state(host: fleets.Host, unit: str) -> str | None:
     return _facts(host, "running", unit).get("active", "inactive")
 
 
-def _find_never_active(
-    compared: drift.Comparison, fleet: fleets.Fleet
-) -> dict[str, tuple[str, ...]]:
-    """Return the units that separate the hosts and that the audit calls never-active, with their hosts."""
+def _find_never_active(units: list[str], fleet: fleets.Fleet) -> dict[str, tuple[str, ...]]:
+    """Return the units that the audit calls never-active, with their hosts."""
     found = {}
-    for unit in sorted({i.key for d in compared.significant for i, _ in d.items if i.part == "running"}):  # fmt: skip
+    for unit in units:
         hosts = [
             host.name
             for host in fleet.hosts
@@ -166,3 +174,12 @@ def _find_never_active(
         if hosts:
             found[unit] = tuple(hosts)
     return found
+
+
+def _find_boot_errors(steps: list[str], fleet: fleets.Fleet) -> dict[str, tuple[str, str]]:
+    errors_of = (
+        (step, host.name, _facts(host, "bootstrap", step).get("error", ""))
+        for step in steps
+        for host in reversed(fleet.hosts)
+    )
+    return {step: (host, error) for step, host, error in errors_of if error}

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import pathlib
 import shutil
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import cast
 
 from overnight import errors
-from overnight.agent import event_tracker, kernel_events, watches
+from overnight.agent import event_tracker, kernel_events
 from overnight.ingest import logs
 from overnight.model import clock, cpu, files, times
+from overnight.model.event import IMPORTED, Event
+from overnight.model.finding import Need
 from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
 from overnight.store import added_events
 from overnight.store.ring import layout, writer
 from overnight.store.ring import reader as rings
-
-if TYPE_CHECKING:
-    from overnight.model.event import Event
 
 MAX_ANCHORS = 100_000  # lines whose time is known, to find the boot time of another file
 MAX_ANCHOR_TEXT = 200  # characters
@@ -30,9 +31,26 @@ MAX_STRETCHES = 1000  # without a gap; each is a file
 MAX_HOURS = 24 * 400  # each hour is a file
 MAX_GAP_US = 2 * times.SECOND_US  # between two readings: mpstat prints whole seconds
 SAME_US = 2 * times.SECOND_US  # dmesg -T shows whole seconds, and seconds since boot are as exact
-MAX_STEP_US = times.DAY_US
 TICKS = 10_000  # a second: mpstat prints hundredths of a percent
 TEMPORARY = "importing"  # folder in HOME; only one import writes at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    path: str
+    format: str
+    host: str
+    begin_us: int
+    end_us: int
+    notes: tuple[str, ...]
+    samples: int = 0
+    lost: int = 0
+    segments: int = 0
+    lines: int = 0  # of a kernel log
+    readings: int = 0  # of the CPU time of all cores
+    events: int = 0
+    damaged: int = 0  # lines that cannot be read
+    known: bool = False  # the same file was imported before
 
 
 @dataclasses.dataclass
@@ -46,6 +64,8 @@ class Context:
     boots: list[int] = dataclasses.field(default_factory=list)
 
     def choose_host(self, file: logs.LogFile) -> str:
+        if file.host:
+            self.hosts.add(file.host)
         if self.host or file.host:
             return self.host or str(file.host)
         if len(self.hosts) != 1:
@@ -62,25 +82,21 @@ class Context:
         """Remember when a line was written, for a file that has only the time since boot."""
         if line.wall_us is None:
             return
+        _remember(self.anchors, line.text, line.wall_us)
         if line.monotonic_us is not None and len(self.boots) < MAX_ANCHORS:
             self.boots.append(line.wall_us - line.monotonic_us)
-        text = line.text[:MAX_ANCHOR_TEXT]
-        if text in self.anchors:
-            self.anchors[text] = None  # twice: it tells nothing
-        elif len(self.anchors) < MAX_ANCHORS:
-            self.anchors[text] = line.wall_us
 
-    def find_boot(self, file: logs.LogFile, lines: Iterable[logs.Line]) -> int:
+    def find_boot(self, file: logs.LogFile, lines: Iterable[logs.Entry]) -> int:
         """Return the time of the boot: given, or from the same lines in another file."""
         if self.boot_us is not None:
             return self.boot_us
-        found: dict[str, int | None] = {}
+        own: dict[str, int | None] = {}
         for line in lines:
-            text = line.text[:MAX_ANCHOR_TEXT]
-            wall_us = self.anchors.get(text)
-            if wall_us is not None and line.monotonic_us is not None:
-                found[text] = None if text in found else wall_us - line.monotonic_us
-        offsets = [us for us in found.values() if us is not None] or self.boots
+            if isinstance(line, logs.Line) and line.monotonic_us is not None:
+                _remember(own, line.text, line.monotonic_us)
+        pairs = ((self.anchors.get(text), us) for text, us in own.items())
+        offsets = [wall - us for wall, us in pairs if wall is not None and us is not None]
+        offsets = offsets or self.boots
         if not offsets:
             raise errors.UsageError(
                 f"the times in {file.path} are seconds since boot",
@@ -92,18 +108,35 @@ class Context:
         return boot_us
 
 
-@dataclasses.dataclass
-class Stored:
-    host: str
-    begin_us: int = 1 << 62
-    end_us: int = 0
-    lines: int = 0
-    readings: int = 0
-    events: int = 0
-    is_new: bool = False
+def _remember(known: dict[str, int | None], text: str, us: int) -> None:
+    """Remember the time of a line; one that occurs twice tells nothing."""
+    text = text[:MAX_ANCHOR_TEXT]
+    if text in known or len(known) < MAX_ANCHORS:
+        known[text] = None if text in known else us
 
-    def include(self, begin_us: int, end_us: int) -> None:
-        self.begin_us, self.end_us = min(self.begin_us, begin_us), max(self.end_us, end_us)
+
+def register(
+    home: pathlib.Path, path: pathlib.Path, contains: Need, host: str, begin_us: int, end_us: int
+) -> bool:
+    """Store, as an event, what a file contains and from when to when; return whether it is new."""
+    key = f"{_digest(path)} {host} {begin_us}".encode("utf-8", "surrogatepass")
+    event = Event(
+        begin_us,
+        IMPORTED,
+        f"imported {printable(path.name)}",
+        host,
+        severity="info",
+        id=f"{IMPORTED}-{hashlib.blake2b(key, digest_size=8).hexdigest()}",
+        until_us=end_us,
+        source="import",
+        fields={"contains": str(contains)},
+    )
+    return added_events.add(home, [event]) > 0
+
+
+def _digest(path: pathlib.Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "blake2b").hexdigest()
 
 
 def store_file(
@@ -112,7 +145,7 @@ def store_file(
     file: logs.LogFile,
     context: Context,
     rules: Iterable[kernelrules.Rule],
-) -> Stored:
+) -> Imported:
     """Store the events and readings of a file; the same file again changes nothing."""
     entries = reader.read(file)
     first = next(entries, None)
@@ -120,85 +153,82 @@ def store_file(
         why = f"no line of {reader.NAME} can be read in it; {file.damaged} are damaged"
         raise errors.DamagedFileError(str(file.path), 0, why)
     host = context.choose_host(file)
-    if file.host:
-        context.hosts.add(file.host)
-    stored = Stored(host)
-
-    def every() -> Iterator[logs.Entry]:
-        yield first
-        yield from entries
-
+    entries, events = itertools.chain((first,), entries), []
     if isinstance(first, logs.Line):
-        boot_us = None
+        contains, boot_us = Need.EVENTS, 0
         if first.wall_us is None:
-            again = dataclasses.replace(file, notes={}, damaged=0)
-            lines = (entry for entry in reader.read(again) if isinstance(entry, logs.Line))
-            boot_us = context.find_boot(file, lines)
-        lines = (entry for entry in every() if isinstance(entry, logs.Line))
-        events = list(_find_events(file, lines, boot_us, context, stored, rules))
-        stored.events = len(events)
-        fresh = _drop_stored(home, events, stored)
+            again = reader.read(dataclasses.replace(file, notes={}, damaged=0))
+            boot_us = context.find_boot(file, again)
+        lines = cast("Iterator[logs.Line]", entries)
+        events = list(_find_events(file, lines, host, boot_us, context, rules))
+        fresh = _drop_stored(home, host, events, file)
         if len(fresh) < len(events):
             file.note(f"{len(events) - len(fresh)} of its events were stored before")
-        stored.is_new = added_events.add(home, fresh) > 0 if fresh else not events
+        added_events.add(home, fresh)
     else:
-        readings = (entry for entry in every() if isinstance(entry, logs.Reading))
-        _store_readings(home, file, readings, stored)
-    if not stored.end_us:
+        contains = Need.CPU
+        _store_readings(home, file, host, cast("Iterator[logs.Reading]", entries))
+    if not file.entries:
         raise errors.DamagedFileError(str(file.path), 0, "no time in it is between 2000 and 2100")
-    return stored
+    is_new = register(home, file.path, contains, host, file.begin_us, file.end_us)
+    return Imported(
+        path=str(file.path),
+        format=reader.NAME,
+        host=host,
+        begin_us=file.begin_us,
+        end_us=file.end_us,
+        notes=tuple(file.notes),
+        lines=file.entries if contains is Need.EVENTS else 0,
+        readings=file.entries if contains is Need.CPU else 0,
+        events=len(events),
+        damaged=file.damaged,
+        known=not is_new,
+    )
 
 
 def _find_events(
     file: logs.LogFile,
     lines: Iterable[logs.Line],
-    boot_us: int | None,
+    host: str,
+    boot_us: int,
     context: Context,
-    stored: Stored,
     rules: Iterable[kernelrules.Rule],
 ) -> Iterator[Event]:
     """Apply the rules as the recorder does, by the lines' own time; yield each event in its last form."""
     watch = kernel_events.KernelWatch(rules)
-    tracker = event_tracker.EventTracker(stored.host, "", clock.Clock(0, 0))
+    tracker = event_tracker.EventTracker(host, "", clock.Clock(0, 0))
     latest: dict[str, Event] = {}
 
-    def track(sightings: Iterable[watches.Sighting], now: clock.Clock) -> None:
-        for sighting in sightings:
-            source = str(sighting.fields.get("rule", "kernel-log"))
-            latest.update({e.id: e for e in tracker.track([sighting], now, source)})
-        latest.update({event.id: event for event in tracker.expire(now)})
+    def keep(events: Iterable[Event]) -> None:
+        latest.update({event.id: event for event in events})
 
     last = clock.Clock(0, 0)
     for line in lines:
         context.learn(line)
-        wall_us = line.wall_us
-        if wall_us is None:
-            wall_us = (boot_us or 0) + (line.monotonic_us or 0)
-        if not logs.is_plausible(wall_us):
-            file.damaged += 1
+        at_us = boot_us + (line.monotonic_us or 0) if line.wall_us is None else line.wall_us
+        is_wanted = watch.wanted(line.text.encode("utf-8", "backslashreplace"))
+        if not file.accept(at_us, at_us) or not is_wanted:
             continue
-        stored.lines += 1
-        stored.include(wall_us, wall_us)
-        if not watch.wanted(line.text.encode("utf-8", "backslashreplace")):
-            continue
-        now = clock.Clock(wall_us * 1000, wall_us * 1000)
+        now = clock.Clock(at_us * 1000, at_us * 1000)
         text = printable(line.text[: kmsg.TEXT_LIMIT])[: kmsg.TEXT_LIMIT]
-        record = kmsg.Record(stored.lines, wall_us, 4, int(line.by_process), text, {}, read_at=now)
+        record = kmsg.Record(file.entries, at_us, 4, int(line.by_process), text, {}, read_at=now)
         last = max(last, now, key=lambda each: each.wall_ns)
-        track(watch.check([record], last), last)
-    track(watch.finish(last), last)
-    latest.update({event.id: event for event in tracker.close()})
+        keep(tracker.track(watch.check([record], last), last))
+        keep(tracker.expire(last))
+    keep(tracker.track(watch.finish(last), last))
+    keep(tracker.close())
     for event in latest.values():
         yield dataclasses.replace(event, monotonic_ns=0)  # not known
     if tracker.dropped:
         file.note(f"{sum(tracker.dropped.values())} events were dropped: more than {event_tracker.MAX_NEW_A_MINUTE} of a kind in a minute")  # fmt: skip
 
 
-def _drop_stored(home: pathlib.Path, events: list[Event], stored: Stored) -> list[Event]:
+def _drop_stored(
+    home: pathlib.Path, host: str, events: list[Event], file: logs.LogFile
+) -> list[Event]:
     """Return the events that no other log of the same host, nor its recorder, has shown."""
-    window = (stored.begin_us - SAME_US, stored.end_us + SAME_US)
     known: dict[tuple[str, str], list[int]] = {}
-    for event in rings.Reader(home).events(*window, [stored.host]):
+    for event in rings.Reader(home).events(file.begin_us - SAME_US, file.end_us + SAME_US, [host]):
         known.setdefault((event.kind, event.text), []).append(event.time_us)
     return [
         event
@@ -211,55 +241,67 @@ def _drop_stored(home: pathlib.Path, events: list[Event], stored: Stored) -> lis
 
 
 def _store_readings(
-    home: pathlib.Path, file: logs.LogFile, readings: Iterable[logs.Reading], stored: Stored
+    home: pathlib.Path, file: logs.LogFile, host: str, readings: Iterable[logs.Reading]
 ) -> None:
     """Write a ring beside the host's own and move its files there: a killed import leaves no half of one.
 
     The names follow from the content, so that the same file again has the same names.
     """
-    with file.path.open("rb") as content:
-        digest = hashlib.file_digest(content, "blake2b").hexdigest()
-    root, temporary = home / "signals", home / TEMPORARY
+    root, temporary, boot = home / "signals", home / TEMPORARY, _digest(file.path)[:24]
     files.make_folder(root)
     with files.locked(root), contextlib.ExitStack() as undo:
         shutil.rmtree(temporary, ignore_errors=True)  # of a killed import
         undo.callback(shutil.rmtree, temporary, ignore_errors=True)
         files.make_folder(temporary)
-        _write_ring(temporary, digest, file, readings, stored)
-        if not stored.readings:
-            return
-        target = layout.host_folder(home, stored.host)
-        layout.name_folder(target, stored.host)
-        for _, path in layout.files(layout.host_folder(temporary, stored.host), layout.RING):
+        _write_ring(temporary, file, host, boot, readings, _find_stored(home, host, boot))
+        target = layout.host_folder(home, host)
+        for _, path in layout.files(layout.host_folder(temporary, host), layout.RING):
+            layout.name_folder(target, host)
             if not (target / path.name).exists():
                 files.publish(path, target / path.name)
-                stored.is_new = True
+
+
+def _find_stored(home: pathlib.Path, host: str, boot: str) -> Callable[[logs.Reading], bool]:
+    """Return whether the CPU time of a reading is stored already, from another source than this boot."""
+    own = layout.boot_name(boot)
+    others = [each for each in rings.Reader(home).stretches(host) if each.boot != own]
+    begins = [each.begin_us for each in others]
+    ends = list(itertools.accumulate((each.end_us for each in others), max))
+
+    def is_stored(reading: logs.Reading) -> bool:
+        before = bisect.bisect_left(begins, reading.end_us)
+        return before > 0 and ends[before - 1] > reading.begin_us
+
+    return is_stored
 
 
 def _write_ring(
     home: pathlib.Path,
-    digest: str,
     file: logs.LogFile,
+    host: str,
+    boot: str,
     readings: Iterable[logs.Reading],
-    stored: Stored,
+    is_stored: Callable[[logs.Reading], bool],
 ) -> None:
     """Write counters that rise by what each reading shows; after a gap as of another boot."""
     ring: writer.Writer | None = None
     ticks: dict[int, dict[str, int]] = {}
-    last_us, stretches, hours = 0, 0, set[int]()
+    last_us, written_us, left_out, stretches, hours = 0, 0, 0, 0, set[int]()
     for reading in readings:
-        seconds = (reading.end_us - reading.begin_us) / 1e6
-        sane = logs.is_plausible(reading.begin_us) and logs.is_plausible(reading.end_us)
-        if not sane or reading.begin_us < last_us or seconds * 1e6 > MAX_STEP_US:
+        if reading.begin_us < last_us or reading.end_us - reading.begin_us > times.DAY_US:
             file.damaged += 1
             continue
+        if not file.accept(reading.begin_us, reading.end_us):
+            continue
+        last_us = reading.end_us
+        if is_stored(reading):
+            left_out, written_us = left_out + 1, 0
+            continue
         hours.add(reading.end_us // times.HOUR_US)
-        if ring is None or reading.begin_us - last_us > MAX_GAP_US:
+        if ring is None or reading.begin_us - written_us > MAX_GAP_US:
+            _close(ring, file)
             stretches += 1
-            if ring is not None:
-                _close(ring, file)
-            boot = hashlib.blake2b(f"{digest}-{stretches}".encode(), digest_size=16).hexdigest()
-            ring = writer.Writer(home, stored.host, boot, budget_bytes=1 << 50, age_seconds=1e12)
+            ring = writer.Writer(home, host, f"{boot}{stretches:08x}", budget_bytes=1 << 50, age_seconds=1e12)  # fmt: skip
             ticks = {core: dict.fromkeys(row, 0) for core, row in reading.cores.items()}
             _write(ring, reading.begin_us, ticks)
         if stretches > MAX_STRETCHES or len(hours) > MAX_HOURS:
@@ -268,13 +310,13 @@ def _write_ring(
         for core, row in reading.cores.items():
             counters = ticks.setdefault(core, {})
             for mode, percent in row.items():
-                counters[mode] = counters.get(mode, 0) + round(percent * TICKS / 100 * seconds)
+                rise = percent / 100 * TICKS * (reading.end_us - reading.begin_us) / 1e6
+                counters[mode] = counters.get(mode, 0) + round(rise)
         _write(ring, reading.end_us, {core: ticks[core] for core in reading.cores})
-        last_us = reading.end_us
-        stored.readings += 1
-        stored.include(reading.begin_us, reading.end_us)
-    if ring is not None:
-        _close(ring, file)
+        written_us = reading.end_us
+    _close(ring, file)
+    if left_out:
+        file.note(f"{left_out} of its readings are left out: the CPU time of those seconds is stored already")  # fmt: skip
 
 
 def _write(ring: writer.Writer, at_us: int, ticks: Mapping[int, Mapping[str, int]]) -> None:
@@ -285,7 +327,9 @@ def _write(ring: writer.Writer, at_us: int, ticks: Mapping[int, Mapping[str, int
     ring.tick(now)
 
 
-def _close(ring: writer.Writer, file: logs.LogFile) -> None:
+def _close(ring: writer.Writer | None, file: logs.LogFile) -> None:
+    if ring is None:
+        return
     ring.close()
     if ring.dropped:
         raise errors.CannotError(

@@ -16,8 +16,9 @@ from overnight.app import home as homes
 from overnight.app import imported_logs, reader_process
 from overnight.app import rules as kernel_rules
 from overnight.ingest import formats, logs
-from overnight.ingest.logs import dmesg
+from overnight.ingest.logs import dmesg, sadf, sysstat
 from overnight.model import times
+from overnight.model.finding import Need
 from overnight.store import capture, writer
 
 if TYPE_CHECKING:
@@ -27,24 +28,7 @@ PERFDATA = "perf.data"
 MAX_FILES = 10_000
 UNKNOWN = "unknown"
 CHECK_PATH = "check the path and its permissions"
-
-
-@dataclasses.dataclass(frozen=True)
-class Imported:
-    path: str
-    format: str
-    host: str
-    samples: int
-    lost: int
-    begin_us: int
-    end_us: int
-    segments: int
-    notes: tuple[str, ...]
-    lines: int = 0  # of a kernel log
-    readings: int = 0  # of the CPU time of all cores
-    events: int = 0
-    damaged: int = 0  # lines that cannot be read
-    known: bool = False  # the same file was imported before
+Imported = imported_logs.Imported
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +78,7 @@ def import_files(
     boot_us = None if options.boot is None else _parse_time(options.boot, options.timezone)
     begin_us = None if options.begin is None else _parse_time(options.begin, options.timezone)
     homes.need_private(home)
-    found = sorted(_find_files(tuple(paths), options.kind), key=_rank)
+    found = sorted(_find_files(tuple(paths), options.kind), key=lambda file: file.rank)
     captures = sum(file.form == PERFDATA for file in found)
     if begin_us is not None and captures != 1:
         raise errors.UsageError(
@@ -113,7 +97,10 @@ def import_files(
             if form == UNKNOWN:  # only now: the files before it are stored
                 form = options.kind or _recognise(path, formats.read_head(path))
             if form in _log_readers():
-                return dataclasses.asdict(_import_log(home, path, form, options.timezone, context))
+                file, reader = logs.LogFile(path, options.timezone), _log_readers()[form]
+                rules = kernel_rules.list_rules(home).rules
+                stored = imported_logs.store_file(home, reader, file, context, rules)
+                return dataclasses.asdict(stored)
             if form == PERFDATA:
                 from overnight.ingest import perfdata  # a fifth of the start-up time
 
@@ -141,12 +128,23 @@ def import_files(
 class _Found:
     path: pathlib.Path
     form: str
-    needs_boot: bool
+    rank: tuple[bool, bool, float]
 
 
-def _rank(file: _Found) -> int:
-    """Read dmesg last: it does not name its host, and the time of the boot is in other files."""
-    return (file.form == dmesg.NAME) + file.needs_boot
+def _rank(path: pathlib.Path, form: str, head: bytes) -> tuple[bool, bool, float]:
+    """Return the order of reading.
+
+    dmesg is last: it does not name its host, and the time of the boot is in other files. Of files with CPU time
+    the one with the shortest intervals is first: the same seconds are stored once.
+    """
+    seconds = 0.0
+    if form in (sadf.NAME, sysstat.NAME):
+        with contextlib.suppress(errors.OvernightError):
+            first = next(_log_readers()[form].read(logs.LogFile(path, "UTC")), None)
+            seconds = (
+                (first.end_us - first.begin_us) / 1e6 if isinstance(first, logs.Reading) else 0.0
+            )
+    return form == dmesg.NAME, dmesg.needs_boot(head), seconds
 
 
 def _find_files(paths: tuple[pathlib.Path, ...], kind: str) -> Iterator[_Found]:
@@ -165,12 +163,13 @@ def _find_files(paths: tuple[pathlib.Path, ...], kind: str) -> Iterator[_Found]:
             todo="import the folders one by one",
         )
 
-    def recognise(path: pathlib.Path) -> tuple[str, bool]:
+    def recognise(path: pathlib.Path) -> tuple[str, tuple[bool, bool, float]]:
         try:
             head = formats.read_head(path)
-            return kind or _recognise(path, head), dmesg.needs_boot(head)
+            form = kind or _recognise(path, head)
+            return form, _rank(path, form, head)
         except (OSError, errors.OvernightError):
-            return UNKNOWN, False
+            return UNKNOWN, (False, False, 0.0)
 
     found = reader_process.read([path for path, _ in listed], recognise)
     files = [(_Found(path, *file), inside) for (path, inside), file in zip(listed, found, strict=True)]  # fmt: skip
@@ -201,34 +200,6 @@ def _find_wall(path: pathlib.Path, begin_us: int | None, options: Options) -> pe
     if begin_us is not None:
         return perfdata.Wall(begin_us * 1000, is_given=True)
     return perfdata.parse_name(path.name, options.timezone)
-
-
-def _import_log(
-    home: pathlib.Path,
-    path: pathlib.Path,
-    form: str,
-    zone: str | None,
-    context: imported_logs.Context,
-) -> Imported:
-    file = logs.LogFile(path, zone)
-    rules = kernel_rules.list_rules(home).rules
-    stored = imported_logs.store_file(home, _log_readers()[form], file, context, rules)
-    return Imported(
-        path=str(path),
-        format=form,
-        host=stored.host,
-        samples=0,
-        lost=0,
-        begin_us=stored.begin_us,
-        end_us=stored.end_us,
-        segments=0,
-        notes=tuple(file.notes),
-        lines=stored.lines,
-        readings=stored.readings,
-        events=stored.events,
-        damaged=file.damaged,
-        known=not stored.is_new,
-    )
 
 
 def _symbols(kallsyms: pathlib.Path | None, root: pathlib.Path) -> perfdata.Symbols:
@@ -270,8 +241,10 @@ def _recognise(path: pathlib.Path, head: bytes) -> str:
 
 
 def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.Capture) -> Imported:
+    begin_us, end_us = samples.begin // 1000, samples.end // 1000
     try:
         written = writer.write_capture(home, samples, source=path.name)
+        is_new = imported_logs.register(home, path, Need.PROFILES, samples.host, begin_us, end_us)
     except OSError as error:
         raise errors.CannotError(
             f"cannot store {path} in {home}",
@@ -284,8 +257,9 @@ def _store(home: pathlib.Path, path: pathlib.Path, kind: str, samples: capture.C
         host=samples.host,
         samples=int(samples.count.sum()),
         lost=samples.lost,
-        begin_us=samples.begin // 1000,
-        end_us=samples.end // 1000,
+        begin_us=begin_us,
+        end_us=end_us,
         segments=len(written),
         notes=samples.notes,
+        known=not is_new,
     )

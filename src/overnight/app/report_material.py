@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors
 from overnight.app import folded_stacks
 from overnight.diagnosis import knowledge
+from overnight.model.event import IMPORTED, Event
 from overnight.model.selection import Selection, Window
 from overnight.model.times import HOUR_US, SECOND_US
 from overnight.reports import diagnosis
@@ -53,7 +55,7 @@ def gather(
         incident=incident,
         baseline=case.baseline,
         cores=part("cores", lambda: case.cores(strips) if case.has_signals(strips) else None),
-        events=part("events", lambda: case.events(strips)[:MAX_EVENTS]) or (),
+        events=part("events", lambda: _events(case, strips)) or (),
         lifts=tuple(sorted(lifts, key=lambda lift: -lift.magnitude["low"])),
         census=part("memory cgroups", lambda: _census(case, verdict)) or (),
         fleet=tuple(each for each in verdict.findings if each.detector.startswith("fleet.")),
@@ -65,6 +67,11 @@ def gather(
     else:
         material = part("flame graph", lambda: _add_stacks(material, case, incident)) or material
     return dataclasses.replace(material, problems=tuple(dict.fromkeys(problems)))
+
+
+def _events(case: cases.Case, window: Window) -> tuple[Event, ...]:
+    events = (event for event in case.events(window) if event.kind != IMPORTED)
+    return tuple(itertools.islice(events, MAX_EVENTS))
 
 
 def focus(

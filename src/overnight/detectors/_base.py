@@ -26,6 +26,12 @@ class MissingError(Exception):
         self.missing = missing
 
 
+def require_imported(case: cases.Case, need: Need, name: str) -> None:
+    """Raise MissingError where the evidence was imported, and no file contains this."""
+    if case.imported is not None and need not in case.imported:
+        raise MissingError(f"not in the imported files: {name}", need)
+
+
 @dataclasses.dataclass
 class Draft:
     """A finding while its detector collects the evidence for and against it.

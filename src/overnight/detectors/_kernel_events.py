@@ -27,7 +27,8 @@ def search_window(case: cases.Case) -> Window:
 
 def read_events(case: cases.Case, kinds: Iterable[str]) -> list[Event]:
     """Read events around the diagnosed one; without a recorder, no event does not mean no fault."""
-    if not case.has_signals(case.window):
+    _base.require_imported(case, Need.EVENTS, "the kernel log at the event")
+    if case.imported is None and not case.has_signals(case.window):
         raise _base.MissingError("the flight recorder did not run around the event", Need.EVENTS)
     return [
         event for event in case.events(search_window(case), *kinds) if event.id != case.event.id

@@ -82,6 +82,7 @@ class Reclaim(_base.Detector):
             drafts = _draft_burst(case, scanned)
         if not drafts and is_sampled:
             _stack_usage.require_samples(case)
+            _base.require_imported(case, Need.VMSTAT, "vmstat")
         clear = (
             f"no process used {_stack_usage.MIN_CORES} cores in reclaim, and tasks scanned fewer than"
             f" {PAGES_A_SECOND:,.0f} pages a second"
@@ -108,8 +109,11 @@ def _draft(
     )
     draft = stacks.draft(KIND, usage, usage.function, confidence + change, summary)
     draft.magnitude["pages_per_second"] = pages
-    if usage.actor.unit.startswith("/"):
-        draft.subject = dataclasses.replace(draft.subject, cgroup=usage.actor.unit)
+    # The unit of a process in a pod is the pod's name; that of another container is its cgroup.
+    busiest = next(iter(case.processes_of(usage.actor, usage.window)), None)
+    cgroup = busiest.cgroup if busiest and busiest.pod else usage.actor.unit
+    if cgroup.startswith("/"):
+        draft.subject = dataclasses.replace(draft.subject, cgroup=cgroup)
     if change:
         counted = _pages_evidence(case, usage.window, pages, scanned.baseline)
         draft.weigh(counted, supports=change > 0)

@@ -51,6 +51,9 @@ class SoftirqStorm(_base.Detector):
 
     def examine(self, case: cases.Case) -> Answer:
         series = _saturation.require_series(case)
+        columns = case.ring.signals(case.host, case.window.begin_us, case.window.end_us)
+        if "softirq" not in columns.get(Need.CPU, ("softirq",)):  # sar shows them with -u ALL
+            _base.require_imported(case, Need.SOFTIRQS, "softirq time of the cores")
         storms, ordinary = _find_storms(case, series)
         drafts, doubts = [], []
         for storm in storms:
@@ -69,6 +72,8 @@ class SoftirqStorm(_base.Detector):
                 f"{ordinary} cores spent {PERCENT:.0f} % of {SECONDS:.0f} s in softirqs, as in the"
                 f" baseline ({case.baseline_text})"
             )
+        if doubts and not drafts:
+            _base.require_imported(case, Need.SOFTIRQS, "softirqs by kind")
         doubt = "; ".join(doubts)
         return self.answer(drafts, clear=doubt or clear, remark=doubt)
 

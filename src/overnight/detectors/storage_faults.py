@@ -77,6 +77,8 @@ class StorageFaults(_base.Detector):
                     WAITING, Subject(host=case.host), waiting.window, CONFIDENCE_OF_WAITING, text
                 )
             )
+        if not drafts:
+            _base.require_imported(case, Need.PRESSURE, "I/O pressure")
         for draft in drafts:
             draft.evidence += [waiting] if waiting else []
             draft.magnitude["io_wait_percent"] = percent

@@ -52,7 +52,8 @@ class Recording:
     night: Coverage | None = None  # of the whole recording
     signals: float | None = None  # share of the incident window that the flight recorder kept
     signals_why: tuple[str, ...] = ()  # why it did not keep the rest, as far as it knows
-    kernel_log: bool | None = None  # False: it could not be read
+    kernel_log: bool | None = None  # False: it could not be read, or was not imported
+    not_imported: tuple[str, ...] = ()  # what only a recorder reads, where files were imported
     cut: bool = False  # earlier events of this kind left no longer baseline
     disturbed: bool = False  # the baseline contains earlier events of this kind
     before_s: float | None = None  # length of the incident window before the event
@@ -132,7 +133,8 @@ def _find_in_recording(recording: Recording) -> Iterable[Gap]:
     if recording.signals is not None and recording.signals < WHOLE:
         share = max(recording.signals, 0.0)
         what = f"signals for {_percent(1 - share)} of the incident window"
-        why = f"the flight recorder kept {_percent(share) if share else 'none'} of it"
+        kept = f"{_percent(share) if share else 'none'} of it"
+        why = f"{'the imported files contain' if recording.not_imported else 'the flight recorder kept'} {kept}"
         why += _list_reasons(recording.signals_why)
         yield Gap(GapKind.SIGNALS, what, why, 0.4 + 0.6 * share)
     if recording.before_s is not None and recording.before_s < REACH_S:
@@ -143,8 +145,16 @@ def _find_in_recording(recording: Recording) -> Iterable[Gap]:
             0.4 + 0.6 * max(recording.before_s, 0.0) / REACH_S,
         )
     if recording.kernel_log is False:
-        why = "it could not be read, so events that only the kernel log reports are missing"
+        why = "it could not be read"
+        if recording.not_imported:
+            why = "no imported kernel log reaches from before the event to a line at or after it"
+        why += ", so events that only the kernel log reports are missing"
         yield Gap(GapKind.KERNEL_LOG, "the kernel log", why, KERNEL_LOG_FACTOR)
+    if recording.not_imported:
+        what = f"not in the imported files: {', '.join(recording.not_imported)}"
+        why = "only a recorder on the host reads them; each could have shown another cause"
+        factor = PERMISSION_FACTOR ** len(recording.not_imported)
+        yield Gap(GapKind.NOT_IMPORTED, what, why, round(factor, 6))
     skew = abs(recording.skew_us)
     if skew > SKEW_US:
         yield Gap(

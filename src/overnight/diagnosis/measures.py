@@ -158,6 +158,8 @@ class Evidence:
             if problem := (problems or {}).get(signal, {}).get("problem"):
                 return NoDataError(str(problem))
         names = " and ".join(signals)
+        if self.case.imported is not None:
+            return NoDataError(f"not in the imported files: {names}")
         words = f"signal {names} was" if len(signals) == 1 else f"signals {names} were"
         return NoDataError(f"the {words} not recorded around the event")
 

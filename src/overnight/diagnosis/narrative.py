@@ -45,6 +45,7 @@ NEEDS = {
     (GapKind.SHORT_BASELINE, None): ("Start recording ten minutes before the event", RECORD),
     (GapKind.DISTURBED_BASELINE, None): ("Record a time without these events", RECORD),
     (GapKind.KERNEL_LOG, None): ("Make the kernel log readable", CHECK),
+    (GapKind.NOT_IMPORTED, None): ("Run the recorder on the host", RECORD),
     (GapKind.PERMISSION, None): ("Give the recorder {what}", CHECK),
     (GapKind.RECORDER, None): ("Give the recorder more open files and memory", CHECK),
     (GapKind.DETECTOR_NO_DATA, None): ("Check why {what}", CHECK),

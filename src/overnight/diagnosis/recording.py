@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.diagnosis import completeness
+from overnight.model.finding import Need
 from overnight.model.selection import Coverage, Window
 from overnight.model.severity import Severity
 from overnight.model.times import HOUR_US, SECOND_US
@@ -19,6 +20,11 @@ MAX_NOTES = 10
 EACH_SECOND = (("pressure", "some"), ("softirqs", "NET_RX"))
 # What the flight recorder reports of itself; see agent/recorder_loop.py.
 PROBLEMS, KERNEL_LOG = "agent-problems", "kernel-log"
+# What no file of another tool contains, in the words of a report.
+RECORDER_ONLY = (
+    "memory cgroups", "restarts of units", "queues of network cards", "softirqs by kind", "memory and I/O pressure",
+    "real-time policies", "kernel limits",
+)  # fmt: skip
 
 
 def read_recording(case: cases.Case) -> completeness.Recording:
@@ -29,7 +35,8 @@ def read_recording(case: cases.Case) -> completeness.Recording:
     damaged = {each.segment: str(each) for part in parts for each in part.damaged}
     before_us = case.event.time_us - case.window.begin_us
     problems = case.ring.facts(case.host, PROBLEMS, case.event.time_us).state or {}
-    unread = problems.get(KERNEL_LOG, {})
+    unread, imported = problems.get(KERNEL_LOG, {}), case.imported
+    is_missing = imported is not None and Need.EVENTS not in imported
     return completeness.Recording(
         stacks=stacks,
         baseline=baseline,
@@ -39,7 +46,10 @@ def read_recording(case: cases.Case) -> completeness.Recording:
             gap.why for gap in case.ring.gaps(case.host, case.window.begin_us, case.window.end_us)
         ),
         # A log that only the recorder itself failed to read is among `exhausted`.
-        kernel_log=False if "problem" in unread and "exhausted" not in unread else None,
+        kernel_log=False
+        if is_missing or ("problem" in unread and "exhausted" not in unread)
+        else None,
+        not_imported=() if imported is None else RECORDER_ONLY,
         cut=case.compared.cut,
         disturbed=case.compared.disturbed,
         # A note at the begin of a recording is not an incident.

@@ -118,6 +118,7 @@ class _Rows:
         parent = np.append(recorded.column(1, "<u4"), -1)
         self.start, self.end = recorded.column(2, "<u8"), recorded.column(3, "<u8")
         self.comm, self.executable = recorded.column(4, "<u4"), recorded.column(5, "<u4")
+        self.execed = recorded.column(6, "<u8")
         own = np.append(np.arange(len(self.pid)), -1)
         lived = self.end - self.start
         self.short = np.append(
@@ -178,13 +179,15 @@ class _Rows:
             return None
         # Of many short-lived processes, the registry may have seen one.
         for member in self._seen.get(row, ()) if self.short[row] else (row,):
-            pid, start, ended = (
-                int(self.pid[member]),
+            pid = int(self.pid[member])
+            if found := registry.find(
+                pid,
                 int(self.start[member]),
-                bool(self.end[member]),
-            )
-            begin, file = self.recorded.begin, self._file(member)
-            if found := registry.find(pid, start, begin, file, ended=ended or pid <= 0):
+                self.recorded.begin,
+                self._file(member),
+                execed=int(self.execed[member]),
+                ended=bool(self.end[member]) or pid <= 0,
+            ):
                 return found
         return None
 

@@ -5,6 +5,7 @@ Samples carry a pid and, from the kernel's records, the moment of its fork. Both
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -37,6 +38,7 @@ class Registry:
         self._known: dict[int, tuple[identity.Identity, ...]] = {}  # the latest last
         self._alive: set[int] = set()
         self._young: set[int] = set()
+        self._read_ns: dict[int, int] = {}
         self._ended: dict[int, float] = {}
         self._due = 0.0
 
@@ -59,9 +61,11 @@ class Registry:
         for pid in [pid for pid, when in self._ended.items() if now - when > FORGET_SECONDS]:
             del self._ended[pid]
             self._known.pop(pid, None)
+            self._read_ns.pop(pid, None)
 
     def read(self, pid: int) -> None:
         """Read a process; one without a command line is just being started, or belongs to the kernel."""
+        now = time.monotonic_ns()
         found = identity.read_identity(pid, self.root)
         self._young.discard(pid)
         if found is None:
@@ -74,18 +78,30 @@ class Registry:
         if pid in self._known or len(self._known) < MAX_PROCESSES:
             others = (each for each in self._known.get(pid, ()) if each.started != found.started)
             self._known[pid] = (*others, found)[-2:]
+            self._read_ns[pid] = now
 
     def find(
-        self, pid: int, start: int, begin: int, executable: str = "", *, ended: bool = False
+        self,
+        pid: int,
+        start: int,
+        begin: int,
+        executable: str = "",
+        *,
+        execed: int = 0,
+        ended: bool = False,
     ) -> identity.Identity | None:
         """Return the process with this pid that began at `start`; 0: before the recording's `begin`.
 
-        One that has not ended is read where it is not known, or was known with another executable.
+        One that has not ended is read where it is not known, was known with another executable, or was read
+        before its last exec. Of one that ended before it could be read again, the program is not known.
         """
         found = self._match(pid, start, begin)
-        if not ended and (found is None or not same_file(found.executable, executable)):
+        is_old = self._read_ns.get(pid, 0) < execed
+        if not ended and (found is None or is_old or not same_file(found.executable, executable)):
             self.read(pid)
             found = self._match(pid, start, begin)
+        if found is not None and self._read_ns.get(pid, 0) < execed:
+            return dataclasses.replace(found, executable="", arguments=())
         return found
 
     @property

@@ -26,8 +26,10 @@ HEX = re.compile(r"[0-9a-fA-F]{24,}")
 KEY = re.compile(r"(?<![A-Za-z0-9_.\-])(?P<key>[A-Za-z0-9_.\-]+)\s*[=:]\s*")
 VALUE = re.compile(r"""(?P<value>"[^"]*"|'[^']*'|[^\s,;&]+)""")
 
-# `--password value`, as in kernel.core_pattern's command.
-OPTION = re.compile(r"(?P<key>(?<!\S)--?[A-Za-z][A-Za-z0-9_-]*)(?P<is>\s+)(?P<value>[^\s-]\S*)")
+# `--password value`, as in kernel.core_pattern's command, or as a list: `['--password', 'value']`.
+OPTION = re.compile(
+    r"""(?P<key>(?<![^\s'"(\[])--?[A-Za-z][A-Za-z0-9_-]*)(?P<is>['"]?,?\s+)(?P<value>[^\s-]\S*)"""
+)
 
 
 def named_secret(name: str) -> bool:
@@ -104,6 +106,8 @@ def mask_named(value: str) -> str:
 
     >>> mask_named("run --token abc, db.password=hunter2, https://me:pw@example.org/")
     'run --token (masked) db.password=(masked), https://(masked)@example.org/'
+    >>> mask_named("RuntimeError('--token abc'), ['x', '--password', 'hunter2']")
+    "RuntimeError('--token (masked) ['x', '--password', (masked)"
     """
     value = USER_INFO.sub(rf"\1{MASK}@", value)
     return OPTION.sub(_option, _mask_pairs(value))

@@ -43,6 +43,15 @@ def percent(share: float | None) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %" if value < 1 else f"{value:.1f} %"
 
 
+def rounded(value: float) -> str:
+    """Format a rate or a ratio with two significant digits, from 100 on as a whole number.
+
+    >>> rounded(3.14159), rounded(0.0312), rounded(1234.5), rounded(0)
+    ('3.1', '0.031', '1,234', '0')
+    """
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}"
+
+
 def decode_octal(path: str) -> str:
     r"""Decode a path of /proc/mounts: the kernel writes blanks, newlines and backslashes in octal.
 

@@ -97,6 +97,7 @@ class GapKind(enum.StrEnum):
     DISTURBED_BASELINE = "disturbed-baseline"
     LATE_START = "late-start"  # the recording began just before the event
     KERNEL_LOG = "kernel-log"
+    NOT_IMPORTED = "not-imported"
     PERMISSION = "permission"
     RECORDER = "recorder"  # the recorder lacked files, memory or disk
     CLOCK = "clock"

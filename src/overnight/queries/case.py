@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from overnight.model import times
-from overnight.model.event import DEATHS
+from overnight.model.event import DEATHS, IMPORTED
+from overnight.model.finding import Need
 from overnight.model.selection import Selection, Window
 from overnight.model.times import SECOND_US
 from overnight.queries import baselines, consumers, processes, samples, signals
@@ -207,6 +208,24 @@ class Case:
     def has_signals(self, window: Window) -> bool:
         """Return whether the flight recorder recorded anything in a window."""
         return bool(self.ring.signals(self.host, window.begin_us, window.end_us))
+
+    @functools.cached_property
+    def imported(self) -> frozenset[Need] | None:
+        """What imported files contain at the event; None where the recorder ran, or nothing was imported."""
+        window = self.window
+        recorded = self.ring.signals(self.host, window.begin_us, window.end_us)
+        files = self.events(Window(self.baseline.begin_us, window.end_us), IMPORTED)
+        if not files or recorded.keys() - {Need.CPU}:
+            return None
+        # A kernel log that ends before the event does not show that nothing happened.
+        at_us = self.event.time_us
+        logs = [file for file in files if file.fields.get("contains") == Need.EVENTS]
+        contained = {
+            Need.CPU: Need.CPU in recorded,
+            Need.EVENTS: any(log.overlaps(at_us, at_us + 1) for log in logs),
+            Need.PROFILES: self.has_profile(window),
+        }
+        return frozenset(need for need, is_there in contained.items() if is_there)
 
     def has_profile(self, window: Window) -> bool:
         return bool(self.profiles.touched((self.host,), window, *profiles.TABLES))

@@ -22,6 +22,7 @@ from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
+    from overnight.model.selection import Window
 
 # Labels that distinguish similar hosts; each additional one costs statistical power. Operators add their own with
 # an event of kind host.labels.
@@ -83,6 +84,26 @@ class Host:
     def places(self, kind: str) -> list[tuple[int, float]]:
         """Return the places of its events of a kind that are in observed time."""
         return [place for event in self.of_kind(kind) if (place := self.place(event))]
+
+    def spans(self, kind: str) -> list[tuple[float, list[float]]]:
+        """Return the seconds of each spell, and how far into it its events of a kind are."""
+        spans: list[tuple[float, list[float]]] = [(spell.seconds, []) for spell in self.spells]
+        for number, into in self.places(kind):
+            spans[number][1].append(into)
+        return spans
+
+    def cut(self, window: Window) -> Host:
+        """Return the host with its spells and events in a window."""
+        ends = ((max(s.begin_us, window.begin_us), min(s.end_us, window.end_us), s) for s in self.spells)  # fmt: skip
+        spells = (
+            Spell(begin, end, spell.uptime + (begin - spell.begin_us) / SECOND_US, spell.boot)
+            for begin, end, spell in ends
+            if begin < end
+        )
+        events = (
+            event for event in self.events if window.begin_us <= event.time_us < window.end_us
+        )
+        return dataclasses.replace(self, spells=tuple(spells), events=tuple(events))
 
 
 @dataclasses.dataclass(frozen=True)

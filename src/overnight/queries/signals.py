@@ -249,7 +249,7 @@ def find_coverage(
         first_in, last_in = max(first, window.begin_us), min(last, window.end_us)
         if first_in > reached:
             reasons = [gap.why for gap in gaps if gap.begin_us < first_in and reached < gap.end_us]
-            missing.append((reached, first_in, "; ".join(reasons) or "not recorded"))
+            missing.append((reached, first_in, "; ".join(reasons) or "no reason is known"))
         reached = max(reached, last_in)
     absent = sum(last - first for first, last, _ in missing)
     covered = (window.end_us - window.begin_us - absent) / 1e6

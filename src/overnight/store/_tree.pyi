@@ -3,9 +3,8 @@ def fold(
     stack: memoryview,
     end: memoryview,
     frames: memoryview,
-    hashes: memoryview,
     flags: memoryview,
-) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]: ...
+) -> tuple[bytes, bytes, bytes, bytes, bytes]: ...
 def pair(
     process: memoryview, task: memoryview, stack: memoryview, processes: int, stacks: int
 ) -> tuple[bytes, bytes]: ...

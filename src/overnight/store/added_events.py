@@ -39,7 +39,13 @@ def add(home: pathlib.Path, events: Sequence[Event]) -> int:
     with files.locked(root):
         known, labels = _read_known(home)
         fresh = {event.id: event for event in events if event.id not in known}
-        _check_labels(labels, fresh.values())
+        given = {name for e in fresh.values() if e.source == SOURCE for name in e.fields}
+        if len(given | labels) > MAX_LABELS:
+            raise errors.CannotError(
+                f"too many labels: {', '.join(sorted(given - labels)[:5])} would make {len(given | labels)}",
+                why=f"a data home has at most {MAX_LABELS} label names",
+                todo="put what differs from event to event into the value of one label: --label job=train-7",
+            )
         by_path: dict[pathlib.Path, list[bytes]] = {}
         for event in fresh.values():
             folder = layout.host_folder(home, event.host)
@@ -61,18 +67,24 @@ def add(home: pathlib.Path, events: Sequence[Event]) -> int:
 
 
 def remove(home: pathlib.Path, ids: Collection[str]) -> tuple[str, ...]:
-    """Remove added events; return the ids that were there."""
+    """Remove added events, and hosts that have nothing else; return the ids that were there."""
     removed = []
     root = home / "signals"
     if not root.is_dir():
         return ()
     with files.locked(root):
-        for path in _paths(home):
+        for path in [*_paths(home)]:
             entries = [entry for _, entry in journal.read_lines(path) if entry]
             kept = [entry for entry in entries if entry.get("id") not in ids]
-            if len(kept) < len(entries):
-                removed += [str(entry["id"]) for entry in entries if entry.get("id") in ids]
+            removed += [str(entry["id"]) for entry in entries if entry.get("id") in ids]
+            if kept and len(kept) < len(entries):
                 files.write_atomically(path, b"".join(map(_dump, kept)))
+            elif not kept:
+                files.remove(path)
+                # Of a host that was never recorded only its name is left.
+                if [left.name for left in path.parent.iterdir()] == ["host"]:
+                    files.remove(path.parent / "host")
+                    path.parent.rmdir()
     return tuple(removed)
 
 
@@ -96,17 +108,6 @@ def _read_known(home: pathlib.Path) -> tuple[set[str], set[str]]:
                 fields = entry.get("fields") if entry.get("source") == SOURCE else None
                 labels.update(fields if isinstance(fields, dict) else ())
     return ids, labels
-
-
-def _check_labels(known: set[str], events: Collection[Event]) -> None:
-    names = known.union(*(event.fields for event in events if event.source == SOURCE))
-    if len(names) > MAX_LABELS:
-        fresh = ", ".join(sorted(names - known)[:5])
-        raise errors.CannotError(
-            f"too many labels: {fresh} would make {len(names)}",
-            why=f"a data home has at most {MAX_LABELS} label names",
-            todo="put what differs from event to event into the value of one label: --label job=train-7",
-        )
 
 
 def _line(event: Event) -> bytes:

@@ -1,14 +1,12 @@
 """The stacks of a segment as one tree, its nodes in preorder.
 
-Node i's descendants are the nodes i + 1 … i + size[i] - 1, so queries are slices and running totals. A
-node's hash covers all frames from the root down to it: the same path has the same hash in every segment
-of every host, and trees are merged by hash.
+Node i's descendants are the nodes i + 1 … i + size[i] - 1, so queries are slices and running totals. The same
+path has the same key (`path_keys`) in every segment of every host, and trees are merged by key.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import re
 from typing import TYPE_CHECKING
@@ -60,18 +58,7 @@ class Tree:
     frame: U32
     up: U32  # distance back to the parent; 0: a root
     size: U32  # the node and all its descendants
-    hash: U64
     flags: U8
-
-
-def frame_hashes(names: list[str], modules: list[str], kinds: U8) -> U64:
-    """Hash name, module and kind of each frame to 64 bits."""
-    texts = (
-        f"{kind}\0{name}\0{module}".encode("utf-8", "surrogatepass")
-        for name, module, kind in zip(names, modules, kinds.tolist(), strict=True)
-    )
-    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
-    return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def frame_flags(names: list[str], kinds: U8) -> U8:
@@ -169,29 +156,18 @@ def pair_up(
     return root.astype(np.uint32), hanging.astype(np.uint32), pair.astype(np.uint32, copy=False)
 
 
-def fold_capture(root: U32, stack: U32, stacks: capture.Stacks, hashes: U64, flags: U8) -> Tree:
+def fold_capture(root: U32, stack: U32, stacks: capture.Stacks, flags: U8) -> Tree:
     """Build the tree of pairs: stack `stack[i]` is below the frame `root[i]` (a process)."""
     arrays = (
         np.ascontiguousarray(root, "<u4").data,
         np.ascontiguousarray(stack, "<u4").data,
         np.ascontiguousarray(stacks.offset[1:], "<u4").data,
         np.ascontiguousarray(stacks.frame, "<u4").data,
-        np.ascontiguousarray(hashes, "<u8").data,
         np.ascontiguousarray(flags).data,
     )
     folded = _tree.fold(*arrays) if HAS_EXTENSION else fold_in_python(*arrays)
-    types = ("<u4", "<u4", "<u4", "<u4", "<u8", "<u1")
+    types = ("<u4", "<u4", "<u4", "<u4", "<u1")
     return Tree(*(np.frombuffer(column, kind) for column, kind in zip(folded, types, strict=True)))
-
-
-MASK = 2**64 - 1
-
-
-def _mix(x: int) -> int:
-    for _ in range(2):
-        x ^= x >> 32
-        x = x * 0xD6E8FEB86659FD93 & MASK
-    return x ^ x >> 32
 
 
 def fold_in_python(
@@ -199,12 +175,10 @@ def fold_in_python(
     stack: memoryview,
     end: memoryview,
     frames: memoryview,
-    hashes: memoryview,
     flags: memoryview,
 ) -> tuple[bytes, ...]:
     """Do the work of src/native/tree.c on hosts without a C compiler."""
     ends, words = np.frombuffer(end, "<u4").tolist(), np.frombuffer(frames, "<u4").tolist()
-    frame_hash = np.frombuffer(hashes, "<u8").tolist()
     children: list[dict[int, int]] = []
     roots: dict[int, int] = {}
     frame_of: list[int] = []  # of each node, in order of first occurrence
@@ -227,7 +201,6 @@ def fold_in_python(
     place = [0] * len(frame_of)
     ordered: list[int] = []  # frames in preorder
     up: list[int] = []
-    hash_: list[int] = []
     flag_ = bytearray()
     pending = [(node, -1) for node in reversed(roots.values())]
     while pending:
@@ -236,8 +209,6 @@ def fold_in_python(
         frame = frame_of[node]
         ordered.append(frame)
         up.append(k - parent if parent >= 0 else 0)
-        above = hash_[parent] if parent >= 0 else 0
-        hash_.append(_mix(above * 0x9E3779B97F4A7C15 & MASK ^ frame_hash[frame]))
         flag_.append(flags[frame] | (flag_[parent] & 0xF0 if parent >= 0 else 0))
         pending.extend((child, k) for child in reversed(children[node].values()))
     size = [1] * len(ordered)
@@ -246,4 +217,4 @@ def fold_in_python(
             size[k - up[k]] += size[k]
     leaf = [place[node] for node in leaves]
     columns = (np.array(column, "<u4").tobytes() for column in (leaf, ordered, up, size))
-    return (*columns, np.array(hash_, "<u8").tobytes(), bytes(flag_))
+    return (*columns, bytes(flag_))

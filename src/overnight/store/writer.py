@@ -245,7 +245,6 @@ def _fold(
         roots + np.uint32(len(used)),
         hanging,
         capture.Stacks(np.concatenate([[0], ends]).astype(np.uint32), words),
-        tree.frame_hashes(frames.name, frames.module, frames.kind),
         tree.frame_flags(frames.name, frames.kind),
     )
     # Only the idle task idles: clear the flag under every other process, a slice each.

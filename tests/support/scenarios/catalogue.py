@@ -284,6 +284,15 @@ def build_half_missing(
     return dataclasses.replace(result, chain=chain[first:], absent=frozenset())
 
 
+def build_reclaim_in_a_pod(
+    home: pathlib.Path, seed: int, *, zombies: str, **changes: object
+) -> truth.Truth:
+    """Reclaim in a pod; not among the scenarios, as only the links between its findings matter."""
+    setup = _make("reclaim-in-a-pod", seed, NEW, changes)
+    incident = pods.reclaim_in_a_pod(setup, setup.moments(1), zombies=zombies)
+    return _play("reclaim-in-a-pod", home, setup, incident)
+
+
 SCENARIOS: dict[str, Builder] = {
     "reference": build_reference,
     "modern": build_modern,

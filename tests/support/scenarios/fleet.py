@@ -26,6 +26,8 @@ VALUES = {
     "instance_type": ("g5.4xlarge", "g5.48xlarge", "p4d.24xlarge"),
 }
 
+ERROR = "('scripts_user', RuntimeError('Runparts: 1 failures (part-001) in 1 attempted commands'))"
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -127,7 +129,7 @@ def _runtime(
         up = {"active": "active", "sub": "running", "ran": "yes", "restarts": restarts}
         down = {"active": "inactive", "sub": "dead", "ran": "never", "restarts": "0"}
         running[name] = {"result": "success", **(up if runs or name != unit else down)}
-    failed = {"result": "failed", "failed modules": "scripts_user"}
+    failed = {"result": "failed", "failed modules": "scripts_user", "error": ERROR}
     steps: Part = {
         "cloud-init modules-config": {"result": "success"},
         "cloud-init modules-final": {"result": "success"} if runs else failed,

@@ -83,7 +83,7 @@ def starve_queue(
     return Incident("net.driver_reset", moments[-1], chain, put, facts)
 
 
-def _leak(
+def leak(
     setup: host_setup.HostSetup, night: nights.Night, births: nights.Births, us: float
 ) -> None:
     """Let each new cgroup leave a dying one behind, since the boot."""
@@ -146,7 +146,7 @@ def walk_of_zombies(setup: host_setup.HostSetup, moments: list[float]) -> Incide
 
     def put(night: nights.Night) -> None:
         starve(night)
-        _leak(setup, night, births, us=2.0)
+        leak(setup, night, births, us=2.0)
 
     incident.put = put
     incident.facts |= {
@@ -177,7 +177,7 @@ def walk_in_reclaim(setup: host_setup.HostSetup, moments: list[float]) -> Incide
 
     def put(night: nights.Night) -> None:
         starve(night)
-        _leak(setup, night, births, us=0.4)
+        leak(setup, night, births, us=0.4)
         for when in moments:
             night.rates["pressure", "memory", "some"].append((when - 5.5, when, 1e6 * waiting))
             night.rates["vmstat", "", "workingset_refault_file"].append((when - 5.5, when, 4000.0))

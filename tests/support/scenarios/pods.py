@@ -1,4 +1,4 @@
-"""Pods of one program name: training workers, and a collector that reads the memory maps of all of them."""
+"""Pods: programs of one name, and reclaim in a pod whose cgroup has zombies below it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uuid
 
 from overnight.model import programs
 from overnight.sources.processes import membership
-from scenarios import host_setup, incidents, stacks, work
+from scenarios import host_setup, incidents, nights, stacks, work
 
 PYTHON = "/usr/bin/python3.11"
 COMM = "python3"
@@ -73,4 +73,34 @@ def one_name(setup: host_setup.HostSetup, moments: list[float]) -> incidents.Inc
     )
     incident.facts["workers"] = sorted({(task.process, task.unit) for task in workers})
     incident.facts["cgroup"] = collector.cgroup
+    return incident
+
+
+def reclaim_in_a_pod(
+    setup: host_setup.HostSetup, moments: list[float], *, zombies: str
+) -> incidents.Incident:
+    """Let a program reclaim memory at the limit of its container.
+
+    The zombies are below its `pod`, below the `slice` of all pods, or below a `sibling` pod.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        kubelet = _Kubelet(setup, pathlib.Path(folder))
+        own, other = (kubelet.create_pod("ml", f"{setup.word()}-{n}") for n in range(2))
+        task = kubelet.start(own, "/opt/build_index.py")
+    places = {"pod": own, "slice": own.rpartition("/")[0], "sibling": other}
+    births = nights.Births(places[zombies].rpartition("/")[0], 20.0, 2.0)
+    setup.background.append(work.Work(task, stacks.program(PYTHON, EVAL, 0.2), 0.1))
+    culprit = work.Work(task, stacks.limit_reclaim(PYTHON, EVAL))
+    incident = incidents.starve_queue(
+        setup, culprit, moments, ("memory.reclaim", {"process": task.process})
+    )
+    starve = incident.put
+
+    def put(night: nights.Night) -> None:
+        starve(night)
+        incidents.leak(setup, night, births, us=0.4)
+        night.rates["pressure", "memory", "some"] += [(when - 5.5, when, 4e5) for when in moments]
+
+    incident.put = put
+    incident.facts["cgroup"] = own
     return incident

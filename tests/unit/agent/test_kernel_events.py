@@ -55,6 +55,17 @@ def test_the_lines_of_the_incident(watch: kernel_events.KernelWatch) -> None:
     assert (starved.kind, starved.fields["queue"]) == ("net.driver_starved", 5)
 
 
+def test_the_line_before_a_kill_has_the_cgroup_and_is_not_a_kill(
+    watch: kernel_events.KernelWatch,
+) -> None:
+    cgroup = "/kubepods/burstable/pod7f/3fa9"
+    before = f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/kubepods/burstable/pod7f,task_memcg={cgroup},task=python3,pid=4242,uid=0"
+    kill = "Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB, anon-rss:1kB"
+    (event,) = watch.check([line(before), line(kill)], at(100))
+    assert (event.kind, event.severity, event.text, event.count) == ("memory.oom_kill", "warning", kill, 1)  # fmt: skip
+    assert (event.process, event.fields["cgroup"]) == ("python3", cgroup)
+
+
 def test_a_later_line_has_the_queue_of_the_earlier_line(watch: kernel_events.KernelWatch) -> None:
     watch.check([line(STARVED)], at(100))
     watch.check([line(PAUSED, 101)], at(101))

@@ -138,6 +138,13 @@ def test_a_panic_has_the_time_core_and_process_of_its_last_words(home, host) -> 
     assert find(home, host, boot="another", now=900) == []
 
 
+def test_two_lockups_of_one_core_are_two_events(home, host) -> None:
+    line = "<0>[  {}.500000] watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [kworker/3:1:4711]\n"
+    host.put(PSTORE, line.format(108) + PANIC, seconds_at(61.6))
+    lockups = [event for event in find(home, host) if event.kind == "cpu.soft_lockup"]
+    assert [event.time_us for event in lockups] == [rings.us(8.5), rings.us(58.9)]
+
+
 def test_a_lockup_that_was_seen_as_it_happened_is_not_reported_again(home, host) -> None:
     ring = rings.open_writer(home)
     ring.event(Event(rings.us(57), "cpu.soft_lockup", host=rings.HOST, id="seen", core=3))

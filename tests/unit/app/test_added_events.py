@@ -77,7 +77,7 @@ INVALID: list[tuple[dict[str, object], str]] = [
     ({"kind": None}, "kind is missing"),
     ({"host": ""}, "host is missing"),
     ({"host": "x" * 256}, "host is not a text of at most 255"),
-    ({"at": "soon"}, "a time is"),
+    ({"at": "soon"}, "'soon' is not a time"),
     ({"at": True}, "at is not a text"),
     ({"at": 1794712447250}, "in the future"),
     ({"at": "10m"}, "before 2000"),
@@ -90,7 +90,7 @@ INVALID: list[tuple[dict[str, object], str]] = [
     ({"labels": {"gpu": ""}}, "label gpu is not"),
     ({"labels": {"gpu": "x" * 129}}, "label gpu is not"),
     ({"labels": {"gpu": {"a": 1}}}, "label gpu is not"),
-    ({"labels": {f"l{n}": "x" for n in range(17)}}, "more than 16 labels"),
+    ({"labels": {f"l{n}": "x" for n in range(17)}}, "labels is not an object of at most 16"),
     ({"colour": "red"}, "unknown field 'colour'"),
     ({"text": 5}, "text is not a text"),
 ]
@@ -154,6 +154,11 @@ def test_removing_is_for_added_events_only_and_leaves_the_others(tmp_path: pathl
     assert {event.kind for event in left} == {"net.driver_reset", "app.slow", "job.failed"}
     with pytest.raises(errors.CannotError, match="no event"):
         added_events.remove(tmp_path, [first.id])
+    # A host that was added by mistake is gone; a recorded one stays.
+    (other,) = (event for event in left if event.host == "db-8")
+    assert added_events.remove(tmp_path, [other.id]).ids == (other.id,)
+    assert reader.Reader(tmp_path).hosts() == (rings.HOST,)
+    assert not (tmp_path / "signals/db-8").exists()
     assert add(tmp_path, LINE).added == 1
 
 

@@ -10,10 +10,14 @@ import signal
 import pytest
 
 from overnight import errors
-from overnight.app import added_events, imported_logs, imports
+from overnight.app import added_events, diagnose, imported_logs, imports
 from overnight.interfaces import cli
+from overnight.model import clock
+from overnight.model.event import IMPORTED, Event
+from overnight.model.finding import Status
 from overnight.model.selection import Window
 from overnight.model.times import HOUR_US, SECOND_US
+from overnight.model.verdict import GapKind, Verdict
 from overnight.queries import core_history
 from overnight.store.ring import reader, writer
 
@@ -48,8 +52,12 @@ def write(folder: pathlib.Path, **contents: str) -> list[pathlib.Path]:
 
 
 def read_events(home: pathlib.Path) -> list[tuple[int, str, str, int, int]]:
+    return [(e.time_us - NIGHT, e.kind, e.host, e.core, e.count) for e in found_events(home)]
+
+
+def found_events(home: pathlib.Path) -> list[Event]:
     events = reader.Reader(home).events(0, 1 << 62)
-    return [(e.time_us - NIGHT, e.kind, e.host, e.core, e.count) for e in events]
+    return [event for event in events if event.kind != IMPORTED]
 
 
 def test_a_kernel_log_becomes_the_events_of_the_recorder(tmp_path: pathlib.Path) -> None:
@@ -57,7 +65,7 @@ def test_a_kernel_log_becomes_the_events_of_the_recorder(tmp_path: pathlib.Path)
     options = imports.Options(host="db-7", timezone="UTC")
     (first,) = imports.import_files(tmp_path / "home", paths, options)
     assert (first.lines, first.events, first.known, first.begin_us) == (3, 1, False, NIGHT - 4 * SECOND_US)  # fmt: skip
-    (event,) = reader.Reader(tmp_path / "home").events(0, 1 << 62)
+    (event,) = found_events(tmp_path / "home")
     assert (event.kind, event.core, event.process, event.count) == (
         "cpu.soft_lockup",
         1,
@@ -68,7 +76,7 @@ def test_a_kernel_log_becomes_the_events_of_the_recorder(tmp_path: pathlib.Path)
     assert event.text == STALL
     (again,) = imports.import_files(tmp_path / "home", paths, options)
     assert again.known
-    assert reader.Reader(tmp_path / "home").events(0, 1 << 62) == (event,)
+    assert found_events(tmp_path / "home") == [event]
     assert added_events.remove(tmp_path / "home", [event.id]).ids == (event.id,)
 
 
@@ -134,6 +142,9 @@ def test_cpu_readings_are_the_signal_of_the_recorder(
     for command in (["cpu", "-b", "2026-11-16T17:52:00Z"], ["heatmap"]):
         assert cli.main(["--home", str(home), *command, "-O", "json"]) == 0
         assert json.loads(capsys.readouterr().out)
+    for options in (["-O", "html"], ["--by", "offset"], ["--process", "nginx"]):
+        assert cli.main(["--home", str(home), "heatmap", *options]) == 3
+        assert "as text; -O svg and -O json do, too" in capsys.readouterr().err, options
 
 
 def test_after_a_killed_import_the_next_one_cleans_up(
@@ -168,3 +179,88 @@ def test_readings_that_would_fill_the_disk_are_refused(
         list(imports.import_files(tmp_path / "home", paths, UTC))
     assert list((tmp_path / "home/signals").iterdir()) == []
     assert not (tmp_path / "home" / imported_logs.TEMPORARY).exists()
+
+
+def diagnose_at(home: pathlib.Path, second: int) -> tuple[Verdict, dict[str, str]]:
+    at = str((NIGHT + second * SECOND_US) // SECOND_US)
+    request = diagnose.Request(home, host="db-7", reported=diagnose.Reported(at))
+    verdict = diagnose.diagnose(request).verdict
+    return verdict, {answer.detector: answer.why for answer in verdict.answers if answer.status is Status.NO_DATA}  # fmt: skip
+
+
+def test_what_was_not_imported_is_missing_evidence(tmp_path: pathlib.Path) -> None:
+    """A detector does not rule out what no file shows, and the verdict names it."""
+    contents = {"mpstat": make_mpstat(), "wall": DMESG_T}
+    log = "not in the imported files: the kernel log at the event"
+    cases = {  # files, second of the incident, whether the kernel log shows it
+        "all files": (("mpstat", "wall"), 1, True),
+        "no kernel log": (("mpstat",), 1, False),
+        "no CPU time": (("wall",), 1, True),
+        "a kernel log that ended before": (("mpstat", "wall"), 4, False),
+    }
+    for name, (files, second, is_logged) in cases.items():
+        home = tmp_path / name
+        paths = write(tmp_path / "in", **{file: contents[file] for file in files})
+        list(imports.import_files(home, paths, imports.Options(host="db-7", timezone="UTC")))
+        verdict, silent = diagnose_at(home, second)
+        gaps = {gap.kind: gap for gap in verdict.gaps}
+        assert gaps[GapKind.NOT_IMPORTED].what.startswith("not in the imported files: memory cgroups, restarts"), name  # fmt: skip
+        assert [silent.get(each) == log for each in ("stalls", "oom", "storage")] == [not is_logged] * 3, name  # fmt: skip
+        assert (GapKind.KERNEL_LOG in gaps) == (not is_logged), name
+        assert silent["storage"] == ("not in the imported files: I/O pressure" if is_logged else log), name  # fmt: skip
+        assert {"zombies", "crash-loops", "limits"} <= silent.keys(), name
+        why = gaps[GapKind.SIGNALS].why if GapKind.SIGNALS in gaps else ""
+        assert ("the imported files contain none of it" in why) == ("mpstat" not in files), name
+        checked = {suspect.name: suspect.text for suspect in verdict.suspects}
+        assert checked["disk"] == "no data: not in the imported files: disks and pressure", name
+        assert verdict.status == "inconclusive", name
+        assert "not in the imported files" in verdict.narrative.missing, name
+
+
+def test_a_file_beside_a_recording_is_not_all_there_is(tmp_path: pathlib.Path) -> None:
+    home = tmp_path / "home"
+    paths = write(tmp_path / "in", wall=DMESG_T)
+    list(imports.import_files(home, paths, imports.Options(host="db-7", timezone="UTC")))
+    ring = writer.Writer(home, "db-7", "1" * 32, budget_bytes=1 << 30, age_seconds=1e9)
+    for second in range(-30, 5):
+        now = clock.Clock(*[(NIGHT + second * SECOND_US) * 1000] * 2)
+        ring.numbers("pressure", ("some",), now, {"io": [0]})
+        ring.tick(now)
+    ring.close()
+    verdict, silent = diagnose_at(home, 4)
+    assert not {GapKind.NOT_IMPORTED, GapKind.KERNEL_LOG} & {gap.kind for gap in verdict.gaps}
+    assert "stalls" not in silent
+
+
+def test_softirqs_that_sar_does_not_show_are_not_ruled_out(tmp_path: pathlib.Path) -> None:
+    text = make_mpstat()
+    for column in ("%irq", "%soft"):
+        text = text.replace(f" {column}", "").replace(" 0.00 0.00 0.00 0.00 0.00", " 0.00 0.00 0.00 0.00")  # fmt: skip
+    for name, content, is_silent in (("mpstat", make_mpstat(), False), ("sar", text, True)):
+        paths = write(tmp_path / "in", **{name: content})
+        list(imports.import_files(tmp_path / name, paths, UTC))
+        _, silent = diagnose_at(tmp_path / name, -10)
+        assert ("softirq" in silent) == is_silent, name
+
+
+def test_the_same_seconds_of_two_tools_count_once(tmp_path: pathlib.Path) -> None:
+    """The file with the shorter intervals wins, whatever its name; the other fills what it lacks."""
+    home = tmp_path / "home"
+    sar = "Linux 6.1 (db-7) \t2026-11-16 \t_x86_64_\t(2 CPU)\n\n"
+    sar += "17:51:50 CPU %user %nice %system %iowait %steal %idle\n"
+    for end in ("17:52:00", "17:52:10", "17:52:20", "17:52:50", "17:53:00"):
+        sar += f"{end} 0 50.00 0.00 0.00 0.00 0.00 50.00\n"
+    paths = write(tmp_path / "in", a_sar=sar, b_mpstat=make_mpstat(range(5, 35)))
+    first, second = imports.import_files(home, paths, UTC)
+    assert (first.path[-6:], first.readings, first.notes) == ("mpstat", 30, ())
+    note = "3 of its readings are left out: the CPU time of those seconds is stored already"
+    assert (second.readings, second.notes) == (5, (note,))
+
+    def find_stored() -> list[tuple[int, int]]:
+        minute, stored = NIGHT - 34 * SECOND_US, reader.Reader(home).stretches("db-7")
+        return [((each.begin_us - minute) // SECOND_US, (each.end_us - minute) // SECOND_US) for each in stored]  # fmt: skip
+
+    assert find_stored() == [(-10, 0), (5, 35), (50, 60)]
+    again = list(imports.import_files(home, paths, UTC))
+    assert [(each.known, each.notes) for each in again] == [(True, ()), (True, (note,))]
+    assert find_stored() == [(-10, 0), (5, 35), (50, 60)]

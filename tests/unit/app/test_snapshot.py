@@ -72,6 +72,9 @@ def test_a_snapshot_has_the_facts_of_the_host(host: pathlib.Path) -> None:
     assert program["tcp"] == "22"
     stage = parts["bootstrap"]["cloud-init modules-final"]
     assert (stage["result"], stage["failed modules"]) == ("failed", "scripts_user")
+    assert stage["error"].startswith(
+        "('scripts_user', RuntimeError('--password (masked) token=(masked)"
+    )
     assert "running" not in parts  # nobody asks the systemd of another host
     assert "/" in parts["mounts"]
     assert not any("docker" in where for where in parts["mounts"])

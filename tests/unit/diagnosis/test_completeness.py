@@ -40,6 +40,7 @@ def test_complete_evidence_has_no_gap() -> None:
         (Recording(signals=0.0), GapKind.SIGNALS, "kept none of it"),
         (Recording(before_s=1.2), GapKind.LATE_START, "began 1.2 s before the event"),
         (Recording(kernel_log=False), GapKind.KERNEL_LOG, "could not be read"),
+        (Recording(not_imported=("memory cgroups", "softirqs")), GapKind.NOT_IMPORTED, "not in the imported files: memory cgroups, softirqs"),
         (Recording(skew_us=-5_000_000), GapKind.CLOCK, "set by 5 s"),
         (Recording(denied=("signal interrupts",)), GapKind.PERMISSION, "permission to read signal interrupts"),
     ],

@@ -50,12 +50,13 @@ class Host:
         (folder / "exe").unlink(missing_ok=True)
         (folder / "exe").symlink_to(exe or f"/usr/bin/{comm}")
 
-    def read(self, *records: bytes) -> capture.Capture:
+    def read(self, *records: bytes, registry: identities.Registry | None = None) -> capture.Capture:
         path = self.root / "perf.data"
         features = {make.CLOCK_DATA: struct.pack("<IIQQ", 1, 1, self.begin + self.wall, self.begin)}
         path.write_bytes(make.file([LAYOUT.attr()], records, features=features))
-        registry = identities.Registry(self.root)
-        registry.refresh()
+        if registry is None:
+            registry = identities.Registry(self.root)
+            registry.refresh()
         symbols = perfdata.foreign_symbols(None, self.root)
         symbols = dataclasses.replace(symbols, registry=registry)
         return perfdata.read(path, symbols, begin=self.begin + self.wall)
@@ -146,6 +147,28 @@ def test_a_reused_pid_never_has_the_command_line_of_another(host: Host) -> None:
         "first.py (python3)", "gzip", "python3", "second.py (python3)",
     ]  # fmt: skip
     assert parsed.tasks.process.count("python3") == 2  # 50 after its reuse, and 70 before
+
+
+def test_a_program_replaced_by_exec_long_after_the_start_is_named_by_the_new_one(
+    host: Host,
+) -> None:
+    """The executable is the same: only the moment of the exec shows that the command line is old."""
+    for pid in (50, 60, 70):
+        host.start(pid, "python3 /opt/launcher.py", at=-60 * SECOND)
+    registry = identities.Registry(host.root)
+    registry.refresh()
+    for pid in (50, 70):
+        host.start(pid, "python3 /opt/worker.py", at=-60 * SECOND)
+    now = time.monotonic_ns()
+    parsed = host.read(
+        *(host.listed(pid, b"python3") for pid in (50, 60, 70)),
+        LAYOUT.comm(now, 50, b"python3", misc=EXEC),
+        LAYOUT.comm(now, 70, b"python3", misc=EXEC),
+        *(LAYOUT.sample(now + 1, pid=pid) for pid in (50, 60, 70)),
+        LAYOUT.exit(now + 2, 70),  # too early to be read again
+        registry=registry,
+    )
+    assert parsed.tasks.process == ["worker.py (python3)", "launcher.py (python3)", "python3"]
 
 
 def test_units_come_from_the_launcher_but_not_from_a_manager(host: Host) -> None:

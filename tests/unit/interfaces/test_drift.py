@@ -81,8 +81,12 @@ def test_check_exits_with_1_and_the_terminal_is_safe(home, capsys) -> None:
     assert run(home, "--check", "--limit", "2") == 1
     shown = capsys.readouterr().out
     assert "3/3 sick, 0/9 healthy  units: agent\\x1b.service" in shown
-    assert "1 of 13 differences are not explained by chance" in shown
-    assert "11 more differ" in shown
+    assert "chance does not explain 1 of 13 differences; -O json lists the others" in shown
+    assert shown.count("healthy  ") == 1
+    assert run(home, "--sick", "db-05", "--sick", "db-06", "--limit", "2") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("healthy  ") == 2
+    assert "11 more differences (--limit)" in shown
 
 
 def test_too_few_hosts_are_no_data(home, capsys) -> None:
@@ -138,6 +142,7 @@ def test_the_failed_bootstrap_and_the_unit_that_runs_in_one_zone_come_first(
     assert "result = success (failed on the others)" in shown
     assert f"together with: running: {unit} active = active (inactive on the others)" in shown
     assert f"{unit} is enabled, but was never active on 8 hosts: overnight audit on" in shown
+    assert f"cloud-init modules-final failed on {document['healthy'][0]}: {fleet.ERROR}" in shown
 
 
 def test_snapshots_of_an_older_version_are_compared_without_what_runs(tmp_path, capsys) -> None:

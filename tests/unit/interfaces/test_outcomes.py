@@ -60,7 +60,7 @@ def test_an_event_is_of_now_and_of_this_host_by_default(home, capsys) -> None:
     assert run(home, "event", "add", "--kind", "job.failed") == 0
     shown = capsys.readouterr()
     assert platform.node() in shown.out
-    assert f"without evidence: {platform.node()}" in shown.err
+    assert f"no signals of {platform.node()} are recorded here" in shown.err
     assert run(home, "event", "add", "--at", "now") == 2
     assert "kind is missing" in capsys.readouterr().err
 
@@ -94,11 +94,11 @@ def test_comparing_two_hours(home, capsys, monkeypatch) -> None:
     assert row["before"]["exposure"] == pytest.approx(1.0)
     assert run(home, "compare", "--before", "1h", "--after", "70m..+10m") == 0
     text = capsys.readouterr().out
-    assert "job.failed  10 (240)" in text
-    assert "cannot tell yet: 0 against 240 a host-day" in text
+    assert "job.failed  10 → 0  240 → 0" in text
+    assert "cannot tell yet (0 per host-day after, 240 before; ratio 0, " in text
     assert run(home, "compare", "--before", "1h") == 2
     assert "give --at" in capsys.readouterr().err
     assert run(home, "compare", "--at", "1h", "--kind", "gpu.") == 0
     assert "no event on either side" in capsys.readouterr().out
     assert run(home, "compare", "--group", f"host={rings.HOST}") == 3
-    assert "nothing to compare for other host" in capsys.readouterr().err
+    assert "nothing to compare for other values of host" in capsys.readouterr().err

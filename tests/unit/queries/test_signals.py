@@ -81,7 +81,7 @@ def test_missing_time_is_reported(tmp_path: pathlib.Path) -> None:
     assert rings.us(30) not in series.end_us.tolist()
     assert series.coverage.missing == (
         (rings.us(20), rings.us(30), "the agent was stopped"),
-        (rings.us(59), rings.us(59.5), "not recorded"),
+        (rings.us(59), rings.us(59.5), "no reason is known"),
     )
     assert series.coverage.covered_seconds == 49
 
@@ -90,7 +90,7 @@ def test_missing_data_is_not_zero(tmp_path: pathlib.Path) -> None:
     series = signals.core_series(reader.Reader(tmp_path), "nobody", _window(0, 10))
     assert series.cores == ()
     assert series.coverage.covered_seconds == 0
-    assert series.coverage.missing == ((rings.us(0), rings.us(10), "not recorded"),)
+    assert series.coverage.missing == ((rings.us(0), rings.us(10), "no reason is known"),)
 
 
 def test_an_offline_core_and_decreasing_ticks(tmp_path: pathlib.Path) -> None:

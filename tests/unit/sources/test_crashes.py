@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import pathlib
 import platform
+import zlib
 
 import crashedhost
 import pytest
 
 from overnight.sources import crashes
-from overnight.sources.crashes import Ending, Reason
 
 T = 1_794_725_459
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("Panic#2 Part1\n<0>[    1.000000] x\n", Reason.PANIC),
-        ("Oops#1 Part1\nx\nPanic#2 Part1\n", Reason.PANIC),
-        ("Oops#1\n", Reason.OOPS),
-        ("Emergency#1 Part1\n", Reason.EMERGENCY),
-        ("Shutdown#1 Part1\n<6>[    1.000000] reboot: Restarting system\n", Reason.UNKNOWN),
-        ("<6>[    1.000000] says Panic#1 Part1 in a line\n", Reason.UNKNOWN),
-        ("", Reason.UNKNOWN),
-    ],
-)
-def test_the_reason_is_the_headers(text: str, reason: Reason) -> None:
-    assert crashes.parse_reason(text) is reason
+def test_the_header_of_a_file_says_whether_it_is_a_panic(tmp_path: pathlib.Path) -> None:
+    cases = {
+        "Panic#2 Part1\n<0>[    1.000000] x\n": True,
+        "Oops#1 Part1\nx\nPanic#2 Part1\n": True,
+        "Oops#1\n": False,
+        "Emergency#1 Part1\n": False,
+        "Shutdown#1 Part1\n<6>[    1.000000] reboot: Restarting system\n": False,
+        "<6>[    1.000000] says Panic#1 Part1 in a line\n": False,
+        "": False,
+    }
+    host = crashedhost.CrashedHost(tmp_path)
+    for text, is_panic in cases.items():
+        host.put("sys/fs/pstore/dmesg-ramoops-0", text, T)
+        (leftover,) = crashes.read_leftovers(tmp_path)
+        assert leftover.is_panic is is_panic, text
 
 
 def test_the_parts_of_one_crash_are_one_leftover(tmp_path: pathlib.Path) -> None:
@@ -47,11 +49,11 @@ def test_the_parts_of_one_crash_are_one_leftover(tmp_path: pathlib.Path) -> None
     )
     (tmp_path / "var/crash/loop").symlink_to("loop")
     oops, panic, dump, other = crashes.read_leftovers(tmp_path)
-    assert (oops.reason, oops.lines) == (Reason.OOPS, ())
-    assert (panic.reason, panic.time_us) == (Reason.PANIC, T * 1_000_000)
+    assert (oops.is_panic, oops.lines) == (False, ())
+    assert (panic.is_panic, panic.time_us) == (True, T * 1_000_000)
     assert [line.text for line in panic.lines] == ["a", "b"]
     assert len(panic.paths) == 3
-    assert (dump.reason, [line.text for line in dump.lines]) == (Reason.PANIC, ["c"])
+    assert (dump.is_panic, [line.text for line in dump.lines]) == (True, ["c"])
     assert dump.paths[0] == "/var/crash/202611150312/dump.202611150312"
     assert other.lines[0].monotonic_us == 9_000_000
 
@@ -68,35 +70,64 @@ def test_hostile_files_are_bounded(tmp_path: pathlib.Path) -> None:
     assert "\x1b" not in leftover.lines[-1].text
 
 
+def test_a_file_of_another_user_is_not_the_kernels_word(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On some distributions every user may write to /var/crash."""
+    host = crashedhost.CrashedHost(tmp_path)
+    host.put("var/crash/forged/dmesg.1", "[    1.000000] Kernel panic - not syncing: forged\n", T)
+    assert len(crashes.read_leftovers(tmp_path)) == 1
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "var/crash/forged/dmesg.1", 1, 1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert crashes.read_leftovers(tmp_path) == ()
+
+
 BOOT, DOWN, LOGIN = "boot", "shutdown", "login"
 
 
 @pytest.mark.parametrize("time64", [False, True])
 @pytest.mark.parametrize(
-    ("records", "ending"),
+    ("records", "shut_down"),
     [
-        ((BOOT, LOGIN, DOWN, BOOT), Ending.SHUTDOWN),
-        ((BOOT, DOWN, BOOT, LOGIN, BOOT, LOGIN), Ending.NO_SHUTDOWN),
-        ((BOOT, LOGIN, DOWN, BOOT, DOWN), Ending.SHUTDOWN),  # this boot is already going down
-        ((LOGIN, BOOT), Ending.UNKNOWN),  # rotated
-        ((LOGIN,), Ending.UNKNOWN),
-        ((), Ending.UNKNOWN),
+        ((BOOT, LOGIN, DOWN, BOOT), True),
+        ((BOOT, DOWN, BOOT, LOGIN, BOOT, LOGIN), False),
+        ((BOOT, LOGIN, DOWN, BOOT, DOWN), True),  # this boot is already going down
+        ((LOGIN, BOOT), None),  # rotated
+        ((LOGIN,), None),
+        ((), None),
     ],
 )
 def test_the_order_of_the_records_decides(
-    records: tuple[str, ...], ending: Ending, time64: bool
+    records: tuple[str, ...], shut_down: bool | None, time64: bool
 ) -> None:
     data = crashedhost.wtmp(*((kind, T + n) for n, kind in enumerate(records)), time64=time64)
-    assert crashes.parse_wtmp(data, T * 1_000_000, time64=time64) is ending
+    assert crashes.parse_wtmp(data, T * 1_000_000, time64=time64) is shut_down
     late = (T + 1000) * 1_000_000  # the file is not of this boot
-    assert crashes.parse_wtmp(data, late, time64=time64) is Ending.UNKNOWN
+    assert crashes.parse_wtmp(data, late, time64=time64) is None
+
+
+# Written by utmpdump -r: boot, run level, login, shutdown; boot; boot.
+WTMP = zlib.decompress(
+    base64.b85decode(
+        b"c-muPfPgv%{GhH*L7^x$DL=miw;D4&Lp=jsLkr!++!Qkth7k)olzwIrtCkUnO^FTv(!8A1vecZ>@W&5&NeF*-Al6}KU??al)"
+        b";GYT4kVqJmzRjoEJFi55Hx2P;ot}~{J9{(OECQtTmBShl$NCAm*<V9e*!?6`1H>-TK-cV*o=n%fPx1q#D_lskxx2)"
+    )
+)
+
+
+def test_the_records_of_another_program_are_read() -> None:
+    assert len(WTMP) == 6 * crashes.UTMP.size
+    assert crashes.parse_wtmp(WTMP, 0) is False
+    assert crashes.parse_wtmp(WTMP[: -crashes.UTMP.size], 0) is True
 
 
 def test_wtmp_is_read_from_its_end(tmp_path: pathlib.Path) -> None:
-    assert crashes.read_ending(0, tmp_path) is Ending.UNKNOWN
+    assert crashes.read_shutdown(0, tmp_path) is None
     time64 = platform.machine() in crashes.TIME64
     records = [(BOOT, T), *((LOGIN, T + 1) for _ in range(5000)), (DOWN, T + 2), (BOOT, T + 3)]
     path = tmp_path / crashes.WTMP
     path.parent.mkdir(parents=True)
     path.write_bytes(crashedhost.wtmp(*records, time64=time64) + b"cut off")
-    assert crashes.read_ending(T * 1_000_000, tmp_path) is Ending.SHUTDOWN
+    assert crashes.read_shutdown(T * 1_000_000, tmp_path) is True

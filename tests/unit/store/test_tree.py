@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overnight.model.flame import FrameKind
 from overnight.store import capture, tree
 
 if tree.HAS_EXTENSION:
@@ -21,23 +20,18 @@ stacks_of = st.lists(
 pairs_of = st.lists(st.tuples(st.integers(0, ROOTS - 1), st.integers(0, 7)), max_size=20)
 
 
-def arrays(
-    pairs: list[tuple[int, int]], stacks: list[list[int]], names: list[str] | None = None
-) -> tuple[bytes, ...]:
-    names = names or [f"f{i}" for i in range(FRAMES + ROOTS)]
-    kinds = np.array([i % 2 for i in range(FRAMES)] + [FrameKind.PROCESS] * ROOTS, np.uint8)
+def arrays(pairs: list[tuple[int, int]], stacks: list[list[int]]) -> tuple[bytes, ...]:
     return (
         np.array([FRAMES + root for root, _ in pairs], "<u4").tobytes(),
         np.array([stack % len(stacks) for _, stack in pairs], "<u4").tobytes(),
         np.cumsum([len(stack) for stack in stacks]).astype("<u4").tobytes(),
         np.array([frame for stack in stacks for frame in stack], "<u4").tobytes(),
-        tree.frame_hashes(names, [""] * len(names), kinds).tobytes(),
-        bytes(1 + 16 * (i == 2) for i in range(len(names))),
+        bytes(1 + 16 * (i == 2) for i in range(FRAMES + ROOTS)),
     )
 
 
 def folded(pairs: list[tuple[int, int]], stacks: list[list[int]]) -> tree.Tree:
-    types = ("<u4", "<u4", "<u4", "<u4", "<u8", "<u1")
+    types = ("<u4", "<u4", "<u4", "<u4", "<u1")
     columns = tree.fold_in_python(*arrays(pairs, stacks))
     return tree.Tree(*(np.frombuffer(c, t) for c, t in zip(columns, types, strict=True)))
 
@@ -80,15 +74,15 @@ def test_the_key_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) -
     names = [f"f{i}" for i in range(FRAMES + ROOTS)]
     order = list(range(FRAMES))
     chance.shuffle(order)
-    kinds = np.array([0] * FRAMES + [FrameKind.PROCESS] * ROOTS, np.uint8)
+    key_of = {name: np.random.default_rng(i).bytes(8) for i, name in enumerate(names)}
 
-    def hashes(number: list[int], chosen: list[tuple[int, int]]) -> dict[tuple[str, ...], int]:
+    def keys_of(number: list[int], chosen: list[tuple[int, int]]) -> dict[tuple[str, ...], int]:
         new_names = [""] * FRAMES
         for frame, place in enumerate(number):
             new_names[place] = names[frame]
         new_names += names[FRAMES:]
         renumbered = [[number[frame] for frame in stack] for stack in stacks]
-        own = tree.frame_hashes(new_names, [""] * len(new_names), kinds)
+        own = np.frombuffer(b"".join(key_of[name] for name in new_names), "<u8")
         nodes = tree.fold_capture(
             np.array([FRAMES + root for root, _ in chosen], np.uint32),
             np.array([stack % len(stacks) for _, stack in chosen], np.uint32),
@@ -96,7 +90,6 @@ def test_the_key_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) -
                 np.cumsum([0, *map(len, renumbered)]).astype(np.uint32),
                 np.array([f for stack in renumbered for f in stack], np.uint32),
             ),
-            own,
             np.zeros(len(new_names), np.uint8),
         )
         parent = np.arange(len(nodes.up)) - nodes.up
@@ -108,15 +101,9 @@ def test_the_key_of_a_path_does_not_depend_on_numbering(pairs, stacks, chance) -
 
     shuffled = list(pairs)
     chance.shuffle(shuffled)
-    plain = hashes(list(range(FRAMES)), pairs)
-    assert plain == hashes(order, shuffled)
+    plain = keys_of(list(range(FRAMES)), pairs)
+    assert plain == keys_of(order, shuffled)
     assert len(set(plain.values())) == len(plain)
-
-
-def test_name_module_and_kind_distinguish_frames() -> None:
-    kinds = np.array([0, 0, 1, 0], np.uint8)
-    hashes = tree.frame_hashes(["f", "f", "f", "f\0m"], ["m", "n", "m", ""], kinds)
-    assert len(set(hashes.tolist())) == 4
 
 
 def test_flags_of_frames() -> None:
@@ -173,12 +160,12 @@ def test_invalid_trees_are_detected(up: list[int], size: list[int]) -> None:
 
 
 @pytest.mark.skipif(not tree.HAS_EXTENSION, reason="installed without the extension")
-@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("place", range(5))
 def test_the_extension_refuses_indices_outside_their_tables(place: int) -> None:
     good = list(arrays([(0, 0), (1, 1)], [[0, 1], [2]]))
     _tree.fold(*good)
-    if place in {4, 5}:
-        good[place] = good[place][:8]
+    if place == 4:
+        good[place] = good[place][:7]
     else:
         good[place] = b"\xff" * 4 + good[place][4:]
     with pytest.raises(ValueError, match="outside its table"):

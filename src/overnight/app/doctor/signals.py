@@ -15,7 +15,9 @@ ORDER = 3
 KERNEL_LOG = Question(
     "kmsg", "Kernel log", "reports driver resets, lockups and stalls, where most diagnoses start"
 )
-SYSTEMD = Question("systemd", "systemd", "its restart counters show crash-looping units")
+SYSTEMD = Question(
+    "systemd", "systemd", "its restart counters show crash-looping units, and snapshots what runs"
+)
 
 PSTORE = Question(
     "pstore", "Panic log (pstore)", "has the last kernel log lines after a panic", optional=True
@@ -59,7 +61,7 @@ def _pstore(host: doctor.Surroundings) -> Check:
             "the kernel has no place for it",
             "modprobe efi_pstore, or reserve memory for ramoops: ramoops.mem_address=… on the kernel command line",
         )
-    folder = host.root / crashes.PSTORE[0]
+    folder = host.root / crashes.PSTORE
     try:
         count = len(list(folder.iterdir()))
     except PermissionError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,7 +59,7 @@ def is_cause(item: Item) -> bool:
 
 def is_volatile(item: Item) -> bool:
     """Return whether it differs between equal hosts, too: it may confirm other items, but not hide them."""
-    return item.property == "restarts"
+    return item.property in ("restarts", "error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +84,16 @@ class Difference:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The other items, in words; of a unit that runs or a boot step the most telling only."""
+        """The other items, in words; of a unit that runs or a boot step the most telling only.
+
+        What is not there has no values either.
+        """
         named = {self.items[0][0][:2]}
+        absent = {item[:2] for item, present in self.items if item.value is None and not present}
         texts = []
         for item, present in self.items[1:]:
+            if item.value is not None and not present and item[:2] in absent:
+                continue
             if item.part not in VALUED or item[:2] not in named:
                 texts.append(self.describe(item, present))
             named.add(item[:2])
@@ -212,8 +217,10 @@ def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
         )
         for column in columns
     )
+    counts = collections.Counter(difference.items[0][0].part for difference in differences)
+    ordered = sorted(differences, key=lambda d: _reading_order(d, counts[d.items[0][0].part]))
     return Comparison(
-        *sides, without, tuple(sorted(differences, key=_reading_order)), len(columns), draws,
+        *sides, without, tuple(ordered), len(columns), draws,
         odds.smallest_p(sick_count, healthy_count, draws) if draws else least, why_not,
     )  # fmt: skip
 
@@ -300,11 +307,16 @@ def _is_unread(item: Item, unread: set[str]) -> bool:
     return any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 
 
-def _reading_order(difference: Difference) -> tuple[bool, float, int]:
-    """Sort differences that stand by cause, then as they are ranked; of the others only equal ones."""
+def _reading_order(difference: Difference, of_part: int) -> tuple[int, float, float]:
+    """Sort differences that stand by cause, the others by p times the number of them in the same part.
+
+    In a small fleet none may stand: one of hundreds of packages separates the hosts as well by chance. One of the
+    few steps of the boot hardly does.
+    """
+    column, rank = difference.column, difference.rank
     if difference.is_significant:
-        return False, difference.rank, 0
-    return True, -difference.column.low if difference.rank < 2 else math.inf, difference.rank
+        return 0, rank, -column.low
+    return 1 + (rank == 2), column.p * of_part, -column.low
 
 
 def _naming_order(pair: tuple[Item, bool]) -> tuple[int, int, str, bool, bool, str, bool, str]:

@@ -12,6 +12,7 @@ import itertools
 import numpy as np
 
 from overnight.detectors.fleet import permutation
+from overnight.queries import rates
 
 Floats = permutation.Floats
 Integers = permutation.Integers
@@ -85,20 +86,14 @@ class Onset:
 
 def bands(line: Timeline) -> tuple[Band, ...]:
     """Fit the Poisson regression on bands: events by watched time; bands without time are left out."""
-    from scipy import special
-
     cuts = np.array([0.0, *EDGES, np.inf])
     seconds = -np.diff(line.above(cuts).sum(axis=0))
     counts = np.histogram(line.event_uptime, cuts)[0]
-    fitted = []
-    for (low, high), count, time in zip(itertools.pairwise(cuts), counts, seconds, strict=True):
-        if time > 0:
-            least = special.gammaincinv(count, 0.025) / time if count else 0.0
-            most = special.gammaincinv(count + 1, 0.975) / time
-            fitted.append(
-                Band(float(low), float(high), int(count), float(time), float(least), float(most))
-            )
-    return tuple(fitted)
+    return tuple(
+        Band(float(low), float(high), int(count), float(time), *rates.bound_rate(count, time))
+        for (low, high), count, time in zip(itertools.pairwise(cuts), counts, seconds, strict=True)
+        if time > 0
+    )
 
 
 def find_rise(

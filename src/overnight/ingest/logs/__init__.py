@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -18,7 +20,7 @@ from overnight.model import times
 
 MAX_LINE = 16 << 10  # bytes; a line of mpstat has 120, of journalctl -o json 2,000
 MAX_WHOLE = 256 << 20  # of a file that is read at once
-EARLIEST_US = 946_684_800 * times.SECOND_US  # the year 2000
+EARLIEST_US, LATEST_US = (s * times.SECOND_US for s in (946_684_800, 4_102_444_800))  # 2000, 2100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,36 +47,33 @@ Entry = Line | Reading
 
 @dataclasses.dataclass
 class LogFile:
-    """One file: how its times are meant, and what its reader found out."""
+    """One file: how its times are meant, and what was found out about it."""
 
     path: pathlib.Path
     zone: str | None = None  # of times without one; as `--timezone` has it
     host: str | None = None  # the host that the file names
     damaged: int = 0  # lines
     notes: dict[str, None] = dataclasses.field(default_factory=dict)  # in order, each once
+    entries: int = 0  # accepted
+    begin_us: int = LATEST_US  # of the accepted
+    end_us: int = EARLIEST_US
 
     def __post_init__(self) -> None:
-        self._instant = functools.lru_cache(maxsize=64)(self._parse_instant)
+        self.local = functools.lru_cache(maxsize=64)(self._parse_local)
 
     def lines(self) -> Iterator[str]:
         """Yield the decompressed lines; one that is too long is counted as damaged."""
-        rest, skipping = b"", False
-        text = formats.Text(self.path)
-        for piece in text:
+        rest, text = b"", formats.Text(self.path)
+        for piece in itertools.chain(text, (b"\n",)):
             *whole, rest = (rest + piece).split(b"\n")
             for line in whole:
-                if skipping or len(line) > MAX_LINE:
-                    self.damaged, skipping = self.damaged + 1, False
+                if len(line) > MAX_LINE:
+                    self.damaged += 1
                 else:
                     yield line.decode("utf-8", "backslashreplace").rstrip("\r")
-            if len(rest) > MAX_LINE:
-                rest, skipping = b"", True
+            rest = rest[: MAX_LINE + 1]
         if text.cut_short:
             self.note(formats.TRUNCATED)
-        if skipping:
-            self.damaged += 1
-        elif rest:
-            yield rest.decode("utf-8", "backslashreplace").rstrip("\r")
 
     def whole(self) -> bytes:
         return b"".join(formats.Text(self.path, MAX_WHOLE, has_lines=False))
@@ -82,11 +81,17 @@ class LogFile:
     def note(self, text: str) -> None:
         self.notes[text] = None
 
-    def local(self, when: datetime.datetime) -> int:
-        """Return the µs since the epoch of a time without a zone; ask for the zone if none is known."""
-        return self._instant(when)
+    def accept(self, begin_us: int, end_us: int) -> bool:
+        """Count an entry, as damaged where no host can have recorded it: its clock was set wrong."""
+        if not EARLIEST_US <= begin_us <= end_us < LATEST_US:
+            self.damaged += 1
+            return False
+        self.begin_us, self.end_us = min(self.begin_us, begin_us), max(self.end_us, end_us)
+        self.entries += 1
+        return True
 
-    def _parse_instant(self, when: datetime.datetime) -> int:
+    def _parse_local(self, when: datetime.datetime) -> int:
+        """Return the µs since the epoch of a time without a zone; ask for the zone if none is known."""
         if self.zone is None:
             raise errors.UsageError(
                 f"the times in {self.path} have no time zone",
@@ -134,6 +139,13 @@ def parse_naive(text: str, form: str) -> datetime.datetime:
     return datetime.datetime.strptime(text, form)  # noqa: DTZ007 - callers add the zone
 
 
-def is_plausible(us: int) -> bool:
-    """Return whether a host may have recorded it: after 2000 and, its clock set wrong, before 2100."""
-    return EARLIEST_US <= us < 41 * EARLIEST_US // 10
+def parse_iso(text: str) -> int:
+    """Return the µs since the epoch of a time with a zone and, as dmesg writes it, a decimal comma."""
+    when = datetime.datetime.fromisoformat(text.replace(",", "."))
+    return (when - times.EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def find_line(pattern: re.Pattern[str], head: bytes) -> re.Match[str] | None:
+    """Return the first line of a format, after at most a few that are cut off."""
+    lines = head.decode("utf-8", "replace").splitlines()[:5]
+    return next(filter(None, map(pattern.match, lines)), None)

@@ -9,12 +9,10 @@ kern  :warn  : 2026-11-16T17:52:34,882605+00:00 ena 0000:00:05.0 eth0: TX q 5 is
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Iterator
 
 from overnight.ingest import logs
-from overnight.model import times
 
 NAME = "dmesg"
 LINE = re.compile(
@@ -32,19 +30,13 @@ UNKNOWN_WRITER = (
 
 
 def sniff(head: bytes) -> bool:
-    return _first(head) is not None
+    return logs.find_line(LINE, head) is not None
 
 
 def needs_boot(head: bytes) -> bool:
     """Return whether the times are seconds since boot."""
-    first = _first(head)
+    first = logs.find_line(LINE, head)
     return first is not None and first["seconds"] is not None
-
-
-def _first(head: bytes) -> re.Match[str] | None:
-    """Return the first line, after at most a few that are cut off."""
-    lines = head.decode("utf-8", "replace").splitlines()[:5]
-    return next(filter(None, map(LINE.match, lines)), None)
 
 
 def read(file: logs.LogFile) -> Iterator[logs.Line]:
@@ -59,10 +51,9 @@ def read(file: logs.LogFile) -> Iterator[logs.Line]:
         wall_us = monotonic_us = None
         try:
             if line["seconds"]:
-                monotonic_us = int(line["seconds"]) * times.SECOND_US + int(line["micros"])
+                monotonic_us = int(line["seconds"] + line["micros"])
             elif line["iso"]:
-                when = datetime.datetime.fromisoformat(line["iso"].replace(",", "."))
-                wall_us = (when - times.EPOCH) // datetime.timedelta(microseconds=1)
+                wall_us = logs.parse_iso(line["iso"])
             else:
                 wall_us = file.local(logs.parse_naive(line["day"], "%a %b %d %H:%M:%S %Y"))
         except (ValueError, OverflowError):

@@ -16,31 +16,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from overnight.ingest import logs
-from overnight.model import times
 
 NAME = "journal"
 LINE = re.compile(
     r"(?:<\d{1,3}>)?"
-    r"(?:(?P<day>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?P<fraction>\.\d{6})?"
+    r"(?:(?P<day>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{6}))?"
     r"|(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:[+-]\d\d:?\d\d|Z))"
     r"|(?P<unix>\d{9,10}\.\d{6}))"
     r" (?P<host>\S{1,255}) (?P<writer>[^:\s]{1,255}): (?:\[ {0,8}(?P<stamp>\d{1,10}\.\d{6})\] )?(?P<text>.*)",
     re.ASCII,
 )
+JSON = re.compile(r'\{.*"__REALTIME_TIMESTAMP"')
 NO_YEAR = "the times have no year: the last such day before the file was modified is assumed"
-UNKNOWN_WRITER = (
-    "the log does not show which lines a process wrote (-o json does): all count as the kernel's"
-)
 MAX_TEXT = 2048
 
 
 def sniff(head: bytes) -> bool:
-    for text in head.decode("utf-8", "replace").splitlines()[:5]:
-        if text.startswith("{") and '"__REALTIME_TIMESTAMP"' in text:
-            return True
-        if LINE.match(text):
-            return True
-    return False
+    return any(logs.find_line(form, head) for form in (LINE, JSON))
 
 
 def read(file: logs.LogFile) -> Iterator[logs.Line]:
@@ -63,20 +55,18 @@ def _parse_text(file: logs.LogFile, text: str) -> logs.Line | None:
         if text.startswith((" ", "\t")):
             return None  # the message above goes on
         raise ValueError(text)
-    if line["writer"] != "kernel":
+    if (
+        line["writer"] != "kernel"
+    ):  # journald names lines that a process wrote to /dev/kmsg otherwise
         return None
     file.host = file.host or line["host"]
-    file.note(UNKNOWN_WRITER)
     if line["unix"]:
-        seconds, micros = line["unix"].split(".")
-        wall_us = int(seconds) * times.SECOND_US + int(micros)
+        wall_us = int(line["unix"].replace(".", ""))
     elif line["iso"]:
-        when = datetime.datetime.fromisoformat(line["iso"].replace(",", "."))
-        wall_us = (when - times.EPOCH) // datetime.timedelta(microseconds=1)
+        wall_us = logs.parse_iso(line["iso"])
     else:
         file.note(NO_YEAR)
-        wall_us = file.local(_add_year(file, line["day"]))
-        wall_us += int((line["fraction"] or ".000000")[1:])
+        wall_us = file.local(_add_year(file, line["day"])) + int(line["fraction"] or 0)
     stamp = line["stamp"]
     return logs.Line(wall_us, int(stamp.replace(".", "")) if stamp else None, line["text"])
 
@@ -100,9 +90,9 @@ def _parse_json(file: logs.LogFile, text: str) -> logs.Line | None:
     wall_us = int(entry["__REALTIME_TIMESTAMP"])
     stamp = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
     monotonic_us = None if stamp is None else int(stamp)
-    if monotonic_us is not None and "__MONOTONIC_TIMESTAMP" in entry:
+    if monotonic_us is not None:
         # The other two are when the journal received it: at boot, seconds after the kernel wrote it.
-        wall_us -= max(0, int(entry["__MONOTONIC_TIMESTAMP"]) - monotonic_us)
+        wall_us -= max(0, int(entry.get("__MONOTONIC_TIMESTAMP", 0)) - monotonic_us)
     message = entry.get("MESSAGE") or ""
     if isinstance(message, list):  # not UTF-8
         message = bytes(message).decode("utf-8", "backslashreplace")

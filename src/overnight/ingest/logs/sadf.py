@@ -17,7 +17,7 @@ from typing import Any
 from overnight import errors
 from overnight.ingest import logs
 from overnight.ingest.logs import sysstat
-from overnight.model.times import DAY_US, SECOND_US
+from overnight.model.times import SECOND_US
 
 NAME = "sadf"
 NO_MINUTES = (
@@ -39,11 +39,19 @@ def read(file: logs.LogFile) -> Iterator[logs.Reading]:
         raise errors.DamagedFileError(str(file.path), 0, why) from error
     if len(names) == 1:
         file.host = file.host or names.pop()[:255]
-    for host in hosts:
-        last_us: int | None = None
-        for entry in host.get("statistics", ()) if isinstance(host, dict) else ():
+    for host in filter(lambda each: isinstance(each, dict), hosts):
+        last_us, clock = None, sysstat.Clock(file)
+        if "date" in host:  # of mpstat; those of sadf have one each
+            clock.begin(str(host["date"]))
+        for entry in host.get("statistics", ()):
             try:
-                end_us, begin_us = _parse_times(file, host, entry["timestamp"], last_us)
+                stamp = entry["timestamp"]
+                if isinstance(stamp, str):  # of mpstat: the time of day
+                    file.note(NO_MINUTES)
+                    end_us, begin_us = clock.parse(sysstat.CLOCK.match(f"{stamp} ")), last_us
+                else:
+                    end_us = _parse_end(file, host, stamp)
+                    begin_us = end_us - int(stamp["interval"]) * SECOND_US
                 cores = dict(_parse_cores(entry))
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
                 file.damaged += 1
@@ -53,30 +61,15 @@ def read(file: logs.LogFile) -> Iterator[logs.Reading]:
                 yield logs.Reading(begin_us, end_us, cores)
 
 
-def _parse_times(
-    file: logs.LogFile, host: dict[str, Any], stamp: Any, last_us: int | None
-) -> tuple[int, int | None]:
-    """Return the end and the begin of a reading; None where the begin is unknown."""
-    if isinstance(stamp, str):  # of mpstat: the time of day
-        date = sysstat.parse_date(file, str(host["date"]))
-        if date is None:
-            raise ValueError(host["date"])
-        when = datetime.datetime.combine(date, datetime.time.fromisoformat(stamp))
-        end_us = file.local(when)
-        if last_us is not None and end_us < last_us:  # the date is that of the first reading
-            end_us += -((end_us - last_us) // DAY_US) * DAY_US
-        file.note(NO_MINUTES)
-        return end_us, last_us
+def _parse_end(file: logs.LogFile, host: dict[str, Any], stamp: dict[str, Any]) -> int:
     when = datetime.datetime.fromisoformat(f"{stamp['date']} {stamp['time']}")
     if stamp.get("utc"):
-        end_us = logs.parse_local(when, "UTC")
-    else:
-        zone = host.get("timezone")
-        if file.zone is None and isinstance(zone, str):
-            file.zone = zone
-            file.note(f"the times are in {zone}, the zone of the host that ran sadf")
-        end_us = file.local(when)
-    return end_us, end_us - int(stamp["interval"]) * SECOND_US
+        return logs.parse_local(when, "UTC")
+    zone = host.get("timezone")
+    if file.zone is None and isinstance(zone, str):
+        file.zone = zone
+        file.note(f"the times are in {zone}, the zone of the host that ran sadf")
+    return file.local(when)
 
 
 def _parse_cores(entry: dict[str, Any]) -> Iterator[tuple[int, dict[str, float]]]:

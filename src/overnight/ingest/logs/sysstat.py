@@ -13,7 +13,9 @@ The time of a heading is that of the reading before.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -25,7 +27,10 @@ HEADER = re.compile(
     r"Linux \S{1,255} \((?P<host>[^)]{1,255})\)\s+(?P<date>\S{6,12})\s+_\S{1,32}_\s"
 )
 CLOCK = re.compile(r"(\d\d):(\d\d):(\d\d)\s+(?:([AaPp])\.?[Mm]\.?\s+)?(.*)", re.ASCII)
-DATE = re.compile(r"(\d{1,4})([-./])(\d{1,2})[-./](\d{2,4})\.?", re.ASCII)
+DATES = (
+    "%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%m/%d/%y", "%m/%d/%Y", "%d/%m/%y", "%d/%m/%Y", "%d.%m.%y", "%d.%m.%Y",
+    "%d-%m-%y", "%d-%m-%Y",
+)  # fmt: skip
 MAX_CORES = 1 << 16
 # A time of day that is this much earlier is of the next day; one that is a little earlier is damage.
 NEXT_DAY = datetime.timedelta(hours=6)
@@ -38,87 +43,77 @@ def sniff(head: bytes) -> bool:
 
 
 def read(file: logs.LogFile) -> Iterator[logs.Reading]:
-    table = _Table(file)
+    rows = itertools.groupby(_read_rows(file), key=lambda row: row[:2])
+    for (begin_us, end_us), cores in rows:
+        if begin_us < end_us:
+            yield logs.Reading(begin_us, end_us, {core: modes for *_, core, modes in cores})
+        else:
+            file.damaged += 1
+
+
+def _read_rows(file: logs.LogFile) -> Iterator[tuple[int, int, int, dict[str, float]]]:
+    """Yield begin, end, core and modes of each row whose begin is known."""
+    clock, columns = Clock(file), tuple[str, ...]()
+    begin_us: int | None = None
+    end_us: int | None = None
     for text in file.lines():
         if (header := HEADER.match(text)) is not None:
-            yield from table.finish()
             file.host = file.host or header["host"]
-            table.begin_file(parse_date(file, header["date"]))
-        elif (clock := CLOCK.match(text)) is not None:
-            yield from table.add(clock)
-    yield from table.finish()
+            clock.begin(header["date"])
+            columns, begin_us, end_us = (), None, None
+        if (match := CLOCK.match(text)) is None:
+            continue
+        words = match[5].split()
+        try:
+            time_us = clock.parse(match)
+            if words[:1] == ["CPU"] and "%idle" in words:
+                columns, begin_us, end_us = tuple(words[1:]), time_us, None
+            elif "RESTART" in words:
+                begin_us = end_us = None
+            elif words and not words[-1][0].isdigit() and words[-1] != "-nan":
+                columns = ()  # the heading of another table
+            elif columns and words[:1] != ["all"]:
+                core, modes = _parse_row(columns, words)
+                if end_us not in (None, time_us):
+                    begin_us = end_us
+                end_us = time_us
+                if begin_us is not None:
+                    yield begin_us, end_us, core, modes
+        except (ValueError, IndexError, OverflowError):
+            file.damaged += 1
 
 
-class _Table:
+def _parse_row(columns: Sequence[str], words: Sequence[str]) -> tuple[int, dict[str, float]]:
+    percent = (float(word.replace(",", ".")) for word in words[1:])
+    names = (column.lstrip("%") for column in columns)
+    if not 0 <= int(words[0]) < MAX_CORES:
+        raise ValueError(words[0])
+    return int(words[0]), to_modes(dict(zip(names, percent, strict=True)))
+
+
+class Clock:
+    """The times of day of a file, whose heading has the date of the first."""
+
     def __init__(self, file: logs.LogFile) -> None:
         self._file = file
-        self._columns: tuple[str, ...] = ()
-        self._day: datetime.date | None = None
         self._last: datetime.datetime | None = None  # of any line
-        self._begin_us: int | None = None
-        self._end_us: int | None = None
-        self._cores: dict[int, dict[str, float]] = {}
 
-    def begin_file(self, day: datetime.date | None) -> None:
-        self._day, self._last, self._columns = day, None, ()
-        self._begin_us = self._end_us = None
-
-    def add(self, clock: re.Match[str]) -> Iterator[logs.Reading]:
-        words = clock[5].split()
+    def begin(self, date: str) -> None:
         try:
-            time_us = self._parse_time(clock)
-        except (ValueError, OverflowError):
-            self._file.damaged += 1
-            return
-        if words[:1] == ["CPU"] and "%idle" in words:
-            yield from self.finish()
-            self._columns = tuple(word.lstrip("%") for word in words[1:])
-            self._begin_us = time_us
-        elif "RESTART" in words:
-            yield from self.finish()
-            self._begin_us = None
-        elif words and not words[-1][0].isdigit() and words[-1] != "-nan":
-            yield from self.finish()  # the heading of another table
-            self._columns = ()
-        elif self._columns and words[:1] != ["all"]:
-            if time_us != self._end_us:
-                yield from self.finish()
-            self._add_core(time_us, words)
-
-    def _add_core(self, time_us: int, words: Sequence[str]) -> None:
-        try:
-            core, percent = int(words[0]), [float(word.replace(",", ".")) for word in words[1:]]
-            if not 0 <= core < MAX_CORES:
-                raise ValueError(core)
-            modes = to_modes(dict(zip(self._columns, percent, strict=True)))
-        except (ValueError, IndexError):
-            self._file.damaged += 1
-            return
-        self._cores[core], self._end_us = modes, time_us
-
-    def finish(self) -> Iterator[logs.Reading]:
-        """Yield the reading of the rows so far."""
-        begin_us, end_us, cores = self._begin_us, self._end_us, self._cores
-        if end_us is not None:
-            self._begin_us = end_us
-        self._end_us, self._cores = None, {}
-        if begin_us is None or end_us is None or not cores:
-            return
-        if end_us > begin_us:
-            yield logs.Reading(begin_us, end_us, cores)
-        else:
+            self._last = datetime.datetime.combine(parse_date(self._file, date), datetime.time())
+        except ValueError:
+            self._last = None
             self._file.damaged += 1
 
-    def _parse_time(self, clock: re.Match[str]) -> int:
-        if self._day is None:
-            raise ValueError("no date")
+    def parse(self, clock: re.Match[str] | None) -> int:
+        """Return the time of a match of CLOCK; raise ValueError where date or time is missing."""
+        if self._last is None or clock is None:
+            raise ValueError(clock)
         hour = int(clock[1])
         if clock[4]:
             hour = hour % 12 + 12 * (clock[4] in "Pp")
-        time = datetime.time(hour, int(clock[2]), int(clock[3]))
-        when = datetime.datetime.combine(self._day, time)
-        if self._last is not None and self._last - when > NEXT_DAY:
-            self._day += datetime.timedelta(days=1)
+        when = self._last.replace(hour=hour, minute=int(clock[2]), second=int(clock[3]))
+        if self._last - when > NEXT_DAY:
             when += datetime.timedelta(days=1)
         self._last = when
         return self._file.local(when)
@@ -140,30 +135,15 @@ def to_modes(percent: Mapping[str, float]) -> dict[str, float]:
     return modes
 
 
-def parse_date(file: logs.LogFile, text: str) -> datetime.date | None:
-    """Parse a date as the host's locale writes it; None where it is not one."""
-    parts = DATE.fullmatch(text)
-    if parts is None:
-        file.damaged += 1
-        return None
-    first, separator, second, third = parts.groups()
-    if len(first) == 4:
-        orders = [(first, second, third)]
-    elif separator == "/":
-        orders = [(third, first, second), (third, second, first)]  # American, British
-    else:
-        orders = [(third, second, first)]
-    dates = []
-    for year, month, day in orders:
-        try:
-            dates.append(datetime.date(int(year) + 2000 * (len(year) == 2), int(month), int(day)))
-        except ValueError:
-            continue
+def parse_date(file: logs.LogFile, text: str) -> datetime.date:
+    """Parse a date as the host's locale writes it."""
+    dates = set[datetime.date]()
+    for form in DATES:
+        with contextlib.suppress(ValueError):
+            dates.add(logs.parse_naive(text.rstrip("."), form).date())
     if not dates:
-        file.damaged += 1
-        return None
-    if len(set(dates)) > 1:
-        modified = file.modified.date()
-        dates.sort(key=lambda date: abs(date - modified))
-        file.note(f"{text} is read as {dates[0]}, the closest to the file's modification time")
-    return dates[0]
+        raise ValueError(text)
+    date = min(dates, key=lambda each: abs(each - file.modified.date()))
+    if len(dates) > 1:
+        file.note(f"{text} is read as {date}, the closest to the file's modification time")
+    return date

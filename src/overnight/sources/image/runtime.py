@@ -10,6 +10,7 @@ A boot step is a oneshot service that a target or another unit pulls in, or a st
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import re
@@ -18,8 +19,9 @@ from collections.abc import Collection, Iterator, Mapping
 from overnight.sources.image import inventory, unitname
 from overnight.sources.image import tree as trees
 
-CLOUD = "/var/lib/cloud/data"
+STATUS = "/var/lib/cloud/data/status.json"
 STAGES = ("init-local", "init", "modules-config", "modules-final")
+MAX_ERROR = 300  # characters
 MODULE = re.compile(r"\('([\w-]{1,64})',")
 MAX_DESCRIPTORS = 200_000
 LISTENING = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
@@ -89,27 +91,27 @@ def _happened(unit: Mapping[str, str], stamp: str) -> bool:
     return unit.get(stamp, "0") not in ("", "0")
 
 
-def parse_cloud_init(status: str, result: str) -> inventory.Part:
-    """Return the result of cloud-init and of each stage; `result` is empty before it finished.
+def parse_cloud_init(status: str) -> inventory.Part:
+    """Return the result of cloud-init and of each stage; raise ValueError for other text.
 
-    Raise ValueError for other text.
-
-    >>> parse_cloud_init('{"v1": {"init": {"start": 1, "finished": null, "errors": []}}}', "")
+    >>> parse_cloud_init('{"v1": {"init": {"start": 1, "finished": null, "errors": []}}}')
     {'cloud-init': {'result': 'not finished'}, 'cloud-init init': {'result': 'not finished'}}
     """
-    stages = _object(status)
-    overall = {"result": "not finished"}
-    if result:
-        whole = _object(result)
-        overall = {"result": "failed" if whole.get("errors") else "success"}
-        if source := str(whole.get("datasource") or "").partition(" ")[0]:
-            overall["datasource"] = source
-    found: inventory.Part = {"cloud-init": overall}
-    for name in STAGES:
-        stage = stages.get(name)
-        if isinstance(stage, dict):
-            found[f"cloud-init {name}"] = _stage(stage)
-    return found
+    try:
+        document = json.loads(status)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    whole = document.get("v1") if isinstance(document, dict) else None
+    if not isinstance(whole, dict):
+        raise ValueError("it is not a status of cloud-init")
+    stages = {name: _stage(stage) for name in STAGES if isinstance(stage := whole.get(name), dict)}
+    results = {stage["result"] for stage in stages.values()}
+    unfinished = "not finished" if results & {"not finished", "not run"} else "success"
+    found: inventory.Part = {
+        "cloud-init": {"result": "failed" if "failed" in results else unfinished}
+        | ({"datasource": str(source)} if (source := whole.get("datasource")) else {})
+    }
+    return found | {f"cloud-init {name}": stage for name, stage in stages.items()}
 
 
 def _stage(stage: Mapping[str, object]) -> dict[str, str]:
@@ -117,36 +119,26 @@ def _stage(stage: Mapping[str, object]) -> dict[str, str]:
     problems = [str(error) for error in listed] if isinstance(listed, list) else []
     if problems:
         modules = sorted({match[1] for error in problems if (match := MODULE.match(error))})
-        # Not the text of an error: it may quote a command with a password.
-        return {"result": "failed", **({"failed modules": " ".join(modules)} if modules else {})}
+        named = {"failed modules": " ".join(modules)} if modules else {}
+        # The next lines quote the command that failed, and what it printed.
+        error = re.split(r"\n|\\n", problems[0], maxsplit=1)[0]
+        if len(error) > MAX_ERROR:  # half a secret may not look like one
+            error = f"{error[:MAX_ERROR].rpartition(' ')[0]} …"
+        return {"result": "failed", **named, "error": error}
     if not stage.get("finished"):
         return {"result": "not finished" if stage.get("start") else "not run"}
     return {"result": "degraded" if stage.get("recoverable_errors") else "success"}
 
 
-def _object(text: str) -> dict[str, object]:
-    try:
-        document = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    inner = document.get("v1") if isinstance(document, dict) else None
-    if not isinstance(inner, dict):
-        raise ValueError("it is not a status of cloud-init")
-    return inner
-
-
 def read_cloud_init(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
     """Read the results of cloud-init; a host without it has none."""
-    if not tree.exists(f"{CLOUD}/status.json"):
+    if not tree.exists(STATUS):
         return {}
-    result = ""
-    with inventory.report_errors(gaps, CLOUD):
-        with contextlib.suppress(FileNotFoundError):
-            result = tree.text(f"{CLOUD}/result.json", 1 << 20)
+    with inventory.report_errors(gaps, STATUS):
         try:
-            return parse_cloud_init(tree.text(f"{CLOUD}/status.json", 1 << 20), result)
+            return parse_cloud_init(tree.text(STATUS, 1 << 20))
         except ValueError as error:
-            gaps(CLOUD, str(error))
+            gaps(STATUS, str(error))
     return {}
 
 
@@ -220,24 +212,19 @@ def read_listening(tree: trees.Tree, gaps: inventory.Gaps) -> inventory.Part:
                 way = name.rstrip("6") + (" loopback" if is_local else "")
                 # The kernel chose the port: another one after each start.
                 sockets[inode] = (way, "ephemeral" if first <= port <= last else str(port))
-    ports: dict[str, dict[str, set[str]]] = {}
-    units: dict[str, set[str]] = {}
+    programs: dict[str, dict[str, set[str]]] = {}
     for pid, inodes in _find_owners(tree, gaps, frozenset(sockets)):
         program = tree.line(f"/proc/{pid}/comm") if pid else "(no process)"
-        for inode in inodes:
-            way, named = sockets[inode]
-            ports.setdefault(program, {}).setdefault(way, set()).add(named)
+        facts = programs.setdefault(program, collections.defaultdict(set))
+        for way, port_name in map(sockets.__getitem__, inodes):
+            facts[way].add(port_name)
         if pid and (service := SERVICE.search(tree.line(f"/proc/{pid}/cgroup"))):
-            units.setdefault(program, set()).add(service[1])
+            facts["unit"].add(service[1])
     return {
-        program: {way: " ".join(sorted(each, key=_by_number)) for way, each in sorted(ways.items())}
-        | ({"unit": " ".join(sorted(units[program]))} if program in units else {})
-        for program, ways in sorted(ports.items())
-    }
-
-
-def _by_number(port: str) -> tuple[int, str]:
-    return len(port), port
+        # By number: longer ones are larger.
+        program: {name: " ".join(sorted(each, key=lambda text: (len(text), text))) for name, each in facts.items()}
+        for program, facts in programs.items()
+    }  # fmt: skip
 
 
 def _ephemeral(tree: trees.Tree) -> tuple[int, int]:

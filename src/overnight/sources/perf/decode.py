@@ -20,7 +20,7 @@ from overnight.sources.perf import process_table
 # pid i32, tid i32, thread u32, process u32 (strings), row u32 of the processes; where each stack ends and
 # all stacks' frames, root first; the frames: module u32, address u64; the strings; the modules: name, pid,
 # build id; the processes: pid i32, parent u32 (row), start u64, end u64 (0: outside the recording), name u32,
-# executable u32 (strings); samples lost. 2**32 - 1 is an unknown row or string.
+# executable u32 (strings), exec u64; samples lost. 2**32 - 1 is an unknown row or string.
 Decoded: TypeAlias = tuple[
     tuple[bytes, bytes, bytes, bytes, bytes, bytes],
     tuple[bytes, bytes, bytes, bytes, bytes],
@@ -28,7 +28,7 @@ Decoded: TypeAlias = tuple[
     tuple[bytes, bytes],
     list[bytes],
     list[tuple[int, int, bytes]],
-    tuple[bytes, bytes, bytes, bytes, bytes, bytes],
+    tuple[bytes, ...],
     int,
 ]
 
@@ -151,7 +151,8 @@ class _World:
             pid, tid = TASK.unpack_from(record, 8)
             self.names[tid] = self.intern(_text(record[16:]))
             if pid == tid:
-                self.table.rename(pid, self.names[tid], execed=bool(misc & MISC_COMM_EXEC))
+                execed = (time or 1) if misc & MISC_COMM_EXEC else 0
+                self.table.rename(pid, self.names[tid], execed)
         elif kind == FORK:
             self._fork(misc, time, *FORKED.unpack_from(record, 8))
         elif kind == EXIT:

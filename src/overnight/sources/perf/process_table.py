@@ -18,7 +18,7 @@ class Row:
     start: int = 0  # its fork; 0: it ran before the recording
     end: int = 0  # its exit; 0: the recording has none
     executable: int = UNKNOWN  # string: the first file it mapped executable since its last exec
-    execed: bool = False
+    execed: int = 0  # its last exec; 0: the recording has none
     exited: bool = False
 
 
@@ -62,13 +62,13 @@ class ProcessTable:
         if inherits and source is not None and listed is None:
             child.executable = source.executable
 
-    def rename(self, pid: int, name: int, *, execed: bool) -> None:
+    def rename(self, pid: int, name: int, execed: int) -> None:
         row = self._ensure(pid)
         if row is None:
             return
         row.name = name
         if execed:
-            row.executable, row.execed = UNKNOWN, True
+            row.executable, row.execed = UNKNOWN, execed
 
     def map_file(self, pid: int, name: int, time: int) -> None:
         """Note an executable mapping: later ones are libraries, also of a process listed without its mappings."""
@@ -85,10 +85,8 @@ class ProcessTable:
         if row.exited:
             row.end = time
 
-    def columns(
-        self, intern: Callable[[bytes], int]
-    ) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
-        """Return pid, parent, start, end, name and executable; following parents always ends."""
+    def columns(self, intern: Callable[[bytes], int]) -> tuple[bytes, ...]:
+        """Return pid, parent, start, end, name, executable and exec; following parents always ends."""
         walks = [UNKNOWN] * len(self.rows)
         for walk, row in enumerate(self.rows):
             if row.name == UNKNOWN:
@@ -105,4 +103,5 @@ class ProcessTable:
             array("Q", (row.end for row in self.rows)).tobytes(),
             array("I", (row.name for row in self.rows)).tobytes(),
             array("I", (row.executable for row in self.rows)).tobytes(),
+            array("Q", (row.execed for row in self.rows)).tobytes(),
         )

@@ -57,6 +57,15 @@ def test_items_only_on_affected_hosts_are_one_finding() -> None:
     assert "4 of 4 sick hosts and 0 of 9" in finding.summary
 
 
+def test_what_is_not_there_has_no_values_either() -> None:
+    compared = drift.compare(
+        make_fleet([make_snapshot({})] * 4, [make_snapshot(AGENT)] * 9), ["s0", "s1", "s2", "s3"]
+    )
+    (difference,) = compared.differences
+    assert difference.name == "no units: agent.service"
+    assert difference.others == ("no packages: agent",)
+
+
 def test_items_missing_on_affected_hosts_are_found() -> None:
     answer = drift.Drift().ask(
         make_fleet([make_snapshot({})] * 4, [make_snapshot(AGENT)] * 9), fleets.KIND
@@ -182,6 +191,21 @@ def test_a_failed_boot_step_comes_before_what_follows_from_it() -> None:
     assert second.others == ("listening: agent tcp = 51678",)
     assert (first.unit, second.unit) == ("", "agent.service")
     assert third.rank == 2
+
+
+def test_in_a_small_fleet_a_failed_boot_step_comes_before_a_package_that_fits_better() -> None:
+    """With 400 packages of random versions, one that separates the hosts perfectly means nothing."""
+    hosts, chance = [], np.random.default_rng(1)
+    for n in range(12):
+        taken = make_run("active", "success" if n in (0, 1, 2, 3, 8) else "exit-code", restarts=0)
+        packages: Part = {f"lib{k}": str(chance.integers(2)) for k in range(400)}
+        packages["x"] = str(n < 4)
+        hosts.append(make_snapshot({**taken.parts, "packages": packages}))
+    compared = drift.compare(make_fleet(hosts[:4], hosts[4:]), [f"s{n}" for n in range(4)])
+    assert compared.significant == ()
+    first, second = compared.differences[:2]
+    assert first.name == "bootstrap: setup.service result = success (exit-code on the others)"
+    assert second.column.low > first.column.low
 
 
 def test_volatile_facts_come_last() -> None:

@@ -75,21 +75,26 @@ RUNPARTS = (
     [
         (STAGE, {"result": "success"}),
         ({**STAGE, "recoverable_errors": {"WARNING": ["x"]}}, {"result": "degraded"}),
-        ({**STAGE, "errors": [RUNPARTS]}, {"result": "failed", "failed modules": "scripts_user"}),
-        ({**STAGE, "errors": ["out of memory"]}, {"result": "failed"}),
+        ({**STAGE, "errors": [RUNPARTS, "x"]}, {"result": "failed", "failed modules": "scripts_user", "error": RUNPARTS}),
+        ({**STAGE, "errors": ["out of memory\nCommand: x"]}, {"result": "failed", "error": "out of memory"}),
+        ({**STAGE, "errors": ["('a', E('failed.\\nCommand: x'))"]}, {"result": "failed", "failed modules": "a", "error": "('a', E('failed."}),
+        ({**STAGE, "errors": ["no space " + "x" * 300]}, {"result": "failed", "error": "no space …"}),
         ({**STAGE, "finished": None}, {"result": "not finished"}),
         ({**STAGE, "finished": None, "start": None}, {"result": "not run"}),
     ],
 )  # fmt: skip
 def test_stages_of_cloud_init(stage: dict[str, object], expected: dict[str, str]) -> None:
-    status = json.dumps({"v1": {"stage": None, "modules-final": stage, "init": "odd"}})
-    result = json.dumps({"v1": {"datasource": "DataSourceEc2Local [x]", "errors": stage["errors"]}})
-    parsed = runtime.parse_cloud_init(status, result)
+    whole = {
+        "datasource": "DataSourceEc2Local",
+        "stage": None,
+        "modules-final": stage,
+        "init": "odd",
+    }
+    parsed = runtime.parse_cloud_init(json.dumps({"v1": whole}))
     assert parsed["cloud-init modules-final"] == expected
-    overall = "failed" if stage["errors"] else "success"
+    overall = {"degraded": "success", "not run": "not finished"}.get(expected["result"], expected["result"])  # fmt: skip
     assert parsed["cloud-init"] == {"result": overall, "datasource": "DataSourceEc2Local"}
     assert len(parsed) == 2
-    assert runtime.parse_cloud_init(status, "")["cloud-init"] == {"result": "not finished"}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"v1": []}', "[" * 100_000])
@@ -100,7 +105,7 @@ def test_a_damaged_status_of_cloud_init_is_a_gap(tmp_path: pathlib.Path, text: s
     (tmp_path / "var/lib/cloud/data").mkdir(parents=True)
     (tmp_path / "var/lib/cloud/data/status.json").write_text(text)
     assert runtime.read_cloud_init(tree.Tree(tmp_path), lambda *gap: gaps.append(gap)) == {}
-    assert [what for what, _ in gaps] == ["/var/lib/cloud/data"]
+    assert [what for what, _ in gaps] == ["/var/lib/cloud/data/status.json"]
 
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"

@@ -42,7 +42,7 @@ def test_every_field_of_a_sample() -> None:
 
 def test_an_empty_stream_has_no_samples() -> None:
     columns, tasks, stacks, frames, strings, modules, processes, lost = result_of()
-    assert (*columns, *tasks, *stacks, *frames, *processes) == (b"",) * 21
+    assert (*columns, *tasks, *stacks, *frames, *processes) == (b"",) * 22
     assert strings == [b"[kernel]", b"[unknown]", b"swapper"]
     assert modules == [(0, -1, b""), (1, -1, b"")]
     assert lost == 0

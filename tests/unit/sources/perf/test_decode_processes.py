@@ -37,7 +37,7 @@ CASES: dict[str, tuple[tuple[bytes, ...], list[Process]]] = {
     "it ran before the recording": (SHELL, [INIT, BASH]),
     "fork, exec and exit": (
         (*SHELL, FULL.fork(5, 11, 10), *execed(6, 11, b"gzip"), FULL.exit(9, 11)),
-        [INIT, BASH, Process(11, 1, 5, 9, "gzip", "/bin/gzip")],
+        [INIT, BASH, Process(11, 1, 5, 9, "gzip", "/bin/gzip", 6)],
     ),
     "a fork without exec runs the executable of its parent": (
         (*SHELL, FULL.fork(5, 11, 10), FULL.mmap2(6, 0x20000, 0x1000, b"/lib/x.so", pid=11)),
@@ -46,12 +46,12 @@ CASES: dict[str, tuple[tuple[bytes, ...], list[Process]]] = {
     "the last exec of a chain counts": (
         (*SHELL, FULL.fork(5, 11, 10), *execed(6, 11, b"env"), *execed(7, 11, b"nice"),
          *execed(8, 11, b"make"), FULL.fork(9, 12, 11)),
-        [INIT, BASH, Process(11, 1, 5, 0, "make", "/bin/make"),
+        [INIT, BASH, Process(11, 1, 5, 0, "make", "/bin/make", 8),
          Process(12, 2, 9, 0, "make", "/bin/make")],
     ),
     "an exec whose files are lost leaves the executable unknown": (
         (*SHELL, FULL.comm(6, 10, b"gzip", misc=EXEC)),
-        [INIT, Process(10, 0, 0, 0, "gzip", None)],
+        [INIT, Process(10, 0, 0, 0, "gzip", None, 6)],
     ),
     "a process names itself": (
         (*SHELL, FULL.comm(6, 10, b"bash: worker")),
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[tuple[bytes, ...], list[Process]]] = {
          FULL.mmap2(6, 0x1000, 0x1000, b"/memfd:jit"),
          FULL.mmap2(6, 0x1000, 0x1000, b"/etc/data", protection=1),
          FULL.mmap(6, 0x1000, 0x1000, b"/bin/x")),
-        [INIT, Process(10, 0, 0, 0, "x", "/bin/x")],
+        [INIT, Process(10, 0, 0, 0, "x", "/bin/x", 6)],
     ),
     "a library that a process listed without its files maps later is not its executable": (
         (FULL.fork(0, 10, 1, misc=LISTED), FULL.mmap2(5, 0x1000, 0x1000, b"/lib/x.so")),

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
+from overnight.model.text import rounded
 
 ORDER = 37
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(
-        cli, compare, "In the morning", "compare --kind job.failed --at '2026-11-15 14:00'"
-    )
+    example = "compare --kind job.failed --at '2026-11-15 14:00'"
+    session.add_command(cli, compare, "In the morning", example)
 
 
 def _read_span(text: str) -> str:
@@ -19,18 +19,18 @@ def _read_span(text: str) -> str:
 def compare(
     current: session.Session,
     kind: list[str] | None = session.option(
-        None, "Kind: job.failed, or job. for all. Default: every kind (repeatable).", "KIND"
+        None, "Kind: job.failed, or job. for all. Default: warnings and worse (repeatable).", "KIND"
     ),
     at: str = session.option("", "Moment of the fix.", "TIME", callback=local_time.read),
     before: str = session.option(
-        "", "Time before: until TIME, or BEGIN..END.", "TIME", callback=_read_span
+        "", "Time before the fix: until TIME, or BEGIN..END.", "TIME", callback=_read_span
     ),
     after: str = session.option(
-        "", "Time after: since TIME, or BEGIN..END.", "TIME", callback=_read_span
+        "", "Time after the fix: since TIME, or BEGIN..END.", "TIME", callback=_read_span
     ),
     group: str = session.option("", "Hosts to compare: zone=eu-1, host=db-7.", "LABEL=VALUE"),
     against: str = session.option("", "Hosts to compare with. Default: all others.", "LABEL=VALUE"),
-    per: str = session.option("", "Kind that counts as exposure: job.started.", "KIND"),
+    per: str = session.option("", "Kind to divide by instead of host-hours: job.started.", "KIND"),
     label: list[str] | None = session.option(
         None, "Label of the events to count (repeatable).", "NAME=VALUE"
     ),
@@ -40,43 +40,50 @@ def compare(
 ) -> None:
     """Compare rates of events before and after a fix.
 
-    Compares two times, or with --group two groups of hosts, per recorded host-hour or --per KIND.
+    With --group, compares two groups of hosts. Rates are per recorded host-hour, or --per KIND.
     """
     from overnight.app import compare as comparison
 
     result = comparison.compare(
         comparison.Request(
             current.home,
-            tuple(kind or ()),
-            at,
-            before,
-            after,
-            group,
-            against,
-            begin,
-            end,
-            tuple(host or ()),
-            tuple(label or ()),
-            per,
+            kinds=tuple(kind or ()),
+            at=at,
+            before=before,
+            after=after,
+            group=group,
+            against=against,
+            begin=begin,
+            end=end,
+            hosts=tuple(host or ()),
+            labels=tuple(label or ()),
+            per=per,
         )
     )
     if current.printed_json(result):
         return
-    console = current.console()
-    unit = f"per 1,000 {per}" if per else "a host-day"
-    first, second = ("against", "group") if group else ("before", "after")
-    sides = f"{first}: {result.before.name}; {second}: {result.after.name}; rates {unit}"
-    terminal.print_line(console, sides, "dim")
+    console, wording = current.console(), result.wording
+    names = ("against", "group") if group else ("before", "after")
+    for name, side in zip(names, (result.before, result.after), strict=True):
+        window = " to ".join(map(local_time.cell, (side.window.begin_us, side.window.end_us)))
+        which = f"{side.name}, {window}" if group else window
+        exposure = wording.exposure(sum(side.exposures), side.exposed)
+        terminal.print_line(console, f"{name}: {which}; {exposure}", "dim")
     rows = []
     for row in result.rows:
         compared = row.compared
-        counted = [
-            f"{s.events} ({comparison.number(s.rate * row.scale)})"
-            for s in (compared.before, compared.after)
-        ]
-        ratio = "" if compared.ratio is None else comparison.number(compared.ratio)
-        rows.append((row.kind, *counted, ratio, row.interval, row.outcome))
-    headings = ("event", f"{first} (rate)", f"{second} (rate)", "ratio", "95 % interval", "result")
+        sides = (compared.before, compared.after)
+        rows.append(
+            (
+                row.kind,
+                " → ".join(str(side.events) for side in sides),
+                " → ".join(wording.rate(side.rate) for side in sides),
+                "-" if compared.ratio is None else rounded(compared.ratio),
+                wording.interval(compared),
+                compared.outcome,
+            )
+        )
+    headings = ("kind", "events", wording.unit, "ratio", wording.interval_name, "result")
     terminal.echo(terminal.columns(headings, rows) or "no events on either side", keep="\n")
     for row in result.rows:
         terminal.print_line(console, f"{row.kind}: {row.answer}")

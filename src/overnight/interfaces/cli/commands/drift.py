@@ -56,11 +56,13 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
     show = functools.partial(terminal.print_line, console)
     comparison = result.comparison
     sick, healthy = result.groups
-    show(f"{plural(len(comparison.sick), f'{sick} host')}: {_names(comparison.sick)}")
-    show(f"{plural(len(comparison.healthy), f'{healthy} host')}: {_names(comparison.healthy)}")
+    show(f"{sick}: {_names(comparison.sick)}")
+    show(f"{healthy}: {_names(comparison.healthy)}")
     if comparison.without:
         show(f"without a snapshot: {_names(comparison.without)}", "yellow")
-    for difference in comparison.differences[:limit]:
+    # Those that chance explains would only hide one that it does not explain.
+    shown = (comparison.significant or comparison.differences)[:limit]
+    for difference in shown:
         column = difference.column
         show(
             f"{column.sick_with}/{column.sick} {sick}, {column.healthy_with}/{column.healthy} {healthy}  "
@@ -68,22 +70,24 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
             "bold red" if difference.is_significant else None,
         )
         show(
-            f"    log-odds at least {column.low:.2f}, lift {column.lift:.1f}, p {column.p:.2g}, "
-            f"q {column.q:.2g}, p over all columns {column.p_max:.2g}",
+            f"    p {column.p_max:.2g} corrected for {plural(comparison.columns, 'difference')} ({column.p:.2g} alone, "
+            f"q {column.q:.2g}), lift {column.lift:.1f}, log-odds at least {column.low:.2f}",
             "dim",
         )
         for other in difference.others[:MAX_ITEMS]:
             show(f"    together with: {other}", "dim")
         if len(difference.others) > MAX_ITEMS:
             show(f"    and {len(difference.others) - MAX_ITEMS} more, in -O json", "dim")
-    if len(comparison.differences) > limit:
-        show(f"{plural(len(comparison.differences) - limit, 'more difference')} (--limit)")
+    if more := len(comparison.significant or comparison.differences) - len(shown):
+        show(f"{plural(more, 'more difference')} (--limit)")
     for unit, hosts in result.never_active.items():
         show(
             f"{unit} is enabled, but was never active on {plural(len(hosts), 'host')}: overnight audit on "
             f"{hosts[0]} shows why (never-active)",
             "yellow",
         )
+    for step, (host, error) in result.boot_errors.items():
+        show(f"{step} failed on {host}: {error}", "yellow")
     for part, count in result.unrecorded.items():
         show(f"not recorded: {part} on {plural(count, 'host')}", "yellow")
     for problem in result.problems:
@@ -92,7 +96,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
         show(comparison.why_not, "bold")
     elif comparison.significant:
         show(
-            f"{len(comparison.significant)} of {comparison.columns} differences are not explained by chance",
+            f"chance does not explain {len(comparison.significant)} of {comparison.columns} differences; "
+            "-O json lists the others",
             "bold",
         )
     else:
@@ -104,4 +109,5 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
 
 
 def _names(hosts: tuple[str, ...]) -> str:
-    return ", ".join(hosts[:10]) + (f" and {len(hosts) - 10} more" if len(hosts) > 10 else "")
+    more = f" and {len(hosts) - 10} more" if len(hosts) > 10 else ""
+    return f"{plural(len(hosts), 'host')}: {', '.join(hosts[:10])}{more}"

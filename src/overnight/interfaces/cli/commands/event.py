@@ -46,39 +46,39 @@ def add(
     """
     from overnight.app import added_events
 
-    given: dict[str, Any] = {"kind": kind, "at": at, "host": host, "text": text, "severity": severity, "process": process, "unit": unit}  # fmt: skip
-    given = {name: value for name, value in given.items() if value}
+    given: dict[str, Any] = {"kind": kind, "at": at, "host": host, "text": text, "severity": severity, "process": process, "unit": unit, "core": core}  # fmt: skip
     given["labels"] = dict(map(added_events.parse_label, label or ()))
-    if core is not None:
-        given["core"] = core
-    if not file:
-        here = {"at": "now", "host": platform.node() or "host"}
-        added = added_events.add(current.home, [added_events.make_event(here | given)])
-    else:
+    if file:
         try:
             data = sys.stdin.buffer.read() if file == "-" else pathlib.Path(file).read_bytes()
         except OSError as error:
             raise errors.unreadable(file, error, "give a file of JSON lines, or -") from error
-        added = added_events.add(current.home, added_events.read_events(data, given))
+        events = added_events.read_events(data, given)
+    else:
+        here = {"at": at or "now", "host": host or platform.node() or "host"}
+        events = (added_events.make_event(given | here),)
+    added = added_events.add(current.home, events)
     if current.printed_json(added):
         return
     for event in added.events[:MAX_SHOWN]:
         when = local_time.cell(event.time_us)
         terminal.echo(f"{event.short_id}  {when}  {event.host}  {event.kind}  {event.text}")
-    known = len(added.events) - added.added
-    terminal.echo(
-        f"added {plural(added.added, 'event')}" + f", {known} already there" * bool(known)
-    )
-    if added.unrecorded:
-        names = ", ".join(added.unrecorded[:MAX_SHOWN]) + " …" * (len(added.unrecorded) > MAX_SHOWN)
-        terminal.echo(f"note: without signals here, and so without evidence: {names}", err=True)
+    more = len(added.events) - MAX_SHOWN
+    if more > 0:
+        terminal.echo(f"and {more} more, in -O json")
+    known = f", {added.known} already there" if added.known else ""
+    terminal.echo(f"added {plural(added.added, 'event')}{known}")
+    if hosts := added.unrecorded:
+        names = ", ".join(hosts[:MAX_SHOWN]) + " …" * (len(hosts) > MAX_SHOWN)
+        note = "diagnose has no evidence there, and compare needs --per KIND"
+        terminal.echo(f"note: no signals of {names} are recorded here: {note}", err=True)
 
 
 def remove(
     current: session.Session,
     ids: list[str] = session.argument(..., "Event: id or prefix (repeatable).", "ID"),
 ) -> None:
-    """Remove events that were added by hand."""
+    """Remove events that were added or imported."""
     from overnight.app import added_events
 
     removed = added_events.remove(current.home, ids)

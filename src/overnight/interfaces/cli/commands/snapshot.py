@@ -42,7 +42,8 @@ def snapshot(
     for name, part in taken.parts.items():
         terminal.echo(f"  {name:10} {len(part):6}")
     for gap in taken.gaps[:20]:
-        terminal.echo(f"not read: {gap.part}: {gap.what}: {gap.why}")
+        what = "" if gap.what == gap.part else f" {gap.what}:"
+        terminal.echo(f"not read: {gap.part}:{what} {gap.why}")
     if len(taken.gaps) > 20:
         terminal.echo(f"not read: {len(taken.gaps) - 20} more, in the file")
 
