@@ -1,14 +1,17 @@
-"""Files of the real perf, dmesg, mpstat, sar and sadf are imported and diagnosed."""
+"""Files of the real perf, dmesg, journalctl, mpstat, sar and sadf are imported and diagnosed."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import pathlib
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 
+import machines
 import noise
 import pytest
 import rehearsed
@@ -53,6 +56,47 @@ def test_the_text_of_each_tool_is_read(tmp_path: pathlib.Path) -> None:
             lines = [line.split() for line in (tmp_path / name).read_text().splitlines()]
             idle = [float(words[-1]) for words in lines if words[1:2] == ["0"] and words[0] != "Average:"]  # fmt: skip
             assert [row.cores[0].values["idle"] for row in history.intervals] == pytest.approx(idle, abs=0.02)  # fmt: skip
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_nspawn
+def test_the_kernel_log_of_a_real_journal_is_read(tmp_path: pathlib.Path) -> None:
+    """systemd-journald of a machine reads this host's kernel log; journalctl prints it in each format."""
+    line = "overnight rehearsal: ena 0000:ff:03.0 rehearsal0: TX q 5 is paused for too long (threshold 5000000). Time since last napi 6596000 usec. napi scheduled: 1"
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    with machines.machine(
+        files={"etc/systemd/journald.conf": "[Journal]\nReadKMsg=yes\nStorage=volatile\n"},
+        binds={"/dev/kmsg": "/dev/kmsg"},
+        options=("--capability=CAP_SYSLOG",),
+    ) as machine:
+        before = time.time()
+        pathlib.Path("/dev/kmsg").write_bytes(f"<7>{line}\n".encode())
+        deadline = time.monotonic() + noise.HANG_SECONDS
+        while line not in machine.run("journalctl", "-k", "-o", "cat", "--no-pager"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        until = f"--until=@{math.ceil(time.time())}"  # the same lines in each format
+        for form in ("short", "short-precise", "short-iso", "short-iso-precise", "short-unix", "json"):  # fmt: skip
+            text = machine.run("journalctl", "-k", "-o", form, "--no-pager", until)
+            (saved / form).write_text(text)
+    entries = [json.loads(text) for text in (saved / "json").read_text().splitlines()]
+    kernel = [entry for entry in entries if entry.get("SYSLOG_IDENTIFIER") == "kernel"]
+    assert kernel, "the kernel logs the mounts of the machine"
+    last_us = int(kernel[-1]["__REALTIME_TIMESTAMP"])
+    for path in saved.iterdir():
+        home = tmp_path / f"home-{path.name}"
+        (imported,) = imports.import_files(home, [path], UTC)
+        assert (imported.format, imported.host, imported.damaged) == ("journal", machine.name, 0), path.name  # fmt: skip
+        events = reader.Reader(home).events(0, 1 << 62, kinds=["net.driver_reset"])
+        if path.name != "json":  # lines that a process wrote are not of `kernel:`
+            assert (imported.lines, events) == (len(kernel), ()), path.name
+            exact = path.name in ("short-precise", "short-iso-precise", "short-unix")
+            assert last_us - imported.end_us in range(1 if exact else 1_000_000), path.name
+            continue
+        assert imported.lines == len(entries)
+        (event,) = [each for each in events if each.time_us >= before * 1e6 - 1e5]
+        assert (event.fields["interface"], event.fields["queue"], event.source) == ("rehearsal0", 5, "ena-tx-paused")  # fmt: skip
 
 
 @contextlib.contextmanager

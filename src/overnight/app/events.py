@@ -40,6 +40,7 @@ class Request:
     kinds: tuple[str, ...] = ()  # a kind, or a prefix that ends with a dot
     severity: str = Severity.INFO  # at least
     core: str = ""
+    labels: tuple[str, ...] = ()  # NAME=VALUE; an event has all of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Listing:
 
 def _make_filter(request: Request) -> Callable[[Event], bool]:
     """Return the parts of a request that the reader does not apply itself."""
+    from overnight.app import added_events  # which imports this module
+
     if request.severity not in tuple(Severity):
         raise errors.UsageError(
             f"no severity {request.severity!r}",
@@ -79,9 +82,11 @@ def _make_filter(request: Request) -> Callable[[Event], bool]:
         )
     rank = Severity(request.severity).rank
     cores = windows.parse_cores(request.core)
+    labels = dict(map(added_events.parse_label, request.labels)).items()
     return lambda event: (
         Severity.of(event.severity).rank >= rank
         and (not cores or event.core in cores)
+        and all(str(event.fields.get(name)) == value for name, value in labels)
         and (not request.event_id or event.id == request.event_id)
     )
 
@@ -131,17 +136,27 @@ def _explain_empty(
     alone = (
         Request(request.home, severity=request.severity),
         Request(request.home, core=request.core),
+        Request(request.home, labels=request.labels),
     )
-    severe, there = (tuple(filter(_make_filter(filters), every)) for filters in alone)
-    values = {"kind": " ".join(request.kinds), "severity": request.severity, "core": request.core}
-    found = dict(zip(values, (of_kind, severe, there), strict=True))
+    severe, there, labelled = (tuple(filter(_make_filter(filters), every)) for filters in alone)
+    values = {
+        "kind": " ".join(request.kinds), "severity": request.severity, "core": request.core,
+        "label": " --label ".join(request.labels),
+    }  # fmt: skip
+    found = dict(zip(values, (of_kind, severe, there, labelled), strict=True))
     for name, wanted in values.items():
         if not found[name]:
-            counts = collections.Counter(str(getattr(event, name)) for event in every)
+            counts = collections.Counter(value for event in every for value in _values(event, name))
             known = tuple(value for value, _ in counts.most_common(MAX_KNOWN) if value != "-1")
             return Empty(Reason.NO_MATCH, "event", f"--{name} {wanted}", known, "most events")
     used = (name for name in values if len(found[name]) < len(every))
     return Empty(Reason.NO_COMBINATION, "", " ".join(f"--{name} {values[name]}" for name in used))
+
+
+def _values(event: Event, name: str) -> list[str]:
+    if name != "label":
+        return [str(getattr(event, name))]
+    return [f"{label}={value}" for label, value in event.fields.items()]
 
 
 def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Event | None]]:

@@ -59,9 +59,9 @@ def draw_heatmap(request: Request) -> Heatmap:
     """Draw the samples; where no stacks were recorded, the CPU time of the cores if the filters allow it."""
     try:
         result = _draw_samples(request)
-    except errors.CannotError:
+    except errors.CannotError as error:
         if (drawn := _draw_signals(request)) is None:
-            raise
+            raise _point_to_signals(error, request) from error
         return drawn
     covered = result.cells.coverage
     if covered.recorded_seconds:
@@ -106,9 +106,25 @@ def _draw_signals(request: Request, window: Window | None = None) -> Heatmap | N
     return Heatmap(title, query.filters_text(), cells, marks) if cells.recorded.any() else None
 
 
+def _point_to_signals(error: errors.CannotError, request: Request) -> errors.CannotError:
+    """Add to an error about missing samples what shows the CPU time of the cores, where that is recorded."""
+    query = request.query
+    place = windows.Query(query.begin, query.end, query.host, query.core)
+    if _draw_signals(dataclasses.replace(request, by="core", query=place)) is None:
+        return error
+    return errors.CannotError(
+        error.what,
+        why=f"{error.why}; -O html, --by offset and filters other than --core need samples",
+        todo="overnight heatmap   shows the CPU time of the cores as text; -O svg and -O json do, too",
+    )
+
+
 def make_page(request: Request) -> pages.Writer:
     """Return the viewer page, opened on the heatmap with nothing selected."""
-    samples = windows.open_samples(request)
+    try:
+        samples = windows.open_samples(request)
+    except errors.CannotError as error:
+        raise _point_to_signals(error, request) from error
     if request.mode not in PAGE_MODES:
         raise errors.UsageError(
             f"a page cannot show {request.mode} samples",

@@ -129,7 +129,7 @@ def _read_states(loaded: units.Units, live: bool) -> tuple[inventory.Part, inven
     if not systemd.booted():
         raise sources.NoDataError("systemd does not run this host")
     lasting = {unit.name for unit in loaded.all() if not unit.path.startswith("/run/")}
-    return runtime.parse_units(unit_states.read_loaded(), lasting)
+    return runtime.parse_units(unit_states.read_show(unit_states.LOADED), lasting)
 
 
 def _read_bootstrap(

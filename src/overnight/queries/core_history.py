@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CHUNK_US = times.HOUR_US
 MARGIN_US = 15 * times.MINUTE_US  # sar reads every 10 minutes
 MAX_ROWS = 500_000
+LEAST = 0.8  # of the lines that the recorded seconds promise: readings are late now and then
 # In steps. Readings are due at fixed instants: a late one makes one step longer and the next one shorter.
 MAX_LATE, MIN_GAP = 0.75, 1.5
 
@@ -113,13 +114,12 @@ def read_history(
         group = (middle[own] - window.begin_us) // every
         if every_us is None:
             group = np.arange(len(group))
+        if not intervals:  # before any is made: 500,000 lines take 600 MB
+            step = max(steps.usual_seconds, (every_us or 0) / 1e6)
+            rows = 1 if worst else sum(not cores or int(key) in cores for key in steps.keys)
+            _refuse_long(LEAST * rows * _count_seconds(source, host, window) / step)
         intervals += _make_intervals(steps, group, cores, sort, worst=worst)
-        if sum(len(interval.cores) for interval in intervals) > MAX_ROWS:
-            raise errors.UsageError(
-                f"the answer is too long: more than {MAX_ROWS:,} lines",
-                why="all of them are held in memory",
-                todo="choose a shorter window, --core LIST, --worst, or a longer --every",
-            )
+        _refuse_long(sum(len(interval.cores) for interval in intervals))
     begins, ends, seconds = (
         np.concatenate([np.zeros(0, np.int64), *(getattr(steps, name) for steps in read)])
         for name in ("begin_us", "end_us", "seconds")
@@ -146,6 +146,24 @@ def read_history(
         gaps=gaps,
         notes=covered.notes,
     )
+
+
+def _count_seconds(source: reader.Reader, host: str, window: Window) -> float:
+    """Return the recorded seconds of a window."""
+    spans = (
+        (max(each.begin_us, window.begin_us), min(each.end_us, window.end_us))
+        for each in source.stretches(host, window.begin_us)
+    )
+    return sum(max(end_us - begin_us, 0) for begin_us, end_us in spans) / 1e6
+
+
+def _refuse_long(lines: float) -> None:
+    if lines > MAX_ROWS:
+        raise errors.UsageError(
+            f"the answer is too long: about {lines:,.0f} lines, and at most {MAX_ROWS:,} are shown",
+            why="all of them are held in memory",
+            todo="choose a shorter window, --core LIST, --worst, or a longer --every",
+        )
 
 
 def parts(source: reader.Reader, host: str, window: Window, length_us: int) -> Iterator[Window]:

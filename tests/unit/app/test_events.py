@@ -12,6 +12,7 @@ import rings
 from overnight import errors
 from overnight.app import events
 from overnight.model.event import Event
+from overnight.store import added_events as store
 
 
 def make_event(second: float, kind: str, **fields: object) -> Event:
@@ -43,6 +44,27 @@ def test_a_listing_has_events_hosts_and_gaps(home: pathlib.Path) -> None:
 def test_a_severity_of_a_newer_version_counts_as_info(home: pathlib.Path) -> None:
     listing = events.list_events(events.Request(home))
     assert [event.kind for event in listing.events][-1] == "future.kind"
+
+
+def test_events_are_chosen_by_label(home: pathlib.Path) -> None:
+    """Operators' labels and the recorder's fields; an empty answer names labels that exist."""
+    stored = [
+        make_event(second, "job.failed", fields={"job": job, "gpu": "h100", "queue": 5})
+        for second, job in ((11, "train-7"), (12, "train-8"))
+    ]
+    store.add(home, stored)
+    for labels, found in (
+        (("gpu=h100",), 2),
+        (("gpu=h100", "job=train-7"), 1),
+        (("queue=5",), 2),
+        (("gpu=a100",), 0),
+    ):
+        listing = events.list_events(events.Request(home, labels=labels))
+        assert len(listing.events) == found, labels
+    assert "--label gpu=a100" in str(listing.empty)
+    assert "gpu=h100" in str(listing.empty)
+    with pytest.raises(errors.UsageError, match="is not a label"):
+        events.list_events(events.Request(home, labels=("gpu",)))
 
 
 def test_an_event_that_is_not_stored_is_an_error(home: pathlib.Path) -> None:

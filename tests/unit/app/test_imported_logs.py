@@ -142,6 +142,9 @@ def test_cpu_readings_are_the_signal_of_the_recorder(
     for command in (["cpu", "-b", "2026-11-16T17:52:00Z"], ["heatmap"]):
         assert cli.main(["--home", str(home), *command, "-O", "json"]) == 0
         assert json.loads(capsys.readouterr().out)
+    for options in (["-O", "html"], ["--by", "offset"], ["--process", "nginx"]):
+        assert cli.main(["--home", str(home), "heatmap", *options]) == 3
+        assert "as text; -O svg and -O json do, too" in capsys.readouterr().err, options
 
 
 def test_after_a_killed_import_the_next_one_cleans_up(

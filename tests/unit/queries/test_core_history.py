@@ -171,6 +171,12 @@ def test_what_cannot_be_shown_is_refused(tmp_path: pathlib.Path, monkeypatch) ->
         with pytest.raises(errors.UsageError, match="--every must be"):
             read(source, 0, 9, every_us=every_us)
     monkeypatch.setattr(core_history, "MAX_ROWS", 17)
-    with pytest.raises(errors.UsageError, match="more than 17 lines"):
+    with pytest.raises(errors.UsageError, match="about 18 lines, and at most 17"):
         read(source, 0, 9)
     assert len(read(source, 0, 8).intervals) == 8
+    # An answer that is certainly too long is refused before any of it is made.
+    monkeypatch.setattr(core_history, "_make_intervals", lambda *_, **__: pytest.fail("made"))
+    monkeypatch.setattr(core_history, "MAX_ROWS", 14)
+    for options in ({}, {"every_us": 1_000_000}):
+        with pytest.raises(errors.UsageError, match="too long"):
+            read(source, 0, 9, **options)

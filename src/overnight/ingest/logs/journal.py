@@ -28,9 +28,6 @@ LINE = re.compile(
 )
 JSON = re.compile(r'\{.*"__REALTIME_TIMESTAMP"')
 NO_YEAR = "the times have no year: the last such day before the file was modified is assumed"
-UNKNOWN_WRITER = (
-    "the log does not show which lines a process wrote (-o json does): all count as the kernel's"
-)
 MAX_TEXT = 2048
 
 
@@ -58,10 +55,11 @@ def _parse_text(file: logs.LogFile, text: str) -> logs.Line | None:
         if text.startswith((" ", "\t")):
             return None  # the message above goes on
         raise ValueError(text)
-    if line["writer"] != "kernel":
+    if (
+        line["writer"] != "kernel"
+    ):  # journald names lines that a process wrote to /dev/kmsg otherwise
         return None
     file.host = file.host or line["host"]
-    file.note(UNKNOWN_WRITER)
     if line["unix"]:
         wall_us = int(line["unix"].replace(".", ""))
     elif line["iso"]:

@@ -19,27 +19,18 @@ from collections.abc import Iterable, Mapping
 from overnight import sources
 
 PROPERTIES = (
-    "Id",
-    "LoadState",
-    "ActiveState",
-    "SubState",
-    "Result",
-    "NRestarts",
-    "ActiveEnterTimestampMonotonic",
-    "ConditionResult",
-    "ConditionTimestampMonotonic",
-    "ExecMainStatus",
-)
-# Of every loaded unit, to see what runs and how each step of the boot ended.
-RUNTIME = (
-    *PROPERTIES,
-    "Type",
-    "WantedBy",
-    "RequiredBy",
-    "TriggeredBy",
+    "Id", "LoadState", "ActiveState", "SubState", "Result", "NRestarts", "Type", "WantedBy", "RequiredBy", "TriggeredBy",
+    "ActiveEnterTimestampMonotonic", "ConditionResult", "ConditionTimestampMonotonic", "ExecMainStatus",
     "ExecMainStartTimestampMonotonic",
-)
-RUNTIME_KINDS = ("service", "socket", "timer", "path", "mount", "swap")
+)  # fmt: skip
+LOADED = (
+    "*.service",
+    "*.socket",
+    "*.timer",
+    "*.path",
+    "*.mount",
+    "*.swap",
+)  # patterns of `read_show`
 SECONDS = 20
 LINES = 20_000
 BATCH = 200  # names per call: far below the limit of a command line
@@ -75,7 +66,7 @@ def parse_journal(text: str) -> dict[str, int]:
 
 
 def read_show(names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-    """Read the properties of these units; raise NoDataError where no manager answers."""
+    """Read the properties of these units, or of loaded ones by a pattern; raise NoDataError where no manager answers."""
     wanted = list(names)
     units: dict[str, dict[str, str]] = {}
     for start in range(0, len(wanted), BATCH):
@@ -83,12 +74,6 @@ def read_show(names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         command = ["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *batch]
         units.update(parse_show(_ask(command)))
     return units
-
-
-def read_loaded() -> Mapping[str, Mapping[str, str]]:
-    """Read the properties of every loaded unit; raise NoDataError where no manager answers."""
-    patterns = [f"*.{kind}" for kind in RUNTIME_KINDS]
-    return parse_show(_ask(["systemctl", "show", "--no-pager", "-p", ",".join(RUNTIME), "--", *patterns]))  # fmt: skip
 
 
 def read_journal() -> Mapping[str, int]:

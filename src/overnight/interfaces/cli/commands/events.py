@@ -35,6 +35,9 @@ def events(
         "info", "Minimum severity: info, warning, critical.", "SEVERITY"
     ),
     core: profile_options.CoreOption = "",
+    label: list[str] | None = session.option(
+        None, "Label or field of the event (repeatable).", "NAME=VALUE"
+    ),
     follow: bool = session.flag("Print new events until Ctrl-C."),
 ) -> None:
     """List events: saturated cores, driver resets, crash loops.
@@ -53,6 +56,7 @@ def events(
         kinds=tuple(kind or ()),
         severity=severity,
         core=core,
+        labels=tuple(label or ()),
     )
     if follow:
         _follow(request, current)
