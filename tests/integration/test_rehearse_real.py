@@ -22,7 +22,9 @@ from overnight import errors
 from overnight.app import rehearsal_host
 from overnight.model.selection import Selection, Window
 from overnight.queries import reader, top
+from overnight.sources import cpu
 from overnight.store import segments
+from overnight.store.ring import reader as rings
 from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(240)]
@@ -137,6 +139,42 @@ def test_a_real_time_process_on_the_core_of_the_victim_causes_the_event(
     assert ours == []
     kept = {path.name for path in pathlib.Path(document["home"]).iterdir()}
     assert {"report.html", "verdict.json", "outcome.json"} <= kept
+
+
+@pytest.mark.long
+def test_a_rehearsal_beside_a_load_of_60_percent_has_the_right_verdict(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The load is on all cores but the victim's, which has no time left for it."""
+    core = noise.find_quietest_core()
+    others = ",".join(str(each) for each in cpu.online() if each != core)
+    home = tmp_path / "load"
+    load = [
+        sys.executable,
+        "-m",
+        "overnight",
+        "--home",
+        str(home),
+        "load",
+        "cpu",
+        "--cores",
+        others,
+    ]
+    with subprocess.Popen(
+        [*load, "--duty", "60%", "--for", "5m"], stdout=subprocess.DEVNULL
+    ) as other:
+        try:
+            wait(lambda: list(home.glob("loads/*")))
+            outcome = rehearsed.rehearse("rt-hog", 31, tmp_path / "home", need_verdict=True)
+        finally:
+            other.terminate()
+    assert outcome.correct
+    events = rings.Reader(outcome.home).events(0, 1 << 62, kinds=["cpu.core_pinned"])
+    pinned = [event for event in events if event.core == outcome.facts["core"]]
+    assert pinned
+    # In user space, but real-time: others wait for it.
+    assert "critical" in {event.severity for event in pinned}
+    assert max(float(event.fields["others_percent"]) for event in pinned) > 50
 
 
 @contextlib.contextmanager
