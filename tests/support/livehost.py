@@ -45,10 +45,10 @@ class LiveHost:
         self._thread.join()
 
     def saturate(self, core: int, pid: int, name: str) -> None:
-        """From now on the process keeps that core 100 % busy in user space."""
+        """From now on the process keeps that core 100 % busy in the kernel."""
         before, between, after = " 0" * 9, " 0" * 6, " 0" * 14
         self._saturated[core] = (
-            f"{pid} ({name}) R 1{before} {{ticks:012d}} 0{between} 99 0 44{after} {core} 0 0 0\n"
+            f"{pid} ({name}) R 1{before} 0 {{ticks:012d}}{between} 99 0 44{after} {core} 0 0 0\n"
         )
 
     def _run(self) -> None:
@@ -59,8 +59,8 @@ class LiveHost:
         now = time.monotonic()
         ticks, self._written = (now - self._written) * TICKS_A_SECOND, now
         for core, row in enumerate(self._ticks):
-            share = 1.0 if core in self._saturated else self._others
-            row[0] += ticks * share
+            mode, share = (2, 1.0) if core in self._saturated else (0, self._others)
+            row[mode] += ticks * share
             row[3] += ticks * (1 - share)
         rows = [" ".join(f"{int(value):012d}" for value in row) for row in self._ticks]
         lines = [f"cpu {rows[0]}", *(f"cpu{core} {row}" for core, row in enumerate(rows))]

@@ -90,10 +90,11 @@ def find_events(
         log_end = _find_log_end(before, near)
         # Reported before, if the agent was killed before its first reading of this boot.
         ends = {event.kind for event in known if event.boot == before.id}
-        unclean = UNCLEAN_REBOOT not in ends and _is_unclean(home, host, before, root)
         panicked = any(each.is_panic for each in near)
-        if PANIC not in ends and (panicked or unclean):
-            found.append(_make_end(host, before, near, log_end, unclean=unclean, panicked=panicked))
+        kind = PANIC if panicked else UNCLEAN_REBOOT
+        is_new = ends.isdisjoint({PANIC, kind})
+        if is_new and (panicked or _is_unclean(home, host, before, root)):
+            found.append(_make_end(host, kind, before, near, log_end))
         if log_end is not None:
             found += _find_logged(host, before, near, log_end, rules, known)
     # The ring does not reach older ones, so the time of the file is all there is.
@@ -144,23 +145,23 @@ def _find_log_end(before: Boot, near: Sequence[crashes.Leftover]) -> clock.Clock
 
 def _make_end(
     host: str,
+    kind: str,
     before: Boot,
     near: Sequence[crashes.Leftover],
     log_end: clock.Clock | None,
-    *,
-    unclean: bool,
-    panicked: bool,
 ) -> Event:
     """Return the event of a boot that ended without a shutdown."""
     time_us = max(before.last_us, log_end.wall_ns // 1000 if log_end else 0)
     off = (before.booted_us - time_us) / SECOND_US
-    fields: dict[str, Value] = {"last_reading_us": before.last_us, "booted_us": before.booted_us}
-    if log_end is None or not panicked:
+    fields: dict[str, Value] = {
+        "last_reading": times.format_instant(before.last_us),
+        "booted": times.format_instant(before.booted_us),
+    }
+    if log_end is None or kind == UNCLEAN_REBOOT:
         fields["uncertain_seconds"] = round(off, 1)
     sign = "line of the kernel log" if time_us > before.last_us else "reading"
     text = f"the host booted again {times.format_duration(off)} after the last {sign}"
-    text = f"no shutdown record; {text}" if unclean else text
-    kind = PANIC if panicked else UNCLEAN_REBOOT
+    text = f"no shutdown record; {text}" if kind == UNCLEAN_REBOOT else text
     return _make_event(host, time_us, text, near, fields, kind, before)
 
 

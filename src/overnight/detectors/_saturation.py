@@ -1,4 +1,4 @@
-"""Times in which a core was saturated while the others had room, from the recorder's seconds or from samples."""
+"""Times in which one core was saturated and stood out from the others, from the recorder's seconds or from samples."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from overnight.detectors import _base, _event_location
+from overnight.model import cpu
 from overnight.model.finding import Need
 from overnight.model.selection import Window
 from overnight.model.times import SECOND_US
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 # incident.md: any core at 95 % for two seconds in a row. The watch waits for three, because it must not
 # report every minute; here there is an event already.
-BUSY, KERNEL = 95.0, 90.0
+BUSY, KERNEL = 100 * cpu.FULL, 100 * cpu.FULL_KERNEL
 SECONDS = 2.0
-# Where the others are busy, too, no mean hides anything: the whole host is loaded.
-OTHERS = 50.0
+# Where the others are busy, too, a core stands out only in the kernel: programs fill cores in user space all the time.
+OTHERS = 100 * cpu.ROOM
 # The event's own core is reported even then, unless all the others were saturated, too; and even in that
 # case where the core has room in the baseline: on two cores any process saturates "all the others".
 OTHERS_OF_EVENT = BUSY
@@ -73,7 +74,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Stretch:
-    """One saturated core; percents are of its own time, `others_percent` of the other cores' time."""
+    """One saturated core; percents are of its own time, those of `others` of the other cores' time."""
 
     core: int
     window: Window
@@ -81,11 +82,22 @@ class Stretch:
     kernel_percent: float
     softirq_percent: float
     others_percent: float
+    others_kernel_percent: float  # the median of theirs
     mean_percent: float  # over all cores in the same seconds
 
     @property
     def seconds(self) -> float:
         return self.window.seconds
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the others had room, so that an average over all cores shows a quiet host."""
+        return self.others_percent < OTHERS
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it was in the kernel while most others, however busy, were not."""
+        return self.kernel_percent >= float(_kernel_limit(self.others_kernel_percent))
 
     def until(self, event: Event) -> Stretch:
         """Return the part before an event: what ran after it did not cause it.
@@ -196,7 +208,12 @@ def _find_stretches(
         limits = (BUSY, KERNEL) if series.source == "cpu" else (SAMPLED_BUSY, SAMPLED_KERNEL)
         is_event_core = np.array([core == event_core for core in series.cores], bool)
         room = np.where(is_event_core, others_of_event, OTHERS)
-        saturated = ((series.busy >= limits[0]) | (series.kernel >= limits[1])) & (others < room)
+        full = (series.busy >= limits[0]) | (series.kernel >= limits[1])
+        kernel = np.nan_to_num(series.kernel)
+        others_kernel = np.zeros_like(kernel)
+        for column in np.flatnonzero(full.any(axis=0) & (len(series.cores) > 1)):
+            others_kernel[:, column] = np.median(np.delete(kernel, column, axis=1), axis=1)
+        saturated = full & ((others < room) | (kernel >= _kernel_limit(others_kernel)))
     stretches = [
         Stretch(
             series.cores[column],
@@ -205,6 +222,7 @@ def _find_stretches(
             float(np.nanmean(series.kernel[rows, column])),
             float(np.nanmean(series.softirq[rows, column])),
             float(np.nanmean(others[rows, column])),
+            float(np.nanmean(others_kernel[rows, column])),
             float(np.nanmean(series.busy[rows])),
         )
         for column in np.flatnonzero(saturated.any(axis=0)).tolist()
@@ -213,6 +231,11 @@ def _find_stretches(
     return sorted(
         stretches, key=lambda stretch: (-stretch.seconds, stretch.window.begin_us, stretch.core)
     )
+
+
+def _kernel_limit(others_kernel: Floats | float) -> Floats:
+    """Return the percent in the kernel from which a core stands out from its peers' median."""
+    return np.maximum(100 * cpu.KERNEL_HEAVY, np.add(others_kernel, 100 * cpu.MORE_KERNEL))
 
 
 def split_runs(

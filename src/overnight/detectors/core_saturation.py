@@ -47,7 +47,7 @@ def _why_clear(case: cases.Case, saturation: _saturation.Saturation) -> str:
             f" ({case.baseline_text}); {mean}"
         )
     if percent >= _saturation.OTHERS:
-        return f"the whole host was busy, so no core stood out: {mean}"
+        return f"the whole host was busy, and no core stood out in the kernel: {mean}"
     return (
         f"no core was saturated for {_saturation.SECONDS:.0f} s while the others had room; {mean}"
     )
@@ -95,11 +95,10 @@ def _draft(
         others_percent_of_their_time=round(stretch.others_percent, 1),
         usual_percent_of_core_time=None if baseline is None else round(baseline, 1),
     )
-    is_hidden = stretch.others_percent < _saturation.OTHERS
     draft.support(
         f"the mean over all {len(series.cores)} cores was {stretch.mean_percent:.0f} % in those"
         f" seconds and {series.mean_percent:.0f} % over the incident window"
-        + (": an average hides it" if is_hidden else ""),
+        + (": an average hides it" if stretch.is_hidden else ""),
         series.source,
         window=case.window,
         mean_percent_of_all_cores=round(stretch.mean_percent, 1),
@@ -132,7 +131,15 @@ def _draft(
         )
         ordinary = Evidence(text, series.source, values, case.baseline)
         draft.weigh(ordinary, supports=False, factor=0.5)
-    if not is_hidden:
+    if stretch.stands_out and not stretch.is_hidden:
+        draft.support(
+            f"the core was in the kernel for {stretch.kernel_percent:.0f} % of its time, and the median of the"
+            f" other cores for {stretch.others_kernel_percent:.0f} %",
+            series.source,
+            kernel_percent_of_core_time=round(stretch.kernel_percent, 1),
+            others_kernel_percent_of_their_time=round(stretch.others_kernel_percent, 1),
+        )
+    elif not stretch.is_hidden:
         draft.oppose(
             f"the other cores were busy, too: {stretch.others_percent:.0f} % of their time",
             series.source,

@@ -30,6 +30,7 @@ BEFORE_US = 10 * SECOND_US
 DATED_TO_BEGIN = (
     "cpu.core_pinned",
     "cpu.core_stolen",
+    "cpu.host_saturated",
     "cpu.run_queue",
     "net.interrupt_skew",
     "pressure.",

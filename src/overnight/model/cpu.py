@@ -21,6 +21,13 @@ IDLE = ("idle", "iowait")
 # mpstat's columns in its order, without the percent sign. Its usr and nice do not include the guests' time.
 MPSTAT = {"usr": "user", "nice": "nice", "sys": "system", "iowait": "iowait", "irq": "irq", "soft": "softirq", "steal": "steal", "guest": "guest", "gnice": "guest_nice", "idle": "idle"}  # fmt: skip
 
+# Shares of a core's time from which it is at its limit, in all and in the kernel alone.
+FULL, FULL_KERNEL = 0.95, 0.90
+# A program in the kernel that shares its core with a worker of a constant load gets half of it. That stands out
+# from the median of the other cores.
+KERNEL_HEAVY, MORE_KERNEL = 0.4, 0.3
+ROOM = 0.5  # cores that are less busy than this on average have room
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shares:
@@ -29,6 +36,15 @@ class Shares:
     busy: float
     kernel: float
     steal: float
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the core has no time left, or none that the kernel does not take."""
+        return self.busy >= FULL or self.kernel >= FULL_KERNEL
+
+    def stands_out(self, others_kernel: float) -> bool:
+        """Whether the core is at its limit in the kernel while most others, however busy, are not."""
+        return self.at_limit and self.kernel >= max(KERNEL_HEAVY, others_kernel + MORE_KERNEL)
 
 
 def tick_changes(before: Sequence[int], now: Sequence[int]) -> list[int]:

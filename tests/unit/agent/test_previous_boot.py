@@ -9,6 +9,7 @@ import pytest
 import rings
 
 from overnight.agent import event_pins, previous_boot
+from overnight.model import times
 from overnight.model.event import Event
 from overnight.model.severity import Severity
 from overnight.sources.kernelrules import rulefiles
@@ -80,6 +81,7 @@ def test_a_boot_without_a_shutdown_record_is_an_event_once(home, host) -> None:
     assert event.boot == layout.boot_name(rings.BOOT)
     assert event.monotonic_ns == rings.at(LAST).monotonic_ns
     assert event.fields["uncertain_seconds"] == BOOTED - LAST
+    assert event.fields["booted"] == times.format_instant(rings.us(BOOTED))
     assert event.text == (
         "no shutdown record; the host booted again 2 min 11 s after the last reading"
     )
@@ -123,7 +125,10 @@ def test_a_panic_has_the_time_core_and_process_of_its_last_words(home, host) -> 
     panic, lockup = find(home, host)
     assert (panic.kind, panic.core, panic.process) == ("host.panic", 3, "kworker/3:1[4711]")
     assert panic.time_us == rings.us(61.6)
-    assert panic.text.startswith("Kernel panic - not syncing: softlockup: hung tasks; no shutdown")
+    assert panic.text == (
+        "Kernel panic - not syncing: softlockup: hung tasks; the host booted again 2 min 8 s "
+        "after the last line of the kernel log"
+    )
     assert "uncertain_seconds" not in panic.fields
     assert panic.fields["files"] == f"/{PSTORE}"
     # Nobody could read this line as it was logged.

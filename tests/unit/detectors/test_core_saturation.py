@@ -78,6 +78,23 @@ def test_the_events_core_is_found_when_all_cores_are_saturated_briefly(
     assert findings[0].magnitude["cores_added"] == pytest.approx(0.7, abs=0.05)
 
 
+@pytest.mark.parametrize("event_core", [1, None])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_core_in_the_kernel_is_found_among_busy_ones(
+    home: casebook.Home, event_core: int | None, shared: bool
+) -> None:
+    def shares(second: int, core: int) -> tuple[float, float, float]:
+        in_kernel = (0.5, 0.5, 0.0) if shared else (0.0, 1.0, 0.0)
+        return in_kernel if core == 2 and AT - 6 <= second < AT else (0.75, 0.05, 0.0)
+
+    home.cpu(shares)
+    home.event(core=-1 if event_core is None else event_core)
+    (finding,) = DETECTOR.look(home.case()).findings
+    assert (finding.subject.core, finding.magnitude["seconds"]) == (2, 6)
+    assert any("the median of the other cores for 5 %" in each.text for each in finding.evidence)
+    assert finding.against == ()
+
+
 def shares_of(
     busy: dict[range, float], *, kernel: bool = False, others: float = 0.1, usual: float = 0.1
 ) -> casebook.Shares:

@@ -13,6 +13,8 @@ import pytest
 import rings
 
 from overnight.interfaces import cli
+from overnight.model import times
+from overnight.model.event import Event
 
 SCHEMAS = pathlib.Path(__file__).parents[3] / "docs/schemas"
 
@@ -51,9 +53,19 @@ def test_an_event_is_added_listed_and_removed(home, capsys) -> None:
     assert (event["id"], event["core"], event["text"]) == (added["ids"][0], 1, "exit 137")
     assert event["fields"] == {"gpu": "h100", "job": "t-7"}
     assert run(home, "events", event["id"]) == 0
-    assert "gpu" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "gpu" in shown
+    assert "monotonic" not in shown, "an operator does not know it"
     assert get_json(home, capsys, "event", "remove", *added["ids"])["removed"] == added["ids"]
     assert get_json(home, capsys, "events")["events"] == []
+
+
+def test_the_profile_of_a_host_that_died_ends_with_it(home, capsys) -> None:
+    ring = rings.open_writer(home)
+    ring.event(Event(rings.us(600), "host.panic", host=rings.HOST, id="host.panic-aa"))
+    ring.close()
+    assert run(home, "events", "aa") == 0
+    assert f"flame -b {times.format_instant(rings.us(595))} -e +5s" in capsys.readouterr().out
 
 
 def test_an_event_is_of_now_and_of_this_host_by_default(home, capsys) -> None:

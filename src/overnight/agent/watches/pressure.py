@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from overnight.agent import watches
@@ -87,12 +88,8 @@ class RunQueue:
 
     def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
         """Report a core only while tasks on the others wait little."""
-        seconds, rose = self._streaks.read(now, rows)
-        whole = sum(change[1] for change in rose.values())
-        for core, change in rose.items():
-            wait = change[1] / seconds
-            others = (whole - change[1]) / seconds / max(1, len(rose) - 1)
-            begin = self._streaks.update(core, holds=wait >= max(WAIT_A_SECOND, 4 * others))
+        for core, wait, others in waits(*self._streaks.read(now, rows)):
+            begin = self._streaks.update(core, holds=is_crowded(wait, others))
             if begin is not None:
                 yield watches.Sighting(
                     "cpu.run_queue", core, begin,
@@ -100,6 +97,24 @@ class RunQueue:
                     Severity.INFO, core=int(core),
                     fields={"wait_ms_a_second": round(wait), "others_ms": round(others)},
                 )  # fmt: skip
+
+
+def waits(
+    seconds: float, rose: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, float, float]]:
+    """Yield for each core how long tasks waited for it, and for the others on average, in ms a second."""
+    whole = sum(change[1] for change in rose.values())
+    for core, change in rose.items():
+        yield (
+            core,
+            change[1] / seconds,
+            (whole - change[1]) / seconds / max(1, len(rose) - 1),
+        )
+
+
+def is_crowded(wait: float, others: float) -> bool:
+    """Whether tasks wait for this core while those of the others hardly do."""
+    return wait >= max(WAIT_A_SECOND, 4 * others)
 
 
 class Reclaim:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import local_time, profile_options, session, terminal
 from overnight.model import stop_signals, times
+from overnight.model.event import DEATHS
 from overnight.model.text import plural, printable
 
 if TYPE_CHECKING:
@@ -198,7 +199,8 @@ def _show_one(event: Event, current: session.Session) -> None:
         "host": event.host,
         "time": local_time.format_instant(event.time_us),
         "until": local_time.format_instant(event.until_us) if event.seconds else "",
-        "monotonic": f"{event.monotonic_ns / 1e9:.6f} s of boot {event.boot[:8]}",
+        "monotonic": f"{event.monotonic_ns / 1e9:.6f} s of boot {event.boot[:8]}"
+        * bool(event.boot),
         "clock was set by": skew,
         "core": str(event.core) if event.core >= 0 else "",
         "unit": event.unit,
@@ -211,7 +213,8 @@ def _show_one(event: Event, current: session.Session) -> None:
         if value:
             terminal.print_line(console, f"{name:<{width}}  {value}")
     core = f" --core {event.core}" if event.core >= 0 else ""
-    begin = times.format_instant(event.time_us)
+    # After its death a host has no profile.
+    begin = times.format_instant(event.time_us - 5 * times.SECOND_US * (event.kind in DEATHS))
     flame = current.command(f"flame -b {begin} -e +5s{core}")
     terminal.print_line(console, f"its profile: {flame}", "dim")
     diagnose = current.command(f"diagnose {event.short_id}")
