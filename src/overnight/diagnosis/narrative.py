@@ -87,8 +87,8 @@ def _first_command(steps: Iterable[Step]) -> str:
 
 def without_event(gaps: Sequence[Gap]) -> Narrative:
     return Narrative(
-        headline="No cause found: no event was recorded",
-        root_cause="There is no event to explain.",
+        headline="No cause found: no event of severity warning or critical was recorded",
+        root_cause="There is no such event to explain. Any other is explained by its ID: overnight events lists them.",
         todo="Keep the recorder running until an event occurs.",
         todo_command=RECORD,
         missing=_missing(gaps) if gaps else "",
@@ -240,7 +240,9 @@ def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) 
 
 
 def _missing(gaps: Sequence[Gap]) -> str:
-    names = list(dict.fromkeys(gap.what for gap in _select_worst(gaps)))
+    # What no imported file contains is never among the "more".
+    worst = sorted(_select_worst(gaps), key=lambda gap: gap.kind is not GapKind.NOT_IMPORTED)
+    names = list(dict.fromkeys(gap.what for gap in worst))
     if not names:
         return "nothing"
     more = len(names) - MAX_MISSING

@@ -185,7 +185,7 @@ def test_an_event_without_other_findings_has_no_cause() -> None:
 def test_without_an_event_there_is_no_cause() -> None:
     verdict = decide([], event=None)
     assert verdict.status == "no-cause"
-    assert verdict.summary.startswith("No cause found: no event was recorded")
+    assert verdict.summary.startswith("No cause found: no event of severity warning or critical")
 
 
 def test_findings_without_a_link_to_the_event_are_not_a_cause() -> None:
