@@ -40,18 +40,31 @@ TASK_LINE = re.compile(r"CPU: (\d{1,5}) .*?PID: (\d{1,10}) .*?Comm: (.{1,15}?) (
 
 @dataclasses.dataclass(frozen=True)
 class Boot:
-    """The boot before this one, as far as it was recorded."""
+    """The boot before this one, as far as it was recorded, and what its end left behind."""
 
+    host: str
     id: str
     last: clock.Clock  # of the last reading
     booted_us: int  # when this boot began, wall clock
+    left: tuple[crashes.Leftover, ...] = ()
 
     @property
     def last_us(self) -> int:
         return self.last.wall_ns // 1000
 
-    def at(self, monotonic_us: int) -> clock.Clock:
-        return clock.Clock(self.last.offset_ns + monotonic_us * 1000, monotonic_us * 1000)
+    @property
+    def lines(self) -> list[crashes.Line]:
+        return sorted({line for each in self.left for line in each.lines})
+
+    @property
+    def log_end(self) -> clock.Clock | None:
+        """The clock of the last line that was logged; None if there is none of that boot."""
+        if not self.lines:
+            return None
+        end_ns = self.lines[-1].monotonic_us * 1000
+        end = clock.Clock(self.last.offset_ns + end_ns, end_ns)
+        is_own = self.last_us - BEFORE_US <= end.wall_ns // 1000 <= self.booted_us
+        return end if is_own else None
 
 
 def note_stop(home: pathlib.Path, host: str, boot: str) -> None:
@@ -85,18 +98,17 @@ def find_events(
     found: list[Event] = []
     if before is not None:
         earliest, latest = before.last_us - BEFORE_US, before.booted_us + AFTER_US
-        near = [each for each in left if earliest <= each.time_us <= latest]
+        near = tuple(each for each in left if earliest <= each.time_us <= latest)
         left = [each for each in left if each not in near]
-        log_end = _find_log_end(before, near)
-        # Reported before, if the agent was killed before its first reading of this boot.
-        ends = {event.kind for event in known if event.boot == before.id}
+        before = dataclasses.replace(before, left=near)
         panicked = any(each.is_panic for each in near)
         kind = PANIC if panicked else UNCLEAN_REBOOT
+        # Reported before, if the agent was killed before its first reading of this boot.
+        ends = {event.kind for event in known if event.boot == before.id}
         is_new = ends.isdisjoint({PANIC, kind})
-        if is_new and (panicked or _is_unclean(home, host, before, root)):
-            found.append(_make_end(host, kind, before, near, log_end))
-        if log_end is not None:
-            found += _find_logged(host, before, near, log_end, rules, known)
+        if is_new and (panicked or _is_unclean(home, before, root)):
+            found.append(_make_end(before, kind))
+        found += _find_logged(before, rules, known)
     # The ring does not reach older ones, so the time of the file is all there is.
     found += [
         _make_event(host, each.time_us, "the kernel panicked", [each], {"time_of_file": True})
@@ -121,36 +133,23 @@ def _read_boot(
     if booted_us < last.end_us:  # a clock that was set
         booted_us = now_us
     uptime_us = last.uptime_us + last.end_us - last.begin_us
-    return Boot(last.boot, clock.Clock(last.end_us * 1000, uptime_us * 1000), booted_us)
+    return Boot(host, last.boot, clock.Clock(last.end_us * 1000, uptime_us * 1000), booted_us)
 
 
-def _is_unclean(home: pathlib.Path, host: str, before: Boot, root: pathlib.Path) -> bool:
+def _is_unclean(home: pathlib.Path, before: Boot, root: pathlib.Path) -> bool:
     was_shut_down = crashes.read_shutdown(before.last_us - BEFORE_US, root)
     if was_shut_down is not None:
         return not was_shut_down
     try:
-        stopped = (layout.host_folder(home, host) / STOPPED).read_text()
+        stopped = (layout.host_folder(home, before.host) / STOPPED).read_text()
     except (OSError, ValueError):
         return True
     return layout.boot_name(stopped) != before.id
 
 
-def _find_log_end(before: Boot, near: Sequence[crashes.Leftover]) -> clock.Clock | None:
-    """Return the clock of the last line that was logged; None if there is none of that boot."""
-    stamps = [line.monotonic_us for each in near for line in each.lines]
-    end = before.at(max(stamps, default=0))
-    is_of_boot = before.last_us - BEFORE_US <= end.wall_ns // 1000 <= before.booted_us
-    return end if stamps and is_of_boot else None
-
-
-def _make_end(
-    host: str,
-    kind: str,
-    before: Boot,
-    near: Sequence[crashes.Leftover],
-    log_end: clock.Clock | None,
-) -> Event:
+def _make_end(before: Boot, kind: str) -> Event:
     """Return the event of a boot that ended without a shutdown."""
+    log_end = before.log_end
     time_us = max(before.last_us, log_end.wall_ns // 1000 if log_end else 0)
     off = (before.booted_us - time_us) / SECOND_US
     fields: dict[str, Value] = {
@@ -162,19 +161,19 @@ def _make_end(
     sign = "line of the kernel log" if time_us > before.last_us else "reading"
     text = f"the host booted again {times.format_duration(off)} after the last {sign}"
     text = f"no shutdown record; {text}" if kind == UNCLEAN_REBOOT else text
-    return _make_event(host, time_us, text, near, fields, kind, before)
+    return _make_event(before.host, time_us, text, before.left, fields, kind, before)
 
 
 def _make_event(
     host: str,
     time_us: int,
     text: str,
-    near: Sequence[crashes.Leftover],
+    left: Sequence[crashes.Leftover],
     fields: dict[str, Value],
     kind: str = PANIC,
     before: Boot | None = None,
 ) -> Event:
-    lines = [line.text for each in near for line in each.lines if not line.from_user]
+    lines = [line.text for each in left for line in each.lines if not line.from_user]
     panics = [(n, match) for n, line in enumerate(lines) if (match := PANIC_LINE.search(line))]
     tasks = [(n, match) for n, line in enumerate(lines) if (match := TASK_LINE.search(line))]
     task = None
@@ -182,9 +181,9 @@ def _make_event(
         at, panic = panics[0]
         text = f"{panic[0]}; {text}"
         task = min(tasks, key=lambda found: abs(found[0] - at), default=(0, None))[1]
-    if near:
-        fields["files"] = " ".join(sorted({path for each in near for path in each.paths}))[:400]
-        fields["marks"] = " ".join(mark for each in near for mark in each.marks)[:400]
+    if left:
+        fields["files"] = " ".join(sorted({path for each in left for path in each.paths}))[:400]
+        fields["marks"] = " ".join(mark for each in left for mark in each.marks)[:400]
     boot, at_end = (before.id, before.last) if before else ("", None)
     return Event(
         time_us=time_us,
@@ -212,22 +211,19 @@ def _is_of(event: Event, leftover: crashes.Leftover) -> bool:
 
 
 def _find_logged(
-    host: str,
-    before: Boot,
-    near: Sequence[crashes.Leftover],
-    end: clock.Clock,
-    rules: Iterable[kernelrules.Rule],
-    known: Iterable[Event],
+    before: Boot, rules: Iterable[kernelrules.Rule], known: Iterable[Event]
 ) -> list[Event]:
     """Return what the kernel logged at the end of that boot, when nobody could read it any more."""
-    lines = sorted({line for each in near for line in each.lines})
+    end = before.log_end
+    if end is None:
+        return []
     records = [
         kmsg.Record(n, line.monotonic_us, line.level & 7, line.level >> 3, line.text, read_at=end)
-        for n, line in enumerate(lines)
+        for n, line in enumerate(before.lines)
         if line.monotonic_us >= end.monotonic_ns // 1000 - LOG_US
     ]
     watch = kernel_events.KernelWatch(rules)
-    tracker = event_tracker.EventTracker(host, before.id, end)
+    tracker = event_tracker.EventTracker(before.host, before.id, end)
     sightings = (*watch.check(records, end), *watch.finish(end))
     events = (*tracker.track(sightings, end), *tracker.close())
     found = {event.id: event for event in events}  # in their last form

@@ -14,7 +14,7 @@ from overnight.diagnosis import calibration, completeness, knowledge, narrative,
 from overnight.diagnosis import chain as chains
 from overnight.model.finding import Answer, Evidence, Finding, Status, Subject, finding_id
 from overnight.model.selection import Window
-from overnight.model.verdict import Chain, RuledOut, Verdict, VerdictStatus
+from overnight.model.verdict import Chain, GapKind, RuledOut, Verdict, VerdictStatus
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -167,6 +167,7 @@ def _without_chain(base: Verdict) -> Verdict:
     checked = [answer for answer in answers if answer.status in (Status.CLEAR, Status.FOUND)]
     enough = checked and 2 * len(checked) >= len(answers)
     around = completeness.select_around_event(base.gaps)
+    enough = enough and GapKind.NOT_IMPORTED not in {gap.kind for gap in around}
     if enough and completeness.multiply(around) >= COMPLETE:
         return dataclasses.replace(base, next=narrative.keep_recording(base.gaps))
     return dataclasses.replace(

@@ -240,7 +240,9 @@ def _explain_direct(verdict: Verdict, end: Finding, known: knowledge.Knowledge) 
 
 
 def _missing(gaps: Sequence[Gap]) -> str:
-    names = list(dict.fromkeys(gap.what for gap in _select_worst(gaps)))
+    # What no imported file contains is never among the "more".
+    worst = sorted(_select_worst(gaps), key=lambda gap: gap.kind is not GapKind.NOT_IMPORTED)
+    names = list(dict.fromkeys(gap.what for gap in worst))
     if not names:
         return "nothing"
     more = len(names) - MAX_MISSING

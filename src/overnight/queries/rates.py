@@ -64,21 +64,26 @@ class Comparison:
     p_hosts: float | None = None  # that groups of hosts differ as much by chance; None: not tested
 
     @property
+    def is_change(self) -> bool:
+        """Whether the interval excludes a ratio of 1."""
+        return self.ratio_low > 1 or (self.ratio_high is not None and self.ratio_high < 1)
+
+    @property
     def is_chance(self) -> bool:
         """Whether groups differ no more than hosts do: events on one host are one piece of evidence."""
-        return self.p_hosts is not None and self.p_hosts > ALPHA
+        return self.is_change and self.p_hosts is not None and self.p_hosts > ALPHA
 
     @property
     def outcome(self) -> Outcome:
         if not self.before.events and not self.after.events:
             return Outcome.NO_EVENTS
-        low, high = self.ratio_low, math.inf if self.ratio_high is None else self.ratio_high
-        if low <= 1 <= high:
-            is_near = low > HALF and high < 1 / HALF
+        if not self.is_change:
+            high = math.inf if self.ratio_high is None else self.ratio_high
+            is_near = self.ratio_low > HALF and high < 1 / HALF
             return Outcome.UNCHANGED if is_near else Outcome.CANNOT_TELL
         if self.is_chance:
             return Outcome.CANNOT_TELL
-        return Outcome.FELL if high < 1 else Outcome.ROSE
+        return Outcome.ROSE if self.ratio_low > 1 else Outcome.FELL
 
 
 def compare(

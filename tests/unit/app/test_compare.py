@@ -160,6 +160,8 @@ def test_labels_of_hosts_form_groups_and_the_host_is_the_unit(home: pathlib.Path
     assert row.compared.ratio_low > 1
     assert row.compared.outcome is Outcome.CANNOT_TELL
     assert ": hosts assigned to the groups at random differ as much in " in row.answer
+    few = only(home, group="rack=r1", end=stamp(15))  # one event: also too short
+    assert few.answer.endswith(": compare a longer time or more hosts")
     other = only(home, group="rack=r2", against="rack=r1").compared
     assert other.ratio_high == pytest.approx(1 / row.compared.ratio_low)
     with pytest.raises(errors.CannotError) as refused:

@@ -37,6 +37,25 @@ def test_no_cause_needs_detectors_that_looked_and_evidence(
     answers.append(Answer("event", FOUND, (findings.reset(),)))
     recorded = completeness.Recording(signals=signals)
     assert decision.decide(findings.RESET, answers, recorded).status == expected
+    # What nobody imported may be the cause.
+    imported = dataclasses.replace(recorded, not_imported=("memory cgroups",))
+    assert decision.decide(findings.RESET, answers, imported).status == "inconclusive"
+
+
+def test_a_cause_in_imported_files_is_less_certain() -> None:
+    answers = findings.answers(findings.unknown())
+    native, imported = (
+        decision.decide(
+            findings.RESET, answers, completeness.Recording(signals=1.0, not_imported=names)
+        )
+        for names in ((), ("memory cgroups", "softirqs by kind"))
+    )
+    assert native.status == imported.status == "cause-found"
+    assert imported.score == pytest.approx(native.score * completeness.NOT_IMPORTED_FACTOR)
+    assert calibration.CLAIMED <= imported.confidence < native.confidence
+    assert (
+        "not in the imported files: memory cgroups, softirqs by kind" in imported.narrative.missing
+    )
 
 
 @pytest.mark.parametrize(
