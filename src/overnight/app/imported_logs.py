@@ -1,4 +1,4 @@
-"""Stores logs of other tools as the recorder would have stored them: kernel-log lines as events, CPU time as signals."""
+"""Stores logs of other tools as the recorder would have: events of kernel logs and of CPU time, CPU time as signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
 from overnight import errors
-from overnight.agent import event_tracker, kernel_events
+from overnight.agent import event_tracker, kernel_events, watches
+from overnight.agent.watches import cores
 from overnight.ingest import logs
 from overnight.model import clock, cpu, files, times
 from overnight.model.event import IMPORTED, Event
@@ -153,23 +154,23 @@ def store_file(
         why = f"no line of {reader.NAME} can be read in it; {file.damaged} are damaged"
         raise errors.DamagedFileError(str(file.path), 0, why)
     host = context.choose_host(file)
-    entries, events = itertools.chain((first,), entries), []
+    entries = itertools.chain((first,), entries)
     if isinstance(first, logs.Line):
         contains, boot_us = Need.EVENTS, 0
         if first.wall_us is None:
             again = reader.read(dataclasses.replace(file, notes={}, damaged=0))
             boot_us = context.find_boot(file, again)
         lines = cast("Iterator[logs.Line]", entries)
-        events = list(_find_events(file, lines, host, boot_us, context, rules))
-        fresh = _drop_stored(home, host, events, file)
-        if len(fresh) < len(events):
-            file.note(f"{len(events) - len(fresh)} of its events were stored before")
-        added_events.add(home, fresh)
+        events = _find_events(file, lines, host, boot_us, context, rules)
     else:
         contains = Need.CPU
-        _store_readings(home, file, host, cast("Iterator[logs.Reading]", entries))
+        events = _store_readings(home, file, host, cast("Iterator[logs.Reading]", entries))
     if not file.entries:
         raise errors.DamagedFileError(str(file.path), 0, "no time in it is between 2000 and 2100")
+    fresh = _drop_stored(home, host, events, file)
+    if len(fresh) < len(events):
+        file.note(f"{len(events) - len(fresh)} of its events were stored before")
+    added_events.add(home, fresh)
     is_new = register(home, file.path, contains, host, file.begin_us, file.end_us)
     return Imported(
         path=str(file.path),
@@ -186,6 +187,30 @@ def store_file(
     )
 
 
+class _Events:
+    """Events as the recorder would have reported them, each in its last form."""
+
+    def __init__(self, host: str) -> None:
+        self._tracker = event_tracker.EventTracker(host, "", clock.Clock(0, 0))
+        self._latest: dict[str, Event] = {}
+
+    def add(
+        self, sightings: watches.Sightings, now: clock.Clock, source: str | None = None
+    ) -> None:
+        self._keep(self._tracker.track(sightings, now, source))
+        self._keep(self._tracker.expire(now))
+
+    def _keep(self, events: Iterable[Event]) -> None:
+        self._latest.update({event.id: event for event in events})
+
+    def finish(self, file: logs.LogFile) -> list[Event]:
+        self._keep(self._tracker.close())
+        if dropped := sum(self._tracker.dropped.values()):
+            file.note(f"{dropped} events were dropped: more than {event_tracker.MAX_NEW_A_MINUTE} of a kind in a minute")  # fmt: skip
+        # The time since boot is not known.
+        return [dataclasses.replace(event, monotonic_ns=0) for event in self._latest.values()]
+
+
 def _find_events(
     file: logs.LogFile,
     lines: Iterable[logs.Line],
@@ -193,16 +218,10 @@ def _find_events(
     boot_us: int,
     context: Context,
     rules: Iterable[kernelrules.Rule],
-) -> Iterator[Event]:
-    """Apply the rules as the recorder does, by the lines' own time; yield each event in its last form."""
+) -> list[Event]:
+    """Apply the rules as the recorder does, by the lines' own time."""
     watch = kernel_events.KernelWatch(rules)
-    tracker = event_tracker.EventTracker(host, "", clock.Clock(0, 0))
-    latest: dict[str, Event] = {}
-
-    def keep(events: Iterable[Event]) -> None:
-        latest.update({event.id: event for event in events})
-
-    last = clock.Clock(0, 0)
+    found, last = _Events(host), clock.Clock(0, 0)
     for line in lines:
         context.learn(line)
         at_us = boot_us + (line.monotonic_us or 0) if line.wall_us is None else line.wall_us
@@ -213,14 +232,9 @@ def _find_events(
         text = printable(line.text[: kmsg.TEXT_LIMIT])[: kmsg.TEXT_LIMIT]
         record = kmsg.Record(file.entries, at_us, 4, int(line.by_process), text, {}, read_at=now)
         last = max(last, now, key=lambda each: each.wall_ns)
-        keep(tracker.track(watch.check([record], last), last))
-        keep(tracker.expire(last))
-    keep(tracker.track(watch.finish(last), last))
-    keep(tracker.close())
-    for event in latest.values():
-        yield dataclasses.replace(event, monotonic_ns=0)  # not known
-    if tracker.dropped:
-        file.note(f"{sum(tracker.dropped.values())} events were dropped: more than {event_tracker.MAX_NEW_A_MINUTE} of a kind in a minute")  # fmt: skip
+        found.add(watch.check([record], last), last)
+    found.add(watch.finish(last), last)
+    return found.finish(file)
 
 
 def _drop_stored(
@@ -242,10 +256,11 @@ def _drop_stored(
 
 def _store_readings(
     home: pathlib.Path, file: logs.LogFile, host: str, readings: Iterable[logs.Reading]
-) -> None:
+) -> list[Event]:
     """Write a ring beside the host's own and move its files there: a killed import leaves no half of one.
 
-    The names follow from the content, so that the same file again has the same names.
+    The names follow from the content, so that the same file again has the same names. Returns what the
+    recorder's watch sees in the readings.
     """
     root, temporary, boot = home / "signals", home / TEMPORARY, _digest(file.path)[:24]
     files.make_folder(root)
@@ -253,12 +268,14 @@ def _store_readings(
         shutil.rmtree(temporary, ignore_errors=True)  # of a killed import
         undo.callback(shutil.rmtree, temporary, ignore_errors=True)
         files.make_folder(temporary)
-        _write_ring(temporary, file, host, boot, readings, _find_stored(home, host, boot))
+        stored = _find_stored(home, host, boot)
+        events = _write_ring(temporary, file, host, boot, readings, stored)
         target = layout.host_folder(home, host)
         for _, path in layout.files(layout.host_folder(temporary, host), layout.RING):
             layout.name_folder(target, host)
             if not (target / path.name).exists():
                 files.publish(path, target / path.name)
+    return events
 
 
 def _find_stored(home: pathlib.Path, host: str, boot: str) -> Callable[[logs.Reading], bool]:
@@ -282,10 +299,11 @@ def _write_ring(
     boot: str,
     readings: Iterable[logs.Reading],
     is_stored: Callable[[logs.Reading], bool],
-) -> None:
+) -> list[Event]:
     """Write counters that rise by what each reading shows; after a gap as of another boot."""
     ring: writer.Writer | None = None
     ticks: dict[int, dict[str, int]] = {}
+    watch, found = cores.CorePinned(), _Events(host)
     last_us, written_us, left_out, stretches, hours = 0, 0, 0, 0, set[int]()
     for reading in readings:
         if reading.begin_us < last_us or reading.end_us - reading.begin_us > times.DAY_US:
@@ -303,7 +321,7 @@ def _write_ring(
             stretches += 1
             ring = writer.Writer(home, host, f"{boot}{stretches:08x}", budget_bytes=1 << 50, age_seconds=1e12)  # fmt: skip
             ticks = {core: dict.fromkeys(row, 0) for core, row in reading.cores.items()}
-            _write(ring, reading.begin_us, ticks)
+            _watch(watch, found, _write(ring, reading.begin_us, ticks), ticks)
         if stretches > MAX_STRETCHES or len(hours) > MAX_HOURS:
             why = f"more than {MAX_STRETCHES} gaps, or {MAX_HOURS} hours"
             raise errors.DamagedFileError(str(file.path), 0, why)
@@ -312,19 +330,32 @@ def _write_ring(
             for mode, percent in row.items():
                 rise = percent / 100 * TICKS * (reading.end_us - reading.begin_us) / 1e6
                 counters[mode] = counters.get(mode, 0) + round(rise)
-        _write(ring, reading.end_us, {core: ticks[core] for core in reading.cores})
+        shown = {core: ticks[core] for core in reading.cores}
+        _watch(watch, found, _write(ring, reading.end_us, shown), shown)
         written_us = reading.end_us
     _close(ring, file)
     if left_out:
         file.note(f"{left_out} of its readings are left out: the CPU time of those seconds is stored already")  # fmt: skip
+    return found.finish(file)
 
 
-def _write(ring: writer.Writer, at_us: int, ticks: Mapping[int, Mapping[str, int]]) -> None:
+def _watch(
+    watch: cores.CorePinned,
+    found: _Events,
+    now: clock.Clock,
+    ticks: Mapping[int, Mapping[str, int]],
+) -> None:
+    rows = {str(core): tuple(row.get(m, 0) for m in cpu.MODES) for core, row in ticks.items()}
+    found.add(watch.check("cpu", now, rows), now, watch.name)
+
+
+def _write(ring: writer.Writer, at_us: int, ticks: Mapping[int, Mapping[str, int]]) -> clock.Clock:
     modes = tuple(mode for mode in cpu.MODES if any(mode in row for row in ticks.values()))
     now = clock.Clock(at_us * 1000, at_us * 1000)
     rows = {str(core): [row.get(mode, 0) for mode in modes] for core, row in ticks.items()}
     ring.numbers("cpu", modes, now, rows)
     ring.tick(now)
+    return now
 
 
 def _close(ring: writer.Writer | None, file: logs.LogFile) -> None:

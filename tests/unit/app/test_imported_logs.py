@@ -147,6 +147,25 @@ def test_cpu_readings_are_the_signal_of_the_recorder(
         assert "as text; -O svg and -O json do, too" in capsys.readouterr().err, options
 
 
+def test_a_core_pinned_in_imported_readings_is_the_event_of_the_recorder(
+    tmp_path: pathlib.Path,
+) -> None:
+    home, text = tmp_path / "home", make_mpstat()
+    for second in range(20, 26):
+        idle = f"1 0.25 0.00 {second + 0.5:.2f} 0.00 0.00 0.00 0.00 0.00 0.00 {99.25 - second:.2f}"
+        assert idle in text
+        text = text.replace(idle, "1 1.00 0.00 98.00 0.00 0.00 1.00 0.00 0.00 0.00 0.00")
+    paths = write(tmp_path / "in", mpstat=text)
+    (imported,) = imports.import_files(home, paths, UTC)
+    assert imported.events == 1
+    (event,) = found_events(home)
+    assert (event.kind, event.core, event.severity) == ("cpu.core_pinned", 1, "critical")
+    assert (event.time_us - NIGHT) // SECOND_US == -14  # 17:52:20
+    assert event.fields["seconds"] == 6.0
+    list(imports.import_files(home, paths, UTC))
+    assert found_events(home) == [event]
+
+
 def test_after_a_killed_import_the_next_one_cleans_up(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
