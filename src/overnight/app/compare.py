@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from overnight import errors
-from overnight.app import added_events, windows
+from overnight.app import added_events, rate_answers, windows
 from overnight.app import events as stored
 from overnight.model import times
 from overnight.model.selection import Window
@@ -19,7 +19,6 @@ from overnight.model.severity import Severity
 from overnight.model.text import plural, rounded
 from overnight.queries import fleet as fleets
 from overnight.queries import rates
-from overnight.reports import rate_answers
 from overnight.store import added_events as stored_events
 
 MAX_NAMED = 5
