@@ -37,6 +37,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
     problems = case.ring.facts(case.host, PROBLEMS, case.event.time_us).state or {}
     unread, imported = problems.get(KERNEL_LOG, {}), case.imported
     is_missing = imported is not None and Need.EVENTS not in imported
+    is_unread = "problem" in unread and "exhausted" not in unread
     return completeness.Recording(
         stacks=stacks,
         baseline=baseline,
@@ -46,9 +47,7 @@ def read_recording(case: cases.Case) -> completeness.Recording:
             gap.why for gap in case.ring.gaps(case.host, case.window.begin_us, case.window.end_us)
         ),
         # A log that only the recorder itself failed to read is among `exhausted`.
-        kernel_log=False
-        if is_missing or ("problem" in unread and "exhausted" not in unread)
-        else None,
+        kernel_log=False if is_missing or is_unread else None,
         not_imported=() if imported is None else RECORDER_ONLY,
         cut=case.compared.cut,
         disturbed=case.compared.disturbed,

@@ -55,9 +55,8 @@ def _parse_text(file: logs.LogFile, text: str) -> logs.Line | None:
         if text.startswith((" ", "\t")):
             return None  # the message above goes on
         raise ValueError(text)
-    if (
-        line["writer"] != "kernel"
-    ):  # journald names lines that a process wrote to /dev/kmsg otherwise
+    # journald gives lines that a process wrote to /dev/kmsg another name.
+    if line["writer"] != "kernel":
         return None
     file.host = file.host or line["host"]
     if line["unix"]:
