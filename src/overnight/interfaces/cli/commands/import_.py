@@ -40,7 +40,8 @@ def import_(
     """Import captures and logs: perf, dmesg, journal, mpstat, sar.
 
     Captures are perf.data, perf script, collapsed and pprof. Text may be compressed (.gz, .zst). Lines of a
-    kernel log become events; the CPU time of cores becomes the signal cpu. Importing a file twice changes nothing.
+    kernel log become events; the CPU time of cores becomes the signal cpu, and pinned cores events. Importing
+    a file twice changes nothing.
     """
     from overnight.app import imports
 
@@ -66,7 +67,7 @@ def _show(file: imports.Imported) -> None:
     if file.lines:
         amount = f"{plural(file.lines, 'line')} of {file.host}, {plural(file.events, 'event')}"
     elif file.readings:
-        amount = f"{plural(file.readings, 'reading')} of the cores of {file.host}"
+        amount = f"{plural(file.readings, 'reading')} of the cores of {file.host}, {plural(file.events, 'event')}"
     else:
         amount = f"{plural(file.samples, 'sample')} of {file.host}"
     damage = f"{file.damaged} damaged" if file.lines or file.readings else f"{file.lost} lost"
