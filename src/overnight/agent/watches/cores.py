@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 
 SOFTIRQ = cpu.MODES.index("softirq")
 UTIME, STIME, LAST_CORE, POLICY = 0, 1, 3, 6  # of a row of `processes`
-REAL_TIME = (
-    1,
-    2,
-    6,
-)  # FIFO, RR and DEADLINE: other work on the core waits until the process sleeps
+# FIFO, RR and DEADLINE: other work on the core waits until the process sleeps.
+REAL_TIME = (1, 2, 6)
 NET_RX = 3  # in the order of /proc/softirqs
 PAUSE_NS = 3_500_000_000
 STOLEN, RECEIVE = 0.5, 80.0
@@ -55,9 +52,8 @@ class _Streak:
 
     begin: clock.Clock
     ticks: list[int] = dataclasses.field(default_factory=lambda: [0] * 8)
-    others: float = (
-        0.0  # sums over the readings: the others' mean, and the median of their kernel shares
-    )
+    # Sums over the readings: the others' mean, and the median of their kernel shares.
+    others: float = 0.0
     others_kernel: float = 0.0
     readings: int = 0
     ordinary: bool | None = None  # decided once it is long enough
