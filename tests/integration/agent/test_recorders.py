@@ -8,6 +8,7 @@ import itertools
 import math
 import os
 import pathlib
+import statistics
 import struct
 import subprocess
 import sys
@@ -123,10 +124,11 @@ def test_no_sample_is_lost_between_segments_and_each_is_complete(
         assert {s.comm for s in own} == {"steady"}
         lost = sum(s.file == "[unknown]" for s in own)
         assert lost < 0.02 * len(own), "running processes have no mappings in this segment"
-    inside = max(b.time - a.time for samples in segments for a, b in itertools.pairwise(samples))
-    for before, after in itertools.pairwise(segments):
-        gap = after[0].time - before[-1].time
-        assert 0 < gap <= max(2 / frequency, inside), f"{1000 * gap:.1f} ms between two segments"
+    assert recorder.lost == 0
+    gaps = [after[0].time - before[-1].time for before, after in itertools.pairwise(segments)]
+    assert min(gaps) > 0
+    # A hypervisor may stop the core at one switch; a recorder that loses samples does so at each.
+    assert statistics.median(gaps) <= 2 / frequency, gaps
     names = [perf.parse_segment_name(path.name) for path in finished]
     for name, samples, path, by in zip(names, segments, finished, ready, strict=True):
         assert name is not None

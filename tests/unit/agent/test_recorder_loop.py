@@ -167,9 +167,10 @@ def test_a_stalled_loop_records_a_gap(monkeypatch):
         return {"0": (1,)}
 
     slow = sources.Signal("a", 60.0, "", ("n",), lambda root: stall)
+    began = time.monotonic()
     recorder_loop.RecorderLoop(parts(sink, slow)).run(stop, 1.5)
     (gap,) = sink.gaps
-    assert 100_000 < gap[1] - gap[0] < 1_000_000
+    assert 100_000 < gap[1] - gap[0] < (time.monotonic() - began) * 1e6
     assert "did not let the agent run" in gap[2]
 
 
