@@ -144,7 +144,8 @@ def compare(request: Request) -> Result:
     rows = [_compare_kind(kind, before, after, wording) for kind in kinds]
     unsure = (rates.Outcome.CANNOT_TELL, rates.Outcome.NO_EVENTS)
     rows.sort(key=lambda row: (row.compared.outcome in unsure, row.kind))
-    notes = (*fleet.problems, *_find_notes(rows, before, after, wording))
+    unknown = _find_unknown(request.kinds, hosts)
+    notes = (*fleet.problems, *unknown, *_find_notes(rows, before, after, wording))
     return Result(before, after, wording, tuple(rows), notes)
 
 
@@ -258,6 +259,14 @@ def _test_hosts(events: rates.Floats, hours: rates.Floats) -> float:
     groups = skew.Groups(((("group", "0"),), (("group", "1"),)), hours[watched] > 0)
     counts, seconds = (rows[watched].sum(axis=1).astype(float) for rows in (events, hours))
     return min(c.p for c in skew.compare(counts, seconds, groups, permutation.generator()))
+
+
+def _find_unknown(kinds: tuple[str, ...], hosts: tuple[fleets.Host, ...]) -> Iterator[str]:
+    stored_kinds = sorted({event.kind for host in hosts for event in host.events})
+    for kind in kinds:
+        if not any(host.of_kind(kind) for host in hosts):
+            known = ", ".join(stored_kinds[:MAX_NAMED]) + " …" * (len(stored_kinds) > MAX_NAMED)
+            yield f"these hosts have never had an event {kind}; they had {known or 'none of any kind'}"
 
 
 def _find_notes(

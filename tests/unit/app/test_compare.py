@@ -126,6 +126,15 @@ def test_a_bad_host_that_was_off_after_the_fix_does_not_make_it_work(home: pathl
     )
 
 
+def test_a_mistyped_kind_is_answered_with_the_kinds_that_there_are(home: pathlib.Path) -> None:
+    add(home, "db-1", [5])
+    asked = compare.Request(home, at=stamp(FIX), kinds=("job.fail", "job."))
+    assert compare.compare(asked).notes[0] == (
+        "these hosts have never had an event job.fail; they had job.failed"
+    )
+    assert compare.compare(dataclasses.replace(asked, kinds=("job.",))).notes == ()
+
+
 def test_a_burst_is_one_piece_of_evidence(home: pathlib.Path) -> None:
     add(home, "db-1", [10 + minute / 60 for minute in range(16)])
     result = compare.compare(compare.Request(home, at=stamp(FIX)))
