@@ -102,6 +102,13 @@ def test_a_counter_of_the_core_is_that_of_the_culprits_core(tmp_path: pathlib.Pa
         assert bool(finding.against) == opposed
 
 
+def test_a_tracer_of_its_own_child_is_a_tracer(home: casebook.Home) -> None:
+    traces = (MAIN, *map(captures.kernel, ("__x64_sys_ptrace", "arch_ptrace", "ptrace_request")))
+    stops = (MAIN, *map(captures.kernel, ("syscall_trace_enter", "ptrace_stop", "schedule")))
+    answer = look(home, (stops, 0.6), (traces, 0.16), (OTHER, 0.24))
+    assert answer.findings[0].kind == "mechanism.ptrace"
+
+
 def test_several_mechanisms_come_in_order(home: casebook.Home) -> None:
     answer = look(home, (FAULTS, 0.4), (SMAPS, 0.6))
     assert [finding.kind for finding in answer.findings] == ["mechanism.smaps-reading", "mechanism.page-faults"]  # fmt: skip
