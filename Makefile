@@ -42,8 +42,8 @@ JOBS ?= 3
 TOGETHER := -m "not long and not alone" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 ALONE := -m "not long and alone" tests/docs tests/integration
 
-# Tests on a real kernel also fail when the hypervisor stops this machine. Failed tests run once more, alone; a real fault
-# fails again. Other exit codes than 1 are broken runs.
+# Failed tests run once more, one by one: a test on a real kernel can fail because of other work on the machine. This also
+# hides faults that show only at times, so the first failure must be read. Other exit codes than 1 are broken runs.
 test: lint
 	@failed=0; \
 	echo "== tests that run in parallel"; $(BIN)/pytest --cache-clear $(TOGETHER) || failed=$$?; \

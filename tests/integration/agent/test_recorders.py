@@ -127,7 +127,8 @@ def test_no_sample_is_lost_between_segments_and_each_is_complete(
     assert recorder.lost == 0
     gaps = [after[0].time - before[-1].time for before, after in itertools.pairwise(segments)]
     assert min(gaps) > 0
-    # A hypervisor may stop the core at one switch; a recorder that loses samples does so at each.
+    # Once 6 ms were seen at one switch, without a lost sample and for a reason not known. Losses at single switches
+    # show only in the recorder's own count above.
     assert statistics.median(gaps) <= 2 / frequency, gaps
     names = [perf.parse_segment_name(path.name) for path in finished]
     for name, samples, path, by in zip(names, segments, finished, ready, strict=True):
