@@ -41,6 +41,8 @@ SATURATED, SATURATED_SECONDS = 0.9, 9.8
 PAST_SECONDS = 600.0
 # Stretches that took a quarter of it are ordinary here; a fault of six seconds a minute takes a tenth.
 ORDINARY_SECONDS = 150.0
+# From this many cores at once, or this share of them, the kernel's work is that of many workers, not a pinned core.
+MANY, MANY_SHARE = 5, 0.125
 # Where the others are busy too, a core stands out by lasting three times as long as any stretch of the past.
 PERSISTENT = 3.0
 MAX_PAST = 2000
@@ -179,21 +181,31 @@ class CorePinned:
         self, now: clock.Clock, cores: int, saturated: bool
     ) -> Iterator[watches.Sighting]:
         kernel_lengths, lengths = self._kernel.lengths(now), self._full.lengths(now)
+        many = len(self._kernel) >= max(MANY, MANY_SHARE * cores)
         for core, full in self._full.items():
             kernel = self._kernel.get(core)
             if kernel is not None and kernel.seconds(now) >= SECONDS:
                 if kernel.ordinary is None:
-                    kernel.ordinary = _is_ordinary(kernel, kernel_lengths, now)
-                # A separate event, because it may begin long after another program filled the core.
-                yield from self._report(core, f"{core} kernel", kernel, now, cores)
+                    kernel.ordinary = many or _is_ordinary(kernel, kernel_lengths, now)
+                # A kernel-heavy host has one stretch after the other: only the longest is worth knowing.
+                if (
+                    kernel.reported
+                    or not kernel.ordinary
+                    or self._starves(core)
+                    or kernel.seconds(now) > _longest_other(kernel_lengths)
+                ):
+                    # A separate event, because it may begin long after another program filled the core.
+                    yield from self._report(core, f"{core} kernel", kernel, now, cores)
             elif full.seconds(now) >= SECONDS and (kernel is None or full.reported):
                 if full.ordinary is None:
-                    full.ordinary = _is_ordinary(full, lengths, now)
+                    full.ordinary = many or _is_ordinary(full, lengths, now)
                 stands_out = full.others < cpu.ROOM * full.readings and not full.ordinary
+                # The others' lengths end at ten minutes, too.
+                lasts = min(full.seconds(now), PAST_SECONDS) >= PERSISTENT * _longest_other(lengths)
                 if (
                     full.reported
                     or self._starves(core)
-                    or (not saturated and (stands_out or _is_persistent(full, lengths, now)))
+                    or (not saturated and (stands_out or lasts))
                 ):
                     yield from self._report(core, core, full, now, cores)
 
@@ -297,10 +309,9 @@ def _is_ordinary(streak: _Streak, lengths: Sequence[float], now: clock.Clock) ->
     return sum(lengths) - min(streak.seconds(now), PAST_SECONDS) >= ORDINARY_SECONDS
 
 
-def _is_persistent(streak: _Streak, lengths: Sequence[float], now: clock.Clock) -> bool:
-    """Whether it lasts much longer than all others of the last ten minutes."""
-    longest = [*lengths, 0.0][1]  # if this one is the longest, as it must be
-    return streak.seconds(now) >= PERSISTENT * longest
+def _longest_other(lengths: Sequence[float]) -> float:
+    """Return how long the longest of the last ten minutes lasted, without the one that asks if it is that."""
+    return [*lengths, 0.0][1]
 
 
 def _median_without(ordered: Sequence[float], value: float) -> float:

@@ -127,13 +127,24 @@ def test_a_fault_that_recurs_every_minute_stays_an_alarm():
 
 
 def test_a_host_that_is_in_the_kernel_much_of_the_time_has_ordinary_stretches():
+    """Of these only one that is longer than any before is reported, as info."""
     host = Host(8)
     host.poll()
     for core in range(6):
         seen_as(host, {core: KERNEL}, 30, 40)
-    assert seen_as(host, {7: KERNEL}, 6, 40) == [("cpu.core_pinned", 7, "info")]
+    assert seen_as(host, {7: KERNEL}, 29, 40) == []
+    seen_as(host, {}, 1, 40)
+    assert seen_as(host, {7: KERNEL}, 31, 40) == [("cpu.core_pinned", 7, "info")]
     seen_as(host, {}, 601, 40)
     assert seen_as(host, {7: KERNEL}, 6, 40) == [("cpu.core_pinned", 7, "critical")]
+
+
+@pytest.mark.parametrize(("cores", "busy", "alarm"), [(12, 4, True), (12, 5, False), (96, 11, True), (96, 12, False)])  # fmt: skip
+def test_many_cores_in_the_kernel_at_once_are_workers(cores, busy, alarm):
+    host = Host(cores)
+    host.poll()
+    severities = {severity for _, _, severity in seen_as(host, dict.fromkeys(range(busy), KERNEL), 6, 10)}  # fmt: skip
+    assert ("critical" in severities) is alarm
 
 
 def test_on_a_busy_host_a_filled_core_stands_out_only_by_lasting():
