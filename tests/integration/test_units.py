@@ -17,6 +17,10 @@ from overnight.machines import container
 DOCUMENT = (pathlib.Path(__file__).parents[2] / "docs/security.md").read_text()
 USERS = {"agent": 61235, "serve": 61236}
 FOLDER = {"agent": "/var/lib/overnight-recorder", "serve": "/var/lib/overnight-server"}
+SECRETS = {
+    "agent": {"--token-file": "/etc/overnight/token"},
+    "serve": {"--tls-cert": "overnight.crt", "--tls-key": "overnight.key"},
+}
 PYTHON = "/opt/overnight/bin/python"
 SECRET = "ovn_1_only-for-the-unit"
 # In place of the command, which has tests of its own: this one is about the settings.
@@ -47,6 +51,7 @@ found = {
     "state": attempt(lambda: pathlib.Path(os.environ["STATE_DIRECTORY"], "file").write_text("")),
     "etc": attempt(lambda: pathlib.Path("/etc/overnight/new").write_text("")),
     "store of secrets": attempt(lambda: os.listdir("/etc/credstore")),
+    "token of root": attempt(lambda: open("/etc/overnight/token")),
     "another process": attempt(lambda: os.stat("/proc/1/status")),
 }
 answer = pathlib.Path(os.environ["STATE_DIRECTORY"], "probe.json")
@@ -59,7 +64,7 @@ CAPABILITIES = {"agent": 1 << 19 | 1 << 34 | 1 << 38, "serve": 0}
 
 
 def files_of(name: str) -> dict[str, str]:
-    unit = units.fill(name, PYTHON)
+    unit = units.fill(name, PYTHON, (), SECRETS[name])
     command = re.search(r"^ExecStart=.*$", unit, re.MULTILINE)
     assert command is not None
     words = command[0].partition(" -m overnight ")[2]
@@ -82,9 +87,9 @@ def test_agent_and_serve_get_their_secrets_and_nothing_else() -> None:
         **files_of("agent"),
         **files_of("serve"),
         "/opt/probe.py": PROBE,
-        "/etc/credstore/overnight-agent.token": SECRET,
-        "/etc/credstore/overnight-server.key": SECRET,  # and no certificate
-        "/etc/overnight/agent.env": "OVERNIGHT_SERVER=https://overnight.example:8417\n",
+        "/etc/overnight/token": SECRET,
+        "/etc/credstore/overnight.key": SECRET,  # and no certificate
+        "/etc/overnight/agent.env": "OVERNIGHT_SERVER=https://overnight.example:8416\n",
         "/etc/overnight/server.env": f"OVERNIGHT_POOLS_DATABASE=postgresql://:{SECRET}@db/fleet\n",
     }
     _, base = container.interpreter()
@@ -93,7 +98,7 @@ def test_agent_and_serve_get_their_secrets_and_nothing_else() -> None:
         {}, files, binds={sys.prefix: "/opt/overnight"}, read_only=base, options=options
     ) as machine:
         machine.run("chmod", "700", "/etc/credstore")
-        machine.run("chmod", "600", "/etc/overnight/server.env")
+        machine.run("chmod", "600", "/etc/overnight/server.env", "/etc/overnight/token")
         found = {}
         for name, unit in units.UNITS.items():
             if name == "record":
@@ -119,16 +124,16 @@ def test_agent_and_serve_get_their_secrets_and_nothing_else() -> None:
         assert (probe["listen"], probe["state"]) == ("ok", "ok")
         assert probe["packet socket"] == "EAFNOSUPPORT"
         assert probe["etc"] in ("EROFS", "EACCES")
-        assert probe["store of secrets"] in ("EACCES", "EPERM")
+        assert (probe["store of secrets"], probe["token of root"]) == ("EACCES", "EACCES")
     agent, serve = found["agent"], found["serve"]
-    unit_folder = f"/run/credentials/{units.UNITS['agent']}"
-    assert agent["credentials"] == {"token": SECRET}
-    assert agent["environment"] == {
-        "OVERNIGHT_SERVER": "https://overnight.example:8417",
-        "OVERNIGHT_TOKEN_FILE": f"{unit_folder}/token",
-    }
+    assert agent["credentials"] == {"token-file": SECRET}
+    assert agent["argv"][-2:] == [
+        "--token-file",
+        f"/run/credentials/{units.UNITS['agent']}/token-file",
+    ]
+    assert agent["environment"] == {"OVERNIGHT_SERVER": "https://overnight.example:8416"}
     assert (agent["kernel log"], agent["another process"]) == ("ok", "ok")
-    assert serve["credentials"] == {"tls.key": SECRET}
+    assert serve["credentials"] == {"tls-key": SECRET}
     assert serve["environment"]["OVERNIGHT_POOLS_DATABASE"].startswith("postgresql://")
     assert serve["kernel log"] in ("ENOENT", "EPERM", "EACCES")
     assert serve["another process"] == "ENOENT"

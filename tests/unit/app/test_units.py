@@ -19,6 +19,10 @@ SETTINGS = {
     "agent": ("overnight", "overnight-recorder", "agent"),
     "serve": ("overnight-server", "overnight-server", "serve"),
 }
+SECRETS = {
+    "agent": {"--token-file": "overnight-agent.token"},
+    "serve": {"--tls-cert": "/etc/overnight/tls.crt", "--tls-key": "/etc/overnight/tls.key"},
+}
 
 
 def parse(text: str) -> configparser.RawConfigParser:
@@ -74,15 +78,18 @@ def test_arguments_cannot_add_settings_or_expand() -> None:
 
 
 def test_secrets_come_from_files_and_never_from_arguments() -> None:
-    agent, serve = (
-        parse(units.fill(name, "/usr/bin/python3"))["Service"] for name in ("agent", "serve")
+    files = {"--tls-cert": "/etc/my certs/a.crt", "--tls-key": "overnight.key"}
+    text = units.fill("serve", "/usr/bin/python3", ["--listen", "0.0.0.0:8416"], files)
+    assert re.findall("^LoadCredential=(.*)$", text, re.MULTILINE) == [
+        r"tls-cert:/etc/my\x20certs/a.crt",
+        "tls-key:overnight.key",
+    ]
+    service = parse(text)["Service"]
+    assert service["ExecStart"].endswith(
+        " serve --listen 0.0.0.0:8416 --tls-cert %d/tls-cert --tls-key %d/tls-key"
     )
-    assert agent["LoadCredential"] == "token:overnight-agent.token"
-    assert agent["Environment"] == "OVERNIGHT_TOKEN_FILE=%d/token"
-    assert "%d/tls.key" in serve["Environment"]
-    assert serve["EnvironmentFile"] == "-/etc/overnight/server.env"
-    for service in (agent, serve):
-        assert not re.search("token|key|%d", service["ExecStart"])
+    assert service["EnvironmentFile"] == "-/etc/overnight/server.env"
+    assert "LoadCredential" not in units.fill("agent", "/usr/bin/python3")
 
 
 @pytest.mark.parametrize("name", units.UNITS)
@@ -92,7 +99,7 @@ def test_systemd_accepts_the_unit_and_its_exposure_is_documented(
     if not shutil.which("systemd-analyze"):
         pytest.skip("needs systemd-analyze")
     path = tmp_path / units.UNITS[name]
-    path.write_text(units.fill(name, sys.executable))
+    path.write_text(units.fill(name, sys.executable, (), SECRETS.get(name)))
     verified = subprocess.run(
         ["systemd-analyze", "verify", path], capture_output=True, text=True, check=True
     )
