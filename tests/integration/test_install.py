@@ -21,7 +21,17 @@ from overnight import __version__
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 PAGE = "src/overnight/reports/viewer.html"
-ROOTS = ("src/", "web/", "scripts/viewer", "pyproject", "setup", "MANIFEST", "README", "LICENSE")
+ROOTS = (
+    "src/",
+    "web/",
+    "deploy/",
+    "scripts/viewer",
+    "pyproject",
+    "setup",
+    "MANIFEST",
+    "README",
+    "LICENSE",
+)
 PURE = {"OVERNIGHT_PURE_PYTHON": "1"}
 # Every command, with those of all groups, in one process.
 HELP = """
