@@ -113,21 +113,58 @@ def running(*command: str | pathlib.Path) -> Iterator[subprocess.Popen[bytes]]:
             process.communicate(timeout=60)
 
 
-def write_config(folder: pathlib.Path, targets: dict[str, list[str]]) -> pathlib.Path:
+def write_config(
+    folder: pathlib.Path, targets: dict[str, list[str]], secrets: dict[str, str]
+) -> pathlib.Path:
     """Copy the shipped configuration, and change addresses and intervals only."""
     shutil.copytree(DEPLOY / "prometheus", folder)
     config = yaml.safe_load((folder / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     for job in config["scrape_configs"]:
-        if job["job_name"] == "overnight-server":
-            # The address of --metrics has neither TLS nor tokens.
+        if job["job_name"] == "overnight-server" and not secrets:
+            # `overnight pool serve` alone has neither TLS nor tokens.
             job.update(scheme="http")
             del job["authorization"], job["tls_config"]
         file = folder / job["file_sd_configs"][0]["files"][0]
         file.write_text(yaml.safe_dump([{"targets": targets[job["job_name"]]}]))
+    for name, text in secrets.items():
+        (folder / name).write_text(text)
     path = folder / "test.yml"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+@contextlib.contextmanager
+def serving(folder: pathlib.Path, port: int) -> Iterator[dict[str, str]]:
+    """Serve a pool; yield what Prometheus needs besides the address."""
+    overnight = [sys.executable, "-m", "overnight", "--home", str(folder / "home")]
+    create = [
+        "pool",
+        "create",
+        "ci",
+        "--template",
+        "plain",
+        "--target",
+        "0",
+        "--provider",
+        "process",
+    ]
+    subprocess.run([*overnight, *create], check=True, capture_output=True)
+    if not HAS_SERVER:
+        with running(*overnight, "pool", "serve", "--metrics", str(port), "--interval", "1s"):
+            yield {}
+        return
+    certificate, key = folder / "tls.crt", folder / "tls.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate,
+         "-days", "1", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    viewer = [*overnight, "token", "create", "--role", "viewer"]
+    token = subprocess.run(viewer, check=True, capture_output=True, text=True).stdout
+    where = ["--listen", f"127.0.0.1:{port}", "--tls-cert", certificate, "--tls-key", key]
+    with running(*overnight, "serve", *where, "--interval", "1s"):
+        yield {"server.token": token.strip(), "server-ca.crt": certificate.read_text()}
 
 
 def plant_host(root: pathlib.Path) -> int:
@@ -149,23 +186,8 @@ def plant_host(root: pathlib.Path) -> int:
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, int, str]]:
     """Yield Prometheus, the kernel log of the made-up host, and the host's address."""
     folder = tmp_path_factory.mktemp("prometheus")
-    root, home = folder / "root", folder / "home"
-    agent, served, listen, own = (find_port() for _ in range(4))
-    overnight = [sys.executable, "-m", "overnight", "--home", str(home)]
-    create = [
-        "pool",
-        "create",
-        "ci",
-        "--template",
-        "plain",
-        "--target",
-        "0",
-        "--provider",
-        "process",
-    ]
-    subprocess.run([*overnight, *create], check=True, capture_output=True)
-    serve = ["serve"] if HAS_SERVER else ["pool", "serve"]
-    where = ["--listen", f"127.0.0.1:{listen}", "--metrics", str(served), "--interval", "1s"]
+    root = folder / "root"
+    agent, served, own = (find_port() for _ in range(3))
     page = openmetrics.render(hoststatus.make_status())
     with contextlib.ExitStack() as opened:
         host = opened.enter_context(livehost.LiveHost(root))
@@ -180,21 +202,22 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
             sys.executable, "-m", "overnight.agent", "--home", folder / "agent", "--root", root,
             "--metrics", f"127.0.0.1:{agent}", "--every", "memory-cgroups=1",
         ))  # fmt: skip
-        opened.enter_context(running(*overnight, *serve, *where))
+        secrets = opened.enter_context(serving(folder, served))
         targets = {
             "overnight-agent": [f"127.0.0.1:{agent}", f"127.0.0.1:{made_up.port}"],
             "overnight-server": [f"127.0.0.1:{served}"],
         }
-        config = write_config(folder / "config", targets)
+        config = write_config(folder / "config", targets, secrets)
         opened.enter_context(running(
             "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{own}", "--log.level=warn",
         ))  # fmt: skip
         prometheus = Prometheus(own)
         realmachines.until(prometheus.is_ready, 60)
-        realmachines.until(lambda: len(prometheus.query("up == 1")) == 3, 60)
-        if HAS_SERVER:
-            get(listen, "/healthz")
+        with contextlib.suppress(AssertionError):
+            realmachines.until(lambda: len(prometheus.query("up == 1")) == 3, 60)
+        active = prometheus.ask("targets")["activeTargets"]
+        assert {(t["health"], t["lastError"]) for t in active} == {("up", "")}
         yield prometheus, kernel_log, f"127.0.0.1:{agent}"
 
 
@@ -265,7 +288,7 @@ def test_every_metric_of_rules_and_dashboard_is_exposed(
         counts.request("/api/v1/agents/report", 200, 0.01)
         counts.report(1, 0, 0)
         counts.add_to(page)
-        counters.add_hosts(page, [("online", 1)])
+        counters.add_hosts(page, 1, 1)
         texts.append(page.text())
     exposed = {
         sample.name
