@@ -1,10 +1,11 @@
 """Builds the C extensions and the viewer page where that can be done; installs without where not.
 
 ``optional=True`` turns a failed compilation into a warning: pure Python gives the same answers,
-slower, and `overnight doctor` says which of the two is in use. Without Node.js there is no page, and
-`-O html` says how to get it.
+slower, and `overnight doctor` says which of the two is in use. OVERNIGHT_PURE_PYTHON=1 leaves them out: one
+wheel for every processor. Without Node.js there is no page, and `-O html` says how to get it.
 """
 
+import os
 import pathlib
 import subprocess
 import warnings
@@ -45,10 +46,12 @@ def extension(name: str, source: str) -> Extension:
     )
 
 
+EXTENSIONS = {
+    "overnight.sources.perf._perfdata": "perfdata.c",
+    "overnight.store._tree": "tree.c",
+}
+pure = os.environ.get("OVERNIGHT_PURE_PYTHON", "") not in ("", "0")
 setup(
     cmdclass={"build_py": BuildWithViewer},
-    ext_modules=[
-        extension("overnight.sources.perf._perfdata", "perfdata.c"),
-        extension("overnight.store._tree", "tree.c"),
-    ],
+    ext_modules=[] if pure else [extension(*row) for row in EXTENSIONS.items()],
 )

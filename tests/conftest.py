@@ -61,6 +61,8 @@ def _find_obstacle(marker: str) -> str:
             )
         case "needs_mpstat":
             return "" if shutil.which("mpstat") else "needs mpstat (sysstat)"
+        case "needs_prometheus":
+            return "" if shutil.which("prometheus") else "needs Prometheus"
         case "needs_chromium":
             return "" if shutil.which("chromium") else "needs Chromium"
     return ""

@@ -20,7 +20,7 @@ import otherusers
 import pytest
 
 from overnight import errors
-from overnight.app import recorder_unit
+from overnight.app import units
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 SCHEMA = json.loads((REPOSITORY / "docs/schemas/doctor-1.json").read_text())
@@ -108,7 +108,7 @@ def test_the_documented_capabilities_suffice_and_each_is_needed(open_folder: pat
     text = (REPOSITORY / "docs/security.md").read_text()
     rows = re.findall(r"^\| `(CAP_\w+)` \|.*\| (`[a-z_`, ]+`) \|$", text, re.MULTILINE)
     needed = {capability: set(re.findall(r"\w+", checks)) for capability, checks in rows}
-    unit = recorder_unit.TEMPLATE.read_text()
+    unit = units.fill("record", sys.executable)
     assert f"\nAmbientCapabilities={' '.join(needed)}\n" in unit
     assert f"\nCapabilityBoundingSet={' '.join(needed)}\n" in unit
     if pathlib.Path("/proc/sys/kernel/dmesg_restrict").read_text() == "0\n":

@@ -50,10 +50,10 @@ def record(
     can be read. Exits with 3 if a part of the recording failed.
     """
     from overnight.app import record as recorder
-    from overnight.app import recorder_unit
+    from overnight.app import units
 
     if print_unit:
-        terminal.echo(recorder_unit.render(), keep="\n", nl=False)
+        terminal.echo(units.render("record"), keep="\n", nl=False)
         return errors.ExitCode.DONE
     options = recorder.Options(
         home=current.home,

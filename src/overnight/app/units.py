@@ -1,0 +1,81 @@
+"""Systemd units that run overnight without root: `record`, `agent`, `serve`.
+
+A unit is a file of unit_files/ with the settings that units share in place of @HOST_ACCESS@ and @HARDENING@.
+Secrets come from files (LoadCredential=, EnvironmentFile=): every user can read arguments.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from overnight import errors
+
+FILES = pathlib.Path(__file__).with_name("unit_files")
+# By the command that prints it.
+UNITS = {
+    "record": "overnight.service",
+    "agent": "overnight-agent.service",
+    "serve": "overnight-server.service",
+}
+# Folders of this installation that the unit's user must be able to read.
+FOLDERS = (pathlib.Path(sys.base_prefix), pathlib.Path(sys.prefix), FILES.parent)
+# Hidden by ProtectHome= and PrivateTmp=.
+HIDDEN = frozenset(map(pathlib.Path, ("/home", "/root", "/run/user", "/tmp", "/var/tmp")))  # noqa: S108 - that the unit hides
+
+
+def render(
+    name: str, arguments: Sequence[str] = (), secrets: Mapping[str, str] | None = None
+) -> str:
+    """Return the unit of a command for this installation, with more arguments of that command.
+
+    `secrets` maps options to files that only root can read; the command gets a copy that only it can read.
+    A file without a folder is one of /etc/credstore, and may be missing. Raise CannotError if the unit's user
+    could not run this installation.
+    """
+    for folder in FOLDERS:
+        for path in (folder, *folder.parents):
+            if path in HIDDEN or not path.stat().st_mode & 0o001:
+                raise errors.CannotError(
+                    f"a unit cannot run the installation in {folder}",
+                    why=f"it runs as another user, who cannot access {path}",
+                    todo="sudo python3 -m venv /opt/overnight && sudo /opt/overnight/bin/pip install .",
+                )
+    return fill(name, sys.executable, arguments, secrets)
+
+
+def fill(
+    name: str,
+    python: str,
+    arguments: Sequence[str] = (),
+    secrets: Mapping[str, str] | None = None,
+) -> str:
+    """Return the unit of a command, run by the interpreter at `python`."""
+    files = {option.lstrip("-"): file for option, file in (secrets or {}).items()}
+    words = [_quote(word) for word in arguments] + [f"--{key} %d/{key}" for key in files]
+    values = {
+        "@PROGRAM@": f"{_quote(python)} -m overnight",
+        "@ARGUMENTS@": "".join(f" {word}" for word in words),
+        "@SECRETS@\n": "".join(f"LoadCredential={key}:{_quote(files[key])}\n" for key in files),
+        "@HOST_ACCESS@\n": (FILES / "host_access.conf").read_text(),
+        "@HARDENING@\n": (FILES / "hardening.conf").read_text(),
+    }
+    # In one pass: an argument may contain @.
+    text = (FILES / f"{name}.service").read_text()
+    return re.sub("|".join(values), lambda match: values[match[0]], text)
+
+
+def _quote(word: str) -> str:
+    r"""Return a word as systemd reads it: no space, quote, specifier, variable or separator.
+
+    >>> _quote("/opt/my 100%/python"), _quote("$HOME"), _quote("")
+    ('/opt/my\\x20100%%/python', '$$HOME', '""')
+    """
+    escaped = re.sub(
+        r"[\s\\\"';\x00-\x1f\x7f]",
+        lambda match: "".join(f"\\x{byte:02x}" for byte in match[0].encode()),
+        word,
+    )
+    return escaped.replace("%", "%%").replace("$", "$$") or '""'
