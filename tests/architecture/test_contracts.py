@@ -64,7 +64,7 @@ SEEDS = {
         "overnight.pools",
     ),
     "SQL outside pools/sql": (
-        "pools-sql",
+        "sql",
         "pools/seed.py",
         "def f() -> None:\n    import sqlalchemy as sa\n",
         "sqlalchemy",
