@@ -95,7 +95,8 @@ class Inventory:
         nearest to the last of them, as the host may have been repaired since.
         """
         begin, end = (window.begin_us, window.end_us) if window else (0, EVER)
-        chosen = None if kinds is None else (*kinds, LABELS)
+        given = EventFilter((LABELS,), end_us=end)
+        chosen = EventFilter(tuple(kinds or ()), begin_us=begin, end_us=end)
         events: dict[str, list[Event]] = {}
         spells: dict[str, list[fleet.Spell]] = {}
         with self._database.read() as connection:
@@ -105,13 +106,11 @@ class Inventory:
                 uptime = spell.uptime_us / SECOND_US
                 observed = fleet.Spell(spell.begin_us, spell.end_us, uptime, spell.boot)
                 spells.setdefault(host_id, []).append(observed)
-            for host_id, event in event_rows.read(
-                connection, EventFilter(chosen or (), end_us=end)
-            ):
-                if event.kind == LABELS:
-                    texts = {name: str(value) for name, value in event.fields.items()}
-                    labels.setdefault(host_id, {}).update(texts)
-                elif event.time_us >= begin:
+            for host_id, event in event_rows.read(connection, given):
+                texts = {name: str(value) for name, value in event.fields.items()}
+                labels.setdefault(host_id, {}).update(texts)
+            for host_id, event in event_rows.read(connection, chosen):
+                if event.kind != LABELS:
                     events.setdefault(host_id, []).append(event)
             wanted = {
                 host_id: events[host_id][-1].time_us if host_id in events else EVER
