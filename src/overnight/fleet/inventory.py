@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 EVER = 1 << 62
 MAX_PAGE = 1_000
 LABELS = "host.labels"  # an event whose fields are labels of its host, from operators
-NOWHERE = HostFilter()
-EVERYTHING = EventFilter()
+EVERY_HOST, EVERY_EVENT = HostFilter(), EventFilter()
 
 
 class Inventory:
@@ -30,7 +29,7 @@ class Inventory:
         self._database = control.database
 
     def hosts(
-        self, chosen: HostFilter = NOWHERE, cursor: str = "", limit: int = 100
+        self, chosen: HostFilter = EVERY_HOST, cursor: str = "", limit: int = 100
     ) -> Page[HostRow]:
         """Return hosts by name."""
         [after] = control_plane.decode_cursor(cursor, str) if cursor else [""]
@@ -56,7 +55,7 @@ class Inventory:
         return found.get(host_id)
 
     def events(
-        self, chosen: EventFilter = EVERYTHING, cursor: str = "", limit: int = 100
+        self, chosen: EventFilter = EVERY_EVENT, cursor: str = "", limit: int = 100
     ) -> Page[Event]:
         """Return events, the newest first."""
         after = control_plane.decode_cursor(cursor, int, str, str) if cursor else ()
