@@ -45,6 +45,7 @@ class Limits:
     idle_seconds: float = 75.0  # between two requests of a connection; agents report every 30 s
     body_seconds: float = 30.0
     answer_seconds: float = 120.0  # with the body and the last byte of the answer
+    window_seconds: float = 900.0  # the same for a window or a report, which may have to be made first
     body_bytes: int = 64 << 10
     report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
     chunk_bytes: int = MIB  # of an upload
@@ -53,6 +54,10 @@ class Limits:
     address_burst: float = 4000.0
     credential_rate: float = 20.0
     credential_burst: float = 200.0
+
+    def seconds(self, path: str) -> float:
+        slow = path.startswith(("/api/v1/windows/", "/reports/")) or path.endswith("/diagnosis")
+        return self.window_seconds if slow else self.answer_seconds
 
     def body_limit(self, path: str) -> int:
         if path.startswith(AGENTS):
@@ -134,14 +139,16 @@ class Gate:
             await send(message)
 
         try:
-            async with asyncio.timeout(self._limits.answer_seconds):
+            async with asyncio.timeout(self._limits.seconds(scope["path"])):
                 async with self._admitted(scope, receive) as complete:
                     await self._app(scope, complete, answer)
         except TimeoutError:
             if not status:
                 await _refuse(answer, _too_slow())
-        except _Refusal as refusal:
+        except _RefusedError as refusal:
             await _refuse(answer, refusal.error, refusal.seconds)
+        except _DisconnectedError:
+            pass
         except errors.OvernightError as error:
             if not status:
                 await _refuse(answer, error)
@@ -158,7 +165,9 @@ class Gate:
     async def _admitted(self, scope: Scope, receive: Receive) -> AsyncIterator[Receive]:
         """Check the limits; yield a `receive` that has the whole body."""
         address, length, credential = _client(scope), b"", b""
+        head = len(scope["path"]) + len(scope["query_string"])
         for name, value in scope["headers"]:
+            head += len(name) + len(value)
             if name == b"content-length":
                 length = value
             elif name == b"authorization":
@@ -167,10 +176,12 @@ class Gate:
         if not wait and credential:
             wait = self._credentials.take(hash(credential))
         if wait:
-            raise _Refusal(_too_many(), wait)
+            raise _RefusedError(_too_many(), wait)
+        if head > self._limits.head_bytes:
+            raise _RefusedError(_long_head())
         limit = self._limits.body_limit(scope["path"])
         if length.isdigit() and (len(length) > 11 or int(length) > limit):
-            raise _Refusal(_too_large(limit))
+            raise _RefusedError(_too_large(limit))
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
@@ -178,11 +189,10 @@ class Gate:
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        more = False
-                        continue
+                        raise _DisconnectedError
                     chunk = message.get("body", b"")
                     if len(body) + len(chunk) > limit:
-                        raise _Refusal(_too_large(limit))
+                        raise _RefusedError(_too_large(limit))
                     self._hold(address, len(chunk))
                     body += chunk
                     more = message.get("more_body", False)
@@ -202,7 +212,7 @@ class Gate:
     def _hold(self, address: str, count: int) -> None:
         most = self._limits.held_bytes
         if self._held_in_all + count > most or self._held[address] + count > most // 2:
-            raise _Refusal(_too_many(), problems.RETRY_SECONDS)
+            raise _RefusedError(_too_many(), problems.RETRY_SECONDS)
         self._held_in_all += count
         self._held[address] += count
 
@@ -213,10 +223,14 @@ class Gate:
             del self._held[address]
 
 
-class _Refusal(Exception):
+class _RefusedError(Exception):
     def __init__(self, error: problems.HttpError, seconds: float = 0.0) -> None:
         super().__init__(error.what)
         self.error, self.seconds = error, seconds
+
+
+class _DisconnectedError(Exception):
+    pass
 
 
 async def _refuse(send: Send, error: errors.OvernightError, seconds: float = 0.0) -> None:
@@ -242,6 +256,13 @@ def _too_large(limit: int) -> problems.HttpError:
     return problems.HttpError(
         413, "body-too-large", f"the body exceeds {limit} bytes",
         why="bodies are limited", todo="send less at once",
+    )  # fmt: skip
+
+
+def _long_head() -> problems.HttpError:
+    return problems.HttpError(
+        431, "head-too-large", "the headers are too large",
+        why="URL and headers are limited", todo="send shorter headers",
     )  # fmt: skip
 
 

@@ -15,9 +15,9 @@ import uvicorn
 
 from overnight import errors
 from overnight.app import serving
-from overnight.interfaces import http
+
 from overnight.interfaces.http import limits as http_limits
-from overnight.interfaces.http import protocol
+from overnight.interfaces.http import application, protocol
 from overnight.model import stop_signals
 
 STOP_SECONDS = 20
@@ -75,7 +75,7 @@ def _configure(
 
     factory: Any = None if tls is None else lambda *_: tls
     return uvicorn.Config(
-        http.create_app(server, limits),
+        application.create_app(server, limits),
         http=Connection,
         ws="none",
         loop="asyncio",

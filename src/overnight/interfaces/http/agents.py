@@ -1,0 +1,176 @@
+"""Operations of agents: raw bodies, no validation by FastAPI, one job of a worker thread each."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any
+
+import fastapi
+from starlette.requests import Request
+
+from overnight.app import fleet_agents
+from overnight.interfaces.http import access, problems
+
+JSON = "application/json"
+CREDENTIAL = [{"credential": []}]
+
+
+class Workers:
+    """Threads for the database work of agents; refuses jobs when too many wait."""
+
+    def __init__(self, threads: int = 8, waiting: int = 512) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "agents")
+        self._waiting, self._most = 0, waiting
+
+    async def run(self, call: Callable[..., bytes], *arguments: object) -> bytes:
+        if self._waiting >= self._most:
+            raise problems.HttpError(
+                503, "overloaded", "the server is overloaded",
+                why=f"{self._waiting} requests of agents wait", todo="repeat the request after the time in Retry-After",
+            )  # fmt: skip
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        finally:
+            self._waiting -= 1
+
+
+def _body(properties: dict[str, Any], required: list[str], example: object) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": required}
+    content = {JSON: {"schema": schema, "example": example}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _answer(about: str, example: object) -> dict[int | str, dict[str, Any]]:
+    content = {JSON: {"schema": {"type": "object"}, "example": example}}
+    return {200: {"description": about, "content": content}}
+
+
+TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
+SECRET = {"type": "string", "pattern": "^[A-Za-z0-9_-]{32,128}$"}
+TIME = {"type": "integer", "minimum": 0, "description": "µs since 1970 on the host's clock."}
+LIST = {"type": "array", "items": {"type": "object"}}
+REPORT = {
+    "version": {"type": "integer", "enum": [1]},
+    "sent_us": TIME,
+    "boot": {"type": "string", "pattern": "^[0-9a-fA-F-]{1,64}$"},
+    "uptime_us": {"type": "integer", "minimum": 0},
+    "spells": LIST | {"description": "Observed time since the last accepted report."},
+    "labels": {"type": "object", "description": "Labels, if they changed or were asked for."},
+    "events": LIST | {"description": "Events (schema event-1); a known id replaces the event."},
+    "rollups": LIST | {"description": "CPU time per core and interval: mean, maximum, worst second."},
+    "snapshot": {"type": "object", "description": "Snapshot, if it changed or was asked for."},
+    "windows": LIST | {"description": "Bundles that the host holds for upload."},
+    "lost": {"type": "object", "description": "What the spool dropped since the last report."},
+}  # fmt: skip
+REPORT_EXAMPLE = {
+    "version": 1, "sent_us": 1763240390000000, "boot": "5f0c9a41", "uptime_us": 86400000000,
+    "spells": [{"boot": "5f0c9a41", "begin_us": 1763240360000000, "end_us": 1763240390000000, "uptime_us": 86370000000}],
+    "events": [], "rollups": [], "windows": [], "lost": {"events": 0, "rollups": 0},
+}  # fmt: skip
+REPLY_EXAMPLE = {
+    "interval": 30, "now_us": 1763240390100000, "tasks": [], "want": [], "send": ["labels"],
+}  # fmt: skip
+
+
+def router(agents: fleet_agents.Agents) -> fastapi.APIRouter:
+    """Return the operations below /api/v1/agents."""
+    routes = fastapi.APIRouter(prefix="/api/v1/agents", tags=["agents"])
+    workers = Workers()
+
+    async def run(call: Callable[..., bytes], request: Request, *arguments: object) -> fastapi.Response:
+        encoding = request.headers.get("content-encoding", "").lower()
+        body = await request.body()
+        credential = access.bearer(request)
+        answer = await workers.run(call, credential, *arguments, body, encoding)
+        return fastapi.Response(answer, media_type=JSON)
+
+    @routes.post(
+        "/enrol",
+        summary="Enrol a host",
+        openapi_extra=_body(
+            {"token": TEXT, "credential": SECRET, "host": TEXT},
+            ["token", "credential", "host"],
+            {"token": "ovn_4f1a_…", "credential": "made by the agent", "host": "db-7"},
+        ),
+        responses=_answer("The host is enrolled.", {"host": "db-7", "host_id": "h-5f0c9a41"}),
+    )
+    async def enrol(request: Request) -> fastapi.Response:
+        """Exchange a single-use token for the agent's own credential, which the agent makes.
+
+        The same token with the same credential is answered again: the first answer may be lost.
+        """
+        return await run(agents.enrol, request)
+
+    @routes.post(
+        "/rotate",
+        summary="Replace the credential",
+        openapi_extra=_body({"credential": SECRET}, ["credential"], {"credential": "the new one"})
+        | {"security": CREDENTIAL},
+        responses=_answer("Both credentials are valid until the new one is used.", {"host": "db-7"}),
+    )  # fmt: skip
+    async def rotate(request: Request) -> fastapi.Response:
+        """Announce a new credential. The old one stays valid until the new one is used."""
+        return await run(agents.rotate, request)
+
+    @routes.post(
+        "/report",
+        summary="Report events, rollups and observed time",
+        openapi_extra=_body(REPORT, ["version", "sent_us", "boot", "uptime_us"], REPORT_EXAMPLE)
+        | {"security": CREDENTIAL},
+        responses=_answer("The report is stored. The answer has the next tasks.", REPLY_EXAMPLE),
+    )
+    async def report(request: Request) -> fastapi.Response:
+        """Store a report. The same report twice changes nothing the second time.
+
+        The body may be compressed (`Content-Encoding: gzip`).
+        """
+        return await run(agents.report, request)
+
+    @routes.put(
+        "/blobs/{sha256}",
+        summary="Upload a part of a window",
+        openapi_extra={
+            "security": CREDENTIAL,
+            "requestBody": {
+                "required": True,
+                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "maxLength": 1 << 20}}},
+            },
+        },
+        responses=_answer("The part is stored.", {"offset": 1048576, "complete": False}),
+        dependencies=[fastapi.Depends(access.refuse_unknown)],
+    )  # fmt: skip
+    async def put_blob(
+        request: Request,
+        sha256: str = fastapi.Path(pattern="^[0-9a-f]{64}$", description="Digest of the bundle."),
+        offset: int = fastapi.Query(ge=0, le=1 << 40, description="Bytes that the server has."),
+        size: int = fastapi.Query(ge=1, le=1 << 40, description="Bytes of the whole bundle."),
+    ) -> fastapi.Response:
+        """Append at most 1 MiB. 409 names the offset at which the upload continues."""
+        data = await request.body()
+        credential = access.bearer(request)
+        answer = await workers.run(agents.put_blob, credential, sha256, offset, size, data)
+        return fastapi.Response(answer, media_type=JSON)
+
+    @routes.post(
+        "/tasks/{task_id}",
+        summary="Report the state of a task",
+        openapi_extra=_body(
+            {
+                "state": {"type": "string", "enum": ["running", "done", "failed", "refused"]},
+                "detail": {"type": "string", "maxLength": 2048},
+                "progress": {"type": "number", "minimum": 0, "maximum": 1},
+                "result": {"type": "object"},
+            },
+            ["state"],
+            {"state": "done", "detail": "", "progress": 1, "result": {"sha256": "ab…"}},
+        )
+        | {"security": CREDENTIAL},
+        responses=_answer("The state is stored.", {}),
+    )
+    async def report_task(request: Request, task_id: str) -> fastapi.Response:
+        return await run(agents.report_task, request, task_id)
+
+    return routes
