@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.fleet import fleet_errors
 from overnight.model import checked_json, uplink
 
 if TYPE_CHECKING:
     from overnight.app import serving_metrics
     from overnight.fleet import control
+    from overnight.model.control_plane import AgentIdentity
 
 DOCUMENT_BYTES = 4 << 20  # of a report without a snapshot, decompressed
 SNAPSHOT_BYTES = 16 << 20
@@ -40,7 +40,7 @@ class Agents:
     def rotate(self, credential: str, body: bytes, encoding: str) -> bytes:
         identity = self._identify(credential)
         given = checked_json.Object(_decode(body, encoding, DOCUMENT_BYTES), "rotation")
-        self._plane.agents.rotate(identity, given.text("credential", 256))
+        self._plane.agents.rotate(identity.host_id, given.text("credential", 256))
         return _encode({"host": identity.host})
 
     def report(self, credential: str, body: bytes, encoding: str) -> bytes:
@@ -60,13 +60,17 @@ class Agents:
     def report_task(self, credential: str, task_id: str, body: bytes, encoding: str) -> bytes:
         identity = self._identify(credential)
         report = uplink.TaskReport.from_json(_decode(body, encoding, DOCUMENT_BYTES))
-        self._plane.tasks.report(identity, task_id, report)
-        return b"{}"
+        state = self._plane.tasks.report(identity, task_id, report)
+        return _encode({"state": state})
 
-    def _identify(self, credential: str) -> Any:
+    def _identify(self, credential: str) -> AgentIdentity:
         identity = self._plane.agents.authenticate(credential) if credential else None
         if identity is None:
-            raise fleet_errors.UnauthenticatedError("credential")
+            raise errors.UnauthenticatedError(
+                "the credential is not valid",
+                why="it is unknown, or it was revoked",
+                todo="enrol the agent again with a new token: overnight token create --role agent",
+            )
         return identity
 
 

@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.app import pool_serving, pools, serving_metrics, window_report
+from overnight.app import fleet_agents, fleet_windows, pool_serving, pools, serving_metrics, window_report
 from overnight.model import addresses, openmetrics
 
 if TYPE_CHECKING:
@@ -47,13 +47,14 @@ class Request:
 def status_of(error: errors.OvernightError) -> int:
     """Return the HTTP status of an error."""
     from overnight.database import database_errors
-    from overnight.fleet import fleet_errors
 
     statuses: tuple[tuple[type[errors.OvernightError], int], ...] = (
-        (fleet_errors.UnauthenticatedError, 401),
-        (fleet_errors.ForbiddenError, 403),
-        (fleet_errors.NotFoundError, 404),
-        (fleet_errors.ConflictError, 409),
+        (errors.UnauthenticatedError, 401),
+        (errors.NotAllowedError, 403),
+        (errors.NotFoundError, 404),
+        (errors.ConflictError, 409),
+        (fleet_agents.TooLargeError, 413),
+        (errors.QuotaError, 429),
         (database_errors.DatabaseUnavailableError, 503),
         (window_report.BusyError, 503),
         (errors.UsageError, 400),
@@ -110,6 +111,26 @@ class Server:
                 failing = True
             else:
                 failing = False
+
+    def check_ready(self) -> None:
+        """Raise DatabaseUnavailableError while the database cannot be reached."""
+        with self.pools.plane.context.database.read():
+            pass
+
+    def diagnosis(self, event_id: str, form: str, host: str = "") -> pathlib.Path:
+        """Return the diagnosis of an event as a file; the first call takes seconds."""
+        event = self.fleet.event(event_id, host)
+        window = fleet_windows.find_held(self.fleet, event.host, event.id)
+        return self.reports.get(
+            self.fleet.open_window(window.sha256), window.sha256, event.id, form
+        )
+
+    @staticmethod
+    def report_policy() -> str:
+        """Return the Content-Security-Policy of a report."""
+        from overnight.reports.diagnosis import style
+
+        return style.policy()
 
     def answer_member(self, path: str, credential: str, body: bytes) -> tuple[int, bytes]:
         """Answer a pool member; return status and JSON."""

@@ -1,12 +1,13 @@
-"""`overnight token`: tokens of people and tools, and bootstrap tokens of agents, in the database itself."""
+"""`overnight token`: tokens of people and tools, and those that enrol hosts, in the database itself."""
 
 from __future__ import annotations
 
 import getpass
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.model.control_plane import Role, Token
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
@@ -14,53 +15,50 @@ if TYPE_CHECKING:
     from overnight.fleet import control
 
 SCHEMA = "overnight.tokens/1"
-ROLES = ("viewer", "operator", "admin", "agent")
-DEFAULT_SECONDS = {"agent": 86_400.0}
-EXPIRES_SECONDS = 90 * 86_400.0
+SECONDS = 90 * 86_400.0
+AGENT_SECONDS = 86_400.0
+
+
+def open_plane(where: pools.Pools) -> control.ControlPlane:
+    """Open the fleet of a database without its windows."""
+    from overnight.app import serving
+
+    return serving.open_fleet(where)
 
 
 def create(
     plane: control.ControlPlane,
+    role: Role,
     *,
     by: str,
-    role: str,
     name: str = "",
     host: str = "",
     seconds: float | None = None,
     why: str = "",
-) -> Any:
+) -> Token:
     """Create a token; its text is in the result, and nowhere else."""
-    if role not in ROLES:
-        raise errors.UsageError(
-            f"unknown role {role!r}", why="a token has one role", todo=f"use one of: {', '.join(ROLES)}"
-        )  # fmt: skip
-    if host and role != "agent":
-        raise errors.UsageError(
-            f"a token for the role {role} cannot name a host",
-            why="only an agent's token is for a host",
-            todo=f"overnight token create --role agent --host {host}",
-        )
-    lasting = DEFAULT_SECONDS.get(role, EXPIRES_SECONDS) if seconds is None else seconds
+    default = AGENT_SECONDS if role is Role.AGENT else SECONDS
+    lasting = default if seconds is None else seconds
     if lasting <= 0:
         raise errors.UsageError(
-            "--expires must be greater than 0",
+            f"--expires must be greater than 0 (got {lasting:g}s)",
             why="the token would never be valid",
             todo="use for example --expires 90d",
         )
     expires_us = plane.clock() + round(lasting * SECOND_US)
-    token = plane.tokens.create(role, name=name or role, expires_us=expires_us, host=host)
-    plane.audit(by, "token.create", token.id, why)
-    return token
+    return plane.tokens.create(
+        role, name=name or role, expires_us=expires_us, host=host, by=by, why=why
+    )
 
 
-def revoke(plane: control.ControlPlane, token_id: str, *, by: str, why: str = "") -> None:
-    plane.tokens.revoke(token_id)
-    plane.audit(by, "token.revoke", token_id, why)
+def document(*tokens: Token) -> dict[str, object]:
+    """Return the document; docs/schemas/tokens-1.json describes it."""
+    return {"schema": SCHEMA, "tokens": [token.as_json() for token in tokens]}
 
 
 def local_user() -> str:
     """Return who uses the database directly, for the audit log."""
     try:
-        return f"local:{getpass.getuser()}"
+        return f"{getpass.getuser()} (local)"
     except (KeyError, OSError):
-        return f"local:{os.geteuid()}"
+        return f"{os.geteuid()} (local)"

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import fastapi
 from starlette.requests import Request
 
 from overnight.interfaces.http import problems
+from overnight.model.control_plane import Principal, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from overnight.app import serving
 
-ROLES = ("viewer", "operator", "admin")
 WHY = "X-Overnight-Why"
 Why = Annotated[
     str,
@@ -29,6 +28,11 @@ Why = Annotated[
 def service(request: Request) -> serving.Server:
     server: serving.Server = request.app.state.server
     return server
+
+
+def who(principal: Principal) -> str:
+    """Return a principal as the audit log names it."""
+    return f"{principal.name} ({principal.id})"
 
 
 def bearer(request: Request) -> str:
@@ -48,14 +52,14 @@ def _basic(request: Request) -> str:
         return ""
 
 
-def require(role: str, *, page: bool = False) -> Callable[[Request], Any]:
+def require(role: Role, *, page: bool = False) -> Callable[[Request], Principal]:
     """Return a dependency: the principal of a request, with at least that role.
 
     Pages also accept the token as the password of HTTP Basic. Nothing that changes something does: a browser
     adds that password to requests of other sites.
     """
 
-    def authenticate(request: Request) -> Any:
+    def authenticate(request: Request) -> Principal:
         text = bearer(request) or (_basic(request) if page else "")
         principal = service(request).fleet.tokens.authenticate(text) if text else None
         if principal is None:
@@ -64,7 +68,7 @@ def require(role: str, *, page: bool = False) -> Callable[[Request], Any]:
                 why="the token is missing, unknown, expired or revoked",
                 todo="overnight token create --role viewer on the server, then send Authorization: Bearer TOKEN",
             )  # fmt: skip
-        if ROLES.index(principal.role) < ROLES.index(role):
+        if not principal.role.allows(role):
             raise problems.HttpError(
                 403, "forbidden", f"the role {role} is required",
                 why=f"token {principal.name} has the role {principal.role}",

@@ -234,9 +234,7 @@ class _DisconnectedError(Exception):
 
 
 async def _refuse(send: Send, error: errors.OvernightError, seconds: float = 0.0) -> None:
-    status, body, headers = problems.encode(
-        error, retry_seconds=math.ceil(seconds) or problems.RETRY_SECONDS
-    )
+    status, body, headers = problems.encode(error, math.ceil(seconds))
     if status in (408, 413):
         headers["connection"] = "close"  # the rest of the body is not read
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]

@@ -9,6 +9,7 @@ import starlette.concurrency
 from starlette.requests import Request
 
 from overnight.interfaces.http import access
+from overnight.model.control_plane import Role
 from overnight.model.openmetrics import CONTENT_TYPE
 
 ROUTER = fastapi.APIRouter(dependencies=[fastapi.Depends(access.refuse_unknown)])
@@ -31,7 +32,7 @@ def readyz(request: Request) -> fastapi.Response:
     "/metrics",
     tags=["server"],
     summary="Metrics of the server and of pools",
-    dependencies=[fastapi.Depends(access.require("viewer", page=True))],
+    dependencies=[fastapi.Depends(access.require(Role.VIEWER, page=True))],
     response_class=fastapi.Response,
     responses={200: {"description": "OpenMetrics text.", "content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}},
 )  # fmt: skip
@@ -45,7 +46,7 @@ def metrics(request: Request) -> fastapi.Response:
     "/reports/{event_id}",
     tags=["events"],
     summary="Report of an event as a page",
-    dependencies=[fastapi.Depends(access.require("viewer", page=True))],
+    dependencies=[fastapi.Depends(access.require(Role.VIEWER, page=True))],
     response_class=fastapi.responses.HTMLResponse,
 )
 def report(request: Request, event_id: str) -> fastapi.Response:

@@ -13,6 +13,7 @@ import starlette.exceptions
 
 from overnight import errors
 from overnight.app import serving
+from overnight.model.control_plane import OffsetError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,7 @@ class HttpError(errors.OvernightError):
 
 
 def document(error: errors.OvernightError, status: int) -> dict[str, object]:
+    more = {"offset": error.offset} if isinstance(error, OffsetError) else {}
     return {
         "type": f"urn:overnight:problem:{error.kind}",
         "title": error.what,
@@ -66,14 +68,15 @@ def document(error: errors.OvernightError, status: int) -> dict[str, object]:
         "detail": error.why,
         "todo": error.todo,
         "kind": error.kind,
-        **getattr(error, "details", {}),  # such as the offset at which an upload continues
+        **getattr(error, "details", more),
     }
 
 
 def encode(
-    error: errors.OvernightError, *, retry_seconds: float = RETRY_SECONDS
+    error: errors.OvernightError, retry_seconds: float = 0.0
 ) -> tuple[int, bytes, dict[str, str]]:
     """Return status, body and headers."""
+    retry_seconds = retry_seconds or getattr(error, "retry_seconds", RETRY_SECONDS)
     status = error.status if isinstance(error, HttpError) else serving.status_of(error)
     headers = {"content-type": CONTENT_TYPE}
     if status in (429, 503):
