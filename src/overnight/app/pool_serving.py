@@ -82,9 +82,7 @@ def check(interval: float, endpoint: str) -> None:
         _parse_url(endpoint)
 
 
-def open_metrics(
-    opened: contextlib.ExitStack, address: str, render: Callable[[], str]
-) -> str:
+def open_metrics(opened: contextlib.ExitStack, address: str, render: Callable[[], str]) -> str:
     """Serve a page of metrics until the stack is closed; return its URL."""
     listener = http_listener.Listener(
         *addresses.parse_address(address),
@@ -96,9 +94,7 @@ def open_metrics(
     return f"{listener.url}/metrics"
 
 
-def save_endpoint(
-    plane: control.ControlPlane, advertised: str, url: str, *, chosen: bool
-) -> bool:
+def save_endpoint(plane: control.ControlPlane, advertised: str, url: str, *, chosen: bool) -> bool:
     """Save the URL at which members find the server, unless another one answers at the saved one."""
     # Another reaper that answers keeps its address; the two share the work.
     if not chosen and _is_answering(plane.endpoint):

@@ -16,7 +16,14 @@ import threading
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.app import fleet_agents, fleet_windows, pool_serving, pools, serving_metrics, window_report
+from overnight.app import (
+    fleet_agents,
+    fleet_windows,
+    pool_serving,
+    pools,
+    serving_metrics,
+    window_report,
+)
 from overnight.model import addresses, openmetrics
 
 if TYPE_CHECKING:
@@ -153,11 +160,13 @@ class Server:
         return page.text()
 
 
-def open_fleet(where: pools.Pools, folder: pathlib.Path) -> control.ControlPlane:
+def open_fleet(where: pools.Pools, folder: pathlib.Path | None = None) -> control.ControlPlane:
     """Open the fleet of a database; the folder of windows must be the one that the database knows."""
     from overnight.fleet import blobs, control
 
-    return control.ControlPlane(where.plane.context.database, blobs.Blobs(folder))
+    return control.ControlPlane(
+        where.plane.context.database, blobs.Blobs(folder or where.home / BLOBS)
+    )
 
 
 def check(request: Request) -> tuple[str, int, ssl.SSLContext | None]:
@@ -185,7 +194,7 @@ def load_tls(cert: pathlib.Path, key: pathlib.Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert, key, password="")  # noqa: S106  an encrypted key would ask on the terminal
+        context.load_cert_chain(cert, key, password="")  # an encrypted key must not ask
     except (OSError, ssl.SSLError) as error:
         raise errors.CannotError(
             f"cannot use the certificate {cert} with the key {key}",

@@ -26,13 +26,22 @@ class NewToken(pydantic.BaseModel, extra="forbid"):
     why: str = pydantic.Field("", max_length=500, description="Reason, for the audit log.")
 
 
-@ROUTER.get("/tokens", summary="List tokens", responses=fleet.documented(fleet.Listed[Token], "Tokens, without their text."))
+@ROUTER.get(
+    "/tokens",
+    summary="List tokens",
+    responses=fleet.documented(fleet.Listed[Token], "Tokens, without their text."),
+)
 def list_tokens(request: Request, _: fleet.Admin) -> fastapi.Response:  # fmt: skip
     found = access.service(request).fleet.tokens.list()
     return fleet.page((token.as_json() for token in found), "")
 
 
-@ROUTER.post("/tokens", summary="Create a token", status_code=201, responses={201: {"model": Token, "description": "The token. Its text is shown only here."}})
+@ROUTER.post(
+    "/tokens",
+    summary="Create a token",
+    status_code=201,
+    responses={201: {"model": Token, "description": "The token. Its text is shown only here."}},
+)
 def create_token(request: Request, by: fleet.Admin, token: NewToken, why: access.Why = "") -> fastapi.Response:  # fmt: skip
     created = tokens.create(
         access.service(request).fleet, token.role, by=access.who(by), name=token.name,
@@ -46,7 +55,11 @@ def revoke_token(request: Request, by: fleet.Admin, token_id: str, why: access.W
     access.service(request).fleet.tokens.revoke(token_id, by=access.who(by), why=why)
 
 
-@ROUTER.get("/audit", summary="Show the audit log", responses=fleet.documented(fleet.Listed[AuditRow], "Changes, the newest first."))
+@ROUTER.get(
+    "/audit",
+    summary="Show the audit log",
+    responses=fleet.documented(fleet.Listed[AuditRow], "Changes, the newest first."),
+)
 def list_audit(
     request: Request,
     _: fleet.Admin,

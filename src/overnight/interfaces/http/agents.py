@@ -14,7 +14,7 @@ from overnight.app import fleet_agents
 from overnight.interfaces.http import access, problems
 
 JSON = "application/json"
-CREDENTIAL = [{"credential": []}]
+CREDENTIAL: list[dict[str, list[str]]] = [{"credential": []}]
 
 
 class Workers:
@@ -80,7 +80,9 @@ def router(agents: fleet_agents.Agents) -> fastapi.APIRouter:
     routes = fastapi.APIRouter(prefix="/api/v1/agents", tags=["agents"])
     workers = Workers()
 
-    async def run(call: Callable[..., bytes], request: Request, *arguments: object) -> fastapi.Response:
+    async def run(
+        call: Callable[..., bytes], request: Request, *arguments: object
+    ) -> fastapi.Response:
         encoding = request.headers.get("content-encoding", "").lower()
         body = await request.body()
         credential = access.bearer(request)

@@ -92,7 +92,12 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-@ROUTER.get("/hosts", tags=["hosts"], summary="List hosts", responses=documented(Listed[HostRow], "Hosts by name."))
+@ROUTER.get(
+    "/hosts",
+    tags=["hosts"],
+    summary="List hosts",
+    responses=documented(Listed[HostRow], "Hosts by name."),
+)
 def list_hosts(
     request: Request,
     _: Viewer,
@@ -114,7 +119,12 @@ def list_hosts(
     return page((host.as_json() for host in found.items), found.next)
 
 
-@ROUTER.get("/hosts/{name}", tags=["hosts"], summary="Show a host", responses=documented(HostRow, "The host."))
+@ROUTER.get(
+    "/hosts/{name}",
+    tags=["hosts"],
+    summary="Show a host",
+    responses=documented(HostRow, "The host."),
+)
 def show_host(request: Request, _: Viewer, name: Name) -> fastapi.Response:  # fmt: skip
     return answer(access.service(request).fleet.host(name).as_json())
 
@@ -125,13 +135,23 @@ def forget_host(request: Request, by: Admin, name: Name, why: access.Why = "") -
     access.service(request).fleet.agents.forget(name, by=access.who(by), why=why)
 
 
-@ROUTER.delete("/hosts/{name}/credential", tags=["hosts"], summary="Revoke a host's credential", status_code=204)
+@ROUTER.delete(
+    "/hosts/{name}/credential",
+    tags=["hosts"],
+    summary="Revoke a host's credential",
+    status_code=204,
+)
 def revoke_host(request: Request, by: Admin, name: Name, why: access.Why = "") -> None:  # fmt: skip
     """Refuse the host's agent from now on; its data stays. A new token enrols it again."""
     access.service(request).fleet.agents.revoke(name, by=access.who(by), why=why)
 
 
-@ROUTER.get("/events", tags=["events"], summary="List events", responses=documented(Listed[Event], "Events, the newest first."))
+@ROUTER.get(
+    "/events",
+    tags=["events"],
+    summary="List events",
+    responses=documented(Listed[Event], "Events, the newest first."),
+)
 def list_events(
     request: Request,
     _: Viewer,
@@ -152,7 +172,12 @@ EventId = Annotated[str, fastapi.Path(max_length=128, description="Id of the eve
 OfHost = Annotated[str, Query(max_length=255, description="Host, where several have the id.")]
 
 
-@ROUTER.get("/events/{event_id}", tags=["events"], summary="Show an event", responses=documented(Event, "The event."))
+@ROUTER.get(
+    "/events/{event_id}",
+    tags=["events"],
+    summary="Show an event",
+    responses=documented(Event, "The event."),
+)
 def show_event(request: Request, _: Viewer, event_id: EventId, host: OfHost = "") -> fastapi.Response:  # fmt: skip
     return answer(access.service(request).fleet.event(event_id, host).as_json())
 
@@ -193,7 +218,14 @@ def diagnose_event(
     "/windows/{sha256}",
     tags=["events"],
     summary="Download a window",
-    responses={200: {"description": "The bundle.", "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+    responses={
+        200: {
+            "description": "The bundle.",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    },
     response_class=fastapi.Response,
 )
 def download_window(
@@ -205,7 +237,14 @@ def download_window(
     return fastapi.responses.FileResponse(file, media_type="application/octet-stream")
 
 
-@ROUTER.get("/hosts/{name}/windows", tags=["events"], summary="List windows of a host", responses=documented(Listed[WindowRow], "Windows; `received_us` is null while only the host has one."))
+@ROUTER.get(
+    "/hosts/{name}/windows",
+    tags=["events"],
+    summary="List windows of a host",
+    responses=documented(
+        Listed[WindowRow], "Windows; `received_us` is null while only the host has one."
+    ),
+)
 def list_windows(
     request: Request,
     _: Viewer,
@@ -251,7 +290,17 @@ def request_window(
     return answer({"task": found.id}, 202)
 
 
-@ROUTER.get("/cpu", tags=["hosts"], summary="CPU time of a host", responses={200: {"description": "Intervals: mean, maximum and worst second per core.", "content": {"application/json": {"schema": {"type": "object"}}}}})
+@ROUTER.get(
+    "/cpu",
+    tags=["hosts"],
+    summary="CPU time of a host",
+    responses={
+        200: {
+            "description": "Intervals: mean, maximum and worst second per core.",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+    },
+)
 def show_cpu(
     request: Request,
     _: Viewer,
@@ -263,7 +312,12 @@ def show_cpu(
     return page((rollup.as_json() for rollup in found), "")
 
 
-@ROUTER.get("/tasks", tags=["tasks"], summary="List tasks", responses=documented(Listed[TaskRow], "Tasks, the newest first."))
+@ROUTER.get(
+    "/tasks",
+    tags=["tasks"],
+    summary="List tasks",
+    responses=documented(Listed[TaskRow], "Tasks, the newest first."),
+)
 def list_tasks(
     request: Request,
     _: Viewer,
@@ -274,7 +328,15 @@ def list_tasks(
     return page((task.as_json() for task in found), "")
 
 
-@ROUTER.post("/tasks", tags=["tasks"], summary="Give a host a task", status_code=201, responses={201: {"model": TaskRow, "description": "The task; the host gets it with its next report."}})
+@ROUTER.post(
+    "/tasks",
+    tags=["tasks"],
+    summary="Give a host a task",
+    status_code=201,
+    responses={
+        201: {"model": TaskRow, "description": "The task; the host gets it with its next report."}
+    },
+)
 def create_task(request: Request, by: Operator, task: NewTask, why: access.Why = "") -> fastapi.Response:  # fmt: skip
     """Give a host a task. Its agent.toml decides whether the task may run."""
     fleet = access.service(request).fleet
@@ -284,11 +346,23 @@ def create_task(request: Request, by: Operator, task: NewTask, why: access.Why =
     return answer(row.as_json(), 201)
 
 
-@ROUTER.get("/tasks/{task_id}", tags=["tasks"], summary="Show a task", responses=documented(TaskRow, "The task."))
+@ROUTER.get(
+    "/tasks/{task_id}",
+    tags=["tasks"],
+    summary="Show a task",
+    responses=documented(TaskRow, "The task."),
+)
 def show_task(request: Request, _: Viewer, task_id: str) -> fastapi.Response:  # fmt: skip
     return answer(access.service(request).fleet.tasks.get(task_id).as_json())
 
 
-@ROUTER.delete("/tasks/{task_id}", tags=["tasks"], summary="Cancel a task", responses=documented(TaskRow, "The task."))
+@ROUTER.delete(
+    "/tasks/{task_id}",
+    tags=["tasks"],
+    summary="Cancel a task",
+    responses=documented(TaskRow, "The task."),
+)
 def cancel_task(request: Request, by: Operator, task_id: str, why: access.Why = "") -> fastapi.Response:  # fmt: skip
-    return answer(access.service(request).fleet.tasks.cancel(task_id, by=access.who(by), why=why).as_json())
+    return answer(
+        access.service(request).fleet.tasks.cancel(task_id, by=access.who(by), why=why).as_json()
+    )

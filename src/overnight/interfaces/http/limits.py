@@ -45,7 +45,9 @@ class Limits:
     idle_seconds: float = 75.0  # between two requests of a connection; agents report every 30 s
     body_seconds: float = 30.0
     answer_seconds: float = 120.0  # with the body and the last byte of the answer
-    window_seconds: float = 900.0  # the same for a window or a report, which may have to be made first
+    window_seconds: float = (
+        900.0  # the same for a window or a report, which may have to be made first
+    )
     body_bytes: int = 64 << 10
     report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
     chunk_bytes: int = MIB  # of an upload
@@ -110,9 +112,7 @@ def _client(scope: Scope) -> str:
 class Gate:
     """Refuses what exceeds a limit, hands complete bodies to the application, and counts."""
 
-    def __init__(
-        self, app: ASGIApp, limits: Limits, counters: serving_metrics.Counters
-    ) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, counters: serving_metrics.Counters) -> None:
         self._app, self._limits, self._counters = app, limits, counters
         self._addresses = Buckets(limits.address_rate, limits.address_burst)
         self._credentials = Buckets(limits.credential_rate, limits.credential_burst)
@@ -157,9 +157,7 @@ class Gate:
             if not status:
                 await _refuse(answer, bug)
         finally:
-            self._counters.request(
-                scope["path"], status or 499, time.perf_counter() - began
-            )
+            self._counters.request(scope["path"], status or 499, time.perf_counter() - began)
 
     @contextlib.asynccontextmanager
     async def _admitted(self, scope: Scope, receive: Receive) -> AsyncIterator[Receive]:

@@ -21,7 +21,9 @@ async def healthz() -> fastapi.Response:
     return fastapi.Response("ok\n", media_type="text/plain")
 
 
-@ROUTER.get("/readyz", tags=["server"], summary="Whether the database answers", responses={200: TEXT})
+@ROUTER.get(
+    "/readyz", tags=["server"], summary="Whether the database answers", responses={200: TEXT}
+)
 def readyz(request: Request) -> fastapi.Response:
     """Answer 503 while the database cannot be reached."""
     access.service(request).check_ready()
@@ -49,7 +51,7 @@ def metrics(request: Request) -> fastapi.Response:
     dependencies=[fastapi.Depends(access.require(Role.VIEWER, page=True))],
     response_class=fastapi.responses.HTMLResponse,
 )
-def report(request: Request, event_id: str) -> fastapi.Response:
+def show_report(request: Request, event_id: str) -> fastapi.Response:
     """Return the diagnosis of an event as one HTML file. A browser sends the token as a password."""
     server = access.service(request)
     file = server.diagnosis(event_id, "html")

@@ -9,15 +9,13 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import uvicorn
 
 from overnight import errors
 from overnight.app import serving
-
-from overnight.interfaces.http import limits as http_limits
 from overnight.interfaces.http import application, protocol
+from overnight.interfaces.http import limits as http_limits
 from overnight.model import stop_signals
 
 STOP_SECONDS = 20
@@ -73,8 +71,7 @@ def _configure(
         most_connections = _reserve_descriptors(limits.connections)
         head_seconds = limits.head_seconds
 
-    factory: Any = None if tls is None else lambda *_: tls
-    return uvicorn.Config(
+    config = uvicorn.Config(
         application.create_app(server, limits),
         http=Connection,
         ws="none",
@@ -89,8 +86,10 @@ def _configure(
         h11_max_incomplete_event_size=limits.head_bytes,
         timeout_keep_alive=round(limits.idle_seconds),
         timeout_graceful_shutdown=STOP_SECONDS,
-        ssl_context_factory=factory,
     )
+    config.load()
+    config.ssl = tls
+    return config
 
 
 def _bind(address: str, port: int) -> socket.socket:

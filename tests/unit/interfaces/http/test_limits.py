@@ -163,7 +163,9 @@ def test_a_credential_has_a_rate_of_its_own_from_any_address() -> None:
     ],
 )
 def test_addresses_of_one_ipv6_network_share_a_rate(one: str, other: str, shared: bool) -> None:
-    assert (limits._client({"client": (one, 1)}) == limits._client({"client": (other, 1)})) is shared
+    assert (
+        limits._client({"client": (one, 1)}) == limits._client({"client": (other, 1)})
+    ) is shared
 
 
 def test_buckets_fill_again_and_forget_the_oldest() -> None:

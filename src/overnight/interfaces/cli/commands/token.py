@@ -58,7 +58,9 @@ def create(
     )
     if not current.printed_json(tokens.document(token)):
         until = local_time.format_instant(token.expires_us)
-        note = f"token {token.id} for {token.name}: {token.role}, until {until}; it is not shown again"
+        note = (
+            f"token {token.id} for {token.name}: {token.role}, until {until}; it is not shown again"
+        )
         terminal.print_line(current.notes(), note)
         terminal.echo(token.text)
 
