@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from overnight import errors
 from overnight.fleet import agents, spells, tasks, windows
 from overnight.fleet.sql import event_rows, host_rows, rollup_rows
-from overnight.model import uplink
+from overnight.model import times, uplink
 from overnight.model.text import plural
-from overnight.model.times import DAY_US
 
 if TYPE_CHECKING:
     from overnight.database import engine
@@ -39,8 +38,6 @@ def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) 
             host.id,
             **changes,
             seen_us=max(now, host.seen_us),
-            lost_events=host.lost_events + report.lost.events,
-            lost_rollups=host.lost_rollups + report.lost.rollups,
             **({"note": note} if note else {}),
         )
         _observe(connection, host.id, report.spells)
@@ -71,7 +68,7 @@ def limit_times(report: uplink.Report, now_us: int) -> tuple[uplink.Report, str]
     if not dated + left + cut:
         return report, ""
     note = (
-        f"the clock of the host is ahead: {plural(dated, 'event')} stored with the time of receipt, "
+        f"{times.format_instant(now_us)} the clock of the host is ahead: {plural(dated, 'event')} stored with the time of receipt, "
         f"{plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut"
     )
     return dataclasses.replace(report, events=events, spells=observed, rollups=rollups), note
@@ -87,7 +84,7 @@ def _latest(events: tuple[Event, ...], host: str) -> list[Event]:
 
 
 def _count(limits: context.Limits, host: Any, events: int, now_us: int) -> dict[str, Any]:
-    day = now_us // DAY_US
+    day = now_us // times.DAY_US
     count = events + (host.day_events if host.day == day else 0)
     if events and count > limits.events_a_day:
         raise errors.QuotaError(
@@ -117,7 +114,11 @@ def _state(
         booted = min(booted, host.booted_us)
     elif booted <= host.booted_us:
         return {}
-    changes = {
+    changes: dict[str, Any] = {}
+    if (report.boot, report.uptime_us) != (host.boot, host.uptime_us):  # not the same once more
+        changes["lost_events"] = host.lost_events + report.lost.events
+        changes["lost_rollups"] = host.lost_rollups + report.lost.rollups
+    changes |= {
         "boot": report.boot,
         "uptime_us": report.uptime_us,
         "booted_us": booted,

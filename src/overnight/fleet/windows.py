@@ -71,17 +71,16 @@ class Windows:
                 return BlobOffset(end, complete=False)
         try:
             if not self._blobs.has_digest(path, sha256):
+                path.unlink(missing_ok=True)
                 raise _invalid(sha256, "its bytes do not have this SHA-256")
             _check_bundle(path, sha256, who.host)
+            if path != self._blobs.path(sha256):
+                self._blobs.publish(who.host_id, sha256)
         except errors.CannotError:
-            self._blobs.discard(
-                who.host_id, sha256
-            )  # of our own; never what another host published
+            self._blobs.discard(who.host_id, sha256)  # our own; never what another published
             raise
         except FileNotFoundError:  # the same piece arrived twice at once
             raise OffsetError(sha256, 0) from None
-        if path != self._blobs.path(sha256):
-            self._blobs.publish(who.host_id, sha256)
         self._database.steps("window: published")
         now = self._control.clock()
         with self._database.write("receive window") as connection:
