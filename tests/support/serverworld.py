@@ -34,9 +34,12 @@ class World:
     def fleet(self) -> Any:
         return self.server.fleet
 
+    def now_us(self) -> int:
+        return int(self.fleet.context.clock())
+
     def token(self, role: str) -> str:
         if role not in self.tokens:
-            expires = self.fleet.clock() + YEAR_US
+            expires = self.now_us() + YEAR_US
             created = self.fleet.tokens.create(Role(role), name=f"{role}-name", expires_us=expires)
             self.tokens[role] = created.text
         return self.tokens[role]
@@ -63,7 +66,7 @@ class World:
 
     def enrol(self, host: str) -> str:
         """Enrol a host; return its credential."""
-        expires = self.fleet.clock() + YEAR_US
+        expires = self.now_us() + YEAR_US
         token = self.fleet.tokens.create(Role.AGENT, name="agent", expires_us=expires)
         credential = secrets.token_urlsafe(32)
         sent = {"token": token.text, "credential": credential, "host": host}
@@ -72,7 +75,7 @@ class World:
         return credential
 
     def report(self, credential: str, **parts: Any) -> httpx.Response:
-        document = report(self.fleet.clock(), **parts)
+        document = report(self.now_us(), **parts)
         return self.ask("POST", "/api/v1/agents/report", bearer=credential, json=document)
 
     def close(self) -> None:

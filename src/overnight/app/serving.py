@@ -155,7 +155,8 @@ class Server:
 
         page = openmetrics.Page()
         self.counters.add_to(page)
-        serving_metrics.add_hosts(page, self.fleet.count_hosts())
+        since_us = self.fleet.context.clock() - fleet_windows.OFFLINE_US
+        serving_metrics.add_hosts(page, *self.fleet.count_hosts(since_us))
         pool_metrics.add_pools(page, self.pools.plane)
         return page.text()
 

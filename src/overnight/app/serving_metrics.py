@@ -6,12 +6,8 @@ import bisect
 import collections
 import math
 import threading
-from typing import TYPE_CHECKING
 
 from overnight.model import openmetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LIMITS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, math.inf)
 # Areas of paths, the first that matches; few, so that a client cannot add series.
@@ -81,8 +77,8 @@ class Counters:
             )  # fmt: skip
 
 
-def add_hosts(page: openmetrics.Page, states: Iterable[tuple[str, int]]) -> None:
+def add_hosts(page: openmetrics.Page, total: int, online: int) -> None:
     page.family(
-        "overnight_server_hosts", "gauge", "Enrolled hosts; online: reported in the last 90 s.",
-        [({"state": state}, count) for state, count in states],
+        "overnight_server_hosts", "gauge", "Enrolled hosts; online: reported in the last five minutes.",
+        [({"state": "online"}, online), ({"state": "offline"}, total - online)],
     )  # fmt: skip

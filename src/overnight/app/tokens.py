@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -12,22 +13,24 @@ from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.app import pools
-    from overnight.fleet import control
+    from overnight.fleet import tokens
 
 SCHEMA = "overnight.tokens/1"
 SECONDS = 90 * 86_400.0
 AGENT_SECONDS = 86_400.0
 
 
-def open_plane(where: pools.Pools) -> control.ControlPlane:
-    """Open the fleet of a database without its windows."""
-    from overnight.app import serving
+def open_tokens(where: pools.Pools) -> tokens.Tokens:
+    """Open the tokens of a database: without the blob folder, which only servers know."""
+    from overnight.fleet import blobs, context, tokens
 
-    return serving.open_fleet(where)
+    database = where.plane.context.database
+    folder = blobs.Blobs(where.home)
+    return tokens.Tokens(context.Context(database, folder, context.now_us, context.Limits()))
 
 
 def create(
-    plane: control.ControlPlane,
+    where: tokens.Tokens,
     role: Role,
     *,
     by: str,
@@ -45,15 +48,24 @@ def create(
             why="the token would never be valid",
             todo="use for example --expires 90d",
         )
-    expires_us = plane.clock() + round(lasting * SECOND_US)
-    return plane.tokens.create(
+    expires_us = time.time_ns() // 1000 + round(lasting * SECOND_US)
+    return where.create(
         role, name=name or role, expires_us=expires_us, host=host, by=by, why=why
     )
 
 
-def document(*tokens: Token) -> dict[str, object]:
+def state(token: Token) -> str:
+    """Return whether a token is valid, used, expired or revoked."""
+    if token.revoked_us is not None:
+        return "revoked"
+    if token.used_us is not None:
+        return "used"
+    return "expired" if token.expires_us <= time.time_ns() // 1000 else "valid"
+
+
+def document(*shown: Token) -> dict[str, object]:
     """Return the document; docs/schemas/tokens-1.json describes it."""
-    return {"schema": SCHEMA, "tokens": [token.as_json() for token in tokens]}
+    return {"schema": SCHEMA, "tokens": [token.as_json() for token in shown]}
 
 
 def local_user() -> str:

@@ -44,7 +44,7 @@ def list_tokens(request: Request, _: fleet.Admin) -> fastapi.Response:  # fmt: s
 )
 def create_token(request: Request, by: fleet.Admin, token: NewToken, why: access.Why = "") -> fastapi.Response:  # fmt: skip
     created = tokens.create(
-        access.service(request).fleet, token.role, by=access.who(by), name=token.name,
+        access.service(request).fleet.tokens, token.role, by=access.who(by), name=token.name,
         host=token.host, seconds=token.expires_seconds, why=token.why or why,
     )  # fmt: skip
     return fleet.answer(created.as_json(), 201)

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from overnight import errors
 from overnight.app import fleet_windows
 from overnight.interfaces.http import access
+from overnight.model import selection
 from overnight.model.control_plane import (
     EventFilter,
     HostFilter,
@@ -108,7 +109,7 @@ def list_hosts(
     limit: Limit = 100,
 ) -> fastapi.Response:  # fmt: skip
     fleet = access.service(request).fleet
-    since = fleet.clock() - ONLINE_US
+    since = fleet.context.clock() - ONLINE_US
     chosen = HostFilter(
         parse_labels(label),
         prefix,
@@ -283,7 +284,7 @@ def request_window(
     found = fleet_windows.request_window(
         server.fleet, by, name,
         event_id=window.event, begin_us=window.begin_us, end_us=window.end_us, why=why,
-        now_us=server.fleet.clock(),
+        now_us=server.fleet.context.clock(),
     )  # fmt: skip
     if isinstance(found, WindowRow):
         return answer({"sha256": found.sha256})
@@ -308,8 +309,12 @@ def show_cpu(
     begin_us: Annotated[int, Query(ge=0, le=1 << 53, description="µs since 1970.")],
     end_us: Annotated[int, Query(ge=0, le=1 << 53, description="µs since 1970.")],
 ) -> fastapi.Response:  # fmt: skip
-    found = access.service(request).fleet.rollups(host, begin_us, end_us)
-    return page((rollup.as_json() for rollup in found), "")
+    if begin_us >= end_us:
+        raise errors.UsageError(
+            "begin_us must be less than end_us", why="the window is empty", todo="swap the two"
+        )
+    found = access.service(request).fleet.rollups(host, selection.Window(begin_us, end_us))
+    return page((vars(rollup) for rollup in found), "")
 
 
 @ROUTER.get(

@@ -31,7 +31,7 @@ def problem(response: Any, status: int) -> dict[str, Any]:
 
 def test_a_host_enrols_reports_and_is_seen(world: serverworld.World) -> None:
     credential = world.enrol("db-7")
-    now = world.fleet.clock()
+    now = world.now_us()
     reply = world.report(credential, labels={"zone": "b"}, events=[serverworld.event(1, now)])
     assert reply.status_code == 200, reply.text
     assert reply.json()["interval"] == 30
@@ -45,7 +45,7 @@ def test_a_host_enrols_reports_and_is_seen(world: serverworld.World) -> None:
 
 def test_a_report_may_be_compressed(world: serverworld.World) -> None:
     credential = world.enrol("db-7")
-    now = world.fleet.clock()
+    now = world.now_us()
     document = serverworld.report(now, events=[serverworld.event(n, now) for n in range(50)])
     body = gzip.compress(json.dumps(document).encode())
     sent = {"content": body, "headers": {"Content-Encoding": "gzip"}}
@@ -92,7 +92,7 @@ def test_a_hostile_report_is_refused(
 
 def test_texts_that_a_database_cannot_store_do_no_harm(world: serverworld.World) -> None:
     credential = world.enrol("db-7")
-    now = world.fleet.clock()
+    now = world.now_us()
     nasty = serverworld.event(1, now, text="\x00 \ud800 \x1b[31m", fields={"a\x00": "\udfff"})
     body = json.dumps(serverworld.report(now, events=[nasty]))
     answer = world.ask("POST", "/api/v1/agents/report", bearer=credential, content=body)
@@ -148,7 +148,7 @@ def test_an_upload_that_was_not_offered_is_refused(world: serverworld.World) -> 
 
 def test_an_upload_continues_at_the_offset_that_a_conflict_names(world: serverworld.World) -> None:
     credential = world.enrol("db-7")
-    now = world.fleet.clock()
+    now = world.now_us()
     window = {"event": "net.driver_reset-00000001", "sha256": "a" * 64, "bytes": 10}
     offer = window | {"begin_us": now - 1000, "end_us": now}
     assert world.report(credential, windows=[offer]).json()["want"] == ["a" * 64]
@@ -265,7 +265,7 @@ def test_hosts_are_chosen_by_label_and_state(world: serverworld.World) -> None:
 
 def test_events_are_chosen_by_kind_host_severity_and_time(world: serverworld.World) -> None:
     credential = world.enrol("db-7")
-    now = world.fleet.clock()
+    now = world.now_us()
     mild = serverworld.event(2, now - 10, kind="cpu.core_pinned", severity="info")
     world.report(credential, events=[serverworld.event(1, now), mild])
     def found(query: str) -> int:
@@ -307,7 +307,7 @@ def test_a_window_that_the_server_does_not_hold_is_asked_of_its_host(
     world: serverworld.World,
 ) -> None:
     credential = world.enrol("db-7")
-    event = serverworld.event(1, world.fleet.clock())
+    event = serverworld.event(1, world.now_us())
     world.report(credential, events=[event])
     path, asked = "/api/v1/hosts/db-7/windows", {"event": event["id"]}
     refused = problem(world.ask("POST", path, role="viewer", json=asked), 403)

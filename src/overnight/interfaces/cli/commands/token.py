@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from overnight.interfaces.cli import local_time, pool_options, session, terminal
 from overnight.model import times
-
-if TYPE_CHECKING:
-    from overnight.fleet import control
-    from overnight.model.control_plane import Token
 
 ORDER = 49
 WHY = "Reason, for the audit log."
@@ -48,7 +44,7 @@ def create(
     from overnight.model.control_plane import Role
 
     token = tokens.create(
-        tokens.open_plane(where),
+        tokens.open_tokens(where),
         Role(role),
         by=tokens.local_user(),
         name=name,
@@ -69,24 +65,15 @@ def list_(current: session.Session, where: pool_options.Pools) -> None:
     """List tokens, without their text."""
     from overnight.app import tokens
 
-    plane = tokens.open_plane(where)
-    found = plane.tokens.list()
+    found = tokens.open_tokens(where).list()
     if current.printed_json(tokens.document(*found)):
         return
     rows = [
-        [t.id, t.name, t.role, t.host, local_time.cell(t.expires_us), _state(t, plane)]
+        [t.id, t.name, t.role, t.host, local_time.cell(t.expires_us), tokens.state(t)]
         for t in found
     ]
     headings = ["token", "name", "role", "host", "expires", "state"]
     terminal.echo(terminal.columns(headings, rows) or "no tokens", keep="\n")
-
-
-def _state(token: Token, plane: control.ControlPlane) -> str:
-    if token.revoked_us is not None:
-        return "revoked"
-    if token.used_us is not None:
-        return "used"
-    return "expired" if token.expires_us <= plane.clock() else "valid"
 
 
 def revoke(
@@ -98,6 +85,6 @@ def revoke(
     """Revoke a token at once."""
     from overnight.app import tokens
 
-    tokens.open_plane(where).tokens.revoke(token, by=tokens.local_user(), why=why)
+    tokens.open_tokens(where).revoke(token, by=tokens.local_user(), why=why)
     if not current.printed_json(tokens.document()):
         terminal.print_line(current.console(), f"revoked token {token}")
