@@ -66,7 +66,8 @@ def require(role: Role, *, page: bool = False) -> Callable[[Request], Principal]
             raise problems.HttpError(
                 401, "unauthenticated", "a valid token is required",
                 why="the token is missing, unknown, expired or revoked",
-                todo="overnight token create --role viewer on the server, then send Authorization: Bearer TOKEN",
+                todo="on the server: overnight token create --role viewer; send it as Authorization: Bearer TOKEN",
+                challenge='Basic realm="overnight", charset="UTF-8"' if page else "",  # browsers ask then
             )  # fmt: skip
         if not principal.role.allows(role):
             raise problems.HttpError(

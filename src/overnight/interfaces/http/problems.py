@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 CONTENT_TYPE = "application/problem+json"
+CHALLENGE = 'Bearer realm="overnight"'
 RETRY_SECONDS = 5
 EXAMPLE = {
     "type": "urn:overnight:problem:host-not-found",
@@ -49,9 +50,12 @@ SCHEMA: dict[str, Any] = {
 class HttpError(errors.OvernightError):
     """A request that is refused before it reaches a use case."""
 
-    def __init__(self, status: int, kind: str, what: str, *, why: str, todo: str) -> None:
+    def __init__(
+        self, status: int, kind: str, what: str, *, why: str, todo: str, challenge: str = ""
+    ) -> None:
         super().__init__(what, why=why, todo=todo)
         self.status = status
+        self.challenge = challenge
         self._kind = kind
 
     @property
@@ -82,7 +86,7 @@ def encode(
     if status in (429, 503):
         headers["retry-after"] = str(max(1, round(retry_seconds)))
     if status == 401:
-        headers["www-authenticate"] = 'Bearer realm="overnight"'
+        headers["www-authenticate"] = getattr(error, "challenge", "") or CHALLENGE
     return status, json.dumps(document(error, status)).encode(), headers
 
 
