@@ -63,17 +63,15 @@ class Agents:
 
     def _host_id(self, connection: engine.Connection, host: str, bound: str, now: int) -> str:
         """Return the id of a new host, or of a known one that the token is for."""
-        host_id = secrets.token_hex(8)
-        if host_rows.insert(connection, host_id, host, now):
-            return host_id
-        known = host_rows.find_id(connection, host)
-        if known is None or bound != host:
+        new = secrets.token_hex(8)
+        host_id = host_rows.insert(connection, new, host, now)
+        if host_id != new and bound != host:
             raise errors.ConflictError(
                 f"host {host} is already enrolled",
                 why="a token for any host enrols new names only, so that no host can take the name of another",
                 todo=ASK.replace("NAME", host),
             )
-        return known
+        return host_id
 
     def rotate(self, host_id: str, credential: str) -> None:
         """Add a credential; the current one is valid until the new one is used."""

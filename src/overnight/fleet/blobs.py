@@ -8,6 +8,7 @@ folder, or with the mount point of one that is not mounted, stops at once.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -72,10 +73,11 @@ class Blobs:
         """Append a piece to an upload and return its size; raise OffsetError where it does not fit."""
         path = self.partial(host_id, sha256)
         files.make_folder(path.parent, durable=False)
-        descriptor = files.open_private(path, os.O_RDWR | os.O_CREAT)
-        os.close(descriptor)
-        with files.locked(path), path.open("r+b") as file:
+        with os.fdopen(files.open_private(path, os.O_RDWR | os.O_CREAT), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             size = file.seek(0, os.SEEK_END)
+            if not os.fstat(file.fileno()).st_nlink:  # refused meanwhile
+                size = 0
             if size != offset:
                 raise OffsetError(sha256, size)
             try:

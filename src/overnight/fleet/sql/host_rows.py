@@ -18,13 +18,13 @@ hosts, labels, snapshots, spells = schema.hosts, schema.labels, schema.snapshots
 SHOWN = [column for column in hosts.c if column.name not in ("day", "day_events")]
 
 
-def insert(connection: sa.Connection, host_id: str, name: str, now_us: int) -> bool:
-    """Add a host; False if the name is taken."""
+def insert(connection: sa.Connection, host_id: str, name: str, now_us: int) -> str:
+    """Add a host unless the name is taken; return the id of the host with the name."""
     numbers = dict.fromkeys(("seen_us", "booted_us", "uptime_us", "skew_us", "lost_events", "lost_rollups", "day", "day_events"), 0)  # fmt: skip
     texts = {"id": host_id, "name": name, "boot": "", "note": ""}
     new = statements.insert(connection, hosts).values(**texts, **numbers, enrolled_us=now_us)
-    conflict = new.on_conflict_do_nothing(index_elements=[hosts.c.name])
-    return bool(connection.execute(conflict).rowcount == 1)
+    connection.execute(new.on_conflict_do_nothing(index_elements=[hosts.c.name]))
+    return find_id(connection, name) or ""
 
 
 def lock(connection: sa.Connection, host_id: str) -> sa.Row[Any] | None:
