@@ -31,7 +31,7 @@ CORES = sorted(os.sched_getaffinity(0))
 HALF = max(1, len(CORES) // 2)
 OVERNIGHT = f"{sys.executable} -m overnight"
 # A source file that takes a compiler about a second.
-SOURCE = "#include <{0}>\n#include <regex>\n#include <map>\nint f(const char *s)" "{{return std::regex_match(s, std::regex(\"a(b|c)*{1}\"));}}\n"  # fmt: skip
+SOURCE = "#include <{0}>\n#include <regex>\n#include <map>\nint f(const char *s)" '{{return std::regex_match(s, std::regex("a(b|c)*{1}"));}}\n'  # fmt: skip
 TRAINING = """
 import torch
 model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(8))).cuda()

@@ -63,12 +63,50 @@ SEEDS = {
         "from overnight import pools\n",
         "overnight.pools",
     ),
-    "SQL outside pools/sql": (
-        "pools-sql",
+    "database reaches a package with tables": (
+        "layers",
+        "database/seed.py",
+        "from overnight import pools\n",
+        "overnight.pools",
+    ),
+    "fleet reaches a pool": (
+        "layers",
+        "fleet/seed.py",
+        "from overnight import pools\n",
+        "overnight.pools",
+    ),
+    "source reaches the HTTP client": (
+        "layers",
+        "sources/seed.py",
+        "from overnight import http_client\n",
+        "overnight.http_client",
+    ),
+    "fleet reaches a reader": (
+        "apart",
+        "fleet/seed.py",
+        "from overnight.queries import top\n",
+        "overnight.queries",
+    ),
+    "third-party package in the HTTP client": (
+        "stdlib",
+        "http_client.py",
+        "import httpx\n",
+        "httpx",
+    ),
+    "SQLAlchemy beside the fast path": (
+        "stdlib",
+        "database/sqlite_files.py",
+        "from overnight.database import columns\n",
+        "sqlalchemy",
+    ),
+    "SQL in pools": (
+        "sql",
         "pools/seed.py",
         "def f() -> None:\n    import sqlalchemy as sa\n",
         "sqlalchemy",
     ),
+    "SQL in fleet": ("sql", "fleet/seed.py", "import sqlalchemy\n", "sqlalchemy"),
+    "migrations in app": ("sql", "app/seed.py", "import alembic.command\n", "alembic"),
     "sibling": ("plugins", "sources/cpu.py", "from overnight.sources import kmsg\n", "kmsg"),
 }
 ALSO = {
@@ -77,6 +115,7 @@ ALSO = {
     "queries/__init__.py": "",
     "queries/top.py": "",
     "agent/__init__.py": "",
+    "http_client.py": "",
     "store/heavy.py": "import duckdb\n",
     "model/between.py": "from overnight.undo import local\n",
 }

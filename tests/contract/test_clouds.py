@@ -8,7 +8,8 @@ import poolprovider
 import pytest
 
 from overnight import errors, pools
-from overnight.pools import control, database
+from overnight.database import engine
+from overnight.pools import control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,7 +45,7 @@ class CloudWorld:
     def __init__(self, world: poolworld.World) -> None:
         self.clock = world.clock
         self.cloud = CloudProvider()
-        self.database = database.Database(world.url)
+        self.database = engine.Database(world.url)
         self.plane = control.ControlPlane(self.database, {"cloudy": self.cloud}, clock=self.clock)
 
     def pool(self, name: str = "ci", **changes: object) -> None:

@@ -11,6 +11,7 @@ import noise
 import pooldatabases
 from poolworld import State, World
 
+from overnight.database import database_errors
 from overnight.pools import context, pool_errors, reaper
 
 
@@ -68,7 +69,7 @@ def claimer(
             plane.give_back(grant.claim.id)
         except pool_errors.NoReadyMembersError as error:
             refused.append(str(error))
-        except pool_errors.DatabaseUnavailableError:
+        except database_errors.DatabaseUnavailableError:
             if not forgiving:
                 raise
             time.sleep(0.02)
@@ -87,7 +88,7 @@ def agents(world: World, *, forgiving: bool = False) -> Callable[[], None]:
                     # It may have been drained or shrunk away.
                     with contextlib.suppress(pool_errors.EnrolmentRefusedError):
                         world.boot(member.id)
-        except pool_errors.DatabaseUnavailableError:
+        except database_errors.DatabaseUnavailableError:
             if not forgiving:
                 raise
 

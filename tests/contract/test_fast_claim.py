@@ -9,8 +9,9 @@ import pytest
 import sqlalchemy as sa
 from poolworld import State, World
 
+from overnight.database import engine, migrations
 from overnight.model.pool import Grant, Request
-from overnight.pools import database, migrations, pool_errors
+from overnight.pools import pool_errors
 from overnight.pools.sql import fast_claim, schema
 
 
@@ -135,7 +136,7 @@ def test_the_write_ahead_log_of_sqlite_stays_short(
     if world.plane.context.database.kind != "sqlite":
         assert world.plane.context.database.folder is None  # it has no such log
         return
-    monkeypatch.setattr(database, "TURNS_WRITTEN_AHEAD", 4)
+    monkeypatch.setattr(engine, "TURNS_WRITTEN_AHEAD", 4)
     world.pool(target=40)
     world.fill()
     for _ in range(40):

@@ -17,8 +17,8 @@ import pytest
 import sqlalchemy as sa
 
 from overnight import pools
+from overnight.database import columns, database_errors, engine, migrations
 from overnight.model.pool import Claim, Member, MemberState, Pool
-from overnight.pools import database, migrations
 from overnight.pools.sql import event_rows, schema, total_rows
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_the_schema_is_what_the_migrations_make(world: World) -> None:
         )
         differences = [
             difference
-            for difference in alembic.autogenerate.compare_metadata(compared, schema.METADATA)
+            for difference in alembic.autogenerate.compare_metadata(compared, columns.METADATA)
             if "alembic_version" not in str(difference)
         ]
     assert differences == []
@@ -51,14 +51,14 @@ def test_checks_and_index_conditions_are_what_the_migrations_make(
     if kind == "sqlite":
         plain = sa.create_engine(f"sqlite:///{tmp_path / 'plain.db'}")
         with plain.begin() as connection:
-            schema.METADATA.create_all(connection)
+            columns.METADATA.create_all(connection)
             assert _describe(connection) == migrated
         plain.dispose()
     else:
         with where.write("compare") as connection:
             connection.exec_driver_sql("CREATE SCHEMA other")
             connection.exec_driver_sql("SET LOCAL search_path TO other")
-            schema.METADATA.create_all(connection)
+            columns.METADATA.create_all(connection)
             assert _describe(connection) == migrated
             connection.exec_driver_sql("DROP SCHEMA other CASCADE")
 
@@ -66,7 +66,7 @@ def test_checks_and_index_conditions_are_what_the_migrations_make(
 def _describe(connection: sa.Connection) -> dict[str, object]:
     inspector = sa.inspect(connection)
     tables: dict[str, object] = {}
-    for table in schema.METADATA.tables:
+    for table in columns.METADATA.tables:
         checks = {
             c["name"]: " ".join(c["sqltext"].split())
             for c in inspector.get_check_constraints(table)
@@ -96,12 +96,12 @@ def test_the_expected_revision_is_the_last_migration() -> None:
 def older_database(url: str, revision: str) -> Iterator[tuple[str, sa.Connection]]:
     """Open a database of an older version; yields its URL as well."""
     if url.startswith("postgresql"):
-        with contextlib.closing(database.Database(url)) as where, where.write("old") as connection:
+        with contextlib.closing(engine.Database(url)) as where, where.write("old") as connection:
             connection.exec_driver_sql("DROP SCHEMA IF EXISTS old CASCADE")
             connection.exec_driver_sql("CREATE SCHEMA old")
         url += ("&" if "?" in url else "?") + "options=-csearch_path%3Dold"
     upgrade = alembic.command.upgrade
-    with pytest.MonkeyPatch.context() as older, contextlib.closing(database.Database(url)) as where:
+    with pytest.MonkeyPatch.context() as older, contextlib.closing(engine.Database(url)) as where:
         older.setattr(migrations, "HEAD", revision)
         older.setattr(alembic.command, "upgrade", lambda config, _: upgrade(config, revision))
         with where.write("old") as connection:
@@ -114,7 +114,7 @@ def test_an_older_database_is_upgraded_and_counts_from_then_on(url: str) -> None
         connection.exec_driver_sql(
             f"INSERT INTO pool_events ({event}) VALUES (5, 'tick_failed', '', '', '', '', '', '')"
         )
-    with contextlib.closing(database.Database(url)) as where:
+    with contextlib.closing(engine.Database(url)) as where:
         with where.write("new") as connection:
             assert [kept.at_us for kept in event_rows.list_recent(connection, "", 9)] == [5]
             assert total_rows.list_all(connection) == []
@@ -160,7 +160,7 @@ def test_concurrent_starts_create_the_tables_once(tmp_path: pathlib.Path) -> Non
     url = f"sqlite:///{tmp_path / 'new.db'}"
 
     def start(_: int) -> str:
-        where = database.Database(url)
+        where = engine.Database(url)
         with where.read() as connection:
             connection.execute(sa.select(schema.pools)).all()
         revision = where.revision()
@@ -173,16 +173,12 @@ def test_concurrent_starts_create_the_tables_once(tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.parametrize("url", ["mysql://x/y", "sqlite://", "sqlite:///:memory:", "what", ""])
 def test_other_databases_are_refused(url: str) -> None:
-    from overnight.pools import pool_errors
-
-    with pytest.raises(pool_errors.BadKnobError, match="database"):
-        database.Database(url)
+    with pytest.raises(database_errors.BadUrlError, match="database"):
+        engine.Database(url)
 
 
 def test_the_error_for_an_unreachable_server_hides_the_password(tmp_path: pathlib.Path) -> None:
-    from overnight.pools import pool_errors
-
-    where = database.Database(f"postgresql://me:secret@/x?host={tmp_path}")
-    with pytest.raises(pool_errors.DatabaseUnavailableError) as caught, where.read():
+    where = engine.Database(f"postgresql://me:secret@/x?host={tmp_path}")
+    with pytest.raises(database_errors.DatabaseUnavailableError) as caught, where.read():
         pass
     assert "secret" not in str(caught.value.as_json())

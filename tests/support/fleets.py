@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from overnight.detectors.fleet import hazard
+from overnight.model import fleet
 from overnight.model.event import Event
-from overnight.queries import fleet
 
 if TYPE_CHECKING:
     from overnight.model.snapshot import Snapshot

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from overnight import pools
+from overnight.database import engine
 from overnight.model.pool import new_id
-from overnight.pools import control, database
+from overnight.pools import control
 from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Totals:
 
 def members(url: str, count: int) -> None:
     """Create a pool with that many ready members, no two of the same age."""
-    db = database.Database(url)
+    db = engine.Database(url)
     plane = control.ControlPlane(db, {"none": Nothing()})
     pool = plane.create(name=POOL, template="t", target_size=0, max_size=10_000, provider="none")
     now = plane.context.clock()
@@ -106,13 +107,13 @@ def _client(url: str, way: Callable[[str], Any], each: int, together: Any, answe
 
 def claim_from_pool(url: str) -> Callable[[], str]:
     """Return a function that claims as any caller does."""
-    plane = control.ControlPlane(database.Database(url), {"none": Nothing()})
+    plane = control.ControlPlane(engine.Database(url), {"none": Nothing()})
     return lambda: plane.acquire(POOL)[0].member.id
 
 
 def read_totals(url: str) -> Totals:
     """Read the totals from the database."""
-    db, m, c, e = database.Database(url), schema.members, schema.claims, schema.events
+    db, m, c, e = engine.Database(url), schema.members, schema.claims, schema.events
     count = sa.func.count
     query = sa.select(m.c.warming_started_us).join(e, e.c.member_id == m.c.id)
     with db.read() as connection:

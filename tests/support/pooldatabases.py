@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from overnight.pools import database
-from overnight.pools.sql import schema
+from overnight.database import engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,15 +70,15 @@ def _serve(folder: pathlib.Path) -> Iterator[object]:
         running.cleanup()
 
 
-def opened(url: str, **options: Any) -> database.Database:
+def opened(url: str, **options: Any) -> engine.Database:
     """Open a database that shares the compiled statements of all others of its kind in this process.
 
     SQLAlchemy keeps them for each engine; in a test they take longer to compile than to run.
     """
-    db = database.Database(url, **options)
-    engine: Any = db._engine
-    shared = _statements.setdefault(db.kind, (engine.dialect, engine._compiled_cache))
-    engine.dialect, engine._compiled_cache = shared
+    db = engine.Database(url, **options)
+    own: Any = db._engine
+    shared = _statements.setdefault(db.kind, (own.dialect, own._compiled_cache))
+    own.dialect, own._compiled_cache = shared
     return db
 
 
@@ -87,7 +86,7 @@ def opened(url: str, **options: Any) -> database.Database:
 def _migrated() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "pools.db")
-        db = database.Database(f"sqlite:///{path}")
+        db = engine.Database(f"sqlite:///{path}")
         db.upgrade()
         db.close()
         return path.read_bytes()
@@ -106,7 +105,8 @@ def emptied(url: str) -> str:
     """Create the tables, delete all rows, and return the URL."""
     db = opened(url)
     with db.write("empty") as connection:
-        names = ", ".join(f'"{table.name}"' for table in schema.METADATA.sorted_tables)
-        connection.execute(sa.text(f"TRUNCATE {names} RESTART IDENTITY CASCADE"))
+        names = {*sa.inspect(connection).get_table_names()} - {"alembic_version"}
+        listed = ", ".join(f'"{name}"' for name in sorted(names))
+        connection.execute(sa.text(f"TRUNCATE {listed} RESTART IDENTITY CASCADE"))
     db.close()
     return url

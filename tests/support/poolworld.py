@@ -11,11 +11,13 @@ import poolprovider
 import sqlalchemy as sa
 
 from overnight.model.pool import Member, MemberState, Pool
-from overnight.pools import control, database, pool_errors
+from overnight.pools import control, pool_errors
 from overnight.pools.sql import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from overnight.database import engine
 
 S = 1_000_000
 START = 1_800_000_000 * S
@@ -50,7 +52,7 @@ class World:
         self.clock = clock or Clock()
         self.provider = provider or poolprovider.Scripted()
         self.credentials: dict[str, str] = {}
-        self._open: list[database.Database] = []
+        self._open: list[engine.Database] = []
         self.plane = self.another(steps)
 
     def another(self, steps: Callable[[str], None] | None = None) -> control.ControlPlane:

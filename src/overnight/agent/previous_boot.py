@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import event_tracker, kernel_events
 from overnight.model import clock, files, times
-from overnight.model.event import DEATHS, PANIC, UNCLEAN_REBOOT, Event, Value, event_id
+from overnight.model.event import DEATHS, PANIC, UNCLEAN_REBOOT, Event, Value, boot_name, event_id
 from overnight.model.severity import Severity
 from overnight.model.times import SECOND_US
 from overnight.sources import crashes, kmsg
@@ -125,7 +125,7 @@ def _read_boot(
     extent = ring.extent(host)
     blocks = ring.stretches(host, extent[1]) if extent else ()
     last = max(blocks, key=lambda block: block.end_us, default=None)
-    if last is None or last.boot == layout.boot_name(boot):
+    if last is None or last.boot == boot_name(boot):
         return None
     booted_us = now_us
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -144,7 +144,7 @@ def _is_unclean(home: pathlib.Path, before: Boot, root: pathlib.Path) -> bool:
         stopped = (layout.host_folder(home, before.host) / STOPPED).read_text()
     except (OSError, ValueError):
         return True
-    return layout.boot_name(stopped) != before.id
+    return boot_name(stopped) != before.id
 
 
 def _make_end(before: Boot, kind: str) -> Event:

@@ -14,6 +14,7 @@ from overnight import errors
 from overnight.app import added_events, rate_answers, windows
 from overnight.app import events as stored
 from overnight.model import times
+from overnight.model.fleet import Host, Spell
 from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.model.text import plural, rounded
@@ -55,7 +56,7 @@ class Side:
     window: Window
     label: tuple[str, str] | None = None
     is_other: bool = False  # any other value of the label
-    hosts: tuple[fleets.Host, ...] = ()
+    hosts: tuple[Host, ...] = ()
     exposures: tuple[float, ...] = ()  # host-hours, or events of the kind `per`, of each
 
     @property
@@ -69,14 +70,14 @@ class Side:
         name, wanted = self.label
         return name in labels and (str(labels[name]) == wanted) != self.is_other
 
-    def count(self, hosts: tuple[fleets.Host, ...], accepted: Mapping[str, str], per: str) -> Side:
+    def count(self, hosts: tuple[Host, ...], accepted: Mapping[str, str], per: str) -> Side:
         """Return the side with the time and events of hosts that count: events have the labels `accepted`."""
         counted = []
         for host in hosts:
             own = {**host.labels, "host": host.name}
             spells = host.spells if self.accepts(own) else ()
             if per:  # recorded or not
-                spells = (fleets.Spell(self.window.begin_us, self.window.end_us, 0.0),)
+                spells = (Spell(self.window.begin_us, self.window.end_us, 0.0),)
             # What an operator gave are labels of an event; fields of other events are measurements.
             events = tuple(
                 event
@@ -149,7 +150,7 @@ def compare(request: Request) -> Result:
     return Result(before, after, wording, tuple(rows), notes)
 
 
-def _extent(hosts: tuple[fleets.Host, ...]) -> Window:
+def _extent(hosts: tuple[Host, ...]) -> Window:
     """Return the time from the first reading or event to the last."""
     stamps = [event.time_us for host in hosts for event in host.events]
     stamps += [at for host in hosts for spell in host.spells for at in (spell.begin_us, spell.end_us)]  # fmt: skip
@@ -213,7 +214,7 @@ def _parse_groups(request: Request, window: Window) -> tuple[Side, Side]:
     return Side(request.against, window, against), group
 
 
-def _no_exposure(side: Side, per: str, hosts: tuple[fleets.Host, ...]) -> errors.CannotError:
+def _no_exposure(side: Side, per: str, hosts: tuple[Host, ...]) -> errors.CannotError:
     why = "no host was recorded in that time, so its host-hours are not known"
     todo = "choose a recorded time, or count per event: --per job.started"
     if per:
@@ -261,7 +262,7 @@ def _test_hosts(events: rates.Floats, hours: rates.Floats) -> float:
     return min(c.p for c in skew.compare(counts, seconds, groups, permutation.generator()))
 
 
-def _find_unknown(kinds: tuple[str, ...], hosts: tuple[fleets.Host, ...]) -> Iterator[str]:
+def _find_unknown(kinds: tuple[str, ...], hosts: tuple[Host, ...]) -> Iterator[str]:
     stored_kinds = sorted({event.kind for host in hosts for event in host.events})
     for kind in kinds:
         if not any(host.of_kind(kind) for host in hosts):

@@ -14,6 +14,7 @@ from overnight.queries import fleet as fleets
 
 if TYPE_CHECKING:
     from overnight.detectors.fleet import drift
+    from overnight.model.fleet import Fleet, Host
 
 SCHEMA = "overnight.drift/1"
 
@@ -118,7 +119,7 @@ def compare(request: Request) -> Drift:
     )
 
 
-def _choose(request: Request, fleet: fleets.Fleet) -> set[str]:
+def _choose(request: Request, fleet: Fleet) -> set[str]:
     names = [host.name for host in fleet.hosts]
     if unknown := sorted(set(request.sick) - set(names)):
         raise errors.CannotError(
@@ -149,19 +150,19 @@ def _choose(request: Request, fleet: fleets.Fleet) -> set[str]:
     return chosen
 
 
-def _facts(host: fleets.Host, part: str, unit: str) -> dict[str, str]:
+def _facts(host: Host, part: str, unit: str) -> dict[str, str]:
     facts = host.snapshot.parts.get(part, {}).get(unit) if host.snapshot else None
     return facts if isinstance(facts, dict) else {}
 
 
-def _state(host: fleets.Host, unit: str) -> str | None:
+def _state(host: Host, unit: str) -> str | None:
     """Return systemd's state of a unit; None where the snapshot does not show what runs."""
     if host.snapshot is None or "running" not in host.snapshot.parts:
         return None
     return _facts(host, "running", unit).get("active", "inactive")
 
 
-def _find_never_active(units: list[str], fleet: fleets.Fleet) -> dict[str, tuple[str, ...]]:
+def _find_never_active(units: list[str], fleet: Fleet) -> dict[str, tuple[str, ...]]:
     """Return the units that the audit calls never-active, with their hosts."""
     found = {}
     for unit in units:
@@ -176,7 +177,7 @@ def _find_never_active(units: list[str], fleet: fleets.Fleet) -> dict[str, tuple
     return found
 
 
-def _find_boot_errors(steps: list[str], fleet: fleets.Fleet) -> dict[str, tuple[str, str]]:
+def _find_boot_errors(steps: list[str], fleet: Fleet) -> dict[str, tuple[str, str]]:
     errors_of = (
         (step, host.name, _facts(host, "bootstrap", step).get("error", ""))
         for step in steps

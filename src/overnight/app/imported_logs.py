@@ -18,7 +18,7 @@ from overnight.agent import event_tracker, kernel_events, watches
 from overnight.agent.watches import cores
 from overnight.ingest import logs
 from overnight.model import clock, cpu, files, times
-from overnight.model.event import IMPORTED, Event
+from overnight.model.event import IMPORTED, Event, boot_name
 from overnight.model.finding import Need
 from overnight.model.text import printable
 from overnight.sources import kernelrules, kmsg
@@ -280,7 +280,7 @@ def _store_readings(
 
 def _find_stored(home: pathlib.Path, host: str, boot: str) -> Callable[[logs.Reading], bool]:
     """Return whether the CPU time of a reading is stored already, from another source than this boot."""
-    own = layout.boot_name(boot)
+    own = boot_name(boot)
     others = [each for each in rings.Reader(home).stretches(host) if each.boot != own]
     begins = [each.begin_us for each in others]
     ends = list(itertools.accumulate((each.end_us for each in others), max))

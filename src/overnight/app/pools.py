@@ -117,14 +117,15 @@ class Pools:
     @functools.cached_property
     def plane(self) -> control.ControlPlane:
         """The control plane: every operation on pools and members."""
-        from overnight.pools import control, database, providers
+        from overnight.database import engine
+        from overnight.pools import control, providers
 
         available: dict[str, pools.Provider] = {}
         for module in app.discover(providers):
             create_provider: Callable[[pathlib.Path], pools.Provider] = module.create
             available[str(module.NAME)] = create_provider(self._home)
-        url = self._url or database.default_url(self._home)
-        return control.ControlPlane(database.Database(url), available)
+        url = self._url or engine.default_url(self._home)
+        return control.ControlPlane(engine.Database(url), available)
 
     def create(self, name: str, provider: str, change: PoolChange) -> PoolReport:
         """Create a pool; `serve` launches its members."""
@@ -166,10 +167,11 @@ class Pools:
 
     def acquire(self, name: str, request: Request) -> tuple[Grant, ...]:
         """Claim ready members, by the fast path where that is possible."""
+        from overnight.database import sqlite_files
         from overnight.pools.sql import fast_claim
 
         if not self._url:
-            path = fast_claim.default_path(self._home)
+            path = sqlite_files.default_path(self._home)
             grant = fast_claim.claim_in_file(path, name, request, time.time_ns() // 1000)
             if grant is not None:
                 return (grant,)

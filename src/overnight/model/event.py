@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Mapping
 
 Value = str | int | float | bool
@@ -80,3 +81,15 @@ def event_id(host: str, boot: str, kind: str, key: str, monotonic_ns: int) -> st
         digest_size=4,
     )
     return f"{kind}-{digest.hexdigest()}"
+
+
+def boot_name(boot: str) -> str:
+    """Return eight hex digits for a boot id.
+
+    >>> boot_name("1A2B3C4D-0000-4000-8000-000000000000")
+    '1a2b3c4d'
+    """
+    short = boot[:8].lower()
+    if re.fullmatch("[0-9a-f]{8}", short):
+        return short
+    return hashlib.blake2b(boot.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()

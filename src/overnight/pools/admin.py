@@ -33,7 +33,8 @@ from overnight.pools.sql import (
 )
 
 if TYPE_CHECKING:
-    from overnight.pools import context, database
+    from overnight.database import engine
+    from overnight.pools import context
 
 Status = PoolStatus
 MADE_FROM = ("template", "region", "instance_type", "lifecycle_class", "provider")
@@ -93,7 +94,7 @@ class PoolAdmin:
         with self._database.read() as connection:
             self._check_order(connection, pool_rows.find(connection, name))
 
-    def _check_order(self, connection: database.Connection, pool: Pool) -> None:
+    def _check_order(self, connection: engine.Connection, pool: Pool) -> None:
         endpoint = shared_values.get(connection, "endpoint")
         self._control.provider(pool.provider).provider.check(
             maintenance.build_order(self._control.owner, pool, endpoint=endpoint)
@@ -189,7 +190,7 @@ class PoolAdmin:
 
     def save_change(
         self,
-        connection: database.Connection,
+        connection: engine.Connection,
         before: Pool,
         after: Pool,
         now: int,

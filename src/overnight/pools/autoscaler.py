@@ -16,7 +16,8 @@ from overnight.pools import policies
 from overnight.pools.sql import autoscale_rows, demand_rows, event_rows, pool_rows
 
 if TYPE_CHECKING:
-    from overnight.pools import admin, autoscale, context, database
+    from overnight.database import engine
+    from overnight.pools import admin, autoscale, context
 
 EVERY_SECONDS = 5  # the shortest time between two decisions, however many wake-ups there are
 MEASURE_SECONDS = 600
@@ -125,7 +126,7 @@ class Autoscaler:
 
 
 def _outlook(
-    connection: database.Connection, pool: Pool, stored: Autoscale, now: int
+    connection: engine.Connection, pool: Pool, stored: Autoscale, now: int
 ) -> tuple[Outlook, autoscale.Seen]:
     # Only here: numpy and scipy take longer to load than a claim takes.
     from overnight.pools import autoscale
@@ -142,9 +143,7 @@ def _outlook(
     return Outlook(measured, decision, policy.warm_up_s, policies.assumed(measured)), seen
 
 
-def _measured(
-    connection: database.Connection, pool: Pool, stored: Autoscale, now: int
-) -> Autoscale:
+def _measured(connection: engine.Connection, pool: Pool, stored: Autoscale, now: int) -> Autoscale:
     """Return the policy with the recent warm-up, measured every ten minutes and until it is known."""
     fresh = 0 <= now - stored.measured_us < MEASURE_SECONDS * SECOND_US
     if stored.warm_up_seconds is not None or (
@@ -157,7 +156,7 @@ def _measured(
 
 
 def _seen(
-    connection: database.Connection,
+    connection: engine.Connection,
     pool: Pool,
     stored: Autoscale,
     policy: autoscale.Policy,

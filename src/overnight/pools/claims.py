@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from overnight.database import database_errors, engine
 from overnight.model.pool import (
     Claim,
     Grant,
@@ -24,7 +25,7 @@ from overnight.model.pool import (
     new_id,
 )
 from overnight.model.times import SECOND_US
-from overnight.pools import database, decisions, pool_errors, requests
+from overnight.pools import decisions, pool_errors, requests
 from overnight.pools.sql import (
     claim_rows,
     event_rows,
@@ -58,7 +59,7 @@ class ClaimBroker:
             return grants
         try:
             result = self._try_locked(name, request)
-        except database.IntegrityError:
+        except engine.IntegrityError:
             # The same request was made at the same moment, on the fast path: repeat what it got.
             result = self._try_locked(name, request)
         if isinstance(result, tuple):
@@ -78,7 +79,7 @@ class ClaimBroker:
             with self._database.quick("acquire quickly") as driver:
                 now = self._control.clock()
                 row = fast_claim.take(driver, kind, claim_id, name, request, now)
-        except database.IntegrityError:
+        except engine.IntegrityError:
             return ()  # the idempotency key was used before
         if row is None:
             return ()
@@ -119,7 +120,7 @@ class ClaimBroker:
 
     def _grant(
         self,
-        connection: database.Connection,
+        connection: engine.Connection,
         pool: Pool,
         members: list[Member],
         request: Request,
@@ -223,7 +224,7 @@ class ClaimBroker:
 
         def report_until_over() -> None:
             while not over.wait(pool.settings.waiter_stale_seconds / 3):
-                with contextlib.suppress(pool_errors.PoolError):  # database away: next time
+                with contextlib.suppress(database_errors.DatabaseUnavailableError):  # next time
                     self._report(waiter)
 
         name = f"place of {waiter.id}"
@@ -241,7 +242,7 @@ class ClaimBroker:
 
     def _leave_unserved(self, pool: Pool, waiter: Waiter) -> None:
         """Leave the queue, unless a grant has removed us from it."""
-        with contextlib.suppress(pool_errors.PoolError):
+        with contextlib.suppress(database_errors.DatabaseUnavailableError):
             with self._database.read() as connection:
                 if not waiter_rows.exists(connection, waiter.id):
                     return
@@ -251,7 +252,7 @@ class ClaimBroker:
                     event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
 
 
-def _find_repeated(connection: database.Connection, pool: Pool, request: Request) -> Grants:
+def _find_repeated(connection: engine.Connection, pool: Pool, request: Request) -> Grants:
     """Return what the same request got before; empty for a new one."""
     key = request.idempotency_key
     if not key:
@@ -276,7 +277,7 @@ def _may_wait(request: Request) -> bool:
 
 
 def _count_ahead(
-    connection: database.Connection, pool: Pool, request: Request, own: Waiter | None, now: int
+    connection: engine.Connection, pool: Pool, request: Request, own: Waiter | None, now: int
 ) -> int:
     """Count the members that callers ahead of us in the queue ask for."""
     since = now - pool.settings.waiter_stale_seconds * SECOND_US
@@ -291,7 +292,7 @@ def _count_ahead(
 
 
 def _explain_none(
-    connection: database.Connection, pool: Pool, request: Request, now: int, ahead: int
+    connection: engine.Connection, pool: Pool, request: Request, now: int, ahead: int
 ) -> pool_errors.PoolError:
     view = pool_rows.view(connection, pool, now)
     counts = decisions.counts(view)

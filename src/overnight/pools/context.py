@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from overnight.pools import database, pool_errors, provider_client, wakeups
+from overnight.pools import pool_errors, provider_client, wakeups
 from overnight.pools.sql import shared_values
 
 if TYPE_CHECKING:
     from overnight import pools
+    from overnight.database import engine
     from overnight.model.pool import Member
 
 
@@ -25,7 +26,7 @@ def now_us() -> int:
 class Context:
     """One control plane; several may use one database."""
 
-    database: database.Database
+    database: engine.Database
     providers: Mapping[str, provider_client.ProviderClient]
     notifier: wakeups.Notifier
     clock: Callable[[], int]
@@ -44,7 +45,7 @@ class Context:
 
 
 def make(
-    where: database.Database,
+    where: engine.Database,
     providers: Mapping[str, pools.Provider],
     *,
     clock: Callable[[], int] = now_us,
@@ -63,6 +64,6 @@ def make(
     return Context(where, clients, wakeups.open_notifier(where), clock, owner)
 
 
-def _regions(where: database.Database, provider: str) -> tuple[str, ...]:
+def _regions(where: engine.Database, provider: str) -> tuple[str, ...]:
     with where.read() as connection:
         return shared_values.list_regions(connection, provider)

@@ -1,6 +1,6 @@
 """The control plane: every operation on pools, by the names that operators use.
 
-    plane = control.ControlPlane(database.Database("sqlite:////var/lib/overnight/pools.db"), providers)
+    plane = control.ControlPlane(engine.Database("sqlite:////var/lib/overnight/pools.db"), providers)
     plane.create(name="ci", template="runner", target_size=5)
     [grant] = plane.acquire("ci", acquired_by="job-17", wait_seconds=60)
     plane.give_back(grant.claim.id)
@@ -18,7 +18,6 @@ from overnight.pools import (
     autoscaler,
     claims,
     context,
-    database,
     enrolment,
     maintenance,
     members,
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from overnight import pools
+    from overnight.database import engine
 
 
 class ControlPlane:
     def __init__(
         self,
-        where: database.Database,
+        where: engine.Database,
         providers: Mapping[str, pools.Provider],
         *,
         clock: Callable[[], int] = context.now_us,

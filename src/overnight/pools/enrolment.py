@@ -14,7 +14,8 @@ from overnight.pools import decisions, maintenance, pool_errors
 from overnight.pools.sql import enrolment_rows, event_rows, member_rows, pool_rows
 
 if TYPE_CHECKING:
-    from overnight.pools import context, database
+    from overnight.database import engine
+    from overnight.pools import context
 
 SECRET = re.compile(r"[0-9a-f]{64}")  # 32 bytes
 REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -109,7 +110,7 @@ class Enrolment:
             return member_rows.find(connection, member_id)
 
 
-def _set_ready(connection: database.Connection, pool: Pool, member: Member, now: int) -> None:
+def _set_ready(connection: engine.Connection, pool: Pool, member: Member, now: int) -> None:
     if member.state is not State.WARMING or member.gone_us is not None:
         return  # repeated, or no longer wanted
     if member.machine_id is None:
@@ -134,7 +135,7 @@ def _set_ready(connection: database.Connection, pool: Pool, member: Member, now:
 
 
 def _fail(
-    connection: database.Connection, pool: Pool, member_id: str, reason: str, detail: str, now: int
+    connection: engine.Connection, pool: Pool, member_id: str, reason: str, detail: str, now: int
 ) -> None:
     if member_rows.move(
         connection, pool, member_id, to=State.ERRORED, before=CAPACITY,

@@ -32,12 +32,13 @@ from overnight.pools.sql import (
 )
 
 if TYPE_CHECKING:
-    from overnight.pools import context, database, provider_client
+    from overnight.database import engine
+    from overnight.pools import context, provider_client
 
 State = MemberState
 
 
-def count_failure(connection: database.Connection, pool: Pool, reason: str, now_us: int) -> Pool:
+def count_failure(connection: engine.Connection, pool: Pool, reason: str, now_us: int) -> Pool:
     """Count a failed launch of a locked pool; adds the event when its breaker opens."""
     changed = decisions.after_failure(pool, reason, now_us)
     pool_rows.save(connection, changed)
@@ -90,7 +91,7 @@ class Maintenance:
 
     def apply(
         self,
-        connection: database.Connection,
+        connection: engine.Connection,
         pool: Pool,
         instruction: decisions.Instruction,
         now: int,

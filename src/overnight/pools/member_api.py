@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from overnight import errors, http_listener
+from overnight.database import database_errors
 from overnight.pools import pool_errors
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ LIMITS = http_listener.Limits(connections=128, seconds=10.0, body_bytes=65536, p
 STATUS: tuple[tuple[type[errors.OvernightError], int], ...] = (
     (pool_errors.TooEarlyError, 425),
     (pool_errors.EnrolmentRefusedError, 403),
-    (pool_errors.DatabaseUnavailableError, 503),
+    (database_errors.DatabaseUnavailableError, 503),
     (errors.UsageError, 400),
 )
 # path: required parameters, allowed parameters

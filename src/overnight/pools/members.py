@@ -12,7 +12,8 @@ from overnight.pools import pool_errors
 from overnight.pools.sql import claim_rows, event_rows, member_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
-    from overnight.pools import context, database, maintenance
+    from overnight.database import engine
+    from overnight.pools import context, maintenance
 
 State = MemberState
 
@@ -157,7 +158,7 @@ class MemberActions:
         self._control.notifier.notify()
         return self.find(member_id)
 
-    def _claim(self, connection: database.Connection, claim_id: str) -> tuple[Pool, Claim]:
+    def _claim(self, connection: engine.Connection, claim_id: str) -> tuple[Pool, Claim]:
         """Lock a claim and its pool; everybody locks the pool first."""
         pool_id = claim_rows.find_pool_id(connection, claim_id)
         pool = pool_rows.lock(connection, pool_id, deleted=True)

@@ -204,7 +204,3 @@ class EnrolmentRefusedError(PoolError):
 
 class TooEarlyError(PoolError):
     """The request must be repeated in a moment."""
-
-
-class DatabaseUnavailableError(PoolError):
-    """The database cannot be reached."""

@@ -15,7 +15,7 @@ from overnight.model.pool import Pool, Reason
 from overnight.pools import pool_errors
 
 if TYPE_CHECKING:
-    from overnight.pools import database
+    from overnight.database import engine
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class ProviderClient:
     def __init__(
         self,
         provider: pools.Provider,
-        steps: database.Steps,
+        steps: engine.Steps,
         regions: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """`regions` returns every region that a pool of this provider has ever named."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import pathlib
 
-    from overnight.pools import database
+    from overnight.database import engine
 
 NOTIFY_SECONDS = 0.05
 CLAIM_NOTIFY_SECONDS = 0.25
@@ -41,7 +41,7 @@ class Notifier(Protocol):
         """Receive every notification from now on, and yield the function that waits for one."""
 
 
-def open_notifier(where: database.Database) -> Notifier:
+def open_notifier(where: engine.Database) -> Notifier:
     folder = where.folder
     return _ServerNotifier(where) if folder is None else LocalNotifier(folder)
 
@@ -159,7 +159,7 @@ class LocalNotifier:
 class _ServerNotifier:
     """LISTEN and NOTIFY, outside the claim's own transaction: NOTIFY would serialise the commits."""
 
-    def __init__(self, where: database.Database) -> None:
+    def __init__(self, where: engine.Database) -> None:
         self._database = where
         self.notify = _Throttle(self._send).notify
 

@@ -15,8 +15,9 @@ import motoserver
 import pytest
 
 from overnight import errors, pools
+from overnight.database import engine
 from overnight.model.pool import Member, MemberState, Pool
-from overnight.pools import context, control, database, member_api, pool_errors, reaper
+from overnight.pools import context, control, member_api, pool_errors, reaper
 from overnight.pools.providers import ec2
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class World:
     ) -> None:
         self.account, self.provider, self.folder = account, provider, folder
         self.clock = Clock()
-        self.database = database.Database(f"sqlite:///{folder / 'pools.db'}")
+        self.database = engine.Database(f"sqlite:///{folder / 'pools.db'}")
         self.plane = control.ControlPlane(self.database, {"ec2": provider}, clock=self.clock)
         self.server = member_api.serve(self.plane.enrolment, address="0.0.0.0")
         # An instance would get the name of the host.

@@ -166,14 +166,15 @@ def test_a_machine_that_does_not_boot_has_a_reason_and_leaves_nothing(
 
 KILLED_REPLENISH = """
 import os, pathlib, signal, sys
-from overnight.pools import control, database
+from overnight.database import engine
+from overnight.pools import control
 from overnight.pools.providers import nspawn
 home, last = pathlib.Path(sys.argv[1]), sys.argv[2]
 def step(name):
     if name == last:
         os.kill(os.getpid(), signal.SIGKILL)
 provider = nspawn.Machines(home / "pools", step)
-plane = control.ControlPlane(database.Database(database.default_url(home)), {"nspawn": provider})
+plane = control.ControlPlane(engine.Database(engine.default_url(home)), {"nspawn": provider})
 plane.replenish("ci")
 """
 

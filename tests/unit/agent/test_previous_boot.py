@@ -10,7 +10,7 @@ import rings
 
 from overnight.agent import event_pins, previous_boot
 from overnight.model import times
-from overnight.model.event import Event
+from overnight.model.event import Event, boot_name
 from overnight.model.severity import Severity
 from overnight.sources.kernelrules import rulefiles
 from overnight.store.ring import layout, reader
@@ -78,7 +78,7 @@ def test_a_boot_without_a_shutdown_record_is_an_event_once(home, host) -> None:
     (event,) = find(home, host)
     assert (event.kind, event.severity) == ("host.unclean_reboot", Severity.CRITICAL)
     assert event.time_us == rings.us(LAST)
-    assert event.boot == layout.boot_name(rings.BOOT)
+    assert event.boot == boot_name(rings.BOOT)
     assert event.monotonic_ns == rings.at(LAST).monotonic_ns
     assert event.fields["uncertain_seconds"] == BOOTED - LAST
     assert event.fields["booted"] == times.format_instant(rings.us(BOOTED))
@@ -196,7 +196,7 @@ def test_two_panics_in_a_row_are_two_events(home, host) -> None:
     third = "77777777-0000-4000-8000-000000000000"
     host.reboot(third, 10)
     (second,) = [e for e in find(home, host, boot=third, now=270) if e.kind == "host.panic"]
-    assert second.boot == layout.boot_name(NEXT)
+    assert second.boot == boot_name(NEXT)
     assert "again" in second.text
 
 

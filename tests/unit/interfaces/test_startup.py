@@ -88,6 +88,16 @@ def test_commands_that_read_profiles_import_neither_scipy_nor_sqlalchemy(
     assert "overnight.ingest.perfdata" not in modules
 
 
+def test_the_fast_path_of_a_claim_imports_nothing_heavy() -> None:
+    code = "import sys; from overnight.pools.sql import fast_claim; print(*sys.modules)"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    modules = set(process.stdout.split())
+    assert "overnight.database.sqlite_files" in modules
+    assert modules & {*HEAVY, "alembic"} == set()
+
+
 def test_cpu_reads_signals_without_duckdb(home: pathlib.Path) -> None:
     assert run(home, ["cpu"]) & HEAVY == {"numpy"}
 

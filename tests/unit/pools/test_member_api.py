@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from overnight import errors
+from overnight.database import database_errors
 from overnight.pools import member_api, pool_errors
 
 
@@ -75,7 +76,7 @@ def test_undeclared_paths_and_fields_are_refused(path: str, body: object, status
     [
         (pool_errors.EnrolmentRefusedError("bootstrap_token_expired", "late"), 403),
         (pool_errors.TooEarlyError("x", why="y", todo="z"), 425),
-        (pool_errors.DatabaseUnavailableError("x", why="y", todo="z"), 503),
+        (database_errors.DatabaseUnavailableError("x", why="y", todo="z"), 503),
         (pool_errors.BadKnobError("phase", "!", "a word"), 400),
         (pool_errors.PoolNotFoundError("x"), 500),
     ],

@@ -1,6 +1,6 @@
 """What sets hosts that fail apart from the others: statistics over many hosts.
 
-Three questions about a `queries.fleet.Fleet` and a kind of event: does it follow a label (`cohort`), the
+Three questions about a `model.fleet.Fleet` and a kind of event: does it follow a label (`cohort`), the
 uptime (`uptime`), or something that is installed or configured (`drift`)? The host is the unit in all three:
 events come in bursts, and a burst is one piece of evidence.
 """
@@ -14,8 +14,8 @@ from overnight.detectors import _base
 
 if TYPE_CHECKING:
     from overnight.model.finding import Answer
+    from overnight.model.fleet import Fleet
     from overnight.queries import case as cases
-    from overnight.queries import fleet as fleets
 
 # How often a fleet without any effect may be accused: one time in twenty, for each of the three questions.
 ALPHA = 0.05
@@ -27,14 +27,14 @@ class FleetDetector(_base.Detector):
     def examine(self, case: cases.Case) -> Answer:
         return self.ask(_read_fleet(case), case.event.kind)
 
-    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
+    def ask(self, fleet: Fleet, kind: str) -> Answer:
         """Answer for a fleet and a kind of event; a kind that ends with a dot stands for all below it."""
         raise NotImplementedError
 
 
 # All three ask for the same fleet one after the other; a case is read once and never changes.
 @functools.lru_cache(maxsize=1)
-def _read_fleet(case: cases.Case) -> fleets.Fleet:
+def _read_fleet(case: cases.Case) -> Fleet:
     from overnight.queries import fleet
 
     return fleet.read_fleet(case.home, [case.event.kind])

@@ -14,7 +14,7 @@ from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
-    from overnight.queries import fleet as fleets
+    from overnight.model.fleet import Fleet, Host
 
 Booleans = permutation.Booleans
 Floats = permutation.Floats
@@ -64,7 +64,7 @@ class CohortSkew(package.FleetDetector):
     needs = (Need.EVENTS, Need.HOST)
     max_findings = 5
 
-    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
+    def ask(self, fleet: Fleet, kind: str) -> Answer:
         hosts = [host for host in fleet.watched if host.labels]
         if len(hosts) < 2 * skew.MIN_HOSTS:
             why = f"no cohorts to compare: {len(hosts)} watched hosts have labels"
@@ -180,7 +180,7 @@ def _judge(entry: Explained, entries: list[Explained], groups: skew.Groups) -> E
     return dataclasses.replace(entry, shadow_of=shadow_of, undecided=tuple(undecided))
 
 
-def _labels(hosts: list[fleets.Host]) -> dict[str, list[str]]:
+def _labels(hosts: list[Host]) -> dict[str, list[str]]:
     """Return each label's value on every host, with the band of its uptime as one more label."""
     names = sorted({name for host in hosts for name in host.labels})
     labels = {name: [host.labels.get(name, "") for host in hosts] for name in names}

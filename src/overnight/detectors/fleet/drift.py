@@ -17,8 +17,8 @@ from overnight.model.selection import Window
 from overnight.model.snapshot import band_restarts
 
 if TYPE_CHECKING:
+    from overnight.model.fleet import Fleet
     from overnight.model.snapshot import Snapshot, Value
-    from overnight.queries import fleet as fleets
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -156,7 +156,7 @@ class Drift(package.FleetDetector):
     needs = (Need.EVENTS, Need.SNAPSHOTS)
     max_findings = 10
 
-    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
+    def ask(self, fleet: Fleet, kind: str) -> Answer:
         compared = compare(fleet, [host.name for host in fleet.hosts if host.of_kind(kind)])
         if compared.why_not:
             missing = (Need.SNAPSHOTS,) if compared.without else ()
@@ -179,7 +179,7 @@ class Drift(package.FleetDetector):
         )
 
 
-def compare(fleet: fleets.Fleet, sick: Collection[str]) -> Comparison:
+def compare(fleet: Fleet, sick: Collection[str]) -> Comparison:
     ill = set(sick)
     hosts = [host for host in fleet.hosts if host.snapshot is not None]
     without = tuple(host.name for host in fleet.hosts if host.snapshot is None)

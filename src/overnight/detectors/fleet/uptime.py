@@ -14,7 +14,7 @@ from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
-    from overnight.queries import fleet as fleets
+    from overnight.model.fleet import Fleet, Host
 
 KIND = "fleet.uptime_hazard"
 HOUR = 3600.0
@@ -39,7 +39,7 @@ class UptimeHazard(package.FleetDetector):
     name = "fleet.uptime"
     needs = (Need.EVENTS,)
 
-    def ask(self, fleet: fleets.Fleet, kind: str) -> Answer:
+    def ask(self, fleet: Fleet, kind: str) -> Answer:
         hosts = fleet.watched
         if not hosts:
             return self.no_data("no host was watched", Need.EVENTS)
@@ -74,7 +74,7 @@ class UptimeHazard(package.FleetDetector):
         return self.answer([draft], clear="", remark=draft.summary)
 
 
-def build_timeline(hosts: tuple[fleets.Host, ...], kind: str) -> hazard.Timeline:
+def build_timeline(hosts: tuple[Host, ...], kind: str) -> hazard.Timeline:
     """Build the watched time and the events in it; events in unwatched time are left out."""
     spells = [(number, spell) for number, host in enumerate(hosts) for spell in host.spells]
     first = np.cumsum([0, *(len(host.spells) for host in hosts)])
@@ -92,7 +92,7 @@ def build_timeline(hosts: tuple[fleets.Host, ...], kind: str) -> hazard.Timeline
     )
 
 
-def measure_cure(fleet: fleets.Fleet, kind: str, onset: float, late_rate: float) -> Cure:
+def measure_cure(fleet: Fleet, kind: str, onset: float, late_rate: float) -> Cure:
     """Measure what followed the reboots of hosts that had had the event before."""
     from scipy import special
 
@@ -113,7 +113,7 @@ def measure_cure(fleet: fleets.Fleet, kind: str, onset: float, late_rate: float)
 
 
 def _draft(
-    fleet: fleets.Fleet, line: hazard.Timeline, rise: hazard.Rise, onset: hazard.Onset, kind: str
+    fleet: Fleet, line: hazard.Timeline, rise: hazard.Rise, onset: hazard.Onset, kind: str
 ) -> _base.Draft:
     rising = rise.z > 0
     late_time = float(line.above(np.array([onset.uptime])).sum())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from overnight.database import statements
 from overnight.model.pool import Autoscale
-from overnight.pools.sql import _statements, schema
+from overnight.pools.sql import schema
 
 autoscales = schema.autoscales
 
@@ -35,7 +36,7 @@ def save(connection: sa.Connection, policy: Autoscale) -> None:
         "openings": list(policy.openings),
         "memory": [list(size) for size in policy.memory],
     }
-    _statements.upsert(connection, autoscales, values)
+    statements.upsert(connection, autoscales, values)
 
 
 def delete(connection: sa.Connection, pool_id: str) -> bool:

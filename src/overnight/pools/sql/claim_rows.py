@@ -8,12 +8,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from overnight.database import statements
 from overnight.model.pool import Claim, Pool
 from overnight.pools import pool_errors
-from overnight.pools.sql import _statements, event_rows, schema
+from overnight.pools.sql import event_rows, schema
 
 claims = schema.claims
-_update = functools.partial(_statements.update, claims)
+_update = functools.partial(statements.update, claims)
 
 
 def _read(connection: sa.Connection, chosen: sa.Select[Any]) -> list[Claim]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from overnight.pools.sql import _statements, schema
+from overnight.database import statements
+from overnight.pools.sql import schema
 
 enrolments = schema.enrolments
 
@@ -35,7 +36,7 @@ def use_token(connection: sa.Connection, member_id: str, credential: str, now_us
     """Exchange the token for the credential; False if it was used before."""
     used = {"used_us": now_us, "credential_hash": hash_secret(credential)}
     unused = enrolments.c.used_us.is_(None)
-    return _statements.update(enrolments, connection, member_id, unused, **used)
+    return statements.update(enrolments, connection, member_id, unused, **used)
 
 
 def find_member_id(connection: sa.Connection, credential: str) -> str | None:

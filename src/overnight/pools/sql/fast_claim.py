@@ -10,16 +10,13 @@ import dataclasses
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
+from overnight.database import migrations, sqlite_files
 from overnight.model.pool import Claim, Grant, Member, Request, new_id
 from overnight.model.times import SECOND_US
-from overnight.pools import migrations, wakeups, write_queue
+from overnight.pools import wakeups
 
 if TYPE_CHECKING:
     import pathlib
-
-BUSY_SECONDS = 30
-# `Database` checkpoints the write-ahead log; a commit does so only where nobody has for long.
-LOG_LIMIT = "wal_autocheckpoint=16000"
 
 # On PostgreSQL this is one statement and one round trip; SQLite cannot change two tables in one statement, so
 # it takes three in a transaction. The pool is selected first, on its own: only then does the planner read the
@@ -85,15 +82,6 @@ SELECT {_MEMBER}, (SELECT at_us FROM pool_beats WHERE member_id = moved.id) AS b
 FROM moved"""  # noqa: S608
 
 
-def default_path(home: pathlib.Path) -> pathlib.Path:
-    return home / "pools" / "pools.db"
-
-
-def queue_of(path: pathlib.Path) -> write_queue.WriteQueue:
-    """Return the queue of the writers to a database file."""
-    return write_queue.WriteQueue(path.with_name(path.name + "-writers"))
-
-
 def serves(request: Request) -> bool:
     """Whether a request is for the fast path; the control plane serves or refuses the others."""
     lease = request.lease_seconds
@@ -149,7 +137,9 @@ def claim_in_file(path: pathlib.Path, pool: str, request: Request, now_us: int) 
     claim_id = new_id("c")
     if not serves(request) or not path.is_file():
         return None
-    with contextlib.closing(sqlite3.connect(path, BUSY_SECONDS, isolation_level=None)) as driver:
+    with contextlib.closing(
+        sqlite3.connect(path, sqlite_files.BUSY_SECONDS, isolation_level=None)
+    ) as driver:
         driver.row_factory = sqlite3.Row
         try:
             revision = driver.execute("SELECT version_num FROM alembic_version").fetchone()
@@ -157,8 +147,8 @@ def claim_in_file(path: pathlib.Path, pool: str, request: Request, now_us: int) 
                 return None
             driver.execute("PRAGMA foreign_keys=ON")
             driver.execute("PRAGMA synchronous=NORMAL")
-            driver.execute(f"PRAGMA {LOG_LIMIT}")
-            with queue_of(path).turn():
+            driver.execute(f"PRAGMA {sqlite_files.LOG_LIMIT}")
+            with sqlite_files.queue_of(path).turn():
                 driver.execute("BEGIN IMMEDIATE")
                 row = take(driver, "sqlite", claim_id, pool, request, now_us)
                 driver.execute("COMMIT")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from overnight.database import statements
 from overnight.model.pool import Member, MemberState, Pool
 from overnight.model.times import SECOND_US
 from overnight.pools import pool_errors
-from overnight.pools.sql import _statements, event_rows, schema
+from overnight.pools.sql import event_rows, schema
 
 if TYPE_CHECKING:
     from overnight import pools
@@ -28,7 +29,7 @@ STAMPS: Mapping[State, str] = {
     State.DRAINING: "ended_us",
     State.ERRORED: "ended_us",
 }
-_update = functools.partial(_statements.update, members)
+_update = functools.partial(statements.update, members)
 
 
 def _select() -> sa.Select[Any]:
@@ -173,7 +174,7 @@ def set_abandoned(connection: sa.Connection, member_id: str, now_us: int) -> boo
 
 def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int) -> None:
     values = {"member_id": member_id, "at_us": now_us, "phase": phase}
-    _statements.upsert(connection, beats, values)
+    statements.upsert(connection, beats, values)
 
 
 def begin_attempt(

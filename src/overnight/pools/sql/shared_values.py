@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from overnight.database import statements
 from overnight.model.pool import Pool, new_id
-from overnight.pools.sql import _statements, schema
+from overnight.pools.sql import schema
 
 table = schema.control
 REGION_USED = "region_used"
@@ -22,10 +23,10 @@ def put(connection: sa.Connection, name: str, value: str, *, keep: bool = False)
     """Write a value; with `keep` an existing one stays."""
     values = {"name": name, "value": value}
     if keep:
-        new = _statements.insert(connection, table).values(values)
+        new = statements.insert(connection, table).values(values)
         connection.execute(new.on_conflict_do_nothing(index_elements=[table.c.name]))
     else:
-        _statements.upsert(connection, table, values)
+        statements.upsert(connection, table, values)
 
 
 def owner(connection: sa.Connection) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from overnight.database import statements
 from overnight.model.times import SECOND_US
-from overnight.pools.sql import _statements, schema, shared_values
+from overnight.pools.sql import schema, shared_values
 
 totals, events, pools, control = schema.totals, schema.events, schema.pools, schema.control
 COUNTED = "events_counted"  # the id of the last event in the totals
@@ -75,7 +76,7 @@ def add_settled(connection: sa.Connection, now_us: int) -> bool:
     existing = sa.select(pools.c.id).where(pools.c.deleted_us.is_(None))
     known = sa.or_(events.c.pool_id == "", events.c.pool_id.in_(existing))
     names = [*KEYS, "number", "took_us"]
-    new = _statements.insert(connection, totals).from_select(
+    new = statements.insert(connection, totals).from_select(
         names, _sum_events(after, events.c.id <= until, known)
     )
     sums = {name: totals.c[name] + new.excluded[name] for name in ("number", "took_us")}

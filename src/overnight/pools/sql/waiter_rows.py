@@ -6,9 +6,10 @@ import dataclasses
 
 import sqlalchemy as sa
 
+from overnight.database import statements
 from overnight.model.pool import Pool, Waiter
 from overnight.pools import decisions
-from overnight.pools.sql import _statements, schema
+from overnight.pools.sql import schema
 
 waiters = schema.waiters
 
@@ -30,7 +31,7 @@ def exists(connection: sa.Connection, waiter_id: str) -> bool:
 
 def touch(connection: sa.Connection, waiter_id: str, now_us: int) -> None:
     """Record that the caller still waits."""
-    _statements.update(waiters, connection, waiter_id, seen_us=now_us)
+    statements.update(waiters, connection, waiter_id, seen_us=now_us)
 
 
 def list_queue(connection: sa.Connection, pool: Pool, seen_since_us: int) -> list[Waiter]:

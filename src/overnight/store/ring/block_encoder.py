@@ -9,7 +9,8 @@ import operator
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from overnight.store.ring import blocks, columns, layout, open_block
+from overnight.model.event import boot_name
+from overnight.store.ring import blocks, columns, open_block
 
 # Columns share a chunk until it has this many bytes: a small host has few numbers in a column.
 CHUNK_BYTES = 16 << 10
@@ -51,7 +52,7 @@ def pack(block: open_block.OpenBlock, *, packed: bool = True) -> Steps:
         more["facts"] = builder.add(json.dumps(facts, separators=(",", ":")).encode("ascii"))
     yield
     times = (block.stamp_us, min(walls), max(walls), min(monos), max(monos))
-    what = (*times, min(count, 0xFFFFFFFF), layout.boot_name(block.boot).encode("ascii"))
+    what = (*times, min(count, 0xFFFFFFFF), boot_name(block.boot).encode("ascii"))
     return builder.finish(blocks.BEGINS_FACTS if block.full else 0, what, more)
 
 

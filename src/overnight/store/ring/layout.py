@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
 import re
 import time
@@ -46,18 +45,6 @@ def parse_name(name: str) -> Name | None:
     """
     match = NAME.fullmatch(name)
     return Name(int(match[1]), match[2], match[3]) if match else None
-
-
-def boot_name(boot: str) -> str:
-    """Return eight hex digits for a boot id.
-
-    >>> boot_name("1A2B3C4D-0000-4000-8000-000000000000")
-    '1a2b3c4d'
-    """
-    short = boot[:8].lower()
-    if re.fullmatch("[0-9a-f]{8}", short):
-        return short
-    return hashlib.blake2b(boot.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
 def host_folder(home: pathlib.Path, host: str) -> pathlib.Path:

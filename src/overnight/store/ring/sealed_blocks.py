@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from overnight.model import files
+from overnight.model.event import boot_name
 from overnight.model.times import SECOND_NS, SECOND_US
 from overnight.store.ring import block_encoder, blocks, columns, layout, open_block
 
@@ -136,7 +137,7 @@ class Sealed:
 
     def _target(self, block: open_block.OpenBlock) -> pathlib.Path:
         """Return the file of a block: that of the facts it builds on."""
-        boot = layout.boot_name(block.boot)
+        boot = boot_name(block.boot)
         if not block.full:
             for name, path in reversed(layout.files(self.folder, layout.RING)):
                 if name.boot == boot and name.stamp_us <= block.stamp_us:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model import clock, files
+from overnight.model.event import boot_name
 from overnight.model.times import SECOND_NS
 from overnight.store.ring import journal, layout, open_block, retention, sealed_blocks
 
@@ -226,7 +227,7 @@ class Writer:
     def _open(self, now: clock.Clock, full: bool) -> bool:
         stamp_us = max(0, now.wall_ns // 1000)
         while True:
-            name = layout.Name(stamp_us, layout.boot_name(self._boot), layout.OPEN)
+            name = layout.Name(stamp_us, boot_name(self._boot), layout.OPEN)
             path = self.folder / str(name)
             if not path.exists() and not path.with_suffix(layout.RING).exists():
                 break

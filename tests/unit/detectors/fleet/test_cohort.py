@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from overnight.detectors.fleet import cohort, drift, permutation, skew, uptime
+from overnight.model import fleet
 from overnight.model.finding import Finding, Status
-from overnight.queries import fleet
 
 
 def make_fleet(count: int, label, event_count, spread: float = 1.0) -> fleet.Fleet:

@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from overnight.detectors.fleet import drift, odds
+from overnight.model import fleet
 from overnight.model.finding import Status
 from overnight.model.snapshot import Gap, Part, Snapshot
-from overnight.queries import fleet
 
 BASE = {
     "units": {"sshd.service": {"state": "enabled"}},

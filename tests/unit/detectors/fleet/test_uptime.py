@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from overnight.detectors.fleet import hazard, uptime
+from overnight.model import fleet
 from overnight.model.finding import Status
-from overnight.queries import fleet
 
 
 def make_host(

@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from overnight import pools
-from overnight.pools import control, database
+from overnight.database import engine
+from overnight.pools import control
 from overnight.pools.providers import _capacity, _folder_lock, _images, nspawn
 
 
@@ -303,7 +304,7 @@ def test_a_template_is_a_layer_over_the_base(tmp_path: pathlib.Path) -> None:
 
 
 def test_creating_a_pool_with_an_invalid_instance_type_is_refused(tmp_path: pathlib.Path) -> None:
-    where = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
+    where = engine.Database(f"sqlite:///{tmp_path / 'pools.db'}")
     plane = control.ControlPlane(where, {"nspawn": nspawn.create(tmp_path)})
     fields = {"name": "lab", "template": "later", "target_size": 1, "provider": "nspawn"}
     with pytest.raises(pools.ProviderError, match="5X"):

@@ -23,11 +23,9 @@ import sqlalchemy as sa
 import sqlalchemy.exc
 from sqlalchemy import event as hooks
 
+from overnight.database import database_errors, migrations, sqlite_files, write_queue
 from overnight.model import files
-from overnight.pools import migrations, pool_errors, write_queue
-from overnight.pools.sql import fast_claim
 
-BUSY_SECONDS = fast_claim.BUSY_SECONDS
 TURNS_WRITTEN_AHEAD = 512
 MIGRATION_LOCK = 0x6F76_6E70  # "ovnp": an advisory lock that only upgrades take
 Steps = Callable[[str], None]
@@ -36,11 +34,11 @@ IntegrityError = sqlalchemy.exc.IntegrityError
 
 
 def default_url(home: pathlib.Path) -> str:
-    return f"sqlite:///{fast_claim.default_path(home)}"
+    return f"sqlite:///{sqlite_files.default_path(home)}"
 
 
 class Database:
-    """The database of the pools. Safe to share between threads."""
+    """The database. Safe to share between threads."""
 
     def __init__(self, url: str, *, steps: Steps = lambda _: None) -> None:
         self.steps = steps
@@ -67,23 +65,23 @@ class Database:
             # Only a new file: to close one that SQLite has open would drop its locks (fcntl(2)).
             with contextlib.suppress(FileExistsError):
                 os.close(files.open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-            fast_claim.queue_of(path).open()
+            sqlite_files.queue_of(path).open()
         except OSError as error:
-            raise pool_errors.DatabaseUnavailableError(
-                f"cannot create the pool database in {path.parent}",
+            raise database_errors.DatabaseUnavailableError(
+                f"cannot create the database in {path.parent}",
                 why=str(error),
                 todo="check the permissions, or choose another file: --database sqlite:////path/file.db",
             ) from error
         self._level = level = str(self.url.query.get("synchronous", "NORMAL")).upper()
         if level not in ("NORMAL", "FULL"):
-            raise pool_errors.BadKnobError("synchronous", level, "NORMAL or FULL")
-        self._queue = fast_claim.queue_of(path)
+            raise database_errors.BadUrlError("synchronous", level, "NORMAL or FULL")
+        self._queue = sqlite_files.queue_of(path)
         if not _writes_ahead(path):
             with self._translated("open"), self._queue.turn():
                 _write_ahead(path)
         engine = sa.create_engine(
             self.url.set(query={}),
-            connect_args={"timeout": BUSY_SECONDS},
+            connect_args={"timeout": sqlite_files.BUSY_SECONDS},
             pool_size=8,
             max_overflow=64,
         )
@@ -104,7 +102,7 @@ class Database:
         try:
             return sa.create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=64)
         except ImportError as error:
-            raise pool_errors.DatabaseUnavailableError(
+            raise database_errors.DatabaseUnavailableError(
                 "PostgreSQL cannot be used",
                 why=f"its driver is missing: {error}",
                 todo="pip install 'overnight[postgresql]'",
@@ -218,8 +216,8 @@ class Database:
         except sqlalchemy.exc.IntegrityError:
             raise
         except sqlalchemy.exc.DBAPIError as error:
-            raise pool_errors.DatabaseUnavailableError(
-                f"the pool database failed ({name})",
+            raise database_errors.DatabaseUnavailableError(
+                f"the database failed ({name})",
                 why=str(error.orig).strip() or type(error.orig).__name__,
                 todo=f"check that {self.url.render_as_string(hide_password=True)} exists and is reachable",
             ) from error
@@ -272,7 +270,7 @@ class Database:
 
 
 def _prepare(connection: Any, level: str) -> None:
-    for pragma in (f"synchronous={level}", "foreign_keys=ON", fast_claim.LOG_LIMIT):
+    for pragma in (f"synchronous={level}", "foreign_keys=ON", sqlite_files.LOG_LIMIT):
         connection.execute(f"PRAGMA {pragma}")
 
 
@@ -282,7 +280,10 @@ class _DriverConnection:
     def __init__(self, url: sa.URL, level: str) -> None:
         if level:
             self.driver: Any = sqlite3.connect(
-                str(url.database), BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                str(url.database),
+                sqlite_files.BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
             )
             self.driver.row_factory = sqlite3.Row
             _prepare(self.driver, level)
@@ -320,7 +321,7 @@ def _writes_ahead(path: pathlib.Path) -> bool:
 
 def _write_ahead(path: pathlib.Path) -> None:
     """Switch the file to WAL mode, so that readers do not block the writer; needs exclusive access."""
-    until = time.monotonic() + BUSY_SECONDS
+    until = time.monotonic() + sqlite_files.BUSY_SECONDS
     while True:
         connection = sqlite3.connect(path)
         try:
@@ -345,4 +346,4 @@ def _parsed(url: str) -> sa.URL:
         if backend in ("postgresql", "postgres"):
             return parsed.set(drivername="postgresql+psycopg")
     wanted = "sqlite:////path/file.db or postgresql://host/name"
-    raise pool_errors.BadKnobError("database", url.partition("@")[2] or url, wanted)
+    raise database_errors.BadUrlError("database", url.partition("@")[2] or url, wanted)

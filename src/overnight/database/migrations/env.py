@@ -1,16 +1,13 @@
-"""Entry point of Alembic. The connection comes from `database.upgrade`, which holds the lock."""
+"""Entry point of Alembic. The connection comes from `Database.upgrade`, which holds the lock."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from overnight.pools.sql import schema
-
 
 def run() -> None:
     context.configure(
         connection=context.config.attributes["connection"],
-        target_metadata=schema.METADATA,
         transactional_ddl=True,
     )
     context.run_migrations()

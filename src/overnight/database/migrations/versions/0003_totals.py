@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from overnight.pools.sql import schema
+from overnight.database import columns
 
 revision = "0003"
 down_revision = "0002"
@@ -17,8 +17,8 @@ def upgrade() -> None:
     op.add_column("pool_events", sa.Column("took_us", sa.BigInteger(), nullable=True))
     op.create_table(
         "pool_totals",
-        *schema.required(sa.Text, "pool_id", "kind", "reason"),
-        *schema.required(schema.Instant, "limit_us", "number", "took_us"),
+        *columns.required(sa.Text, "pool_id", "kind", "reason"),
+        *columns.required(columns.Instant, "limit_us", "number", "took_us"),
         sa.PrimaryKeyConstraint("pool_id", "kind", "reason", "limit_us"),
     )
     op.execute(

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from overnight.pools import database, write_queue
+from overnight.database import engine, write_queue
 
 if TYPE_CHECKING:
     import pathlib
@@ -94,19 +94,19 @@ def test_a_killed_process_gives_up_its_turn(tmp_path: pathlib.Path) -> None:
     os.close(write)
 
 
-def _write(where: database.Database) -> None:
+def _write(where: engine.Database) -> None:
     with where.write("two"):
         pass
 
 
 def test_the_database_uses_the_queue_and_a_write_ahead_log(tmp_path: pathlib.Path) -> None:
-    where = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
+    where = engine.Database(f"sqlite:///{tmp_path / 'pools.db'}")
     with where.write("one") as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
         before = _tickets(tmp_path / "pools.db-writers")
-        second = database.Database(f"sqlite:///{tmp_path / 'pools.db'}")
+        second = engine.Database(f"sqlite:///{tmp_path / 'pools.db'}")
         with second.read():  # readers do not queue
             assert _tickets(tmp_path / "pools.db-writers") == before
         waiting = threading.Thread(target=_write, args=(second,))
@@ -115,7 +115,7 @@ def test_the_database_uses_the_queue_and_a_write_ahead_log(tmp_path: pathlib.Pat
     waiting.join()
     second.close()
     where.close()
-    full = database.Database(f"sqlite:///{tmp_path / 'pools.db'}?synchronous=full")
+    full = engine.Database(f"sqlite:///{tmp_path / 'pools.db'}?synchronous=full")
     with full.read() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
     full.close()

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from overnight.pools import database, pool_errors
+from overnight.database import database_errors, engine
 from overnight.pools.sql import shared_values
 
 WRITER = """
 import sys
-from overnight.pools import database
+from overnight.database import engine
 from overnight.pools.sql import shared_values
-where = database.Database(sys.argv[1])
+where = engine.Database(sys.argv[1])
 with where.write("told") as connection:
     shared_values.put(connection, "word", sys.argv[2])
 print("written", flush=True)
@@ -40,7 +40,7 @@ def another_process(url: str, word: str) -> Iterator[None]:
         writer.communicate("\n")
 
 
-def word(where: database.Database) -> str:
+def word(where: engine.Database) -> str:
     with where.read() as connection:
         return shared_values.get(connection, "word")
 
@@ -50,19 +50,19 @@ def test_a_second_database_in_a_process_does_not_disconnect_the_first(
 ) -> None:
     url = f"sqlite:///{tmp_path / 'pools.db'}"
     with another_process(url, "first"):
-        first = database.Database(url)
+        first = engine.Database(url)
         assert word(first) == "first"
-        second = database.Database(url)  # checks the journal mode
+        second = engine.Database(url)  # checks the journal mode
     # The process ended: it must not have treated itself as the last connection.
     with another_process(url, "second"):
         assert word(first) == "second"
-        assert word(database.Database(url)) == "second"
+        assert word(engine.Database(url)) == "second"
         with second.write("told") as connection:
             shared_values.put(connection, "word", "third")
     for connected in (first, second):
         assert word(connected) == "third"
         connected.close()
-    assert word(database.Database(url)) == "third"
+    assert word(engine.Database(url)) == "third"
 
 
 def test_a_file_that_is_not_a_database_and_an_impossible_folder_are_errors(
@@ -71,7 +71,7 @@ def test_a_file_that_is_not_a_database_and_an_impossible_folder_are_errors(
     other = tmp_path / "notes.txt"
     other.write_text("what to buy, and where: milk, bread, and so on\n" * 9)
     for path, why in ((other, "not a database"), (other / "pools.db", "File exists")):
-        with pytest.raises(pool_errors.DatabaseUnavailableError) as caught:
-            database.Database(f"sqlite:///{path}").revision()
+        with pytest.raises(database_errors.DatabaseUnavailableError) as caught:
+            engine.Database(f"sqlite:///{path}").revision()
         assert why in caught.value.why
     assert other.read_text().startswith("what to buy")
