@@ -67,6 +67,28 @@ class CannotError(OvernightError):
     """The request is valid, but cannot be carried out here."""
 
 
+class NotFoundError(CannotError):
+    """There is no such thing: host, event, window, task or token."""
+
+
+class ConflictError(CannotError):
+    """The request contradicts what is stored: a name that is taken, another state, another offset."""
+
+
+class UnauthenticatedError(CannotError):
+    """The token or credential is not known, has expired or was revoked."""
+
+
+class NotAllowedError(CannotError):
+    """The token or credential is valid, but not for this."""
+
+
+class QuotaError(CannotError):
+    """Too much was sent; it may be sent again after `retry_seconds`."""
+
+    retry_seconds = 3_600
+
+
 class MissingPermissionError(CannotError):
     """The kernel or the file system refused access."""
 
