@@ -71,12 +71,3 @@ def smallest_p(hosts: int, group: int, sick: int) -> float:
     if sick <= group:
         return math.comb(group, sick) / math.comb(hosts, sick)
     return 1 / math.comb(hosts, group)
-
-
-def fraction(p: float) -> str:
-    """Format a p; small ones as a fraction.
-
-    >>> fraction(1 / 220), fraction(0.031), fraction(1.0)
-    ('1/220', '0.031', '1')
-    """
-    return f"1/{round(1 / p):,}" if 0 < p < 0.01 else f"{p:.2g}"
