@@ -226,7 +226,7 @@ def test_invalid_requests(home: pathlib.Path) -> None:
         with pytest.raises(errors.UsageError) as refused:
             only(home, **request)
         assert says in refused.value.what, request
-    with pytest.raises(errors.CannotError, match="no signals of host 'x'"):
+    with pytest.raises(errors.CannotError, match="no host 'x' is recorded"):
         only(home, at="1h ago", hosts=("x",))
     with pytest.raises(errors.CannotError, match="nothing was recorded after the fix"):
         only(home, at=stamp(HOURS + 1))
