@@ -20,7 +20,17 @@ from overnight import errors
 from overnight.model import files
 
 # Read back or appended to later: checked with all of their contents.
-TRUSTED = ("arms.jsonl", "audit", "loads", "profiles", "rules", "signals", "snapshots", "spool")
+TRUSTED = (
+    "arms.jsonl",
+    "audit",
+    "loads",
+    "profiles",
+    "rules",
+    "signals",
+    "snapshots",
+    "spool",
+    "uplink",
+)
 # Machines in them have files of other users: only the folders themselves are checked.
 OPAQUE = ("blobs", "pools", "rehearsals", "undo")
 

@@ -25,7 +25,9 @@ MAX_SNAPSHOT_BYTES = 64 << 20
 EVER = 1 << 62
 
 
-def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Fleet:
+def read_fleet(
+    home: pathlib.Path, kinds: Collection[str] | None = None, *, snapshots: bool = True
+) -> Fleet:
     """Read every host under HOME, with its events of those kinds.
 
     The snapshot of a host with such events is the one nearest to the last of them, because the host may
@@ -43,7 +45,8 @@ def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Flee
             events.setdefault(event.host, []).append(event)
     problems: list[str] = []
     folders = {_folder(name): name for name in source.hosts()}
-    files = {folders.get(name, name): dated for name, dated in _snapshot_files(home).items()}
+    dated_files = _snapshot_files(home).items() if snapshots else ()
+    files = {folders.get(name, name): dated for name, dated in dated_files}
     hosts = []
     for name in sorted({*source.hosts(), *files}):
         seen = tuple(events.get(name, ()))

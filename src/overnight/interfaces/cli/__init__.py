@@ -27,6 +27,8 @@ HELP = """Turn a sporadic production incident into a one-night diagnosis.
 Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
 SWITCHES = ("--debug", "--local")
+VALUED = ("--home", "--server", "--token-file")
+OWN_SERVER = ("agent",)  # commands with a --server of their own
 EPILOG = "Start with: overnight doctor   ·   Every command: overnight COMMAND --help"
 
 
@@ -59,8 +61,8 @@ def build(command: str = "") -> typer.Typer:
 
 
 def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the name of the command, and the words as Typer expects them: --home, --debug and --local
-    before the command, -O after it. Users write them in either place.
+    """Return the name of the command, and the words as Typer expects them: --home, --server, --debug and
+    --local before the command, -O after it. Users write them in either place.
     """
     before: list[str] = []
     formats: list[str] = []
@@ -72,11 +74,13 @@ def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
         if word == "--":
             words.appendleft(word)
             break
-        if option == "--home" or (option in ("-O", "--output") and len(after) < 2):
+        is_own = option != "--home" and after[:1] and after[0] in OWN_SERVER
+        is_global = option in VALUED and not is_own
+        if is_global or (option in ("-O", "--output") and len(after) < 2):
             if option == word and not words:
                 return "", [word]  # for Typer's error: its value is missing
             value = [words.popleft()] if option == word else []
-            (before if option == "--home" else formats).extend((word, *value))
+            (before if is_global else formats).extend((word, *value))
         elif word.startswith("-O") and len(after) < 2:  # -Ojson
             formats.append(word)
         elif word.startswith("-") and (not after or word in SWITCHES):
@@ -102,6 +106,14 @@ def _global_options(
         "DIR",
         envvar="OVERNIGHT_HOME",
     ),
+    server: str | None = session.option(
+        None,
+        "Control plane to ask instead of a data home; also OVERNIGHT_SERVER.",
+        "URL",
+    ),
+    token_file: pathlib.Path | None = session.option(
+        None, "File with the token for --server; also OVERNIGHT_TOKEN.", "FILE"
+    ),
     output: str = session.option(  # noqa: ARG001 - moved behind the command by _arrange
         "text", "Output format; also after the command.", "FORMAT", "-O", "--output"
     ),
@@ -115,6 +127,10 @@ def _global_options(
 ) -> None:
     current: session.Session = context.obj
     current.chosen_home = home
+    source = context.get_parameter_source("home")
+    current.home_given = source is not None and source.name == "COMMANDLINE"
+    current.chosen_server = server
+    current.token_file = token_file
     current.debug = debug
     local_time.LOCAL.set(local)
 
