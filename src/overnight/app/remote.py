@@ -92,6 +92,9 @@ class Server:
             todo = f"use https, or write insecure = true beside url = {self.url!r} in ~/.config/overnight/server.toml"
             raise errors.UsageError(error.what, why=error.why, todo=todo) from None
 
+    def close(self) -> None:
+        self._client.close()
+
     # --- questions
 
     def ask(self, question: questions.Question[Asked, Found], request: Asked) -> Found:
