@@ -17,15 +17,17 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overnight import errors
 from overnight.app import bundles, events, fleet_questions
-from overnight.model.event import Event
 from overnight.queries import fleet
 from overnight.store.ring import reader as rings
 
-TOKEN = "ovn_1_secret"  # noqa: S105 - of a test
+if TYPE_CHECKING:
+    from overnight.model.event import Event
+
+TOKEN = "ovn_1_secret"
 LOST = "lost"
 PAGE = 7  # less than there are, so that clients follow the cursor
 
@@ -52,7 +54,8 @@ class ControlPlane:
         hosts = fleet_questions.HOSTS.ask_home(self.home, fleet_questions.Everything())
         now = time.time_ns() // 1000
         self.rows = {
-            host.name: dataclasses.asdict(dataclasses.replace(host, seen_us=now)) | {"id": host.name}
+            host.name: dataclasses.asdict(dataclasses.replace(host, seen_us=now))
+            | {"id": host.name}
             for host in hosts.hosts
         }
         self.events = rings.Reader(self.home).events(0, 1 << 62)
@@ -88,7 +91,9 @@ class ControlPlane:
     def row(self, name: str) -> dict[str, Any]:
         if name not in self.rows:
             raise refuse(404, "not-found", f"host {name!r} not found")
-        return self.rows[name] | ({"seen_us": 1_700_000_000_000_000} if name in self.offline else {})
+        return self.rows[name] | (
+            {"seen_us": 1_700_000_000_000_000} if name in self.offline else {}
+        )
 
     def only(self, text: str) -> dict[str, Any]:
         try:
@@ -160,14 +165,14 @@ class ControlPlane:
         return sha256
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     def __init__(self, status: int, kind: str, title: str) -> None:
         super().__init__(title)
         self.status, self.kind, self.title = status, kind, title
 
 
-def refuse(status: int, kind: str, title: str) -> Refused:
-    return Refused(status, kind, title)
+def refuse(status: int, kind: str, title: str) -> RefusedError:
+    return RefusedError(status, kind, title)
 
 
 @contextlib.contextmanager
@@ -200,8 +205,13 @@ def serve(plane: ControlPlane) -> Iterator[ControlPlane]:
                 query = urllib.parse.parse_qs(target.query)
                 path = urllib.parse.unquote(target.path)
                 answer = plane.answer(method, path, query, body)
-            except Refused as error:
-                problem = {"title": error.title, "detail": "because", "todo": "do", "kind": error.kind}
+            except RefusedError as error:
+                problem = {
+                    "title": error.title,
+                    "detail": "because",
+                    "todo": "do",
+                    "kind": error.kind,
+                }
                 self.send(error.status, json.dumps(problem | {"status": error.status}).encode())
             except errors.OvernightError as error:
                 status = 400 if isinstance(error, errors.UsageError) else 409
