@@ -46,6 +46,10 @@ class BusyError(errors.CannotError):
     """Too many answers are being made; the request may be repeated."""
 
 
+class FailedError(errors.CannotError):
+    """The process took too long, or ended without an answer."""
+
+
 class Answers:
     """Starts the processes, a few at a time, and keeps diagnoses in a folder that servers share."""
 
@@ -104,14 +108,13 @@ class Answers:
         if done.returncode == 0:
             return done.stdout
         try:
-            reported = errors.from_json(json.loads(done.stdout))
+            raise errors.from_json(json.loads(done.stdout))
         except (ValueError, KeyError, TypeError):
-            reported = _failed(what, f"its process ended with {done.returncode}")
-        raise reported
+            raise _failed(what, f"its process ended with {done.returncode}") from None
 
 
-def _failed(what: str, why: str) -> errors.CannotError:
-    return errors.CannotError(
+def _failed(what: str, why: str) -> FailedError:
+    return FailedError(
         f"the {what} could not be answered",
         why=why,
         todo="ask about less: a shorter time, or fetch the window and run overnight diagnose on it",

@@ -65,7 +65,9 @@ def status_of(error: errors.OvernightError) -> int:
         (errors.QuotaError, 429),
         (database_errors.DatabaseUnavailableError, 503),
         (answer_process.BusyError, 503),
+        (answer_process.FailedError, 500),
         (errors.UsageError, 400),
+        (errors.CannotError, 409),
     )
     return next((status for kind, status in statuses if isinstance(error, kind)), 500)
 
@@ -80,6 +82,7 @@ class Server:
         self.pools = pools.Pools(request.home, request.database)
         folder = request.blobs or request.home / BLOBS
         self.fleet = open_fleet(self.pools, folder)
+        self.agents = fleet_agents.Agents(self.fleet, self.counters)
         from overnight.database import engine
 
         url = request.database or engine.default_url(request.home)
