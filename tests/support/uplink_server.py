@@ -13,10 +13,12 @@ import ssl
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overnight.model import uplink
-from overnight.model.event import Event
+
+if TYPE_CHECKING:
+    from overnight.model.event import Event
 
 TOKEN = "ovn_1_single-use"
 # Faults of the next request: a status; CUT: no answer, and nothing is stored; LOST: stored, but no answer.
@@ -67,7 +69,7 @@ class UplinkServer:
             def do_POST(self) -> None:
                 owner._handle(self)
 
-            do_PUT = do_GET = do_POST
+            do_PUT = do_GET = do_POST  # noqa: N815 - of http.server
 
             def log_message(self, *_: object) -> None: ...
 

@@ -124,7 +124,9 @@ class CpuTail:
                 return
             reading = None
             if kind == records.HEAD:
-                self._boot = str(json.loads(self._payload(length, checksum))["boot"])
+                self._boot = str(json.loads(self._payload(length, checksum))["boot"])[
+                    :8
+                ]  # as in the ring's blocks
             elif kind in (records.ROWS, records.DELTAS):
                 number, wall, mono, planes, packed = records.READING.unpack_from(begin, header)
                 if kind == records.DELTAS or self._tables.get(number, True):

@@ -11,7 +11,7 @@ import pathlib
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from overnight import errors, http_client
@@ -35,6 +35,7 @@ MAX_EVENTS = 500  # of a report
 LINE_BYTES = 128 << 10  # of rollups in a report: 70 half minutes of 96 cores
 SECOND_US = 1_000_000
 PIECE = 64 << 10
+HISTORY = "history.json"
 # Answers to a report that would be the same the next time.
 INVALID = (400, 413, 422)
 
@@ -64,10 +65,13 @@ class _Batch(NamedTuple):
     lost: dict[str, int]
     labels: str = ""  # digests of what is sent
     snapshot: str = ""
+    history: Sequence[dict[str, Any]] = ()  # observed time before this process
 
     @property
     def is_bare(self) -> bool:
-        return not (self.events or self.lines or self.offers or self.labels or self.snapshot)
+        return not (
+            self.events or self.lines or self.offers or self.labels or self.snapshot or self.history
+        )
 
 
 class Uplink:
@@ -260,11 +264,14 @@ class Uplink:
         if not everything and (events or lines):
             return _Batch(events, event_places, lines, line_place, [], lost)
         offers = self._windows.choose_offers(time.monotonic())
-        digests = [self._changed(name) for name in ("labels", "snapshot")]
-        return _Batch(events, event_places, lines, line_place, offers, lost, *digests)
+        labels, snapshot = (self._changed(name) for name in ("labels", "snapshot"))
+        history = (tasks.read_json(self._folder / HISTORY) or {}).get("spells", ())
+        return _Batch(
+            events, event_places, lines, line_place, offers, lost, labels, snapshot, history
+        )
 
     def _body(self, batch: _Batch) -> bytes:
-        spells: list[dict[str, Any]] = []
+        spells = list(batch.history)
         found: list[dict[str, Any]] = []
         for line in batch.lines:
             with contextlib.suppress(ValueError, KeyError, TypeError):  # cut off by a crash
@@ -297,7 +304,7 @@ class Uplink:
             self._events.commit(batch.event_places)
             self._spool.commit(batch.line_place)
             self._windows.note_offered(batch.offers, now)
-            self._sent |= {name: digest for name in self._sent if (digest := getattr(batch, name))}
+            self._note_sent(batch)
             self._lost_events -= batch.lost["events"]
             self._spool.lost -= batch.lost["rollups"]
             self._limit = min(MAX_EVENTS, self._limit * 2)
@@ -340,8 +347,14 @@ class Uplink:
             self._spool.commit(batch.line_place)
             self._spool.lost += len(batch.lines)
             self._windows.note_offered(batch.offers, time.monotonic())
-            self._sent |= {name: digest for name in self._sent if (digest := getattr(batch, name))}
+            self._note_sent(batch)
         self._save()
+
+    def _note_sent(self, batch: _Batch) -> None:
+        self._sent |= {name: digest for name in self._sent if (digest := getattr(batch, name))}
+        if batch.history:
+            with contextlib.suppress(OSError):
+                (self._folder / HISTORY).unlink()
 
     def _changed(self, name: str) -> str:
         """Return the digest of labels or snapshot, if the server does not have it; '' else."""
