@@ -7,31 +7,24 @@ state is written before its process starts, so that after kill -9 a task is repo
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
 import json
-import os
 import pathlib
 import re
-import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from overnight import errors
-from overnight.agent import task_config
+from overnight.agent import jobs, task_config
 from overnight.agent.uplink import tasks, windows
 from overnight.model import files, process_identity
 
 MAX_RUNNING = 4
-GRACE_SECONDS = 10.0
 INVENTORY_SECONDS = 6 * 3600.0
-RETRY_SECONDS = 60.0  # of a bundle whose stacks are not stored yet
-MAX_TRIES = 10
-OUTPUT_BYTES, LOG_BYTES = 64 << 10, 8 << 20
-NOT_READY = 75  # as EX_TEMPFAIL of sysexits.h
+RETRY_SECONDS, MAX_TRIES = 60.0, 3  # of a bundle
 WORD = re.compile(r"[a-z][a-z0-9-]{0,63}")
 CORES = re.compile(r"[0-9][0-9,-]{0,255}")
 CLEAN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -41,20 +34,6 @@ Arguments = Mapping[str, Any]
 
 class RefusedError(Exception):
     """The task is not allowed here, or not valid; the message says why."""
-
-
-@dataclasses.dataclass
-class Job:
-    """A child process; `on_end` gets whether it succeeded, what it printed, and its exit code."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: pathlib.Path
-    deadline: float
-    on_end: Callable[[bool, str, int], None]
-    ended_by: str = ""
-    kill_at: float = 0.0
-    is_over: bool = False
 
 
 class TaskRunner:
@@ -71,7 +50,7 @@ class TaskRunner:
         self._log = log
         self._folder = home / "uplink"
         self._tasks, self._windows = self._folder / "tasks", self._folder / "windows"
-        self._jobs: dict[str, Job] = {}
+        self._jobs = jobs.Jobs()
         self._retry_at: dict[str, tuple[float, int]] = {}
         self._inventory_at = 0.0
         for folder in (self._tasks, self._windows):
@@ -82,8 +61,7 @@ class TaskRunner:
         """Look after processes, and start what is due."""
         now = time.monotonic()
         with contextlib.suppress(OSError):  # a full disk or no free file: at the next step
-            for job in list(self._jobs.values()):
-                self._check(job, now)
+            self._jobs.check()
             for folder in sorted(self._tasks.iterdir()):
                 if not (folder / "state.json").exists() and (folder / "task.json").exists():
                     self._begin_task(folder)
@@ -91,76 +69,14 @@ class TaskRunner:
             self._begin_inventory(now)
 
     def _begin_inventory(self, now: float) -> None:
-        if now >= self._inventory_at and "inventory" not in self._jobs:
+        if now >= self._inventory_at and "inventory" not in self._jobs.running:
             first = () if self._inventory_at else ("history",)
             self._inventory_at = now + INVENTORY_SECONDS
-            self._start("inventory", (*self._inventory(), *first), 600, self._folder / "inventory.log", self._end_inventory)  # fmt: skip
+            self._jobs.start("inventory", (*self._inventory(), *first), 600, self._folder / "inventory.log", self._end_inventory)  # fmt: skip
 
     def close(self) -> None:
         """End all processes; their tasks failed."""
-        for job in self._jobs.values():
-            job.ended_by = job.ended_by or "the agent was stopped"
-            _signal_group(job.process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS
-        while self._jobs and time.monotonic() < deadline + GRACE_SECONDS:
-            for job in list(self._jobs.values()):
-                with contextlib.suppress(OSError):
-                    self._check(job, time.monotonic())
-                if time.monotonic() > deadline:
-                    _signal_group(job.process.pid, signal.SIGKILL)
-            time.sleep(0.05)
-
-    # --- processes
-
-    def _start(
-        self,
-        name: str,
-        argv: tuple[str, ...],
-        seconds: float,
-        log: pathlib.Path,
-        on_end: Callable[[bool, str, int], None],
-        env: Mapping[str, str] | None = None,
-    ) -> subprocess.Popen[bytes]:
-        descriptor = files.open_private(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=descriptor,
-                stderr=subprocess.STDOUT,
-                cwd="/",
-                env=env,
-                start_new_session=True,
-            )
-        finally:
-            os.close(descriptor)
-        if env is not None:  # a command of the administrator, which writes to its log only
-            with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (LOG_BYTES, LOG_BYTES))
-        self._jobs[name] = Job(name, process, log, time.monotonic() + seconds, on_end)
-        return process
-
-    def _check(self, job: Job, now: float) -> None:
-        code = job.process.poll()
-        if code is None:
-            if now > job.deadline and not job.ended_by:
-                job.ended_by = "it took too long"
-            if job.ended_by and not job.kill_at:
-                job.kill_at = now + GRACE_SECONDS
-                _signal_group(job.process.pid, signal.SIGTERM)
-            elif job.kill_at and now > job.kill_at:
-                _signal_group(job.process.pid, signal.SIGKILL)
-            return
-        if not job.is_over:
-            _signal_group(job.process.pid, signal.SIGKILL)  # what it started and left
-            job.is_over = True
-        output = _read_end(job.log)
-        if job.ended_by or code:
-            ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            reason = job.ended_by or ended
-            output = ": ".join(filter(None, (reason, output[-1000:].strip())))
-        job.on_end(not (job.ended_by or code), output, code)
-        del self._jobs[job.name]
+        self._jobs.close()
 
     # --- tasks
 
@@ -171,7 +87,7 @@ class TaskRunner:
             if state.get("state") == "running":
                 pid, started = int(state.get("pid", 0)), str(state.get("started", ""))
                 if pid and process_identity.is_running(pid, started, str(state.get("boot", ""))):
-                    _signal_group(pid, signal.SIGKILL)
+                    jobs.signal_group(pid, signal.SIGKILL)
                 _write_state(path.parent, "failed", "the agent ended while it ran")
 
     def _begin_task(self, folder: pathlib.Path) -> None:
@@ -200,7 +116,10 @@ class TaskRunner:
         if kind == "stop":
             self._stop(folder, arguments)
             return
-        if sum(job.log.parent.parent == self._tasks for job in self._jobs.values()) >= MAX_RUNNING:
+        if (
+            sum(job.log.parent.parent == self._tasks for job in self._jobs.running.values())
+            >= MAX_RUNNING
+        ):
             raise RefusedError(f"{MAX_RUNNING} tasks are running")
         env: Mapping[str, str] | None = None
         if kind in ("instrument", "change", "undo"):
@@ -211,7 +130,7 @@ class TaskRunner:
         # Before the start: a task that was begun is not begun again.
         _write_state(folder, "running", "")
 
-        def end(succeeded: bool, output: str, _code: int) -> None:
+        def end(succeeded: bool, output: str) -> None:
             if kind == "undo" and succeeded:
                 self._forget_change(folder.name)
                 if self._changes() and "task" not in arguments:  # all of them, the last first
@@ -219,7 +138,7 @@ class TaskRunner:
                     return
             self._end_task(folder, kind, succeeded, output)
 
-        process = self._start(f"task {folder.name}", argv, seconds, folder / "log", end, env)
+        process = self._jobs.start(f"task {folder.name}", argv, seconds, folder / "log", end, env)
         identity = process_identity.read_identity(process.pid)
         _write_state(folder, "running", "", pid=process.pid, **identity)
 
@@ -235,7 +154,7 @@ class TaskRunner:
     def _stop(self, folder: pathlib.Path, arguments: Arguments) -> None:
         _only(arguments, "task")
         wanted = arguments.get("task")
-        stopped = [job for name, job in self._jobs.items() if name == f"task {wanted}" or (not wanted and name.startswith("task "))]  # fmt: skip
+        stopped = [job for name, job in self._jobs.running.items() if name == f"task {wanted}" or (not wanted and name.startswith("task "))]  # fmt: skip
         for job in stopped:
             job.ended_by = f"stopped by task {folder.name}"
         _write_state(folder, "done", f"stopped {len(stopped)} of the running tasks")
@@ -250,7 +169,7 @@ class TaskRunner:
             return self._inventory(), 600
         if kind == "upload-window":
             _only(given, "event", "begin_us", "end_us")
-            return self._bundle(f"task-{name}", given), 1800
+            return self._bundle(f"task-{name}", given), 3600
         if kind == "age":
             _only(given, "state", "number")
             state = _word("state", given)
@@ -314,7 +233,7 @@ class TaskRunner:
         module = (sys.executable, "-m", "overnight.app.agent_inventory")
         return (*module, str(self._home), self._host, str(self._config))
 
-    def _end_inventory(self, succeeded: bool, output: str, _code: int) -> None:
+    def _end_inventory(self, succeeded: bool, output: str) -> None:
         if not succeeded:
             self._log(f"labels and snapshot were not read: {output}")
 
@@ -330,7 +249,7 @@ class TaskRunner:
         return (*module, name, "--window", str(begin), str(end))
 
     def _begin_window(self, now: float) -> None:
-        if any(name.startswith("window ") for name in self._jobs):
+        if any(name.startswith("window ") for name in self._jobs.running):
             return
         now_us = time.time_ns() // 1000
         for path in sorted(self._windows.glob("*" + windows.REQUEST)):
@@ -342,26 +261,19 @@ class TaskRunner:
                 continue
             self._make_room()
             self._retry_at[name] = (now + RETRY_SECONDS, tries + 1)
-
-            def end(succeeded: bool, output: str, code: int, name: str = name) -> None:
-                self._end_window(name, succeeded, output, code)
-
-            final = ("--final",) if tries >= MAX_TRIES else ()
-            argv = (*self._bundle(name, {"event": name}), *final)
-            self._start(f"window {name}", argv, 1800, self._folder / "window.log", end)
+            end = functools.partial(self._end_window, name)
+            log = self._folder / "window.log"
+            self._jobs.start(f"window {name}", self._bundle(name, {"event": name}), 3600, log, end)
             return
 
-    def _end_window(self, name: str, succeeded: bool, output: str, code: int) -> None:
-        tries = self._retry_at[name][1]
-        if not succeeded and code == NOT_READY and tries <= MAX_TRIES:
-            return
-        if not succeeded and tries < MAX_TRIES // 2:
+    def _end_window(self, name: str, succeeded: bool, output: str) -> None:
+        if not succeeded and self._retry_at[name][1] < MAX_TRIES:
             return
         if not succeeded:
             self._log(f"no bundle of event {name}: {output}")
             files.write(self._windows / (name + windows.DONE), b"")
-        del self._retry_at[name]
         (self._windows / (name + windows.REQUEST)).unlink(missing_ok=True)
+        del self._retry_at[name]
 
     def _make_room(self) -> None:
         """Remove the oldest bundles above the budget; the recording still has what they hold."""
@@ -397,20 +309,6 @@ def _word(name: str, given: Arguments) -> str:
     if not isinstance(value, str) or not WORD.fullmatch(value):
         raise RefusedError(f"{name} is not a name")
     return value
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def _read_end(path: pathlib.Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - OUTPUT_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _write_state(folder: pathlib.Path, state: str, detail: str, **more: object) -> None:

@@ -151,6 +151,8 @@ class Uplink:
         else:
             self._first_event = 0.0
         self._windows.refresh()
+        if self._windows.choose_offers(time.monotonic()):
+            self._next_report = 0.0
 
     def _save(self) -> None:
         state = {
