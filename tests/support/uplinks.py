@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import uplink_server
 
@@ -118,4 +119,4 @@ def running(home: pathlib.Path, url: str, **options: object) -> Iterator[Process
                 process._end()
 
 
-__all__ = ["HOST", "LiveRing", "Process", "running"]
+__all__ = ["HOST", "LiveRing", "Process", "replace", "running"]
