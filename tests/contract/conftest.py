@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import fleetworld
 import pooldatabases
 import poolworld
 import pytest
@@ -29,6 +30,13 @@ def url(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> str:
 @pytest.fixture
 def world(url: str) -> Iterator[poolworld.World]:
     new_world = poolworld.World(url)
+    yield new_world
+    new_world.close()
+
+
+@pytest.fixture
+def fleet(url: str, tmp_path: pathlib.Path) -> Iterator[fleetworld.World]:
+    new_world = fleetworld.World(url, tmp_path / "blobs")
     yield new_world
     new_world.close()
 

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from overnight import pools
 from overnight.database import columns, database_errors, engine, migrations
+from overnight.fleet.sql import schema as fleet_schema
 from overnight.model.pool import Claim, Member, MemberState, Pool
 from overnight.pools.sql import event_rows, schema, total_rows
 
@@ -38,6 +39,12 @@ def test_the_schema_is_what_the_migrations_make(world: World) -> None:
             if "alembic_version" not in str(difference)
         ]
     assert differences == []
+
+
+def test_the_tables_of_pools_and_fleet_are_compared() -> None:
+    compared = {*columns.METADATA.tables.values()}
+    assert {schema.pools, fleet_schema.hosts, fleet_schema.audit} <= compared
+    assert sum(table.name.startswith("fleet_") for table in compared) == 13
 
 
 def test_checks_and_index_conditions_are_what_the_migrations_make(

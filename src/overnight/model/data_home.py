@@ -32,7 +32,7 @@ TRUSTED = (
     "uplink",
 )
 # Machines in them have files of other users: only the folders themselves are checked.
-OPAQUE = ("pools", "rehearsals", "undo")
+OPAQUE = ("blobs", "pools", "rehearsals", "undo")
 
 
 def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:

@@ -6,10 +6,8 @@ from alembic import context
 
 
 def run() -> None:
-    context.configure(
-        connection=context.config.attributes["connection"],
-        transactional_ddl=True,
-    )
+    connection = context.config.attributes["connection"]
+    context.configure(connection=connection, transactional_ddl=True)
     context.run_migrations()
 
 

@@ -1,0 +1,146 @@
+"""A report of an agent: one transaction, which may be repeated, delayed, or run twice at once.
+
+The host's row is locked first, so that reports of one host follow each other. Events and rollups are rows of
+their own keys; a report that arrives late changes nothing that a later one of the same boot has set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from overnight import errors
+from overnight.fleet import agents, spells, tasks, windows
+from overnight.fleet.sql import event_rows, host_rows, rollup_rows
+from overnight.model import times, uplink
+from overnight.model.text import plural
+
+if TYPE_CHECKING:
+    from overnight.database import engine
+    from overnight.fleet import context
+    from overnight.model.control_plane import AgentIdentity
+    from overnight.model.event import Event
+
+
+def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) -> uplink.Reply:
+    """Store a report; raise UnauthenticatedError for a host that is gone, QuotaError for too many events."""
+    now = control.clock()
+    report, note = limit_times(report, now)
+    events = _latest(report.events, who.host)
+    with control.database.write("report") as connection:
+        host = host_rows.lock(connection, who)
+        if host is None:
+            raise agents.unknown_credential()
+        changes = _count(control.limits, host, len(events), now)
+        changes |= _state(connection, control.limits, host, report, now)
+        host_rows.save(
+            connection,
+            host.id,
+            **changes,
+            seen_us=max(now, host.seen_us),
+            **({"note": note} if note else {}),
+        )
+        _observe(connection, host.id, report.spells)
+        event_rows.put(connection, host.id, events, now)
+        rollup_rows.put(connection, host.id, report.rollups)
+        want = windows.offer(connection, control.limits, host.id, report.windows, now)
+        leased = tasks.lease(connection, host.id, now)
+    sent = {"labels": host.labels_us, "snapshot": host.snapshot_us} | {
+        name.removesuffix("_us"): value for name, value in changes.items()
+    }
+    send = tuple(name for name in ("labels", "snapshot") if sent[name] is None)
+    return uplink.Reply(control.limits.interval, now, leased, want, send)
+
+
+def limit_times(report: uplink.Report, now_us: int) -> tuple[uplink.Report, str]:
+    """Return the report without times in the future, and a note of what was changed."""
+    limit = now_us + event_rows.AHEAD_US
+    events = tuple(event_rows.dated_back(event, now_us) for event in report.events)
+    observed = tuple(
+        dataclasses.replace(spell, end_us=min(spell.end_us, limit))
+        for spell in report.spells
+        if spell.begin_us < limit
+    )
+    rollups = tuple(rollup for rollup in report.rollups if rollup.begin_us < limit)
+    dated = sum(a is not b for a, b in zip(events, report.events, strict=True))
+    left = len(report.rollups) - len(rollups)
+    cut = sum(a.end_us > limit for a in report.spells)
+    if not dated + left + cut:
+        return report, ""
+    note = (
+        f"{times.format_instant(now_us)} the clock of the host is ahead: {plural(dated, 'event')} stored with the time of receipt, "
+        f"{plural(left, 'rollup')} dropped, {plural(cut, 'spell')} cut"
+    )
+    return dataclasses.replace(report, events=events, spells=observed, rollups=rollups), note
+
+
+def _latest(events: tuple[Event, ...], host: str) -> list[Event]:
+    """Return the latest version of each event, as one of this host."""
+    by_id: dict[str, Event] = {}
+    for event in events:
+        if event.id not in by_id or uplink.is_newer(event, by_id[event.id]):
+            by_id[event.id] = event
+    return [dataclasses.replace(event, host=host) for event in by_id.values()]
+
+
+def _count(limits: context.Limits, host: Any, events: int, now_us: int) -> dict[str, Any]:
+    day = now_us // times.DAY_US
+    count = events + (host.day_events if host.day == day else 0)
+    if events and count > limits.events_a_day:
+        raise errors.QuotaError(
+            f"host {host.name} sent more than {limits.events_a_day} events today",
+            why="events are limited, so that one host cannot fill the database",
+            todo="find what repeats: overnight events --host NAME; raise its threshold on the host",
+        )
+    return {"day": day, "day_events": count}
+
+
+def _state(
+    connection: engine.Connection,
+    limits: context.Limits,
+    host: Any,
+    report: uplink.Report,
+    now_us: int,
+) -> dict[str, Any]:
+    """Return what a report changes of the host itself; nothing if a later one was accepted before.
+
+    Uptime orders the reports of a boot, and the time of boot on the server's clock orders boots: the clock of
+    the host may be set at any time.
+    """
+    booted = now_us - report.uptime_us
+    if report.boot == host.boot:
+        if report.uptime_us < host.uptime_us:
+            return {}
+        booted = min(booted, host.booted_us)
+    elif booted <= host.booted_us:
+        return {}
+    changes: dict[str, Any] = {}
+    if (report.boot, report.uptime_us) != (host.boot, host.uptime_us):  # not the same once more
+        changes["lost_events"] = host.lost_events + report.lost.events
+        changes["lost_rollups"] = host.lost_rollups + report.lost.rollups
+    changes |= {
+        "boot": report.boot,
+        "uptime_us": report.uptime_us,
+        "booted_us": booted,
+        "skew_us": report.sent_us - now_us,
+    }
+    if report.labels is not None:
+        host_rows.replace_labels(connection, host.id, report.labels)
+        changes["labels_us"] = now_us
+    if report.snapshot is not None:
+        taken = min(report.sent_us, now_us)
+        host_rows.add_snapshot(connection, host.id, report.snapshot, taken, limits.snapshots)
+        changes["snapshot_us"] = now_us
+    return changes
+
+
+def _observe(
+    connection: engine.Connection, host_id: str, observed: tuple[uplink.Observed, ...]
+) -> None:
+    if not observed:
+        return
+    begin = min(spell.begin_us for spell in observed) - spells.JOIN_US
+    end = max(spell.end_us for spell in observed) + spells.JOIN_US
+    known = [spell for _, spell in host_rows.read_spells(connection, begin, end, host_id)]
+    gone, new = spells.merge(known, observed)
+    host_rows.change_spells(connection, host_id, gone, new)

@@ -1,0 +1,40 @@
+"""Rows of the audit log, and values that all servers of a database share."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from overnight.database import statements
+from overnight.fleet.sql import schema
+from overnight.model.control_plane import AuditRow
+from overnight.model.text import printable
+
+table, settings = schema.audit, schema.settings
+
+
+def add(
+    connection: sa.Connection, at_us: int, who: str, action: str, target: str, why: str = ""
+) -> None:
+    texts = {"who": who, "action": action, "target": target, "why": why}
+    shown = {name: printable(text, limit=1_000) for name, text in texts.items()}
+    connection.execute(table.insert().values(at_us=at_us, **shown))
+
+
+def list_page(connection: sa.Connection, before: int, limit: int) -> list[AuditRow]:
+    """Return entries, the newest first, before an id."""
+    older = [table.c.id < before] if before else []
+    chosen = sa.select(table).where(*older).order_by(table.c.id.desc()).limit(limit)
+    return [AuditRow(**row._mapping) for row in connection.execute(chosen)]
+
+
+def keep_setting(connection: sa.Connection, name: str, value: str) -> str:
+    """Store a value unless there is one; return what is stored."""
+    new = statements.insert(connection, settings).values(name=name, value=value)
+    connection.execute(new.on_conflict_do_nothing(index_elements=[settings.c.name]))
+    return find_setting(connection, name)
+
+
+def find_setting(connection: sa.Connection, name: str) -> str:
+    """Return a value, '' if there is none."""
+    chosen = sa.select(settings.c.value).where(settings.c.name == name)
+    return str(connection.execute(chosen).scalar() or "")

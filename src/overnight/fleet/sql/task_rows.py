@@ -1,0 +1,86 @@
+"""Rows of tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from overnight.database import statements
+from overnight.fleet.sql import documents, schema
+from overnight.model.control_plane import TaskRow
+from overnight.model.uplink import TaskKind, TaskState
+
+tasks, hosts = schema.tasks, schema.hosts
+SHOWN = [column for column in tasks.c if column.name not in ("host_id", "leased_until_us")]
+# In words of the partial index: the planner uses it.
+OPEN: sa.ColumnElement[bool] = sa.literal_column(
+    "fleet_tasks.state IN ('pending', 'leased', 'running')", sa.Boolean
+)
+OPEN_STATES = ("pending", "leased", "running")
+
+
+def insert(connection: sa.Connection, host_id: str, task: TaskRow) -> None:
+    values = {name: value for name, value in vars(task).items() if name != "host"}
+    texts = {name: documents.dump(values[name]) for name in ("arguments", "result")}
+    row = {**values, **texts, "host_id": host_id, "leased_until_us": 0}
+    connection.execute(tasks.insert().values(row))
+
+
+def count_open(connection: sa.Connection, host_id: str) -> int:
+    chosen = sa.select(sa.func.count()).where(tasks.c.host_id == host_id, OPEN)
+    return int(connection.execute(chosen).scalar_one())
+
+
+def _task(row: sa.Row[Any]) -> TaskRow:
+    values = dict(row._mapping)
+    values |= {name: documents.load(values[name]) for name in ("arguments", "result")}
+    values |= {"kind": TaskKind(values["kind"]), "state": TaskState(values["state"])}
+    return TaskRow(**values)
+
+
+def _select(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(*SHOWN, hosts.c.name.label("host")).join(hosts).where(*where)
+
+
+def find(connection: sa.Connection, task_id: str, *, lock: bool = False) -> TaskRow | None:
+    chosen = _select(tasks.c.id == task_id)
+    if lock:
+        chosen = chosen.with_for_update(of=tasks)
+    row = connection.execute(chosen).first()
+    return None if row is None else _task(row)
+
+
+def list_recent(connection: sa.Connection, host: str, limit: int) -> list[TaskRow]:
+    """Return tasks, the newest first, of one host or ('') of all."""
+    chosen = _select(*([hosts.c.name == host] if host else []))
+    newest = chosen.order_by(tasks.c.created_us.desc(), tasks.c.id).limit(limit)
+    return [_task(row) for row in connection.execute(newest)]
+
+
+def list_waiting(
+    connection: sa.Connection, host_id: str, now_us: int, limit: int
+) -> list[tuple[int, TaskRow]]:
+    """Return open tasks without a lease, the oldest first, with the attempts so far."""
+    free = (tasks.c.host_id == host_id, OPEN, tasks.c.leased_until_us <= now_us)
+    rows = connection.execute(_select(*free).order_by(tasks.c.created_us, tasks.c.id).limit(limit))
+    return [(row.attempts, _task(row)) for row in rows]
+
+
+def change(connection: sa.Connection, task_id: str, **values: object) -> None:
+    if "result" in values:
+        values["result"] = documents.dump(values["result"])
+    statements.update(tasks, connection, task_id, **values)
+
+
+def expire(connection: sa.Connection, now_us: int) -> int:
+    """Expire tasks that were not started in time, and whose lease is over."""
+    late = sa.and_(OPEN, tasks.c.expires_us < now_us, tasks.c.leased_until_us <= now_us)
+    changed = sa.update(tasks).where(late).values(state="expired", updated_us=now_us)
+    return connection.execute(changed).rowcount
+
+
+def delete_old(connection: sa.Connection, before_us: int) -> None:
+    connection.execute(
+        tasks.delete().where(tasks.c.state.not_in(OPEN_STATES), tasks.c.updated_us < before_us)
+    )

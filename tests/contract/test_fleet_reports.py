@@ -1,0 +1,303 @@
+"""Reports: repeated, reordered, at once, and from hostile agents. No event is lost or doubled."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import itertools
+import pathlib
+import random
+
+import pytest
+from fleetworld import (
+    BOOT,
+    OTHER_BOOT,
+    START,
+    KilledError,
+    Killer,
+    S,
+    World,
+    event,
+    report,
+    rollup,
+    spell,
+)
+
+from overnight import errors
+from overnight.fleet import context
+from overnight.fleet.sql import schema
+from overnight.model import uplink
+from overnight.model.control_plane import EventFilter, HostRow
+from overnight.model.fleet import Spell
+from overnight.model.selection import Window
+from overnight.model.snapshot import Snapshot
+
+HOUR = 3_600
+WINDOW = Window(START - HOUR * S, START + 24 * HOUR * S)
+
+
+def spells_of(fleet: World, host: str = "db-7") -> list[tuple[float, float, str]]:
+    [found] = [h for h in fleet.plane.fleet().hosts if h.name == host]
+    return [((s.begin_us - START) / S, (s.end_us - START) / S, s.boot) for s in found.spells]
+
+
+def everything(fleet: World) -> object:
+    """All that reports change, except when the host was last seen."""
+    rows = []
+    with fleet.plane.context.database.read() as connection:
+        for table in (schema.hosts, schema.labels, schema.snapshots, schema.spells, schema.events, schema.rollups, schema.windows, schema.tasks):  # fmt: skip
+            kept = [c for c in table.c if c.name not in ("seen_us", "day_events", "skew_us", "labels_us", "snapshot_us", "booted_us", "received_us", "offered_us")]  # fmt: skip
+            rows.append(sorted(map(str, connection.execute(table.select().with_only_columns(*kept)))))  # fmt: skip
+    return rows
+
+
+FULL = report(
+    100,
+    spells=(spell(0, 100),),
+    labels={"zone": "a"},
+    events=(event(1, fields={"core": 3}), event(2, until_us=START + 60 * S, count=3)),
+    rollups=(rollup(0), rollup(30)),
+    snapshot=Snapshot({"host": "db-7"}, {"sysctl": {"vm.swappiness": "60"}}, ()),
+    windows=(uplink.Offer("x-1", "ab" * 32, 5, 1, 2),),
+    lost=uplink.Lost(1, 2),
+)
+
+
+def test_a_report_is_stored_and_answered(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    reply = fleet.plane.report(who, FULL)
+    assert reply == uplink.Reply(30, START + 100 * S, (), ("ab" * 32,), ())
+    [host] = fleet.plane.hosts().items
+    assert (host.name, host.seen_us, host.boot) == ("db-7", START + 100 * S, BOOT)
+    assert (host.booted_us, host.skew_us, host.labels) == (START, 0, {"zone": "a"})
+    assert (host.lost_events, host.lost_rollups, host.note) == (1, 2, "")
+    stored = {e.id: e for e in fleet.plane.events().items}
+    assert stored == {e.id: dataclasses.replace(e, host="db-7") for e in FULL.events}
+    [known] = fleet.plane.fleet(snapshots=True).hosts
+    assert known.spells == (Spell(START, START + 100 * S, 0.0, BOOT),)
+    assert known.snapshot == FULL.snapshot
+    assert fleet.plane.rollups("db-7", WINDOW, 0) == FULL.rollups
+
+
+def test_what_a_server_does_not_have_is_asked_for(fleet: World) -> None:
+    who = fleet.enrol()
+    assert fleet.plane.report(who, report(1)).send == ("labels", "snapshot")
+    assert fleet.plane.report(who, report(2, labels={})).send == ("snapshot",)
+    assert fleet.plane.report(who, dataclasses.replace(FULL, uptime_us=3 * S)).send == ()
+
+
+def test_the_same_report_again_changes_nothing(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    fleet.plane.report(who, FULL)
+    before = everything(fleet)
+    for plane in (fleet.plane, fleet.another()):
+        fleet.clock.forward(1)
+        plane.report(who, FULL)
+        assert everything(fleet) == before
+
+
+def _versions() -> list[uplink.Report]:
+    """Reports of one night, each with the latest version of an event that goes on."""
+    reports = []
+    for number in range(1, 6):
+        going_on = event(1, 5, until_us=START + 30 * number * S, count=number, text=f"{number} lines")  # fmt: skip
+        instant = event(10 + number, 30 * number)
+        rest = {"spells": (spell(30 * number - 30, 30 * number),), "events": (going_on, instant)}
+        reports.append(report(30 * number, rollups=(rollup(30 * number),), **rest))
+    return reports
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_reordered_and_repeated_reports_give_the_same(fleet: World, seed: int) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(HOUR)
+    sent = _versions() * 2
+    random.Random(seed).shuffle(sent)
+    for one in sent:
+        fleet.plane.report(who, one)
+    stored = {e.id: e for e in fleet.plane.events().items}
+    assert len(stored) == 6
+    last = stored[event(1).id]
+    assert (last.until_us, last.count, last.text) == (START + 150 * S, 5, "5 lines")
+    assert spells_of(fleet) == [(0, 150, BOOT)]
+    assert len(fleet.plane.rollups("db-7", WINDOW, 0)) == 5
+
+
+def test_concurrent_reports_to_two_servers_lose_and_double_nothing(fleet: World) -> None:
+    hosts = [fleet.enrol(f"db-{number}") for number in range(2)]
+    planes = [fleet.plane, fleet.another()]
+    fleet.clock.forward(HOUR)
+    work = list(itertools.product(hosts, _versions(), planes))
+    random.Random(1).shuffle(work)
+    with concurrent.futures.ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda one: one[2].report(one[0], one[1]), work))
+    for who in hosts:
+        found = fleet.plane.events(EventFilter(hosts=(who.host,))).items
+        assert sorted(e.count for e in found) == [1] * 5 + [5]
+        assert spells_of(fleet, who.host) == [(0, 150, BOOT)]
+
+
+def test_an_earlier_version_in_the_same_report_does_not_win(fleet: World) -> None:
+    who = fleet.enrol()
+    versions = [event(1, until_us=START + n, count=n) for n in (2, 3, 1)]
+    fleet.plane.report(who, report(events=tuple(versions)))
+    assert [e.count for e in fleet.plane.events().items] == [3]
+
+
+def test_a_server_killed_at_any_step_of_a_report_can_be_sent_it_again(
+    url: str, tmp_path: pathlib.Path
+) -> None:
+    fleet = World(url, tmp_path / "blobs")
+    who = fleet.enrol("truth")
+    fleet.clock.forward(100)
+    fleet.plane.report(who, FULL)
+    expected = [fleet.plane.events().items, spells_of(fleet, "truth")]
+    for at in range(20):
+        fleet.plane.forget("truth" if not at else f"db-{at - 1}")
+        who, killer = fleet.enrol(f"db-{at}"), Killer(at)
+        with_steps = fleet.another(killer)
+        try:
+            with_steps.report(who, FULL)
+            break
+        except KilledError:
+            fleet.plane.report(who, FULL)
+            found = [
+                tuple(dataclasses.replace(e, host="truth") for e in fleet.plane.events().items),
+                spells_of(fleet, who.host),
+            ]
+            assert found == expected
+    assert [step for step in killer.passed if "report" in step] == ["report: begin", "report: before commit", "report: after commit"]  # fmt: skip
+    fleet.close()
+
+
+def test_nothing_of_a_report_that_was_not_committed_is_there(fleet: World) -> None:
+    who = fleet.enrol()
+    before = everything(fleet)
+    with pytest.raises(KilledError):
+        fleet.another(Killer(1)).report(who, FULL)
+    assert everything(fleet) == before
+
+
+def test_spells_join_where_the_recorder_did_not_stop(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(HOUR)
+    for begin, end in ((0, 10), (11, 20), (40, 50), (20, 30), (45, 48)):
+        fleet.plane.report(who, report(60, spells=(spell(begin, end),)))
+    assert spells_of(fleet) == [(0, 30, BOOT), (40, 50, BOOT)]
+    fleet.plane.report(who, report(61, spells=(spell(25, 45),)))
+    assert spells_of(fleet) == [(0, 50, BOOT)]
+
+
+def test_spells_of_two_boots_never_overlap(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(HOUR)
+    fleet.plane.report(who, report(60, spells=(spell(0, 30),)))
+    fleet.plane.report(who, report(70, boot=OTHER_BOOT, spells=(spell(20, 60, OTHER_BOOT),)))
+    assert spells_of(fleet) == [(0, 30, BOOT), (30, 60, OTHER_BOOT)]
+
+
+def _labels(fleet: World) -> dict[str, str]:
+    [host] = fleet.plane.hosts().items
+    return dict(host.labels)
+
+
+def test_a_late_report_does_not_bring_old_labels_back(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    fleet.plane.report(who, report(60, labels={"zone": "new"}))
+    fleet.plane.report(who, report(30, labels={"zone": "old"}, events=(event(),)))
+    assert _labels(fleet) == {"zone": "new"}
+    assert len(fleet.plane.events().items) == 1
+    # The host was started again, with a clock that is a year behind; the last report of the boot before is late.
+    fleet.clock.forward(100)
+    rebooted = uplink.Report(START - 365 * 24 * HOUR * S, OTHER_BOOT, 10 * S, labels={"zone": "b"})
+    fleet.plane.report(who, rebooted)
+    fleet.plane.report(who, report(90, labels={"zone": "late"}))
+    [host] = fleet.plane.hosts().items
+    assert (host.labels, host.boot) == ({"zone": "b"}, OTHER_BOOT)
+    assert host.skew_us < -364 * 24 * HOUR * S
+
+
+def test_a_host_can_change_only_its_own_events(fleet: World) -> None:
+    victim, hostile = fleet.enrol("db-7"), fleet.enrol("evil")
+    fleet.clock.forward(100)
+    mine = event(1, host="db-7", text="true", until_us=START + 50 * S)
+    fleet.plane.report(victim, report(events=(mine,)))
+    fleet.clock.forward(1)
+    forged = event(1, host="db-7", text="forged", until_us=START + 99 * S, count=999)
+    fleet.plane.report(hostile, report(events=(forged,)))
+    by_host = {e.host: e.text for e in fleet.plane.events().items}
+    assert by_host == {"db-7": "true", "evil": "forged"}
+    assert fleet.plane.event(mine.id).text == "true"
+    assert fleet.plane.event(mine.id, "evil").text == "forged"
+
+
+def test_times_in_the_future_are_limited_and_noted(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    ahead = event(1, 9 * HOUR, until_us=START + 10 * HOUR * S)
+    future = uplink.Rollup(START + 9 * HOUR * S, 30, (0,), (1,), (1,), (1,), (0,))
+    sent = report(100, events=(ahead,), spells=(spell(50, 9 * HOUR),), rollups=(future,))
+    for _ in range(2):
+        fleet.plane.report(who, sent)
+        fleet.clock.forward(60)
+    [stored] = fleet.plane.events().items
+    assert stored.time_us == START + 100 * S
+    assert stored.until_us <= START + 500 * S
+    assert stored.fields == {"host_time_us": ahead.time_us}
+    [host] = fleet.plane.hosts().items
+    assert "1 event" in host.note
+    assert spells_of(fleet)[0][1] <= 600
+    assert fleet.plane.rollups("db-7", WINDOW, 0) == ()
+
+
+def test_a_host_that_sends_too_many_events_is_told_to_wait(
+    url: str, tmp_path: pathlib.Path
+) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(events_a_day=5))
+    who = fleet.enrol()
+    fleet.plane.report(who, report(1, events=tuple(event(n, 0) for n in range(5))))
+    with pytest.raises(errors.QuotaError):
+        fleet.plane.report(who, report(2, events=(event(9, 0),)))
+    fleet.plane.report(who, report(3))
+    fleet.clock.forward(24 * HOUR)
+    fleet.plane.report(who, report(4, events=(event(9, 0),)))
+    assert len(fleet.plane.events().items) == 6
+    fleet.close()
+
+
+def test_texts_that_databases_do_not_take_are_stored(fleet: World) -> None:
+    who = fleet.enrol()
+    hostile = event(1, text="a\0b\ud800", unit="\x1b[31m", fields={"x\0": "\udfff", "n": 5})
+    snapshot = Snapshot({"x\0": "\ud800"}, {"sysctl": {"a\0": "\ud800"}}, ())
+    fleet.plane.report(who, report(events=(hostile,), snapshot=snapshot))
+    [stored] = fleet.plane.events().items
+    assert (stored.text, stored.fields) == ("a\0b?", {"x\0": "?", "n": 5})
+    [host] = fleet.plane.fleet(snapshots=["db-7"]).hosts
+    assert host.snapshot is not None
+    assert host.snapshot.parts == {"sysctl": {"a\0": "?"}}
+
+
+def test_only_the_latest_snapshots_are_kept(url: str, tmp_path: pathlib.Path) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(snapshots=3))
+    who = fleet.enrol()
+    fleet.clock.forward(HOUR)
+    for number in range(8):
+        snapshot = Snapshot({"at": str(number)}, {"os": {"a": str(number // 2)}}, ())
+        fleet.plane.report(who, report(number, snapshot=snapshot))
+    with fleet.plane.context.database.read() as connection:
+        assert len(connection.execute(schema.snapshots.select()).all()) == 3
+    latest = fleet.plane.snapshot("db-7")
+    assert latest is not None
+    assert latest.header == {"at": "6"}  # 7 has the same parts
+    fleet.close()
+
+
+def test_an_instant_of_uptime_zero_is_a_boot(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.plane.report(who, report(0))
+    [host] = fleet.plane.hosts().items
+    assert isinstance(host, HostRow)
+    assert host.boot == BOOT

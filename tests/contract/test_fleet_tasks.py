@@ -1,0 +1,161 @@
+"""Tasks: given to the agent with its report's answer, again if it is not heard of, ended for good."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import TYPE_CHECKING
+
+import pytest
+from fleetworld import START, KilledError, Killer, S, World, report
+
+from overnight import errors
+from overnight.fleet import context, tasks
+from overnight.model.uplink import TaskKind, TaskReport, TaskState
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from overnight.model.control_plane import AgentIdentity
+
+LEASE = tasks.LEASE_US // S + 1
+SHA = "ab" * 32
+
+
+def given(fleet: World, who: AgentIdentity) -> list[str]:
+    return [task.id for task in fleet.plane.report(who, report(1)).tasks]
+
+
+def test_a_task_goes_to_its_host_once_and_its_result_is_stored(fleet: World) -> None:
+    who, other = fleet.enrol(), fleet.enrol("db-8")
+    made = fleet.plane.tasks.create("db-7", TaskKind.UPLOAD_WINDOW, {"event": "e-1"}, by="ann", why="look")  # fmt: skip
+    assert given(fleet, other) == []
+    [task] = fleet.plane.report(who, report(1)).tasks
+    assert (task.id, task.kind, task.arguments) == (made.id, TaskKind.UPLOAD_WINDOW, {"event": "e-1"})  # fmt: skip
+    assert given(fleet, who) == []
+    running = TaskReport(TaskState.RUNNING, "bundling", 0.5)
+    assert fleet.plane.report_task(who, task.id, running) is TaskState.RUNNING
+    assert fleet.another().tasks.get(task.id).progress == 0.5
+    done = TaskReport(TaskState.DONE, "", 1.0, {"sha256": SHA})
+    for _ in range(2):
+        assert fleet.plane.report_task(who, task.id, done) is TaskState.DONE
+    late = fleet.plane.report_task(who, task.id, running)
+    assert late is TaskState.DONE
+    stored = fleet.plane.tasks.get(task.id)
+    assert (stored.state, stored.result, stored.why) == (TaskState.DONE, {"sha256": SHA}, "look")
+    assert [t.id for t in fleet.plane.tasks.list("db-7")] == [task.id]
+    assert fleet.plane.tasks.list("db-8") == []
+    entry = fleet.plane.audit_log().items[0]
+    assert (entry.who, entry.action, entry.why) == ("ann", "task.upload-window", "look")
+
+
+def test_a_task_whose_agent_is_not_heard_of_is_given_again_but_not_for_ever(fleet: World) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.SNAPSHOT, {})
+    for _ in range(tasks.ATTEMPTS):
+        assert given(fleet, who) == [task.id]
+        assert given(fleet, who) == []
+        fleet.clock.forward(LEASE)
+    assert given(fleet, who) == []
+    assert fleet.plane.tasks.get(task.id).state is TaskState.FAILED
+
+
+def test_a_running_task_keeps_its_lease_while_it_is_reported(fleet: World) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.RECORD, {"seconds": 600})
+    assert given(fleet, who) == [task.id]
+    for _ in range(5):
+        fleet.clock.forward(LEASE - 5)
+        fleet.plane.report_task(who, task.id, TaskReport(TaskState.RUNNING))
+        assert given(fleet, who) == []
+
+
+@pytest.mark.parametrize("by_report", [True, False])
+def test_a_task_that_is_not_taken_in_time_expires(fleet: World, *, by_report: bool) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}, expires_us=START + 60 * S)
+    fleet.clock.forward(61)
+    if by_report:
+        assert given(fleet, who) == []
+    else:
+        fleet.plane.maintain()
+    assert fleet.plane.tasks.get(task.id).state is TaskState.EXPIRED
+
+
+def test_a_task_that_was_done_after_all_is_done(fleet: World) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}, expires_us=START + 60 * S)
+    assert given(fleet, who) == [task.id]
+    fleet.clock.forward(LEASE)
+    fleet.plane.maintain()
+    assert fleet.plane.tasks.get(task.id).state is TaskState.EXPIRED
+    fleet.plane.report_task(who, task.id, TaskReport(TaskState.DONE))
+    assert fleet.plane.tasks.get(task.id).state is TaskState.DONE
+
+
+def test_a_cancelled_task_is_not_given_and_a_running_one_is_stopped(fleet: World) -> None:
+    who = fleet.enrol()
+    waiting = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    assert fleet.plane.tasks.cancel(waiting.id, by="ann", why="no").state is TaskState.CANCELLED
+    assert given(fleet, who) == []
+    running = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    assert given(fleet, who) == [running.id]
+    fleet.plane.tasks.cancel(running.id)
+    [stop] = fleet.plane.report(who, report(2)).tasks
+    assert (stop.kind, stop.arguments) == (TaskKind.STOP, {"task": running.id})
+    answer = fleet.plane.report_task(who, running.id, TaskReport(TaskState.RUNNING))
+    assert answer is TaskState.CANCELLED
+    assert fleet.plane.tasks.cancel(running.id).state is TaskState.CANCELLED
+    assert given(fleet, who) == []
+
+
+def test_a_host_cannot_report_the_task_of_another(fleet: World) -> None:
+    fleet.enrol()
+    hostile = fleet.enrol("evil")
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    for unknown in (task.id, "t-0", "\0"):
+        with pytest.raises(errors.NotFoundError):
+            fleet.plane.report_task(hostile, unknown, TaskReport(TaskState.DONE))
+    assert fleet.plane.tasks.get(task.id).state is TaskState.PENDING
+
+
+def test_texts_that_databases_do_not_take_are_stored(fleet: World) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {"a\0": "\ud800"}, by="a\0", why="\ud800")  # fmt: skip
+    result = TaskReport(TaskState.FAILED, "x\0", 0, {"b\0": "\ud800"})
+    fleet.plane.report_task(who, task.id, result)
+    stored = fleet.plane.tasks.get(task.id)
+    assert (stored.arguments, stored.result) == ({"a\0": "?"}, {"b\0": "?"})
+
+
+def test_invalid_tasks_are_refused(url: str, tmp_path: pathlib.Path) -> None:
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(open_tasks=2))
+    fleet.enrol()
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.tasks.create("db-8", TaskKind.LOAD, {})
+    with pytest.raises(errors.UsageError):
+        fleet.plane.tasks.create("db-7", TaskKind.LOAD, {"x": "y" * 70_000})
+    for _ in range(2):
+        fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    with pytest.raises(errors.QuotaError):
+        fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    fleet.close()
+
+
+def test_of_two_servers_one_gives_a_task(fleet: World) -> None:
+    who = fleet.enrol()
+    planes = [fleet.plane, fleet.another()]
+    made = {fleet.plane.tasks.create("db-7", TaskKind.LOAD, {}).id for _ in range(4)}
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        replies = threads.map(lambda n: planes[n % 2].report(who, report(1)), range(8))
+        leased = [task.id for reply in replies for task in reply.tasks]
+    assert sorted(leased) == sorted(made)
+
+
+def test_a_task_whose_answer_was_lost_in_a_crash_is_given_later(fleet: World) -> None:
+    who = fleet.enrol()
+    task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+    for at in range(1, 4):
+        with pytest.raises(KilledError):
+            fleet.another(Killer(at - 1)).report(who, report(1))
+    fleet.clock.forward(LEASE)
+    assert given(fleet, who) == [task.id]

@@ -1,0 +1,284 @@
+"""Windows: uploaded in pieces, checked, kept for a while."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import time
+
+import pytest
+from fleetworld import (
+    DAY,
+    START,
+    KilledError,
+    Killer,
+    S,
+    World,
+    bundle,
+    event,
+    offer,
+    report,
+)
+
+from overnight import errors
+from overnight.fleet import blobs, context, control
+from overnight.model.control_plane import AgentIdentity, BlobOffset, OffsetError
+
+PIECE = 300
+
+
+def upload(plane: control.ControlPlane, who: AgentIdentity, data: bytes, piece: int = PIECE) -> None:  # fmt: skip
+    """Send a window as an agent does: from where the server is."""
+    sha256, at = offer(data).sha256, 0
+    while True:
+        try:
+            answer = plane.put_blob(who, sha256, at, len(data), data[at : at + piece])
+        except OffsetError as error:
+            at = error.offset
+            continue
+        if answer.complete:
+            return
+        at = answer.offset
+
+
+def offered(fleet: World, who: AgentIdentity, *windows: bytes) -> tuple[str, ...]:
+    offers = tuple(offer(data) for data in windows)
+    return fleet.plane.report(who, report(1, windows=offers)).want
+
+
+def test_an_offered_window_is_uploaded_in_pieces_and_found(fleet: World) -> None:
+    who, data = fleet.enrol(), bundle()
+    sha256 = offer(data).sha256
+    assert offered(fleet, who, data) == (sha256,)
+    assert fleet.plane.put_blob(who, sha256, 0, len(data), data[:9]) == BlobOffset(9, complete=False)  # fmt: skip
+    [row] = fleet.plane.windows("db-7", event="e-1")
+    assert not row.is_held
+    with pytest.raises(OffsetError) as refused:
+        fleet.another().put_blob(who, sha256, 20, len(data), data[20:30])
+    assert refused.value.offset == 9
+    upload(fleet.another(), who, data)
+    assert fleet.plane.open_window(sha256).read_bytes() == data
+    [row] = fleet.plane.windows("db-7", event="e-1")
+    assert row.is_held
+    assert fleet.plane.windows("db-7", begin_us=START + S, end_us=START + 2 * S) == [row]
+    assert fleet.plane.windows("db-7", begin_us=START + 60 * S, end_us=START + 61 * S) == []
+    assert offered(fleet, who, data) == ()
+    again = fleet.plane.put_blob(who, sha256, 0, len(data), data[:9])
+    assert again == BlobOffset(len(data), complete=True)
+
+
+@pytest.mark.parametrize("change", ["other size", "not offered", "of another host", "too long", "negative"])  # fmt: skip
+def test_what_was_not_offered_is_refused(fleet: World, change: str) -> None:
+    who, other, data = fleet.enrol(), fleet.enrol("db-8"), bundle()
+    offered(fleet, who, data)
+    sha256, size, offset, piece = offer(data).sha256, len(data), 0, data[:5]
+    if change == "other size":
+        size += 1
+    elif change == "not offered":
+        sha256 = "0" * 64
+    elif change == "of another host":
+        who = other
+    elif change == "too long":
+        piece = data + b"x"
+    else:
+        offset = -1
+    with pytest.raises((errors.NotAllowedError, errors.UsageError)):
+        fleet.plane.put_blob(who, sha256, offset, size, piece)
+
+
+def test_a_bundle_of_another_host_is_refused(fleet: World) -> None:
+    who, data = fleet.enrol("evil"), bundle("db-7")
+    offered(fleet, who, data)
+    with pytest.raises(errors.NotAllowedError, match="refused"):
+        upload(fleet.plane, who, data)
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.open_window(offer(data).sha256)
+    assert not any(fleet.folder.glob("[0-9a-f][0-9a-f]/*"))
+
+
+def test_nobody_gets_the_window_of_another_by_its_digest(fleet: World) -> None:
+    victim, hostile, data = fleet.enrol("db-7"), fleet.enrol("evil"), bundle("db-7")
+    offered(fleet, victim, data)
+    upload(fleet.plane, victim, data)
+    offered(fleet, hostile, data)
+    with pytest.raises(errors.NotAllowedError):
+        fleet.plane.put_blob(hostile, offer(data).sha256, 0, len(data), b"")
+    assert fleet.plane.open_window(offer(data).sha256).read_bytes() == data
+    assert not any(row.is_held for row in fleet.plane.windows("evil", event="e-1"))
+
+
+@pytest.mark.parametrize("spoil", [lambda d: d[:-1] + b"!", lambda d: b"!" + d[1:]])
+def test_other_bytes_than_offered_are_refused_and_can_be_sent_again(fleet: World, spoil) -> None:  # type: ignore[no-untyped-def]
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+    sha256 = offer(data).sha256
+    with pytest.raises(errors.CannotError, match="refused"):
+        fleet.plane.put_blob(who, sha256, 0, len(data), spoil(data))
+    upload(fleet.plane, who, data)
+    assert fleet.plane.open_window(sha256).read_bytes() == data
+
+
+def test_a_file_that_is_no_bundle_is_refused(fleet: World) -> None:
+    who, data = fleet.enrol(), b"not a bundle" * 100
+    offered(fleet, who, data)
+    with pytest.raises(errors.CannotError, match="refused"):
+        upload(fleet.plane, who, data)
+
+
+def test_a_server_killed_at_any_step_of_an_upload_can_be_sent_the_rest(fleet: World) -> None:
+    for at in range(30):
+        host = f"db-{at}"
+        who, data, killer = fleet.enrol(host), bundle(host), Killer(at)
+        offered(fleet, who, data)
+        try:
+            upload(fleet.another(killer), who, data)
+            break
+        except KilledError:
+            upload(fleet.plane, who, data)
+        assert fleet.plane.open_window(offer(data).sha256).read_bytes() == data
+        [row] = fleet.plane.windows(host, event="e-1")
+        assert row.is_held
+    assert "window: published" in killer.passed
+
+
+def test_two_servers_that_get_the_same_pieces_store_one_window(fleet: World) -> None:
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+    planes = [fleet.plane, fleet.another()]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda n: upload(planes[n % 2], who, data, 50 + n), range(4)))
+    assert fleet.plane.open_window(offer(data).sha256).read_bytes() == data
+
+
+def test_the_oldest_windows_of_a_host_make_room(url: str, tmp_path: pathlib.Path) -> None:
+    data = [bundle(content=str(n)) for n in range(3)]
+    limits = context.Limits(host_bytes=2 * len(data[0]) + 100)
+    fleet = World(url, tmp_path / "blobs", limits=limits)
+    who, other = fleet.enrol(), fleet.enrol("db-8")
+    theirs = bundle("db-8")
+    offered(fleet, other, theirs)
+    upload(fleet.plane, other, theirs)
+    for one in data:
+        fleet.clock.forward(1)
+        offered(fleet, who, one)
+        upload(fleet.plane, who, one)
+    held = [row.sha256 for row in fleet.plane.windows("db-7", event="e-1") if row.is_held]
+    assert held == [offer(one).sha256 for one in data[1:]]
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.open_window(offer(data[0]).sha256)
+    assert not (fleet.folder / offer(data[0]).sha256[:2] / offer(data[0]).sha256).exists()
+    assert offered(fleet, who, data[0]) == ()  # not again and again
+    assert fleet.plane.open_window(offer(theirs).sha256).exists()
+    fleet.close()
+
+
+def test_unfinished_uploads_are_limited(url: str, tmp_path: pathlib.Path) -> None:
+    data = [bundle(content=str(n) * 200) for n in range(2)]
+    fleet = World(url, tmp_path / "blobs", limits=context.Limits(host_bytes=len(data[0]) + 10))
+    who = fleet.enrol()
+    offered(fleet, who, *data)
+    fleet.plane.put_blob(who, offer(data[0]).sha256, 0, len(data[0]), data[0][:-1])
+    with pytest.raises(errors.QuotaError):
+        fleet.plane.put_blob(who, offer(data[1]).sha256, 0, len(data[1]), data[1][:-1])
+    fleet.close()
+
+
+def test_old_windows_are_removed(fleet: World) -> None:
+    who = fleet.enrol()
+    old, new = bundle(content="old"), bundle(content="new")
+    offered(fleet, who, old)
+    upload(fleet.plane, who, old)
+    fleet.clock.forward(91 * 86_400)
+    offered(fleet, who, new)
+    upload(fleet.plane, who, new)
+    fleet.plane.maintain()
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.open_window(offer(old).sha256)
+    assert fleet.plane.open_window(offer(new).sha256).read_bytes() == new
+
+
+def test_a_forgotten_host_leaves_no_windows(fleet: World) -> None:
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+    upload(fleet.plane, who, data)
+    fleet.plane.forget("db-7")
+    assert [p for p in fleet.folder.rglob("*") if p.is_file()] == [fleet.folder / blobs.MARKER]
+
+
+def test_files_of_crashes_are_swept(fleet: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    who, held, cut = fleet.enrol(), bundle(content="held"), bundle(content="cut")
+    offered(fleet, who, held, cut)
+    upload(fleet.plane, who, held)
+    fleet.plane.put_blob(who, offer(cut).sha256, 0, len(cut), cut[:9])
+    orphan = fleet.folder / "ab" / ("ab" * 32)
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.touch()
+    assert fleet.plane.sweep() == 0
+    later = time.time() + 8 * 86_400
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert fleet.plane.sweep() == 2
+    assert fleet.plane.open_window(offer(held).sha256).exists()
+
+
+@pytest.mark.parametrize("text", ["", "x", "../../etc/passwd", "\0", "A" * 64])
+def test_other_texts_open_nothing(fleet: World, text: str) -> None:
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.open_window(text)
+    who = fleet.enrol()
+    with pytest.raises(errors.NotAllowedError):
+        fleet.plane.put_blob(who, text, 0, 5, b"")
+
+
+def test_another_blob_folder_is_refused(fleet: World, tmp_path: pathlib.Path) -> None:
+    where = fleet.plane.context.database
+    with pytest.raises(errors.CannotError, match="not the blob folder"):
+        control.ControlPlane(where, blobs.Blobs(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()  # as an empty mount point stays
+    (tmp_path / "third").mkdir()
+    blobs.Blobs(tmp_path / "third").create_mark()
+    with pytest.raises(errors.CannotError, match="not the blob folder"):
+        control.ControlPlane(where, blobs.Blobs(tmp_path / "third"))
+    fleet.another()
+
+
+def test_servers_that_start_at_once_agree_on_the_folder(url: str, tmp_path: pathlib.Path) -> None:
+    import pooldatabases
+
+    pooldatabases.prepare(url)
+    databases = [pooldatabases.opened(url) for _ in range(4)]
+    store = blobs.Blobs(tmp_path / "blobs")
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda db: control.ControlPlane(db, store), databases))
+    assert [p.name for p in (tmp_path / "blobs").iterdir()] == [blobs.MARKER]
+    for db in databases:
+        db.close()
+
+
+def test_a_server_killed_while_it_marks_the_folder_can_be_started_again(
+    url: str, tmp_path: pathlib.Path
+) -> None:
+    import pooldatabases
+
+    pooldatabases.prepare(url)
+    for at in range(5):
+        folder = blobs.Blobs(tmp_path / "blobs")
+        db = pooldatabases.opened(url, steps=Killer(at))
+        try:
+            control.ControlPlane(db, folder)
+        except KilledError:
+            continue
+        finally:
+            db.close()
+        break
+    assert at > 0
+
+
+def test_a_window_is_one_of_its_event_alone(fleet: World) -> None:
+    who = fleet.enrol()
+    first, second = bundle(), bundle(content="x")
+    offers = (offer(first), dataclasses.replace(offer(second), event=event(2).id))
+    fleet.plane.report(who, report(1, windows=offers))
+    [row] = fleet.plane.windows("db-7", event=event(2).id)
+    assert row.sha256 == offer(second).sha256
+    assert DAY == 86_400 * S
