@@ -219,6 +219,14 @@ def test_a_changed_or_broken_download_is_refused(show, plane, night) -> None:
     assert "has the digest" in show("diagnose", night.event.id, code=3)
 
 
+def test_a_window_of_another_host_is_refused(show, plane, night) -> None:
+    other = next(event for event in plane.events if event.host != night.host)
+    sha256 = plane.upload(other.host, {"event": other.id})
+    plane.held[sha256] = (night.event, plane.held[sha256][1])
+    text = show("diagnose", night.event.id, code=3)
+    assert f"the window of {night.host} holds evidence of {other.host}" in text
+
+
 def test_a_server_that_is_busy_or_loses_a_connection_is_asked_again(show, plane) -> None:
     plane.faults = [503, 429, controlplane.LOST, 503]
     assert check(show("hazard", *FLEET, "-O", "json"))["status"] == "found"
