@@ -214,7 +214,7 @@ def test_an_operation_needs_its_role(
 def test_an_unknown_parameter_is_refused(world: serverworld.World) -> None:
     refused = problem(world.ask("GET", "/api/v1/hosts?lable=zone=b", role="viewer"), 400)
     assert refused["kind"] == "unknown-parameter"
-    assert "label" in refused["todo"]
+    assert "label" in refused["detail"]
 
 
 @pytest.mark.parametrize(
