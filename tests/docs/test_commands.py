@@ -38,6 +38,7 @@ SHARED = {
     "Common options": lambda path: True,
     "Sample options": lambda path: path.removeprefix("overnight ") in ("heatmap", "flame", "diff", "top"),
     "overnight pool": lambda path: path.startswith("overnight pool "),
+    "overnight token": lambda path: path.startswith("overnight token "),
 }  # fmt: skip
 
 

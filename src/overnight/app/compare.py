@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import pathlib
 import time
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from overnight import errors
-from overnight.app import added_events, rate_answers, windows
-from overnight.app import events as stored
-from overnight.model import times
+from overnight.app import added_events, questions, rate_answers, windows
+from overnight.model import decoding, times
 from overnight.model.fleet import Host, Spell
 from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.model.text import plural, rounded
-from overnight.queries import fleet as fleets
 from overnight.queries import rates
 from overnight.store import added_events as stored_events
 
+if TYPE_CHECKING:
+    from overnight.model.fleet import Fleet
+
+SCHEMA = "overnight.compare/1"
 MAX_NAMED = 5
 EVERYTHING = Window(0, 1 << 62)
 # Which of --at, --before, --after, --group and --against may be given together.
@@ -34,7 +36,6 @@ UNEQUAL = 1.2  # by which the ratio of single hosts and that of all differ
 class Request:
     """Two times (`at`, or `before` and `after`) or two groups of hosts; times as users write them."""
 
-    home: pathlib.Path
     kinds: tuple[str, ...] = ()  # none: every kind that is at least a warning
     at: str = ""
     before: str = ""  # an instant, or BEGIN..END
@@ -107,31 +108,47 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
+class SideSummary:
+    """A side without its hosts: the sum of their exposures, and how many of them have some."""
+
+    name: str
+    window: Window
+    exposure: float
+    hosts: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Result:
-    before: Side
-    after: Side
+    before: SideSummary
+    after: SideSummary
     wording: rate_answers.Wording
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Any]:
         return {
-            "schema": "overnight.compare/1",
+            "schema": SCHEMA,
             "before": self.before.name,
             "after": self.after.name,
             "exposure": self.wording.per or "host-hours",
             "rows": [row.as_json() for row in self.rows],
             "notes": list(self.notes),
+            "sides": [dataclasses.asdict(side) for side in (self.before, self.after)],
+            "wording": dataclasses.asdict(self.wording),
         }
 
 
-def compare(request: Request) -> Result:
+def _from_json(document: dict[str, Any]) -> Result:
+    before, after = document["sides"]
+    return decoding.decode(Result, {**document, "before": before, "after": after})
+
+
+def compare(fleet: Fleet, request: Request) -> Result:
     """Compare the rates of events; raise CannotError where a side has no exposure."""
-    chosen = stored.resolve_hosts(request.home, request.hosts)
-    fleet = fleets.read_fleet(request.home)
-    hosts = tuple(host for host in fleet.hosts if host.name in chosen)
+    hosts = questions.choose_hosts(fleet, request.hosts)
     accepted = dict(map(added_events.parse_label, request.labels))
-    sides = _parse_sides(request, _extent(hosts))
+    now = time.time_ns() // 1000
+    sides = _parse_sides(request, questions.extent(hosts) or Window(now, now + 1))
     before, after = (side.count(hosts, accepted, request.per) for side in sides)
     for side in (after, before):
         if not side.exposed:
@@ -147,15 +164,10 @@ def compare(request: Request) -> Result:
     rows.sort(key=lambda row: (row.compared.outcome in unsure, row.kind))
     unknown = _find_unknown(request.kinds, hosts)
     notes = (*fleet.problems, *unknown, *_find_notes(rows, before, after, wording))
-    return Result(before, after, wording, tuple(rows), notes)
-
-
-def _extent(hosts: tuple[Host, ...]) -> Window:
-    """Return the time from the first reading or event to the last."""
-    stamps = [event.time_us for host in hosts for event in host.events]
-    stamps += [at for host in hosts for spell in host.spells for at in (spell.begin_us, spell.end_us)]  # fmt: skip
-    now = time.time_ns() // 1000
-    return Window(min(stamps, default=now), max(stamps, default=now) + 1)
+    first, second = (
+        SideSummary(s.name, s.window, sum(s.exposures), s.exposed) for s in (before, after)
+    )
+    return Result(first, second, wording, tuple(rows), notes)
 
 
 def _parse_sides(request: Request, recorded: Window) -> tuple[Side, Side]:
@@ -292,3 +304,14 @@ def _find_notes(
         only = [host.name for host, here, there in triples if here and not there]
         if only:
             yield f"recorded only {where}: {', '.join(only[:MAX_NAMED])}{' …' * (len(only) > MAX_NAMED)}"
+
+
+QUESTION: questions.Question[Request, Result] = questions.Question(
+    "compare",
+    SCHEMA,
+    Request,
+    lambda _: questions.Wanted(),
+    compare,
+    Result.as_json,
+    _from_json,
+)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import pathlib
 import types
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from overnight import app, detectors, errors
 from overnight.app import added_events, bundles, events, report_material, spool_ingest, spool_paths
+from overnight.detectors import fleet
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model.finding import Answer, Status
 from overnight.model.severity import Severity
@@ -32,7 +34,10 @@ LAST = "last"
 INCIDENT_US = 30 * SECOND_US
 FLEET_HOSTS = 3  # fewer are not a fleet
 REPORTED = "incident.reported"  # the kind of an incident that no rule and no watch saw
+FLEET = "fleet"  # the detector named where a server does not answer for its fleet
 OnAnswer = Callable[[Answer], None]
+# Returns how many hosts a fleet has, and what its detectors answer about a kind of event.
+AskFleet = Callable[[str], tuple[int, tuple[Answer, ...]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Request:
     host: str = ""
     knowledge: tuple[pathlib.Path, ...] = ()
     reported: Reported | None = None  # instead of a stored event
+    ask_fleet: AskFleet | None = None  # None: the hosts of the data home are the fleet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +89,10 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
             event = choose_event(home, event_id, request.host)
         else:
             event = make_reported(home, request.host, request.reported)
-        return add_material(*diagnose_event(home, event, known=known, on_answer=on_answer), known)
+        verdict = diagnose_event(
+            home, event, known=known, ask_fleet=request.ask_fleet, on_answer=on_answer
+        )
+        return add_material(*verdict, known)
 
 
 @contextlib.contextmanager
@@ -103,7 +112,11 @@ def choose_event(home: pathlib.Path, event_id: str = LAST, host: str = "") -> Ev
     hosts = events.resolve_hosts(home, (host,) if host else ())
     if event_id != LAST:
         return events.find_event(home, event_id, hosts)
-    stored = rings.Reader(home).events(0, events.EVER, hosts)
+    return choose_worst(rings.Reader(home).events(0, events.EVER, hosts))
+
+
+def choose_worst(stored: Iterable[Event]) -> Event | None:
+    """Return the worst event of the last incident, or None where no event is at least a warning."""
     serious = [event for event in stored if Severity.of(event.severity).rank > Severity.INFO.rank]
     last = max((event.time_us for event in serious), default=0)
     incident = [event for event in serious if last - event.time_us <= INCIDENT_US]
@@ -139,6 +152,7 @@ def diagnose_event(
     event: Event | None,
     *,
     known: knowledge.Knowledge | None = None,
+    ask_fleet: AskFleet | None = None,
     on_answer: OnAnswer = lambda _: None,
 ) -> tuple[Verdict, cases.Case | None]:
     """Return the verdict on one event, and the case it was reached on."""
@@ -146,11 +160,12 @@ def diagnose_event(
         return decision.decide(None, ()), None
     case = cases.Case(home, event)
     answers = tuple(run_detectors(case, discover_detectors(), on_answer))
-    fleet, of_fleet = _run_fleet_detectors(case, on_answer)
+    of_fleet, fleet_answers = _run_fleet_detectors(case, ask_fleet, on_answer)
     recorded = _add_pending(recording.read_recording(case), case)
     findings = [finding for answer in answers for finding in answer.findings]
     checked = suspects.check_suspects(case, findings)
-    return decision.decide(event, (*answers, *of_fleet), recorded, known, fleet, checked), case
+    every = (*answers, *fleet_answers)
+    return decision.decide(event, every, recorded, known, of_fleet, checked), case
 
 
 def _add_pending(recorded: completeness.Recording, case: cases.Case) -> completeness.Recording:
@@ -180,37 +195,54 @@ def discover_detectors() -> tuple[detectors.Detector, ...]:
     return _list_detectors(app.discover(detectors))
 
 
-def discover_fleet_detectors() -> tuple[detectors.Detector, ...]:
-    from overnight.detectors import fleet
-
+def discover_fleet_detectors() -> tuple[fleet.FleetDetector, ...]:
     return _list_detectors(app.discover(fleet))
 
 
-def _list_detectors(modules: tuple[types.ModuleType, ...]) -> tuple[detectors.Detector, ...]:
+def _list_detectors(modules: tuple[types.ModuleType, ...]) -> tuple[Any, ...]:
     return tuple(detector for module in modules for detector in getattr(module, "DETECTORS", ()))
 
 
 def _run_fleet_detectors(
-    case: cases.Case, on_answer: OnAnswer
+    case: cases.Case, ask_fleet: AskFleet | None, on_answer: OnAnswer
 ) -> tuple[dict[str, object], tuple[Answer, ...]]:
-    hosts = len(case.ring.hosts())
-    if hosts < FLEET_HOSTS:
-        return {}, ()
-    answers = tuple(run_detectors(case, discover_fleet_detectors(), on_answer))
+    if ask_fleet is None:
+        hosts = len(case.ring.hosts())
+        if hosts < FLEET_HOSTS:
+            return {}, ()
+        answers = tuple(run_detectors(case, discover_fleet_detectors(), on_answer))
+    else:
+        try:
+            hosts, answers = ask_fleet(case.event.kind)
+        except errors.OvernightError as error:  # the verdict does not wait for the fleet
+            hosts, answers = 0, (_failed(FLEET, error),)
+        for answer in answers:
+            on_answer(answer)
     summaries = [finding.summary for answer in answers for finding in answer.findings]
-    return {"hosts": hosts, "findings": summaries}, answers
+    return {"hosts": hosts, "findings": summaries} if hosts >= FLEET_HOSTS else {}, answers
 
 
 def run_detectors(
-    case: cases.Case, selected: tuple[detectors.Detector, ...], on_answer: OnAnswer = lambda _: None
+    case: cases.Case,
+    selected: Sequence[detectors.Detector],
+    on_answer: OnAnswer = lambda _: None,
 ) -> Iterator[Answer]:
     """Yield the answer of each detector; a failure is an answer, too."""
     for detector in selected:
-        try:
-            answer = detector.look(case)
-        except errors.OvernightError as error:  # evidence that cannot be read
-            answer = Answer(detector.name, Status.FAILED, why=f"{error.what}: {error.why}")
-        except Exception as error:  # a bug in one must not hide the answers of the others
-            answer = Answer(detector.name, Status.FAILED, why=f"{type(error).__name__}: {error}")
+        answer = run_guarded(detector.name, functools.partial(detector.look, case))
         on_answer(answer)
         yield answer
+
+
+def run_guarded(name: str, ask: Callable[[], Answer]) -> Answer:
+    """Return the answer of a detector, failed where it raises."""
+    try:
+        return ask()
+    except errors.OvernightError as error:  # evidence that cannot be read
+        return _failed(name, error)
+    except Exception as error:  # a bug in one must not hide the answers of the others
+        return Answer(name, Status.FAILED, why=f"{type(error).__name__}: {error}")
+
+
+def _failed(name: str, error: errors.OvernightError) -> Answer:
+    return Answer(name, Status.FAILED, why=f"{error.what}: {error.why}")

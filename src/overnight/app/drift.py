@@ -1,22 +1,24 @@
-"""`overnight drift`: what sets two groups of hosts apart, by the snapshots of a data home."""
+"""`overnight drift`: what sets two groups of hosts apart, by their snapshots."""
 
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight import errors
+from overnight.app import questions
+from overnight.model import decoding
 from overnight.model.severity import Severity
 from overnight.model.snapshot import PARTS
-from overnight.queries import fleet as fleets
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from overnight.detectors.fleet import drift
     from overnight.model.fleet import Fleet, Host
 
 SCHEMA = "overnight.drift/1"
+MAX_DIFFERENCES = 10_000  # in the answer of a server
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,6 @@ class Request:
     Without any of these, hosts with a critical event.
     """
 
-    home: pathlib.Path
     sick: tuple[str, ...] = ()
     kind: str = ""
     unit: str = ""
@@ -46,7 +47,7 @@ class Drift:
     # Of each failed step of the boot among the differences, a host and the error there.
     boot_errors: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
 
-    def as_json(self, limit: int) -> dict[str, object]:
+    def as_json(self, limit: int = MAX_DIFFERENCES) -> dict[str, Any]:
         """Return the document; docs/schemas/drift-1.json describes it."""
         comparison = self.comparison
         status = "found" if comparison.significant else "clear"
@@ -79,12 +80,41 @@ def _as_json(difference: drift.Difference) -> dict[str, object]:
     return {**column, "stands": difference.is_significant, "items": items}
 
 
-def compare(request: Request) -> Drift:
+def _from_json(document: dict[str, Any]) -> Drift:
+    from overnight.detectors.fleet import drift
+
+    differences = [
+        {
+            "items": [[item, item["present"]] for item in each["items"]],
+            "column": {**each, "items": [], "low": each["log_odds_low"]},
+            "is_significant": each["stands"],
+        }
+        for each in document["differences"]
+    ]
+    renamed = {"without": document["without_snapshot"], "why_not": document["why"]}
+    steps = document["boot_errors"].items()
+    return decoding.decode(
+        Drift,
+        {
+            **document,
+            "comparison": {**document, **renamed, "differences": differences},
+            "boot_errors": {step: [error["host"], error["error"]] for step, error in steps},
+        },
+        drift=drift,
+    )
+
+
+def compare(fleet: Fleet, request: Request) -> Drift:
     """Compare two groups of hosts by their snapshots."""
-    fleet = fleets.read_fleet(request.home, [request.kind] if request.kind else None)
+    if bool(request.sick) + bool(request.kind) + bool(request.unit) > 1:
+        raise errors.UsageError(
+            "--sick, --kind and --unit are mutually exclusive",
+            why="each defines which hosts are compared with the others",
+            todo="give one of them",
+        )
     if not any(host.snapshot for host in fleet.hosts):
         raise errors.CannotError(
-            f"no snapshots in {request.home}",
+            f"none of {plural(len(fleet.hosts), 'host')} has a snapshot",
             why="; ".join(fleet.problems) or "none were taken, or they are in another data home",
             todo="run overnight snapshot on every host and copy each HOME/snapshots/HOST into one data home",
         )
@@ -123,7 +153,7 @@ def _choose(request: Request, fleet: Fleet) -> set[str]:
     names = [host.name for host in fleet.hosts]
     if unknown := sorted(set(request.sick) - set(names)):
         raise errors.CannotError(
-            f"no host {unknown[0]!r} in this data home",
+            f"no host {unknown[0]!r} is known",
             why=f"known hosts: {', '.join(names[:20])}" + (" …" if len(names) > 20 else ""),
             todo="use the names of the snapshots",
         )
@@ -184,3 +214,14 @@ def _find_boot_errors(steps: list[str], fleet: Fleet) -> dict[str, tuple[str, st
         for host in reversed(fleet.hosts)
     )
     return {step: (host, error) for step, host, error in errors_of if error}
+
+
+QUESTION: questions.Question[Request, Drift] = questions.Question(
+    "drift",
+    SCHEMA,
+    Request,
+    lambda request: questions.Wanted([request.kind] if request.kind else None, snapshots=True),
+    compare,
+    Drift.as_json,
+    _from_json,
+)

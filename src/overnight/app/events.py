@@ -70,7 +70,7 @@ class Listing:
         return {"schema": SCHEMA, **listing, "events": [event.as_json() for event in self.events]}
 
 
-def _make_filter(request: Request) -> Callable[[Event], bool]:
+def make_filter(request: Request) -> Callable[[Event], bool]:
     """Return the parts of a request that the reader does not apply itself."""
     from overnight.app import added_events  # which imports this module
 
@@ -97,7 +97,7 @@ def list_events(request: Request) -> Listing:
     if request.event_id:
         found = find_event(request.home, request.event_id, hosts)
         request = dataclasses.replace(request, event_id=found.id)
-    accepts = _make_filter(request)
+    accepts = make_filter(request)
     ring = rings.Reader(request.home)
     extents = [extent for host in hosts if (extent := ring.extent(host))]
     everything = Window(0, time.time_ns() // 1000 + times.SECOND_US)
@@ -138,7 +138,7 @@ def _explain_empty(
         Request(request.home, core=request.core),
         Request(request.home, labels=request.labels),
     )
-    severe, there, labelled = (tuple(filter(_make_filter(filters), every)) for filters in alone)
+    severe, there, labelled = (tuple(filter(make_filter(filters), every)) for filters in alone)
     values = {
         "kind": " ".join(request.kinds), "severity": request.severity, "core": request.core,
         "label": " --label ".join(request.labels),
@@ -161,7 +161,7 @@ def _values(event: Event, name: str) -> list[str]:
 
 def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Event | None]]:
     """Yield each event until `stop` is set, and again when it changes, with what it was before."""
-    accepts = _make_filter(request)
+    accepts = make_filter(request)
     ring = rings.Reader(request.home)
     hosts = resolve_hosts(request.home, request.hosts)
     begin = time.time_ns() // 1000

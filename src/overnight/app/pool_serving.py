@@ -42,14 +42,7 @@ def serve(
     that members use, where it differs from the listen address: a name, another port, a load balancer.
     `metrics` is the address for metrics; without it there are none.
     """
-    if interval < 0.05:
-        raise errors.UsageError(
-            f"--interval must be at least 50ms (got {interval:g}s)",
-            why="claims wake the reaper anyway; the tick only catches what they missed",
-            todo="use --interval 60s",
-        )
-    if endpoint:
-        _parse_url(endpoint)
+    check(interval, endpoint)
     plane = where.plane
     saved = plane.get(LISTEN) or plane.endpoint.removeprefix("http://") or "127.0.0.1:0"
     address, port = addresses.parse_address(listen or saved, "--listen")
@@ -60,12 +53,8 @@ def serve(
     with contextlib.ExitStack() as opened:
         scraped = ""
         if metrics:
-            page = http_listener.respond_metrics(functools.partial(pool_metrics.render, plane))
-            listener = http_listener.Listener(
-                *addresses.parse_address(metrics), page, serves="metrics", option="--metrics"
-            )
-            opened.callback(listener.close)
-            scraped = f", metrics at {listener.url}/metrics"
+            page = functools.partial(pool_metrics.render, plane)
+            scraped = f", metrics at {open_metrics(opened, metrics, page)}"
         start = functools.partial(member_api.serve, plane.enrolment, address=address)
         try:
             server = start(port=port)
@@ -74,15 +63,55 @@ def serve(
                 raise
             server = start()
         opened.callback(server.close)
-        # Another reaper that answers keeps its address; the two share the work.
-        if chosen or not _is_answering(plane.endpoint):
-            plane.set(ENDPOINT, advertised or server.url)
-            plane.set(ADVERTISED, advertised)
+        if save_endpoint(plane, advertised, server.url, chosen=chosen):
             plane.set(LISTEN, f"{address}:{server.port}")
         url = advertised or server.url
         progress(f"serving members at {url}{scraped}")
-        _warn_unfillable(plane, progress)
-        reaper.Reaper(plane, interval=interval).run(stop)
+        run_reaper(plane, stop, interval, progress)
+
+
+def check(interval: float, endpoint: str) -> None:
+    """Raise UsageError for options that are not valid."""
+    if interval < 0.05:
+        raise errors.UsageError(
+            f"--interval must be at least 50ms (got {interval:g}s)",
+            why="claims wake the reaper anyway; the tick only catches what they missed",
+            todo="use --interval 60s",
+        )
+    if endpoint:
+        _parse_url(endpoint)
+
+
+def open_metrics(opened: contextlib.ExitStack, address: str, render: Callable[[], str]) -> str:
+    """Serve a page of metrics until the stack is closed; return its URL."""
+    listener = http_listener.Listener(
+        *addresses.parse_address(address),
+        http_listener.respond_metrics(render),
+        serves="metrics",
+        option="--metrics",
+    )
+    opened.callback(listener.close)
+    return f"{listener.url}/metrics"
+
+
+def save_endpoint(plane: control.ControlPlane, advertised: str, url: str, *, chosen: bool) -> bool:
+    """Save the URL at which members find the server, unless another one answers at the saved one."""
+    # Another reaper that answers keeps its address; the two share the work.
+    if not chosen and _is_answering(plane.endpoint):
+        return False
+    plane.set(ENDPOINT, advertised or url)
+    plane.set(ADVERTISED, advertised)
+    return True
+
+
+def run_reaper(
+    plane: control.ControlPlane,
+    stop: threading.Event,
+    interval: float,
+    progress: Callable[[str], None],
+) -> None:
+    _warn_unfillable(plane, progress)
+    reaper.Reaper(plane, interval=interval).run(stop)
 
 
 def _warn_unfillable(plane: control.ControlPlane, progress: Callable[[str], None]) -> None:

@@ -104,15 +104,15 @@ class Pools:
     """The pools of a data home, or of the database at `url`; opened on first use."""
 
     def __init__(self, home: pathlib.Path, url: str = "") -> None:
-        self._unchecked_home = home
+        self.home = home
         self._url = url
 
     @functools.cached_property
     def _home(self) -> pathlib.Path:
         """The data home, checked: providers end the processes that it lists."""
-        if not self._url or self._unchecked_home.exists():
-            data_home.prepare(self._unchecked_home, trusted=())
-        return self._unchecked_home
+        if not self._url or self.home.exists():
+            data_home.prepare(self.home, trusted=())
+        return self.home
 
     @functools.cached_property
     def plane(self) -> control.ControlPlane:

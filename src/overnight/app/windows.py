@@ -56,6 +56,20 @@ class Query:
 
 
 @dataclasses.dataclass(frozen=True)
+class Evidence:
+    """The data home that holds the evidence of an event or a window: a user's own, or an opened bundle.
+
+    Times are as users write them; those of a bundle are absolute, because its recording begins elsewhere.
+    """
+
+    home: pathlib.Path
+    event_id: str = ""
+    begin: str = ""
+    end: str = ""
+    at: str = ""  # of an incident that is not an event
+
+
+@dataclasses.dataclass(frozen=True)
 class Request:
     """A question about profiles; each use case adds its options."""
 

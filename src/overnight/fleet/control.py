@@ -57,6 +57,7 @@ class ControlPlane:
         self._windows = stored = windows.Windows(control)
         self._rollups = summaries = rollups.Rollups(control)
         known = inventory.Inventory(control)
+        self.count_hosts = known.count
         self.hosts, self.host, self.snapshot = known.hosts, known.host, known.snapshot
         self.events, self.event, self.fleet = known.events, known.event, known.fleet
         self.forget = self.agents.forget

@@ -47,6 +47,11 @@ class Inventory:
             found = host_rows.find(connection, printable(name))
         return found or context.refuse_unknown("host", name, "overnight hosts")
 
+    def count(self, since_us: int) -> tuple[int, int]:
+        """Return how many hosts there are, and how many of them reported since a time."""
+        with self._database.read() as connection:
+            return host_rows.count_seen(connection, _time(since_us))
+
     def snapshot(self, name: str, at_us: int = EVER) -> Snapshot | None:
         """Return the snapshot of a host nearest to a time, by default the latest."""
         host_id = self.host(name).id

@@ -20,9 +20,19 @@ from overnight import errors
 from overnight.model import files
 
 # Read back or appended to later: checked with all of their contents.
-TRUSTED = ("arms.jsonl", "audit", "loads", "profiles", "rules", "signals", "snapshots", "spool")
+TRUSTED = (
+    "arms.jsonl",
+    "audit",
+    "loads",
+    "profiles",
+    "rules",
+    "signals",
+    "snapshots",
+    "spool",
+    "uplink",
+)
 # Machines in them have files of other users: only the folders themselves are checked.
-OPAQUE = ("pools", "rehearsals", "undo")
+OPAQUE = ("blobs", "pools", "rehearsals", "undo")
 
 
 def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:

@@ -12,7 +12,6 @@ import fcntl
 import os
 import pathlib
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -62,15 +61,17 @@ def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None 
 
     Two writers of one path do not mix: each has a temporary file of its own, and the last rename wins.
     """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    # Not tempfile, which imports half a megabyte: the uplink of an agent is small.
+    name = path.parent / f".{path.name}.{os.urandom(4).hex()}.new"
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data.encode() if isinstance(data, str) else data)
             os.fchmod(file.fileno(), folder_mode(path.parent) & 0o666 if mode is None else mode)
-        publish(pathlib.Path(name), path)
+        publish(name, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            pathlib.Path(name).unlink()
+            name.unlink()
         raise
 
 
@@ -122,6 +123,8 @@ def locked(path: pathlib.Path) -> Iterator[None]:
 
 def find_disk_problem(folder: pathlib.Path, room: int = 1 << 20) -> OSError | None:
     """Try to reserve space in a folder; return the error where the disk is full or read-only."""
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, room)

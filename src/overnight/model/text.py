@@ -59,3 +59,12 @@ def decode_octal(path: str) -> str:
     '/a b\\'
     """
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
+
+
+def fraction(p: float) -> str:
+    """Format a p; small ones as a fraction.
+
+    >>> fraction(1 / 220), fraction(0.031), fraction(1.0)
+    ('1/220', '0.031', '1')
+    """
+    return f"1/{round(1 / p):,}" if 0 < p < 0.01 else f"{p:.2g}"

@@ -28,6 +28,11 @@ HISTOGRAMS = (
 def render(plane: control.ControlPlane) -> str:
     """Return the page of all pools, archived ones too."""
     page = openmetrics.Page()
+    add_pools(page, plane)
+    return page.text()
+
+
+def add_pools(page: openmetrics.Page, plane: control.ControlPlane) -> None:
     pools, now = plane.list(archived=True), plane.context.clock()
     page.family(
         "overnight_pool_members", "gauge", "Members by state.",
@@ -66,7 +71,6 @@ def render(plane: control.ControlPlane) -> str:
             "overnight_pool_reaper_age_seconds", "gauge", "Time since a reaper last reported.",
             [({}, round(age, 3))],
         )  # fmt: skip
-    return page.text()
 
 
 def _age(since_us: int | None, now_us: int) -> float:

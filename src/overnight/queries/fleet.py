@@ -25,7 +25,9 @@ MAX_SNAPSHOT_BYTES = 64 << 20
 EVER = 1 << 62
 
 
-def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Fleet:
+def read_fleet(
+    home: pathlib.Path, kinds: Collection[str] | None = None, *, snapshots: bool = True
+) -> Fleet:
     """Read every host under HOME, with its events of those kinds.
 
     The snapshot of a host with such events is the one nearest to the last of them, because the host may
@@ -43,7 +45,8 @@ def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Flee
             events.setdefault(event.host, []).append(event)
     problems: list[str] = []
     folders = {_folder(name): name for name in source.hosts()}
-    files = {folders.get(name, name): dated for name, dated in _snapshot_files(home).items()}
+    dated_files = _snapshot_files(home).items() if snapshots else ()
+    files = {folders.get(name, name): dated for name, dated in dated_files}
     hosts = []
     for name in sorted({*source.hosts(), *files}):
         seen = tuple(events.get(name, ()))
@@ -51,7 +54,7 @@ def read_fleet(home: pathlib.Path, kinds: Collection[str] | None = None) -> Flee
         hosts.append(
             Host(
                 name,
-                _labels(source, name) | own_labels.get(name, {}),
+                read_labels(source, name) | own_labels.get(name, {}),
                 fold_spells(source.stretches(name), source.gaps(name)),
                 seen,
                 _snapshot_near(files.get(name, ()), at_us, problems),
@@ -93,7 +96,7 @@ def fold_spells(
     )
 
 
-def _labels(source: rings.Reader, host: str) -> dict[str, str]:
+def read_labels(source: rings.Reader, host: str) -> dict[str, str]:
     """Return the latest labels of a host, the drivers of its interfaces as one label."""
     extent = source.extent(host)
     if extent is None:

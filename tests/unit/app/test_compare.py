@@ -47,9 +47,13 @@ def home(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
+def ask(home: pathlib.Path, request: compare.Request) -> compare.Result:
+    return compare.QUESTION.ask_home(home, request)
+
+
 def only(home: pathlib.Path, **request: object) -> compare.Row:
     # Fields of several types come by name; the dataclass itself checks the names.
-    (row,) = compare.compare(compare.Request(home, **request)).rows  # type: ignore[arg-type]
+    (row,) = ask(home, compare.Request(**request)).rows  # type: ignore[arg-type]
     return row
 
 
@@ -100,7 +104,7 @@ def test_with_few_events_the_answer_is_how_long_to_wait(home: pathlib.Path) -> N
 def test_events_outside_of_recorded_time_are_not_counted_but_named(home: pathlib.Path) -> None:
     record(home, "db-5", 0, 60)
     add(home, "db-5", [10, 20, 100, 200])
-    result = compare.compare(compare.Request(home, at=stamp(FIX)))
+    result = ask(home, compare.Request(at=stamp(FIX)))
     (row,) = result.rows
     assert (row.compared.before.events, row.compared.after.events, row.outside) == (2, 0, 2)
     assert row.compared.before.exposure == pytest.approx(4 * 120 + 60)
@@ -119,7 +123,7 @@ def test_a_bad_host_that_was_off_after_the_fix_does_not_make_it_work(home: pathl
     assert "no host that was recorded on both sides had an event before" in row.answer
     # One that was on for half a day after it fails as often as before.
     add(home, "db-6", [*range(1, 132, 4)])
-    result = compare.compare(compare.Request(home, at=stamp(FIX), kinds=("job.failed",)))
+    result = ask(home, compare.Request(at=stamp(FIX), kinds=("job.failed",)))
     assert result.rows[0].compared.ratio == pytest.approx(1, rel=0.1)
     assert result.notes[0] == (
         "job.failed: the ratio compares each host with itself; of all hosts together it is 0.073"
@@ -128,16 +132,16 @@ def test_a_bad_host_that_was_off_after_the_fix_does_not_make_it_work(home: pathl
 
 def test_a_mistyped_kind_is_answered_with_the_kinds_that_there_are(home: pathlib.Path) -> None:
     add(home, "db-1", [5])
-    asked = compare.Request(home, at=stamp(FIX), kinds=("job.fail", "job."))
-    assert compare.compare(asked).notes[0] == (
+    asked = compare.Request(at=stamp(FIX), kinds=("job.fail", "job."))
+    assert ask(home, asked).notes[0] == (
         "these hosts have never had an event job.fail; they had job.failed"
     )
-    assert compare.compare(dataclasses.replace(asked, kinds=("job.",))).notes == ()
+    assert ask(home, dataclasses.replace(asked, kinds=("job.",))).notes == ()
 
 
 def test_a_burst_is_one_piece_of_evidence(home: pathlib.Path) -> None:
     add(home, "db-1", [10 + minute / 60 for minute in range(16)])
-    result = compare.compare(compare.Request(home, at=stamp(FIX)))
+    result = ask(home, compare.Request(at=stamp(FIX)))
     assert result.rows[0].compared.outcome is Outcome.CANNOT_TELL
     assert "job.failed comes in bursts: 16.0 events count as one" in result.notes[0]
 
@@ -195,7 +199,7 @@ def test_several_kinds_share_the_error(home: pathlib.Path) -> None:
         add(home, host, [50])
         add(home, host, [60], "request.timeout")
         add(home, host, [70], "job.started", severity="info")
-    result = compare.compare(compare.Request(home, at=stamp(FIX)))
+    result = ask(home, compare.Request(at=stamp(FIX)))
     assert [row.kind for row in result.rows] == ["job.failed", "request.timeout"]
     assert {row.compared.confidence for row in result.rows} == {0.975}
     assert result.notes == ("2 kinds are compared; all intervals together hold with 95 %",)
@@ -222,7 +226,7 @@ def test_invalid_requests(home: pathlib.Path) -> None:
         with pytest.raises(errors.UsageError) as refused:
             only(home, **request)
         assert says in refused.value.what, request
-    with pytest.raises(errors.CannotError, match="no signals of host 'x'"):
+    with pytest.raises(errors.CannotError, match="no host 'x' is recorded"):
         only(home, at="1h ago", hosts=("x",))
     with pytest.raises(errors.CannotError, match="nothing was recorded after the fix"):
         only(home, at=stamp(HOURS + 1))

@@ -12,6 +12,7 @@ from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
+from overnight.model.text import fraction
 
 if TYPE_CHECKING:
     from overnight.model.fleet import Fleet, Host
@@ -65,39 +66,44 @@ class CohortSkew(package.FleetDetector):
     max_findings = 5
 
     def ask(self, fleet: Fleet, kind: str) -> Answer:
+        return self.study(fleet, kind)[0]
+
+    def study(self, fleet: Fleet, kind: str) -> tuple[Answer, tuple[skew.Cohort, ...]]:
+        """Return the answer, and every cohort that was compared, the most striking first."""
         hosts = [host for host in fleet.watched if host.labels]
         if len(hosts) < 2 * skew.MIN_HOSTS:
             why = f"no cohorts to compare: {len(hosts)} watched hosts have labels"
-            return self.no_data(why, Need.HOST)
+            return self.no_data(why, Need.HOST), ()
         events = np.array([len(host.places(kind)) for host in hosts], float)
         seconds = np.array([host.seconds for host in hosts])
         labels = _labels(hosts)
         groups = skew.form_groups(labels)
         sick = int((events > 0).sum())
         if not groups.names:
-            return self.no_data(
-                "no cohorts to compare: all hosts have the same labels, or unique ones"
-            )
+            why = "no cohorts to compare: all hosts have the same labels, or unique ones"
+            return self.no_data(why), ()
         if sick == 0:
-            return self.answer((), clear=f"no {kind} on {len(hosts)} hosts in the watched time")
+            clear = f"no {kind} on {len(hosts)} hosts in the watched time"
+            return self.answer((), clear=clear), ()
         cohorts = skew.compare(events, seconds, groups, permutation.generator())
         best = min(cohorts, key=lambda cohort: cohort.smallest_adjusted)
         if sick < MIN_SICK or best.smallest_adjusted > package.ALPHA:
-            return self.no_data(
+            no_data = self.no_data(
                 f"cannot conclude: {sick} of {len(hosts)} hosts had {kind}; even if all of them shared a "
-                f"label, p could be no smaller than {permutation.fraction(best.smallest)}, or "
-                f"{permutation.fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
+                f"label, p could be no smaller than {fraction(best.smallest)}, or "
+                f"{fraction(best.smallest_adjusted)} with {len(cohorts)} cohorts compared"
                 + (f"; fewer than {MIN_SICK} hosts prove nothing" if sick < MIN_SICK else "")
             )
+            return no_data, cohorts
         significant = [cohort for cohort in cohorts if cohort.p <= package.ALPHA]
         if not significant:
             best = cohorts[0]
-            return self.answer(
-                (),
-                clear=f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}; the best of "
-                f"{len(cohorts)} cohorts has p = {permutation.fraction(best.p)} (the smallest attainable is "
-                f"{permutation.fraction(best.smallest)}): {_name(best)}",
+            clear = (
+                f"no label stands out on {len(hosts)} hosts, {sick} of them with {kind}; the best of "
+                f"{len(cohorts)} cohorts has p = {fraction(best.p)} (the smallest attainable is "
+                f"{fraction(best.smallest)}): {_name(best)}"
             )
+            return self.answer((), clear=clear), cohorts
         explained = explain(events, seconds, labels, groups, significant, permutation.generator())
         # Uptime has a detector of its own.
         shown = [
@@ -107,11 +113,8 @@ class CohortSkew(package.FleetDetector):
         ]
         window = Window(*fleet.window_us)
         drafts = [_draft(entry, explained, events, kind, window, groups) for entry in shown]
-        return self.answer(
-            drafts,
-            clear=f"{explained[0].name} stands out, but uptime explains it: see fleet.uptime",
-            remark=drafts[0].summary if drafts else "",
-        )
+        clear = f"{explained[0].name} stands out, but uptime explains it: see fleet.uptime"
+        return self.answer(drafts, clear=clear, remark=drafts[0].summary if drafts else ""), cohorts
 
 
 def explain(
@@ -124,30 +127,36 @@ def explain(
 ) -> tuple[Explained, ...]:
     """Test each cohort that stands out again within the values of every other label; see docs/fleet.md."""
     numbers = {names: group for group, names in enumerate(groups.names)}
+    chosen = [numbers[cohort.names] for cohort in significant]
+    withins: list[dict[str, P]] = [{} for _ in significant]
+    for label, values in labels.items():
+        # Cohorts share the draws of a label: with dozens of labels, drawing for each pair would take minutes.
+        rows = [n for n, group in enumerate(chosen) if label not in groups.labels(group)]
+        member = groups.member[:, [chosen[n] for n in rows]]
+        tested = _test(events, seconds, member, skew.codes(values), chance)
+        for row, p in zip(rows, tested, strict=True):
+            withins[row][label] = p
     entries: list[Explained] = []
-    for cohort in significant:
-        group = numbers[cohort.names]
-        member = groups.member[:, group]
-        others = [label for label in labels if label not in groups.labels(group)]
-        within = {
-            label: _test(events, seconds, member, skew.codes(labels[label]), chance)
-            for label in others
-        }
+    for cohort, group, within in zip(significant, chosen, withins, strict=True):
         together = P(cohort.p, cohort.smallest)
-        if others:
-            strata = skew.codes(*(labels[label] for label in others))
-            together = _test(events, seconds, member, strata, chance)
+        if within:
+            strata = skew.codes(*(labels[label] for label in within))
+            member = groups.member[:, [group]]
+            (together,) = _test(events, seconds, member, strata, chance)
         entries.append(Explained(cohort, group, within, together))
     return tuple(_judge(entry, entries, groups) for entry in entries)
 
 
 def _test(
     events: Floats, seconds: Floats, member: Booleans, strata: Integers, chance: np.random.Generator
-) -> P:
-    smallest = skew.smallest_stratified(events, member, strata)
-    if smallest > package.ALPHA:
-        return P(1.0, smallest)
-    return P(skew.within(events, seconds, member, strata, chance), smallest)
+) -> list[P]:
+    """Return the p of each cohort within strata; 1 where it could not be significant."""
+    smallest = [skew.smallest_stratified(events, column, strata) for column in member.T]
+    able = [n for n, least in enumerate(smallest) if least <= package.ALPHA]
+    values = np.ones(len(smallest))
+    if able:
+        values[able] = skew.within(events, seconds, member[:, able], strata, chance)
+    return [P(float(value), least) for value, least in zip(values, smallest, strict=True)]
 
 
 def _judge(entry: Explained, entries: list[Explained], groups: skew.Groups) -> Explained:
@@ -207,7 +216,7 @@ def _draft(
         min(0.99, 1 - cohort.p) * (0.5 if undecided else 1.0),
         f"{kind} follows {name}: {cohort.rate_ratio:.1f} times the rate of the other hosts "
         f"({cohort.sick} of {cohort.hosts} hosts against {on_others}), p = "
-        f"{permutation.fraction(cohort.p)}"
+        f"{fraction(cohort.p)}"
         + (f"; cannot be distinguished from {undecided}" if undecided else ""),
         magnitude={
             "rate_ratio": cohort.rate_ratio,
@@ -230,12 +239,10 @@ def _draft(
         hosts=cohort.hosts,
     )
     tables = _exact_tests(cohort, sick, count)
-    exact = "".join(
-        f"; {test} of the plain table: p = {permutation.fraction(p)}" for test, p in tables.items()
-    )
+    exact = "".join(f"; {test} of the plain table: p = {fraction(p)}" for test, p in tables.items())
     draft.support(
-        f"with hosts assigned to cohorts at random, {permutation.fraction(cohort.p)} of the draws gave as "
-        f"much in any cohort; the smallest attainable is {permutation.fraction(cohort.smallest)}{exact}",
+        f"with hosts assigned to cohorts at random, {fraction(cohort.p)} of the draws gave as "
+        f"much in any cohort; the smallest attainable is {fraction(cohort.smallest)}{exact}",
         "events",
         p=cohort.p,
         smallest_p=cohort.smallest,
@@ -245,13 +252,11 @@ def _draft(
     _add_strata(draft, entry, explained, groups)
     for label in entry.undecided:
         p = entry.within[label]
-        text = (
-            f"{name} and {label} go together: within its values p = {permutation.fraction(p.value)}"
-        )
+        text = f"{name} and {label} go together: within its values p = {fraction(p.value)}"
         if not p.is_attainable:
             text = (
                 f"{name} cannot be distinguished from {label}: within its values p could be no smaller than "
-                f"{permutation.fraction(p.smallest)}"
+                f"{fraction(p.smallest)}"
             )
         draft.oppose(text, "host", p=p.value, smallest_p=p.smallest)
     return draft
@@ -263,14 +268,14 @@ def _add_strata(
     """Add its p within other labels, and the cohorts that it explains away."""
     stays = {label: p.value for label, p in entry.within.items() if p.is_significant}
     if stays:
-        labels = ", ".join(f"{label} (p = {permutation.fraction(p)})" for label, p in stays.items())
+        labels = ", ".join(f"{label} (p = {fraction(p)})" for label, p in stays.items())
         text = f"it stays when only hosts with the same value of one other label are compared: within {labels}"
         values = {f"p_within_{label}": p for label, p in stays.items()}
         draft.evidence.append(Evidence(text, "host", values, draft.window))
     p, smallest = entry.together
-    result = f"p = {permutation.fraction(p)}"
+    result = f"p = {fraction(p)}"
     if not entry.together.is_attainable:
-        result = f"too few hosts to conclude, p could be no smaller than {permutation.fraction(smallest)}"
+        result = f"too few hosts to conclude, p could be no smaller than {fraction(smallest)}"
     text = (
         f"within all other labels at once ({', '.join(entry.within) or 'there are none'}): {result}"
     )

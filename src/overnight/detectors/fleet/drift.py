@@ -15,6 +15,7 @@ from overnight.detectors.fleet import odds, permutation
 from overnight.model.finding import Answer, Need, Subject
 from overnight.model.selection import Window
 from overnight.model.snapshot import band_restarts
+from overnight.model.text import fraction
 
 if TYPE_CHECKING:
     from overnight.model.fleet import Fleet
@@ -165,8 +166,8 @@ class Drift(package.FleetDetector):
         if compared.differences:
             best = max(compared.differences, key=lambda difference: difference.column.low)
             why = (
-                f"the best of {compared.columns} has p = {permutation.fraction(best.column.p_max)} (the "
-                f"smallest attainable is {permutation.fraction(compared.smallest_p)}): {best.text}"
+                f"the best of {compared.columns} has p = {fraction(best.column.p_max)} (the "
+                f"smallest attainable is {fraction(compared.smallest_p)}): {best.text}"
             )
         drafts = [
             _draft(difference, compared, kind, Window(*fleet.window_us))
@@ -200,7 +201,7 @@ def compare(fleet: Fleet, sick: Collection[str]) -> Comparison:
     if least > package.ALPHA:
         why_not = (
             f"cannot conclude: {sick_count} sick hosts against {healthy_count} healthy ones; even an item "
-            f"that all sick hosts have, and no healthy one, has p = {permutation.fraction(least)}"
+            f"that all sick hosts have, and no healthy one, has p = {fraction(least)}"
         )
     items, present, known = _table([host.snapshot for host in hosts if host.snapshot])
     columns, draws = odds.rank(
@@ -340,7 +341,7 @@ def _naming_order(pair: tuple[Item, bool]) -> tuple[int, int, str, bool, bool, s
 def _draft(difference: Difference, compared: Comparison, kind: str, window: Window) -> _base.Draft:
     _, is_present = difference.items[0]
     column, smallest = difference.column, compared.smallest_p
-    p, q, p_max = map(permutation.fraction, (column.p, column.q, column.p_max))
+    p, q, p_max = map(fraction, (column.p, column.q, column.p_max))
     draft = _base.Draft(
         KIND,
         Subject(item=difference.name, unit=difference.unit),
@@ -372,7 +373,7 @@ def _draft(difference: Difference, compared: Comparison, kind: str, window: Wind
     draft.support(
         f"log-odds {column.log_odds:.2f}, lower 95 % bound {column.low:.2f}; Fisher's p = {p}, q = {q}; with"
         f" sick hosts chosen at random, the best of {compared.columns} columns was as good in {p_max} of the"
-        f" draws (the smallest attainable is {permutation.fraction(smallest)})",
+        f" draws (the smallest attainable is {fraction(smallest)})",
         "snapshots",
         p=column.p,
         q=column.q,

@@ -157,8 +157,11 @@ def find_onset(line: Timeline, chance: np.random.Generator, *, rising: bool) -> 
     longest = float((line.uptime + line.seconds).max())
     candidates = np.unique(np.concatenate((candidates, np.linspace(0, longest, MAX_CANDIDATES))))
     hosts = int(line.host.max()) + 1
-    beyond = np.zeros((hosts, len(candidates)))
-    np.add.at(beyond, line.host, line.above(candidates))
+    # One candidate at a time: all of them for every spell of 10,000 hosts would take 600 MB.
+    beyond = np.stack(
+        [np.bincount(line.host, line.above(each)[:, 0], hosts) for each in candidates[:, None]],
+        axis=1,
+    )
     total = np.bincount(line.host, line.seconds, hosts)
     after = np.zeros((hosts, len(candidates)))
     np.add.at(after, line.event_host, line.event_uptime[:, None] >= candidates)

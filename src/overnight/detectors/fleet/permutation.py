@@ -12,7 +12,8 @@ Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
 DRAWS = 4999  # the smallest p is 1/5000: fine enough to decide at 5 %
-CELLS = 10_000_000  # numbers in memory at once
+CELLS = 10_000_000  # numbers that are drawn for one test
+CHUNK = 400_000  # numbers in memory at once
 # The same evidence gives the same answer, also in a bundle on another machine.
 SEED = 31407
 EQUAL = 1e-9  # tolerance for sums of floats that should be equal
@@ -42,6 +43,23 @@ def shuffled(values: Floats, strata: Integers, draws: int, chance: np.random.Gen
     return rows
 
 
+def shuffled_sums(
+    values: Floats, strata: Integers, member: Booleans, draws: int, chance: np.random.Generator
+) -> Floats:
+    """Permute `values` within each stratum, and return the sum over each group: one row per draw."""
+    group, host = np.nonzero(member.T)
+    filled, starts = np.unique(group, return_index=True)  # an empty group has a sum of 0
+    sums = np.zeros((draws, member.shape[1]))
+    # A few draws at a time, from the same random numbers: all draws of 10,000 hosts would take 400 MB.
+    step = max(1, CHUNK // max(len(values), len(host)))
+    for first in range(0, draws, step):
+        rows = shuffled(values, strata, min(step, draws - first), chance)
+        if len(filled):
+            picked = np.take(rows, host, axis=1)
+            sums[first : first + step, filled] = np.add.reduceat(picked, starts, axis=1)
+    return sums
+
+
 def smallest_p(hosts: int, group: int, sick: int) -> float:
     """Return the smallest p that a group can get: with all sick hosts, or only sick ones where there are more.
 
@@ -53,12 +71,3 @@ def smallest_p(hosts: int, group: int, sick: int) -> float:
     if sick <= group:
         return math.comb(group, sick) / math.comb(hosts, sick)
     return 1 / math.comb(hosts, group)
-
-
-def fraction(p: float) -> str:
-    """Format a p; small ones as a fraction.
-
-    >>> fraction(1 / 220), fraction(0.031), fraction(1.0)
-    ('1/220', '0.031', '1')
-    """
-    return f"1/{round(1 / p):,}" if 0 < p < 0.01 else f"{p:.2g}"

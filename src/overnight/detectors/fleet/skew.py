@@ -56,11 +56,14 @@ def form_groups(labels: Mapping[str, Sequence[str]]) -> Groups:
     sets: dict[bytes, tuple[list[tuple[str, str]], Booleans]] = {}
     count = 0
     for label, values in labels.items():
-        column = np.array(values, dtype=object)
-        count = len(column)
-        for value in sorted({str(text) for text in values} - {""}):
-            member = np.asarray(column == value, np.bool_)
-            if MIN_HOSTS <= int(member.sum()) < count:
+        count = len(values)
+        having: dict[str, list[int]] = {}
+        for number, value in enumerate(values):
+            having.setdefault(value, []).append(number)
+        for value in sorted(having.keys() - {""}):
+            if MIN_HOSTS <= len(having[value]) < count:
+                member = np.zeros(count, np.bool_)
+                member[having[value]] = True
                 sets.setdefault(member.tobytes(), ([], member))[0].append((label, value))
     if not sets:
         return Groups((), np.zeros((count, 0), np.bool_))
@@ -128,20 +131,28 @@ def within(
     strata: Integers,
     chance: np.random.Generator,
     draws: int | None = None,
-) -> float:
-    """Return the p of one cohort with hosts permuted only within strata, which removes the effect of the strata."""
-    z, drawn = _statistics(events, seconds, member[:, None], strata, chance, draws)
-    return float(permutation.adjusted(z, drawn[:, 0])[0])
+) -> Floats:
+    """Return the p of each cohort, one column of `member` each, with hosts permuted only within strata.
+
+    That removes the effect of the strata. All cohorts share the draws.
+    """
+    z, drawn = _statistics(events, seconds, member, strata, chance, draws)
+    columns = zip(z[:, None], drawn.T, strict=True)
+    return np.array([permutation.adjusted(seen, chances)[0] for seen, chances in columns])
 
 
 def smallest_stratified(events: Floats, member: Booleans, strata: Integers) -> float:
     """Return the smallest p that `within` can give: the product over the strata that have information."""
-    product = 1.0
-    for stratum in np.unique(strata):
-        here = strata == stratum
-        sick = int((events[here] > 0).sum())
-        product *= permutation.smallest_p(int(here.sum()), int(member[here].sum()), sick)
-    return product
+    size, taken, sick = (
+        np.bincount(strata, weights).astype(int)
+        for weights in (np.ones(len(strata)), member, events > 0)
+    )
+    informative = (taken > 0) & (taken < size) & (sick > 0)
+    products = (
+        permutation.smallest_p(int(size[s]), int(taken[s]), int(sick[s]))
+        for s in np.flatnonzero(informative)
+    )
+    return math.prod(products, start=1.0)
 
 
 def _statistics(
@@ -154,24 +165,23 @@ def _statistics(
 ) -> tuple[Floats, Floats]:
     """Return the excess of each cohort in units of its spread under chance: observed, and one row per draw."""
     scores = excess(events, seconds, strata)
-    inside = member.astype(np.float64)
-    mean = np.zeros(inside.shape[1])
-    variance = np.zeros(inside.shape[1])
-    for stratum in np.unique(strata):
-        here = strata == stratum
-        size = int(here.sum())
-        taken = inside[here].sum(axis=0)
-        own = scores[here]
-        mean += taken * own.mean()
-        if size > 1:
-            # Drawing `taken` of `size` without replacement.
-            spread = ((own - own.mean()) ** 2).sum() / (size - 1)
-            variance += taken * (size - taken) / size * spread
+    size = np.bincount(strata)
+    means = np.bincount(strata, scores) / np.maximum(size, 1)
+    squares = np.bincount(strata, (scores - means[strata]) ** 2)
+    spread = np.divide(squares, size - 1, out=np.zeros(len(size)), where=size > 1)
+    # How many of each stratum are in each cohort: [stratum][cohort].
+    taken = np.zeros((len(size), member.shape[1]))
+    np.add.at(taken, strata, member)
+    mean = means @ taken
+    # Drawing `taken` of `size` without replacement.
+    variance = (spread / np.maximum(size, 1)) @ (taken * (size[:, None] - taken))
     scale = np.sqrt(np.maximum(variance, 1e-300))
     varies = variance > 1e-12
-    seen = np.where(varies, (scores @ inside - mean) / scale, 0.0)
+    group, host = np.nonzero(member.T)
+    total = np.bincount(group, scores[host], member.shape[1])
+    seen = np.where(varies, (total - mean) / scale, 0.0)
     count = draws or permutation.draws_for(len(scores))
-    drawn = permutation.shuffled(scores, strata, count, chance) @ inside
+    drawn = permutation.shuffled_sums(scores, strata, member, count, chance)
     return seen, np.where(varies, (drawn - mean) / scale, 0.0)
 
 

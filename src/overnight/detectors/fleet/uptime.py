@@ -12,6 +12,7 @@ from overnight.detectors import fleet as package
 from overnight.detectors.fleet import hazard, permutation
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
+from overnight.model.text import fraction
 
 if TYPE_CHECKING:
     from overnight.model.fleet import Fleet, Host
@@ -54,7 +55,7 @@ class UptimeHazard(package.FleetDetector):
                 f"cannot conclude: in {days}, no uptime has {100 * hazard.SHARE:g} % of the time before it"
                 " and beyond it"
             )
-        smallest = permutation.fraction(rise.smallest)
+        smallest = fraction(rise.smallest)
         if count < MIN_EVENTS or sick < MIN_SICK or rise.smallest > package.ALPHA:
             return self.no_data(
                 f"cannot conclude: {count} {kind} on {sick} of {len(hosts)} hosts; even if all of them came on "
@@ -65,7 +66,7 @@ class UptimeHazard(package.FleetDetector):
             return self.answer(
                 (),
                 clear=f"the rate of {kind} does not change with uptime: {count} events in {days}, p ="
-                f" {permutation.fraction(rise.p)} (the smallest attainable here: {smallest})",
+                f" {fraction(rise.p)} (the smallest attainable here: {smallest})",
             )
         onset = hazard.find_onset(line, permutation.generator(), rising=rise.z > 0)
         if onset is None:
@@ -133,7 +134,7 @@ def _draft(
         Subject(),
         Window(*fleet.window_us),
         min(0.99, 1 - rise.p),
-        f"{kind} depends on uptime: {effect}; p = {permutation.fraction(rise.p)}",
+        f"{kind} depends on uptime: {effect}; p = {fraction(rise.p)}",
         magnitude={
             "rate_ratio": onset.rate_ratio,
             "onset_hours": onset.uptime / HOUR,
@@ -155,8 +156,8 @@ def _draft(
         host_hours_beyond=round(late_time / HOUR, 3),
     )
     draft.support(
-        f"with a constant hazard and the same bursts, {permutation.fraction(rise.p)} of the draws gave as "
-        f"much at any edge; the smallest attainable is {permutation.fraction(rise.smallest)}",
+        f"with a constant hazard and the same bursts, {fraction(rise.p)} of the draws gave as "
+        f"much at any edge; the smallest attainable is {fraction(rise.smallest)}",
         "events",
         p=rise.p,
         smallest_p=rise.smallest,
@@ -166,13 +167,13 @@ def _draft(
     if own is not None and own.p <= package.ALPHA and (own.z > 0) == rising:
         text = (
             "it holds within single hosts, so other differences between hosts are not the reason: p = "
-            f"{permutation.fraction(own.p)}"
+            f"{fraction(own.p)}"
         )
         draft.support(text, "events", p_same_host=own.p)
     else:
         text = (
             "it cannot be seen within single hosts: long uptime may stand for something else that these "
-            "hosts have in common" + (f" (p = {permutation.fraction(own.p)})" if own else "")
+            "hosts have in common" + (f" (p = {fraction(own.p)})" if own else "")
         )
         draft.oppose(text, "events", p_same_host=own.p if own else None)
     if cure.reboots and rising:

@@ -77,6 +77,13 @@ def _rows(connection: sa.Connection, chosen: sa.Select[Any]) -> list[HostRow]:
     return [HostRow(**row._mapping, labels=by_host.get(row.id, {})) for row in rows]
 
 
+def count_seen(connection: sa.Connection, since_us: int) -> tuple[int, int]:
+    """Return how many hosts there are, and how many of them reported since a time."""
+    seen = sa.func.count().filter(hosts.c.seen_us >= since_us)
+    total, recent = connection.execute(sa.select(sa.func.count(), seen).select_from(hosts)).one()
+    return total, recent
+
+
 def read_names(connection: sa.Connection) -> dict[str, str]:
     """Return the names of all hosts by id, ordered by name."""
     chosen = sa.select(hosts.c.id, hosts.c.name).order_by(hosts.c.name)

@@ -27,6 +27,8 @@ HELP = """Turn a sporadic production incident into a one-night diagnosis.
 Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
 SWITCHES = ("--debug", "--local")
+SERVER_OPTIONS = ("--server", "--token-file")
+OWN_SERVER = ("agent",)  # commands with these options of their own
 EPILOG = "Start with: overnight doctor   ·   Every command: overnight COMMAND --help"
 
 
@@ -59,10 +61,11 @@ def build(command: str = "") -> typer.Typer:
 
 
 def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the name of the command, and the words as Typer expects them: --home, --debug and --local
-    before the command, -O after it. Users write them in either place.
+    """Return the name of the command, and the words as Typer expects them: --home, --server, --debug and
+    --local before the command, -O after it. Users write them in either place.
     """
     before: list[str] = []
+    servers: list[str] = []
     formats: list[str] = []
     after: list[str] = []
     words = collections.deque(arguments)
@@ -72,18 +75,22 @@ def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
         if word == "--":
             words.appendleft(word)
             break
-        if option == "--home" or (option in ("-O", "--output") and len(after) < 2):
+        is_server = option in SERVER_OPTIONS
+        if option == "--home" or is_server or (option in ("-O", "--output") and len(after) < 2):
             if option == word and not words:
                 return "", [word]  # for Typer's error: its value is missing
             value = [words.popleft()] if option == word else []
-            (before if option == "--home" else formats).extend((word, *value))
+            kept = servers if is_server else before if option == "--home" else formats
+            kept.extend((word, *value))
         elif word.startswith("-O") and len(after) < 2:  # -Ojson
             formats.append(word)
         elif word.startswith("-") and (not after or word in SWITCHES):
             before.append(word)
         else:
             after.append(word)
-    return after[0] if after else "", [*before, *after, *formats, *words]
+    name = after[0] if after else ""
+    (after if name in OWN_SERVER else before).extend(servers)
+    return name, [*before, *after, *formats, *words]
 
 
 def _show_version(wanted: bool) -> None:
@@ -102,6 +109,14 @@ def _global_options(
         "DIR",
         envvar="OVERNIGHT_HOME",
     ),
+    server: str | None = session.option(
+        None,
+        "Control plane to ask instead of a data home; also OVERNIGHT_SERVER.",
+        "URL",
+    ),
+    token_file: pathlib.Path | None = session.option(
+        None, "File with the token for --server; also OVERNIGHT_TOKEN.", "FILE"
+    ),
     output: str = session.option(  # noqa: ARG001 - moved behind the command by _arrange
         "text", "Output format; also after the command.", "FORMAT", "-O", "--output"
     ),
@@ -115,6 +130,10 @@ def _global_options(
 ) -> None:
     current: session.Session = context.obj
     current.chosen_home = home
+    source = context.get_parameter_source("home")
+    current.home_given = source is not None and source.name == "COMMANDLINE"
+    current.chosen_server = server
+    current.token_file = token_file
     current.debug = debug
     local_time.LOCAL.set(local)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -67,3 +70,10 @@ def takes_query(*, without: tuple[str, ...] = ()) -> Callable[[session.Command],
         return session.with_parameters(run, command, {"query": options})
 
     return extend
+
+
+@contextlib.contextmanager
+def evidence(current: session.Session, query: Query) -> Iterator[tuple[pathlib.Path, Query]]:
+    """Yield the data home with the samples of a query, and the query with its window there."""
+    with current.evidence(hosts=query.host, begin=query.begin, end=query.end) as found:
+        yield found.home, dataclasses.replace(query, begin=found.begin, end=found.end)

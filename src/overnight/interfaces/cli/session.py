@@ -24,8 +24,12 @@ from overnight import errors
 if TYPE_CHECKING:
     import rich.console
 
+    from overnight.app import questions, remote, windows
+
 DRAW_SECONDS = 0.25
 T = TypeVar("T")
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 Command = Callable[..., int | None]
 CommandLine = typer.Typer
 
@@ -45,6 +49,9 @@ class Session:
 
     debug: bool = False
     chosen_home: pathlib.Path | None = None
+    home_given: bool = False  # on the command line
+    chosen_server: str | None = None  # on the command line
+    token_file: pathlib.Path | None = None
     output: Output = Output.TEXT
 
     @property
@@ -53,11 +60,70 @@ class Session:
 
         return home.data_home(self.chosen_home)
 
+    def check_server(self, command: str, *, asks_server: bool) -> None:
+        """Raise UsageError where --server was given to a command that cannot ask one."""
+        if not asks_server:
+            if self.chosen_server is not None:
+                raise errors.UsageError(
+                    f"{command} does not take --server",
+                    why="it reads or changes this host or its data home",
+                    todo=f"leave out --server, or run {command} on the host in question",
+                )
+            self.__dict__["server"] = None  # OVERNIGHT_SERVER is for the commands that can
+        elif self.chosen_server is not None and self.home_given:
+            raise errors.UsageError(
+                "--server and --home are mutually exclusive",
+                why="each of them names where the evidence is",
+                todo="leave out one of them",
+            )
+
+    @functools.cached_property
+    def server(self) -> remote.Server | None:
+        """The control plane to ask instead of the data home, for a command that can."""
+        from overnight.app import server_settings
+
+        url = self.chosen_server or ""
+        if self.chosen_server is None and not self.home_given:
+            url = server_settings.find_url()
+        if not url:
+            return None
+        from overnight.app import remote
+
+        return remote.Server(server_settings.read_settings(url, self.token_file))
+
+    def ask(self, question: questions.Question[Asked, Found], request: Asked) -> Found:
+        """Answer a question about many hosts: by the control plane, or from the data home."""
+        if self.server is None:
+            return question.ask_home(self.home, request)
+        with self.notes().status(f"asking {self.server.url} …"):
+            return self.server.ask(question, request)
+
+    @contextlib.contextmanager
+    def evidence(self, **wanted: Any) -> Iterator[windows.Evidence]:
+        """Yield the data home with an event or a window (`remote.Server.evidence`), fetched if need be."""
+        from overnight.app import windows
+
+        if self.server is None:
+            wanted.pop("hosts", None)
+            yield windows.Evidence(self.home, **wanted)
+            return
+        with contextlib.ExitStack() as opened:
+            with self.progress("window", 1.0) as update:
+
+                def show(step: str, share: float) -> None:
+                    update(share, step)
+
+                evidence = opened.enter_context(self.server.evidence(**wanted, progress=show))
+            yield evidence
+
     def command(self, words: str) -> str:
-        """Return a command line that reads the same data home, for people to copy."""
+        """Return a command line that asks the same server or data home, for people to copy."""
         import shlex
 
         from overnight.app import home
+
+        if self.server is not None:
+            return f"overnight --server {shlex.quote(self.server.url)} {words}"
 
         # sudo drops OVERNIGHT_HOME, and the user's own data home is another one.
         sudo = os.geteuid() == 0 and "SUDO_USER" in os.environ
@@ -152,11 +218,17 @@ def argument(default: Any, about: str, metavar: str, **limits: Any) -> Any:
 
 
 def add_command(
-    cli: CommandLine, command: Command, panel: str, example: str, name: str | None = None
+    cli: CommandLine,
+    command: Command,
+    panel: str,
+    example: str,
+    name: str | None = None,
+    *,
+    asks_server: bool = False,
 ) -> None:
-    """Add a command to a panel of `overnight --help`."""
+    """Add a command to a panel of `overnight --help`; `asks_server`: it takes --server."""
     add = cli.command(name, rich_help_panel=panel, epilog=f"Example: overnight {example}")
-    add(in_session(command))
+    add(in_session(command, asks_server=asks_server))
 
 
 def add_group(
@@ -166,17 +238,18 @@ def add_group(
     panel: str,
     example: str,
     *commands: tuple[str, Command, str],
+    asks_server: tuple[str, ...] = (),
 ) -> None:
     """Add a group of commands, each with its name and the arguments of its example."""
     group = typer.Typer(no_args_is_help=True)
     for word, command, arguments in commands:
         epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
-        group.command(word, epilog=epilog)(in_session(command))
+        group.command(word, epilog=epilog)(in_session(command, asks_server=word in asks_server))
     epilog = f"Example: overnight {name} {example}"
     cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)
 
 
-def in_session(command: Command) -> Command:
+def in_session(command: Command, *, asks_server: bool = False) -> Command:
     """Return a command as Typer calls it: its `current` comes from the context, -O is added if it has none."""
     has_formats = "output" in inspect.signature(command).parameters
     added = [] if has_formats else [parameter("output", OutputOption, Output.TEXT)]
@@ -184,7 +257,13 @@ def in_session(command: Command) -> Command:
     def run(context: typer.Context, **values: Any) -> int | None:
         if not has_formats:
             del values["output"]  # choose_output has noted it
-        return command(current=context.obj, **values)
+        current: Session = context.obj
+        current.check_server(context.command_path, asks_server=asks_server)
+        try:
+            return command(current=current, **values)
+        finally:
+            if server := current.__dict__.get("server"):  # if it was asked
+                server.close()
 
     replaced = {"current": [parameter("context", typer.Context)]}
     return with_parameters(run, command, replaced, *added)

@@ -170,6 +170,17 @@ def test_unknown_values_are_not_a_cohort() -> None:
     assert groups.names == ((("zone", "a"),),)
 
 
+def test_sums_of_shuffled_values_are_those_of_all_draws_at_once(monkeypatch) -> None:
+    chance = np.random.default_rng(3)
+    values, strata = chance.normal(size=40), chance.integers(0, 4, 40)
+    member = chance.random((40, 6)) < 0.4
+    member[:, 2] = False
+    rows = permutation.shuffled(values, strata, 70, np.random.default_rng(1))
+    monkeypatch.setattr(permutation, "CHUNK", 1000)
+    sums = permutation.shuffled_sums(values, strata, member, 70, np.random.default_rng(1))
+    assert sums == pytest.approx(rows @ member)
+
+
 def test_values_are_shuffled_within_strata() -> None:
     strata = np.array([0, 1, 0, 1, 0])
     values = np.arange(5.0)

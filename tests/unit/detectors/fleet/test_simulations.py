@@ -140,7 +140,8 @@ def test_a_correlated_label_disappears_within_the_true_label(runs: int) -> None:
         image = np.where(chance.random(60) < 0.8, zone, ~zone)
         time = chance.uniform(0.3, 1.0, 60)
         events = chance.poisson(time * np.where(image, 2.0, 0.3)).astype(float)
-        return skew.within(events, time, zone, image.astype(np.int64), chance, 199) <= ALPHA
+        (p,) = skew.within(events, time, zone[:, None], image.astype(np.int64), chance, 199)
+        return p <= ALPHA
 
     share = share_of(runs, hit)
     print_figures(f"cohort, zone within image: {share}")

@@ -23,6 +23,7 @@ def register(cli: session.CommandLine) -> None:
         "create 1a2b3c4d",
         ("create", create, "1a2b3c4d -o reset.overnight"),
         ("open", open_, "reset.overnight --into reset"),
+        asks_server=("create",),
     )
 
 
@@ -51,10 +52,13 @@ def create(
             todo="overnight bundle create ID, or --event ID; overnight events lists the ids",
         )
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
-    chosen = events.find_event(current.home, event_id or event)
-    with current.progress("bundle", 1.0) as update:
+    with (
+        current.evidence(event_id=event_id or event) as found,
+        current.progress("bundle", 1.0) as update,
+    ):
+        chosen = events.find_event(found.home, found.event_id)
         bundle = bundles.create(
-            current.home,
+            found.home,
             chosen,
             file or bundles.default_file(chosen),
             before_s=before_s,

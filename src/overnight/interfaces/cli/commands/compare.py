@@ -8,7 +8,7 @@ ORDER = 37
 
 def register(cli: session.CommandLine) -> None:
     example = "compare --kind job.failed --at '2026-11-15 14:00'"
-    session.add_command(cli, compare, "In the morning", example)
+    session.add_command(cli, compare, "In the morning", example, asks_server=True)
 
 
 def _read_span(text: str) -> str:
@@ -44,9 +44,9 @@ def compare(
     """
     from overnight.app import compare as comparison
 
-    result = comparison.compare(
+    result = current.ask(
+        comparison.QUESTION,
         comparison.Request(
-            current.home,
             kinds=tuple(kind or ()),
             at=at,
             before=before,
@@ -58,7 +58,7 @@ def compare(
             hosts=tuple(host or ()),
             labels=tuple(label or ()),
             per=per,
-        )
+        ),
     )
     if current.printed_json(result):
         return
@@ -67,7 +67,7 @@ def compare(
     for name, side in zip(names, (result.before, result.after), strict=True):
         window = " to ".join(map(local_time.cell, (side.window.begin_us, side.window.end_us)))
         which = f"{side.name}, {window}" if group else window
-        exposure = wording.exposure(sum(side.exposures), side.exposed)
+        exposure = wording.exposure(side.exposure, side.hosts)
         terminal.print_line(console, f"{name}: {which}; {exposure}", "dim")
     rows = []
     for row in result.rows:

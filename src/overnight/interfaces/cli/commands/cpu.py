@@ -21,7 +21,8 @@ Column = Literal[
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, cpu, "In the morning", "cpu -b 2026-11-15T03:14:02 -e +5s --core 39")
+    example = "cpu -b 2026-11-15T03:14:02 -e +5s --core 39"
+    session.add_command(cli, cpu, "In the morning", example, asks_server=True)
 
 
 def cpu(
@@ -56,8 +57,11 @@ def cpu(
     if output == "text":
         files.check_text(file)
     every_us = None if every is None else round(times.parse_duration(every) * times.SECOND_US)
-    request = histories.Request(current.home, event, begin, end, host, core, every_us, worst, sort)
-    with current.progress("reading", 1.0) as update:
+    hosts = (host,) if host else ()
+    wanted = {"event_id": event or "", "hosts": hosts, "begin": begin, "end": end}
+    with current.evidence(**wanted) as found, current.progress("reading", 1.0) as update:
+        chosen = (found.event_id or None, found.begin, found.end)
+        request = histories.Request(found.home, *chosen, host, core, every_us, worst, sort)
         answer = histories.read_cpu(request, lambda share: update(share, ""))
     if output == "json":
         files.deliver_json(answer.as_json(), file)

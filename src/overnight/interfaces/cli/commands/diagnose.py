@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import functools
 import pathlib
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +15,9 @@ ORDER = 28
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, diagnose, "In the morning", "diagnose -O html -o report.html")
+    session.add_command(
+        cli, diagnose, "In the morning", "diagnose -O html -o report.html", asks_server=True
+    )
 
 
 def _is_bundle(subject: str) -> bool:
@@ -54,6 +57,7 @@ def diagnose(
     --at diagnoses an incident that no rule saw: what users reported at that time.
     """
     from overnight.app import diagnose as diagnosis
+    from overnight.app import windows
 
     if output == "text":
         files.check_text(file)
@@ -72,15 +76,33 @@ def diagnose(
             why="--at is an incident that is not stored as an event",
             todo="leave out one of them",
         )
-    reported = diagnosis.Reported(at, core, kind or diagnosis.REPORTED, text or None, save)
-    request = diagnosis.Request(
-        current.home, bundle, event_id, host, tuple(knowledge or ()), reported if at else None
-    )
-    with current.notes().status("running detectors …") as status:
+    if save and current.server:
+        raise errors.UsageError(
+            "--save and --server are mutually exclusive",
+            why="a control plane has the events that its hosts report",
+            todo="leave out --save, or run overnight event add on the host",
+        )
+    with contextlib.ExitStack() as opened:
+        found = windows.Evidence(current.home, event_id=event_id, at=at)
+        if bundle is None:
+            wanted = {
+                "event_id": "" if at else event_id,
+                "hosts": (host,) if host else (),
+                "at": at,
+            }
+            found = opened.enter_context(current.evidence(**wanted))
+        reported = diagnosis.Reported(
+            found.at, core, kind or diagnosis.REPORTED, text or None, save
+        )
+        status = opened.enter_context(current.notes().status("running detectors …"))
 
         def show_answer(answer: Answer) -> None:
             status.update(f"running detectors … {answer.detector}: {answer.status}")
 
+        request = diagnosis.Request(
+            found.home, bundle, found.event_id or diagnosis.LAST, host, tuple(knowledge or ()),
+            reported if at else None, current.server.ask_fleet if current.server else None,
+        )  # fmt: skip
         result = diagnosis.diagnose(request, show_answer)
     if output == "text":
         current.console().print(result.render())

@@ -17,7 +17,9 @@ MAX_ITEMS = 5
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, drift, "In the morning", "drift --kind net.driver_reset")
+    session.add_command(
+        cli, drift, "In the morning", "drift --kind net.driver_reset", asks_server=True
+    )
 
 
 def drift(
@@ -39,13 +41,8 @@ def drift(
     """
     from overnight.app import drift as fleet_drift
 
-    if bool(sick) + bool(kind) + bool(unit) > 1:
-        raise errors.UsageError(
-            "--sick, --kind and --unit are mutually exclusive",
-            why="each defines which hosts are compared with the others",
-            todo="give one of them",
-        )
-    result = fleet_drift.compare(fleet_drift.Request(current.home, tuple(sick or ()), kind, unit))
+    request = fleet_drift.Request(tuple(sick or ()), kind, unit)
+    result = current.ask(fleet_drift.QUESTION, request)
     if not current.printed_json(result.as_json(limit)):
         _show(result, limit, current.console())
     failed = check and result.comparison.significant

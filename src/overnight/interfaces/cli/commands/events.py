@@ -19,7 +19,7 @@ ORDER = 30
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, events, "In the morning", "events -b '12h ago'")
+    session.add_command(cli, events, "In the morning", "events -b '12h ago'", asks_server=True)
 
 
 def events(
@@ -61,7 +61,8 @@ def events(
     if follow:
         _follow(request, current)
         return
-    listing = stored.list_events(request)
+    server = current.server
+    listing = server.list_events(request) if server else stored.list_events(request)
     if current.printed_json(listing):
         return
     console = current.console()
@@ -83,14 +84,16 @@ def _follow(request: stored.Request, current: session.Session) -> None:
 
     console = current.console()
     stop = threading.Event()
-    with_host = len(stored.resolve_hosts(request.home, request.hosts)) > 1
+    server = current.server
+    with_host = server or len(stored.resolve_hosts(request.home, request.hosts)) > 1
+    follow = server.follow if server else stored.follow
     with stop_signals.stop_on_signals(stop):
-        for event, before in stored.follow(request, stop):
+        for event, before in follow(request, stop):
             if current.output is session.Output.JSON:
                 sys.stdout.write(json.dumps(event.as_json()) + "\n")
                 sys.stdout.flush()
             elif before is None or before.severity != event.severity:
-                console.print(_line(event, with_host=with_host))
+                console.print(_line(event, with_host=bool(with_host)))
 
 
 def _line(event: Event, *, with_host: bool) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pathlib
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
@@ -22,6 +23,7 @@ def register(cli: session.CommandLine) -> None:
         flame,
         "In the morning",
         "flame -b 2026-11-15T03:14:02 -e +5s --core 39 -O svg -o hot.svg",
+        asks_server=True,
     )
 
 
@@ -37,7 +39,16 @@ def flame(
     """Show the stacks of a window as a flame graph."""
     from overnight.app import flame as graphs
 
-    request = graphs.Request(current.home, query, tuple(mark or ()), reverse)
+    with profile_options.evidence(current, query) as (home, chosen):
+        request = graphs.Request(home, chosen, tuple(mark or ()), reverse)
+        _deliver(request, output, file, current)
+
+
+def _deliver(
+    request: graphs.Request, output: Format, file: pathlib.Path | None, current: session.Session
+) -> None:
+    from overnight.app import flame as graphs
+
     if output is Format.HTML:
         files.deliver(graphs.make_page(request), file)
         return

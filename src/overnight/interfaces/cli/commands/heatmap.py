@@ -1,9 +1,13 @@
 from __future__ import annotations
 
-from typing import Literal
+import pathlib
+from typing import TYPE_CHECKING, Literal
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 from overnight.model import times
+
+if TYPE_CHECKING:
+    from overnight.app import heatmap as maps
 
 ORDER = 40
 
@@ -16,6 +20,7 @@ def register(cli: session.CommandLine) -> None:
         heatmap,
         "In the morning",
         "heatmap -O html -o night.html --mark '2026-11-15T03:14:07=NIC reset'",
+        asks_server=True,
     )
 
 
@@ -42,15 +47,24 @@ def heatmap(
     """
     from overnight.app import heatmap as maps
 
-    request = maps.Request(
-        current.home,
-        query,
-        by=by,
-        mode=mode,
-        step_us=round(times.parse_duration(step) * times.SECOND_US),
-        rows=rows,
-        marks=tuple(mark or ()),
-    )
+    with profile_options.evidence(current, query) as (home, chosen):
+        request = maps.Request(
+            home,
+            chosen,
+            by=by,
+            mode=mode,
+            step_us=round(times.parse_duration(step) * times.SECOND_US),
+            rows=rows,
+            marks=tuple(mark or ()),
+        )
+        _deliver(request, output, file, current)
+
+
+def _deliver(
+    request: maps.Request, output: Format, file: pathlib.Path | None, current: session.Session
+) -> None:
+    from overnight.app import heatmap as maps
+
     if output is Format.HTML:
         files.deliver(maps.make_page(request), file)
         return

@@ -1,0 +1,103 @@
+"""Windows of events: find one that the server holds, or ask its host for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from overnight import errors
+from overnight.model.control_plane import Role
+from overnight.model.times import MINUTE_US
+from overnight.model.uplink import TaskKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from overnight.fleet import control
+    from overnight.model.control_plane import Principal, TaskRow, WindowRow
+
+OFFLINE_US = 5 * MINUTE_US  # ten reports
+MAX_WINDOW_US = 60 * MINUTE_US
+
+
+class HostOfflineError(errors.ConflictError):
+    """A window is on a host that does not report; `details` lists the windows that the server holds."""
+
+    def __init__(self, host: str, held: Sequence[WindowRow]) -> None:
+        super().__init__(
+            f"host {host} is offline, and the server does not hold that window",
+            why="its agent has not reported for five minutes",
+            todo="use a window that the server holds, or ask again when the host is back",
+        )
+        self.details: dict[str, Any] = {"windows": [vars(window) for window in held]}
+
+
+class WindowMissingError(errors.NotFoundError):
+    """The server does not hold the window of an event."""
+
+    def __init__(self, host: str, event_id: str) -> None:
+        super().__init__(
+            f"the server does not hold the window of {event_id}",
+            why=f"host {host} has not uploaded it, or retention removed it",
+            todo=f"ask the host for it: overnight --server URL bundle {event_id}",
+        )
+
+
+def find_held(plane: control.ControlPlane, host: str, event_id: str) -> WindowRow:
+    """Return the newest window of an event that the server holds."""
+    held = [window for window in plane.windows(host, event=event_id) if window.is_held]
+    if not held:
+        raise WindowMissingError(host, event_id)
+    return max(held, key=lambda window: window.received_us or 0)
+
+
+def request_window(
+    plane: control.ControlPlane,
+    asked_by: Principal,
+    host: str,
+    *,
+    event_id: str = "",
+    begin_us: int = 0,
+    end_us: int = 0,
+    why: str = "",
+) -> WindowRow | TaskRow:
+    """Return the window if the server holds it, else the task that has its host upload it."""
+    row = plane.host(host)
+    if event_id:
+        event_id = plane.event(event_id, host).id
+        known = plane.windows(host, event=event_id)
+        held = [window for window in known if window.is_held]
+        arguments: dict[str, object] = {"event": event_id}
+    else:
+        _check_span(begin_us, end_us)
+        known = plane.windows(host, begin_us=begin_us, end_us=end_us)
+        held = [
+            window
+            for window in known
+            if window.is_held and window.begin_us <= begin_us and window.end_us >= end_us
+        ]
+        arguments = {"begin_us": begin_us, "end_us": end_us}
+    if held:
+        return max(held, key=lambda window: window.received_us or 0)
+    if row.seen_us < plane.context.clock() - OFFLINE_US:
+        raise HostOfflineError(host, [window for window in known if window.is_held])
+    for task in plane.tasks.list(host):
+        if task.kind is TaskKind.UPLOAD_WINDOW and not task.state.is_final and task.arguments == arguments:  # fmt: skip
+            return task
+    if not asked_by.role.allows(Role.OPERATOR):
+        raise errors.NotAllowedError(
+            f"only an operator can ask host {host} for a window",
+            why=f"token {asked_by.name} has the role {asked_by.role}, and the server does not hold the window",
+            todo="use a token with the role operator",
+        )
+    return plane.tasks.create(
+        host, TaskKind.UPLOAD_WINDOW, arguments, by=f"{asked_by.name} ({asked_by.id})", why=why
+    )
+
+
+def _check_span(begin_us: int, end_us: int) -> None:
+    if not 0 < begin_us < end_us <= begin_us + MAX_WINDOW_US:
+        raise errors.UsageError(
+            "a window needs an event, or begin_us and end_us at most one hour apart",
+            why="bundles are limited",
+            todo='send {"event": ID} or {"begin_us": N, "end_us": N}',
+        )

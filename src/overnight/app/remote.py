@@ -1,0 +1,430 @@
+"""The client of a control plane: `--server`. Evidence moves here, and the use cases are those of a data home.
+
+Fleet questions are answered by the server, with the documents that `-O json` prints. Evidence of a window comes as
+a bundle, which the server has, or has its host upload.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import pathlib
+import tempfile
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from overnight import errors, http_client
+from overnight.app import bundles, events, fleet_questions, server_settings, windows
+from overnight.model import decoding, times
+from overnight.model.emptiness import Empty, Reason
+from overnight.model.event import Event, Value
+from overnight.model.selection import Window
+from overnight.model.text import plural
+from overnight.model.uplink import MAX_WINDOW_BYTES, TaskState
+
+if TYPE_CHECKING:
+    from overnight.app import questions
+    from overnight.model.finding import Answer
+
+API = "/api/v1"
+PAGE = 1000  # items
+MAX_ANSWER = 256 << 20
+ANSWER_SECONDS = 120.0
+ATTEMPTS, AWAY_SECONDS = 3, 1.0
+BUSY_SECONDS = 60.0  # at most, for a server that answers 429 or 503
+POLL_SECONDS, FOLLOW_SECONDS = 1.0, 1.0
+STALLED_SECONDS = 600.0  # an agent reports every 30 s, and uploads slowly
+MAX_NAMED = 5
+LAST = "last"
+# Where to look for the last serious event: most asked for are of this hour or day.
+SPANS_US = (times.HOUR_US, times.DAY_US, 7 * times.DAY_US, 1 << 62)
+
+Progress = Callable[[str, float], None]  # step, and share of it that is done
+Kind = TypeVar("Kind")
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What became of a task of a host."""
+
+    state: TaskState
+    detail: str = ""
+    progress: float = 0.0
+    result: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldWindow:
+    event: str
+    begin_us: int
+    end_us: int
+    received_us: int | None = None
+    dropped_us: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Page:
+    items: tuple[object, ...]
+    next: str | None = None
+
+
+class Server:
+    """One control plane; not for several threads at once."""
+
+    def __init__(self, settings: server_settings.Settings) -> None:
+        self.url = settings.url
+        try:
+            self._client = http_client.Client(
+                settings.url, bearer=settings.token, ca=settings.ca, insecure=settings.insecure,
+                seconds=ANSWER_SECONDS,
+            )  # fmt: skip
+        except errors.UsageError as error:
+            if "plain HTTP" not in error.what:
+                raise
+            file = server_settings.config_file()
+            todo = f"use https, or write insecure = true beside url = {self.url!r} in {file}"
+            raise errors.UsageError(error.what, why=error.why, todo=todo) from None
+
+    def close(self) -> None:
+        self._client.close()
+
+    # --- questions
+
+    def ask(self, question: questions.Question[Asked, Found], request: Asked) -> Found:
+        """Answer a question about the server's hosts."""
+        if (
+            question.name == fleet_questions.HOSTS.name
+        ):  # a list of pages, because there may be many
+            rows = self._pages("hosts", {}, fleet_questions.HostSummary)
+            return cast("Found", fleet_questions.Hosts(tuple(rows)))
+        document = self._get(f"questions/{question.name}", question.parameters(request))
+        with self._understood():
+            return question.decode(document)
+
+    def ask_fleet(self, kind: str) -> tuple[int, tuple[Answer, ...]]:
+        """Return how many hosts are watched, and what the detectors answer about a kind."""
+        request = fleet_questions.KindRequest(kind)
+        found = self.ask(fleet_questions.FINDINGS, request)
+        return found.hosts, found.answers
+
+    # --- events
+
+    def list_events(self, request: events.Request) -> events.Listing:
+        """Return the events that the server has; raise CannotError where one that was named is missing."""
+        now = time.time_ns() // 1000
+        if request.event_id:
+            event = self.find_event(request.event_id, request.hosts)
+            return events.Listing(0, now, (event.host,), (event,), (), ())
+        window = _parse_window(request.begin, request.end, Window(0, now + times.SECOND_US))
+        found = sorted(self._events(request, window), key=lambda event: event.time_us)
+        hosts = request.hosts or tuple(sorted({event.host for event in found}))
+        empty = None if found else Empty(Reason.NONE, "events that match")
+        return events.Listing(window.begin_us, window.end_us, hosts, tuple(found), (), (), empty)
+
+    def follow(
+        self, request: events.Request, stop: threading.Event
+    ) -> Iterator[tuple[Event, Event | None]]:
+        """Yield each event until `stop` is set, and again when it changes, with what it was before."""
+        begin = time.time_ns() // 1000
+        seen: dict[str, Event] = {}
+        while not stop.is_set():
+            window = Window(begin, max(begin, time.time_ns() // 1000) + times.SECOND_US)
+            for event in sorted(self._events(request, window), key=lambda event: event.time_us):
+                before = seen.get(event.id)
+                if event != before:
+                    seen[event.id] = event
+                    yield event, before
+            stop.wait(FOLLOW_SECONDS)
+
+    def _events(self, request: events.Request, window: Window) -> Iterator[Event]:
+        accepts = events.make_filter(request)
+        parameters = {
+            "kind": request.kinds, "host": request.hosts, "severity": request.severity,
+            "begin_us": str(window.begin_us), "end_us": str(min(window.end_us, 1 << 53)),
+        }  # fmt: skip
+        return filter(accepts, self._pages("events", parameters, Event, Value=Value))
+
+    def find_event(self, event_id: str, hosts: Sequence[str] = ()) -> Event:
+        """Return the event of that id, short id, or a prefix of either that only one event has."""
+        parameters = [("host", name) for name in hosts[:1]]
+        document = self._get(f"events/{_quote(event_id)}", parameters)
+        return self._decode(Event, document, Value=Value)
+
+    def _find_last(self, hosts: Sequence[str]) -> Event:
+        from overnight.app import diagnose
+
+        now = time.time_ns() // 1000
+        for span in SPANS_US:
+            request = events.Request(pathlib.Path(), hosts=tuple(hosts), severity="warning")
+            window = Window(max(0, now - span), now + times.SECOND_US)
+            if chosen := diagnose.choose_worst(self._events(request, window)):
+                return chosen
+        raise errors.CannotError(
+            f"{self.url} has no event that is at least a warning",
+            why=f"of {', '.join(hosts) if hosts else 'any host'}",
+            todo="diagnose a time instead: --at TIME --host NAME",
+        )
+
+    # --- evidence
+
+    @contextlib.contextmanager
+    def evidence(
+        self,
+        *,
+        event_id: str = "",
+        hosts: Sequence[str] = (),
+        begin: str = "",
+        end: str = "",
+        at: str = "",
+        progress: Progress = lambda _what, _share: None,
+    ) -> Iterator[windows.Evidence]:
+        """Fetch the bundle of an event, or of a window of one host, and yield it as a data home."""
+        body: dict[str, str | int]
+        if event_id:
+            event = self._find_last(hosts) if event_id == LAST else self.find_event(event_id, hosts)
+            host, body = event.host, {"event": event.id}
+            found = windows.Evidence(pathlib.Path(), event_id=event.id)
+        else:
+            host = self._only_host(hosts)
+            window = self._choose_window(host, begin, end, at)
+            body = {"begin_us": window.begin_us, "end_us": window.end_us}
+            moment = _parse_window(at, "", window).begin_us if at else 0
+            first, last, middle = map(_as_text, (window.begin_us, window.end_us, moment))
+            found = windows.Evidence(pathlib.Path(), begin=first, end=last, at=middle if at else "")
+        with tempfile.TemporaryDirectory(prefix="overnight-window-") as folder:
+            file = self._fetch(host, body, pathlib.Path(folder), progress)
+            with bundles.open_temporarily(file) as opened:
+                if opened.header.host != host:
+                    raise self._changed(
+                        f"the window of {host} holds evidence of {opened.header.host}"
+                    )
+                assert opened.home is not None
+                yield dataclasses.replace(found, home=opened.home)
+
+    def _only_host(self, hosts: Sequence[str]) -> str:
+        if len(hosts) == 1:
+            return hosts[0]
+        raise errors.UsageError(
+            f"--server needs one host (got {len(hosts)})",
+            why="the evidence of a window comes from the host that recorded it",
+            todo="name it: --host NAME; overnight hosts lists them",
+        )
+
+    def _choose_window(self, host: str, begin: str, end: str, at: str) -> Window:
+        if at:
+            moment = _parse_window(at, "", Window(0, 1 << 62)).begin_us
+            before, after = (
+                round(s * times.SECOND_US) for s in (bundles.BEFORE_S, bundles.AFTER_S)
+            )
+            return Window(moment - before, moment + after)
+        if not begin:
+            raise errors.UsageError(
+                "--server needs a window",
+                why="a server does not hold the whole recording of a host",
+                todo="give -b TIME -e TIME, at most an hour, or an event where the command takes one",
+            )
+        _refuse_relative(begin, end)
+        row = self._get(f"hosts/{_quote(host)}")
+        seen = self._decode(fleet_questions.HostSummary, row).seen_us
+        return _parse_window(begin, end, Window(0, max(seen, 1)))
+
+    def _fetch(
+        self, host: str, body: Mapping[str, str | int], folder: pathlib.Path, progress: Progress
+    ) -> pathlib.Path:
+        try:
+            answer = self._request("POST", f"hosts/{_quote(host)}/windows", body=body)
+        except http_client.RefusedError as error:
+            if error.problem == "host-offline":
+                raise self._offline(host, error) from None
+            raise
+        sha256 = answer.get("sha256") or self._wait(host, str(answer.get("task", "")), progress)
+        if not isinstance(sha256, str) or len(sha256) != 64 or not sha256.isalnum():
+            raise self._changed("it names no window")
+        file = folder / "window.overnight"
+        path = f"{API}/windows/{sha256}"
+
+        def show(done: int, of: int) -> None:
+            progress("downloading the window", done / of if of else 0.0)
+
+        self._repeat(
+            lambda: self._client.download(path, file, show, max_bytes=MAX_WINDOW_BYTES), safe=True
+        )
+        with file.open("rb") as data:
+            digest = hashlib.file_digest(data, "sha256").hexdigest()
+        if digest != sha256:
+            raise self._changed(f"the window {sha256[:12]} has the digest {digest[:12]}")
+        return file
+
+    def _wait(self, host: str, task_id: str, progress: Progress) -> object:
+        """Wait until the host has uploaded a window, and return its digest."""
+        last, changed = Task(TaskState.PENDING), time.monotonic()
+        while True:
+            task = self._decode(Task, self._get(f"tasks/{_quote(task_id)}"))
+            waiting = task.state in (TaskState.PENDING, TaskState.LEASED)
+            step = f"waiting for {host}" if waiting else f"{host} uploads the window"
+            progress(step, task.progress)
+            if task.state is TaskState.DONE:
+                return task.result.get("sha256")
+            if task.state.is_final:
+                raise errors.CannotError(
+                    f"{host} has not uploaded the window: task {task_id} is {task.state}",
+                    why=task.detail or "the agent gave no reason",
+                    todo="check that agent.toml on the host allows upload-window, and ask again",
+                )
+            if task != last:
+                last, changed = task, time.monotonic()
+            if time.monotonic() - changed >= STALLED_SECONDS:
+                raise errors.CannotError(
+                    f"{host} does not upload the window: task {task_id} is {task.state}",
+                    why=f"nothing changed for {times.format_duration(STALLED_SECONDS)}",
+                    todo=f"ask again later; the task goes on. When {host} was seen: overnight hosts",
+                )
+            time.sleep(POLL_SECONDS)
+
+    def _offline(self, host: str, error: http_client.RefusedError) -> errors.CannotError:
+        row = self._decode(fleet_questions.HostSummary, self._get(f"hosts/{_quote(host)}"))
+        rows = self._pages(f"hosts/{_quote(host)}/windows", {}, HeldWindow, limit=False)
+        held = [row for row in rows if row.received_us and not row.dropped_us]
+        held.sort(key=lambda window: -window.end_us)
+        names = [
+            window.event or " to ".join(map(times.format_instant, (window.begin_us, window.end_us)))
+            for window in held[:MAX_NAMED]
+        ]
+        more = " …" if len(held) > MAX_NAMED else ""
+        there = f"{plural(len(held), 'window')} of it: {', '.join(names)}{more}" if held else "no window of it"  # fmt: skip
+        return errors.CannotError(
+            error.what,
+            why=f"it was last seen {times.format_instant(row.seen_us)}; the server holds {there}",
+            todo=f"diagnose one of these: overnight diagnose {held[0].event}" if held and held[0].event
+            else "ask again when the host is back",
+        )  # fmt: skip
+
+    # --- requests
+
+    def _get(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        return self._request("GET", path, parameters)
+
+    def _pages(
+        self,
+        path: str,
+        parameters: Mapping[str, str | Sequence[str]],
+        kind: type[Kind],
+        *,
+        limit: bool = True,
+        **names: Any,
+    ) -> Iterator[Kind]:
+        pairs = [
+            (name, text)
+            for name, value in parameters.items()
+            for text in ((value,) if isinstance(value, str) else value)
+        ]
+        pairs += [("limit", str(PAGE))] if limit else []
+        cursor = ""
+        while True:
+            document = self._get(path, [*pairs, *([("cursor", cursor)] if cursor else [])])
+            page = self._decode(_Page, document)
+            yield from (self._decode(kind, item, **names) for item in page.items)
+            if not page.next or page.next == cursor:
+                return
+            cursor = page.next
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        parameters: Sequence[tuple[str, str]] = (),
+        body: Mapping[str, str | int] | None = None,
+    ) -> dict[str, Any]:
+        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        whole = f"{API}/{path}{query}"
+        if body is not None:
+            return self._repeat(lambda: self._client.ask(method, whole, body), safe=False)
+        answered = self._repeat(
+            lambda: self._client.request(method, whole, max_bytes=MAX_ANSWER), safe=True
+        )
+        return answered.document()
+
+    def _repeat(self, send: Callable[[], Kind], *, safe: bool) -> Kind:
+        """Send a request; again if it is safe and its answer was lost, or if the server is busy."""
+        attempts, waited = 0, 0.0
+        while True:
+            try:
+                return send()
+            except http_client.ServerAwayError as error:
+                attempts += 1
+                if "--ca" in error.todo:  # an option of the agent
+                    error.todo = f"name its authority: ca_file in {server_settings.config_file()}"
+                    raise
+                if not safe or attempts >= ATTEMPTS:
+                    raise
+                time.sleep(AWAY_SECONDS)
+            except http_client.RefusedError as error:
+                wait = max(1.0, error.retry_after or AWAY_SECONDS)
+                if error.status not in (429, 503) or waited + wait > BUSY_SECONDS:
+                    raise self._explain(error) from None
+                waited += wait
+                time.sleep(wait)
+
+    def _explain(self, error: http_client.RefusedError) -> errors.CannotError:
+        if error.status == 401:
+            return errors.CannotError(
+                f"{self.url} refuses the token",
+                why=error.why,
+                todo="set OVERNIGHT_TOKEN, or name a file with --token-file FILE; an admin creates tokens",
+            )
+        if error.status == 403:
+            return errors.MissingPermissionError(error.what, why=error.why, todo=error.todo)
+        return error
+
+    def _decode(self, kind: type[Kind], value: object, **names: Any) -> Kind:
+        with self._understood():
+            return decoding.decode(kind, value, **names)
+
+    @contextlib.contextmanager
+    def _understood(self) -> Iterator[None]:
+        try:
+            yield
+        except decoding.ShapeError as error:
+            raise self._changed(str(error)) from error
+
+    def _changed(self, why: str) -> errors.CannotError:
+        return errors.CannotError(
+            f"the answer of {self.url} is not understood",
+            why=why,
+            todo="use the same version here and on the server",
+        )
+
+
+def _as_text(us: int) -> str:
+    """Return an instant as a text that means the same in every data home.
+
+    >>> _as_text(1_794_712_447_250_000)
+    '1794712447.250000'
+    """
+    return f"{us // times.SECOND_US}.{us % times.SECOND_US:06}"
+
+
+def _quote(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+def _parse_window(begin: str, end: str, default: Window) -> Window:
+    _refuse_relative(begin, end)
+    return windows.parse_window(begin, end, default, Window(0, time.time_ns() // 1000))
+
+
+def _refuse_relative(begin: str, end: str) -> None:
+    """Raise UsageError for a duration since the begin of a recording."""
+    for text in (begin, "" if end.startswith("+") else end):
+        if text and len({times.parse_instant(text, now_us=0, origin_us=us) for us in (0, 1)}) > 1:
+            raise errors.UsageError(
+                f"{text!r} counts from the begin of a recording",
+                why="the hosts of a control plane have many recordings",
+                todo="write a time: '3h ago', 22:41 or 2026-11-15T03:14:07",
+            )

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from overnight.interfaces.cli import fleet_view, profile_options, session, terminal
+from overnight.model.text import fraction, percent, plural, rounded
+
+ORDER = 34
+P = (
+    "p: how often chance alone gives any cohort such an excess, with hosts assigned to cohorts at random; at most 0.05 is "
+    "not explained by chance"
+)
+
+
+def register(cli: session.CommandLine) -> None:
+    example = "cohorts --kind net.driver_reset"
+    session.add_command(cli, cohorts, "In the morning", example, asks_server=True)
+
+
+def cohorts(
+    current: session.Session,
+    kind: str = session.option("", "Kind: net.driver_reset, or net. for all.", "KIND"),
+    begin: profile_options.BeginOption = "",
+    end: profile_options.EndOption = "",
+    limit: profile_options.LimitOption = 10,
+) -> None:
+    """Find the label that events of a kind follow.
+
+    Compares the hosts of each zone, image, kernel, instance type, driver and label of yours with all others.
+    """
+    from overnight.app import fleet_questions
+
+    request = fleet_questions.KindRequest(kind, begin, end)
+    result = current.ask(fleet_questions.COHORTS, request)
+    if current.printed_json(result):
+        return
+    console = current.console()
+    fleet_view.show_head(result, console)
+    rows = [
+        (
+            " = ".join(f"{label.name} {label.value}" for label in row.labels),
+            f"{row.hosts_with_event} of {row.hosts} ({percent(row.hosts_with_event / row.hosts)})",
+            f"{row.events} ({rounded(row.expected_events)})",
+            f"{row.host_days:,.1f}",
+            f"{rounded(row.rate_ratio)}x",
+            fraction(row.p),
+        )
+        for row in result.cohorts[:limit]
+    ]
+    headings = ("cohort", "hosts with it", "events (expected)", "host days", "rate by others", "p")
+    if rows:
+        terminal.echo(terminal.columns(headings, rows), keep="\n")
+        if more := len(result.cohorts) - len(rows):
+            terminal.print_line(console, f"{plural(more, 'more cohort')} (--limit)", "dim")
+        terminal.print_line(console, P, "dim")
+    fleet_view.show_findings(result, console)

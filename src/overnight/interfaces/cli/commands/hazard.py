@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overnight.interfaces.cli import fleet_view, profile_options, session, terminal
+from overnight.model import times
+from overnight.model.text import rounded
+
+if TYPE_CHECKING:
+    from overnight.app import fleet_questions
+
+ORDER = 35
+INTERVAL = (
+    "95 % interval: rates with which the counted events are plausible; it is wide where a band has few events or "
+    "little watched time"
+)
+
+
+def register(cli: session.CommandLine) -> None:
+    example = "hazard --kind net.driver_reset"
+    session.add_command(cli, hazard, "In the morning", example, asks_server=True)
+
+
+def hazard(
+    current: session.Session,
+    kind: str = session.option("", "Kind: net.driver_reset, or net. for all.", "KIND"),
+    begin: profile_options.BeginOption = "",
+    end: profile_options.EndOption = "",
+) -> None:
+    """Find whether events of a kind depend on uptime.
+
+    A rate that rises with uptime, and falls after a reboot, points to a state that accumulates.
+    """
+    from overnight.app import fleet_questions
+
+    request = fleet_questions.KindRequest(kind, begin, end)
+    result = current.ask(fleet_questions.HAZARD, request)
+    if current.printed_json(result):
+        return
+    console = current.console()
+    fleet_view.show_head(result, console)
+    rows = [
+        (
+            _name(band),
+            str(band.events),
+            f"{band.host_days:,.1f}",
+            rounded(band.rate),
+            f"{rounded(band.rate_low)} to {rounded(band.rate_high)}",
+        )
+        for band in result.bands
+    ]
+    headings = ("uptime", "events", "host days", "per host week", "95 % interval")
+    if rows:
+        terminal.echo(terminal.columns(headings, rows), keep="\n")
+        terminal.print_line(console, INTERVAL, "dim")
+    fleet_view.show_findings(result, console)
+
+
+def _name(band: fleet_questions.Band) -> str:
+    low = times.format_duration(band.from_hours * 3600)
+    if band.to_hours is None:
+        return f"{low} or more"
+    return f"{low} to {times.format_duration(band.to_hours * 3600)}"

@@ -1,0 +1,57 @@
+"""`overnight serve`."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+
+from overnight import errors
+from overnight.interfaces.cli import pool_options, session, terminal
+from overnight.model import times
+
+ORDER = 48
+
+
+def register(cli: session.CommandLine) -> None:
+    session.add_command(cli, serve, "Fleet", "serve --listen 127.0.0.1:8416")
+
+
+def serve(
+    current: session.Session,
+    listen: str = session.option("127.0.0.1:8416", "Address to listen on.", "[ADDRESS:]PORT"),
+    tls_cert: pathlib.Path | None = session.option(None, "Certificate chain (PEM).", "FILE"),
+    tls_key: pathlib.Path | None = session.option(None, "Private key of the certificate (PEM).", "FILE"),
+    insecure: bool = session.flag("Allow plain HTTP beyond loopback: tokens are not encrypted."),
+    database: pool_options.DatabaseOption = "",
+    blobs: pathlib.Path | None = session.option(None, "Folder of uploaded windows. Default: one in the data home.", "DIR"),
+    endpoint: str = session.option("", "URL that pool members use, if it differs.", "URL"),
+    metrics: str = session.option("", "Address to serve metrics on without a token.", "[ADDRESS:]PORT"),
+    interval: str = session.option("60s", "Tick of the reaper; claims wake it at once.", "DURATION"),
+) -> None:  # fmt: skip
+    """Serve hosts, events and pools over HTTP, until Ctrl-C.
+
+    People need a token: overnight token create. Beyond loopback, TLS is required.
+    """
+    from overnight.app import serving
+
+    request = serving.Request(
+        home=current.home,
+        database=database,
+        blobs=blobs,
+        listen=listen,
+        endpoint=endpoint.rstrip("/"),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        insecure=insecure,
+        metrics=metrics,
+        interval=times.parse_duration(interval),
+    )
+    try:
+        from overnight.interfaces.http import server
+    except ImportError as error:
+        raise errors.MissingToolError(
+            "the server cannot start",
+            why=f"a package is missing: {error}",
+            todo="pip install 'overnight[server]'",
+        ) from error
+    server.run(request, functools.partial(terminal.print_line, current.notes()))

@@ -1,0 +1,90 @@
+"""`overnight token`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from overnight.interfaces.cli import local_time, pool_options, session, terminal
+from overnight.model import times
+
+ORDER = 49
+WHY = "Reason, for the audit log."
+
+
+def register(cli: session.CommandLine) -> None:
+    commands = (
+        ("create", create, "--role viewer --name grafana"),
+        ("list", list_, ""),
+        ("revoke", revoke, "4f1a9c20"),
+    )
+    session.add_group(
+        cli,
+        "token",
+        "Manage tokens: who may ask, and which hosts may enrol.",
+        "Fleet",
+        "create --role admin",
+        *((name, pool_options.takes_pools(call), example) for name, call, example in commands),
+    )
+
+
+def create(
+    current: session.Session,
+    where: pool_options.Pools,
+    role: Literal["viewer", "operator", "admin", "agent"] = session.option(..., "What the token allows; agent: enrol one host.", "ROLE"),
+    name: str = session.option("", "Who uses it, for the audit log. Default: the role.", "NAME"),
+    host: str = session.option("", "With --role agent: the only host that it enrols.", "NAME"),
+    expires: str = session.option("", "Lifetime. Default: 90d, of an agent's token 1d.", "DURATION"),
+    why: str = session.option("", WHY, "TEXT"),
+) -> None:  # fmt: skip
+    """Create a token and print it once.
+
+    It is written to the database directly: no server has to run. A token of the role agent enrols one host, once.
+    """
+    from overnight.app import tokens
+    from overnight.model.control_plane import Role
+
+    token = tokens.create(
+        tokens.open_tokens(where),
+        Role(role),
+        by=tokens.local_user(),
+        name=name,
+        host=host,
+        seconds=times.parse_duration(expires) if expires else None,
+        why=why,
+    )
+    if not current.printed_json(tokens.document(token)):
+        until = local_time.format_instant(token.expires_us)
+        note = (
+            f"token {token.id} for {token.name}: {token.role}, until {until}; it is not shown again"
+        )
+        terminal.print_line(current.notes(), note)
+        terminal.echo(token.text)
+
+
+def list_(current: session.Session, where: pool_options.Pools) -> None:
+    """List tokens, without their text."""
+    from overnight.app import tokens
+
+    found = tokens.open_tokens(where).list()
+    if current.printed_json(tokens.document(*found)):
+        return
+    rows = [
+        [t.id, t.name, t.role, t.host, local_time.cell(t.expires_us), tokens.state(t)]
+        for t in found
+    ]
+    headings = ["token", "name", "role", "host", "expires", "state"]
+    terminal.echo(terminal.columns(headings, rows) or "no tokens", keep="\n")
+
+
+def revoke(
+    current: session.Session,
+    where: pool_options.Pools,
+    token: str = session.argument(..., "Id of the token, as `overnight token list` shows it.", "TOKEN"),
+    why: str = session.option("", WHY, "TEXT"),
+) -> None:  # fmt: skip
+    """Revoke a token at once."""
+    from overnight.app import tokens
+
+    tokens.open_tokens(where).revoke(token, by=tokens.local_user(), why=why)
+    if not current.printed_json(tokens.document()):
+        terminal.print_line(current.console(), f"revoked token {token}")

@@ -1,0 +1,239 @@
+"""Limits on every request, before anything else sees it: rates, bytes and time.
+
+Pure ASGI: 3,000 agents post a hundred times a second, and each layer costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import ipaddress
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.interfaces.http import problems
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from overnight.app import serving_metrics
+
+MIB = 1 << 20
+AGENTS = "/api/v1/agents/"
+SECURE = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What clients may use of this process."""
+
+    connections: int = 8192
+    head_bytes: int = 16 << 10
+    head_seconds: float = 10.0  # from the first byte of a request to the end of its headers
+    idle_seconds: float = 75.0  # between two requests of a connection; agents report every 30 s
+    body_seconds: float = 30.0
+    answer_seconds: float = 120.0  # with the body and the last byte of the answer
+    window_seconds: float = (
+        900.0  # the same for a window or a report, which may have to be made first
+    )
+    body_bytes: int = 64 << 10
+    report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
+    chunk_bytes: int = MIB  # of an upload
+    held_bytes: int = 64 * MIB  # bodies of all requests at once; of one address half of it
+    address_rate: float = 1000.0  # requests per second; many agents may share one address
+    address_burst: float = 4000.0
+    credential_rate: float = 20.0
+    credential_burst: float = 200.0
+
+    def seconds(self, path: str) -> float:
+        slow = path.startswith(("/api/v1/windows/", "/reports/")) or path.endswith("/diagnosis")
+        return self.window_seconds if slow else self.answer_seconds
+
+    def body_limit(self, path: str) -> int:
+        if path.startswith(AGENTS):
+            part = path[len(AGENTS) :].partition("/")[0]
+            return {"report": self.report_bytes, "blobs": self.chunk_bytes}.get(
+                part, self.body_bytes
+            )
+        return self.body_bytes
+
+
+class Buckets:
+    """Token buckets by key; the least recently used ones are forgotten."""
+
+    def __init__(
+        self,
+        rate: float,
+        burst: float,
+        *,
+        keys: int = 20_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate, self._burst, self._keys, self._clock = rate, burst, keys, clock
+        self._levels: collections.OrderedDict[object, tuple[float, float]] = (
+            collections.OrderedDict()
+        )
+
+    def take(self, key: object) -> float:
+        """Take a token; return 0, or the seconds until there is one."""
+        now = self._clock()
+        level, at = self._levels.pop(key, (self._burst, now))
+        level = min(self._burst, level + (now - at) * self._rate)
+        allowed = level >= 1
+        self._levels[key] = (level - 1 if allowed else level, now)
+        if len(self._levels) > self._keys:
+            self._levels.popitem(last=False)
+        return 0.0 if allowed else (1 - level) / self._rate
+
+
+def _client(scope: Scope) -> str:
+    """Return the client's address; of IPv6 its network, because a client has all addresses of it."""
+    address = str((scope.get("client") or ("unknown", 0))[0])
+    if ":" in address:
+        with contextlib.suppress(ValueError):
+            parsed = ipaddress.IPv6Address(address.partition("%")[0])
+            if parsed.ipv4_mapped is None:
+                return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
+    return address
+
+
+class Gate:
+    """Refuses what exceeds a limit, hands complete bodies to the application, and counts."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, counters: serving_metrics.Counters) -> None:
+        self._app, self._limits, self._counters = app, limits, counters
+        self._addresses = Buckets(limits.address_rate, limits.address_burst)
+        self._credentials = Buckets(limits.credential_rate, limits.credential_burst)
+        self._held: collections.Counter[str] = collections.Counter()
+        self._held_in_all = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 0
+        is_agent = scope["path"].startswith(AGENTS)
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if not is_agent:
+                    present = {name for name, _ in message["headers"]}
+                    message["headers"] = [
+                        *message["headers"],
+                        *(pair for pair in SECURE if pair[0] not in present),
+                    ]
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._limits.seconds(scope["path"])):
+                async with self._admitted(scope, receive) as complete:
+                    await self._app(scope, complete, answer)
+        except TimeoutError:
+            if not status:
+                await _refuse(answer, problems.HttpError(408, "the request took too long"))
+        except _DisconnectedError:
+            pass
+        except errors.OvernightError as error:
+            if not status:
+                await _refuse(answer, error)
+        except Exception as error:
+            problem = problems.as_problem(error)
+            if not status:
+                await _refuse(answer, problem)
+        finally:
+            self._counters.request(scope["path"], status or 499, time.perf_counter() - began)
+
+    @contextlib.asynccontextmanager
+    async def _admitted(self, scope: Scope, receive: Receive) -> AsyncIterator[Receive]:
+        """Check the limits; yield a `receive` that has the whole body."""
+        address, length, credential = _client(scope), b"", b""
+        head = len(scope["path"]) + len(scope["query_string"])
+        for name, value in scope["headers"]:
+            head += len(name) + len(value)
+            if name == b"content-length":
+                length = value
+            elif name == b"authorization":
+                credential = value
+        wait = self._addresses.take(address)
+        if not wait and credential:
+            wait = self._credentials.take(hash(credential))
+        if wait:
+            raise _RefusedError(429, "too many requests", wait)
+        if head > self._limits.head_bytes:
+            raise _RefusedError(431, "the headers are too large")
+        limit = self._limits.body_limit(scope["path"])
+        if length.isdigit() and (len(length) > 11 or int(length) > limit):
+            raise _RefusedError(413, f"the body exceeds {limit} bytes")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _DisconnectedError
+                    chunk = message.get("body", b"")
+                    if len(body) + len(chunk) > limit:
+                        raise _RefusedError(413, f"the body exceeds {limit} bytes")
+                    self._hold(address, len(chunk))
+                    body += chunk
+                    more = message.get("more_body", False)
+            replayed = False
+
+            async def complete() -> Message:
+                nonlocal replayed
+                if replayed:
+                    return await receive()
+                replayed = True
+                return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+            yield complete
+        finally:
+            self._release(address, len(body))
+
+    def _hold(self, address: str, count: int) -> None:
+        most = self._limits.held_bytes
+        if self._held_in_all + count > most or self._held[address] + count > most // 2:
+            raise _RefusedError(503, "too many bodies at once")
+        self._held_in_all += count
+        self._held[address] += count
+
+    def _release(self, address: str, count: int) -> None:
+        self._held_in_all -= count
+        self._held[address] -= count
+        if self._held[address] <= 0:
+            del self._held[address]
+
+
+class _RefusedError(problems.HttpError):
+    def __init__(self, status: int, what: str, seconds: float = 0.0) -> None:
+        super().__init__(status, what)
+        self.retry_seconds = math.ceil(seconds) or problems.RETRY_SECONDS
+
+
+class _DisconnectedError(Exception):
+    pass
+
+
+async def _refuse(send: Send, error: errors.OvernightError) -> None:
+    status, body, headers = problems.encode(error)
+    if status in (408, 413):
+        headers["connection"] = "close"  # the rest of the body is not read
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    pairs.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

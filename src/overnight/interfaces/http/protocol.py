@@ -1,0 +1,85 @@
+"""HTTP/1.1 of uvicorn with limits on connections and on the time that a request's headers take.
+
+uvicorn limits the idle time between requests, but waits for ever for the rest of a header.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+from uvicorn.protocols.http import h11_impl
+
+from overnight.interfaces.http import problems
+
+CLOSE_SECONDS = 0.5
+
+
+class Protocol(h11_impl.H11Protocol):
+    """A connection. Set `most_connections` and `head_seconds` on a subclass."""
+
+    most_connections = 8192
+    head_seconds = 10.0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.most_connections:
+            transport.write(
+                b"HTTP/1.1 503 Too many connections\r\nConnection: close\r\n"
+                b"Retry-After: 5\r\nContent-Length: 0\r\n\r\n"
+            )
+            transport.close()
+        else:
+            self._start_head_timer()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_head_timer()
+        elif self._head_timer is None and not self.transport.is_closing():
+            self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        cycle: h11_impl.RequestResponseCycle | None = self.cycle
+        super().shutdown()
+        if (
+            cycle is None or cycle.response_complete
+        ):  # with TLS it would wait half a minute for a client that is idle, too
+            self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+
+    def send_400_response(self, msg: str) -> None:
+        error = problems.HttpError(400, msg.rstrip("."))
+        body = json.dumps(problems.document(error, 400)).encode()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers = [
+                (b"content-type", problems.CONTENT_TYPE.encode()),
+                (b"content-length", str(len(body)).encode()),
+                (b"connection", b"close"),
+            ]
+            events: tuple[Any, ...] = (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            )
+            for event in events:
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_seconds, self._end_slow_head)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _end_slow_head(self) -> None:
+        self._head_timer = None
+        self.transport.abort()

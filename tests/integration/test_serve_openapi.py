@@ -1,0 +1,107 @@
+"""The server does what its OpenAPI document says, for requests that fit it and others (schemathesis)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import serverprocesses
+import serverworld
+from schemathesis import checks, openapi
+
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.response_headers_conformance,
+]
+SHORT, LONG = 5, 150
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serverprocesses.Server]:
+    with serverprocesses.running(tmp_path_factory.mktemp("openapi") / "home") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(server: serverprocesses.Server) -> Iterator[serverprocesses.Client]:
+    token = server.run("token", "create", "--role", "admin")
+    yield serverprocesses.Client(server.url, token)
+    serverprocesses.Client.close_all()
+
+
+def credential_for(path: str, server: serverprocesses.Server, admin: serverprocesses.Client) -> str:
+    """Return a new token or credential: each has a rate of its own."""
+    is_agent = "agents" in path
+    asked = {"role": "agent" if is_agent else "admin", "name": "test"}
+    status, created = admin.ask("POST", "/api/v1/tokens", asked)
+    assert status == 201, created
+    if not is_agent:
+        return str(created["text"])
+    client = serverprocesses.Client(server.url)
+    host = f"host-{created['id']}"
+    sent = {"token": created["text"], "credential": secrets.token_urlsafe(32), "host": host}
+    assert client.ask("POST", "/api/v1/agents/enrol", sent)[0] == 200
+    client.credential = sent["credential"]
+    body = serverworld.report(1, labels={"zone": "b"}, events=[serverworld.event(1, 1)])
+    assert client.ask("POST", "/api/v1/agents/report", body)[0] == 200
+    return sent["credential"]
+
+
+def names() -> list[tuple[str, str]]:
+    """List the operations without a server."""
+    from overnight.interfaces.http import application
+
+    document = application.build().openapi()
+    return [(m.upper(), path) for path, found in document["paths"].items() for m in found]
+
+
+def try_operation(
+    server: serverprocesses.Server,
+    admin: serverprocesses.Client,
+    method: str,
+    path: str,
+    number: int,
+) -> None:
+    token = credential_for(path, server, admin)
+    document = openapi.from_url(f"{server.url}/api/v1/openapi.json")
+    operation = document[path][method]
+    # An answer to a question is made by a process of its own.
+    examples = max(2, number // 5) if "questions" in path else number
+
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(case=operation.as_strategy())
+    def send(case: Any) -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = case.call_and_validate(headers=headers, checks=CHECKS)
+        assert answer.status_code not in (401, 429) or "enrol" in path
+
+    send()
+
+
+@pytest.mark.parametrize(("method", "path"), names())
+def test_an_operation_conforms(
+    server: serverprocesses.Server, admin: serverprocesses.Client, method: str, path: str
+) -> None:
+    try_operation(server, admin, method, path, SHORT)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("method", "path"), names())
+def test_an_operation_conforms_for_many_requests(
+    server: serverprocesses.Server, admin: serverprocesses.Client, method: str, path: str
+) -> None:
+    try_operation(server, admin, method, path, LONG)

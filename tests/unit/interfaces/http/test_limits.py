@@ -1,0 +1,226 @@
+"""Rates, bytes and time of requests, before any use case sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from overnight.app import serving_metrics
+from overnight.interfaces.http import limits
+from overnight.model import openmetrics
+
+SMALL = limits.Limits(
+    body_bytes=100, report_bytes=1000, held_bytes=1500, body_seconds=0.05, answer_seconds=0.2,
+    address_rate=10, address_burst=5, credential_rate=1, credential_burst=2,
+)  # fmt: skip
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    body = (await receive())["body"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Client:
+    """Sends requests to a gate, as uvicorn does."""
+
+    def __init__(self, allowed: limits.Limits = SMALL, app: Any = echo) -> None:
+        self.counters = serving_metrics.Counters()
+        self.gate = limits.Gate(app, allowed, self.counters)
+
+    async def send(
+        self,
+        *chunks: bytes,
+        path: str = "/api/v1/hosts",
+        headers: dict[str, str] | None = None,
+        client: str = "10.0.0.1",
+        stall: bool = False,
+    ) -> tuple[int, dict[str, str], bytes]:
+        pending = list(chunks) or [b""]
+        answered: list[Any] = []
+
+        async def receive() -> Any:
+            if pending:
+                chunk = pending.pop(0)
+                more = bool(pending) or stall
+                return {"type": "http.request", "body": chunk, "more_body": more}
+            await asyncio.sleep(60)
+            raise AssertionError
+
+        async def send(message: Any) -> None:
+            answered.append(message)
+
+        raw = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+        scope = {"type": "http", "path": path, "query_string": b"", "headers": raw}
+        scope["client"] = (client, 1)
+        await self.gate(scope, receive, send)
+        if not answered:
+            return 0, {}, b""
+        named = {name.decode(): text.decode() for name, text in answered[0]["headers"]}
+        return answered[0]["status"], named, b"".join(m.get("body", b"") for m in answered)
+
+
+def run(call: Any) -> Any:
+    return asyncio.run(call)
+
+
+def test_a_complete_body_reaches_the_application_with_secure_headers_on_the_answer() -> None:
+    status, headers, body = run(Client().send(b"one ", b"two"))
+    assert (status, body) == (200, b"one two")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_a_body_is_refused_by_its_announced_length_before_it_is_read() -> None:
+    status, headers, body = run(Client().send(headers={"Content-Length": "101"}))
+    assert status == 413
+    assert headers["connection"] == "close"
+    assert json.loads(body)["kind"] == "body-too-large"
+    assert run(Client().send(headers={"Content-Length": "9" * 5000}))[0] == 413
+
+
+def test_a_body_is_refused_by_its_bytes_whatever_it_announced() -> None:
+    client = Client()
+    assert run(client.send(b"x" * 60, b"x" * 60, headers={"Content-Length": "10"}))[0] == 413
+    assert not client.gate._held
+    assert client.gate._held_in_all == 0
+
+
+def test_long_headers_are_refused() -> None:
+    status, _, body = run(Client().send(headers={"X": "x" * 20000}))
+    assert (status, json.loads(body)["kind"]) == (431, "head-too-large")
+
+
+def test_only_reports_may_be_large() -> None:
+    client = Client()
+    assert run(client.send(b"x" * 700, path="/api/v1/agents/report"))[0] == 200
+    assert run(client.send(b"x" * 700, path="/api/v1/agents/enrol"))[0] == 413
+
+
+def test_bodies_in_memory_are_bounded_together() -> None:
+    async def fill() -> list[int]:
+        client = Client(dataclasses.replace(SMALL, report_bytes=1000))
+        slow = [
+            asyncio.create_task(
+                client.send(b"x" * 700, path="/api/v1/agents/report", client=f"10.0.0.{n}", stall=True)
+            )
+            for n in range(3)
+        ]  # fmt: skip
+        answers = [(await task)[0] for task in slow]
+        assert client.gate._held_in_all == 0
+        return answers
+
+    assert sorted(run(fill())) == [408, 408, 503]
+
+
+def test_a_body_that_stalls_ends_the_request() -> None:
+    status, headers, body = run(Client().send(b"x", stall=True))
+    assert (status, headers["connection"]) == (408, "close")
+    assert json.loads(body)["kind"] == "too-slow"
+
+
+def test_an_answer_that_takes_too_long_ends_the_request() -> None:
+    async def slow(*_: Any) -> None:
+        await asyncio.sleep(60)
+
+    assert run(Client(app=slow).send())[0] == 408
+
+
+def test_an_address_that_exceeds_its_rate_is_told_when_to_come_back() -> None:
+    async def hurry() -> Any:
+        client = Client()
+        answers = [await client.send() for _ in range(6)]
+        other = await client.send(client="10.0.0.2")
+        return answers, other
+
+    answers, other = run(hurry())
+    assert [status for status, _, _ in answers] == [200] * 5 + [429]
+    assert int(answers[-1][1]["retry-after"]) >= 1
+    assert json.loads(answers[-1][2])["kind"] == "too-many-requests"
+    assert other[0] == 200
+
+
+def test_a_credential_has_a_rate_of_its_own_from_any_address() -> None:
+    async def hurry() -> list[int]:
+        client = Client()
+        bearer = {"Authorization": "Bearer x"}
+        return [(await client.send(headers=bearer, client=f"10.0.1.{n}"))[0] for n in range(3)]
+
+    assert run(hurry()) == [200, 200, 429]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:2", True),  # one network: one client has all of it
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+    ],
+)
+def test_addresses_of_one_ipv6_network_share_a_rate(one: str, other: str, shared: bool) -> None:
+    assert (
+        limits._client({"client": (one, 1)}) == limits._client({"client": (other, 1)})
+    ) is shared
+
+
+def test_buckets_fill_again_and_forget_the_oldest() -> None:
+    now = 0.0
+    buckets = limits.Buckets(2, 2, keys=2, clock=lambda: now)
+    assert [buckets.take("a") for _ in range(3)] == [0, 0, 0.5]
+    now = 0.5
+    assert buckets.take("a") == 0
+    assert buckets.take("a") > 0
+    buckets.take("b")
+    buckets.take("c")
+    assert len(buckets._levels) == 2
+    assert buckets.take("a") == 0  # forgotten, so it is full
+
+
+def test_a_client_that_leaves_gets_no_answer() -> None:
+    async def leave() -> list[object]:
+        answered: list[object] = []
+
+        async def receive() -> Any:
+            return {"type": "http.disconnect"}
+
+        async def send(message: object) -> None:
+            answered.append(message)
+
+        scope = {"type": "http", "path": "/", "query_string": b"", "headers": []}
+        await Client().gate(scope, receive, send)
+        return answered
+
+    assert run(leave()) == []
+
+
+def test_a_bug_is_a_problem_document_without_details(capsys: pytest.CaptureFixture[str]) -> None:
+    secret = "ovn_1_" + "secret"
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError(secret)
+
+    status, _, body = run(Client(app=broken).send())
+    assert (status, json.loads(body)["kind"]) == (500, "bug")
+    logged = capsys.readouterr().err
+    assert "RuntimeError" in logged
+    assert "broken" in logged
+    assert secret.encode() not in body
+    assert secret not in logged
+
+
+def test_requests_are_counted_by_area_and_status() -> None:
+    client = Client()
+    run(client.send(path="/api/v1/agents/report"))
+    run(client.send(path="/whatever/ovn_1_secret"))
+    page = openmetrics.Page()
+    client.counters.add_to(page)
+    text = page.text()
+    assert 'overnight_server_requests_total{area="report",status="200"} 1' in text
+    assert 'overnight_server_requests_total{area="other",status="200"} 1' in text
+    assert 'overnight_server_request_seconds_count{area="report"} 1' in text
+    assert "secret" not in text
