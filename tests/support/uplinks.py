@@ -52,6 +52,13 @@ class LiveRing:
         for _ in range(count):
             self.second()
 
+    def followed_seconds(self, count: int) -> None:
+        """Record many seconds, no faster than an uplink follows: a block takes ten minutes elsewhere."""
+        for n in range(count):
+            self.second()
+            if n % 250 == 0:
+                time.sleep(0.7)
+
     def event(self, key: str, severity: str = "info", **fields: object) -> Event:
         time_us = self.wall_ns // 1000
         name = event_id(HOST, BOOT, "test.event", key, self.mono_ns)
