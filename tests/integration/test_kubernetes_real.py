@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import kubernetes
@@ -33,7 +35,7 @@ def base(cluster: kubernetes.Cluster) -> str:
 @pytest.fixture(scope="module")
 def installed(
     cluster: kubernetes.Cluster, base: str, tmp_path_factory: pytest.TempPathFactory
-) -> kubernetes.Cluster:
+) -> Iterator[kubernetes.Cluster]:
     """The cluster after the commands of docs/deployment.md."""
     folder = tmp_path_factory.mktemp("secrets")
     (folder / "deploy").symlink_to(REPOSITORY / "deploy")
@@ -65,7 +67,14 @@ def installed(
     subprocess.run(
         ["bash", "-euc", "\n".join(commands)], cwd=folder, env=cluster.environment, check=True
     )
-    return cluster
+    yield cluster
+    cluster.kubectl("delete", "--wait=false", "-f", "-", text=base)
+    cluster.kubectl("delete", "--wait=false", "nodes", "--all")
+
+
+def test_the_document_names_the_version(cluster: kubernetes.Cluster) -> None:
+    server = json.loads(cluster.kubectl("version", "-o", "json"))["serverVersion"]
+    assert f"scheduler {server['gitVersion'].removeprefix('v')}," in DOCUMENT
 
 
 def test_the_base_passes_a_server_side_dry_run(cluster: kubernetes.Cluster, base: str) -> None:
@@ -123,6 +132,10 @@ def test_agents_get_their_nodes_and_the_server_its_replicas(installed: kubernete
         (agents,) = installed.get("daemonsets", "-n", "overnight-agents")
         return nodes == sorted(names) and agents["status"]["desiredNumberScheduled"] == len(names)
 
+    def are_ready() -> bool:
+        taints = [t["key"] for n in installed.get("nodes") for t in n["spec"].get("taints", ())]
+        return "node.kubernetes.io/not-ready" not in taints
+
     lease = {"key": "overnight.dev/lease", "value": "claim-7"}
     other = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}
     installed.create_node("dedicated", [other])
@@ -130,12 +143,7 @@ def test_agents_get_their_nodes_and_the_server_its_replicas(installed: kubernete
     installed.create_node("leased", [{**lease, "effect": "NoSchedule"}])
     installed.create_node("emptied", [{**lease, "effect": "NoExecute"}])
     kubernetes.wait_until(lambda: agents_are_on("leased", "emptied"), "agents on leased nodes")
-    kubernetes.wait_until(
-        lambda: [
-            *(taint["key"] for node in installed.get("nodes") for taint in node["spec"].get("taints", ()))
-        ].count("node.kubernetes.io/not-ready") == 0,
-        "nodes without the taint that new ones have",
-    )  # fmt: skip
+    kubernetes.wait_until(are_ready, "nodes without the taint of new nodes")
     # Events of nodes come in order: with an agent on the last one, the controller has seen the others.
     installed.create_node("plain")
     kubernetes.wait_until(

@@ -63,7 +63,7 @@ class Cluster:
         taints: list[dict[str, str]] | None = None,
         labels: dict[str, str] | None = None,
     ) -> None:
-        """Create a Node without a kubelet. It is Ready for 40 seconds, and its pods stay Pending."""
+        """Create a Node without a kubelet. It stays Ready, and its pods stay Pending."""
         sizes = {"cpu": "8", "memory": "16Gi", "pods": "50"}
         node = {
             "apiVersion": "v1",
