@@ -7,7 +7,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 # Container images set it; hundreds of processes of the tests would compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test coverage test-long mutants asan fuzz bench lint format setup clean
+.PHONY: help demo test coverage test-long mutants asan fuzz bench lint format setup kubernetes clean
 
 help:
 	@echo "make demo       cause a real incident here, diagnose it, and undo it"
@@ -29,6 +29,10 @@ demo:
 setup:
 	@scripts/setup test
 
+# A test of `needs_kubernetes` is skipped without it, and a skip fails in CI.
+kubernetes:
+	@ci=$${CI:-}; case $${ci,,} in 1 | true | yes) scripts/kubernetes build ;; esac
+
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -44,7 +48,7 @@ ALONE := -m "not long and alone" tests/docs tests/integration
 
 # Failed tests run once more, one by one: a test on a real kernel can fail because of other work on the machine. This also
 # hides faults that show only at times, so the first failure must be read. Other exit codes than 1 are broken runs.
-test: lint
+test: lint kubernetes
 	@failed=0; \
 	echo "== tests that run in parallel"; $(BIN)/pytest --cache-clear $(TOGETHER) || failed=$$?; \
 	echo "== tests that need the machine to themselves"; $(BIN)/pytest $(ALONE) || failed=$$((failed | $$?)); \
@@ -55,7 +59,7 @@ test: lint
 	exit $$failed
 
 # Separate, because tracing every branch doubles the time of pure Python code.
-coverage: setup
+coverage: setup kubernetes
 	@failed=0; \
 	$(BIN)/pytest $(TOGETHER) --cov --cov-report= || failed=1; \
 	$(BIN)/pytest $(ALONE) --cov --cov-append --cov-report=term:skip-covered || failed=1; \

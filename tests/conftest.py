@@ -7,12 +7,17 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    import kubernetes
 
 # CPU time, with that of its child processes. A unit test takes a tenth of it.
 UNIT_SECONDS = float(os.environ.get("OVERNIGHT_UNIT_SECONDS", "10"))
@@ -65,7 +70,16 @@ def _find_obstacle(marker: str) -> str:
             return "" if shutil.which("prometheus") else "needs Prometheus"
         case "needs_chromium":
             return "" if shutil.which("chromium") else "needs Chromium"
+        case "needs_kubernetes":
+            return "" if _has_kubernetes() else "needs Kubernetes: scripts/kubernetes build"
     return ""
+
+
+@functools.cache
+def _has_kubernetes() -> bool:
+    """Whether a control plane is in the cache. In CI, `make test` puts it there before the tests."""
+    command = [TESTS.parent / "scripts/kubernetes", "path"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def in_ci() -> bool:
@@ -96,6 +110,15 @@ def sync_nothing() -> Iterator[None]:
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, lambda file: os.fstat(file) and None)  # fails if it is closed
         yield
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[kubernetes.Cluster]:
+    """Start a Kubernetes control plane for all tests of this process; tests need `needs_kubernetes`."""
+    import kubernetes
+
+    with kubernetes.running() as cluster:
+        yield cluster
 
 
 @pytest.fixture(autouse=True)
