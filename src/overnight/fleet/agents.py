@@ -36,7 +36,7 @@ class Agents:
             raise errors.UsageError(
                 "the host name or the credential is malformed",
                 why="a host name has letters, digits, _ . and -; a credential has 32 to 128 characters",
-                todo="check the name of the host: overnight agent --host NAME",
+                todo="check the name of the host: hostnamectl",
             )
         now, key = self._control.clock(), token_rows.hash_secret(credential)
         with self._database.write("enrol") as connection:
