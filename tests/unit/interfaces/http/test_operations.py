@@ -12,6 +12,7 @@ import pytest
 import serverworld
 
 from overnight.database import database_errors
+from overnight.model.control_plane import WindowRow
 
 
 @pytest.fixture
@@ -435,3 +436,17 @@ def test_the_openapi_document_describes_every_operation(world: serverworld.World
             names.add(operation["operationId"])
     assert len(names) == sum(map(len, document["paths"].values()))
     assert "ValidationError" not in json.dumps(document)
+
+
+def test_a_held_window_is_used_only_if_it_covers_the_time(
+    world: serverworld.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credential = world.enrol("db-7")
+    world.report(credential)
+    held = WindowRow("db-7", "a" * 64, "", 1000, 2000, 5, offered_us=1, received_us=2)
+    monkeypatch.setattr(world.fleet, "windows", lambda *_, **__: [held])
+    path = "/api/v1/hosts/db-7/windows"
+    inside = world.ask("POST", path, role="viewer", json={"begin_us": 1000, "end_us": 2000})
+    assert (inside.status_code, inside.json()) == (200, {"sha256": "a" * 64})
+    longer = world.ask("POST", path, role="operator", json={"begin_us": 1000, "end_us": 2001})
+    assert longer.status_code == 202
