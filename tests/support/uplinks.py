@@ -15,10 +15,12 @@ from dataclasses import replace
 
 import uplink_server
 
+import overnight
 from overnight.model import clock, cpu
 from overnight.model.event import Event, event_id
 from overnight.store.ring import layout, writer
 
+PACKAGE = str(pathlib.Path(overnight.__file__).parent.parent)
 HOST, BOOT = "db-7", "1a2b3c4d" * 4
 
 
@@ -82,11 +84,11 @@ class Process:
             **options,
         }
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "overnight.agent.uplink"],
+            [sys.executable, "-S", "-P", "-m", "overnight.agent.uplink"],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+            env={**os.environ, "PYTHONPATH": PACKAGE},
         )
         assert self.child.stdin is not None
         self.child.stdin.write(json.dumps(given) + "\n")

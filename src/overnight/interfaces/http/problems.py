@@ -92,6 +92,8 @@ def document(error: errors.OvernightError, status: int) -> dict[str, object]:
 
 def encode(error: errors.OvernightError) -> tuple[int, bytes, dict[str, str]]:
     """Return status, body and headers."""
+    if serving.is_database_away(error):  # where it is does not concern clients
+        error = HttpError(503, "the database cannot be reached", kind=error.kind)
     status = error.status if isinstance(error, HttpError) else serving.status_of(error)
     headers = {"content-type": CONTENT_TYPE}
     if status in (429, 503):
