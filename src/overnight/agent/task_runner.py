@@ -23,7 +23,8 @@ from overnight.agent.uplink import tasks, windows
 from overnight.model import files, process_identity
 
 MAX_RUNNING = 4
-INVENTORY_SECONDS = 6 * 3600.0
+# The recorder notes the labels when it starts, maybe late on a loaded host; then each hour.
+FIRST_SECONDS, SECOND_SECONDS, INVENTORY_SECONDS = 10.0, 60.0, 3600.0
 RETRY_SECONDS, MAX_TRIES = 60.0, 3  # of a bundle
 WORD = re.compile(r"[a-z][a-z0-9-]{0,63}")
 CORES = re.compile(r"[0-9][0-9,-]{0,255}")
@@ -52,7 +53,8 @@ class TaskRunner:
         self._tasks, self._windows = self._folder / "tasks", self._folder / "windows"
         self._jobs = jobs.Jobs()
         self._retry_at: dict[str, tuple[float, int]] = {}
-        self._inventory_at = 0.0
+        self._inventory_at = time.monotonic() + FIRST_SECONDS
+        self._inventories = 0
         for folder in (self._tasks, self._windows):
             files.make_folder(folder)
         self._fail_interrupted()
@@ -70,9 +72,11 @@ class TaskRunner:
 
     def _begin_inventory(self, now: float) -> None:
         if now >= self._inventory_at and "inventory" not in self._jobs.running:
-            first = () if self._inventory_at else ("history",)
-            self._inventory_at = now + INVENTORY_SECONDS
-            self._jobs.start("inventory", (*self._inventory(), *first), 600, self._folder / "inventory.log", self._end_inventory)  # fmt: skip
+            first = () if self._inventories else ("history",)
+            self._inventory_at = now + (INVENTORY_SECONDS if self._inventories else SECOND_SECONDS)
+            self._inventories += 1
+            log = self._folder / "inventory.log"
+            self._jobs.start("inventory", (*self._inventory(), *first), 600, log, self._end_inventory)  # fmt: skip
 
     def close(self) -> None:
         """End all processes; their tasks failed."""

@@ -162,6 +162,8 @@ class Supervisor:
             code = self._uplink.poll()
             if code is None:
                 return
+            with contextlib.suppress(OSError):
+                self._uplink.communicate()  # closes its pipe
             self._failures = 1 if now - self._started > MAX_BACKOFF_SECONDS else self._failures + 1
             delay = min(MAX_BACKOFF_SECONDS, 2.0 ** (self._failures - 1))
             self._log(f"the uplink ended ({code}), starting it again in {delay:.0f} s; the recording goes on")  # fmt: skip
@@ -195,6 +197,7 @@ class Supervisor:
             start_new_session=True,
         )
         assert child.stdin is not None
-        child.stdin.write(json.dumps(given).encode() + b"\n")
-        child.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it ended at once
+            child.stdin.write(json.dumps(given).encode() + b"\n")
+            child.stdin.flush()
         return child

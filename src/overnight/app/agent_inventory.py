@@ -12,6 +12,7 @@ import contextlib
 import json
 import pathlib
 import sys
+from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.agent import task_config
@@ -24,7 +25,11 @@ from overnight.queries import fleet
 from overnight.store import added_events
 from overnight.store.ring import reader
 
+if TYPE_CHECKING:
+    from overnight.model.snapshot import Snapshot
+
 EVER = 1 << 62
+MAX_SAVED = 7
 
 
 def read_labels(source: reader.Reader, host: str, config: task_config.TaskConfig) -> dict[str, str]:
@@ -61,7 +66,21 @@ def write(home: pathlib.Path, host: str, config: pathlib.Path) -> None:
     before = tasks.read_json(folder / "snapshot.json") or {}
     if any(before.get(name) != document[name] for name in ("parts", "gaps")):
         files.write_atomically(folder / "snapshot.json", json.dumps(document))
-        snapshots.save(taken, snapshots.default_file(home, taken), parents=True)
+        _keep(home, taken)
+
+
+def _keep(home: pathlib.Path, taken: Snapshot) -> None:
+    """Save a snapshot for bundles and drift, one a day; the agent removes those that it saved before."""
+    path = home / "uplink" / "snapshots.json"
+    saved = [str(name) for name in (tasks.read_json(path) or {}).get("saved", [])]
+    fresh = snapshots.default_file(home, taken)
+    if saved and pathlib.Path(saved[-1]).name[:8] == fresh.name[:8]:
+        return
+    saved.append(str(fresh.relative_to(home)))
+    files.write_atomically(path, json.dumps({"saved": saved[-MAX_SAVED:]}))
+    snapshots.save(taken, fresh, parents=True)
+    for name in saved[:-MAX_SAVED]:
+        (home / name).unlink(missing_ok=True)
 
 
 def _config(path: pathlib.Path) -> task_config.TaskConfig:

@@ -300,10 +300,8 @@ def test_windows_are_offered_uploaded_and_removed(ring: uplinks.LiveRing) -> Non
         (folder / f"{event.id}.request").unlink()
         (folder / f"{event.id}.overnight").write_bytes(data)
         offer = {"event": event.id, "sha256": digest, "bytes": len(data), "begin_us": 1, "end_us": 2}  # fmt: skip
-        points = random.Random(3)
-        server.fault = lambda path: (
-            points.choice(("", "", "", LOST, CUT, 503)) if "blobs" in path else ""
-        )
+        points = iter(("", LOST, "", CUT, "", "", 503))
+        server.fault = lambda path: next(points, "") if "blobs" in path else ""
         (folder / f"{event.id}.json").write_text(json.dumps(offer))
         server.wait_for(lambda s: s.complete == {digest}, 100)
         ring.event("b")

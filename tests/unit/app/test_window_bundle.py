@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+import pytest
+import uplinks
+
+from overnight import errors
+from overnight.agent.uplink import windows
+from overnight.app import bundles, window_bundle
+
+if TYPE_CHECKING:
+    from overnight.store.bundle import header
+
+SECOND_NS = 10**9
+BEGIN_NS = 1_794_969_000 * SECOND_NS
+
+
+def test_the_times_are_those_of_bundles() -> None:
+    assert windows.BEFORE_US == bundles.BEFORE_S * 10**6
+    assert windows.AFTER_US == bundles.AFTER_S * 10**6
+    assert windows.MAX_EVENT_US == bundles.MAX_US
+
+
+def segment(spool: pathlib.Path, start: str, end_s: int, *, done: bool) -> None:
+    path = spool / f"db-7-20261118T{start}.000Z-1a2b3c4d.perf.data"
+    path.touch()
+    os.utime(path, ns=(0, BEGIN_NS + end_s * SECOND_NS))
+    if done:
+        with (spool / "ingested.txt").open("a") as file:
+            file.write(f"{path.name}\n")
+
+
+def test_a_window_waits_for_its_segments(tmp_path: pathlib.Path) -> None:
+    end_us = BEGIN_NS // 1000 + 100 * 10**6  # 100 s after the begin, 2026-11-18 02:30:00
+    spool = tmp_path / "spool"
+    assert not window_bundle.is_pending(tmp_path, end_us)  # only signals
+    spool.mkdir()
+    assert not window_bundle.is_pending(tmp_path, end_us)
+    (spool / "recording.writing").touch()
+    assert window_bundle.is_pending(tmp_path, end_us)
+    segment(spool, "015800", 60, done=True)
+    assert window_bundle.is_pending(tmp_path, end_us)  # its end is still being written
+    segment(spool, "020100", 180, done=False)
+    assert window_bundle.is_pending(tmp_path, end_us)
+    (spool / "ingested.txt").write_text("".join(f"{path.name}\n" for path in spool.glob("*.data")))
+    assert not window_bundle.is_pending(tmp_path, end_us)
+
+
+def read_header(file: pathlib.Path) -> header.Header:
+    with bundles.open_temporarily(file) as bundle:
+        return bundle.header
+
+
+def test_a_bundle_of_an_event_and_of_a_window(tmp_path: pathlib.Path) -> None:
+    home = tmp_path / "home"
+    ring = uplinks.LiveRing(home)
+    ring.seconds(60)
+    event = ring.event("a", severity="warning")
+    ring.seconds(60)
+    folder = home / "uplink" / "windows"
+    window_bundle.make(window_bundle.Request(home, uplinks.HOST, event.id, event=event.id))
+    begin_us = ring.wall_ns // 1000 - 30 * 10**6
+    times = (begin_us, begin_us + 20 * 10**6)
+    window_bundle.make(window_bundle.Request(home, uplinks.HOST, "task-7", window=times))
+    for name, own, span in (
+        (event.id, event.id, (event.time_us - windows.BEFORE_US, event.time_us + windows.AFTER_US)),
+        ("task-7", "", times),
+    ):
+        offer = json.loads((folder / f"{name}.json").read_text())
+        data = (folder / f"{name}.overnight").read_bytes()
+        assert offer == {
+            "event": own,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "bytes": len(data),
+            "begin_us": span[0],
+            "end_us": span[1],
+        }
+        written = read_header(folder / f"{name}.overnight")
+        assert written.host == uplinks.HOST
+        assert [(s.begin_us, s.end_us) for s in written.windows if s.host == uplinks.HOST] == [span]
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".overnight", ".overnight"]  # fmt: skip
+
+
+def test_an_event_that_is_gone_is_an_error(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.CannotError, match="no event 'x-1' is stored"):
+        window_bundle.make(window_bundle.Request(tmp_path, "db-7", "x-1", event="x-1"))
