@@ -13,6 +13,7 @@ from fleetworld import FAR, START, KilledError, Killer, S, World, credential_of,
 from overnight import errors
 from overnight.fleet import recent
 from overnight.model.control_plane import AgentIdentity, Role, Token
+from overnight.model.uplink import TaskReport, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,9 +141,12 @@ def test_no_host_takes_the_name_of_another(fleet: World) -> None:
 def test_a_token_for_its_name_enrols_a_host_again(fleet: World) -> None:
     first = fleet.enrol("db-7")
     token = fleet.token(host="db-7")
-    assert fleet.plane.agents.enrol(token, credential_of("new"), "db-7") == first
+    second = fleet.plane.agents.enrol(token, credential_of("new"), "db-7")
+    assert second.host_id == first.host_id
     assert fleet.another().agents.authenticate(CREDENTIAL) is None
-    assert fleet.another().agents.authenticate(credential_of("new")) == first
+    assert fleet.another().agents.authenticate(credential_of("new")) == second
+    with pytest.raises(Refused):
+        fleet.plane.report(first, report())
 
 
 def test_two_hosts_never_share_a_credential(fleet: World) -> None:
@@ -151,21 +155,25 @@ def test_two_hosts_never_share_a_credential(fleet: World) -> None:
         fleet.enrol("db-8", CREDENTIAL)
     other = fleet.enrol("db-9")
     with pytest.raises(errors.ConflictError):
-        fleet.plane.agents.rotate(other.host_id, CREDENTIAL)
+        fleet.plane.agents.rotate(other, CREDENTIAL)
 
 
 def test_both_credentials_are_valid_until_the_new_one_is_used(fleet: World) -> None:
     who = fleet.enrol()
     new = credential_of("db-7", 1)
     for _ in range(2):  # the answer may be lost
-        fleet.plane.agents.rotate(who.host_id, new)
+        fleet.plane.agents.rotate(who, new)
     assert fleet.another().agents.authenticate(CREDENTIAL) == who
-    assert fleet.another().agents.authenticate(new) == who
+    other = fleet.another().agents.authenticate(new)
+    assert other is not None
+    assert other.host_id == who.host_id
     assert fleet.another().agents.authenticate(CREDENTIAL) is None
-    assert fleet.another().agents.authenticate(new) == who
+    with pytest.raises(Refused):
+        fleet.plane.report(who, report())
+    who = other
     # One that was never used is replaced by the next.
-    fleet.plane.agents.rotate(who.host_id, credential_of("db-7", 2))
-    fleet.plane.agents.rotate(who.host_id, credential_of("db-7", 3))
+    fleet.plane.agents.rotate(who, credential_of("db-7", 2))
+    fleet.plane.agents.rotate(who, credential_of("db-7", 3))
     assert fleet.another().agents.authenticate(credential_of("db-7", 2)) is None
     assert fleet.another().agents.authenticate(new) == who
 
@@ -177,7 +185,13 @@ def test_a_revoked_agent_is_refused_and_its_data_stay(fleet: World) -> None:
     fleet.plane.agents.revoke("db-7", by="ann", why="stolen")
     assert fleet.plane.agents.authenticate(CREDENTIAL) is None
     with pytest.raises(Refused):
-        fleet.plane.agents.rotate("gone", CREDENTIAL)
+        fleet.plane.agents.rotate(who, credential_of("db-7", 1))
+    with pytest.raises(Refused):
+        fleet.plane.report_task(who, "t-1", TaskReport(TaskState.DONE))
+    with pytest.raises(Refused):
+        fleet.plane.put_blob(who, "ab" * 32, 0, 5, b"")
+    with pytest.raises(Refused):
+        fleet.plane.report(who, report())
     assert len(fleet.plane.events().items) == 1
     assert fleet.plane.audit_log().items[0].why == "stolen"
     with pytest.raises(errors.NotFoundError):
@@ -247,10 +261,10 @@ def test_a_cache_forgets_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         asked.append(secret)
         return Token("x", Role.VIEWER, "", 0, 0) if secret != "wrong" else None
 
-    known: recent.Recent[Token] = recent.Recent(lambda: now[0])
+    known: recent.Recent[Token] = recent.Recent(5, lambda: now[0])
     assert [known.get(text, find) is not None for text in ("a", "a", "wrong", "wrong")] == [True, True, False, False]  # fmt: skip
     assert asked == ["a", "wrong", "wrong"]
-    now[0] = recent.SECONDS
+    now[0] = 5
     known.get("a", find)
     assert len(asked) == 4
     monkeypatch.setattr(recent, "MOST", 3)

@@ -39,7 +39,7 @@ class Server:
             line = self.process.stderr.readline()
             self.log += line
             if not line:
-                self.process.wait()
+                self.process.communicate()
                 raise RuntimeError(self.log)
             if line.startswith("serving at "):
                 self.url = line.removeprefix("serving at ").strip()
@@ -64,10 +64,13 @@ def running(home: pathlib.Path, *options: str, database: str = "") -> Iterator[S
     finally:
         if server.process.poll() is None:
             server.stop()
+        server.process.communicate()
 
 
 class Client:
-    """One kept connection."""
+    """One kept connection; `close_all` closes those of a test."""
+
+    opened: list[http.client.HTTPConnection] = []
 
     def __init__(self, url: str, credential: str = "", tls: ssl.SSLContext | None = None) -> None:
         where = urllib.parse.urlsplit(url)
@@ -81,9 +84,13 @@ class Client:
                 str(where.hostname), where.port, timeout=60
             )
 
+        self.opened.append(self.connection)
+
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """Return the status and the document, or bytes."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if isinstance(body, dict):
+            headers["Content-Type"] = "application/json"
         if self.credential:
             headers["Authorization"] = f"Bearer {self.credential}"
         self.connection.request(method, path, data, headers)
@@ -97,8 +104,10 @@ class Client:
         assert status == 200, document
         return document
 
-    def close(self) -> None:
-        self.connection.close()
+    @classmethod
+    def close_all(cls) -> None:
+        while cls.opened:
+            cls.opened.pop().close()
 
 
 def enrolled(server: Server, host: str, tls: ssl.SSLContext | None = None) -> Client:

@@ -83,7 +83,12 @@ class World:
 
 
 def report(now_us: int, **parts: Any) -> dict[str, Any]:
-    return {"version": 1, "sent_us": now_us, "boot": "5f0c9a41", "uptime_us": 86_400_000_000} | parts
+    return {
+        "version": 1,
+        "sent_us": now_us,
+        "boot": "5f0c9a41",
+        "uptime_us": 86_400_000_000,
+    } | parts
 
 
 def event(number: int, time_us: int, **fields: Any) -> dict[str, Any]:

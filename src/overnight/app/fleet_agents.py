@@ -40,7 +40,7 @@ class Agents:
     def rotate(self, credential: str, body: bytes, encoding: str) -> bytes:
         identity = self._identify(credential)
         given = checked_json.Object(_decode(body, encoding, DOCUMENT_BYTES), "rotation")
-        self._plane.agents.rotate(identity.host_id, given.text("credential", 256))
+        self._plane.agents.rotate(identity, given.text("credential", 256))
         return _encode({"host": identity.host})
 
     def report(self, credential: str, body: bytes, encoding: str) -> bytes:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from overnight import errors, http_client
-from overnight.app import bundles, events, fleet_questions, windows
+from overnight.app import bundles, events, fleet_questions, server_settings, windows
 from overnight.model import decoding, times
 from overnight.model.emptiness import Empty, Reason
 from overnight.model.event import Event, Value
@@ -27,7 +27,7 @@ from overnight.model.text import plural
 from overnight.model.uplink import MAX_WINDOW_BYTES, TaskState
 
 if TYPE_CHECKING:
-    from overnight.app import questions, server_settings
+    from overnight.app import questions
     from overnight.model.finding import Answer
 
 API = "/api/v1"
@@ -76,11 +76,8 @@ class _Page:
 class Server:
     """One control plane; not for several threads at once."""
 
-    def __init__(
-        self, settings: server_settings.Settings, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, settings: server_settings.Settings) -> None:
         self.url = settings.url
-        self._sleep = sleep
         try:
             self._client = http_client.Client(
                 settings.url, bearer=settings.token, ca=settings.ca, insecure=settings.insecure,
@@ -89,8 +86,12 @@ class Server:
         except errors.UsageError as error:
             if "plain HTTP" not in error.what:
                 raise
-            todo = f"use https, or write insecure = true beside url = {self.url!r} in ~/.config/overnight/server.toml"
+            file = server_settings.config_file()
+            todo = f"use https, or write insecure = true beside url = {self.url!r} in {file}"
             raise errors.UsageError(error.what, why=error.why, todo=todo) from None
+
+    def close(self) -> None:
+        self._client.close()
 
     # --- questions
 
@@ -227,6 +228,7 @@ class Server:
                 why="a server does not hold the whole recording of a host",
                 todo="give -b TIME -e TIME, at most an hour, or an event where the command takes one",
             )
+        _refuse_relative(begin, end)
         row = self._get(f"hosts/{_quote(host)}")
         seen = self._decode(fleet_questions.HostSummary, row).seen_us
         return _parse_window(begin, end, Window(0, max(seen, 1)))
@@ -273,7 +275,7 @@ class Server:
                     why=task.detail or "the agent gave no reason",
                     todo="check that agent.toml on the host allows upload-window, and ask again",
                 )
-            self._sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _offline(self, host: str, error: http_client.RefusedError) -> errors.CannotError:
         row = self._decode(fleet_questions.HostSummary, self._get(f"hosts/{_quote(host)}"))
@@ -344,17 +346,20 @@ class Server:
         while True:
             try:
                 return send()
-            except http_client.ServerAwayError:
+            except http_client.ServerAwayError as error:
                 attempts += 1
+                if "--ca" in error.todo:  # an option of the agent
+                    error.todo = f"name its authority: ca_file in {server_settings.config_file()}"
+                    raise
                 if not safe or attempts >= ATTEMPTS:
                     raise
-                self._sleep(AWAY_SECONDS)
+                time.sleep(AWAY_SECONDS)
             except http_client.RefusedError as error:
                 wait = max(1.0, error.retry_after or AWAY_SECONDS)
                 if error.status not in (429, 503) or waited + wait > BUSY_SECONDS:
                     raise self._explain(error) from None
                 waited += wait
-                self._sleep(wait)
+                time.sleep(wait)
 
     def _explain(self, error: http_client.RefusedError) -> errors.CannotError:
         if error.status == 401:
@@ -400,7 +405,12 @@ def _quote(text: str) -> str:
 
 
 def _parse_window(begin: str, end: str, default: Window) -> Window:
-    """Return absolute times; a duration since the begin of a recording has no meaning for a whole fleet."""
+    _refuse_relative(begin, end)
+    return windows.parse_window(begin, end, default, Window(0, time.time_ns() // 1000))
+
+
+def _refuse_relative(begin: str, end: str) -> None:
+    """Raise UsageError for a duration since the begin of a recording."""
     for text in (begin, "" if end.startswith("+") else end):
         if text and len({times.parse_instant(text, now_us=0, origin_us=us) for us in (0, 1)}) > 1:
             raise errors.UsageError(
@@ -408,4 +418,3 @@ def _parse_window(begin: str, end: str, default: Window) -> Window:
                 why="the hosts of a control plane have many recordings",
                 todo="write a time: '3h ago', 22:41 or 2026-11-15T03:14:07",
             )
-    return windows.parse_window(begin, end, default, Window(0, time.time_ns() // 1000))

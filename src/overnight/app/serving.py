@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.app import (
+    answer_process,
     fleet_agents,
+    fleet_questions,
     fleet_windows,
     pool_serving,
     pools,
     serving_metrics,
-    window_report,
 )
 from overnight.model import addresses, openmetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from overnight.fleet import control
 
@@ -63,8 +64,10 @@ def status_of(error: errors.OvernightError) -> int:
         (fleet_agents.TooLargeError, 413),
         (errors.QuotaError, 429),
         (database_errors.DatabaseUnavailableError, 503),
-        (window_report.BusyError, 503),
+        (answer_process.BusyError, 503),
+        (answer_process.FailedError, 500),
         (errors.UsageError, 400),
+        (errors.CannotError, 409),
     )
     return next((status for kind, status in statuses if isinstance(error, kind)), 500)
 
@@ -79,7 +82,11 @@ class Server:
         self.pools = pools.Pools(request.home, request.database)
         folder = request.blobs or request.home / BLOBS
         self.fleet = open_fleet(self.pools, folder)
-        self.reports = window_report.WindowReports(folder / REPORTS)
+        self.agents = fleet_agents.Agents(self.fleet, self.counters)
+        from overnight.database import engine
+
+        url = request.database or engine.default_url(request.home)
+        self.answers = answer_process.Answers(url, folder, folder / REPORTS)
         self._stop = threading.Event()
         self._opened = contextlib.ExitStack()
         self._threads: list[threading.Thread] = []
@@ -111,7 +118,7 @@ class Server:
         while not self._stop.wait(JOB_SECONDS):
             try:
                 self.fleet.maintain()
-                self.reports.prune()
+                self.answers.prune()
             except errors.OvernightError as error:
                 if not failing:
                     self._progress(f"background work failed: {error.what}: {error.why}")
@@ -128,9 +135,13 @@ class Server:
         """Return the diagnosis of an event as a file; the first call takes seconds."""
         event = self.fleet.event(event_id, host)
         window = fleet_windows.find_held(self.fleet, event.host, event.id)
-        return self.reports.get(
-            self.fleet.open_window(window.sha256), window.sha256, event.id, form
-        )
+        bundle = self.fleet.open_window(window.sha256)
+        return self.answers.diagnose(bundle, window.sha256, event, form)
+
+    def ask(self, name: str, parameters: Mapping[str, Sequence[str]]) -> bytes:
+        """Return the document that answers a question about the fleet."""
+        fleet_questions.find_question(name).parse(parameters)
+        return self.answers.ask(name, parameters)
 
     @staticmethod
     def report_policy() -> str:

@@ -20,6 +20,7 @@ from overnight.model.text import printable
 if TYPE_CHECKING:
     from overnight.database import engine
 
+KNOWN_SECONDS = 600.0  # longer than the interval of reports
 ASK = "ask an administrator: overnight token create --role agent --host NAME"
 
 
@@ -27,7 +28,7 @@ class Agents:
     def __init__(self, control: context.Context) -> None:
         self._control = control
         self._database = control.database
-        self._known: recent.Recent[AgentIdentity] = recent.Recent()
+        self._known: recent.Recent[AgentIdentity] = recent.Recent(KNOWN_SECONDS)
 
     def enrol(self, token: str, credential: str, host: str) -> AgentIdentity:
         """Exchange a token for a credential, once; the same request again has the same answer."""
@@ -37,7 +38,7 @@ class Agents:
                 why="a host name has letters, digits, _ . and -; a credential has 32 to 128 characters",
                 todo="check the name of the host: overnight agent --host NAME",
             )
-        now = self._control.clock()
+        now, key = self._control.clock(), token_rows.hash_secret(credential)
         with self._database.write("enrol") as connection:
             known = tokens.find(connection, token, lock=True)
             if known is None or known.role is not Role.AGENT or known.revoked_us is not None:
@@ -45,10 +46,10 @@ class Agents:
             host_id = host_rows.find_id(connection, host)
             if known.used_us is not None:
                 row = token_rows.find(connection, known.id)
-                same = row and row.credential_hash == token_rows.hash_secret(credential)
+                same = row and row.credential_hash == key
                 if not same or host_id is None:
                     raise _refused("it was used before, and enrols one host once")
-                return AgentIdentity(host_id, host)  # the first answer was lost
+                return AgentIdentity(host_id, host, key)  # the first answer was lost
             if now >= known.expires_us:
                 raise _refused("it has expired")
             if known.host not in ("", host):
@@ -59,7 +60,7 @@ class Agents:
             if not token_rows.add_credential(connection, host_id, credential, now, used=True):
                 raise _taken()
             audit_rows.add(connection, now, f"token {known.id}", "host.enrol", host)
-        return AgentIdentity(host_id, host)
+        return AgentIdentity(host_id, host, key)
 
     def _host_id(self, connection: engine.Connection, host: str, bound: str, now: int) -> str:
         """Return the id of a new host, or of a known one that the token is for."""
@@ -73,7 +74,7 @@ class Agents:
             )
         return host_id
 
-    def rotate(self, host_id: str, credential: str) -> None:
+    def rotate(self, who: AgentIdentity, credential: str) -> None:
         """Add a credential; the current one is valid until the new one is used."""
         if not uplink.CREDENTIAL.fullmatch(credential):
             raise errors.UsageError(
@@ -82,14 +83,17 @@ class Agents:
                 todo="update the agent",
             )
         with self._database.write("rotate") as connection:
-            if host_rows.lock(connection, host_id) is None:
+            if host_rows.lock(connection, who) is None:
                 raise unknown_credential()
             now = self._control.clock()
-            if not token_rows.add_credential(connection, host_id, credential, now, used=False):
+            if not token_rows.add_credential(connection, who.host_id, credential, now, used=False):
                 raise _taken()
 
     def authenticate(self, credential: str) -> AgentIdentity | None:
-        """Return the host that has a credential; the first use of a new one removes the old one."""
+        """Return the host that has a credential; the first use of a new one removes the old one.
+
+        It may have been revoked since it was last asked for: every operation checks it once more.
+        """
         return self._known.get(credential, self._find)
 
     def _find(self, credential: str) -> AgentIdentity | None:
@@ -98,7 +102,7 @@ class Agents:
             row = token_rows.find_credential(connection, key)
         if row is None or not hmac.compare_digest(row.hash, key):
             return None
-        who = AgentIdentity(row.host_id, row.name)
+        who = AgentIdentity(row.host_id, row.name, key)
         if row.used_us is None:
             with self._database.write("settle credential") as connection:
                 if not token_rows.settle_credential(connection, key, who, self._control.clock()):
@@ -132,6 +136,12 @@ class Agents:
     def _find_id(self, connection: engine.Connection, host: str) -> str:
         found = host_rows.find_id(connection, printable(host))
         return found or context.refuse_unknown("host", host, "overnight hosts")
+
+
+def check(connection: engine.Connection, who: AgentIdentity) -> None:
+    """Raise UnauthenticatedError for a credential that is not valid any more."""
+    if token_rows.find_credential(connection, who.credential_hash) is None:
+        raise unknown_credential()
 
 
 def unknown_credential() -> errors.UnauthenticatedError:

@@ -6,6 +6,7 @@ one second stays visible in every level. Its mean is weighted by the seconds tha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -45,7 +46,7 @@ def to_rollups(columns: Columns) -> tuple[Rollup, ...]:
     lists = [sorted_[name].tolist() for name in ("core", *SHARES)] + [worst.tolist()]
     begins, seconds = sorted_["begin_us"].tolist(), sorted_["seconds"].tolist()
     rollups = []
-    for a, b in zip(starts.tolist(), [*starts.tolist()[1:], len(begins)], strict=True):
+    for a, b in itertools.pairwise([*starts.tolist(), len(begins)]):
         cores, mean, top, kernel, late = (tuple(values[a:b]) for values in lists)
         rollups.append(Rollup(begins[a], max(seconds[a:b]), cores, mean, top, kernel, late))
     return tuple(rollups)

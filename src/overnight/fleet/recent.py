@@ -1,4 +1,4 @@
-"""What the database said about a secret, for a few seconds: agents report too often to ask each time."""
+"""What the database said about a secret, for a while: agents report too often to ask each time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-SECONDS = 5.0  # revocation takes effect on every server within this time
 MOST = 65_536
 
 Known = TypeVar("Known")
@@ -17,7 +16,8 @@ Known = TypeVar("Known")
 class Recent(Generic[Known]):
     """Valid secrets by their hash. Safe to share between threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
         self._clock = clock
         self._known: dict[bytes, tuple[float, Known]] = {}
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class Recent(Generic[Known]):
             with self._lock:
                 if len(self._known) >= MOST:
                     self._known.clear()
-                self._known[key] = (now + SECONDS, found)
+                self._known[key] = (now + self._seconds, found)
         return found
 
     def clear(self) -> None:

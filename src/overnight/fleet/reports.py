@@ -28,7 +28,7 @@ def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) 
     report, note = limit_times(report, now)
     events = _latest(report.events, who.host)
     with control.database.write("report") as connection:
-        host = host_rows.lock(connection, who.host_id)
+        host = host_rows.lock(connection, who)
         if host is None:
             raise agents.unknown_credential()
         changes = _count(control.limits, host, len(events), now)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.fleet import context
+from overnight.fleet import agents, context
 from overnight.fleet.sql import audit_rows, host_rows, task_rows
 from overnight.model import checked_json
 from overnight.model.control_plane import AgentIdentity, TaskRow
@@ -104,6 +104,7 @@ class Tasks:
         """
         now = self._control.clock()
         with self._database.write("report task") as connection:
+            agents.check(connection, who)
             task = _find(connection, task_id, lock=True)
             if task.host != who.host:
                 context.refuse_unknown("task", task_id, "report tasks of this host alone")

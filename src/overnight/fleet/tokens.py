@@ -18,13 +18,14 @@ from overnight.model.text import printable
 if TYPE_CHECKING:
     from overnight.database import engine
 
+KNOWN_SECONDS = 5.0  # revocation takes effect on every server within this time
 FORM = re.compile(r"ovn_([0-9a-f]{12})_([0-9a-f]{64})")
 
 
 class Tokens:
     def __init__(self, control: context.Context) -> None:
         self._control = control
-        self._known: recent.Recent[Token] = recent.Recent()
+        self._known: recent.Recent[Token] = recent.Recent(KNOWN_SECONDS)
 
     def create(
         self, role: Role, *, name: str, expires_us: int, host: str = "", by: str = "", why: str = ""

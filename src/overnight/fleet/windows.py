@@ -6,7 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.fleet import context
+from overnight.fleet import agents, context
 from overnight.fleet.sql import window_rows
 from overnight.model import uplink
 from overnight.model.control_plane import AgentIdentity, BlobOffset, OffsetError, WindowRow
@@ -53,6 +53,7 @@ class Windows:
         Raise OffsetError where the piece does not follow, CannotError for a bundle that is not this host's.
         """
         with self._database.read() as connection:
+            agents.check(connection, who)
             row = window_rows.find(connection, who.host_id, printable(sha256))
         if row is None or row.bytes != size or row.dropped_us is not None:
             raise errors.NotAllowedError(

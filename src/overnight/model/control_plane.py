@@ -65,8 +65,11 @@ class Principal:
 
 @dataclasses.dataclass(frozen=True)
 class AgentIdentity:
+    """`credential_hash` is checked again in each operation, so that revocation takes effect at once."""
+
     host_id: str
     host: str
+    credential_hash: str = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,12 @@ import sqlalchemy as sa
 
 from overnight.database import statements
 from overnight.fleet.sql import documents, schema
-from overnight.model.control_plane import HostFilter, HostRow
+from overnight.model.control_plane import AgentIdentity, HostFilter, HostRow
 from overnight.model.snapshot import Snapshot
 from overnight.model.uplink import Observed
 
 hosts, labels, snapshots, spells = schema.hosts, schema.labels, schema.snapshots, schema.spells
+credentials = schema.credentials
 SHOWN = [column for column in hosts.c if column.name not in ("day", "day_events")]
 
 
@@ -27,10 +28,11 @@ def insert(connection: sa.Connection, host_id: str, name: str, now_us: int) -> s
     return find_id(connection, name) or ""
 
 
-def lock(connection: sa.Connection, host_id: str) -> sa.Row[Any] | None:
-    """Read a host; other reports of it wait until this transaction ends."""
-    chosen = sa.select(hosts).where(hosts.c.id == host_id)
-    return connection.execute(chosen.with_for_update()).first()
+def lock(connection: sa.Connection, who: AgentIdentity) -> sa.Row[Any] | None:
+    """Read the host of a valid credential; other reports of it wait until this transaction ends."""
+    own = (hosts.c.id == who.host_id, credentials.c.hash == who.credential_hash)
+    chosen = sa.select(hosts).join(credentials).where(*own)
+    return connection.execute(chosen.with_for_update(of=hosts)).first()
 
 
 def save(connection: sa.Connection, host_id: str, **values: object) -> None:

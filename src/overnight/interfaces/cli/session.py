@@ -257,8 +257,13 @@ def in_session(command: Command, *, asks_server: bool = False) -> Command:
     def run(context: typer.Context, **values: Any) -> int | None:
         if not has_formats:
             del values["output"]  # choose_output has noted it
-        context.obj.check_server(context.command_path, asks_server=asks_server)
-        return command(current=context.obj, **values)
+        current: Session = context.obj
+        current.check_server(context.command_path, asks_server=asks_server)
+        try:
+            return command(current=current, **values)
+        finally:
+            if server := current.__dict__.get("server"):  # if it was asked
+                server.close()
 
     replaced = {"current": [parameter("context", typer.Context)]}
     return with_parameters(run, command, replaced, *added)

@@ -10,11 +10,11 @@ from typing import Any
 import fastapi
 from starlette.requests import Request
 
-from overnight.app import fleet_agents
 from overnight.interfaces.http import access, problems
 
 JSON = "application/json"
-CREDENTIAL: list[dict[str, list[str]]] = [{"credential": []}]
+ROUTER = fastapi.APIRouter(prefix="/api/v1/agents", tags=["agents"])
+SECURITY: dict[str, Any] = {"security": [{"credential": []}]}
 
 
 class Workers:
@@ -35,17 +35,6 @@ class Workers:
             return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
         finally:
             self._waiting -= 1
-
-
-def _body(properties: dict[str, Any], required: list[str], example: object) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties, "required": required}
-    content = {JSON: {"schema": schema, "example": example}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-def _answer(about: str, example: object) -> dict[int | str, dict[str, Any]]:
-    content = {JSON: {"schema": {"type": "object"}, "example": example}}
-    return {200: {"description": about, "content": content}}
 
 
 TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
@@ -73,106 +62,112 @@ REPORT_EXAMPLE = {
 REPLY_EXAMPLE = {
     "interval": 30, "now_us": 1763240390100000, "tasks": [], "want": [], "send": ["labels"],
 }  # fmt: skip
+TASK = {
+    "state": {"type": "string", "enum": ["running", "done", "failed", "refused"]},
+    "detail": {"type": "string", "maxLength": 2048},
+    "progress": {"type": "number", "minimum": 0, "maximum": 1},
+    "result": {"type": "object"},
+}
+PIECE = {"type": "string", "format": "binary", "maxLength": 1 << 20}
 
 
-def router(agents: fleet_agents.Agents) -> fastapi.APIRouter:
-    """Return the operations below /api/v1/agents."""
-    routes = fastapi.APIRouter(prefix="/api/v1/agents", tags=["agents"])
-    workers = Workers()
-
-    async def run(
-        call: Callable[..., bytes], request: Request, *arguments: object
-    ) -> fastapi.Response:
-        encoding = request.headers.get("content-encoding", "").lower()
-        body = await request.body()
-        credential = access.bearer(request)
-        answer = await workers.run(call, credential, *arguments, body, encoding)
-        return fastapi.Response(answer, media_type=JSON)
-
-    @routes.post(
-        "/enrol",
-        summary="Enrol a host",
-        openapi_extra=_body(
-            {"token": TEXT, "credential": SECRET, "host": TEXT},
-            ["token", "credential", "host"],
-            {"token": "ovn_4f1a_…", "credential": "made by the agent", "host": "db-7"},
-        ),
-        responses=_answer("The host is enrolled.", {"host": "db-7", "host_id": "h-5f0c9a41"}),
+def _operation(
+    path: str, summary: str, properties: dict[str, Any], required: list[str], example: object,
+    about: str, answer: object, **more: Any,
+) -> Any:  # fmt: skip
+    """Return the decorator of an operation whose JSON body is described, but not validated by FastAPI."""
+    schema = {"type": "object", "properties": properties, "required": required}
+    content = {JSON: {"schema": schema, "example": example}}
+    return ROUTER.post(
+        path,
+        summary=summary,
+        openapi_extra={"requestBody": {"required": True, "content": content}, **more},
+        responses=_answer(about, answer),
     )
-    async def enrol(request: Request) -> fastapi.Response:
-        """Exchange a single-use token for the agent's own credential, which the agent makes.
 
-        The same token with the same credential is answered again: the first answer may be lost.
-        """
-        return await run(agents.enrol, request)
 
-    @routes.post(
-        "/rotate",
-        summary="Replace the credential",
-        openapi_extra=_body({"credential": SECRET}, ["credential"], {"credential": "the new one"})
-        | {"security": CREDENTIAL},
-        responses=_answer("Both credentials are valid until the new one is used.", {"host": "db-7"}),
-    )  # fmt: skip
-    async def rotate(request: Request) -> fastapi.Response:
-        """Announce a new credential. The old one stays valid until the new one is used."""
-        return await run(agents.rotate, request)
+def _answer(about: str, example: object) -> dict[int | str, dict[str, Any]]:
+    content = {JSON: {"schema": {"type": "object"}, "example": example}}
+    return {200: {"description": about, "content": content}}
 
-    @routes.post(
-        "/report",
-        summary="Report events, rollups and observed time",
-        openapi_extra=_body(REPORT, ["version", "sent_us", "boot", "uptime_us"], REPORT_EXAMPLE)
-        | {"security": CREDENTIAL},
-        responses=_answer("The report is stored. The answer has the next tasks.", REPLY_EXAMPLE),
+
+async def _run(
+    call: Callable[..., bytes], request: Request, *arguments: object
+) -> fastapi.Response:
+    workers: Workers = request.app.state.workers
+    answer = await workers.run(call, access.bearer(request), *arguments)
+    return fastapi.Response(answer, media_type=JSON)
+
+
+def _encoding(request: Request) -> str:
+    return request.headers.get("content-encoding", "").lower()
+
+
+@_operation(
+    "/enrol", "Enrol a host",
+    {"token": TEXT, "credential": SECRET, "host": TEXT}, ["token", "credential", "host"],
+    {"token": "ovn_4f1a9c205b7e_…", "credential": "made by the agent", "host": "db-7"},
+    "The host is enrolled.", {"host": "db-7", "host_id": "5f0c9a41d2b70a1b"}, security=[],
+)  # fmt: skip
+async def enrol(request: Request) -> fastapi.Response:
+    """Exchange a single-use token for the agent's own credential, which the agent makes.
+
+    The same token with the same credential is answered again: the first answer may be lost.
+    """
+    agents = access.service(request).agents
+    return await _run(agents.enrol, request, await request.body(), _encoding(request))
+
+
+@_operation(
+    "/rotate", "Replace the credential",
+    {"credential": SECRET}, ["credential"], {"credential": "the new one"},
+    "Both credentials are valid until the new one is used.", {"host": "db-7"}, **SECURITY,
+)  # fmt: skip
+async def rotate(request: Request) -> fastapi.Response:
+    """Announce a new credential. The old one stays valid until the new one is used."""
+    agents = access.service(request).agents
+    return await _run(agents.rotate, request, await request.body(), _encoding(request))
+
+
+@_operation(
+    "/report", "Report events, rollups and observed time",
+    REPORT, ["version", "sent_us", "boot", "uptime_us"], REPORT_EXAMPLE,
+    "The report is stored. The answer has the next tasks.", REPLY_EXAMPLE, **SECURITY,
+)  # fmt: skip
+async def report(request: Request) -> fastapi.Response:
+    """Store a report. The same report twice changes nothing the second time.
+
+    The body may be compressed (`Content-Encoding: gzip`).
+    """
+    agents = access.service(request).agents
+    return await _run(agents.report, request, await request.body(), _encoding(request))
+
+
+@_operation(
+    "/tasks/{task_id}", "Report the state of a task", TASK, ["state"],
+    {"state": "done", "detail": "", "progress": 1, "result": {"sha256": "ab…"}},
+    "The state of the task; an agent sees here that it was cancelled.", {"state": "done"}, **SECURITY,
+)  # fmt: skip
+async def report_task(request: Request, task_id: str) -> fastapi.Response:
+    agents = access.service(request).agents
+    return await _run(
+        agents.report_task, request, task_id, await request.body(), _encoding(request)
     )
-    async def report(request: Request) -> fastapi.Response:
-        """Store a report. The same report twice changes nothing the second time.
 
-        The body may be compressed (`Content-Encoding: gzip`).
-        """
-        return await run(agents.report, request)
 
-    @routes.put(
-        "/blobs/{sha256}",
-        summary="Upload a part of a window",
-        openapi_extra={
-            "security": CREDENTIAL,
-            "requestBody": {
-                "required": True,
-                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "maxLength": 1 << 20}}},
-            },
-        },
-        responses=_answer("The part is stored.", {"offset": 1048576, "complete": False}),
-        dependencies=[fastapi.Depends(access.refuse_unknown)],
-    )  # fmt: skip
-    async def put_blob(
-        request: Request,
-        sha256: str = fastapi.Path(pattern="^[0-9a-f]{64}$", description="Digest of the bundle."),
-        offset: int = fastapi.Query(ge=0, le=1 << 40, description="Bytes that the server has."),
-        size: int = fastapi.Query(ge=1, le=1 << 40, description="Bytes of the whole bundle."),
-    ) -> fastapi.Response:
-        """Append at most 1 MiB. 409 names the offset at which the upload continues."""
-        data = await request.body()
-        credential = access.bearer(request)
-        answer = await workers.run(agents.put_blob, credential, sha256, offset, size, data)
-        return fastapi.Response(answer, media_type=JSON)
-
-    @routes.post(
-        "/tasks/{task_id}",
-        summary="Report the state of a task",
-        openapi_extra=_body(
-            {
-                "state": {"type": "string", "enum": ["running", "done", "failed", "refused"]},
-                "detail": {"type": "string", "maxLength": 2048},
-                "progress": {"type": "number", "minimum": 0, "maximum": 1},
-                "result": {"type": "object"},
-            },
-            ["state"],
-            {"state": "done", "detail": "", "progress": 1, "result": {"sha256": "ab…"}},
-        )
-        | {"security": CREDENTIAL},
-        responses=_answer("The state is stored.", {}),
-    )
-    async def report_task(request: Request, task_id: str) -> fastapi.Response:
-        return await run(agents.report_task, request, task_id)
-
-    return routes
+@ROUTER.put(
+    "/blobs/{sha256}",
+    summary="Upload a part of a window",
+    openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": PIECE}}}, **SECURITY},
+    responses=_answer("The part is stored.", {"offset": 1048576, "complete": False}),
+    dependencies=[fastapi.Depends(access.refuse_unknown)],
+)  # fmt: skip
+async def put_blob(
+    request: Request,
+    sha256: str = fastapi.Path(pattern="^[0-9a-f]{64}$", description="Digest of the bundle."),
+    offset: int = fastapi.Query(ge=0, le=1 << 40, description="Bytes that the server has."),
+    size: int = fastapi.Query(ge=1, le=1 << 40, description="Bytes of the whole bundle."),
+) -> fastapi.Response:
+    """Append at most 1 MiB. 409 names the offset at which the upload continues."""
+    put = access.service(request).agents.put_blob
+    return await _run(put, request, sha256, offset, size, await request.body())

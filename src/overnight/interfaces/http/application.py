@@ -8,7 +8,6 @@ import fastapi
 import fastapi.openapi.utils
 
 import overnight
-from overnight.app import fleet_agents
 from overnight.interfaces.http import admin, agents, fleet, limits, pages, problems, questions
 
 if TYPE_CHECKING:
@@ -38,6 +37,13 @@ TAGS = [
 
 def create_app(server: serving.Server, allowed: limits.Limits | None = None) -> ASGIApp:
     """Return the application behind its limits."""
+    app = build()
+    app.state.server = server
+    app.state.workers = agents.Workers()
+    return limits.Gate(app, allowed or limits.Limits(), server.counters)
+
+
+def build() -> fastapi.FastAPI:
     app = fastapi.FastAPI(
         title="overnight",
         version=overnight.__version__,
@@ -49,18 +55,11 @@ def create_app(server: serving.Server, allowed: limits.Limits | None = None) -> 
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.state.server = server
     problems.install(app)
-    for router in (
-        agents.router(fleet_agents.Agents(server.fleet, server.counters)),
-        fleet.ROUTER,
-        questions.ROUTER,
-        admin.ROUTER,
-        pages.ROUTER,
-    ):
-        app.include_router(router)
+    for module in (agents, fleet, questions, admin, pages):
+        app.include_router(module.ROUTER)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
-    return limits.Gate(app, allowed or limits.Limits(), server.counters)
+    return app
 
 
 def _describe(app: fastapi.FastAPI) -> dict[str, Any]:

@@ -83,6 +83,10 @@ def documented(model: object, about: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model, "description": about}}
 
 
+def get(path: str, tag: str, summary: str, model: object, about: str) -> Any:
+    return ROUTER.get(path, tags=[tag], summary=summary, responses=documented(model, about))
+
+
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     for name, sign, _ in pairs:
@@ -93,12 +97,7 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-@ROUTER.get(
-    "/hosts",
-    tags=["hosts"],
-    summary="List hosts",
-    responses=documented(Listed[HostRow], "Hosts by name."),
-)
+@get("/hosts", "hosts", "List hosts", Listed[HostRow], "Hosts by name.")
 def list_hosts(
     request: Request,
     _: Viewer,
@@ -120,12 +119,7 @@ def list_hosts(
     return page((host.as_json() for host in found.items), found.next)
 
 
-@ROUTER.get(
-    "/hosts/{name}",
-    tags=["hosts"],
-    summary="Show a host",
-    responses=documented(HostRow, "The host."),
-)
+@get("/hosts/{name}", "hosts", "Show a host", HostRow, "The host.")
 def show_host(request: Request, _: Viewer, name: Name) -> fastapi.Response:  # fmt: skip
     return answer(access.service(request).fleet.host(name).as_json())
 
@@ -147,12 +141,7 @@ def revoke_host(request: Request, by: Admin, name: Name, why: access.Why = "") -
     access.service(request).fleet.agents.revoke(name, by=access.who(by), why=why)
 
 
-@ROUTER.get(
-    "/events",
-    tags=["events"],
-    summary="List events",
-    responses=documented(Listed[Event], "Events, the newest first."),
-)
+@get("/events", "events", "List events", Listed[Event], "Events, the newest first.")
 def list_events(
     request: Request,
     _: Viewer,
@@ -173,12 +162,7 @@ EventId = Annotated[str, fastapi.Path(max_length=128, description="Id of the eve
 OfHost = Annotated[str, Query(max_length=255, description="Host, where several have the id.")]
 
 
-@ROUTER.get(
-    "/events/{event_id}",
-    tags=["events"],
-    summary="Show an event",
-    responses=documented(Event, "The event."),
-)
+@get("/events/{event_id}", "events", "Show an event", Event, "The event.")
 def show_event(request: Request, _: Viewer, event_id: EventId, host: OfHost = "") -> fastapi.Response:  # fmt: skip
     return answer(access.service(request).fleet.event(event_id, host).as_json())
 
@@ -238,13 +222,12 @@ def download_window(
     return fastapi.responses.FileResponse(file, media_type="application/octet-stream")
 
 
-@ROUTER.get(
+@get(
     "/hosts/{name}/windows",
-    tags=["events"],
-    summary="List windows of a host",
-    responses=documented(
-        Listed[WindowRow], "Windows; `received_us` is null while only the host has one."
-    ),
+    "events",
+    "List windows of a host",
+    Listed[WindowRow],
+    "Windows; `received_us` is null while only the host has one.",
 )
 def list_windows(
     request: Request,
@@ -317,12 +300,7 @@ def show_cpu(
     return page((vars(rollup) for rollup in found), "")
 
 
-@ROUTER.get(
-    "/tasks",
-    tags=["tasks"],
-    summary="List tasks",
-    responses=documented(Listed[TaskRow], "Tasks, the newest first."),
-)
+@get("/tasks", "tasks", "List tasks", Listed[TaskRow], "Tasks, the newest first.")
 def list_tasks(
     request: Request,
     _: Viewer,
@@ -351,12 +329,7 @@ def create_task(request: Request, by: Operator, task: NewTask, why: access.Why =
     return answer(row.as_json(), 201)
 
 
-@ROUTER.get(
-    "/tasks/{task_id}",
-    tags=["tasks"],
-    summary="Show a task",
-    responses=documented(TaskRow, "The task."),
-)
+@get("/tasks/{task_id}", "tasks", "Show a task", TaskRow, "The task.")
 def show_task(request: Request, _: Viewer, task_id: str) -> fastapi.Response:  # fmt: skip
     return answer(access.service(request).fleet.tasks.get(task_id).as_json())
 

@@ -153,9 +153,9 @@ class Gate:
             if not status:
                 await _refuse(answer, error)
         except Exception as error:
-            bug = problems.as_bug(error)
+            problem = problems.as_problem(error)
             if not status:
-                await _refuse(answer, bug)
+                await _refuse(answer, problem)
         finally:
             self._counters.request(scope["path"], status or 499, time.perf_counter() - began)
 

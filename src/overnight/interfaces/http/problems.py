@@ -97,8 +97,11 @@ def respond(
     return fastapi.Response(body, status, headers | dict(more or {}))
 
 
-def as_bug(error: BaseException) -> HttpError:
-    """Report a bug to the log, and return what the client may know of it."""
+def as_problem(error: Exception) -> errors.OvernightError:
+    """Return what the client may know of an error that is not ours; the log has the rest."""
+    if errors.is_own(error):  # a full disk, no descriptors: temporary, we hope
+        own = errors.own_error(error, "the server has run out of resources")
+        return HttpError(503, "out-of-resources", own.what, why=own.why, todo=own.todo)
     frames = "".join(traceback.format_tb(error.__traceback__))
     # Not the message: it may hold what a client sent.
     sys.stderr.write(f"overnight serve: internal error: {type(error).__name__}\n{frames}")

@@ -14,6 +14,8 @@ from uvicorn.protocols.http import h11_impl
 
 from overnight.interfaces.http import problems
 
+CLOSE_SECONDS = 0.5
+
 
 class Protocol(h11_impl.H11Protocol):
     """A connection. Set `most_connections` and `head_seconds` on a subclass."""
@@ -43,6 +45,12 @@ class Protocol(h11_impl.H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        idle = self.cycle is None or self.cycle.response_complete
+        super().shutdown()
+        if idle:  # with TLS it would wait half a minute for a client that is idle, too
+            self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         error = problems.HttpError(
@@ -75,4 +83,4 @@ class Protocol(h11_impl.H11Protocol):
 
     def _end_slow_head(self) -> None:
         self._head_timer = None
-        self.transport.close()
+        self.transport.abort()

@@ -78,7 +78,7 @@ def _configure(
         loop="asyncio",
         lifespan="off",
         log_config=None,
-        log_level="critical",  # clients must not fill the log; problems.as_bug reports bugs
+        log_level="critical",  # clients must not fill the log; problems.as_problem reports bugs
         access_log=False,
         proxy_headers=False,  # or clients could choose their address
         server_header=False,

@@ -20,7 +20,7 @@ def register(cli: session.CommandLine) -> None:
     session.add_group(
         cli,
         "token",
-        "Manage tokens of a server: who may ask it, and which hosts may enrol.",
+        "Manage tokens: who may ask, and which hosts may enrol.",
         "Fleet",
         "create --role admin",
         *((name, pool_options.takes_pools(call), example) for name, call, example in commands),

@@ -1,0 +1,197 @@
+"""Rollups: rows first, then a file of each day; nothing is lost or counted twice on the way."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+from fleetworld import DAY, START, KilledError, Killer, S, World, report, rollup
+
+from overnight import errors
+from overnight.fleet import context, rollups
+from overnight.fleet.sql import schema
+from overnight.model.selection import Window
+
+if TYPE_CHECKING:
+    from overnight.model.uplink import Rollup
+
+TODAY = START // DAY
+WINDOW = Window((TODAY - 2) * DAY, (TODAY + 2) * DAY)
+SENT = tuple(rollup(30 * number, busy=number % 90) for number in range(60))
+
+
+def send(fleet: World, *sent: Rollup) -> None:
+    who = fleet.plane.agents.authenticate(fleet.credential)  # type: ignore[attr-defined]
+    assert who is not None
+    fleet.plane.report(who, report(1, rollups=sent))
+
+
+@pytest.fixture(autouse=True)
+def _enrolled(fleet: World) -> None:
+    fleet.credential = "c" * 40  # type: ignore[attr-defined]
+    fleet.enrol("db-7", "c" * 40)
+    fleet.clock.forward(7_200)
+
+
+def rows(fleet: World) -> int:
+    with fleet.plane.context.database.read() as connection:
+        return len(connection.execute(schema.rollups.select()).all())
+
+
+def read(fleet: World, level: int = 0) -> tuple[Rollup, ...]:
+    return fleet.plane.rollups("db-7", WINDOW, level)
+
+
+def test_a_compacted_day_is_read_as_it_was_sent(fleet: World) -> None:
+    send(fleet, *SENT)
+    assert read(fleet) == SENT
+    before = [read(fleet, level) for level in range(3)]
+    assert fleet.plane.compact("db-7", TODAY)
+    assert rows(fleet) == 0
+    assert [read(fleet, level) for level in range(3)] == before
+    [file] = fleet.folder.glob("rollups/v1/db-7/*.parquet")
+    assert file.name.startswith("20270115-")
+    part = Window(START + 60 * S, START + 120 * S)
+    assert fleet.plane.rollups("db-7", part) == SENT[2:4]
+
+
+def test_levels_keep_the_greatest_value_and_its_time(fleet: World) -> None:
+    peak = dataclasses.replace(rollup(90, busy=10), max=(10, 100), worst_ms=(0, 17_000))
+    send(fleet, rollup(60), peak, rollup(660))
+    assert fleet.plane.compact("db-7", TODAY)
+    for level, slot in ((1, 600), (2, 3_600)):
+        first = read(fleet, level)[0]
+        assert first.begin_us == START // (slot * S) * slot * S
+        assert first.max == (10, 100)
+        assert first.begin_us + first.worst_ms[1] * 1_000 == START + 107 * S
+        assert first.mean == (5, 5)
+
+
+def test_a_day_is_compacted_again_and_again(fleet: World) -> None:
+    for part in (SENT[:20], SENT[20:40], SENT[10:60]):
+        send(fleet, *part)
+        fleet.plane.compact("db-7", TODAY)
+    assert read(fleet) == SENT
+    send(fleet, rollup(5_000, busy=77))
+    assert [r.max for r in read(fleet)] == [r.max for r in SENT] + [(77, 77)]
+    levels = [read(fleet, level) for level in range(3)]
+    fleet.plane.compact("db-7", TODAY)
+    assert [read(fleet, level) for level in range(3)] == levels
+    assert len([*fleet.folder.glob("rollups/v1/db-7/*")]) == 1
+
+
+def test_rollups_that_are_sent_again_count_once(fleet: World) -> None:
+    send(fleet, *SENT)
+    levels = [read(fleet, level) for level in range(3)]
+    for _ in range(2):
+        fleet.plane.compact("db-7", TODAY)
+        send(fleet, *SENT)
+        assert [read(fleet, level) for level in range(3)] == levels
+
+
+def test_a_server_killed_at_any_step_of_a_compaction_loses_nothing(fleet: World) -> None:
+    send(fleet, *SENT[:30])
+    fleet.plane.compact("db-7", TODAY)
+    send(fleet, *SENT[30:])
+    levels = [read(fleet, level) for level in range(3)]
+    for at in range(20):
+        killer = Killer(at)
+        try:
+            plane = fleet.another(killer)
+            assert plane.compact("db-7", TODAY)
+            break
+        except KilledError:
+            assert [read(fleet, level) for level in range(3)] == levels
+            fleet.clock.forward(rollups.LOCK_US // S + 1)  # the lock of the dead ends
+    assert "compact: file written" in killer.passed
+    assert rows(fleet) == 0
+    assert [read(fleet, level) for level in range(3)] == levels
+
+
+def test_one_of_two_servers_compacts_a_day(fleet: World) -> None:
+    send(fleet, *SENT)
+    planes = [fleet.plane, fleet.another()]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        work = [threads.submit(planes[n % 2].compact, "db-7", TODAY) for n in range(6)]
+        while not all(one.done() for one in work):
+            assert read(fleet) == SENT  # at every moment
+    assert any(one.result() for one in work)
+    assert read(fleet) == SENT
+    assert len([*fleet.folder.glob("rollups/v1/db-7/*")]) == 1
+
+
+def test_a_server_that_lost_its_lock_changes_nothing(fleet: World) -> None:
+    send(fleet, *SENT[:30])
+
+    def overtaken(step: str) -> None:
+        if step == "compact: file written":
+            fleet.clock.forward(rollups.LOCK_US // S + 1)
+            send(fleet, *SENT[30:])
+            assert fleet.plane.compact("db-7", TODAY)
+
+    assert not fleet.another(overtaken).compact("db-7", TODAY)
+    assert read(fleet) == SENT
+    assert len([*fleet.folder.glob("rollups/v1/db-7/*")]) == 1
+
+
+def test_what_arrives_during_a_compaction_stays(fleet: World) -> None:
+    send(fleet, *SENT[:30])
+
+    def more(step: str) -> None:
+        if step == "compact: file written":
+            send(fleet, *SENT[30:])
+
+    assert fleet.another(more).compact("db-7", TODAY)
+    assert (rows(fleet), read(fleet)) == (30, SENT)
+
+
+def test_maintenance_compacts_what_is_due(fleet: World) -> None:
+    send(fleet, *SENT)
+    assert fleet.plane.maintain() == 0  # few, and of today
+    fleet.clock.forward(86_400)
+    assert fleet.plane.maintain() == 1
+    assert (rows(fleet), read(fleet)) == (0, SENT)
+
+
+def test_old_levels_and_days_are_removed(fleet: World) -> None:
+    limits = context.Limits(rollup_days=(2, 4, 6))
+    fleet.plane.context = fleet.plane._rollups._control = dataclasses.replace(
+        fleet.plane.context, limits=limits
+    )
+    send(fleet, *SENT)
+    levels = [read(fleet, level) for level in range(3)]
+    for day in range(9):
+        fleet.plane.maintain()
+        kept = [level for level, days in enumerate((2, 4, 6)) if day <= days]
+        expected = [level if number in kept else () for number, level in enumerate(levels)]
+        assert [read(fleet, level) for level in range(3)] == expected, day
+        fleet.clock.forward(86_400)
+    assert not [*fleet.folder.glob("rollups/v1/db-7/*")]
+
+
+def test_late_rollups_of_a_day_without_its_fine_level_are_added(fleet: World) -> None:
+    send(fleet, *SENT[:20])
+    fleet.plane._rollups._compact(fleet.plane.host("db-7").id, "db-7", TODAY, 1)
+    assert read(fleet) == ()
+    [*coarse] = read(fleet, 1)
+    late = dataclasses.replace(rollup(60), max=(99, 99), begin_us=SENT[0].begin_us + 7)
+    send(fleet, late)
+    fleet.plane.compact("db-7", TODAY)
+    assert read(fleet) == ()
+    after = read(fleet, 1)
+    assert len(after) == len(coarse)
+    assert after[0].max == (99, 99)
+    assert after[1:] == tuple(coarse[1:])
+
+
+def test_other_hosts_and_times_have_none(fleet: World) -> None:
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.rollups("db-8", WINDOW)
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.compact("db-\0", TODAY)
+    assert fleet.plane.compact("db-7", TODAY)
+    assert read(fleet) == ()
+    assert fleet.plane.rollups("db-7", Window(0, DAY)) == ()
+    assert not [*fleet.folder.glob("rollups/v1/*/*")]
