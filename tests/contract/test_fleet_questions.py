@@ -158,7 +158,8 @@ def test_the_snapshot_is_the_one_nearest_to_the_last_event(filled: World) -> Non
     for at, text in ((100, "before"), (900, "repaired")):
         snapshot = Snapshot({}, {"os": {"id": text}}, ())
         filled.plane.report(who, report(at, snapshot=snapshot))
-    filled.plane.report(who, report(901, events=(event(99, 120, KIND),)))
+        filled.clock.forward(800)
+    filled.plane.report(who, report(901, events=(event(99, 1_200, KIND),)))
     [host] = [h for h in filled.plane.fleet([KIND], snapshots=["web-1"]).hosts if h.name == "web-1"]
     assert host.snapshot is not None
     assert host.snapshot.parts == {"os": {"id": "before"}}

@@ -220,6 +220,37 @@ def test_a_late_report_does_not_bring_old_labels_back(fleet: World) -> None:
     assert host.skew_us < -364 * 24 * HOUR * S
 
 
+def test_a_boot_that_a_delayed_report_hid_is_known_soon(fleet: World) -> None:
+    """The last report of a short boot arrives an hour late, when the next boot has been up for long."""
+    who = fleet.enrol()
+    fleet.clock.forward(2 * HOUR)
+    fleet.plane.report(who, report(300, labels={"zone": "old"}))
+    now, sent = (
+        uplink.Report(START + 2 * HOUR * S, OTHER_BOOT, HOUR * S, labels={"zone": "new"}),
+        [],
+    )
+    for _ in range(4):
+        sent.append(fleet.plane.report(who, now).send)
+        fleet.clock.forward(30)
+        now = dataclasses.replace(now, uptime_us=now.uptime_us + 30 * S)
+    assert sent[0] == ("labels", "snapshot")  # what was not taken is asked for again
+    assert sent[3] == ("snapshot",)
+    [host] = fleet.plane.hosts().items
+    assert (host.labels, host.boot) == ({"zone": "new"}, OTHER_BOOT)
+
+
+def test_snapshots_of_a_host_whose_clock_is_set_back_are_stored(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    for at, text in ((90, "old"), (91, "new")):
+        snapshot = Snapshot({}, {"os": {"id": text}}, ())
+        sent = dataclasses.replace(report(at, snapshot=snapshot), sent_us=START - at * HOUR * S)
+        fleet.plane.report(who, sent)
+    latest = fleet.plane.snapshot("db-7")
+    assert latest is not None
+    assert latest.parts == {"os": {"id": "new"}}
+
+
 def test_a_host_can_change_only_its_own_events(fleet: World) -> None:
     victim, hostile = fleet.enrol("db-7"), fleet.enrol("evil")
     fleet.clock.forward(100)

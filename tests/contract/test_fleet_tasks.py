@@ -108,6 +108,19 @@ def test_a_cancelled_task_is_not_given_and_a_running_one_is_stopped(fleet: World
     assert given(fleet, who) == []
 
 
+def test_a_task_that_is_cancelled_while_it_is_given_stays_so(fleet: World) -> None:
+    who = fleet.enrol()
+    planes = [fleet.plane, fleet.another()]
+    for number in range(6):
+        task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            at = report(10 + number)
+            given_to = threads.submit(planes[0].report, who, at)
+            threads.submit(planes[1].tasks.cancel, task.id).result()
+            given_to.result()
+        assert fleet.plane.tasks.get(task.id).state is TaskState.CANCELLED
+
+
 def test_a_host_cannot_report_the_task_of_another(fleet: World) -> None:
     fleet.enrol()
     hostile = fleet.enrol("evil")

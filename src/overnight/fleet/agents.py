@@ -134,7 +134,7 @@ class Agents:
             (blobs.folder / name).unlink(missing_ok=True)
 
     def _find_id(self, connection: engine.Connection, host: str) -> str:
-        found = host_rows.find_id(connection, printable(host))
+        found = host_rows.find_id(connection, printable(host), lock=True)
         return found or context.refuse_unknown("host", host, "overnight hosts")
 
 

@@ -123,7 +123,7 @@ class Blobs:
         removed = 0
         for path in self._files():
             name = self.relative(path)
-            is_known = name in kept or path.name in kept
+            is_known = name in kept or (path.name in kept and not name.startswith(PARTIAL))
             with contextlib.suppress(FileNotFoundError):
                 if not is_known and path.stat().st_mtime < before:
                     path.unlink()

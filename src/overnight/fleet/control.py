@@ -11,6 +11,7 @@ Several control planes may use one database and one blob folder at once, in one 
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from overnight.database import engine
     from overnight.fleet import blobs as blob_folders
 
-SWEEP_SECONDS = 86_400.0
+TRIM_SECONDS, SWEEP_SECONDS = 3_600.0, 86_400.0
 KEPT_SECONDS = 7 * 86_400.0  # an unfinished upload, or a file that the database does not know
 
 
@@ -63,7 +64,7 @@ class ControlPlane:
         self.put_blob, self.windows, self.open_window = stored.put, stored.search, stored.open
         self.rollups, self.compact = summaries.read, summaries.compact
         self.report_task = self.tasks.report
-        self._swept = time.monotonic()
+        self._swept, self._trimmed = time.monotonic(), -math.inf
 
     def report(self, identity: AgentIdentity, report: uplink.Report) -> uplink.Reply:
         """Store what an agent reports; the answer has its tasks, and the windows that it shall upload."""
@@ -88,18 +89,27 @@ class ControlPlane:
 
         Return how many rollup files changed.
         """
-        now, limits = self.context.clock(), self.context.limits
-        with self.context.database.write("maintain") as connection:
-            task_rows.expire(connection, now)
-            task_rows.delete_old(connection, now - limits.event_days * DAY_US)
-            event_rows.delete_old(connection, now - limits.event_days * DAY_US)
-            host_rows.delete_old_spells(connection, now - limits.event_days * DAY_US)
-            token_rows.delete_expired(connection, now - limits.event_days * DAY_US)
-        self._windows.trim()
+        with self.context.database.write("expire tasks") as connection:
+            task_rows.expire(connection, self.context.clock())
+        if time.monotonic() - self._trimmed > TRIM_SECONDS:
+            self._trimmed = time.monotonic()
+            self._trim()
         if time.monotonic() - self._swept > SWEEP_SECONDS:
             self._swept = time.monotonic()
             self.sweep()
         return self._rollups.maintain()
+
+    def _trim(self) -> None:
+        before = self.context.clock() - self.context.limits.event_days * DAY_US
+        with self.context.database.write("trim") as connection:
+            for delete in (
+                task_rows.delete_old,
+                event_rows.delete_old,
+                host_rows.delete_old_spells,
+                token_rows.delete_expired,
+            ):
+                delete(connection, before)
+        self._windows.trim()
 
     def sweep(self) -> int:
         """Remove files of unfinished uploads and of crashes; return how many."""

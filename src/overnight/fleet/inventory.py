@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 EVER = 1 << 62
 MAX_PAGE = 1_000
 LABELS = "host.labels"  # an event whose fields are labels of its host, from operators
-NOWHERE = HostFilter()
-EVERYTHING = EventFilter()
+EVERY_HOST, EVERY_EVENT = HostFilter(), EventFilter()
 
 
 class Inventory:
@@ -30,7 +29,7 @@ class Inventory:
         self._database = control.database
 
     def hosts(
-        self, chosen: HostFilter = NOWHERE, cursor: str = "", limit: int = 100
+        self, chosen: HostFilter = EVERY_HOST, cursor: str = "", limit: int = 100
     ) -> Page[HostRow]:
         """Return hosts by name."""
         [after] = control_plane.decode_cursor(cursor, str) if cursor else [""]
@@ -61,7 +60,7 @@ class Inventory:
         return found.get(host_id)
 
     def events(
-        self, chosen: EventFilter = EVERYTHING, cursor: str = "", limit: int = 100
+        self, chosen: EventFilter = EVERY_EVENT, cursor: str = "", limit: int = 100
     ) -> Page[Event]:
         """Return events, the newest first."""
         after = control_plane.decode_cursor(cursor, int, str, str) if cursor else ()
@@ -100,7 +99,8 @@ class Inventory:
         nearest to the last of them, as the host may have been repaired since.
         """
         begin, end = (window.begin_us, window.end_us) if window else (0, EVER)
-        chosen = None if kinds is None else (*kinds, LABELS)
+        given = EventFilter((LABELS,), end_us=end)
+        chosen = EventFilter(tuple(kinds or ()), begin_us=begin, end_us=end)
         events: dict[str, list[Event]] = {}
         spells: dict[str, list[fleet.Spell]] = {}
         with self._database.read() as connection:
@@ -110,13 +110,11 @@ class Inventory:
                 uptime = spell.uptime_us / SECOND_US
                 observed = fleet.Spell(spell.begin_us, spell.end_us, uptime, spell.boot)
                 spells.setdefault(host_id, []).append(observed)
-            for host_id, event in event_rows.read(
-                connection, EventFilter(chosen or (), end_us=end)
-            ):
-                if event.kind == LABELS:
-                    texts = {name: str(value) for name, value in event.fields.items()}
-                    labels.setdefault(host_id, {}).update(texts)
-                elif event.time_us >= begin:
+            for host_id, event in event_rows.read(connection, given):
+                texts = {name: str(value) for name, value in event.fields.items()}
+                labels.setdefault(host_id, {}).update(texts)
+            for host_id, event in event_rows.read(connection, chosen):
+                if event.kind != LABELS:
                     events.setdefault(host_id, []).append(event)
             wanted = {
                 host_id: events[host_id][-1].time_us if host_id in events else EVER

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
 
 
+SILENT_US = 90 * times.SECOND_US  # three reports
+
+
 def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) -> uplink.Reply:
     """Store a report; raise UnauthenticatedError for a host that is gone, QuotaError for too many events."""
     now = control.clock()
@@ -37,7 +40,6 @@ def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) 
             connection,
             host.id,
             **changes,
-            seen_us=max(now, host.seen_us),
             **({"note": note} if note else {}),
         )
         _observe(connection, host.id, report.spells)
@@ -45,10 +47,13 @@ def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) 
         rollup_rows.put(connection, host.id, report.rollups)
         want = windows.offer(connection, control.limits, host.id, report.windows, now)
         leased = tasks.lease(connection, host.id, now)
-    sent = {"labels": host.labels_us, "snapshot": host.snapshot_us} | {
-        name.removesuffix("_us"): value for name, value in changes.items()
-    }
-    send = tuple(name for name in ("labels", "snapshot") if sent[name] is None)
+    given = {"labels": (report.labels, host.labels_us), "snapshot": (report.snapshot, host.snapshot_us)}  # fmt: skip
+    send = tuple(
+        name
+        for name, (new, known_us) in given.items()
+        # Also what came too late to count: the agent sends what it has now.
+        if f"{name}_us" not in changes and (new is not None or known_us is None)
+    )
     return uplink.Reply(control.limits.interval, now, leased, want, send)
 
 
@@ -105,16 +110,17 @@ def _state(
     """Return what a report changes of the host itself; nothing if a later one was accepted before.
 
     Uptime orders the reports of a boot, and the time of boot on the server's clock orders boots: the clock of
-    the host may be set at any time.
+    the host may be set at any time. A report that was delayed makes its boot look later than it was, so an
+    earlier boot counts again once nothing was heard of the later one for a while.
     """
     booted = now_us - report.uptime_us
     if report.boot == host.boot:
         if report.uptime_us < host.uptime_us:
             return {}
         booted = min(booted, host.booted_us)
-    elif booted <= host.booted_us:
+    elif booted <= host.booted_us and now_us - host.seen_us < SILENT_US:
         return {}
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"seen_us": max(now_us, host.seen_us)}
     if (report.boot, report.uptime_us) != (host.boot, host.uptime_us):  # not the same once more
         changes["lost_events"] = host.lost_events + report.lost.events
         changes["lost_rollups"] = host.lost_rollups + report.lost.rollups
@@ -128,8 +134,7 @@ def _state(
         host_rows.replace_labels(connection, host.id, report.labels)
         changes["labels_us"] = now_us
     if report.snapshot is not None:
-        taken = min(report.sent_us, now_us)
-        host_rows.add_snapshot(connection, host.id, report.snapshot, taken, limits.snapshots)
+        host_rows.add_snapshot(connection, host.id, report.snapshot, now_us, limits.snapshots)
         changes["snapshot_us"] = now_us
     return changes
 

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator
 from overnight.model.times import SECOND_US
 from overnight.model.uplink import Observed
 
-JOIN_US = (
-    5 * SECOND_US
-)  # a recorder reads every second; less than this between two readings is no gap
+JOIN_US = 5 * SECOND_US  # a recorder reads every second; less between two readings is not a gap
 
 
 def merge(known: Iterable[Observed], new: Iterable[Observed]) -> tuple[set[int], list[Observed]]:

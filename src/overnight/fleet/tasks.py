@@ -28,16 +28,18 @@ State = TaskState
 def lease(connection: engine.Connection, host_id: str, now_us: int) -> tuple[Task, ...]:
     """Give waiting tasks to their host; those that were given too often or too late end."""
     leased = []
-    for attempts, task in task_rows.list_waiting(connection, host_id, now_us, SENT):
+    for task in task_rows.list_waiting(connection, host_id, now_us, SENT):
+        values: dict[str, object] = {"updated_us": now_us}
         if task.expires_us < now_us:
-            task_rows.change(connection, task.id, state=State.EXPIRED, updated_us=now_us)
-        elif attempts >= ATTEMPTS:
-            detail = f"the agent took it {attempts} times and was not heard of again"
-            values = {"state": State.FAILED, "detail": detail, "updated_us": now_us}
-            task_rows.change(connection, task.id, **values)
+            values["state"] = State.EXPIRED
+        elif task.attempts >= ATTEMPTS:
+            detail = f"the agent took it {task.attempts} times and was not heard of again"
+            values |= {"state": State.FAILED, "detail": detail}
         else:
-            values = {"state": State.LEASED, "leased_until_us": now_us + LEASE_US}
-            task_rows.change(connection, task.id, **values, attempts=attempts + 1)
+            until = now_us + LEASE_US
+            values |= {"state": State.LEASED, "leased_until_us": until, "attempts": task.attempts + 1}  # fmt: skip
+        # An operator may have cancelled it at this moment.
+        if task_rows.change(connection, task.id, task.state, **values) and "attempts" in values:
             leased.append(task.task())
     return tuple(leased)
 
@@ -111,7 +113,11 @@ class Tasks:
             # One that expired meanwhile has been done all the same.
             if task.state.is_final and task.state is not State.EXPIRED:
                 return task.state
-            values = {"state": given.state, "detail": printable(given.detail), "updated_us": now}
+            values: dict[str, Any] = {
+                "state": given.state,
+                "detail": printable(given.detail),
+                "updated_us": now,
+            }
             values |= {"progress": given.progress, "result": dict(given.result)}
             task_rows.change(connection, task.id, **values, leased_until_us=now + LEASE_US)
         return given.state

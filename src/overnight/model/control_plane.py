@@ -87,7 +87,7 @@ class HostRow:
     id: str
     name: str
     enrolled_us: int
-    seen_us: int  # 0: never reported
+    seen_us: int  # its last report that was not late; 0: never
     boot: str
     booted_us: int
     uptime_us: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -123,12 +123,3 @@ def dated_back(event: Event, now_us: int) -> Event:
 
 def delete_old(connection: sa.Connection, before_us: int) -> None:
     connection.execute(events.delete().where(events.c.time_us < before_us))
-
-
-def count_kinds(connection: sa.Connection, since_us: int) -> Collection[tuple[str, str, int]]:
-    """Return kind, severity and number of the events since a time."""
-    grouped = sa.select(events.c.kind, events.c.severity, sa.func.count()).where(
-        events.c.time_us >= since_us
-    )
-    rows = connection.execute(grouped.group_by(events.c.kind, events.c.severity)).all()
-    return [(row[0], row[1], row[2]) for row in rows]

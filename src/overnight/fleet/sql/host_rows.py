@@ -39,8 +39,9 @@ def save(connection: sa.Connection, host_id: str, **values: object) -> None:
     statements.update(hosts, connection, host_id, **values)
 
 
-def find_id(connection: sa.Connection, name: str) -> str | None:
-    return connection.execute(sa.select(hosts.c.id).where(hosts.c.name == name)).scalar()
+def find_id(connection: sa.Connection, name: str, *, lock: bool = False) -> str | None:
+    chosen = sa.select(hosts.c.id).where(hosts.c.name == name)
+    return connection.execute(chosen.with_for_update() if lock else chosen).scalar()
 
 
 def delete(connection: sa.Connection, host_id: str) -> None:
@@ -110,16 +111,20 @@ def replace_labels(connection: sa.Connection, host_id: str, given: Mapping[str, 
 
 
 def add_snapshot(
-    connection: sa.Connection, host_id: str, snapshot: Snapshot, taken_us: int, keep: int
+    connection: sa.Connection, host_id: str, snapshot: Snapshot, now_us: int, keep: int
 ) -> None:
-    """Add a snapshot unless the latest one has the same parts; the oldest beyond `keep` are deleted."""
+    """Add a snapshot unless the latest one has the same parts; the oldest beyond `keep` are deleted.
+
+    Its time is that of the server: the clock of the host may be set back.
+    """
     document = snapshot.as_json()
     digest = hashlib.sha256(documents.dump(document["parts"]).encode()).hexdigest()
     of_host = snapshots.c.host_id == host_id
     newest = sa.select(snapshots.c.taken_us, snapshots.c.digest).where(of_host)
     known = connection.execute(newest.order_by(snapshots.c.taken_us.desc())).all()
-    if known and (known[0].digest == digest or known[0].taken_us >= taken_us):
+    if known and known[0].digest == digest:
         return
+    taken_us = max(now_us, known[0].taken_us + 1) if known else now_us
     values = {"host_id": host_id, "taken_us": taken_us, "digest": digest}
     connection.execute(snapshots.insert().values(**values, document=documents.pack(document)))
     if len(known) >= keep:

@@ -58,19 +58,21 @@ def list_recent(connection: sa.Connection, host: str, limit: int) -> list[TaskRo
     return [_task(row) for row in connection.execute(newest)]
 
 
-def list_waiting(
-    connection: sa.Connection, host_id: str, now_us: int, limit: int
-) -> list[tuple[int, TaskRow]]:
-    """Return open tasks without a lease, the oldest first, with the attempts so far."""
+def list_waiting(connection: sa.Connection, host_id: str, now_us: int, limit: int) -> list[TaskRow]:
+    """Return open tasks without a lease, the oldest first."""
     free = (tasks.c.host_id == host_id, OPEN, tasks.c.leased_until_us <= now_us)
     rows = connection.execute(_select(*free).order_by(tasks.c.created_us, tasks.c.id).limit(limit))
-    return [(row.attempts, _task(row)) for row in rows]
+    return [_task(row) for row in rows]
 
 
-def change(connection: sa.Connection, task_id: str, **values: object) -> None:
+def change(
+    connection: sa.Connection, task_id: str, before: TaskState | None = None, **values: object
+) -> bool:
+    """Change a task; False if it is no longer in the state `before`."""
     if "result" in values:
         values["result"] = documents.dump(values["result"])
-    statements.update(tasks, connection, task_id, **values)
+    same = [tasks.c.state == before] if before else []
+    return statements.update(tasks, connection, task_id, *same, **values)
 
 
 def expire(connection: sa.Connection, now_us: int) -> int:
