@@ -298,7 +298,7 @@ def find_question(name: str) -> questions.Question[Any, Any]:
         raise errors.UsageError(
             f"there is no question {name!r}",
             why=f"the questions are {', '.join([*HERE, *ELSEWHERE])}",
-            todo="use the same version of overnight for client and server",
+            todo="use the same version for client and server",
         )
     question: questions.Question[Any, Any] = importlib.import_module(ELSEWHERE[name]).QUESTION
     return question

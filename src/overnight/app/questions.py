@@ -55,7 +55,7 @@ class Question(Generic[Asked, Found]):
                 raise errors.UsageError(
                     f"the question {self.name} has no parameter {name!r}",
                     why=f"its parameters are {', '.join(hints)}",
-                    todo="use the same version of overnight for client and server",
+                    todo="use the same version for client and server",
                 )
             if hints[name] is str and len(texts) != 1:
                 raise errors.UsageError(
@@ -100,7 +100,8 @@ def choose_hosts(fleet: Fleet, names: Sequence[str]) -> tuple[Host, ...]:
     if not known:
         raise errors.CannotError(
             "no hosts are recorded",
-            why="; ".join(fleet.problems) or "overnight record has not run with this data home",
+            why="; ".join(fleet.problems)
+            or "no agent has reported, or overnight record has not run with this data home",
             todo="overnight record --for 12h, or name the control plane: --server URL",
         )
     for name in names:

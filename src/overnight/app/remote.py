@@ -387,7 +387,7 @@ class Server:
         return errors.CannotError(
             f"the answer of {self.url} is not understood",
             why=why,
-            todo="use the same version of overnight here and on the server",
+            todo="use the same version here and on the server",
         )
 
 

@@ -47,11 +47,8 @@ def _decode(kind: Any, value: object, where: str, names: Names) -> Any:
     if dataclasses.is_dataclass(kind):
         return _decode_fields(kind, value, where, names)
     if isinstance(kind, type) and issubclass(kind, tuple):  # a NamedTuple
-        given = _expect(dict, value, where, "an object")
-        hints = _hints(kind, names).items()
-        return kind(
-            *(_decode(hint, given.get(name), f"{where}.{name}", names) for name, hint in hints)
-        )
+        given, hints = _expect(dict, value, where, "an object"), _hints(kind, names)
+        return kind(*(_decode(hints[n], given.get(n), f"{where}.{n}", names) for n in hints))
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
             return kind(value)
@@ -82,9 +79,7 @@ def _decode_union(kinds: tuple[Any, ...], value: object, where: str, names: Name
     raise problem
 
 
-def _decode_tuple(
-    kinds: tuple[Any, ...], value: object, where: str, names: Names
-) -> tuple[Any, ...]:
+def _decode_tuple(kinds: tuple[Any, ...], value: object, where: str, names: Names) -> Any:
     items = _expect(list, value, where, "a list")
     if kinds[1:] == (...,):
         kinds = kinds[:1] * len(items)
@@ -99,25 +94,25 @@ def _decode_fields(kind: Any, value: object, where: str, names: Names) -> Any:
     hints, values = _hints(kind, names), {}
     for field in dataclasses.fields(kind):
         hint, at = hints[field.name], f"{where}.{field.name}".lstrip(".")
-        optional = [each for each in typing.get_args(hint) if each is not type(None)]
-        inner = optional[0] if len(optional) == 1 and not typing.get_origin(optional[0]) else hint
+        inner = next(filter(dataclasses.is_dataclass, (hint, *typing.get_args(hint))), None)
         if field.name in given:
             values[field.name] = _decode(hint, given[field.name], at, names)
-        elif dataclasses.is_dataclass(inner) and _is_inline(inner, given):
+        elif inner and typing.get_origin(hint) is not tuple and _is_inline(inner, given, names):
             values[field.name] = _decode(inner, given, where, names)
-        elif field.default is field.default_factory is dataclasses.MISSING and inner is hint:
-            raise ShapeError(at, "there")
         elif field.default is field.default_factory is dataclasses.MISSING:
-            values[field.name] = None
+            raise ShapeError(at, "there")
     try:
         return kind(**values)
     except errors.OvernightError as error:
         raise ShapeError(where, f"valid: {error.what}") from error
 
 
-def _is_inline(kind: Any, given: dict[str, object]) -> bool:
-    required = (f.name for f in dataclasses.fields(kind) if f.default is f.default_factory is dataclasses.MISSING)  # fmt: skip
-    return all(given.get(name) is not None for name in required)
+def _is_inline(kind: Any, given: dict[str, object], names: Names) -> bool:
+    """Return whether an object has what a dataclass requires; null counts where the field may be None."""
+    hints, fields = _hints(kind, names), dataclasses.fields(kind)
+    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    filled = (n in given and (given[n] is not None or type(None) in typing.get_args(hints[n])) for n in required)  # fmt: skip
+    return all(filled)
 
 
 @functools.cache
