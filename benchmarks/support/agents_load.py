@@ -51,7 +51,9 @@ class Outcome:
     posts: int = 0
     waits_ms: list[float] = dataclasses.field(default_factory=list)
     failures: dict[str, int] = dataclasses.field(default_factory=dict)
-    events: list[str] = dataclasses.field(default_factory=list)  # "HOST ID" of all that were accepted
+    events: list[str] = dataclasses.field(
+        default_factory=list
+    )  # "HOST ID" of all that were accepted
     rollups: int = 0  # accepted
     undelivered: int = 0  # events in spools at the end
     body_bytes: float = 0.0  # mean
@@ -154,7 +156,9 @@ class _Agent:
                 event_at = at + self._random.expovariate(1 / plan.event_seconds)
             await self._report(at)
             due = at + plan.interval * (0.9 + self._random.random() / 5)
-            due = max(due, clock())  # after a long outage it does not catch up: one report has it all
+            due = max(
+                due, clock()
+            )  # after a long outage it does not catch up: one report has it all
         if self._connection is not None:
             self._connection.close()
 

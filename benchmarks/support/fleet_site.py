@@ -113,7 +113,10 @@ class Site:
         self.plane.context.database.close()
 
     def usage(self) -> Usage:
-        return Usage.read(self.server.process.pid, self.postgresql.get_pid(), self.core)
+        return Usage.read(*self._pids(), self.core)
+
+    def _pids(self) -> tuple[int, int]:
+        return self.server.process.pid, self.postgresql.get_pid()
 
     def resident_mb(self) -> float:
         text = pathlib.Path(f"/proc/{self.server.process.pid}/status").read_text()
@@ -148,12 +151,14 @@ class Site:
             if generator.stdout.readline() != "measuring\n":
                 raise RuntimeError("the generator of load failed")
             self.agents = [agent[:2] for agent in self.agents]
-            before = self.usage()
+            before, pids = self.usage(), self._pids()
             beside = threading.Thread(target=meanwhile)
             beside.start()
             generator.stdout.readline()
             used = self.usage().since(before)
             beside.join()
+            if pids != self._pids():  # restarted: their times began anew
+                used = dataclasses.replace(used, server=float("nan"), postgresql=float("nan"))
             outcome = agents_load.Outcome(**json.loads(generator.stdout.read()))
         return outcome, used
 
