@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+import sqlalchemy as sa
+
 from benchmarks import Result
 from benchmarks.support import agents_load, fleet_filled, fleet_site
 
@@ -33,6 +35,7 @@ P99_MS = 250.0
 PROBES = 30
 COMPACTED = 200  # the most that a server compacts in a minute
 RESTART_SECONDS = 60.0
+MAINTAIN_SECONDS = 100.0  # background work runs once a minute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,14 +150,13 @@ class _Visibility:
 
 def _maintain(site: fleet_site.Site) -> list[Result]:
     """Load while the server compacts the rollups of a past day, as it does after midnight."""
-    _add_day(site, COMPACTED)
-    step = Step(GOAL, *site.load(GOAL, name="midnight"))
+    plan = {"name": "midnight", "seconds": MAINTAIN_SECONDS}
+    step = Step(GOAL, *site.load(GOAL, lambda: _add_day(site, COMPACTED), **plan))
     print(f"  {COMPACTED} host days compacted meanwhile: {step}", flush=True)
     late, left = step.outcome.wait(0.99), _count_old(site)
     return [
         Result(f"p99 of {GOAL} agents while {COMPACTED} host days are compacted", late, "ms", f"<= {P99_MS:g} ms", late <= P99_MS),
         Result("host days left to compact", left, "days", "0", left == 0),
-        Result("CPU of the server a post, with compaction", 1000 * step.used.server / step.outcome.posts, "ms"),
     ]  # fmt: skip
 
 
@@ -171,18 +173,24 @@ def _add_day(site: fleet_site.Site, hosts: int) -> None:
             "kernel_max": [v // 3 for v in values], "worst_ms": [1000 * (v % 30) for v in values],
         }  # fmt: skip
         rows.append({"begin_us": begin, "document": documents.pack(document)})
+    table = schema.rollups
     with site.plane.context.database.write("add rollups") as connection:
-        ids = connection.execute(schema.hosts.select().limit(hosts)).all()
-        for host in ids:
-            connection.execute(schema.rollups.insert(), [{"host_id": host.id, **row} for row in rows])  # fmt: skip
+        first, *others = connection.execute(sa.select(schema.hosts.c.id).limit(hosts)).scalars()
+        connection.execute(table.insert(), [{"host_id": first, **row} for row in rows])
+        same = sa.select(schema.hosts.c.id, table.c.begin_us, table.c.document).where(
+            table.c.host_id == first,
+            table.c.begin_us < (day + 1) * fleet_filled.DAY_US,
+            schema.hosts.c.id.in_(others),
+        )
+        connection.execute(table.insert().from_select(table.c.keys(), same))
 
 
 def _count_old(site: fleet_site.Site) -> int:
     today = time.time_ns() // 1000 // fleet_filled.DAY_US * fleet_filled.DAY_US
     table = schema.rollups
-    old = table.select().with_only_columns(table.c.host_id).where(table.c.begin_us < today)
+    old = sa.select(sa.func.count(table.c.host_id.distinct())).where(table.c.begin_us < today)
     with site.plane.context.database.read() as connection:
-        return len({row.host_id for row in connection.execute(old)})
+        return int(connection.execute(old).scalar_one())
 
 
 def _restart(site: fleet_site.Site) -> list[Result]:

@@ -87,7 +87,7 @@ class _Connection(asyncio.Protocol):
             self._data.clear()
             self._answer.set_result((int(head[9:12]), head.lower(), rest))
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         self.transport = None
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("closed"))

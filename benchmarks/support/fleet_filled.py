@@ -5,6 +5,7 @@ The fault is in one zone, and its rate rises with uptime.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ def _spells(chance: Any, begin: int, end: int, number: int) -> Iterator[dict[str
         until = min(end, at + round(chance.exponential(12) * DAY_US) + DAY_US // 24)
         boot = f"{number << 12 | count:08x}"
         cuts = [at, until] if count % 3 else [at, (at + until) // 2, until]
-        for low, high in zip(cuts, cuts[1:], strict=False):
+        for low, high in itertools.pairwise(cuts):
             yield {"boot": boot, "begin_us": low, "end_us": high - 20_000_000, "uptime_us": uptime + low - at}  # fmt: skip
         at, uptime = until + 120_000_000, 120_000_000
         if at >= end - DAY_US:

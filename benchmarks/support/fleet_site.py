@@ -87,7 +87,7 @@ class Site:
     def __init__(self, postgresql: Any, home: pathlib.Path) -> None:
         self.postgresql, self.home = postgresql, home
         self.url = postgresql.get_uri()
-        self.core = sorted(os.sched_getaffinity(0))[-1]
+        self.core = max(os.sched_getaffinity(0))
         self.agents: list[list[str]] = []
         self.server = self._start()
         database = engine.Database(self.url)
@@ -145,7 +145,8 @@ class Site:
                 command, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             ) as generator,
         ):
-            assert generator.stdin is not None and generator.stdout is not None
+            assert generator.stdin is not None
+            assert generator.stdout is not None
             generator.stdin.write(json.dumps(dataclasses.asdict(given)))
             generator.stdin.close()
             if generator.stdout.readline() != "measuring\n":
