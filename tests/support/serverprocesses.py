@@ -16,7 +16,7 @@ import subprocess
 import sys
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 OVERNIGHT = [sys.executable, "-m", "overnight"]
 
@@ -70,7 +70,7 @@ def running(home: pathlib.Path, *options: str, database: str = "") -> Iterator[S
 class Client:
     """One kept connection; `close_all` closes those of a test."""
 
-    opened: list[http.client.HTTPConnection] = []
+    opened: ClassVar[list[http.client.HTTPConnection]] = []
 
     def __init__(self, url: str, credential: str = "", tls: ssl.SSLContext | None = None) -> None:
         where = urllib.parse.urlsplit(url)

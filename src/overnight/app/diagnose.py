@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from overnight import app, detectors, errors
 from overnight.app import added_events, bundles, events, report_material, spool_ingest, spool_paths
-from overnight.detectors import fleet as fleet_detectors
+from overnight.detectors import fleet
 from overnight.diagnosis import completeness, decision, knowledge, recording, suspects
 from overnight.model.finding import Answer, Status
 from overnight.model.severity import Severity
@@ -160,11 +160,12 @@ def diagnose_event(
         return decision.decide(None, ()), None
     case = cases.Case(home, event)
     answers = tuple(run_detectors(case, discover_detectors(), on_answer))
-    fleet, of_fleet = _run_fleet_detectors(case, ask_fleet, on_answer)
+    of_fleet, fleet_answers = _run_fleet_detectors(case, ask_fleet, on_answer)
     recorded = _add_pending(recording.read_recording(case), case)
     findings = [finding for answer in answers for finding in answer.findings]
     checked = suspects.check_suspects(case, findings)
-    return decision.decide(event, (*answers, *of_fleet), recorded, known, fleet, checked), case
+    every = (*answers, *fleet_answers)
+    return decision.decide(event, every, recorded, known, of_fleet, checked), case
 
 
 def _add_pending(recorded: completeness.Recording, case: cases.Case) -> completeness.Recording:
@@ -194,8 +195,8 @@ def discover_detectors() -> tuple[detectors.Detector, ...]:
     return _list_detectors(app.discover(detectors))
 
 
-def discover_fleet_detectors() -> tuple[fleet_detectors.FleetDetector, ...]:
-    return _list_detectors(app.discover(fleet_detectors))
+def discover_fleet_detectors() -> tuple[fleet.FleetDetector, ...]:
+    return _list_detectors(app.discover(fleet))
 
 
 def _list_detectors(modules: tuple[types.ModuleType, ...]) -> tuple[Any, ...]:

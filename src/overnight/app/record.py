@@ -54,6 +54,7 @@ class Options:
     profiles: bool = True
     signals: bool = True
     agent: tuple[str, ...] = ()  # further arguments of the flight recorder
+    summarize: bool = True  # read processes and events back at the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +195,9 @@ def record(
         if summary is None:
             _watch_cores(options.seconds, stop, monitor)
         seconds = summary.seconds if summary else monitor.seconds
-        profile = _read_profile(options, chosen, begin_us, summary) if chosen and summary else None
+        profile = None
+        if chosen and summary and options.summarize:
+            profile = _read_profile(options, chosen, begin_us, summary)
     return Recording(
         host=platform.node(),
         home=str(options.home),
@@ -206,7 +209,7 @@ def record(
         cost=cost,
         gaps=tuple(problems),
         signals=flight.summary if flight else None,
-        events=_read_events(options, begin_us) if options.signals else (),
+        events=_read_events(options, begin_us) if options.signals and options.summarize else (),
         failures=monitor.check(),
     )
 

@@ -37,6 +37,7 @@ ANSWER_SECONDS = 120.0
 ATTEMPTS, AWAY_SECONDS = 3, 1.0
 BUSY_SECONDS = 60.0  # at most, for a server that answers 429 or 503
 POLL_SECONDS, FOLLOW_SECONDS = 1.0, 1.0
+STALLED_SECONDS = 600.0  # an agent reports every 30 s, and uploads slowly
 MAX_NAMED = 5
 LAST = "last"
 # Where to look for the last serious event: most asked for are of this hour or day.
@@ -262,6 +263,7 @@ class Server:
 
     def _wait(self, host: str, task_id: str, progress: Progress) -> object:
         """Wait until the host has uploaded a window, and return its digest."""
+        last, changed = Task(TaskState.PENDING), time.monotonic()
         while True:
             task = self._decode(Task, self._get(f"tasks/{_quote(task_id)}"))
             waiting = task.state in (TaskState.PENDING, TaskState.LEASED)
@@ -274,6 +276,14 @@ class Server:
                     f"{host} has not uploaded the window: task {task_id} is {task.state}",
                     why=task.detail or "the agent gave no reason",
                     todo="check that agent.toml on the host allows upload-window, and ask again",
+                )
+            if task != last:
+                last, changed = task, time.monotonic()
+            if time.monotonic() - changed >= STALLED_SECONDS:
+                raise errors.CannotError(
+                    f"{host} does not upload the window: task {task_id} is {task.state}",
+                    why=f"nothing changed for {times.format_duration(STALLED_SECONDS)}",
+                    todo=f"ask again later; the task goes on. When {host} was seen: overnight hosts",
                 )
             time.sleep(POLL_SECONDS)
 

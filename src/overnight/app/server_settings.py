@@ -45,25 +45,32 @@ def read_settings(url: str, token_file: pathlib.Path | None = None) -> Settings:
     file = token_file
     if file is None and not os.environ.get(TOKEN) and own.get("token_file"):
         file = pathlib.Path(own["token_file"]).expanduser()
-    token = os.environ.get(TOKEN, "") if file is None else _read_token(file)
-    return Settings(url, token.strip(), ca, bool(own.get("insecure", False)))
+    token = _check_token(os.environ.get(TOKEN, ""), TOKEN) if file is None else _read_token(file)
+    return Settings(url, token, ca, bool(own.get("insecure", False)))
 
 
 def _read_token(file: pathlib.Path) -> str:
     try:
         with file.open("rb") as source:
-            text = source.read(MAX_TOKEN_BYTES + 1).decode("ascii").strip()
+            text = source.read(MAX_TOKEN_BYTES + 1).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise errors.unreadable(
             file, error, "name a file with a token: --token-file FILE"
         ) from None
-    if not text or len(text) > MAX_TOKEN_BYTES or not text.isprintable() or " " in text:
+    return _check_token(text or " ", str(file))
+
+
+def _check_token(text: str, where: str) -> str:
+    """Return a token, '' for none; raise CannotError for what cannot be one."""
+    token = text.strip()
+    wrong = not (token.isascii() and token.isprintable()) or " " in token
+    if wrong or (text and not token) or len(token) > MAX_TOKEN_BYTES:
         raise errors.CannotError(
-            f"{file} does not hold a token",
+            f"{where} does not hold a token",
             why="a token is one word on one line",
-            todo="write the token that an admin gave you to the file, and nothing else",
+            todo="write there the token that an admin gave you, and nothing else",
         )
-    return text
+    return token
 
 
 def _read_file() -> dict[str, Any]:

@@ -30,7 +30,7 @@ from overnight.sources import cpu, perf
 from overnight.sources.perf import recovery
 from overnight.store import capture, segments, trim, writer
 
-DONE = "ingested.txt"
+DONE = spool_paths.DONE
 # A listing of /proc, for processes that end within a segment, and of the spool.
 POLL_SECONDS = identities.REFRESH_SECONDS
 M_MMAP_THRESHOLD, LARGE_BYTES = -3, 1 << 18  # of mallopt(3); glibc's own limit grows to 32 MiB

@@ -9,6 +9,8 @@ from collections.abc import Collection
 
 from overnight.model import files
 
+DONE = "ingested.txt"  # names of segments that are in the store
+
 
 def spool_folder(home: pathlib.Path) -> pathlib.Path:
     return home / "spool"

@@ -49,9 +49,7 @@ def create(
             todo="use for example --expires 90d",
         )
     expires_us = time.time_ns() // 1000 + round(lasting * SECOND_US)
-    return where.create(
-        role, name=name or role, expires_us=expires_us, host=host, by=by, why=why
-    )
+    return where.create(role, name=name or role, expires_us=expires_us, host=host, by=by, why=why)
 
 
 def state(token: Token) -> str:

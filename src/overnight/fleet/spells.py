@@ -34,7 +34,11 @@ def merge(known: Iterable[Observed], new: Iterable[Observed]) -> tuple[set[int],
             )
             for old in near:
                 del spells[old.begin_us]
-            spells |= {part.begin_us: part for part in parts}
+            # One that begins as before keeps its uptime: an agent may contradict itself.
+            uptimes = {old.begin_us: old.uptime_us for old in near}
+            for part in parts:
+                uptime = uptimes.get(part.begin_us, part.uptime_us)
+                spells[part.begin_us] = dataclasses.replace(part, uptime_us=uptime)
     return {*before} - {*spells}, [s for s in spells.values() if before.get(s.begin_us) != s]
 
 

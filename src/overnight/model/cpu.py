@@ -10,14 +10,10 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
-# In the order of /proc/stat. guest and guest_nice are already part of user and nice (proc(5)).
-MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")  # fmt: skip
-TOTAL = MODES[:8]
-USER = ("user", "nice")
-KERNEL = ("system", "irq", "softirq")  # interrupts included: they starve the core's own threads too
-BUSY = (*USER, *KERNEL)
-STEAL = ("steal",)
-IDLE = ("idle", "iowait")
+from overnight.model import cpu_modes
+
+MODES, TOTAL, STEAL = cpu_modes.MODES, cpu_modes.TOTAL, cpu_modes.STEAL
+USER, KERNEL, BUSY, IDLE = cpu_modes.USER, cpu_modes.KERNEL, cpu_modes.BUSY, cpu_modes.IDLE
 # mpstat's columns in its order, without the percent sign. Its usr and nice do not include the guests' time.
 MPSTAT = {"usr": "user", "nice": "nice", "sys": "system", "iowait": "iowait", "irq": "irq", "soft": "softirq", "steal": "steal", "guest": "guest", "gnice": "guest_nice", "idle": "idle"}  # fmt: skip
 

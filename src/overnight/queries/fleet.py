@@ -54,7 +54,7 @@ def read_fleet(
         hosts.append(
             Host(
                 name,
-                _labels(source, name) | own_labels.get(name, {}),
+                read_labels(source, name) | own_labels.get(name, {}),
                 fold_spells(source.stretches(name), source.gaps(name)),
                 seen,
                 _snapshot_near(files.get(name, ()), at_us, problems),
@@ -96,7 +96,7 @@ def fold_spells(
     )
 
 
-def _labels(source: rings.Reader, host: str) -> dict[str, str]:
+def read_labels(source: rings.Reader, host: str) -> dict[str, str]:
     """Return the latest labels of a host, the drivers of its interfaces as one label."""
     extent = source.extent(host)
     if extent is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from overnight.fleet import spells
@@ -30,6 +30,7 @@ def covered(known: dict[int, Observed]) -> int:
 
 
 @given(st.lists(st.lists(observed, max_size=3), max_size=8))
+@example([[Observed("b", 2_000_000, 7_000_000, 2), Observed("a", 1_000_000, 8_000_000, 1), Observed("a", 0, 1_000_000, 0)]])  # fmt: skip
 def test_spells_never_overlap_or_shrink_and_a_repetition_changes_nothing(
     reports: list[list[Observed]],
 ) -> None:

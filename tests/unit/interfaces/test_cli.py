@@ -139,7 +139,16 @@ def test_words_after_two_dashes_are_arguments() -> None:
     assert cli._arrange(words) == ("rules", ["rules", "test", "-O", "json", "--", "--home"])
 
 
-@pytest.mark.parametrize("words", [["events", "--home"], ["-O"]])
+@pytest.mark.parametrize(
+    "words", [["--server", "U", "CMD", "x"], ["CMD", "x", "--server", "U"], ["CMD", "--server", "U", "x"]]
+)  # fmt: skip
+def test_the_server_works_before_and_after_the_command(words: list[str]) -> None:
+    for name, arranged in (("events", ["--server", "U", "events", "x"]), ("agent", ["agent", "x", "--server", "U"])):  # fmt: skip
+        given = [name if word == "CMD" else word for word in words]
+        assert cli._arrange(given) == (name, arranged)
+
+
+@pytest.mark.parametrize("words", [["events", "--home"], ["events", "--server"], ["-O"]])
 def test_a_missing_value_is_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == errors.ExitCode.USAGE
     assert f"{words[-1]!r} requires an argument" in capsys.readouterr().err

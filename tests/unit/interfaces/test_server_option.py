@@ -209,6 +209,15 @@ def test_a_task_that_ends_without_a_window(show, plane, night, state: str, words
     assert "not allowed" in text
 
 
+def test_a_task_without_progress_is_not_waited_for_for_ever(
+    show, plane, night, monkeypatch
+) -> None:
+    plane.polls = 1 << 30
+    monkeypatch.setattr(remote, "STALLED_SECONDS", 0.0)
+    text = show("diagnose", night.event.id, code=3)
+    assert "does not upload the window: task t0 is running" in text
+
+
 def test_a_changed_or_broken_download_is_refused(show, plane, night) -> None:
     plane.cut = 1
     assert night.event.kind in show("diagnose", night.event.id)
@@ -217,6 +226,14 @@ def test_a_changed_or_broken_download_is_refused(show, plane, night) -> None:
     assert "the connection ended within the answer" in show("diagnose", night.event.id, code=3)
     plane.damaged = True
     assert "has the digest" in show("diagnose", night.event.id, code=3)
+
+
+def test_a_window_of_another_host_is_refused(show, plane, night) -> None:
+    other = next(event for event in plane.events if event.host != night.host)
+    sha256 = plane.upload(other.host, {"event": other.id})
+    plane.held[sha256] = (night.event, plane.held[sha256][1])
+    text = show("diagnose", night.event.id, code=3)
+    assert f"the window of {night.host} holds evidence of {other.host}" in text
 
 
 def test_a_server_that_is_busy_or_loses_a_connection_is_asked_again(show, plane) -> None:
@@ -299,6 +316,12 @@ def test_the_environment_and_a_file_name_the_server(
     (folder / "server.toml").unlink()
     assert cli.main(["hosts", "--server", plane.url, "--token-file", str(token)]) == 3
     assert "does not hold a token" in capsys.readouterr().err
+    for text in ("a\nb", "a b", "ü", "x" * 5000, " "):
+        monkeypatch.setenv("OVERNIGHT_TOKEN", text)
+        assert cli.main(["hosts", "--server", plane.url]) == 3, text
+        assert "OVERNIGHT_TOKEN does not hold a token" in capsys.readouterr().err
+    token.write_text("")
+    assert cli.main(["hosts", "--server", plane.url, "--token-file", str(token)]) == 3
 
 
 def test_a_token_is_not_sent_unencrypted_nor_to_another_server(

@@ -27,8 +27,8 @@ HELP = """Turn a sporadic production incident into a one-night diagnosis.
 Record a few hosts overnight; in the morning, read the root cause, the core, the second and the fix.
 """
 SWITCHES = ("--debug", "--local")
-VALUED = ("--home", "--server", "--token-file")
-OWN_SERVER = ("agent",)  # commands with a --server of their own
+SERVER_OPTIONS = ("--server", "--token-file")
+OWN_SERVER = ("agent",)  # commands with these options of their own
 EPILOG = "Start with: overnight doctor   ·   Every command: overnight COMMAND --help"
 
 
@@ -65,6 +65,7 @@ def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
     --local before the command, -O after it. Users write them in either place.
     """
     before: list[str] = []
+    servers: list[str] = []
     formats: list[str] = []
     after: list[str] = []
     words = collections.deque(arguments)
@@ -74,20 +75,22 @@ def _arrange(arguments: list[str]) -> tuple[str, list[str]]:
         if word == "--":
             words.appendleft(word)
             break
-        is_own = option != "--home" and after[:1] and after[0] in OWN_SERVER
-        is_global = option in VALUED and not is_own
-        if is_global or (option in ("-O", "--output") and len(after) < 2):
+        is_server = option in SERVER_OPTIONS
+        if option == "--home" or is_server or (option in ("-O", "--output") and len(after) < 2):
             if option == word and not words:
                 return "", [word]  # for Typer's error: its value is missing
             value = [words.popleft()] if option == word else []
-            (before if is_global else formats).extend((word, *value))
+            kept = servers if is_server else before if option == "--home" else formats
+            kept.extend((word, *value))
         elif word.startswith("-O") and len(after) < 2:  # -Ojson
             formats.append(word)
         elif word.startswith("-") and (not after or word in SWITCHES):
             before.append(word)
         else:
             after.append(word)
-    return after[0] if after else "", [*before, *after, *formats, *words]
+    name = after[0] if after else ""
+    (after if name in OWN_SERVER else before).extend(servers)
+    return name, [*before, *after, *formats, *words]
 
 
 def _show_version(wanted: bool) -> None:

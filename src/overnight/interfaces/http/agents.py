@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import fastapi
+from fastapi.types import DecoratedCallable
 from starlette.requests import Request
 
 from overnight.interfaces.http import access, problems
@@ -74,7 +75,7 @@ PIECE = {"type": "string", "format": "binary", "maxLength": 1 << 20}
 def _operation(
     path: str, summary: str, properties: dict[str, Any], required: list[str], example: object,
     about: str, answer: object, **more: Any,
-) -> Any:  # fmt: skip
+) -> Callable[[DecoratedCallable], DecoratedCallable]:  # fmt: skip
     """Return the decorator of an operation whose JSON body is described, but not validated by FastAPI."""
     schema = {"type": "object", "properties": properties, "required": required}
     content = {JSON: {"schema": schema, "example": example}}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import fastapi
 import pydantic
 from fastapi import Depends, Query
+from fastapi.types import DecoratedCallable
 from starlette.requests import Request
 
 from overnight import errors
@@ -83,7 +84,9 @@ def documented(model: object, about: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model, "description": about}}
 
 
-def get(path: str, tag: str, summary: str, model: object, about: str) -> Any:
+def get(
+    path: str, tag: str, summary: str, model: object, about: str
+) -> Callable[[DecoratedCallable], DecoratedCallable]:
     return ROUTER.get(path, tags=[tag], summary=summary, responses=documented(model, about))
 
 

@@ -47,9 +47,11 @@ class Protocol(h11_impl.H11Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        idle = self.cycle is None or self.cycle.response_complete
+        cycle: h11_impl.RequestResponseCycle | None = self.cycle
         super().shutdown()
-        if idle:  # with TLS it would wait half a minute for a client that is idle, too
+        if (
+            cycle is None or cycle.response_complete
+        ):  # with TLS it would wait half a minute for a client that is idle, too
             self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:

@@ -22,12 +22,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from overnight.store.ring import columns, layout
+from overnight.store.ring import columns, layout, records
 
-RECORD = struct.Struct("<IIB")
-# Table, wall and monotonic clock in µs, planes, whether the body is packed.
-READING = struct.Struct("<HqqBB")
-HEAD, ROWS, DELTAS, FACTS = range(4)
+RECORD, READING = records.RECORD, records.READING
+HEAD, ROWS, DELTAS, FACTS = records.HEAD, records.ROWS, records.DELTAS, records.FACTS
 WORTH_PACKING = 200
 LANE = 1 << 64
 

@@ -1,0 +1,100 @@
+"""The credential of an agent: made here, stored before the server learns it, and replaced each week.
+
+HOME/uplink/credential has `credential`, the time it was made, and `next` while it is being replaced: until the server
+has confirmed the next one, it accepts this one.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import pathlib
+import time
+from typing import Any
+
+from overnight import errors, http_client
+from overnight.model import files
+
+ROTATE_US = 7 * 86_400_000_000
+ENROL, ROTATE = "/api/v1/agents/enrol", "/api/v1/agents/rotate"
+
+
+class Credentials:
+    """Sets the bearer of a client."""
+
+    def __init__(self, folder: pathlib.Path, client: http_client.Client) -> None:
+        self._path = folder / "credential"
+        self._client = client
+        self._stored = self._read()
+        client.bearer = self._stored.get("credential", "") if self.enrolled else ""
+
+    @property
+    def enrolled(self) -> bool:
+        return bool(self._stored.get("enrolled"))
+
+    def enrol(self, token: str, host: str) -> None:
+        """Exchange a token for a credential; after a lost answer the same two are sent again."""
+        if self.enrolled or not self._stored.get("credential"):
+            self._write({"credential": _make(), "made_us": time.time_ns() // 1000})
+        sent = {"token": token, "credential": self._stored["credential"], "host": host}
+        self._client.bearer = ""
+        self._client.request("POST", ENROL, json.dumps(sent).encode(), JSON, repeatable=True)
+        self._write({**self._stored, "enrolled": True})
+        self._client.bearer = self._stored["credential"]
+
+    def forget(self) -> None:
+        """Forget a credential that the server refuses, to enrol again with a new token."""
+        self._stored = {}
+
+    def is_due(self) -> bool:
+        """Return whether to replace it: after a week, or if that was begun before."""
+        age_us = time.time_ns() // 1000 - int(self._stored.get("made_us", 0))
+        return self.enrolled and ("next" in self._stored or age_us > ROTATE_US)
+
+    def rotate(self) -> None:
+        if "next" not in self._stored:
+            self._write({**self._stored, "next": _make()})
+        fresh = str(self._stored["next"])
+        self._client.request("POST", ROTATE, json.dumps({"credential": fresh}).encode(), JSON, repeatable=True)  # fmt: skip
+        self._write({"credential": fresh, "made_us": time.time_ns() // 1000, "enrolled": True})
+        self._client.bearer = fresh
+
+    def use_next(self) -> bool:
+        """Use the next credential where the server refuses this one; return whether there is one."""
+        fresh = self._stored.get("next")
+        if not fresh:
+            return False
+        self._write({"credential": fresh, "made_us": time.time_ns() // 1000, "enrolled": True})
+        self._client.bearer = str(fresh)
+        return True
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            stored = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            todo = f"remove it, and enrol again with a new token: rm {self._path}"
+            raise errors.unreadable(self._path, error, todo) from error
+        return stored if isinstance(stored, dict) else {}
+
+    def _write(self, stored: dict[str, Any]) -> None:
+        files.write_atomically(self._path, json.dumps(stored), mode=0o600)
+        self._stored = stored
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+def _make() -> str:
+    """Return 256 random bits as text, like secrets.token_urlsafe, which imports more."""
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode("ascii")
+
+
+def forget_token(file: str) -> None:
+    """Remove a token's file after its use; it is worthless then."""
+    if file:
+        with contextlib.suppress(OSError):
+            pathlib.Path(file).unlink()

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+import uplinks
+
+from overnight.agent.uplink import event_tail
+from overnight.model import uplink
+from overnight.model.event import Event
+from overnight.store import added_events
+
+
+def ids(tail: event_tail.EventTail, limit: int = 100) -> list[str]:
+    events, places = tail.take(limit)
+    tail.commit(places)
+    return [event["id"] for event in events]
+
+
+def test_events_come_once_and_in_order(tmp_path: pathlib.Path) -> None:
+    ring = uplinks.LiveRing(tmp_path)
+    ring.seconds(1)
+    tail = event_tail.EventTail(ring.folder, {})
+    assert not tail.has_new()
+    names = [ring.event(str(n)).id for n in range(5)]
+    assert tail.has_new()
+    assert ids(tail, 3) == names[:3]
+    assert ids(tail) == names[3:]
+    assert not tail.has_new()
+    late = ring.event("late").id
+    assert ids(event_tail.EventTail(ring.folder, tail.places)) == [late]
+
+
+def test_what_is_not_committed_comes_again(tmp_path: pathlib.Path) -> None:
+    ring = uplinks.LiveRing(tmp_path)
+    name = ring.event("a").id
+    tail = event_tail.EventTail(ring.folder, {})
+    assert [event["id"] for event in tail.take(9)[0]] == [name]
+    assert [event["id"] for event in tail.take(9)[0]] == [name]
+
+
+def test_of_an_event_the_last_line_counts(tmp_path: pathlib.Path) -> None:
+    ring = uplinks.LiveRing(tmp_path)
+    first = ring.event("a")
+    ring.event("b")
+    ring.ring.event(uplinks.replace(first, count=7))
+    events, _ = event_tail.EventTail(ring.folder, {}).take(9)
+    assert [(event["text"], event["count"]) for event in events] == [("event b", 1), ("event a", 7)]
+
+
+def test_a_line_that_is_being_written_waits_and_a_broken_one_is_skipped(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "events-202611.jsonl"
+    line = json.dumps(Event(1, "test.event", id="test.event-1").as_json()).encode()
+    path.write_bytes(line[:40])
+    tail = event_tail.EventTail(tmp_path, {})
+    assert ids(tail) == []
+    path.write_bytes(line[:40] + b"\n" + line + b"\n[]\n{}\n" + line.replace(b"-1", b"-2"))
+    assert ids(tail) == ["test.event-1"]
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert ids(tail) == ["test.event-2"]
+
+
+def test_added_and_removed_events_are_noticed(tmp_path: pathlib.Path) -> None:
+    ring = uplinks.LiveRing(tmp_path)
+    tail = event_tail.EventTail(ring.folder, {})
+    events = [
+        Event(ring.wall_ns // 1000, "job.failed", host=uplinks.HOST, id=f"job.failed-{n}")
+        for n in range(3)
+    ]
+    added_events.add(tmp_path, events)
+    assert ids(tail) == [event.id for event in events]
+    added_events.remove(tmp_path, [events[0].id])
+    assert ids(tail) == [event.id for event in events[1:]]  # again: the server knows them
+    assert ids(tail) == []
+
+
+def test_long_texts_are_cut_as_the_server_expects(tmp_path: pathlib.Path) -> None:
+    assert (event_tail.TEXTS, event_tail.MAX_FIELDS, event_tail.MAX_FIELD_NAME, event_tail.MAX_FIELD_TEXT) == (
+        uplink.TEXTS, uplink.MAX_FIELDS, uplink.MAX_FIELD_NAME, uplink.MAX_FIELD_TEXT,
+    )  # fmt: skip
+    event = Event(
+        5, "test.event", "x" * 9000, "h" * 400, id="test.event-1", unit="u" * 999, boot="0" * 99,
+        fields={"f" * 90 + str(n): "v" * 2000 for n in range(20)},
+    )  # fmt: skip
+    (tmp_path / "events-202611.jsonl").write_text(json.dumps(event.as_json()) + "\n")
+    events, _ = event_tail.EventTail(tmp_path, {}).take(9)
+    assert uplink.parse_event(events[0]).text == "x" * 4096
+
+
+def test_a_ring_that_is_not_there_has_no_events(tmp_path: pathlib.Path) -> None:
+    tail = event_tail.EventTail(tmp_path / "nowhere", {})
+    assert not tail.has_new()
+    assert tail.take(9) == ([], {})

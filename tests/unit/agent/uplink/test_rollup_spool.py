@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pathlib
+
+import faults
+import pytest
+
+from overnight.agent.uplink import rollup_spool
+
+
+def take_all(spool: rollup_spool.RollupSpool, max_bytes: int = 1000) -> list[bytes]:
+    found = []
+    while True:
+        lines, place = spool.read(max_bytes)
+        if not lines:
+            return found
+        found += lines
+        spool.commit(place)
+
+
+def test_lines_come_in_order_and_survive_a_restart(tmp_path: pathlib.Path) -> None:
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 30)
+    lines = [b"%06d" % n * 500 for n in range(300)]  # several files
+    for line in lines[:200]:
+        spool.add(line)
+    first, place = spool.read(10_000)
+    spool.commit(place)
+    again = rollup_spool.RollupSpool(tmp_path, 1 << 30, spool.place)
+    for line in lines[200:]:
+        again.add(line)
+    assert first + take_all(again) == lines
+    assert again.lost == 0
+    assert len(list(tmp_path.iterdir())) == 1  # what the server has is removed
+
+
+def test_one_byte_is_enough_for_one_line(tmp_path: pathlib.Path) -> None:
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 30)
+    spool.add(b"a" * 5000)
+    spool.add(b"b")
+    assert spool.read(1)[0] == [b"a" * 5000]
+    assert take_all(spool, 1) == [b"a" * 5000, b"b"]
+
+
+def test_above_the_budget_the_oldest_lines_are_dropped_and_counted(tmp_path: pathlib.Path) -> None:
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 20)
+    lines = [b"%06d" % n * 500 for n in range(1000)]  # 3 MB
+    for line in lines[:10]:
+        spool.add(line)
+    spool.commit(spool.read(9100)[1])  # the server has the first three
+    for line in lines[10:]:
+        spool.add(line)
+    left = take_all(spool)
+    assert left == lines[-len(left) :]
+    assert spool.lost == len(lines) - len(left) - 3
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 1 << 20
+
+
+def test_a_line_cut_off_by_a_crash_does_not_hold_up_others(tmp_path: pathlib.Path) -> None:
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 20)
+    spool.add(b"one")
+    with (tmp_path / "rollups-0.jsonl").open("ab") as file:
+        file.write(b'{"cut')
+    assert take_all(spool) == [b"one"]
+    spool.add(b"two")
+    assert take_all(spool)[-1] == b"two"
+
+
+@pytest.fixture
+def disk(tmp_path: pathlib.Path) -> pathlib.Path:
+    (tmp_path / "disk").mkdir()
+    return tmp_path / "disk"
+
+
+@pytest.mark.needs_root
+@faults.on_small_disk
+def test_on_a_full_disk_lines_wait_in_memory(disk: pathlib.Path) -> None:
+    spool = rollup_spool.RollupSpool(disk, 1 << 20)
+    spool.add(b"before")
+    with faults.full_disk(disk):
+        for n in range(rollup_spool.MAX_WAITING + 5):
+            spool.add(b"%06d" % n * 1000)
+        assert take_all(spool, 1 << 20) == [b"before"]
+    spool.add(b"after")
+    assert len(take_all(spool, 1 << 20)) == rollup_spool.MAX_WAITING
+    assert spool.lost == 6
