@@ -8,10 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 
 
-def insert(connection: sa.Connection, table: sa.Table) -> Any:
+def insert(to: sa.Connection | str, table: sa.Table) -> Any:
     """Return `INSERT` with `ON CONFLICT`, which SQLAlchemy has for each database separately."""
     # Only the one in use: PostgreSQL's takes 50 ms to import.
-    if connection.dialect.name == "postgresql":
+    if (to if isinstance(to, str) else to.dialect.name) == "postgresql":
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)

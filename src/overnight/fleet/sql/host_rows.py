@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -17,6 +18,24 @@ from overnight.model.uplink import Observed
 hosts, labels, snapshots, spells = schema.hosts, schema.labels, schema.snapshots, schema.spells
 credentials = schema.credentials
 SHOWN = [column for column in hosts.c if column.name not in ("day", "day_events")]
+# Every report needs these statements: built once, as building one takes longer than running it.
+_LOCK = (
+    sa.select(hosts)
+    .join(credentials)
+    .where(
+        hosts.c.id == sa.bindparam("of_host"), credentials.c.hash == sa.bindparam("of_credential")
+    )
+    .with_for_update(of=hosts)
+)
+_SAVE = sa.update(hosts).where(hosts.c.id == sa.bindparam("of_host"))
+_SPELLS = (
+    sa.select(
+        spells.c.host_id, spells.c.boot, spells.c.begin_us, spells.c.end_us, spells.c.uptime_us
+    )
+    .where(spells.c.begin_us <= sa.bindparam("until"), spells.c.end_us >= sa.bindparam("since"))
+    .order_by(spells.c.begin_us)
+)
+_SPELLS_OF_HOST = _SPELLS.where(spells.c.host_id == sa.bindparam("of_host"))
 
 
 def insert(connection: sa.Connection, host_id: str, name: str, now_us: int) -> str:
@@ -30,13 +49,12 @@ def insert(connection: sa.Connection, host_id: str, name: str, now_us: int) -> s
 
 def lock(connection: sa.Connection, who: AgentIdentity) -> sa.Row[Any] | None:
     """Read the host of a valid credential; other reports of it wait until this transaction ends."""
-    own = (hosts.c.id == who.host_id, credentials.c.hash == who.credential_hash)
-    chosen = sa.select(hosts).join(credentials).where(*own)
-    return connection.execute(chosen.with_for_update(of=hosts)).first()
+    given = {"of_host": who.host_id, "of_credential": who.credential_hash}
+    return connection.execute(_LOCK, given).first()
 
 
 def save(connection: sa.Connection, host_id: str, **values: object) -> None:
-    statements.update(hosts, connection, host_id, **values)
+    connection.execute(_SAVE, {"of_host": host_id, **values})
 
 
 def find_id(connection: sa.Connection, name: str, *, lock: bool = False) -> str | None:
@@ -155,16 +173,9 @@ def read_spells(
     connection: sa.Connection, begin_us: int, end_us: int, host_id: str | None = None
 ) -> Iterable[tuple[str, Observed]]:
     """Yield the spells that touch a window by host id, in order of their begin."""
-    chosen = (
-        sa.select(
-            spells.c.host_id, spells.c.boot, spells.c.begin_us, spells.c.end_us, spells.c.uptime_us
-        )
-        .where(spells.c.begin_us <= end_us, spells.c.end_us >= begin_us)
-        .order_by(spells.c.begin_us)
-    )
-    if host_id is not None:
-        chosen = chosen.where(spells.c.host_id == host_id)
-    for owner, boot, begin, end, uptime in connection.execute(chosen):
+    given = {"since": begin_us, "until": end_us, "of_host": host_id}
+    chosen = _SPELLS if host_id is None else _SPELLS_OF_HOST
+    for owner, boot, begin, end, uptime in connection.execute(chosen, given):
         yield owner, Observed(boot, begin, end, uptime)
 
 
@@ -176,10 +187,15 @@ def change_spells(
         old = sa.and_(spells.c.host_id == host_id, spells.c.begin_us.in_(gone))
         connection.execute(spells.delete().where(old))
     if rows := [{"host_id": host_id, **vars(spell)} for spell in new]:
-        insert = statements.insert(connection, spells)
-        changed = {name: insert.excluded[name] for name in ("end_us", "uptime_us", "boot")}
-        key = [spells.c.host_id, spells.c.begin_us]
-        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=changed), rows)
+        connection.execute(_put_spells(connection.dialect.name), rows)
+
+
+@functools.cache
+def _put_spells(dialect: str) -> Any:
+    insert = statements.insert(dialect, spells)
+    changed = {name: insert.excluded[name] for name in ("end_us", "uptime_us", "boot")}
+    key = [spells.c.host_id, spells.c.begin_us]
+    return insert.on_conflict_do_update(index_elements=key, set_=changed)
 
 
 def delete_old_spells(connection: sa.Connection, before_us: int) -> None:

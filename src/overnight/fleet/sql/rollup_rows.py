@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -22,9 +23,13 @@ def put(connection: sa.Connection, host_id: str, new: Iterable[Rollup]) -> None:
         for rollup in new
     ]
     if rows:
-        insert = statements.insert(connection, rollups)
-        key = [rollups.c.host_id, rollups.c.begin_us]
-        connection.execute(insert.on_conflict_do_nothing(index_elements=key), rows)
+        connection.execute(_put(connection.dialect.name), rows)
+
+
+@functools.cache
+def _put(dialect: str) -> Any:
+    key = [rollups.c.host_id, rollups.c.begin_us]
+    return statements.insert(dialect, rollups).on_conflict_do_nothing(index_elements=key)
 
 
 def read(connection: sa.Connection, host_id: str, begin_us: int, end_us: int) -> list[Rollup]:

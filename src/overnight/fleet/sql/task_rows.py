@@ -43,6 +43,14 @@ def _select(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(*SHOWN, hosts.c.name.label("host")).join(hosts).where(*where)
 
 
+# Every report asks for them: built once.
+_WAITING = (
+    _select(tasks.c.host_id == sa.bindparam("of_host"), OPEN, tasks.c.leased_until_us <= sa.bindparam("now"))
+    .order_by(tasks.c.created_us, tasks.c.id)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)  # fmt: skip
+
+
 def find(connection: sa.Connection, task_id: str, *, lock: bool = False) -> TaskRow | None:
     chosen = _select(tasks.c.id == task_id)
     if lock:
@@ -60,8 +68,7 @@ def list_recent(connection: sa.Connection, host: str, limit: int) -> list[TaskRo
 
 def list_waiting(connection: sa.Connection, host_id: str, now_us: int, limit: int) -> list[TaskRow]:
     """Return open tasks without a lease, the oldest first."""
-    free = (tasks.c.host_id == host_id, OPEN, tasks.c.leased_until_us <= now_us)
-    rows = connection.execute(_select(*free).order_by(tasks.c.created_us, tasks.c.id).limit(limit))
+    rows = connection.execute(_WAITING, {"of_host": host_id, "now": now_us, "most": limit})
     return [_task(row) for row in rows]
 
 
