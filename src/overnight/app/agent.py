@@ -87,7 +87,7 @@ def run(
     files.make_folder(folder)
     with _locked(folder / "lock"):
         stored = tasks.read_json(folder / "credential") or {}
-        if not options.token and not stored.get("enrolled"):
+        if not options.token and "credential" not in stored:
             raise errors.UsageError(
                 "this host is not enrolled, and no token was given",
                 why="a host enrols with a single-use token of its server",

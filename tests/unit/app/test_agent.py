@@ -47,7 +47,7 @@ def test_what_cannot_work_is_refused_at_the_start(
 def test_an_enrolled_host_needs_no_token(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "home" / "uplink"
     folder.mkdir(parents=True)
-    (folder / "credential").write_text('{"credential": "c", "enrolled": true}')
+    (folder / "credential").write_text('{"credential": "c"}')
     with pytest.raises(errors.UsageError, match="refusing plain HTTP"):
         run(tmp_path / "home", token="", server="http://10.1.2.3")
 

@@ -1,7 +1,7 @@
 """The credential of an agent: made here, stored before the server learns it, and replaced each week.
 
 HOME/uplink/credential has `credential`, the time it was made, and `next` while it is being replaced: until the server
-has confirmed the next one, it accepts this one.
+has confirmed the next one, it accepts this one. `candidate` is one that the server is to learn with a token.
 """
 
 from __future__ import annotations
@@ -28,25 +28,28 @@ class Credentials:
         self._path = folder / "credential"
         self._client = client
         self._stored = self._read()
-        client.bearer = self._stored.get("credential", "") if self.enrolled else ""
+        client.bearer = str(self._stored.get("credential", ""))
 
     @property
     def enrolled(self) -> bool:
-        return bool(self._stored.get("enrolled"))
+        return "credential" in self._stored
 
     def enrol(self, token: str, host: str) -> None:
-        """Exchange a token for a credential; after a lost answer the same two are sent again."""
-        if self.enrolled or not self._stored.get("credential"):
-            self._write({"credential": _make(), "made_us": time.time_ns() // 1000})
-        sent = {"token": token, "credential": self._stored["credential"], "host": host}
-        self._client.bearer = ""
-        self._client.request("POST", ENROL, json.dumps(sent).encode(), JSON, repeatable=True)
-        self._write({**self._stored, "enrolled": True})
-        self._client.bearer = self._stored["credential"]
+        """Exchange a token for a credential; after a lost answer the same two are sent again.
 
-    def forget(self) -> None:
-        """Forget a credential that the server refuses, to enrol again with a new token."""
-        self._stored = {}
+        A credential that is there stays until the server has confirmed the new one.
+        """
+        if "candidate" not in self._stored:
+            self._write({**self._stored, "candidate": _make()})
+        fresh = str(self._stored["candidate"])
+        sent = {"token": token, "credential": fresh, "host": host}
+        before, self._client.bearer = self._client.bearer, ""
+        try:
+            self._client.request("POST", ENROL, json.dumps(sent).encode(), JSON, repeatable=True)
+        except BaseException:
+            self._client.bearer = before
+            raise
+        self._replace(fresh)
 
     def is_due(self) -> bool:
         """Return whether to replace it: after a week, or if that was begun before."""
@@ -58,17 +61,23 @@ class Credentials:
             self._write({**self._stored, "next": _make()})
         fresh = str(self._stored["next"])
         self._client.request("POST", ROTATE, json.dumps({"credential": fresh}).encode(), JSON, repeatable=True)  # fmt: skip
-        self._write({"credential": fresh, "made_us": time.time_ns() // 1000, "enrolled": True})
-        self._client.bearer = fresh
+        self._replace(fresh)
 
     def use_next(self) -> bool:
-        """Use the next credential where the server refuses this one; return whether there is one."""
-        fresh = self._stored.get("next")
-        if not fresh:
-            return False
-        self._write({"credential": fresh, "made_us": time.time_ns() // 1000, "enrolled": True})
-        self._client.bearer = str(fresh)
-        return True
+        """Try the next credential where the server refuses this one; return whether there is one to try."""
+        known = (str(self._stored.get("credential", "")), str(self._stored.get("next", "")))
+        is_first = bool(known[1]) and self._client.bearer == known[0]
+        self._client.bearer = known[is_first]
+        return is_first
+
+    def confirm(self) -> None:
+        """The server took the credential."""
+        if self._client.bearer == self._stored.get("next"):
+            self._replace(self._client.bearer)
+
+    def _replace(self, fresh: str) -> None:
+        self._write({"credential": fresh, "made_us": time.time_ns() // 1000})
+        self._client.bearer = fresh
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -106,6 +106,7 @@ class Uplink:
         self._limit = MAX_EVENTS
         self._probe = self._probed = False  # a report was refused: would an empty one be, too?
         self._token = options.token
+        self._is_refused = False  # the credential: try the token
         self._reports, self._uploads = backoff.Backoff(), backoff.Backoff()
         self._next_report = 0.0
         self._interval = INTERVAL_SECONDS
@@ -175,8 +176,7 @@ class Uplink:
                 if error.status == 401 and self._credentials.enrolled:
                     if self._credentials.use_next():
                         return
-                    if self._token:
-                        self._credentials.forget()
+                    self._is_refused = bool(self._token)
                 pause.fail(error.retry_after or 0.0)
             else:
                 pause.fail(0.0)
@@ -194,10 +194,11 @@ class Uplink:
     def _upload(self) -> None:
         began = time.monotonic()
         self._windows.upload_piece(self._client, began)
-        self._windows.slow_down(time.monotonic() - began)
+        self._windows.adapt(time.monotonic() - began)
 
     def _talk(self) -> None:
-        if not self._credentials.enrolled:
+        if self._is_refused or not self._credentials.enrolled:
+            self._is_refused = False
             self._enrol()
         now = time.monotonic()
         has_events = self._first_event and now >= self._first_event + COALESCE_SECONDS
@@ -297,6 +298,7 @@ class Uplink:
 
     def _accept(self, batch: _Batch, answer: dict[str, Any]) -> None:
         now = time.monotonic()
+        self._credentials.confirm()
         if self._probe:
             self._probe, self._probed = False, True
         else:

@@ -127,12 +127,11 @@ class Windows:
         self._offset[digest] = min(max(int(answer.get("offset", 0)), 0), offer["bytes"])
         if answer.get("complete"):
             self._forget(digest)
-        # A piece a second at most, so that events are not held up on a slow line.
-        self._piece = int(min(max(self._rate, LEAST_PIECE), PIECE))
         self.next = now + len(data) / self._rate
 
-    def slow_down(self, seconds: float) -> None:
-        """Adapt the size of a piece to how long the last one took."""
+    def adapt(self, seconds: float) -> None:
+        """Choose the size of the next piece by how long the last one took: events wait for it on a slow line."""
+        self._piece = min(2 * self._piece, PIECE) if seconds < 0.5 else self._piece
         if seconds > 1:
             self._piece = max(LEAST_PIECE, int(self._piece / seconds))
 

@@ -34,7 +34,7 @@ def test_the_credential_is_on_disk_before_the_server_learns_it(
 ) -> None:
     with uplink_server.running() as server:
         seen: list[object] = []
-        server.fault = lambda _: seen.append(read(tmp_path)["credential"]) or ""  # type: ignore[func-returns-value]
+        server.fault = lambda _: seen.append(read(tmp_path)["candidate"]) or ""  # type: ignore[func-returns-value]
         own = make(server)
         own.enrol(uplink_server.TOKEN, "db-7")
         assert server.stored.credentials == set(seen)
@@ -51,7 +51,7 @@ def test_after_a_lost_answer_the_same_credential_is_sent(
         server.fault = lambda _: faults.pop() if faults else ""
         with pytest.raises(errors.CannotError):
             make(server).enrol(uplink_server.TOKEN, "db-7")
-        before = read(tmp_path)["credential"]
+        before = read(tmp_path)["candidate"]
         own = make(server)  # another process
         assert not own.enrolled
         own.enrol(uplink_server.TOKEN, "db-7")
@@ -94,14 +94,34 @@ def test_a_rotation_that_was_cut_off_is_finished(
 
 
 def test_a_server_that_knows_only_the_next_one_gets_it(tmp_path: pathlib.Path) -> None:
-    stored = {"credential": "a" * 43, "next": "b" * 43, "enrolled": True, "made_us": 1}
+    stored = {"credential": "a" * 43, "next": "b" * 43, "made_us": 1}
     (tmp_path / "credential").write_text(json.dumps(stored))
     client = http_client.Client("http://127.0.0.1:1")
     own = credentials.Credentials(tmp_path, client)
     assert client.bearer == "a" * 43
     assert own.use_next()
     assert client.bearer == "b" * 43
+    assert not own.use_next()  # neither is known
+    assert client.bearer == "a" * 43
+    own.confirm()
+    assert read(tmp_path) == stored
+    assert own.use_next()
+    own.confirm()
+    assert read(tmp_path)["credential"] == "b" * 43
     assert not own.use_next()
+    assert client.bearer == "b" * 43
+
+
+def test_a_token_that_is_refused_leaves_the_credential(tmp_path: pathlib.Path, make: Make) -> None:
+    with uplink_server.running() as server:
+        own = make(server)
+        own.enrol(uplink_server.TOKEN, "db-7")
+        first = read(tmp_path)["credential"]
+        with pytest.raises(http_client.RefusedError):
+            own.enrol(uplink_server.TOKEN, "db-7")  # it was used
+        again = make(server)
+        assert again.enrolled
+        assert read(tmp_path)["credential"] == first
 
 
 def test_a_damaged_file_is_named(tmp_path: pathlib.Path) -> None:

@@ -90,13 +90,18 @@ def test_a_bundle_is_uploaded_in_pieces_and_resumed_by_another_process(
     assert own.choose_offers(101.0) == []
     assert own.choose_offers(100.0 + 3601) != []
     own.wanted = {digest}
-    upload(own, server, 2)
+    for seconds in (0.1, 0.1):
+        upload(own, server, 1)
+        own.adapt(seconds)
+    assert own._piece == 4 * windows.LEAST_PIECE
+    own.adapt(2.0)
+    assert own._piece == 2 * windows.LEAST_PIECE
     sent = len(server.stored.blobs[digest])
     assert 0 < sent < 3_000_000
     again = windows.Windows(tmp_path, 1e9)
     again.refresh()
     again.wanted = {digest}
-    upload(again, server, 14)
+    upload(again, server, 60)
     assert server.stored.complete == {digest}
     assert not again.holds(digest)
     assert names(tmp_path) == ["test.event-1.done"]
