@@ -33,6 +33,8 @@ AGENTS = (1000, 2000, 3000, 4000, 6000, 8000)
 GOAL = 3000
 P99_MS = 250.0
 PROBES = 30
+DISTURBED = 0.1  # share of the core that others used: a step that was not held is repeated
+TRIES = 2
 COMPACTED = 200  # the most that a server compacts in a minute
 RESTART_SECONDS = 60.0
 MAINTAIN_SECONDS = 100.0  # background work runs once a minute
@@ -57,14 +59,19 @@ class Step:
         """CPU time of server and PostgreSQL for each post."""
         return 1000 * (self.used.server + self.used.postgresql) / self.outcome.posts
 
+    @property
+    def others(self) -> float:
+        """Share of the server's core that other processes used."""
+        used = self.used
+        return (used.core - used.server - used.postgresql) / used.at
+
     def __str__(self) -> str:
         used, outcome, ms = self.used, self.outcome, 1000 / self.outcome.posts
-        others = used.core - used.server - used.postgresql
         return (
             f"{self.agents} agents: {outcome.posts / used.at:.0f} posts/s, p50 {outcome.wait(0.5):.1f} ms,"
             f" p99 {outcome.wait(0.99):.0f} ms, slowest {outcome.wait(1):.0f} ms; CPU {used.server * ms:.2f} ms server +"
             f" {used.postgresql * ms:.2f} ms PostgreSQL a post; core {used.core / used.at:.0%} busy, of it others"
-            f" {others / used.at:.0%}; generator {outcome.cpu_seconds / used.at:.0%} of its core;"
+            f" {self.others:.0%}; generator {outcome.cpu_seconds / used.at:.0%} of its core;"
             f" failures {outcome.failures or 'none'}; load {os.getloadavg()[0]:.1f}"
         )
 
@@ -83,16 +90,17 @@ def _load(site: fleet_site.Site, numbers: tuple[int, ...]) -> list[Result]:
     sent: list[str] = []
     seen: list[float] = []
     for number in numbers:
-        visible = _Visibility(site)
-        plan = {"name": f"n{number}"}
-        step = Step(number, *site.load(number, visible.probe, **plan))
-        print(f"  {step}", flush=True)
-        steps.append(step)
-        sent += step.outcome.events
-        if step.is_held:
-            seen = visible.seconds  # of the largest number that is held
-        else:
+        for attempt in range(TRIES):
+            visible = _Visibility(site)
+            step = Step(number, *site.load(number, visible.probe, name=f"n{number}-{attempt}"))
+            print(f"  {step}", flush=True)
+            steps.append(step)
+            sent += step.outcome.events
+            if step.is_held or step.others < DISTURBED:
+                break
+        if not step.is_held:
             break
+        seen = visible.seconds  # of the largest number that is held
     held = [step for step in steps if step.is_held]
     if not held:
         raise RuntimeError(f"not even {numbers[0]} agents are held: {steps[0]}")
@@ -100,9 +108,9 @@ def _load(site: fleet_site.Site, numbers: tuple[int, ...]) -> list[Result]:
     wrong = _differences(sent, site.stored_events(agents_load.KIND))
     posts = best.outcome.posts
     possible = 0.8 / best.cost_ms * 1000 * 30
-    at_least = "at least " if len(held) == len(numbers) else ""
+    more = ", and perhaps more" if best.agents == numbers[-1] else ""
     return [
-        Result(f"agents held on one core, p99 <= {P99_MS:g} ms ({at_least})", best.agents, "agents", f">= {GOAL}", best.agents >= GOAL),
+        Result(f"agents held on one core, p99 <= {P99_MS:g} ms{more}", best.agents, "agents", f">= {GOAL}", best.agents >= GOAL),
         Result(f"p50 of {best.agents} agents", best.outcome.wait(0.5), "ms"),
         Result(f"p99 of {best.agents} agents", best.outcome.wait(0.99), "ms", f"<= {P99_MS:g} ms", True),
         Result("CPU of the server a post", 1000 * best.used.server / posts, "ms"),
@@ -127,7 +135,7 @@ class _Visibility:
         enrolment = {"token": site.token(Role.AGENT), "credential": self._agent.credential, "host": self._host}  # fmt: skip
         status, answer = self._agent.ask("POST", "/api/v1/agents/enrol", enrolment)
         assert status == 200, answer
-        self._agent.close()  # until it is used
+        self._agent.connection.close()  # until it is used
         self._url, self._token = site.server.url, site.token(Role.VIEWER)
         self.seconds: list[float] = []
 
@@ -144,8 +152,8 @@ class _Visibility:
             while len(reader.get(f"/api/v1/events?kind={self._kind}")["items"]) <= number:
                 time.sleep(0.02)
             self.seconds.append(time.monotonic() - began)
-        reader.close()
-        self._agent.close()
+        reader.connection.close()
+        self._agent.connection.close()
 
 
 def _maintain(site: fleet_site.Site) -> list[Result]:
@@ -177,10 +185,12 @@ def _add_day(site: fleet_site.Site, hosts: int) -> None:
     with site.plane.context.database.write("add rollups") as connection:
         first, *others = connection.execute(sa.select(schema.hosts.c.id).limit(hosts)).scalars()
         connection.execute(table.insert(), [{"host_id": first, **row} for row in rows])
-        same = sa.select(schema.hosts.c.id, table.c.begin_us, table.c.document).where(
-            table.c.host_id == first,
-            table.c.begin_us < (day + 1) * fleet_filled.DAY_US,
-            schema.hosts.c.id.in_(others),
+        same = (
+            sa.select(schema.hosts.c.id, table.c.begin_us, table.c.document)
+            .join_from(schema.hosts, table, table.c.host_id == first)
+            .where(
+                table.c.begin_us < (day + 1) * fleet_filled.DAY_US, schema.hosts.c.id.in_(others)
+            )
         )
         connection.execute(table.insert().from_select(table.c.keys(), same))
 
@@ -233,7 +243,7 @@ def _ask(site: fleet_site.Site) -> list[Result]:
         watched = answer["watched"]
         what = f"{question} of {watched['hosts']} hosts, 90 days, {watched['events']} events"
         results.append(Result(what, took, "s", "<= 10 s", took <= 10))
-    client.close()
+    client.connection.close()
     return results
 
 
