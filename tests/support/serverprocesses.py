@@ -56,7 +56,8 @@ class Server:
         code = self.process.wait(60)
         assert self.process.stderr is not None
         # Not communicate: it loses what readline has read ahead.
-        self.log += self.process.stderr.read()
+        with self.process.stderr as output:
+            self.log += output.read()
         return code
 
 
