@@ -17,7 +17,7 @@ ORDER = 22
 
 
 def register(cli: session.CommandLine) -> None:
-    example = "agent --server https://centre:8443 --token-file /run/overnight.token"
+    example = "agent --server https://centre:8416 --token-file /run/overnight.token"
     session.add_command(cli, run_agent, "During the night", example, name="agent")
 
 
