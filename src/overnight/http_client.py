@@ -86,7 +86,7 @@ def compress(pieces: Iterable[bytes]) -> bytes:
 
 def parse_url(url: str, *, insecure: bool = False) -> urllib.parse.SplitResult:
     """Check a server's URL; raise UsageError, also for plain HTTP to another host unless `insecure`."""
-    example = "use for example --server https://overnight.example.com:8443"
+    example = "use for example --server https://overnight.example.com:8416"
     try:
         parts = urllib.parse.urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -149,8 +149,9 @@ class TaskRunner:
     def _end_task(self, folder: pathlib.Path, kind: str, succeeded: bool, output: str) -> None:
         result: dict[str, Any] = {}
         if kind == "upload-window" and succeeded:
-            offer = tasks.read_json(self._windows / f"task-{folder.name}{windows.OFFER}") or {}
-            result, succeeded = {"sha256": offer.get("sha256", "")}, "sha256" in offer
+            digest = windows.read_digest(self._windows, f"task-{folder.name}")
+            result, succeeded = {"sha256": digest}, bool(digest)
+            output = output if succeeded else "the server refused the bundle"
         elif kind == "instrument":
             result = {"output": output}
         _write_state(folder, "done" if succeeded else "failed", output[-1000:], result=result)

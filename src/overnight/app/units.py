@@ -27,12 +27,16 @@ HIDDEN = frozenset(map(pathlib.Path, ("/home", "/root", "/run/user", "/tmp", "/v
 
 
 def render(
-    name: str, arguments: Sequence[str] = (), secrets: Mapping[str, str] | None = None
+    name: str,
+    arguments: Sequence[str] = (),
+    secrets: Mapping[str, str] | None = None,
+    writable: Sequence[str] = (),
 ) -> str:
     """Return the unit of a command for this installation, with more arguments of that command.
 
     `secrets` maps options to files that only root can read; the command gets a copy that only it can read.
-    A file without a folder is one of /etc/credstore, and may be missing. Raise CannotError if the unit's user
+    A file without a folder is one of /etc/credstore, and may be missing. `writable` are folders that the unit may
+    write to, besides its data home. Raise CannotError if the unit's user
     could not run this installation.
     """
     for folder in FOLDERS:
@@ -43,7 +47,7 @@ def render(
                     why=f"it runs as another user, who cannot access {path}",
                     todo="sudo python3 -m venv /opt/overnight && sudo /opt/overnight/bin/pip install .",
                 )
-    return fill(name, sys.executable, arguments, secrets)
+    return fill(name, sys.executable, arguments, secrets, writable)
 
 
 def fill(
@@ -51,20 +55,37 @@ def fill(
     python: str,
     arguments: Sequence[str] = (),
     secrets: Mapping[str, str] | None = None,
+    writable: Sequence[str] = (),
 ) -> str:
     """Return the unit of a command, run by the interpreter at `python`."""
     files = {option.lstrip("-"): file for option, file in (secrets or {}).items()}
     words = [_quote(word) for word in arguments] + [f"--{key} %d/{key}" for key in files]
+    # systemd reads the rest of LoadCredential= as it is, and words of ReadWritePaths= without \x escapes.
+    settings = [f"LoadCredential={key}:{_path(files[key])}\n" for key in files]
+    settings += [
+        "ReadWritePaths=" + re.sub(r"[\s\\\"']", r"\\\g<0>", _path(folder)) + "\n"
+        for folder in writable
+    ]
     values = {
         "@PROGRAM@": f"{_quote(python)} -m overnight",
         "@ARGUMENTS@": "".join(f" {word}" for word in words),
-        "@SECRETS@\n": "".join(f"LoadCredential={key}:{_quote(files[key])}\n" for key in files),
+        "@FILES@\n": "".join(settings),
         "@HOST_ACCESS@\n": (FILES / "host_access.conf").read_text(),
         "@HARDENING@\n": (FILES / "hardening.conf").read_text(),
     }
     # In one pass: an argument may contain @.
     text = (FILES / f"{name}.service").read_text()
     return re.sub("|".join(values), lambda match: values[match[0]], text)
+
+
+def _path(path: str) -> str:
+    if not path.isprintable() or path != path.strip():
+        raise errors.UsageError(
+            f"a unit cannot name {path!r}",
+            why="the path has a control character, or a space at one end",
+            todo="rename it",
+        )
+    return path.replace("%", "%%")
 
 
 def _quote(word: str) -> str:

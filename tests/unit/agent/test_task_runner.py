@@ -274,3 +274,16 @@ def test_the_folder_of_bundles_is_bounded(host: Host, tmp_path: pathlib.Path) ->
     assert sorted(path.name for path in folder.iterdir()) == [
         "e-0.done", "e-1.done", "e-2.done", "e-3.json", "e-3.overnight", "e-4.json", "e-4.overnight",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("left", "state"), [("d" * 64, "done"), ("", "failed")])
+def test_a_window_that_was_uploaded_before_its_process_is_seen_to_end_is_done(
+    host: Host, monkeypatch: pytest.MonkeyPatch, left: str, state: str
+) -> None:
+    path = host.home / "uplink/windows/task-1.done"
+    program = f"import pathlib; pathlib.Path({str(path)!r}).write_text({left!r})"
+    monkeypatch.setattr(host.runner, "_bundle", lambda *_: (sys.executable, "-c", program))
+    host.ask("1", "upload-window", begin_us=1, end_us=2)
+    ended = host.finish("1")
+    assert (ended["state"], ended["result"]) == (state, {"sha256": left})
+    assert ("refused" in str(ended["detail"])) == (state == "failed")

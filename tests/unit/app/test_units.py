@@ -81,7 +81,7 @@ def test_secrets_come_from_files_and_never_from_arguments() -> None:
     files = {"--tls-cert": "/etc/my certs/a.crt", "--tls-key": "overnight.key"}
     text = units.fill("serve", "/usr/bin/python3", ["--listen", "0.0.0.0:8416"], files)
     assert re.findall("^LoadCredential=(.*)$", text, re.MULTILINE) == [
-        r"tls-cert:/etc/my\x20certs/a.crt",
+        "tls-cert:/etc/my certs/a.crt",
         "tls-key:overnight.key",
     ]
     service = parse(text)["Service"]
@@ -90,6 +90,78 @@ def test_secrets_come_from_files_and_never_from_arguments() -> None:
     )
     assert service["EnvironmentFile"] == "-/etc/overnight/server.env"
     assert "LoadCredential" not in units.fill("agent", "/usr/bin/python3")
+
+
+def print_unit(capsys: pytest.CaptureFixture[str], *words: str) -> configparser.RawConfigParser:
+    assert cli.main([*words, "--print-unit"]) == 0
+    return parse(capsys.readouterr().out)
+
+
+def test_agent_prints_a_unit_with_the_given_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(units, "FOLDERS", ())
+    monkeypatch.setattr(sys, "executable", "/opt/overnight/bin/python")
+    monkeypatch.setenv("OVERNIGHT_SERVER", "https://not-an-option.example")
+    words = ("agent", "--token-file", "overnight-agent.token", "--signals-only", "--rules", "/a", "--rules", "b", "--upload-rate", "2MB", "-O", "json")  # fmt: skip
+    service = print_unit(capsys, *words)["Service"]
+    assert service["ExecStart"].split(" agent ")[1] == (
+        f"--upload-rate 2MB --signals-only --rules /a --rules {pathlib.Path.cwd() / 'b'}"
+        " --token-file %d/token-file"
+    )
+    assert service["LoadCredential"] == "token-file:overnight-agent.token"
+    service = print_unit(capsys, "agent", "--server", "https://centre.example:8416")["Service"]
+    assert service["ExecStart"].endswith(" agent --server https://centre.example:8416")
+    assert "LoadCredential" not in service
+
+
+def test_serve_prints_a_unit_that_reads_keys_and_writes_blobs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(units, "FOLDERS", ())
+    words = ("serve", "--listen", "0.0.0.0:8416", "--tls-cert", "/etc/a b.crt", "--tls-key", "tls.key", "--blobs", "/srv/my 100%")  # fmt: skip
+    assert cli.main([*words, "--print-unit"]) == 0
+    text = capsys.readouterr().out
+    assert re.findall("^LoadCredential=(.*)$", text, re.MULTILINE) == [
+        "tls-cert:/etc/a b.crt",
+        "tls-key:tls.key",
+    ]
+    assert "\nReadWritePaths=/srv/my\\ 100%%\n" in text
+    assert parse(text)["Service"]["ExecStart"].split(" serve ")[1] == (
+        r"--listen 0.0.0.0:8416 --blobs /srv/my\x20100%% --tls-cert %d/tls-cert --tls-key %d/tls-key"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--home", "/srv", "serve"), "--home does not apply"),
+        (("serve", "--database", "postgresql://anna:secret@db/x"), "--database has a password"),
+        (("serve", "--database", "postgresql://db/x?password=secret"), "--database has a password"),
+        (("serve", "--tls-key", "/etc/a\nExecStartPre=/bin/true"), "a unit cannot name"),
+        (("agent", "--token-file", "-"), "--token-file - does not work"),
+    ],
+)
+def test_options_that_a_unit_cannot_have_are_refused(
+    words: tuple[str, ...],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(units, "FOLDERS", ())
+    assert cli.main([*words, "--print-unit"]) == errors.ExitCode.USAGE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert problem in shown.err
+    assert "secret" not in shown.err
+
+
+def test_an_agent_needs_a_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OVERNIGHT_SERVER", raising=False)
+    assert cli.main(["agent"]) == errors.ExitCode.USAGE
+    assert "--server URL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", units.UNITS)

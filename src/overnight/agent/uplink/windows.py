@@ -2,7 +2,7 @@
 
 NAME.request     a bundle to make, by `task_runner`, at `due_us` or later
 NAME.overnight   a bundle, and NAME.json: its event, digest, size and times
-NAME.done        it was uploaded: an event that goes on is not bundled again
+NAME.done        it was uploaded: an event that goes on is not bundled again; has the digest, unless it was refused
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Windows:
             answer["complete"] = answer["offset"] >= offer["bytes"]
         self._offset[digest] = min(max(int(answer.get("offset", 0)), 0), offer["bytes"])
         if answer.get("complete"):
-            self._forget(digest)
+            self._forget(digest, uploaded=True)
         self.next = now + len(data) / self._rate
 
     def adapt(self, seconds: float) -> None:
@@ -135,12 +135,12 @@ class Windows:
         if seconds > 1:
             self._piece = max(LEAST_PIECE, int(self._piece / seconds))
 
-    def _forget(self, digest: str) -> None:
+    def _forget(self, digest: str, *, uploaded: bool = False) -> None:
         """Remove a bundle that the server has, or never takes."""
         self.wanted.discard(digest)
         self._offset.pop(digest, None)
         with contextlib.suppress(OSError):
-            files.write(self._file(digest, DONE), b"")
+            files.write(self._file(digest, DONE), digest.encode() if uploaded else b"")
             self._file(digest, OFFER).unlink(missing_ok=True)
             self._file(digest, BUNDLE).unlink(missing_ok=True)
             done = sorted(self._folder.glob("*" + DONE), key=lambda path: path.stat().st_mtime_ns)
@@ -151,6 +151,15 @@ class Windows:
 
     def _file(self, digest: str, suffix: str) -> pathlib.Path:
         return self._folder / f"{self._offers[digest]['name']}{suffix}"
+
+
+def read_digest(folder: pathlib.Path, name: str) -> str:
+    """Return the digest of a bundle that is offered, or that the server has by now; '': it has refused it."""
+    if offer := _read(folder / (name + OFFER)):
+        return str(offer["sha256"])
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return (folder / (name + DONE)).read_text()
+    return ""
 
 
 def _read(path: pathlib.Path) -> Offer | None:

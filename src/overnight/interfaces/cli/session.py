@@ -53,12 +53,25 @@ class Session:
     chosen_server: str | None = None  # on the command line
     token_file: pathlib.Path | None = None
     output: Output = Output.TEXT
+    context: typer.Context | None = None  # of the command that runs
 
     @property
     def home(self) -> pathlib.Path:
         from overnight.app import home
 
         return home.data_home(self.chosen_home)
+
+    def given_options(self) -> Iterator[tuple[str, str, str]]:
+        """Yield name, metavar and value of each option given on the command line; '' is the value of a flag."""
+        assert self.context is not None
+        for each in self.context.command.params:
+            source = self.context.get_parameter_source(each.name or "")
+            if source is None or source.name != "COMMANDLINE":
+                continue
+            value = self.context.params[each.name or ""]
+            name = next(word for word in each.opts if word.startswith("--"))
+            for text in value if isinstance(value, (list, tuple)) else (value,):
+                yield name, each.metavar or "", "" if text is True else str(text)
 
     def check_server(self, command: str, *, asks_server: bool) -> None:
         """Raise UsageError where --server was given to a command that cannot ask one."""
@@ -258,6 +271,7 @@ def in_session(command: Command, *, asks_server: bool = False) -> Command:
         if not has_formats:
             del values["output"]  # choose_output has noted it
         current: Session = context.obj
+        current.context = context
         current.check_server(context.command_path, asks_server=asks_server)
         try:
             return command(current=current, **values)

@@ -85,6 +85,7 @@ def test_a_bundle_is_uploaded_in_pieces_and_resumed_by_another_process(
     digest = bundle(tmp_path, 3_000_000)
     own = windows.Windows(tmp_path, 1e9)
     own.refresh()
+    assert windows.read_digest(tmp_path, "test.event-1") == digest
     assert [offer["sha256"] for offer in own.choose_offers(100.0)] == [digest]
     own.note_offered(own.choose_offers(100.0), 100.0)
     assert own.choose_offers(101.0) == []
@@ -105,6 +106,7 @@ def test_a_bundle_is_uploaded_in_pieces_and_resumed_by_another_process(
     assert server.stored.complete == {digest}
     assert not again.holds(digest)
     assert names(tmp_path) == ["test.event-1.done"]
+    assert windows.read_digest(tmp_path, "test.event-1") == digest
 
 
 def test_a_lost_answer_to_the_last_piece_is_not_a_problem(
@@ -149,6 +151,7 @@ def test_a_bundle_that_the_server_never_takes_is_given_up(
     with pytest.raises(http_client.RefusedError):
         upload(own, server, 1)
     assert names(tmp_path) == ["test.event-1.done"]
+    assert windows.read_digest(tmp_path, "test.event-1") == ""
 
 
 def test_what_is_done_is_forgotten_at_last(

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Literal
 
 from overnight import errors
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import session, terminal, unit_options
 from overnight.model import sizes, stop_signals
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ ORDER = 22
 
 
 def register(cli: session.CommandLine) -> None:
-    example = "agent --server https://centre:8443 --token-file /run/overnight.token"
+    example = "agent --server https://centre:8416 --token-file /run/overnight.token"
     session.add_command(cli, run_agent, "During the night", example, name="agent")
 
 
 def run_agent(
     current: session.Session,
-    server: str = session.option(..., "URL of the server.", "URL", envvar="OVERNIGHT_SERVER"),
+    server: str = session.option("", "URL of the server.", "URL", envvar="OVERNIGHT_SERVER"),
     token_file: pathlib.Path | None = session.option(
         None, "File with a single-use token, or -; it is removed after its use.", "FILE"
     ),
@@ -48,6 +48,7 @@ def run_agent(
         None, "Folder with more kernel-log rules (repeatable).", "DIR"
     ),
     cloud: bool = session.flag("Read labels from the cloud's metadata service.", "--cloud-labels"),
+    print_unit: bool = session.flag(unit_options.UNIT),
 ) -> int:
     """Record this host until stopped, and report to a server.
 
@@ -57,6 +58,15 @@ def run_agent(
     from overnight.app import agent
     from overnight.app import record as recorder
 
+    if print_unit:
+        unit_options.print_unit(current, "agent", secrets=("--token-file",))
+        return errors.ExitCode.DONE
+    if not server:
+        raise errors.UsageError(
+            "no server was given",
+            why="an agent reports to one",
+            todo="add --server URL, or set OVERNIGHT_SERVER",
+        )
     options = agent.Options(
         record=recorder.Options(
             home=current.home,

@@ -6,7 +6,7 @@ import functools
 import pathlib
 
 from overnight import errors
-from overnight.interfaces.cli import pool_options, session, terminal
+from overnight.interfaces.cli import pool_options, session, terminal, unit_options
 from overnight.model import times
 
 ORDER = 48
@@ -27,6 +27,7 @@ def serve(
     endpoint: str = session.option("", "URL that pool members use, if it differs.", "URL"),
     metrics: str = session.option("", "Address to serve metrics on without a token.", "[ADDRESS:]PORT"),
     interval: str = session.option("60s", "Tick of the reaper; claims wake it at once.", "DURATION"),
+    print_unit: bool = session.flag(unit_options.UNIT),
 ) -> None:  # fmt: skip
     """Serve hosts, events and pools over HTTP, until Ctrl-C.
 
@@ -34,6 +35,10 @@ def serve(
     """
     from overnight.app import serving
 
+    if print_unit:
+        secrets = ("--tls-cert", "--tls-key")
+        unit_options.print_unit(current, "serve", secrets=secrets, writable=("--blobs",))
+        return
     request = serving.Request(
         home=current.home,
         database=database,
