@@ -82,11 +82,14 @@ class Network:
 
 def processes_of(run: str) -> list[str]:
     """Return the command lines of processes that carry the mark of a run."""
+    return processes_with(f"{journal.MARK}={run}", "environ")
+
+
+def processes_with(text: str, file: str = "cmdline") -> list[str]:
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            marked = f"{journal.MARK}={run}".encode() in (path / "environ").read_bytes()
-            if marked and int(path.name) != os.getpid():
+            if text.encode() in (path / file).read_bytes() and int(path.name) != os.getpid():
                 found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode())
     return found
 
@@ -380,6 +383,8 @@ def test_kill_9_of_the_agent(tmp_path: pathlib.Path) -> None:
         command = [*serverprocesses.OVERNIGHT, "--home", str(home), "agent", "--server", server.url, "--signals-only", "--token-file", str(tmp_path / "token")]  # fmt: skip
         with Stored(server.home, "") as stored:
             for n in range(8):
+                # The recorder of a killed agent ends within a second; systemd waits longer.
+                wait_until(lambda: not processes_with(str(home)))
                 with subprocess.Popen(command, start_new_session=True) as process:
                     wait_until(layout.host_folder(home, name).exists)
                     time.sleep(chance.uniform(0.0, 5.0))
