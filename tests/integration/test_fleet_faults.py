@@ -38,6 +38,7 @@ from overnight.undo import journal
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(300)]
 SERVER = ("127.0.0.1", 8416)  # in a namespace of its own
+WHAT = "a test of partitions"
 CENTRE, FIELD = "10.213.7.1", "10.213.7.2"
 
 
@@ -96,8 +97,8 @@ def processes_with(text: str, file: str = "cmdline") -> list[str]:
 
 @pytest.fixture
 def net(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
-    # In the folder that the next run cleans, should this one be killed.
-    with journal.Journal("a test of partitions") as run_journal:
+    journal.clean(what=WHAT)  # of a test that was killed
+    with journal.Journal(WHAT) as run_journal:
         run = run_journal.run
         monkeypatch.setenv(journal.MARK, run)
         ends = (f"{run}-c", "centre", CENTRE), (f"{run}-f", "field", FIELD)
@@ -271,7 +272,7 @@ def check(centre: Centre, all_hosts: list[Host]) -> None:
         for host in all_hosts:
             wait_until(lambda host=host: host.has_all(stored))
         logs = [host.stop() for host in all_hosts]
-        centre.proxy.deliver_held()
+        centre.proxy.deliver_all()
         for host, log in zip(all_hosts, logs, strict=True):
             events = stored.events(host.name)
             assert len(events) == len({event.id for event in events}) == len(host.ring.events)

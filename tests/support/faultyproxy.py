@@ -34,6 +34,7 @@ class Proxy:
         self._chance = random.Random(f"proxy {seed}")
         self._faults: list[str] = []  # to come: each of them as often as the others
         self._held: list[bytes] = []
+        self._copies: list[bytes] = []  # of requests that arrived, and arrive again at the end
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server((host, 0), backlog=64)
@@ -55,8 +56,14 @@ class Proxy:
         for thread in self._threads:
             thread.join()
 
-    def deliver_held(self, most: int = 1 << 30) -> None:
-        """Deliver requests that are late, in any order."""
+    def deliver_all(self) -> None:
+        """Deliver everything that is late, and old requests once more, in any order."""
+        with self._lock:
+            self._held += self._copies
+            self._copies = []
+        self._deliver_held(len(self._held))
+
+    def _deliver_held(self, most: int) -> None:
         with self._lock:
             self._chance.shuffle(self._held)
             late, self._held = self._held[:most], self._held[most:]
@@ -97,6 +104,8 @@ class Proxy:
             self.counts[fault] += 1
             if fault == HELD:
                 self._held.append(request)
+            elif fault in (TWICE, LOST):
+                self._copies.append(request)
         if fault in (HELD, CUT):
             return False
         if fault == CUT_HALF:
@@ -107,7 +116,7 @@ class Proxy:
         if fault == LOST:
             return False
         client.sendall(answer[: len(answer) // 2] if fault == HALF_ANSWER else answer)
-        self.deliver_held(self._chance.randrange(2))
+        self._deliver_held(self._chance.randrange(2))
         return fault != HALF_ANSWER
 
     def _choose(self) -> str:
