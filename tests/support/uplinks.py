@@ -27,13 +27,16 @@ HOST, BOOT = "db-7", "1a2b3c4d" * 4
 class LiveRing:
     """A ring that a test writes as the flight recorder does, on a clock of its own."""
 
-    def __init__(self, home: pathlib.Path, begin_s: float | None = None, cores: int = 4) -> None:
+    def __init__(
+        self, home: pathlib.Path, begin_s: float | None = None, cores: int = 4, host: str = HOST
+    ) -> None:
         self.home = home
+        self.host = host
         self.cores = cores
-        self.folder = layout.host_folder(home, HOST)
+        self.folder = layout.host_folder(home, host)
         self.wall_ns = round((time.time() - 600 if begin_s is None else begin_s) * 1e9)
         self.mono_ns = 5_000 * 10**9
-        self.ring = writer.Writer(home, HOST, BOOT, budget_bytes=1 << 30, age_seconds=30 * 86400)
+        self.ring = writer.Writer(home, host, BOOT, budget_bytes=1 << 30, age_seconds=30 * 86400)
         self.events: dict[str, Event] = {}
         self._ticks = {str(core): [10**6] * len(cpu.MODES) for core in range(cores)}
 
@@ -63,11 +66,15 @@ class LiveRing:
 
     def event(self, key: str, severity: str = "info", **fields: object) -> Event:
         time_us = self.wall_ns // 1000
-        name = event_id(HOST, BOOT, "test.event", key, self.mono_ns)
-        event = Event(time_us, "test.event", f"event {key}", HOST, severity=severity, id=name, boot=BOOT, **fields)  # type: ignore[arg-type]  # fmt: skip
+        name = event_id(self.host, BOOT, "test.event", key, self.mono_ns)
+        event = Event(time_us, "test.event", f"event {key}", self.host, severity=severity, id=name, boot=BOOT, **fields)  # type: ignore[arg-type]  # fmt: skip
+        self.emit(event)
+        return event
+
+    def emit(self, event: Event) -> None:
+        """Write an event, or a later version of one."""
         self.ring.event(event)
         self.events[event.id] = event
-        return event
 
 
 class Process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import random
 import uuid
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import event_tracker, watches
 from overnight.model import clock
-from overnight.store.ring import writer
+from overnight.store.ring import reader, writer
 from scenarios import host_setup, inventory, nights, truth
 
 if TYPE_CHECKING:
@@ -117,6 +118,48 @@ def build_failed_bootstrap(home: pathlib.Path, seed: int, *, old: int = 0) -> tr
         inventory.write(home, host, at_us, units, packages=packages, runtime=runtime)
     facts = {"unit": unit, "zone": zone, "hosts": sick}
     return truth.Truth("bootstrap", home, "", None, (), frozenset(), truth.OPEN, facts=facts)
+
+
+def build_sick_zone(
+    folder: pathlib.Path, seed: int, end_us: int, days: float = 28.0
+) -> truth.Truth:
+    """Write 12 hosts, each in its own data home FOLDER/NAME: the 3 of one zone are reset after 6 days of uptime.
+
+    A unit is enabled on all hosts, and runs on these 3 alone. One healthy host has another image, kernel, type and
+    packages than all others. `facts` has unit, zone, sick, odd, and the ids of all events by host.
+    """
+    chance = random.Random(f"sick zone {seed}")
+    zones = list(VALUES["zone"])
+    chance.shuffle(zones)
+    plan = Plan("zone", zones[0], 1.2, math.inf, 6.0)
+    unit = f"{chance.choice(host_setup.WORDS)}-agent.service"
+    same = {name: values[0] for name, values in VALUES.items()}
+    other = {name: values[1] for name, values in VALUES.items()}
+    begin_us = end_us - round(days * DAY * 1e6)
+    ids: dict[str, list[str]] = {}
+    last = (0, "")
+    for number in range(12):
+        zone = zones[0] if number < 3 else zones[1 + number % 2]
+        labels = (other if number == 7 else same) | {"zone": zone}
+        host = _host(chance, number, **labels)
+        home, sick = folder / host.name, number < 3
+        for boot in _boots(chance, host, begin_us, days):
+            for when in _record(chance, home, boot, plan, leaks=sick):
+                last = max(last, (when, host.name))
+        ids[host.name] = [event.id for event in reader.Reader(home).events(0, 1 << 62)]
+        units: dict[str, dict[str, str]] = {"kubelet.service": {}, "containerd.service": {}, unit: {"restart": "always"}}  # fmt: skip
+        packages = {f"lib{word}:amd64": "1.0-1" for word in host_setup.WORDS}
+        packages |= {f"lib{word}:amd64": "1.1-2" for word in chance.sample(host_setup.WORDS, 2)}
+        if number == 7:
+            units |= {f"{word}.service": {} for word in host_setup.WORDS[:8]}
+            packages = {f"{name}-other": version for name, version in packages.items()}
+        runtime = _runtime(chance, units, unit, runs=sick)
+        inventory.write(home, host, end_us - 3_600_000_000, units, packages=packages, runtime=runtime)  # fmt: skip
+    names = list(ids)
+    event = truth.find_event(folder / last[1], last[1], "net.driver_reset", last[0])
+    facts = {"unit": unit, "zone": zones[0], "sick": names[:3], "odd": names[7], "ids": ids, "onset_days": 6.0}  # fmt: skip
+    chain: tuple[truth.Expected, ...] = (("net.driver_reset", {}),)
+    return truth.Truth("sick-zone", folder / last[1], last[1], event, chain, frozenset(), truth.OPEN, facts=facts)  # fmt: skip
 
 
 def _runtime(
