@@ -175,14 +175,17 @@ class Client:
         *,
         repeatable: bool | None = None,
         max_bytes: int = MAX_BODY,
+        seconds: float = 0.0,
     ) -> Response:
-        """Send one request and read its answer.
+        """Send one request and read its answer; `seconds` is its own limit, if given.
 
         Raise RefusedError for a status of 300 or more, and ServerAwayError without a valid answer. `repeatable`:
         send it once more if a kept connection ends before an answer; by default only methods that may be.
         """
         pieces: list[bytes] = []
-        response = self._exchange(method, path, body, headers, repeatable, pieces.append, max_bytes)
+        response = self._exchange(
+            method, path, body, headers, repeatable, pieces.append, max_bytes, seconds=seconds
+        )
         response = response._replace(body=b"".join(pieces))
         _raise_refusal(response)
         return response
@@ -239,11 +242,12 @@ class Client:
         store: Callable[[bytes], object],
         max_bytes: int,
         on_start: Callable[[Response], object] = lambda _: None,
+        seconds: float = 0.0,
     ) -> Response:
         data = body if isinstance(body, bytes) else b"".join(body)
         head = self._head(method, path, len(data), headers or {})
         again = method in IDEMPOTENT if repeatable is None else repeatable
-        self._deadline = time.monotonic() + self._seconds
+        self._deadline = time.monotonic() + (seconds or self._seconds)
         while True:
             kept = self._is_usable()
             try:

@@ -351,3 +351,14 @@ def test_a_cold_claim_keeps_its_place_during_a_slow_launch(world: World) -> None
     until(lambda: world.members("ci")[0].machine_id)
     world.boot_all()
     assert isinstance(cold.result(), tuple)
+
+
+def test_a_caller_that_is_gone_leaves_the_queue(world: World) -> None:
+    world.pool(target=1, max_size=1)
+    world.fill()
+    world.plane.acquire("ci")
+    gone = threading.Event()
+    waiting = Waiting(world, "leaves", wait_seconds=600.0, is_gone=gone.is_set)
+    gone.set()
+    assert isinstance(waiting.result(), pool_errors.NoReadyMembersError)
+    assert world.plane.show("ci").waiters == ()

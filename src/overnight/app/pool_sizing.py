@@ -12,7 +12,7 @@ from overnight.model.pool import Callers
 if TYPE_CHECKING:
     from overnight.app import pools
     from overnight.model.pool import Past, Pool
-    from overnight.pools import bursts, control, history, sizing
+    from overnight.pools import bursts, history, sizing
 
     Point = sizing.Point
     Sizing = sizing.Sizing
@@ -86,7 +86,7 @@ def size_pool(
     rate, warm_up_s, measured = request.claims_per_minute, request.warm_up_s, None
     burst = bursts.Burst(*request.burst) if request.burst else bursts.SINGLE
     if request.pool:
-        measured = measure_demand(where.plane, request)
+        measured = measure_demand(where, request)
         rate, warm_up_s, burst = measured.claims_per_minute, measured.warm_up_s, measured.burst
     if rate is None or warm_up_s is None:
         raise errors.UsageError(
@@ -102,7 +102,7 @@ def size_pool(
         return SizeResult(sizes.size(demand), measured)
 
 
-def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> MeasuredDemand:
+def measure_demand(where: pools.Pools, request: SizeRequest) -> MeasuredDemand:
     """Measure the demand on a pool; given values take precedence.
 
     The warm-up is the mean, not a high percentile: independent warm-ups average out, as a test simulates.
@@ -116,8 +116,8 @@ def measure_demand(plane: control.ControlPlane, request: SizeRequest) -> Measure
             why="the history is read over that time",
             todo="write it like --over 8h",
         )
-    past = plane.past(request.pool, int(request.over_s))
-    pool = plane.show(request.pool, recent=1).pool
+    past = where.past(request.pool, int(request.over_s))
+    pool = where.show(request.pool, recent=1).details.pool
     measured = history.measure(past, interval_s=request.interval_s)
     rate = request.claims_per_minute
     if rate is None:

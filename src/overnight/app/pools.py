@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight import app, errors
 from overnight.model import data_home
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Mapping, Sequence
-
     from overnight import pools
     from overnight.model.pool import (
         Autoscale,
         Grant,
+        Member,
+        MemberDetails,
+        Past,
         PoolDetails,
         Problem,
         Request,
@@ -101,7 +103,10 @@ def parse_setting(text: str) -> tuple[str, object]:
 
 
 class Pools:
-    """The pools of a data home, or of the database at `url`; opened on first use."""
+    """The pools of a data home, or of the database at `url`; opened on first use.
+
+    `pool_operations` lists the methods that a server publishes, and that `remote_pools.RemotePools` has from it.
+    """
 
     def __init__(self, home: pathlib.Path, url: str = "") -> None:
         self.home = home
@@ -129,6 +134,7 @@ class Pools:
 
     def create(self, name: str, provider: str, change: PoolChange) -> PoolReport:
         """Create a pool; `serve` launches its members."""
+        self._check_settings(change)
         self.plane.create(name=name, provider=provider, **change.given())
         return self.show(name)
 
@@ -141,11 +147,22 @@ class Pools:
                 why="every option was left out",
                 todo="overnight pool update --help",
             )
+        self._check_settings(change)
         self.plane.update(name, **given)
         return self.show(name)
 
+    @staticmethod
+    def _check_settings(change: PoolChange) -> None:
+        from overnight.pools import pool_errors, settings
+
+        pool_errors.check_known(change.settings, settings.NAMES)
+
+    def list(self, *, archived: bool = False) -> tuple[PoolDetails, ...]:
+        """List pools by name."""
+        return self.plane.list(archived=archived)
+
     def show(self, name: str, *, recent: int = 20) -> PoolReport:
-        """Return a pool with everything it holds, and its problems."""
+        """Show a pool with everything it holds, and its problems."""
         from overnight.pools import problems, reaper
 
         details = self.plane.show(name, recent=recent)
@@ -159,31 +176,78 @@ class Pools:
         )
         return PoolReport(details, reported)
 
-    def replenish(self, name: str) -> int:
-        """Launch what is missing now; return how many."""
+    def past(self, name: str, seconds: int = 7 * 86_400) -> Past:
+        """Show the demand on a pool: requests, missed ones, and warm-up times."""
+        return self.plane.past(name, seconds)
+
+    def replenish(self, name: str) -> dict[str, int]:
+        """Launch what is missing now."""
         self._require_endpoint()
         self.plane.check(name)
-        return self.plane.replenish(name)
+        return {"launched": self.plane.replenish(name)}
 
-    def acquire(self, name: str, request: Request) -> tuple[Grant, ...]:
-        """Claim ready members, by the fast path where that is possible."""
+    def recycle(self, name: str) -> dict[str, int]:
+        """Terminate stale members now, and retry failed terminations."""
+        return {"changed": self.plane.recycle(name)}
+
+    def drain(self, name: str, *, confirmed: bool) -> dict[str, int]:
+        """Terminate unclaimed members and stop launching; claims are refused unless `confirmed`."""
+        return self.plane.drain(name, confirmed=confirmed)
+
+    def delete(self, name: str) -> dict[str, int]:
+        """Delete a pool that has no members."""
+        self.plane.delete(name)
+        return {"deleted": 1}
+
+    def acquire(
+        self, name: str, request: Request, *, is_gone: Callable[[], bool] = lambda: False
+    ) -> tuple[Grant, ...]:
+        """Claim ready members, all or none."""
         from overnight.database import sqlite_files
         from overnight.pools.sql import fast_claim
 
-        if not self._url:
+        if not self._url:  # the fast path
             path = sqlite_files.default_path(self._home)
             grant = fast_claim.claim_in_file(path, name, request, time.time_ns() // 1000)
             if grant is not None:
                 return (grant,)
         if request.cold:
             self._require_endpoint()
-        return self.plane.acquire(name, **vars(request))
+        return self.plane.acquire(name, is_gone=is_gone, **vars(request))
 
     def renew(self, claim_id: str, lease_seconds: int) -> Grant:
+        """Extend the lease of a claim, from now."""
         from overnight.model.pool import Grant
 
         claim = self.plane.renew(claim_id, lease_seconds)
         return Grant(self.plane.member(claim.member_id), claim)
+
+    def give_back(self, claim_id: str) -> Member:
+        """Return the member of a claim."""
+        return self.plane.give_back(claim_id)
+
+    def return_member(self, name: str, member_id: str) -> Member:
+        """Return a claimed member of a pool."""
+        return self.plane.return_member(name, member_id)
+
+    def show_member(self, member_id: str, *, recent: int = 20) -> MemberDetails:
+        """Show a member with its claims and events, also when it is gone."""
+        return self.plane.show_member(member_id, recent=recent)
+
+    def terminate(self, member_id: str, *, forget: bool = False, confirmed: bool) -> Member:
+        """Terminate a member and end its claim; a claim is refused unless `confirmed`.
+
+        With `forget` the provider is not called: the machine is known to be gone.
+        """
+        return self.plane.terminate(member_id, forget=forget, confirmed=confirmed)
+
+    def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
+        """Hold a member for inspection, or release it again."""
+        return self.plane.set_cordoned(member_id, cordoned=cordoned)
+
+    def forget(self, host: str, *, confirmed: bool) -> dict[str, int]:
+        """Give up the members on a host that is gone for good; refused unless `confirmed`."""
+        return {"forgotten": self.plane.forget(host, confirmed=confirmed)}
 
     def _require_endpoint(self) -> None:
         """Raise unless members have an endpoint to which they can report that they are ready."""
@@ -212,10 +276,10 @@ class Pools:
                 todo=f"overnight pool autoscale {name} --off",
             )
         if off:
-            removed = self.plane.autoscale_off(name)
+            removed = self.autoscale_off(name)["removed"]
             message = "autoscale is off" if removed else "autoscale was already off"
-            return AutoscaleReport(self.plane.show(name, recent=1), message=message)
-        details = self.plane.show(name, recent=1)
+            return AutoscaleReport(self.show(name, recent=1).details, message=message)
+        details = self.show(name, recent=1).details
         if dry_run:
             if details.autoscale is None and not (given or on):
                 raise errors.CannotError(
@@ -223,10 +287,21 @@ class Pools:
                     why="its size is set by hand",
                     todo=f"try the defaults: overnight pool autoscale {name} --on --dry-run",
                 )
-            return AutoscaleReport(details, self.plane.outlook(name, **given))
+            return AutoscaleReport(details, self.outlook(name, change))
         if not given and not on:
             return AutoscaleReport(details)
-        self.plane.autoscale(name, **given)
-        return AutoscaleReport(
-            self.plane.show(name, recent=1), message=f"autoscale is on for pool {name}"
-        )
+        report = self.set_autoscale(name, change)
+        return AutoscaleReport(report.details, message=f"autoscale is on for pool {name}")
+
+    def outlook(self, name: str, change: AutoscaleChange) -> autoscaler.Outlook:
+        """Show what the autoscale policy, with these changes, would decide now; change nothing."""
+        return self.plane.outlook(name, **change.given())
+
+    def set_autoscale(self, name: str, change: AutoscaleChange) -> PoolReport:
+        """Set the autoscale policy of a pool, or change the one it has."""
+        self.plane.autoscale(name, **change.given())
+        return self.show(name, recent=1)
+
+    def autoscale_off(self, name: str) -> dict[str, int]:
+        """Remove the autoscale policy of a pool and keep its size."""
+        return {"removed": int(self.plane.autoscale_off(name))}

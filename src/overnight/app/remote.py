@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import pathlib
 import tempfile
@@ -26,7 +27,7 @@ from overnight.model.text import plural
 from overnight.model.uplink import TaskState
 
 if TYPE_CHECKING:
-    from overnight.app import questions, server_settings
+    from overnight.app import questions, remote_pools, server_settings
     from overnight.model.finding import Answer
 
 POLL_SECONDS, FOLLOW_SECONDS = 1.0, 1.0
@@ -69,6 +70,13 @@ class Server:
 
     def close(self) -> None:
         self._api.close()
+
+    @functools.cached_property
+    def pools(self) -> remote_pools.RemotePools:
+        """The pools of the server."""
+        from overnight.app import remote_pools
+
+        return remote_pools.RemotePools(self._api)
 
     # --- questions
 

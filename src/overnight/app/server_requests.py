@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import pathlib
 import time
 import urllib.parse
@@ -62,6 +63,21 @@ class Requests:
         """Send a document that may be sent again, and return the answer."""
         return self._repeat(lambda: self._client.ask("POST", f"{API}/{path}", body))
 
+    def change(
+        self, method: str, path: str, body: Mapping[str, object], headers: Mapping[str, str],
+        *, seconds: float, again: bool,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Send a change, and return the answer; once, unless it may be sent `again`."""
+        data = json.dumps(body).encode() if body else b""
+        sent = {"Content-Type": "application/json", **headers} if body else headers
+        answer = self._repeat(
+            lambda: self._client.request(
+                method, f"{API}/{path}", data, sent, repeatable=again, max_bytes=MAX_ANSWER, seconds=seconds
+            ),
+            ATTEMPTS if again else 1,
+        )  # fmt: skip
+        return answer.document()
+
     def download(self, path: str, file: pathlib.Path, show: Callable[[int, int], None]) -> None:
         whole = f"{API}/{path}"
         self._repeat(lambda: self._client.download(whole, file, show, max_bytes=MAX_WINDOW_BYTES))
@@ -91,7 +107,7 @@ class Requests:
                 return
             cursor = page.next
 
-    def _repeat(self, send: Callable[[], Kind]) -> Kind:
+    def _repeat(self, send: Callable[[], Kind], most: int = ATTEMPTS) -> Kind:
         """Send a request; again if its answer was lost, or if the server is busy."""
         attempts, waited = 0, 0.0
         while True:
@@ -102,7 +118,7 @@ class Requests:
                 is_untrusted = "--ca" in error.todo  # an option of the agent
                 if is_untrusted:
                     error.todo = f"name its authority: ca_file in {server_settings.config_file()}"
-                if is_untrusted or attempts >= ATTEMPTS:
+                if is_untrusted or attempts >= most:
                     raise
                 time.sleep(AWAY_SECONDS)
             except http_client.RefusedError as error:

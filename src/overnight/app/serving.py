@@ -55,6 +55,7 @@ class Request:
 def status_of(error: errors.OvernightError) -> int:
     """Return the HTTP status of an error."""
     from overnight.database import database_errors
+    from overnight.pools import pool_errors
 
     statuses: tuple[tuple[type[errors.OvernightError], int], ...] = (
         (errors.UnauthenticatedError, 401),
@@ -67,6 +68,10 @@ def status_of(error: errors.OvernightError) -> int:
         (answer_process.BusyError, 503),
         (answer_process.FailedError, 500),
         (errors.UsageError, 400),
+        (pool_errors.PoolNotFoundError, 404),
+        (pool_errors.MemberNotFoundError, 404),
+        (pool_errors.ClaimNotFoundError, 404),
+        (pool_errors.PoolError, 409),
         (errors.CannotError, 409),
     )
     return next((status for kind, status in statuses if isinstance(error, kind)), 500)

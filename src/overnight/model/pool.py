@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import secrets
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any
 
 
 class Reason(enum.StrEnum):

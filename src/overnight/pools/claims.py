@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight.database import database_errors, engine
@@ -36,12 +37,13 @@ from overnight.pools.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from overnight.pools import context, wakeups
 
 POLL_SECONDS = 0.25  # how often a waiting caller polls, should a notification be lost
 Grants = tuple[Grant, ...]
+IsGone = Callable[[], bool]
 
 
 class ClaimBroker:
@@ -51,8 +53,11 @@ class ClaimBroker:
         self._database = control.database
         self._replenish = replenish
 
-    def acquire(self, name: str, /, **given: object) -> Grants:
-        """Claim ready members, all or none; raises the reason when there are not enough."""
+    def acquire(self, name: str, /, *, is_gone: IsGone = lambda: False, **given: object) -> Grants:
+        """Claim ready members, all or none; raises the reason when there are not enough.
+
+        A wait ends when `is_gone`, as if its time were over: the caller does not wait any more.
+        """
         request = requests.build(given)
         began = self._control.clock()
         if grants := self._try_fast(name, request):
@@ -66,7 +71,7 @@ class ClaimBroker:
             return result
         if not _may_wait(request) or isinstance(result, pool_errors.PoolNotActiveError):
             raise result
-        return self._wait_in_queue(name, request, began)
+        return self._wait_in_queue(name, request, began, is_gone)
 
     # at once
 
@@ -153,12 +158,12 @@ class ClaimBroker:
 
     # in the queue
 
-    def _wait_in_queue(self, name: str, request: Request, began: int) -> Grants:
+    def _wait_in_queue(self, name: str, request: Request, began: int, is_gone: IsGone) -> Grants:
         waiter, pool = self._enter_queue(name, request, began)
         try:
             with self._control.notifier.listen() as pause, self._keep_place(pool, waiter):
                 self._control.notifier.notify()
-                return self._wait(pool, request, waiter, pause)
+                return self._wait(pool, request, waiter, pause, is_gone)
         except pool_errors.PoolNotFoundError:  # deleted meanwhile; report the name, not the id
             raise pool_errors.PoolNotFoundError(pool.name) from None
         finally:
@@ -180,7 +185,9 @@ class ClaimBroker:
             )  # fmt: skip
         return waiter, pool
 
-    def _wait(self, pool: Pool, request: Request, waiter: Waiter, pause: wakeups.Wait) -> Grants:
+    def _wait(
+        self, pool: Pool, request: Request, waiter: Waiter, pause: wakeups.Wait, is_gone: IsGone
+    ) -> Grants:
         limit = request.wait_seconds
         if request.cold and limit <= 0:
             limit = float(pool.settings.warming_timeout_seconds)
@@ -194,7 +201,7 @@ class ClaimBroker:
                 raise result  # the reason as it is now, not when the wait began
             # Polling takes no lock; it is taken only when there is something for us.
             while not over and not self._is_our_turn(pool.id, request, waiter):
-                left = deadline - time.monotonic()
+                left = 0.0 if is_gone() else deadline - time.monotonic()
                 over = left <= 0 or (request.cold and self._is_hopeless(pool.id, request))
                 pause(0 if over else min(left, POLL_SECONDS))
 

@@ -11,7 +11,7 @@ import pytest
 from poolworld import World
 
 from overnight import errors
-from overnight.app import pool_sizing
+from overnight.app import pool_sizing, pools
 from overnight.interfaces import cli
 from overnight.pools import bursts
 
@@ -42,9 +42,15 @@ def play(world: World, claims: int, every_s: float = 30, *, together: int = 1) -
             world.plane.acquire("ci", count=together)
 
 
+def opened(world: World) -> pools.Pools:
+    where = pools.Pools(pathlib.Path("unused"), "unused")
+    where.__dict__["plane"] = world.plane
+    return where
+
+
 def measure(world: World, **options: object) -> pool_sizing.MeasuredDemand:
     request = pool_sizing.SizeRequest(pool="ci", over_s=86400, **options)  # type: ignore[arg-type]
-    return pool_sizing.measure_demand(world.plane, request)
+    return pool_sizing.measure_demand(opened(world), request)
 
 
 def test_missed_claims_are_demand_and_the_warm_up_is_measured(world: World) -> None:
@@ -92,7 +98,7 @@ def test_an_unknown_warm_up_is_an_error(world: World) -> None:
 @pytest.mark.parametrize("over", [0.0, 1e9, float("nan")])
 def test_an_invalid_span_is_refused(world: World, over: float) -> None:
     with pytest.raises(errors.UsageError):
-        pool_sizing.measure_demand(world.plane, pool_sizing.SizeRequest(pool="ci", over_s=over))
+        pool_sizing.measure_demand(opened(world), pool_sizing.SizeRequest(pool="ci", over_s=over))
 
 
 def test_pool_size_on_the_command_line(

@@ -32,6 +32,10 @@ RecentOption = Annotated[
 MemberArgument = Annotated[str, typer.Argument(metavar="MEMBER", help="Id of the member.")]
 ClaimArgument = Annotated[str, typer.Argument(metavar="CLAIM", help="Id of the claim.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
+WhyOption = Annotated[
+    str,
+    typer.Option("--why", metavar="TEXT", help="Reason, for the audit log of the server."),
+]
 TEMPLATE = "Template of the members."
 TARGET = "Members to keep ready or warming."
 
@@ -59,22 +63,55 @@ CHANGES = {
 }
 
 
-def takes_pools(command: session.Command) -> session.Command:
-    """Replace the parameter `where` of a command by --database."""
+def takes_pools(command: session.Command, *, changes: bool = False) -> session.Command:
+    """Replace the parameter `where` of a command by --database, and --why if it `changes` pools.
+
+    With --server they are those of a server.
+    """
 
     def run(current: session.Session, database: str, **values: Any) -> int | None:
-        return command(current=current, where=pools.Pools(current.home, database), **values)
+        why = values.pop("why") if changes else ""
+        return command(current=current, where=_open(current, database, why), **values)
 
-    database = session.parameter("database", DatabaseOption, "")
-    return session.with_parameters(run, command, {"where": []}, database)
+    added = [session.parameter("database", DatabaseOption, "")]
+    added += [session.parameter("why", WhyOption, "")] * changes
+    return session.with_parameters(run, command, {"where": []}, *added)
 
 
-def add_command(cli: session.CommandLine, call: session.Command, example: str) -> None:
+def _open(current: session.Session, database: str, why: str) -> pools.Pools:
+    """Return the pools of a database, or of the server; a database takes precedence over OVERNIGHT_SERVER."""
+    if database and current.chosen_server is not None:
+        raise errors.UsageError(
+            "--server and --database are mutually exclusive",
+            why="each of them names where the pools are",
+            todo="leave out one of them, or unset OVERNIGHT_POOLS_DATABASE",
+        )
+    if database or current.server is None:
+        if why:
+            raise errors.UsageError(
+                "--why needs --server",
+                why="the reason is for the audit log of a server",
+                todo="leave it out, or add --server URL",
+            )
+        return pools.Pools(current.home, database)
+    if not why.isascii() or not why.isprintable():
+        raise errors.UsageError(
+            f"invalid --why {why!r}",
+            why="it is sent in a header, which has only printable ASCII characters",
+            todo="write the reason without other characters",
+        )
+    current.server.pools.why = why
+    return current.server.pools
+
+
+def add_command(
+    cli: session.CommandLine, call: session.Command, example: str, *, changes: bool = False
+) -> None:
     """Add a command to the group `pool`, which another module has registered."""
     for info in cli.registered_groups:
         if info.name == "pool" and info.typer_instance is not None:
             add = info.typer_instance.command(epilog=f"Example: overnight pool {example}")
-            add(session.in_session(takes_pools(call)))
+            add(session.in_session(takes_pools(call, changes=changes), asks_server=True))
 
 
 def takes_change(command: session.Command) -> session.Command:

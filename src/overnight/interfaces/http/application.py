@@ -8,7 +8,16 @@ import fastapi
 import fastapi.openapi.utils
 
 import overnight
-from overnight.interfaces.http import admin, agents, fleet, limits, pages, problems, questions
+from overnight.interfaces.http import (
+    admin,
+    agents,
+    fleet,
+    limits,
+    pages,
+    pools,
+    problems,
+    questions,
+)
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
 ABOUT = """Hosts, events, windows and tasks of a fleet.
 
 Send a token with each request: `Authorization: Bearer TOKEN`. `overnight token create` makes one. A **viewer** reads,
-an **operator** also gives tasks to hosts, an **admin** also manages tokens and hosts.
+an **operator** also gives tasks to hosts and claims members of pools, an **admin** also manages tokens, hosts and pools.
 
 Lists have at most `limit` items; while `next` is not null, ask again with `cursor` set to it. Times are microseconds
 since 1970 (UTC). Errors are problem documents (RFC 9457) that say what failed, why, and what to do. Unknown query
@@ -29,6 +38,7 @@ TAGS = [
     {"name": "events", "description": "Events, their windows and their diagnosis."},
     {"name": "tasks", "description": "What a host is asked to do; its agent.toml decides."},
     {"name": "questions", "description": "What differs between hosts that fail and others."},
+    {"name": "pools", "description": "Warm pools, their members and claims."},
     {"name": "admin", "description": "Tokens and the audit log."},
     {"name": "agents", "description": "What agents send. Each has a credential of its own."},
     {"name": "server", "description": "State of the server."},
@@ -40,6 +50,7 @@ def create_app(server: serving.Server, allowed: limits.Limits | None = None) -> 
     app = build()
     app.state.server = server
     app.state.workers = agents.Workers()
+    app.state.slots = pools.Slots()
     return limits.Gate(app, allowed or limits.Limits(), server.counters)
 
 
@@ -56,7 +67,7 @@ def build() -> fastapi.FastAPI:
         generate_unique_id_function=lambda route: route.name,
     )
     problems.install(app)
-    for module in (agents, fleet, questions, admin, pages):
+    for module in (agents, fleet, questions, pools, admin, pages):
         app.include_router(module.ROUTER)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     return app
@@ -76,14 +87,14 @@ def _describe(app: fastapi.FastAPI) -> dict[str, Any]:
         schemas = parts.setdefault("schemas", {})
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        schemas["Problem"] = problems.SCHEMA
+        schemas["ProblemDocument"] = problems.SCHEMA  # a pool has a Problem, too
         parts["securitySchemes"] = {
             "token": {"type": "http", "scheme": "bearer", "description": "Token of a person or tool."},
             "credential": {"type": "http", "scheme": "bearer", "description": "Credential of an agent."},
         }  # fmt: skip
         problem = {
             "description": "The request was refused, or it failed.",
-            "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            "content": {problems.CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}},
         }  # fmt: skip
         for path, operations in document["paths"].items():
             for operation in operations.values():

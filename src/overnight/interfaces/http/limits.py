@@ -48,6 +48,7 @@ class Limits:
     window_seconds: float = (
         900.0  # the same for a window or a report, which may have to be made first
     )
+    pool_seconds: float = 3900.0  # the same for a change of a pool: a claim may wait for an hour
     body_bytes: int = 64 << 10
     report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
     chunk_bytes: int = MIB  # of an upload
@@ -58,6 +59,8 @@ class Limits:
     credential_burst: float = 200.0
 
     def seconds(self, path: str) -> float:
+        if path.startswith("/api/v1/pool"):
+            return self.pool_seconds
         slow = path.startswith(("/api/v1/windows/", "/reports/")) or path.endswith("/diagnosis")
         return self.window_seconds if slow else self.answer_seconds
 

@@ -35,13 +35,18 @@ def register(cli: session.CommandLine) -> None:
         ("uncordon", uncordon, "m-0a1b2c3d4e5f"),
         ("serve", serve, "--listen 127.0.0.1:8417"),
     )
+    reading = (list_, show, show_member, serve)
     session.add_group(
         cli,
         "pool",
         "Manage warm pools: hosts that are ready when needed.",
         "Hosts",
         "acquire ci --by job-17",
-        *((name, pool_options.takes_pools(call), example) for name, call, example in commands),
+        *(
+            (name, pool_options.takes_pools(call, changes=call not in reading), example)
+            for name, call, example in commands
+        ),
+        asks_server=tuple(name for name, call, _ in commands if call is not serve),
     )
 
 
@@ -75,7 +80,7 @@ def list_(
     if not watch:
         stop.set()
     with stop_signals.stop_on_signals(stop) if watch else contextlib.nullcontext():
-        pool_view.pools(current, functools.partial(where.plane.list, archived=everything), stop)
+        pool_view.pools(current, functools.partial(where.list, archived=everything), stop)
 
 
 def show(
@@ -170,8 +175,7 @@ def return_(
 
     It is recycled, or ready again if the pool has reuse_without_reset.
     """
-    plane = where.plane
-    returned = plane.return_member(claim, member) if member else plane.give_back(claim)
+    returned = where.return_member(claim, member) if member else where.give_back(claim)
     pool_view.member(current, returned)
 
 
@@ -184,7 +188,7 @@ def terminate(
 ) -> None:
     """Terminate a member in any state, and end its claim."""
     terminated = session.call_confirmed(
-        lambda confirmed: where.plane.terminate(member, forget=forget, confirmed=confirmed), yes=yes
+        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
     )
     pool_view.member(current, terminated)
 
@@ -197,9 +201,9 @@ def forget(
 ) -> None:
     """Give up the members on a host that is gone for good."""
     forgotten = session.call_confirmed(
-        lambda confirmed: where.plane.forget(host, confirmed=confirmed), yes=yes
+        lambda confirmed: where.forget(host, confirmed=confirmed), yes=yes
     )
-    pool_view.done(current, "forget", "", {"forgotten": forgotten})
+    pool_view.done(current, "forget", "", forgotten)
 
 
 def drain(
@@ -210,7 +214,7 @@ def drain(
 ) -> None:
     """Terminate unclaimed members and stop launching."""
     counts = session.call_confirmed(
-        lambda confirmed: where.plane.drain(pool, confirmed=confirmed), yes=yes
+        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
     )
     pool_view.done(current, "drain", pool, counts)
 
@@ -219,22 +223,21 @@ def delete(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Delete a pool that has no members."""
-    where.plane.delete(pool)
-    pool_view.done(current, "delete", pool, {"deleted": 1})
+    pool_view.done(current, "delete", pool, where.delete(pool))
 
 
 def replenish(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Launch missing members now, without the reaper."""
-    pool_view.done(current, "replenish", pool, {"launched": where.replenish(pool)})
+    pool_view.done(current, "replenish", pool, where.replenish(pool))
 
 
 def recycle(
     current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
 ) -> None:
     """Terminate stale members now, and retry failed terminations."""
-    pool_view.done(current, "recycle", pool, {"changed": where.plane.recycle(pool)})
+    pool_view.done(current, "recycle", pool, where.recycle(pool))
 
 
 def show_member(
@@ -244,7 +247,7 @@ def show_member(
     recent: pool_options.RecentOption = 20,
 ) -> None:
     """Show a member: machine, claims, events; also when it is gone."""
-    pool_view.member_details(current, where.plane.show_member(member, recent=recent))
+    pool_view.member_details(current, where.show_member(member, recent=recent))
 
 
 def cordon(
@@ -254,14 +257,14 @@ def cordon(
 
     It is not claimed, not recycled and not counted until it is uncordoned.
     """
-    pool_view.member(current, where.plane.set_cordoned(member, cordoned=True))
+    pool_view.member(current, where.set_cordoned(member, cordoned=True))
 
 
 def uncordon(
     current: session.Session, where: pool_options.Pools, member: pool_options.MemberArgument
 ) -> None:
     """Release a cordoned member."""
-    pool_view.member(current, where.plane.set_cordoned(member, cordoned=False))
+    pool_view.member(current, where.set_cordoned(member, cordoned=False))
 
 
 def serve(

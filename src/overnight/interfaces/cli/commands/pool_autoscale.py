@@ -13,7 +13,7 @@ NONE = "none"
 
 def register(cli: session.CommandLine) -> None:
     example = 'autoscale ci --miss 1% --max 20 --at "mon-fri 08:00-18:00 = 10"'
-    pool_options.add_command(cli, autoscale, example)
+    pool_options.add_command(cli, autoscale, example, changes=True)
 
 
 def autoscale(
