@@ -42,6 +42,7 @@ def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Peer, remote.Server]
                 self.send_response(noted.answer[0])
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
+                self.send_header("Connection", "close")
                 self.end_headers()
                 self.wfile.write(data)
 
