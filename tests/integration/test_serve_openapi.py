@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
+import pooldatabases
 import pytest
 import serverprocesses
 import serverworld
@@ -29,14 +30,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serverprocesses
 
 
 @pytest.fixture(scope="module")
-def admin(server: serverprocesses.Server) -> Iterator[serverprocesses.Client]:
-    token = server.run("token", "create", "--role", "admin")
-    yield serverprocesses.Client(server.url, token)
-    serverprocesses.Client.close_all()
+def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serverprocesses.Server]:
+    home = tmp_path_factory.mktemp("openapi") / "home"
+    with (
+        pooldatabases.server() as database,
+        serverprocesses.running(home, database=database.get_uri()) as running,
+    ):
+        yield running
 
 
-def credential_for(path: str, server: serverprocesses.Server, admin: serverprocesses.Client) -> str:
+def credential_for(path: str, server: serverprocesses.Server) -> str:
     """Return a new token or credential: each has a rate of its own."""
+    admin = serverprocesses.Client(server.url, server.run("token", "create", "--role", "admin"))
     is_agent = "agents" in path
     asked = {"role": "agent" if is_agent else "admin", "name": "test"}
     status, created = admin.ask("POST", "/api/v1/tokens", asked)
@@ -61,14 +66,9 @@ def names() -> list[tuple[str, str]]:
     return [(m.upper(), path) for path, found in document["paths"].items() for m in found]
 
 
-def try_operation(
-    server: serverprocesses.Server,
-    admin: serverprocesses.Client,
-    method: str,
-    path: str,
-    number: int,
-) -> None:
-    token = credential_for(path, server, admin)
+def try_operation(server: serverprocesses.Server, method: str, path: str, number: int) -> None:
+    token = credential_for(path, server)
+    serverprocesses.Client.close_all()
     document = openapi.from_url(f"{server.url}/api/v1/openapi.json")
     operation = document[path][method]
     # An answer to a question is made by a process of its own.
@@ -92,16 +92,14 @@ def try_operation(
 
 
 @pytest.mark.parametrize(("method", "path"), names())
-def test_an_operation_conforms(
-    server: serverprocesses.Server, admin: serverprocesses.Client, method: str, path: str
-) -> None:
-    try_operation(server, admin, method, path, SHORT)
+def test_an_operation_conforms(server: serverprocesses.Server, method: str, path: str) -> None:
+    try_operation(server, method, path, SHORT)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("method", "path"), names())
 def test_an_operation_conforms_for_many_requests(
-    server: serverprocesses.Server, admin: serverprocesses.Client, method: str, path: str
+    postgresql_server: serverprocesses.Server, method: str, path: str
 ) -> None:
-    try_operation(server, admin, method, path, LONG)
+    try_operation(postgresql_server, method, path, LONG)

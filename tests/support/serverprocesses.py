@@ -39,7 +39,8 @@ class Server:
             line = self.process.stderr.readline()
             self.log += line
             if not line:
-                self.process.communicate()
+                self.process.wait()
+                self.process.stderr.close()
                 raise RuntimeError(self.log)
             if line.startswith("serving at "):
                 self.url = line.removeprefix("serving at ").strip()
@@ -52,8 +53,11 @@ class Server:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        self.log += self.process.communicate(timeout=60)[1]
-        return self.process.returncode
+        code = self.process.wait(60)
+        assert self.process.stderr is not None
+        # Not communicate: it loses what readline has read ahead.
+        self.log += self.process.stderr.read()
+        return code
 
 
 @contextlib.contextmanager
@@ -64,7 +68,8 @@ def running(home: pathlib.Path, *options: str, database: str = "") -> Iterator[S
     finally:
         if server.process.poll() is None:
             server.stop()
-        server.process.communicate()
+        assert server.process.stderr is not None
+        server.process.stderr.close()
 
 
 class Client:

@@ -96,7 +96,9 @@ class UplinkServer:
     def wait_for(self, done: Callable[[Stored], object], seconds: float = 60.0) -> None:
         """Wait until something was stored; fail after a time that only a hang takes."""
         with self.changed:
-            assert self.changed.wait_for(lambda: done(self.stored), seconds), self.stored
+            happened = self.changed.wait_for(lambda: done(self.stored), seconds)
+            counts = {name: len(value or ()) for name, value in vars(self.stored).items()}
+            assert happened, f"{counts} after {self.requests[-5:]}"
 
     # --- one request
 

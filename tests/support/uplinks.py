@@ -15,10 +15,12 @@ from dataclasses import replace
 
 import uplink_server
 
+import overnight
 from overnight.model import clock, cpu
 from overnight.model.event import Event, event_id
 from overnight.store.ring import layout, writer
 
+PACKAGE = str(pathlib.Path(overnight.__file__).parent.parent)
 HOST, BOOT = "db-7", "1a2b3c4d" * 4
 
 
@@ -52,6 +54,13 @@ class LiveRing:
         for _ in range(count):
             self.second()
 
+    def followed_seconds(self, count: int) -> None:
+        """Record many seconds, no faster than an uplink follows: a block takes ten minutes elsewhere."""
+        for n in range(count):
+            self.second()
+            if n % 250 == 0:
+                time.sleep(0.7)
+
     def event(self, key: str, severity: str = "info", **fields: object) -> Event:
         time_us = self.wall_ns // 1000
         name = event_id(HOST, BOOT, "test.event", key, self.mono_ns)
@@ -75,11 +84,11 @@ class Process:
             **options,
         }
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "overnight.agent.uplink"],
+            [sys.executable, "-S", "-P", "-m", "overnight.agent.uplink"],
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+            env={**os.environ, "PYTHONPATH": PACKAGE},
         )
         assert self.child.stdin is not None
         self.child.stdin.write(json.dumps(given) + "\n")

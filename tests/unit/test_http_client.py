@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import gzip
-import ipaddress
 import pathlib
 import socket
 import ssl
 import threading
 from collections.abc import Iterator
 
+import certificates
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from overnight import errors, http_client
 
@@ -121,18 +117,24 @@ def test_a_request_is_repeated_only_where_that_is_harmless(
 
 
 def test_a_new_connection_that_ends_is_an_error() -> None:
-    with script(b"", b"") as server, http_client.Client(server.url) as client:
-        with pytest.raises(http_client.ServerAwayError):
-            client.request("GET", "/")
-        assert len(server.requests) == 1
+    with (
+        script(b"", b"") as server,
+        http_client.Client(server.url) as client,
+        pytest.raises(http_client.ServerAwayError),
+    ):
+        client.request("GET", "/")
+    assert len(server.requests) == 1
 
 
 def test_a_problem_document_becomes_an_error() -> None:
     body = b'{"title": "host db-7 is enrolled", "detail": "by another agent", "todo": "make a token", "kind": "conflict", "offset": 7}'
     head = b"HTTP/1.1 409 Conflict\r\nContent-Type: application/problem+json\r\nRetry-After: 17\r\nContent-Length: %d\r\n\r\n"
-    with script(head % len(body) + body) as server, http_client.Client(server.url) as client:
-        with pytest.raises(http_client.RefusedError) as caught:
-            client.request("POST", "/")
+    with (
+        script(head % len(body) + body) as server,
+        http_client.Client(server.url) as client,
+        pytest.raises(http_client.RefusedError) as caught,
+    ):
+        client.request("POST", "/")
     error = caught.value
     assert (error.status, error.retry_after, error.document["offset"]) == (409, 17.0, 7)
     assert (error.what, error.why, error.todo) == (
@@ -147,9 +149,12 @@ def test_a_problem_document_becomes_an_error() -> None:
 @pytest.mark.parametrize("status", [400, 422, 500])
 def test_another_error_is_readable_too(status: int) -> None:
     answer = b"HTTP/1.1 %d X\r\nContent-Length: 4\r\n\r\noops" % status
-    with script(answer) as server, http_client.Client(server.url) as client:
-        with pytest.raises(http_client.RefusedError, match=f"status {status}") as caught:
-            client.request("GET", "/")
+    with (
+        script(answer) as server,
+        http_client.Client(server.url) as client,
+        pytest.raises(http_client.RefusedError, match=f"status {status}") as caught,
+    ):
+        client.request("GET", "/")
     assert (caught.value.exit_code == errors.ExitCode.USAGE) == (status < 500)
 
 
@@ -157,9 +162,12 @@ def test_redirects_are_refused() -> None:
     answer = (
         b"HTTP/1.1 302 Found\r\nLocation: http://user:pw@evil.example/\r\nContent-Length: 0\r\n\r\n"
     )
-    with script(answer) as server, http_client.Client(server.url, bearer=SECRET) as client:
-        with pytest.raises(http_client.RefusedError, match=r"redirects to evil\.example/"):
-            client.request("GET", "/")
+    with (
+        script(answer) as server,
+        http_client.Client(server.url, bearer=SECRET) as client,
+        pytest.raises(http_client.RefusedError, match=r"redirects to evil\.example/"),
+    ):
+        client.request("GET", "/")
     assert len(server.requests) == 1
 
 
@@ -177,9 +185,12 @@ def test_redirects_are_refused() -> None:
     ids=["other protocol", "negative", "large", "not hex", "large chunk", "long line", "many headers"],
 )  # fmt: skip
 def test_hostile_answers_are_errors(answer: bytes) -> None:
-    with script(answer) as server, http_client.Client(server.url) as client:
-        with pytest.raises(http_client.ServerAwayError):
-            client.request("GET", "/", max_bytes=1000)
+    with (
+        script(answer) as server,
+        http_client.Client(server.url) as client,
+        pytest.raises(http_client.ServerAwayError),
+    ):
+        client.request("GET", "/", max_bytes=1000)
 
 
 def test_a_slow_server_is_an_error_also_when_it_drips() -> None:
@@ -196,9 +207,11 @@ def test_a_slow_server_is_an_error_also_when_it_drips() -> None:
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        with http_client.Client(url, seconds=0.3) as client:
-            with pytest.raises(http_client.ServerAwayError, match="does not answer"):
-                client.request("GET", "/")
+        with (
+            http_client.Client(url, seconds=0.3) as client,
+            pytest.raises(http_client.ServerAwayError, match="does not answer"),
+        ):
+            client.request("GET", "/")
     finally:
         done.set()
         thread.join()
@@ -258,9 +271,12 @@ def test_a_refused_download_leaves_nothing(tmp_path: pathlib.Path) -> None:
     answer = (
         b"HTTP/1.1 404 X\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%b"
     )
-    with script(answer % (len(body), body)) as server, http_client.Client(server.url) as client:
-        with pytest.raises(http_client.RefusedError, match="no such window"):
-            client.download("/w", tmp_path / "file")
+    with (
+        script(answer % (len(body), body)) as server,
+        http_client.Client(server.url) as client,
+        pytest.raises(http_client.RefusedError, match="no such window"),
+    ):
+        client.download("/w", tmp_path / "file")
     assert not list(tmp_path.iterdir())
 
 
@@ -271,41 +287,27 @@ def test_bodies_are_compressed_piece_by_piece() -> None:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A file with a key and its own certificate for 127.0.0.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "centre")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    signed = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    file = tmp_path_factory.mktemp("tls") / "server.pem"
-    file.write_bytes(private + signed.public_bytes(serialization.Encoding.PEM))
-    return file
+    return certificates.make(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_needs_a_trusted_certificate(certificate: pathlib.Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     with script(OK, OK, context=context) as server:
-        with http_client.Client(server.url) as client:
-            with pytest.raises(http_client.ServerAwayError, match="is not trusted") as caught:
-                client.request("GET", "/")
+        with (
+            http_client.Client(server.url) as client,
+            pytest.raises(http_client.ServerAwayError, match="is not trusted") as caught,
+        ):
+            client.request("GET", "/")
         assert "--ca FILE" in caught.value.todo
         with http_client.Client(server.url, ca=certificate) as client:
             assert client.request("GET", "/").body == b"{}"
         elsewhere = server.url.replace("127.0.0.1", "localhost")
-        with http_client.Client(elsewhere, ca=certificate) as client:
-            with pytest.raises(http_client.ServerAwayError, match="is not trusted"):
-                client.request("GET", "/")
+        with (
+            http_client.Client(elsewhere, ca=certificate) as client,
+            pytest.raises(http_client.ServerAwayError, match="is not trusted"),
+        ):
+            client.request("GET", "/")
 
 
 def test_a_missing_authority_file_is_named(tmp_path: pathlib.Path) -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import overnight
 from overnight import errors, http_client
 from overnight.agent import task_config, task_runner
 from overnight.agent.uplink import tasks
@@ -184,10 +185,13 @@ class Supervisor:
             "spool_bytes": options.spool_bytes,
             "upload_rate": options.upload_rate,
         }
-        # A session of its own: Ctrl-C must not end it before it has sent the rest.
+        # -S: the site packages are not needed, and half a megabyte is. A session of its own: Ctrl-C must
+        # not end it before it has sent the rest.
+        package = pathlib.Path(overnight.__file__).parent.parent
         child = subprocess.Popen(
-            [sys.executable, "-m", "overnight.agent.uplink"],
+            [sys.executable, "-S", "-P", "-m", "overnight.agent.uplink"],
             stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(package)},
             start_new_session=True,
         )
         assert child.stdin is not None

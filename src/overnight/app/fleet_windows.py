@@ -38,7 +38,7 @@ class WindowMissingError(errors.NotFoundError):
         super().__init__(
             f"the server does not hold the window of {event_id}",
             why=f"host {host} has not uploaded it, or retention removed it",
-            todo=f"ask the host for it: overnight --server URL bundle {event_id}",
+            todo=f"ask the host for it: overnight bundle create --server URL --event {event_id}",
         )
 
 
@@ -59,7 +59,6 @@ def request_window(
     begin_us: int = 0,
     end_us: int = 0,
     why: str = "",
-    now_us: int,
 ) -> WindowRow | TaskRow:
     """Return the window if the server holds it, else the task that has its host upload it."""
     row = plane.host(host)
@@ -79,7 +78,7 @@ def request_window(
         arguments = {"begin_us": begin_us, "end_us": end_us}
     if held:
         return max(held, key=lambda window: window.received_us or 0)
-    if row.seen_us < now_us - OFFLINE_US:
+    if row.seen_us < plane.context.clock() - OFFLINE_US:
         raise HostOfflineError(host, [window for window in known if window.is_held])
     for task in plane.tasks.list(host):
         if task.kind is TaskKind.UPLOAD_WINDOW and not task.state.is_final and task.arguments == arguments:  # fmt: skip

@@ -13,29 +13,22 @@ import pathlib
 import tempfile
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from overnight import errors, http_client
-from overnight.app import bundles, events, fleet_questions, server_settings, windows
-from overnight.model import decoding, times
+from overnight.app import bundles, events, fleet_questions, server_requests, windows
+from overnight.model import times
 from overnight.model.emptiness import Empty, Reason
 from overnight.model.event import Event, Value
 from overnight.model.selection import Window
 from overnight.model.text import plural
-from overnight.model.uplink import MAX_WINDOW_BYTES, TaskState
+from overnight.model.uplink import TaskState
 
 if TYPE_CHECKING:
-    from overnight.app import questions
+    from overnight.app import questions, server_settings
     from overnight.model.finding import Answer
 
-API = "/api/v1"
-PAGE = 1000  # items
-MAX_ANSWER = 256 << 20
-ANSWER_SECONDS = 120.0
-ATTEMPTS, AWAY_SECONDS = 3, 1.0
-BUSY_SECONDS = 60.0  # at most, for a server that answers 429 or 503
 POLL_SECONDS, FOLLOW_SECONDS = 1.0, 1.0
 STALLED_SECONDS = 600.0  # an agent reports every 30 s, and uploads slowly
 MAX_NAMED = 5
@@ -44,7 +37,6 @@ LAST = "last"
 SPANS_US = (times.HOUR_US, times.DAY_US, 7 * times.DAY_US, 1 << 62)
 
 Progress = Callable[[str, float], None]  # step, and share of it that is done
-Kind = TypeVar("Kind")
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
@@ -68,31 +60,15 @@ class HeldWindow:
     dropped_us: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class _Page:
-    items: tuple[object, ...]
-    next: str | None = None
-
-
 class Server:
     """One control plane; not for several threads at once."""
 
     def __init__(self, settings: server_settings.Settings) -> None:
         self.url = settings.url
-        try:
-            self._client = http_client.Client(
-                settings.url, bearer=settings.token, ca=settings.ca, insecure=settings.insecure,
-                seconds=ANSWER_SECONDS,
-            )  # fmt: skip
-        except errors.UsageError as error:
-            if "plain HTTP" not in error.what:
-                raise
-            file = server_settings.config_file()
-            todo = f"use https, or write insecure = true beside url = {self.url!r} in {file}"
-            raise errors.UsageError(error.what, why=error.why, todo=todo) from None
+        self._api = server_requests.Requests(settings)
 
     def close(self) -> None:
-        self._client.close()
+        self._api.close()
 
     # --- questions
 
@@ -101,10 +77,10 @@ class Server:
         if (
             question.name == fleet_questions.HOSTS.name
         ):  # a list of pages, because there may be many
-            rows = self._pages("hosts", {}, fleet_questions.HostSummary)
+            rows = self._api.pages("hosts", {}, fleet_questions.HostSummary)
             return cast("Found", fleet_questions.Hosts(tuple(rows)))
-        document = self._get(f"questions/{question.name}", question.parameters(request))
-        with self._understood():
+        document = self._api.get(f"questions/{question.name}", question.parameters(request))
+        with self._api.understood():
             return question.decode(document)
 
     def ask_fleet(self, kind: str) -> tuple[int, tuple[Answer, ...]]:
@@ -148,13 +124,13 @@ class Server:
             "kind": request.kinds, "host": request.hosts, "severity": request.severity,
             "begin_us": str(window.begin_us), "end_us": str(min(window.end_us, 1 << 53)),
         }  # fmt: skip
-        return filter(accepts, self._pages("events", parameters, Event, Value=Value))
+        return filter(accepts, self._api.pages("events", parameters, Event, Value=Value))
 
     def find_event(self, event_id: str, hosts: Sequence[str] = ()) -> Event:
         """Return the event of that id, short id, or a prefix of either that only one event has."""
         parameters = [("host", name) for name in hosts[:1]]
-        document = self._get(f"events/{_quote(event_id)}", parameters)
-        return self._decode(Event, document, Value=Value)
+        document = self._api.get(f"events/{server_requests.quote(event_id)}", parameters)
+        return self._api.decode(Event, document, Value=Value)
 
     def _find_last(self, hosts: Sequence[str]) -> Event:
         from overnight.app import diagnose
@@ -201,7 +177,7 @@ class Server:
             file = self._fetch(host, body, pathlib.Path(folder), progress)
             with bundles.open_temporarily(file) as opened:
                 if opened.header.host != host:
-                    raise self._changed(
+                    raise self._api.changed(
                         f"the window of {host} holds evidence of {opened.header.host}"
                     )
                 assert opened.home is not None
@@ -230,42 +206,39 @@ class Server:
                 todo="give -b TIME -e TIME, at most an hour, or an event where the command takes one",
             )
         _refuse_relative(begin, end)
-        row = self._get(f"hosts/{_quote(host)}")
-        seen = self._decode(fleet_questions.HostSummary, row).seen_us
+        row = self._api.get(f"hosts/{server_requests.quote(host)}")
+        seen = self._api.decode(fleet_questions.HostSummary, row).seen_us
         return _parse_window(begin, end, Window(0, max(seen, 1)))
 
     def _fetch(
         self, host: str, body: Mapping[str, str | int], folder: pathlib.Path, progress: Progress
     ) -> pathlib.Path:
         try:
-            answer = self._request("POST", f"hosts/{_quote(host)}/windows", body=body)
+            answer = self._api.post(f"hosts/{server_requests.quote(host)}/windows", body)
         except http_client.RefusedError as error:
             if error.problem == "host-offline":
                 raise self._offline(host, error) from None
             raise
         sha256 = answer.get("sha256") or self._wait(host, str(answer.get("task", "")), progress)
         if not isinstance(sha256, str) or len(sha256) != 64 or not sha256.isalnum():
-            raise self._changed("it names no window")
+            raise self._api.changed("it names no window")
         file = folder / "window.overnight"
-        path = f"{API}/windows/{sha256}"
 
         def show(done: int, of: int) -> None:
             progress("downloading the window", done / of if of else 0.0)
 
-        self._repeat(
-            lambda: self._client.download(path, file, show, max_bytes=MAX_WINDOW_BYTES), safe=True
-        )
+        self._api.download(f"windows/{sha256}", file, show)
         with file.open("rb") as data:
             digest = hashlib.file_digest(data, "sha256").hexdigest()
         if digest != sha256:
-            raise self._changed(f"the window {sha256[:12]} has the digest {digest[:12]}")
+            raise self._api.changed(f"the window {sha256[:12]} has the digest {digest[:12]}")
         return file
 
     def _wait(self, host: str, task_id: str, progress: Progress) -> object:
         """Wait until the host has uploaded a window, and return its digest."""
         last, changed = Task(TaskState.PENDING), time.monotonic()
         while True:
-            task = self._decode(Task, self._get(f"tasks/{_quote(task_id)}"))
+            task = self._api.decode(Task, self._api.get(f"tasks/{server_requests.quote(task_id)}"))
             waiting = task.state in (TaskState.PENDING, TaskState.LEASED)
             step = f"waiting for {host}" if waiting else f"{host} uploads the window"
             progress(step, task.progress)
@@ -288,8 +261,12 @@ class Server:
             time.sleep(POLL_SECONDS)
 
     def _offline(self, host: str, error: http_client.RefusedError) -> errors.CannotError:
-        row = self._decode(fleet_questions.HostSummary, self._get(f"hosts/{_quote(host)}"))
-        rows = self._pages(f"hosts/{_quote(host)}/windows", {}, HeldWindow, limit=False)
+        row = self._api.decode(
+            fleet_questions.HostSummary, self._api.get(f"hosts/{server_requests.quote(host)}")
+        )
+        rows = self._api.pages(
+            f"hosts/{server_requests.quote(host)}/windows", {}, HeldWindow, limit=False
+        )
         held = [row for row in rows if row.received_us and not row.dropped_us]
         held.sort(key=lambda window: -window.end_us)
         names = [
@@ -305,101 +282,6 @@ class Server:
             else "ask again when the host is back",
         )  # fmt: skip
 
-    # --- requests
-
-    def _get(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        return self._request("GET", path, parameters)
-
-    def _pages(
-        self,
-        path: str,
-        parameters: Mapping[str, str | Sequence[str]],
-        kind: type[Kind],
-        *,
-        limit: bool = True,
-        **names: Any,
-    ) -> Iterator[Kind]:
-        pairs = [
-            (name, text)
-            for name, value in parameters.items()
-            for text in ((value,) if isinstance(value, str) else value)
-        ]
-        pairs += [("limit", str(PAGE))] if limit else []
-        cursor = ""
-        while True:
-            document = self._get(path, [*pairs, *([("cursor", cursor)] if cursor else [])])
-            page = self._decode(_Page, document)
-            yield from (self._decode(kind, item, **names) for item in page.items)
-            if not page.next or page.next == cursor:
-                return
-            cursor = page.next
-
-    def _request(
-        self,
-        method: str,
-        path: str,
-        parameters: Sequence[tuple[str, str]] = (),
-        body: Mapping[str, str | int] | None = None,
-    ) -> dict[str, Any]:
-        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
-        whole = f"{API}/{path}{query}"
-        if body is not None:
-            return self._repeat(lambda: self._client.ask(method, whole, body), safe=False)
-        answered = self._repeat(
-            lambda: self._client.request(method, whole, max_bytes=MAX_ANSWER), safe=True
-        )
-        return answered.document()
-
-    def _repeat(self, send: Callable[[], Kind], *, safe: bool) -> Kind:
-        """Send a request; again if it is safe and its answer was lost, or if the server is busy."""
-        attempts, waited = 0, 0.0
-        while True:
-            try:
-                return send()
-            except http_client.ServerAwayError as error:
-                attempts += 1
-                if "--ca" in error.todo:  # an option of the agent
-                    error.todo = f"name its authority: ca_file in {server_settings.config_file()}"
-                    raise
-                if not safe or attempts >= ATTEMPTS:
-                    raise
-                time.sleep(AWAY_SECONDS)
-            except http_client.RefusedError as error:
-                wait = max(1.0, error.retry_after or AWAY_SECONDS)
-                if error.status not in (429, 503) or waited + wait > BUSY_SECONDS:
-                    raise self._explain(error) from None
-                waited += wait
-                time.sleep(wait)
-
-    def _explain(self, error: http_client.RefusedError) -> errors.CannotError:
-        if error.status == 401:
-            return errors.CannotError(
-                f"{self.url} refuses the token",
-                why=error.why,
-                todo="set OVERNIGHT_TOKEN, or name a file with --token-file FILE; an admin creates tokens",
-            )
-        if error.status == 403:
-            return errors.MissingPermissionError(error.what, why=error.why, todo=error.todo)
-        return error
-
-    def _decode(self, kind: type[Kind], value: object, **names: Any) -> Kind:
-        with self._understood():
-            return decoding.decode(kind, value, **names)
-
-    @contextlib.contextmanager
-    def _understood(self) -> Iterator[None]:
-        try:
-            yield
-        except decoding.ShapeError as error:
-            raise self._changed(str(error)) from error
-
-    def _changed(self, why: str) -> errors.CannotError:
-        return errors.CannotError(
-            f"the answer of {self.url} is not understood",
-            why=why,
-            todo="use the same version here and on the server",
-        )
-
 
 def _as_text(us: int) -> str:
     """Return an instant as a text that means the same in every data home.
@@ -408,10 +290,6 @@ def _as_text(us: int) -> str:
     '1794712447.250000'
     """
     return f"{us // times.SECOND_US}.{us % times.SECOND_US:06}"
-
-
-def _quote(text: str) -> str:
-    return urllib.parse.quote(text, safe="")
 
 
 def _parse_window(begin: str, end: str, default: Window) -> Window:

@@ -72,6 +72,12 @@ def status_of(error: errors.OvernightError) -> int:
     return next((status for kind, status in statuses if isinstance(error, kind)), 500)
 
 
+def is_database_away(error: errors.OvernightError) -> bool:
+    from overnight.database import database_errors
+
+    return isinstance(error, database_errors.DatabaseUnavailableError)
+
+
 class Server:
     """What a server does besides HTTP; `start` before the first request, `stop` after the last."""
 
@@ -114,17 +120,18 @@ class Server:
         self.pools.plane.context.database.close()
 
     def _run_jobs(self) -> None:
-        failing = False
+        failed = ""
         while not self._stop.wait(JOB_SECONDS):
+            before, failed = failed, ""
             try:
                 self.fleet.maintain()
                 self.answers.prune()
             except errors.OvernightError as error:
-                if not failing:
-                    self._progress(f"background work failed: {error.what}: {error.why}")
-                failing = True
-            else:
-                failing = False
+                failed = f"{error.what}: {error.why}"
+            except Exception as error:  # tried again in a minute
+                failed = repr(error)
+            if failed != before:
+                self._progress(f"background work failed: {failed}" if failed else "background work goes on")  # fmt: skip
 
     def check_ready(self) -> None:
         """Raise DatabaseUnavailableError while the database cannot be reached."""

@@ -100,7 +100,7 @@ class Inventory:
         """
         begin, end = (window.begin_us, window.end_us) if window else (0, EVER)
         given = EventFilter((LABELS,), end_us=end)
-        chosen = EventFilter(tuple(kinds or ()), begin_us=begin, end_us=end)
+        chosen = _plain(EventFilter(tuple(kinds or ()), begin_us=begin, end_us=end))
         events: dict[str, list[Event]] = {}
         spells: dict[str, list[fleet.Spell]] = {}
         with self._database.read() as connection:

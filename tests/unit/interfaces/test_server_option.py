@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 import scenarios
-from overnight.app import events, fleet_questions, remote, server_settings
+from overnight.app import events, fleet_questions, remote, server_requests, server_settings
 from overnight.interfaces import cli
 from scenarios import fleet
 
@@ -222,7 +222,7 @@ def test_a_changed_or_broken_download_is_refused(show, plane, night) -> None:
     plane.cut = 1
     assert night.event.kind in show("diagnose", night.event.id)
     assert plane.requests[-2:] != plane.requests[-3:-1]
-    plane.cut = remote.ATTEMPTS
+    plane.cut = server_requests.ATTEMPTS
     assert "the connection ended within the answer" in show("diagnose", night.event.id, code=3)
     plane.damaged = True
     assert "has the digest" in show("diagnose", night.event.id, code=3)

@@ -11,7 +11,7 @@ import os
 import pathlib
 from typing import Any
 
-MAX_BYTES = 128 << 10  # of a batch; a line has at most 64 KiB
+MAX_BYTES = 96 << 10  # of a batch; a line has at most 64 KiB
 # As `model.uplink.fit_event` cuts them: an event that is refused would hold up those behind it.
 TEXTS = {"text": 4_096, "host": 255, "unit": 255, "process": 255, "source": 255, "boot": 64}
 MAX_FIELDS, MAX_FIELD_NAME, MAX_FIELD_TEXT = 64, 64, 1_024

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 import json
-import os
 import pathlib
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 from overnight import errors, http_client
 from overnight.agent.uplink import (
+    backoff,
     cpu_tail,
     credentials,
     event_tail,
@@ -30,9 +30,8 @@ REPORT = "/api/v1/agents/report"
 POLL_SECONDS = 0.5
 COALESCE_SECONDS = 0.4  # from the first event to the report: those that follow at once go with it
 INTERVAL_SECONDS = 30.0
-MAX_DELAY_SECONDS = 300.0
 MAX_EVENTS = 500  # of a report
-LINE_BYTES = 128 << 10  # of rollups in a report: 70 half minutes of 96 cores
+LINE_BYTES = 64 << 10  # of rollups in a report: 35 half minutes of 96 cores
 SECOND_US = 1_000_000
 PIECE = 64 << 10
 HISTORY = "history.json"
@@ -107,33 +106,32 @@ class Uplink:
         self._limit = MAX_EVENTS
         self._probe = self._probed = False  # a report was refused: would an empty one be, too?
         self._token = options.token
-        self._failures = 0
-        self._away_until = 0.0
+        self._reports, self._uploads = backoff.Backoff(), backoff.Backoff()
         self._next_report = 0.0
         self._interval = INTERVAL_SECONDS
         self._first_event = 0.0
-        self._problem = ""
 
     def run(self, wait: Callable[[float], bool]) -> None:
         """Run until `wait`, which pauses for some seconds, returns True; then send what is left, once."""
         while True:
             self._collect()
-            now = time.monotonic()
-            if now >= self._away_until:
-                self._try(self._talk)
+            if self._reports.is_over():
+                self._try(self._talk, self._reports)
+            # A store that takes no windows must not hold up events.
+            if self._uploads.is_over() and self._reports.is_over():
+                self._try(self._upload, self._uploads)
             if wait(self._pause()):
                 break
         self._collect(closing=True)
-        if time.monotonic() >= self._away_until and self._credentials.enrolled:
-            self._try(self._report)
+        if self._reports.is_over() and self._credentials.enrolled:
+            self._try(self._report, self._reports)
         self._save()
         self._cpu.close()
         self._client.close()
 
     def _pause(self) -> float:
-        now = time.monotonic()
-        if self._windows.wanted and now >= self._away_until:
-            return min(max(self._windows.next - now, 0.0), POLL_SECONDS)
+        if self._windows.wanted and self._reports.is_over() and self._uploads.is_over():
+            return min(max(self._windows.next - time.monotonic(), 0.0), POLL_SECONDS)
         return POLL_SECONDS
 
     # --- collect
@@ -168,35 +166,35 @@ class Uplink:
 
     # --- talk
 
-    def _try(self, talk: Callable[[], None]) -> None:
+    def _try(self, talk: Callable[[], None], pause: backoff.Backoff) -> None:
         """Talk to the server; where that fails, wait longer each time, with jitter."""
         try:
             talk()
-        except http_client.RefusedError as error:
-            if error.status == 401 and self._credentials.enrolled:
-                if self._credentials.use_next():
-                    return
-                if self._token:
-                    self._credentials.forget()
-            self._fail(error, error.retry_after or 0.0)
         except (errors.OvernightError, OSError) as error:
-            self._fail(error, 0.0)
+            if isinstance(error, http_client.RefusedError):
+                if error.status == 401 and self._credentials.enrolled:
+                    if self._credentials.use_next():
+                        return
+                    if self._token:
+                        self._credentials.forget()
+                pause.fail(error.retry_after or 0.0)
+            else:
+                pause.fail(0.0)
+            problem = errors.reason(error)
+            if isinstance(error, errors.OvernightError):
+                problem = f"{error.what}: {error.why}; {error.todo}"
+            if problem != pause.problem:
+                self._log(f"{problem} (trying again)")
+            pause.problem = problem
         else:
-            if self._failures:
+            if pause.failures and pause is self._reports:
                 self._log("connected again")
-            self._failures, self._problem = 0, ""
+            pause.failures, pause.problem = 0, ""
 
-    def _fail(self, error: errors.OvernightError | OSError, retry_after: float) -> None:
-        self._failures += 1
-        delay = min(MAX_DELAY_SECONDS, 2.0 ** min(self._failures, 10)) * (0.5 + _random() / 2)
-        self._away_until = time.monotonic() + max(delay, retry_after * (1 + _random() / 10))
-        if isinstance(error, errors.OvernightError):
-            problem = f"{error.what}: {error.why}; {error.todo}"
-        else:
-            problem = f"{errors.reason(error)}"
-        if problem != self._problem:
-            self._log(f"{problem} (trying again)")
-        self._problem = problem
+    def _upload(self) -> None:
+        began = time.monotonic()
+        self._windows.upload_piece(self._client, began)
+        self._windows.slow_down(time.monotonic() - began)
 
     def _talk(self) -> None:
         if not self._credentials.enrolled:
@@ -210,9 +208,6 @@ class Uplink:
             self._log("rotated the credential")
         for name, report in self._tasks.changed(self._windows.holds):
             self._report_task(name, report)
-        began = time.monotonic()
-        self._windows.upload_piece(self._client, began)
-        self._windows.slow_down(time.monotonic() - began)
 
     def _enrol(self) -> None:
         if not self._token:
@@ -274,12 +269,13 @@ class Uplink:
 
     def _body(self, batch: _Batch) -> bytes:
         spells = list(batch.history)
-        found: list[dict[str, Any]] = []
+        found: list[str] = []
         for line in batch.lines:
             with contextlib.suppress(ValueError, KeyError, TypeError):  # cut off by a crash
                 document = json.loads(line)
                 _extend(spells, document["spells"])
-                found += [document["rollup"]] if "rollup" in document else []
+                if "rollup" in document:
+                    found.append(json.dumps(document["rollup"], separators=(",", ":")))
         report = {
             "version": 1,
             "sent_us": time.time_ns() // 1000,
@@ -287,11 +283,13 @@ class Uplink:
             "uptime_us": time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
             "spells": spells,
             "events": batch.events,
-            "rollups": found,
             "windows": [_without_name(offer) for offer in batch.offers],
             "lost": batch.lost,
         }
-        pieces: list[Iterable[bytes]] = [[json.dumps(report, separators=(",", ":")).encode()[:-1]]]
+        text = (
+            json.dumps(report, separators=(",", ":"))[:-1] + ',"rollups":[' + ",".join(found) + "]"
+        )
+        pieces: list[Iterable[bytes]] = [[text.encode()]]
         for name in ("labels", "snapshot"):
             if getattr(batch, name):
                 pieces += ([b',"%s":' % name.encode()], _read_pieces(self._folder / f"{name}.json"))
@@ -326,7 +324,9 @@ class Uplink:
         self._tasks.forget_old(time.time_ns() // 1000)
         more = batch.lines and self._spool.read(1)[0]  # the server was away
         urgent = more or self._limit < MAX_EVENTS or any(map(self._changed, asked))
-        self._next_report = now + (0.2 if urgent else self._interval * (0.9 + _random() / 5))
+        self._next_report = now + (
+            0.2 if urgent else self._interval * (0.9 + backoff.random_share() / 5)
+        )
 
     def _isolate(self, batch: _Batch, error: http_client.RefusedError) -> None:
         """Find what the server cannot take, by halves; drop that, and report it as lost.
@@ -394,10 +394,6 @@ def _read_pieces(path: pathlib.Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(PIECE):
             yield piece
-
-
-def _random() -> float:
-    return int.from_bytes(os.urandom(4), "little") / 2**32
 
 
 def log_line(text: str) -> None:

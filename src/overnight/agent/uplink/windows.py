@@ -22,7 +22,7 @@ REQUEST, BUNDLE, OFFER, DONE = ".request", ".overnight", ".json", ".done"
 MAX_DONE = 500
 MAX_OFFERS = 50  # of a report
 OFFER_SECONDS = 3600.0  # between two offers of the same bundle
-PIECE, LEAST_PIECE = 1 << 20, 64 << 10
+PIECE, LEAST_PIECE = 256 << 10, 64 << 10  # the server takes up to 1 MiB
 # A bundle has 15 minutes before its event, and 2 minutes after it or its first 10 minutes (app.bundles).
 BEFORE_US, AFTER_US, MAX_EVENT_US = 900_000_000, 120_000_000, 600_000_000
 # Older events, as on the first day with a server, are bundled when somebody asks.

@@ -5,27 +5,16 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
 
-import fastapi
 from starlette.requests import Request
 
+from overnight.app import serving
 from overnight.interfaces.http import problems
 from overnight.model.control_plane import Principal, Role
 
-if TYPE_CHECKING:
-    from overnight.app import serving
 
-WHY = "X-Overnight-Why"
-Why = Annotated[
-    str,
-    fastapi.Header(
-        alias=WHY, max_length=500, description="Reason for the change, for the audit log."
-    ),
-]
-
-
-def service(request: Request) -> serving.Server:
+async def service(request: Request) -> serving.Server:
+    """Return the server; a dependency, and not in a thread of its own."""
     server: serving.Server = request.app.state.server
     return server
 
@@ -60,21 +49,17 @@ def require(role: Role, *, page: bool = False) -> Callable[[Request], Principal]
     """
 
     def authenticate(request: Request) -> Principal:
+        tokens = request.app.state.server.fleet.tokens
         text = bearer(request) or (_basic(request) if page else "")
-        principal = service(request).fleet.tokens.authenticate(text) if text else None
+        principal: Principal | None = tokens.authenticate(text) if text else None
         if principal is None:
-            raise problems.HttpError(
-                401, "unauthenticated", "a valid token is required",
-                why="the token is missing, unknown, expired or revoked",
-                todo="on the server: overnight token create --role viewer; send it as Authorization: Bearer TOKEN",
-                challenge='Basic realm="overnight", charset="UTF-8"' if page else "",  # browsers ask then
-            )  # fmt: skip
+            challenge = (
+                'Basic realm="overnight", charset="UTF-8"' if page else ""
+            )  # browsers ask then
+            raise problems.HttpError(401, "a valid token is required", challenge=challenge)
         if not principal.role.allows(role):
-            raise problems.HttpError(
-                403, "forbidden", f"the role {role} is required",
-                why=f"token {principal.name} has the role {principal.role}",
-                todo=f"use a token with the role {role}",
-            )  # fmt: skip
+            why = f"token {principal.name} has the role {principal.role}"
+            raise problems.HttpError(403, f"the role {role} is required", why=why)
         return principal
 
     return authenticate
@@ -85,8 +70,8 @@ def refuse_unknown(request: Request) -> None:
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     for name in request.query_params:
         if name not in known:
+            allowed = ", ".join(sorted(known)) or "no parameter"
             raise problems.HttpError(
-                400, "unknown-parameter", f"unknown query parameter {name[:60]!r}",
-                why="unknown parameters are refused, never ignored",
-                todo=f"use one of: {', '.join(sorted(known))}" if known else "leave it out",
+                400, f"unknown query parameter {name[:60]!r}", kind="unknown-parameter",
+                why=f"this operation takes {allowed}; others are refused, never ignored",
             )  # fmt: skip

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import fastapi
 import pydantic
-from fastapi import Depends
-from starlette.requests import Request
 
 from overnight.app import tokens
-from overnight.interfaces.http import access, fleet
+from overnight.interfaces.http import access
+from overnight.interfaces.http import operations as ops
 from overnight.model.control_plane import AuditRow, Role, Token
 
-ROUTER = fastapi.APIRouter(
-    prefix="/api/v1", tags=["admin"], dependencies=[Depends(access.refuse_unknown)]
-)
+ROUTER = ops.router()
 
 
 class NewToken(pydantic.BaseModel, extra="forbid"):
@@ -26,45 +21,30 @@ class NewToken(pydantic.BaseModel, extra="forbid"):
     why: str = pydantic.Field("", max_length=500, description="Reason, for the audit log.")
 
 
-@ROUTER.get(
-    "/tokens",
-    summary="List tokens",
-    responses=fleet.documented(fleet.Listed[Token], "Tokens, without their text."),
-)
-def list_tokens(request: Request, _: fleet.Admin) -> fastapi.Response:  # fmt: skip
-    found = access.service(request).fleet.tokens.list()
-    return fleet.page((token.as_json() for token in found), "")
+@ops.described(ROUTER.get, "/tokens", "admin", ops.Listed[Token])
+def list_tokens(server: ops.Served, _: ops.Admin) -> fastapi.Response:  # fmt: skip
+    """List tokens, without their text."""
+    return ops.page(token.as_json() for token in server.fleet.tokens.list())
 
 
-@ROUTER.post(
-    "/tokens",
-    summary="Create a token",
-    status_code=201,
-    responses={201: {"model": Token, "description": "The token. Its text is shown only here."}},
-)
-def create_token(request: Request, by: fleet.Admin, token: NewToken, why: access.Why = "") -> fastapi.Response:  # fmt: skip
+@ops.described(ROUTER.post, "/tokens", "admin", Token, status=201)
+def create_token(server: ops.Served, by: ops.Admin, token: NewToken, why: ops.Why = "") -> fastapi.Response:  # fmt: skip
+    """Create a token; only this answer has its text."""
     created = tokens.create(
-        access.service(request).fleet.tokens, token.role, by=access.who(by), name=token.name,
+        server.fleet.tokens, token.role, by=access.who(by), name=token.name,
         host=token.host, seconds=token.expires_seconds, why=token.why or why,
     )  # fmt: skip
-    return fleet.answer(created.as_json(), 201)
+    return ops.answer(created.as_json(), 201)
 
 
-@ROUTER.delete("/tokens/{token_id}", summary="Revoke a token", status_code=204)
-def revoke_token(request: Request, by: fleet.Admin, token_id: str, why: access.Why = "") -> None:
-    access.service(request).fleet.tokens.revoke(token_id, by=access.who(by), why=why)
+@ops.described(ROUTER.delete, "/tokens/{token_id}", "admin", status=204)
+def revoke_token(server: ops.Served, by: ops.Admin, token_id: str, why: ops.Why = "") -> None:
+    """Revoke a token."""
+    server.fleet.tokens.revoke(token_id, by=access.who(by), why=why)
 
 
-@ROUTER.get(
-    "/audit",
-    summary="Show the audit log",
-    responses=fleet.documented(fleet.Listed[AuditRow], "Changes, the newest first."),
-)
-def list_audit(
-    request: Request,
-    _: fleet.Admin,
-    cursor: fleet.Cursor = "",
-    limit: Annotated[int, fastapi.Query(ge=1, le=1000, description="Items on a page.")] = 100,
-) -> fastapi.Response:  # fmt: skip
-    found = access.service(request).fleet.audit_log(cursor, limit)
-    return fleet.page((dict(vars(entry)) for entry in found.items), found.next)
+@ops.described(ROUTER.get, "/audit", "admin", ops.Listed[AuditRow])
+def list_audit(server: ops.Served, _: ops.Admin, cursor: ops.Cursor = "", limit: ops.Limit = 100) -> fastapi.Response:  # fmt: skip
+    """Show the audit log, the newest change first."""
+    found = server.fleet.audit_log(cursor, limit)
+    return ops.page(map(vars, found.items), found.next)

@@ -11,6 +11,7 @@ import fastapi
 from fastapi.types import DecoratedCallable
 from starlette.requests import Request
 
+from overnight.app import fleet_agents
 from overnight.interfaces.http import access, problems
 
 JSON = "application/json"
@@ -27,10 +28,7 @@ class Workers:
 
     async def run(self, call: Callable[..., bytes], *arguments: object) -> bytes:
         if self._waiting >= self._most:
-            raise problems.HttpError(
-                503, "overloaded", "the server is overloaded",
-                why=f"{self._waiting} requests of agents wait", todo="repeat the request after the time in Retry-After",
-            )  # fmt: skip
+            raise problems.HttpError(503, "the server is overloaded")
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
@@ -93,15 +91,18 @@ def _answer(about: str, example: object) -> dict[int | str, dict[str, Any]]:
 
 
 async def _run(
-    call: Callable[..., bytes], request: Request, *arguments: object
+    call: Callable[..., bytes], request: Request, *arguments: object, raw: bool = False
 ) -> fastapi.Response:
     workers: Workers = request.app.state.workers
-    answer = await workers.run(call, access.bearer(request), *arguments)
+    encoding = () if raw else (request.headers.get("content-encoding", "").lower(),)
+    body = await request.body()
+    answer = await workers.run(call, access.bearer(request), *arguments, body, *encoding)
     return fastapi.Response(answer, media_type=JSON)
 
 
-def _encoding(request: Request) -> str:
-    return request.headers.get("content-encoding", "").lower()
+def _agents(request: Request) -> fleet_agents.Agents:
+    agents: fleet_agents.Agents = request.app.state.server.agents
+    return agents
 
 
 @_operation(
@@ -115,8 +116,7 @@ async def enrol(request: Request) -> fastapi.Response:
 
     The same token with the same credential is answered again: the first answer may be lost.
     """
-    agents = access.service(request).agents
-    return await _run(agents.enrol, request, await request.body(), _encoding(request))
+    return await _run(_agents(request).enrol, request)
 
 
 @_operation(
@@ -126,8 +126,7 @@ async def enrol(request: Request) -> fastapi.Response:
 )  # fmt: skip
 async def rotate(request: Request) -> fastapi.Response:
     """Announce a new credential. The old one stays valid until the new one is used."""
-    agents = access.service(request).agents
-    return await _run(agents.rotate, request, await request.body(), _encoding(request))
+    return await _run(_agents(request).rotate, request)
 
 
 @_operation(
@@ -140,8 +139,7 @@ async def report(request: Request) -> fastapi.Response:
 
     The body may be compressed (`Content-Encoding: gzip`).
     """
-    agents = access.service(request).agents
-    return await _run(agents.report, request, await request.body(), _encoding(request))
+    return await _run(_agents(request).report, request)
 
 
 @_operation(
@@ -150,10 +148,7 @@ async def report(request: Request) -> fastapi.Response:
     "The state of the task; an agent sees here that it was cancelled.", {"state": "done"}, **SECURITY,
 )  # fmt: skip
 async def report_task(request: Request, task_id: str) -> fastapi.Response:
-    agents = access.service(request).agents
-    return await _run(
-        agents.report_task, request, task_id, await request.body(), _encoding(request)
-    )
+    return await _run(_agents(request).report_task, request, task_id)
 
 
 @ROUTER.put(
@@ -170,5 +165,4 @@ async def put_blob(
     size: int = fastapi.Query(ge=1, le=1 << 40, description="Bytes of the whole bundle."),
 ) -> fastapi.Response:
     """Append at most 1 MiB. 409 names the offset at which the upload continues."""
-    put = access.service(request).agents.put_blob
-    return await _run(put, request, sha256, offset, size, await request.body())
+    return await _run(_agents(request).put_blob, request, sha256, offset, size, raw=True)

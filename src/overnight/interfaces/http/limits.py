@@ -144,9 +144,7 @@ class Gate:
                     await self._app(scope, complete, answer)
         except TimeoutError:
             if not status:
-                await _refuse(answer, _too_slow())
-        except _RefusedError as refusal:
-            await _refuse(answer, refusal.error, refusal.seconds)
+                await _refuse(answer, problems.HttpError(408, "the request took too long"))
         except _DisconnectedError:
             pass
         except errors.OvernightError as error:
@@ -174,12 +172,12 @@ class Gate:
         if not wait and credential:
             wait = self._credentials.take(hash(credential))
         if wait:
-            raise _RefusedError(_too_many(), wait)
+            raise _RefusedError(429, "too many requests", wait)
         if head > self._limits.head_bytes:
-            raise _RefusedError(_long_head())
+            raise _RefusedError(431, "the headers are too large")
         limit = self._limits.body_limit(scope["path"])
         if length.isdigit() and (len(length) > 11 or int(length) > limit):
-            raise _RefusedError(_too_large(limit))
+            raise _RefusedError(413, f"the body exceeds {limit} bytes")
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
@@ -190,7 +188,7 @@ class Gate:
                         raise _DisconnectedError
                     chunk = message.get("body", b"")
                     if len(body) + len(chunk) > limit:
-                        raise _RefusedError(_too_large(limit))
+                        raise _RefusedError(413, f"the body exceeds {limit} bytes")
                     self._hold(address, len(chunk))
                     body += chunk
                     more = message.get("more_body", False)
@@ -210,7 +208,7 @@ class Gate:
     def _hold(self, address: str, count: int) -> None:
         most = self._limits.held_bytes
         if self._held_in_all + count > most or self._held[address] + count > most // 2:
-            raise _RefusedError(_too_many(), problems.RETRY_SECONDS)
+            raise _RefusedError(503, "too many bodies at once")
         self._held_in_all += count
         self._held[address] += count
 
@@ -221,49 +219,21 @@ class Gate:
             del self._held[address]
 
 
-class _RefusedError(Exception):
-    def __init__(self, error: problems.HttpError, seconds: float = 0.0) -> None:
-        super().__init__(error.what)
-        self.error, self.seconds = error, seconds
+class _RefusedError(problems.HttpError):
+    def __init__(self, status: int, what: str, seconds: float = 0.0) -> None:
+        super().__init__(status, what)
+        self.retry_seconds = math.ceil(seconds) or problems.RETRY_SECONDS
 
 
 class _DisconnectedError(Exception):
     pass
 
 
-async def _refuse(send: Send, error: errors.OvernightError, seconds: float = 0.0) -> None:
-    status, body, headers = problems.encode(error, math.ceil(seconds))
+async def _refuse(send: Send, error: errors.OvernightError) -> None:
+    status, body, headers = problems.encode(error)
     if status in (408, 413):
         headers["connection"] = "close"  # the rest of the body is not read
     pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
     pairs.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body})
-
-
-def _too_many() -> problems.HttpError:
-    return problems.HttpError(
-        429, "too-many-requests", "too many requests",
-        why="this address or credential exceeds its rate", todo="repeat the request after the time in Retry-After",
-    )  # fmt: skip
-
-
-def _too_large(limit: int) -> problems.HttpError:
-    return problems.HttpError(
-        413, "body-too-large", f"the body exceeds {limit} bytes",
-        why="bodies are limited", todo="send less at once",
-    )  # fmt: skip
-
-
-def _long_head() -> problems.HttpError:
-    return problems.HttpError(
-        431, "head-too-large", "the headers are too large",
-        why="URL and headers are limited", todo="send shorter headers",
-    )  # fmt: skip
-
-
-def _too_slow() -> problems.HttpError:
-    return problems.HttpError(
-        408, "too-slow", "the request took too long",
-        why="the client sent or read too slowly, or the answer took too long", todo="repeat the request",
-    )  # fmt: skip

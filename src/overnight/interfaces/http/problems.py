@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="overnight"'
 RETRY_SECONDS = 5
+DESCRIBED = "read /api/v1/openapi.json"
 EXAMPLE = {
     "type": "urn:overnight:problem:host-not-found",
     "title": "host 'db-7' not found",
@@ -47,16 +48,29 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+# Kind, why and what to do, of requests that are refused before they reach a use case.
+REFUSALS = {
+    400: ("bad-request", "the request line or a header is invalid or too long", "send valid HTTP/1.1"),
+    401: ("unauthenticated", "the token is missing, unknown, expired or revoked", "on the server: overnight token create --role viewer; send it as Authorization: Bearer TOKEN"),
+    403: ("forbidden", "the token has another role", "use a token with that role"),
+    404: ("not-found", "the server has no such operation", DESCRIBED),
+    405: ("method-not-allowed", "the server has no such operation", DESCRIBED),
+    408: ("too-slow", "the client sent or read too slowly, or the answer took too long", "repeat the request"),
+    413: ("body-too-large", "bodies are limited", "send less at once"),
+    429: ("too-many-requests", "this address or credential exceeds its rate", "wait as long as Retry-After says"),
+    431: ("head-too-large", "URL and headers are limited", "send shorter headers"),
+    500: ("bug", "this is a bug in overnight", "read the log of `overnight serve`, and report it"),
+    503: ("overloaded", "too many requests wait, or a resource is used up", "wait as long as Retry-After says"),
+}  # fmt: skip
+
+
 class HttpError(errors.OvernightError):
     """A request that is refused before it reaches a use case."""
 
-    def __init__(
-        self, status: int, kind: str, what: str, *, why: str, todo: str, challenge: str = ""
-    ) -> None:
-        super().__init__(what, why=why, todo=todo)
-        self.status = status
-        self.challenge = challenge
-        self._kind = kind
+    def __init__(self, status: int, what: str, *, why: str = "", kind: str = "", challenge: str = "") -> None:  # fmt: skip
+        usual, reason, todo = REFUSALS.get(status, REFUSALS[400])
+        super().__init__(what, why=why or reason, todo=todo)
+        self.status, self._kind, self.challenge = status, kind or usual, challenge
 
     @property
     def kind(self) -> str:
@@ -76,15 +90,14 @@ def document(error: errors.OvernightError, status: int) -> dict[str, object]:
     }
 
 
-def encode(
-    error: errors.OvernightError, retry_seconds: float = 0.0
-) -> tuple[int, bytes, dict[str, str]]:
+def encode(error: errors.OvernightError) -> tuple[int, bytes, dict[str, str]]:
     """Return status, body and headers."""
-    retry_seconds = retry_seconds or getattr(error, "retry_seconds", RETRY_SECONDS)
+    if serving.is_database_away(error):  # where it is does not concern clients
+        error = HttpError(503, "the database cannot be reached", kind=error.kind)
     status = error.status if isinstance(error, HttpError) else serving.status_of(error)
     headers = {"content-type": CONTENT_TYPE}
     if status in (429, 503):
-        headers["retry-after"] = str(max(1, round(retry_seconds)))
+        headers["retry-after"] = str(getattr(error, "retry_seconds", RETRY_SECONDS))
     if status == 401:
         headers["www-authenticate"] = getattr(error, "challenge", "") or CHALLENGE
     return status, json.dumps(document(error, status)).encode(), headers
@@ -97,22 +110,17 @@ def respond(
     return fastapi.Response(body, status, headers | dict(more or {}))
 
 
-def as_problem(error: Exception) -> errors.OvernightError:
+def as_problem(error: Exception) -> HttpError:
     """Return what the client may know of an error that is not ours; the log has the rest."""
     if errors.is_own(error):  # a full disk, no descriptors: temporary, we hope
-        own = errors.own_error(error, "the server has run out of resources")
-        return HttpError(503, "out-of-resources", own.what, why=own.why, todo=own.todo)
+        return HttpError(
+            503, "the server has run out of resources", why=errors.own_error(error).why
+        )
     frames = "".join(traceback.format_tb(error.__traceback__))
     # Not the message: it may hold what a client sent.
     sys.stderr.write(f"overnight serve: internal error: {type(error).__name__}\n{frames}")
     sys.stderr.flush()
-    return HttpError(
-        500,
-        "bug",
-        "internal error",
-        why="this is a bug in overnight",
-        todo="read the log of `overnight serve`, and report it",
-    )
+    return HttpError(500, "internal error")
 
 
 def install(app: fastapi.FastAPI) -> None:
@@ -127,21 +135,12 @@ def install(app: fastapi.FastAPI) -> None:
         first = error.errors()[0]
         # Not `input`: it may be a secret.
         place = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
-        return respond(
-            errors.UsageError(
-                f"invalid {place}", why=str(first["msg"]), todo="read /api/v1/openapi.json"
-            )
-        )
+        what, why = f"invalid {place}", str(first["msg"])
+        return respond(errors.UsageError(what, why=why, todo=DESCRIBED))
 
     async def refused(_: Request, error: Exception) -> fastapi.Response:
         assert isinstance(error, starlette.exceptions.HTTPException)
-        status = error.status_code
-        kind = {404: "not-found", 405: "method-not-allowed"}.get(status, "usage")
-        wrapped = HttpError(
-            status, kind, str(error.detail), why="the server has no such operation",
-            todo="read /api/v1/openapi.json",
-        )  # fmt: skip
-        return respond(wrapped, error.headers)
+        return respond(HttpError(error.status_code, str(error.detail)), error.headers)
 
     app.add_exception_handler(errors.OvernightError, known)
     app.add_exception_handler(fastapi.exceptions.RequestValidationError, invalid)

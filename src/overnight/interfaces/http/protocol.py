@@ -55,10 +55,7 @@ class Protocol(h11_impl.H11Protocol):
             self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
-        error = problems.HttpError(
-            400, "bad-request", msg.rstrip("."),
-            why="the request line or a header is invalid or too long", todo="send valid HTTP/1.1",
-        )  # fmt: skip
+        error = problems.HttpError(400, msg.rstrip("."))
         body = json.dumps(problems.document(error, 400)).encode()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers = [

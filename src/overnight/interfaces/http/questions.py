@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import fastapi
 from starlette.requests import Request
 
 from overnight.app import fleet_questions
-from overnight.interfaces.http import access, fleet
+from overnight.interfaces.http import operations as ops
 
-ROUTER = fastapi.APIRouter(prefix="/api/v1/questions", tags=["questions"])
+ROUTER = fastapi.APIRouter(prefix="/api/v1/questions")
 QUESTIONS = {
     "cohorts": "Which labels do events of a kind follow?",
     "hazard": "How does the rate of a kind depend on uptime?",
@@ -20,6 +18,7 @@ QUESTIONS = {
     "compare": "Did the rate of events change?",
     "findings": "What do all detectors answer about a kind?",
 }
+TEXT = {"type": "string"}
 
 
 def _add(name: str, summary: str) -> None:
@@ -29,30 +28,22 @@ def _add(name: str, summary: str) -> None:
             "name": field.name,
             "in": "query",
             "description": f"As `overnight {name}` takes it.",
-            "schema": {"type": "string"} if field.type == "str" else {"type": "array", "items": {"type": "string"}},
+            "schema": TEXT if field.type == "str" else {"type": "array", "items": TEXT},
         }
         for field in dataclasses.fields(question.request)
-    ]  # fmt: skip
-    about = f"The document that `overnight {name} -O json` prints ({question.schema})."
-    content = {
-        "application/json": {
-            "schema": {"type": "object", "properties": {"schema": {"const": question.schema}}}
-        }
-    }
-    responses: dict[int | str, dict[str, Any]] = {200: {"description": about, "content": content}}
-    ROUTER.add_api_route(
-        f"/{name}", _answer(name), methods=["GET"], name=f"ask_{name}", summary=summary,
-        responses=responses, openapi_extra={"parameters": parameters},
-    )  # fmt: skip
+    ]
 
-
-def _answer(name: str) -> Callable[..., fastapi.Response]:
-    def answer(request: Request, _: fleet.Viewer) -> fastapi.Response:
+    def answer(request: Request, server: ops.Served, _: ops.Viewer) -> fastapi.Response:
         query = request.query_params
-        document = access.service(request).ask(name, {key: query.getlist(key) for key in query})
+        document = server.ask(name, {key: query.getlist(key) for key in query})
         return fastapi.Response(document, media_type="application/json")
 
-    return answer
+    answer.__doc__ = f"{summary}\n\nThe answer is the document {question.schema} of the command."
+    extra = {"parameters": parameters}
+    media = ("application/json",)
+    ops.described(
+        ROUTER.get, f"/{name}", "questions", media=media, name=f"ask_{name}", openapi_extra=extra
+    )(answer)
 
 
 for _name, _summary in QUESTIONS.items():

@@ -49,9 +49,9 @@ def run(
         try:
             stop = threading.Event()
             with stop_signals.stop_on_signals(stop):
-                progress(f"serving at {url}")
                 if not server.fleet.tokens.list():
                     progress("no tokens yet; create one: overnight token create --role admin")
+                progress(f"serving at {url}")
                 _Uvicorn(_configure(server, limits, tls), stop).run([listener])
         finally:
             server.stop()

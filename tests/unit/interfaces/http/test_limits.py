@@ -115,7 +115,7 @@ def test_bodies_in_memory_are_bounded_together() -> None:
         assert client.gate._held_in_all == 0
         return answers
 
-    assert sorted(run(fill())) == [408, 408, 429]
+    assert sorted(run(fill())) == [408, 408, 503]
 
 
 def test_a_body_that_stalls_ends_the_request() -> None:

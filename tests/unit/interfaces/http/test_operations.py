@@ -12,6 +12,7 @@ import pytest
 import serverworld
 
 from overnight.database import database_errors
+from overnight.model.control_plane import WindowRow
 
 
 @pytest.fixture
@@ -214,7 +215,7 @@ def test_an_operation_needs_its_role(
 def test_an_unknown_parameter_is_refused(world: serverworld.World) -> None:
     refused = problem(world.ask("GET", "/api/v1/hosts?lable=zone=b", role="viewer"), 400)
     assert refused["kind"] == "unknown-parameter"
-    assert "label" in refused["todo"]
+    assert "label" in refused["detail"]
 
 
 @pytest.mark.parametrize(
@@ -401,7 +402,7 @@ def test_a_database_that_is_away_is_a_temporary_problem(
     world: serverworld.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credential = world.enrol("db-7")
-    away = database_errors.DatabaseUnavailableError("away", why="refused", todo="wait")
+    away = database_errors.DatabaseUnavailableError("a", why="10.0.0.5 refused", todo="c")
 
     def fail(*_: object, **__: object) -> None:
         raise away
@@ -414,7 +415,8 @@ def test_a_database_that_is_away_is_a_temporary_problem(
         world.ask("GET", "/api/v1/hosts", bearer="ovn_0123456789ab_" + "0" * 64),
         world.ask("GET", "/readyz"),
     ):
-        problem(answer, 503)
+        assert problem(answer, 503)["kind"] == "database-unavailable"
+        assert "10.0.0.5" not in answer.text  # anyone can ask
         assert int(answer.headers["retry-after"]) >= 1
     assert world.ask("GET", "/healthz").status_code == 200
     monkeypatch.undo()
@@ -434,3 +436,17 @@ def test_the_openapi_document_describes_every_operation(world: serverworld.World
             names.add(operation["operationId"])
     assert len(names) == sum(map(len, document["paths"].values()))
     assert "ValidationError" not in json.dumps(document)
+
+
+def test_a_held_window_is_used_only_if_it_covers_the_time(
+    world: serverworld.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credential = world.enrol("db-7")
+    world.report(credential)
+    held = WindowRow("db-7", "a" * 64, "", 1000, 2000, 5, offered_us=1, received_us=2)
+    monkeypatch.setattr(world.fleet, "windows", lambda *_, **__: [held])
+    path = "/api/v1/hosts/db-7/windows"
+    inside = world.ask("POST", path, role="viewer", json={"begin_us": 1000, "end_us": 2000})
+    assert (inside.status_code, inside.json()) == (200, {"sha256": "a" * 64})
+    longer = world.ask("POST", path, role="operator", json={"begin_us": 1000, "end_us": 2001})
+    assert longer.status_code == 202

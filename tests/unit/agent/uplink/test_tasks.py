@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+import pathlib
+
+from overnight.agent.uplink import tasks
+from overnight.model import uplink
+
+TASK = {"id": "7", "kind": "upload-window", "arguments": {"event": "e-1"}, "expires_us": 1000}
+
+
+def write_state(folder: pathlib.Path, **state: object) -> None:
+    (folder / "7" / "state.json").write_text(json.dumps(state))
+
+
+def changed(own: tasks.Tasks, *, holds: bool = False) -> list[tuple[str, tasks.Document]]:
+    return list(own.changed(lambda _: holds))
+
+
+def test_a_task_is_stored_once_and_reported_at_each_change(tmp_path: pathlib.Path) -> None:
+    own = tasks.Tasks(tmp_path)
+    own.accept(TASK)
+    own.accept({**TASK, "arguments": {}})
+    assert json.loads((tmp_path / "7" / "task.json").read_text()) == TASK
+    assert changed(own) == []
+    write_state(tmp_path, state="running", detail="", progress=0.0, pid=4)
+    ((name, report),) = changed(own)
+    assert uplink.TaskReport.from_json(report).state == "running"
+    assert "pid" not in report
+    own.note_reported(name, report)
+    assert changed(own) == changed(tasks.Tasks(tmp_path)) == []
+    write_state(tmp_path, state="done", detail="", progress=1.0, result={})
+    assert len(changed(own)) == 1
+
+
+def test_a_window_is_done_when_the_server_has_it(tmp_path: pathlib.Path) -> None:
+    own = tasks.Tasks(tmp_path)
+    own.accept(TASK)
+    write_state(tmp_path, state="done", detail="", progress=1.0, result={"sha256": "ab"})
+    assert changed(own, holds=True)[0][1]["state"] == "running"
+    assert changed(own, holds=False)[0][1]["state"] == "done"
+
+
+def test_what_is_not_a_task_is_not_stored(tmp_path: pathlib.Path) -> None:
+    own = tasks.Tasks(tmp_path)
+    for wrong in ({**TASK, "id": "../x"}, {**TASK, "kind": "shell"}, {}, {"id": 7}):
+        own.accept(wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_task_is_forgotten_when_it_cannot_come_again(tmp_path: pathlib.Path) -> None:
+    own = tasks.Tasks(tmp_path)
+    own.accept(TASK)
+    write_state(tmp_path, state="done", detail="", progress=1.0)
+    own.forget_old(1000 + tasks.KEEP_US + 1)
+    assert (tmp_path / "7").exists()  # the server does not know that it is done
+    own.note_reported(*changed(own)[0])
+    own.forget_old(1000 + tasks.KEEP_US - 1)
+    assert (tmp_path / "7").exists()
+    own.forget_old(1000 + tasks.KEEP_US + 1)
+    assert not (tmp_path / "7").exists()
+
+
+def test_the_kinds_are_those_of_the_protocol() -> None:
+    assert set(tasks.KINDS) == set(uplink.TaskKind)
+    assert set(tasks.FINAL) == {state for state in uplink.REPORTED if state.is_final}

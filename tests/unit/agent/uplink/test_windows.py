@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+import uplink_server
+
+from overnight import http_client
+from overnight.agent.uplink import windows
+
+NOW_US = 1_794_969_000_000_000
+
+
+def event(name: str = "test.event-1", **more: object) -> dict[str, object]:
+    return {"id": name, "time_us": NOW_US, "severity": "warning", **more}
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_every_warning_is_asked_for_once_and_in_time(tmp_path: pathlib.Path) -> None:
+    own = windows.Windows(tmp_path, 1e6)
+    for each in (
+        event(),
+        event(),
+        event("test.event-2", severity="critical", until_us=NOW_US + 30_000_000),
+        event("test.event-3", severity="info"),
+        event("test.event-4", time_us=NOW_US - 7 * 3_600_000_000),
+        event("../../etc/passwd"),
+    ):
+        own.request(each, NOW_US)
+    assert names(tmp_path) == ["test.event-1.request", "test.event-2.request"]
+    due = [json.loads((tmp_path / name).read_text())["due_us"] - NOW_US for name in names(tmp_path)]
+    assert due == [120_000_000, 150_000_000]
+
+
+def test_an_event_that_goes_on_is_put_off_but_not_for_ever(tmp_path: pathlib.Path) -> None:
+    own = windows.Windows(tmp_path, 1e6)
+    dues = []
+    for seconds in range(0, 1800, 5):
+        own.request(event(until_us=NOW_US + seconds * 1_000_000), NOW_US)
+        document = json.loads((tmp_path / "test.event-1.request").read_text())
+        dues.append((document["due_us"] - NOW_US) // 1_000_000)
+    assert 600 < max(dues) <= 720
+    assert len(set(dues)) <= 11
+
+
+def test_a_bundled_event_is_not_asked_for_again(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "test.event-1.done").touch()
+    own = windows.Windows(tmp_path, 1e6)
+    own.request(event(), NOW_US)
+    assert names(tmp_path) == ["test.event-1.done"]
+
+
+def bundle(folder: pathlib.Path, size: int, name: str = "test.event-1") -> str:
+    data = os.urandom(size)
+    digest = hashlib.sha256(data).hexdigest()
+    (folder / f"{name}.overnight").write_bytes(data)
+    offer = {"event": name, "sha256": digest, "bytes": size, "begin_us": 1, "end_us": 2}
+    (folder / f"{name}.json").write_text(json.dumps(offer))
+    return digest
+
+
+@pytest.fixture
+def server() -> Iterator[uplink_server.UplinkServer]:
+    with uplink_server.running() as running:
+        running.stored.credentials = {"c" * 43}
+        yield running
+
+
+def upload(own: windows.Windows, server: uplink_server.UplinkServer, pieces: int) -> None:
+    with http_client.Client(server.url, bearer="c" * 43) as client:
+        for _ in range(pieces):
+            own.upload_piece(client, own.next)
+
+
+def test_a_bundle_is_uploaded_in_pieces_and_resumed_by_another_process(
+    tmp_path: pathlib.Path, server: uplink_server.UplinkServer
+) -> None:
+    digest = bundle(tmp_path, 3_000_000)
+    own = windows.Windows(tmp_path, 1e9)
+    own.refresh()
+    assert [offer["sha256"] for offer in own.choose_offers(100.0)] == [digest]
+    own.note_offered(own.choose_offers(100.0), 100.0)
+    assert own.choose_offers(101.0) == []
+    assert own.choose_offers(100.0 + 3601) != []
+    own.wanted = {digest}
+    upload(own, server, 2)
+    sent = len(server.stored.blobs[digest])
+    assert 1 << 20 < sent < 3_000_000
+    again = windows.Windows(tmp_path, 1e9)
+    again.refresh()
+    again.wanted = {digest}
+    upload(again, server, 4)
+    assert server.stored.complete == {digest}
+    assert not again.holds(digest)
+    assert names(tmp_path) == ["test.event-1.done"]
+
+
+def test_a_lost_answer_to_the_last_piece_is_not_a_problem(
+    tmp_path: pathlib.Path, server: uplink_server.UplinkServer
+) -> None:
+    digest = bundle(tmp_path, 10_000)
+    own = windows.Windows(tmp_path, 1e6)
+    own.refresh()
+    own.wanted = {digest}
+    faults = [uplink_server.LOST]
+    server.fault = lambda _: faults.pop() if faults else ""
+    with pytest.raises(http_client.ServerAwayError):
+        upload(own, server, 1)
+    upload(own, server, 1)
+    assert server.stored.complete == {digest}
+    assert names(tmp_path) == ["test.event-1.done"]
+
+
+def test_the_rate_is_limited(tmp_path: pathlib.Path, server: uplink_server.UplinkServer) -> None:
+    digest = bundle(tmp_path, 500_000)
+    own = windows.Windows(tmp_path, 100_000)
+    own.refresh()
+    own.wanted = {digest}
+    with http_client.Client(server.url, bearer="c" * 43) as client:
+        for now in (0.0, 0.1, 0.2):
+            own.upload_piece(client, now)
+        first = len(server.stored.blobs[digest])
+        assert first == own.next * 100_000
+        own.upload_piece(client, own.next)
+    assert first < len(server.stored.blobs[digest]) <= first + 100_000
+
+
+@pytest.mark.parametrize("status", [403, 413, 422])
+def test_a_bundle_that_the_server_never_takes_is_given_up(
+    tmp_path: pathlib.Path, server: uplink_server.UplinkServer, status: int
+) -> None:
+    digest = bundle(tmp_path, 10_000)
+    own = windows.Windows(tmp_path, 1e6)
+    own.refresh()
+    own.wanted = {digest}
+    server.fault = lambda _: status
+    with pytest.raises(http_client.RefusedError):
+        upload(own, server, 1)
+    assert names(tmp_path) == ["test.event-1.done"]
+
+
+def test_what_is_done_is_forgotten_at_last(
+    tmp_path: pathlib.Path, server: uplink_server.UplinkServer
+) -> None:
+    for n in range(windows.MAX_DONE + 50):
+        (tmp_path / f"old-{n}.done").touch()
+    digest = bundle(tmp_path, 100)
+    own = windows.Windows(tmp_path, 1e6)
+    own.refresh()
+    own.wanted = {digest, "f" * 64}
+    own.refresh()
+    upload(own, server, 1)
+    assert len(names(tmp_path)) <= windows.MAX_DONE + 50
+    assert "test.event-1.done" in names(tmp_path)
