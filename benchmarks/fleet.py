@@ -72,6 +72,7 @@ class Step:
             f" p99 {outcome.wait(0.99):.0f} ms, slowest {outcome.wait(1):.0f} ms; CPU {used.server * ms:.2f} ms server +"
             f" {used.postgresql * ms:.2f} ms PostgreSQL a post; core {used.core / used.at:.0%} busy, of it others"
             f" {self.others:.0%}; generator {outcome.cpu_seconds / used.at:.0%} of its core;"
+            f" stalls of the machine: CPU {used.cpu_stalled / used.at:.0%}, disk {used.io_stalled / used.at:.0%};"
             f" failures {outcome.failures or 'none'}; load {os.getloadavg()[0]:.1f}"
         )
 

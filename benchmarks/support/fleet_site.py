@@ -46,11 +46,13 @@ def on_core(number: int) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """CPU seconds: of the server, of PostgreSQL, and of everything on their core."""
+    """CPU seconds of the server, of PostgreSQL, and of everything on their core."""
 
     server: float
     postgresql: float
     core: float
+    cpu_stalled: float  # of the machine (PSI): seconds in which something waited for a core,
+    io_stalled: float  # or for a disk
     at: float
 
     @classmethod
@@ -62,10 +64,20 @@ class Usage:
         of_core = next(line.split()[1:] for line in lines if line.startswith(f"cpu{core} "))
         user, nice, system, _, _, irq, softirq, steal = map(int, of_core[:8])
         busy = user + nice + system + irq + softirq + steal
-        return cls(own, (sum(fields) + sum(children)) / TICKS, busy / TICKS, time.monotonic())
+        stalled = (_pressure(name) for name in ("cpu", "io"))
+        backends = (sum(fields) + sum(children)) / TICKS
+        return cls(own, backends, busy / TICKS, *stalled, time.monotonic())
 
     def since(self, before: Usage) -> Usage:
         return Usage(*(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(before), strict=True)))  # fmt: skip
+
+
+def _pressure(name: str) -> float:
+    try:
+        text = pathlib.Path("/proc/pressure", name).read_text()
+    except OSError:
+        return 0.0
+    return int(text.splitlines()[0].rpartition("total=")[2]) / 1e6
 
 
 def _pids() -> list[int]:
