@@ -24,7 +24,7 @@ from benchmarks.support import agents_load, fleet_filled, fleet_site
 
 import serverprocesses  # isort: skip  # from tests/support
 
-from overnight.fleet.sql import documents, schema
+from overnight.fleet.sql import schema
 from overnight.model.control_plane import Role
 
 __all__ = ["measure"]
@@ -181,7 +181,7 @@ def _add_day(site: fleet_site.Site, hosts: int) -> None:
             "begin_us": begin, "seconds": 30, "cores": cores, "mean": [v // 2 for v in values], "max": values,
             "kernel_max": [v // 3 for v in values], "worst_ms": [1000 * (v % 30) for v in values],
         }  # fmt: skip
-        rows.append({"begin_us": begin, "document": documents.pack(document)})
+        rows.append({"begin_us": begin, "document": document})
     table = schema.rollups
     with site.plane.context.database.write("add rollups") as connection:
         first, *others = connection.execute(sa.select(schema.hosts.c.id).limit(hosts)).scalars()

@@ -18,7 +18,7 @@ KIND = "net.driver_reset"
 HOSTS, DAYS, EVENTS = 10_000, 90.0, 2_000
 DAY_US = 86_400_000_000
 VALUES = {"zone": 6, "image": 8, "kernel": 5, "instance_type": 6, "driver": 2}
-FOLLOWERS = 8  # labels that go with the zone, each on most hosts: all of them must be told apart
+FOLLOWERS = 8  # labels that follow the zone on most hosts; the detector must separate all of them
 
 
 def measure() -> list[Result]:

@@ -10,14 +10,14 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    import kubernetes
+    import clusters
 
 # CPU time, with that of its child processes. A unit test takes a tenth of it.
 UNIT_SECONDS = float(os.environ.get("OVERNIGHT_UNIT_SECONDS", "10"))
@@ -38,7 +38,7 @@ os.environ.setdefault("OVERNIGHT_UNDO", f"{tempfile.gettempdir()}/overnight-undo
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Tests that record all cores or boot a machine also measure everything else that runs on the host.
-ALONE = ("needs_perf", "needs_nspawn")
+ALONE = ("needs_perf", "needs_bpftrace", "needs_nspawn")
 ALONE_FOLDERS = ("integration/agent", "integration/sources")
 
 
@@ -48,6 +48,8 @@ def _is_below(path: pathlib.Path, folders: tuple[str, ...]) -> bool:
 
 
 def _is_alone(item: pytest.Item) -> bool:
+    if item.get_closest_marker("together"):
+        return False
     return any(map(item.get_closest_marker, ALONE)) or _is_below(item.path, ALONE_FOLDERS)
 
 
@@ -58,6 +60,9 @@ def _find_obstacle(marker: str) -> str:
             return "" if os.geteuid() == 0 else "needs root"
         case "needs_perf":
             return "" if shutil.which("perf") else "needs the perf binary"
+        case "needs_bpftrace":
+            found = os.geteuid() == 0 and shutil.which("bpftrace")
+            return "" if found else "needs bpftrace and root"
         case "needs_nspawn":
             return (
                 ""
@@ -112,12 +117,36 @@ def sync_nothing() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[kubernetes.Cluster]:
-    """Start a Kubernetes control plane for all tests of this process; tests need `needs_kubernetes`."""
-    import kubernetes
+@functools.cache
+def _find_scope(path: str) -> str:
+    """Return the group of a file, which one process runs: itself, or all files that share a control plane."""
+    text = (TESTS.parent / path).read_text()
+    return "kubernetes" if "pytestmark = pytest.mark.needs_kubernetes" in text else path
 
-    with kubernetes.running() as cluster:
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one process run all tests of the control plane: each start costs 6 s, and each idle one 4 % of a core."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import loadfile
+
+    class Scheduling(loadfile.LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _find_scope(super()._split_scope(nodeid))
+
+    return Scheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[clusters.Cluster]:
+    """Start a Kubernetes control plane for all tests of this process, which leave it as it was.
+
+    It ends with this process, even if that is killed. Tests need `needs_kubernetes`.
+    """
+    import clusters
+
+    with clusters.running() as cluster:
         yield cluster
 
 

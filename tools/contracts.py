@@ -15,7 +15,7 @@ from importlinter import Contract, ContractCheck, fields, output
 if TYPE_CHECKING:
     import grimp
 
-__all__ = ["Apart", "ImportsOnly", "StdlibOnly"]
+__all__ = ["Apart", "ImportedOnlyBy", "ImportsOnly", "StdlibOnly"]
 
 
 def _names(field: object) -> list[str]:
@@ -31,6 +31,12 @@ def _chains(graph: grimp.ImportGraph, froms: list[str], tos: list[str]) -> list[
         if {importer, imported} <= graph.modules
         and (chain := graph.find_shortest_chain(importer, imported, as_packages=True))
     ]
+
+
+def _family(graph: grimp.ImportGraph, package: str) -> list[str]:
+    """Return a package and everything below it; a third-party one is a single module of the graph."""
+    below = set() if graph.is_module_squashed(package) else graph.find_descendants(package)
+    return sorted({package, *below})
 
 
 class _NoChains(Contract):
@@ -93,5 +99,27 @@ class ImportsOnly(_NoChains):
             for imported in sorted(graph.find_modules_directly_imported_by(importer))
             if imported.startswith(f"{root}.")
             and not any(imported == name or imported.startswith(f"{name}.") for name in allowed)
+        ]
+        return ContractCheck(kept=not chains, metadata={"chains": chains})
+
+
+class ImportedOnlyBy(_NoChains):
+    """Nothing imports `packages` directly, except they themselves and `importers`."""
+
+    type_name = "imported_only_by"
+    packages = fields.SetField(subfield=fields.ModuleField())
+    importers = fields.SetField(subfield=fields.ModuleField())
+
+    def check(self, graph: grimp.ImportGraph, verbose: bool) -> ContractCheck:
+        """Check direct imports; a package that does not exist yet is not imported."""
+        del verbose
+        packages = [name for name in _names(self.packages) if name in graph.modules]
+        allowed = (*packages, *_names(self.importers))
+        chains = [
+            (importer, imported)
+            for package in packages
+            for imported in _family(graph, package)
+            for importer in sorted(graph.find_modules_that_directly_import(imported))
+            if not any(importer == name or importer.startswith(f"{name}.") for name in allowed)
         ]
         return ContractCheck(kept=not chains, metadata={"chains": chains})

@@ -20,7 +20,7 @@ import time
 import urllib.parse
 from typing import Any
 
-from overnight import http_client
+from overnight.agent.uplink import reports
 from overnight.model.event import Event
 
 __all__ = ["Outcome", "Plan", "run"]
@@ -208,7 +208,7 @@ class _Agent:
                 "zone": f"zone-{self._number % 3}", "instance-type": "m7i.metal-24xl", "role": "bench",
                 "kernel": "6.1.0-28-cloud-amd64", "image": "bookworm-2026-10", "rack": f"r{self._number // 40}",
             }  # fmt: skip
-        return http_client.compress([json.dumps(report).encode()]), events, rollups
+        return reports.compress([json.dumps(report).encode()]), events, rollups
 
     def _rollup(self, begin_us: int) -> dict[str, object]:
         bits, cores = self._random.getrandbits, self._load.plan.cores

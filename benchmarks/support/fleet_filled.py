@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from overnight.fleet.sql import documents, schema
+from overnight.fleet.sql import schema
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -90,7 +90,7 @@ def _events(chance: Any, host_id: str, spell: dict[str, Any], per_day: float) ->
             {
                 "host_id": host_id, "id": f"{KIND}-{chance.integers(1 << 62):016x}", "time_us": at, "until_us": 0, "count": 1,
                 "received_us": at, "kind": KIND, "severity": "critical",
-                "document": documents.dump({"text": "TX timeout", "boot": spell["boot"], "fields": {"queue": 4}}),
+                "document": {"text": "TX timeout", "boot": spell["boot"], "fields": {"queue": 4}},
             }
         )  # fmt: skip
     return found

@@ -147,7 +147,7 @@ class Site:
     def load(
         self, count: int, meanwhile: Callable[[], None] = lambda: None, **plan: Any
     ) -> tuple[agents_load.Outcome, Usage]:
-        """Run so many agents; `meanwhile` runs beside them in the measured time."""
+        """Run `count` agents; `meanwhile` runs at the same time, while they are measured."""
         given = agents_load.Plan(self.server.url, self.add_agents(count), **plan)
         command = [sys.executable, "-m", "benchmarks.support.agents_load"]
         folder = pathlib.Path(__file__).parents[2]

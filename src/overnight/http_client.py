@@ -6,19 +6,18 @@ No error or log line holds the bearer.
 
 from __future__ import annotations
 
-import ipaddress
+import contextlib
 import json
 import os
 import pathlib
 import select
 import socket
 import time
-import urllib.parse
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from overnight import errors
+from overnight.model import addresses
 
 if TYPE_CHECKING:
     import ssl
@@ -27,10 +26,8 @@ MAX_HEAD, MAX_LINE, MAX_BODY = 64 << 10, 16 << 10, 16 << 20
 MAX_RETRY_AFTER = 3600.0
 CONNECT_SECONDS = 10.0
 PIECE = 64 << 10
-# What a method may be sent again for when its answer is lost.
-IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")
-
-Body = bytes | Iterable[bytes]
+Store = Callable[[bytes, int], object]  # gets a piece, and the size of the whole; 0: unknown
+IDEMPOTENT = ("GET", "PUT", "DELETE")  # may be sent again when the answer is lost
 
 
 class ServerAwayError(errors.CannotError):
@@ -38,25 +35,47 @@ class ServerAwayError(errors.CannotError):
 
 
 class RefusedError(errors.CannotError):
-    """The server answered with an error; `problem` is the type that its document names."""
+    """The server answered with an error; `document` is its problem document, and `problem` the kind of that."""
 
-    def __init__(self, status: int, what: str, *, why: str, todo: str, problem: str = "") -> None:
-        super().__init__(what, why=why, todo=todo)
-        self.status = status
-        self.problem = problem
-        self.retry_after: float | None = None
+    def __init__(self, response: Response) -> None:
+        self.status = response.status
         self.document: dict[str, Any] = {}
-        if status in (400, 422):
+        if self.status >= 400 and "json" in response.headers.get("content-type", ""):
+            with contextlib.suppress(ServerAwayError):
+                self.document = response.document()
+        self.problem = self._text("kind", "")
+        self.retry_after: float | None = None
+        with contextlib.suppress(ValueError):
+            seconds = float(response.headers.get("retry-after", ""))
+            self.retry_after = min(max(seconds, 0.0), MAX_RETRY_AFTER)
+        if self.status in (400, 422):
             self.exit_code = errors.ExitCode.USAGE
+        if self.status >= 400:
+            super().__init__(
+                self._text("title", f"the server answered with status {self.status}"),
+                why=self._text("detail", "it gave no reason"),
+                todo=self._text("todo", "read the log of the server"),
+            )
+        else:
+            target = addresses.without_user(response.headers.get("location", "elsewhere"))[:200]
+            super().__init__(
+                f"the server redirects to {target}",
+                why="overnight does not follow redirects: they could send the credential elsewhere",
+                todo="use the URL of the server directly",
+            )
 
     @property
     def kind(self) -> str:
         return self.problem or "refused"
 
+    def _text(self, name: str, default: str) -> str:
+        value = self.document.get(name)
+        return value[:2000] if isinstance(value, str) and value else default
+
 
 class Response(NamedTuple):
     status: int
-    headers: Mapping[str, str]  # names in lower case
+    headers: dict[str, str]  # names in lower case
     body: bytes
 
     def document(self) -> dict[str, Any]:
@@ -71,58 +90,11 @@ class Response(NamedTuple):
 
 
 class _BrokenError(Exception):
-    """The connection ended, or what came is not HTTP. `answered`: after bytes of an answer."""
-
-    def __init__(self, why: str, *, answered: bool = True) -> None:
-        super().__init__(why)
-        self.answered = answered
+    """The connection ended, or what came is not HTTP."""
 
 
-def compress(pieces: Iterable[bytes]) -> bytes:
-    """Return a gzip body; only the compressed bytes are held in memory."""
-    packer = zlib.compressobj(6, wbits=16 + 13, memLevel=6)  # 64 KB of memory
-    return b"".join([*map(packer.compress, pieces), packer.flush()])
-
-
-def parse_url(url: str, *, insecure: bool = False) -> urllib.parse.SplitResult:
-    """Check a server's URL; raise UsageError, also for plain HTTP to another host unless `insecure`."""
-    example = "use for example --server https://overnight.example.com:8416"
-    try:
-        parts = urllib.parse.urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        parts, host = urllib.parse.urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not host or not url.isascii() or " " in url:
-        raise errors.UsageError(
-            f"{_without_user(url)!r} is not the URL of a server",
-            why="it has the form http[s]://HOST[:PORT][/PATH]",
-            todo=example,
-        )
-    if parts.username is not None or parts.query or parts.fragment:
-        raise errors.UsageError(
-            f"the URL of {host} has more than a host and a path",
-            why="URLs end up in logs, so they must not hold secrets",
-            todo=f"{example}, and a token in a file",
-        )
-    if parts.scheme == "http" and not insecure and not _is_loopback(host):
-        raise errors.UsageError(
-            f"refusing plain HTTP to {host}",
-            why="everyone on the network could read the credential and change answers",
-            todo=f"use https://{parts.netloc}, or --insecure in a network that you trust",
-        )
-    return parts
-
-
-def _without_user(url: str) -> str:
-    """Return a URL without what may be a password."""
-    return url.rpartition("@")[2]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+class _NoAnswerError(_BrokenError):
+    """The connection ended before an answer."""
 
 
 def _away(what: str, why: str, todo: str = "") -> ServerAwayError:
@@ -142,7 +114,7 @@ class Client:
         seconds: float = 30.0,
     ) -> None:
         """`ca` has the certificates to trust instead of the system's; `seconds` limits one request."""
-        parts = parse_url(url, insecure=insecure)
+        parts = addresses.parse_server_url(url, insecure=insecure)
         self.bearer = bearer
         self._host = parts.hostname or ""
         self._tls = parts.scheme == "https"
@@ -170,31 +142,52 @@ class Client:
         self,
         method: str,
         path: str,
-        body: Body = b"",
+        body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         *,
         repeatable: bool | None = None,
         max_bytes: int = MAX_BODY,
         seconds: float = 0.0,
+        store: Store | None = None,
     ) -> Response:
         """Send one request and read its answer; `seconds` is its own limit, if given.
 
         Raise RefusedError for a status of 300 or more, and ServerAwayError without a valid answer. `repeatable`:
         send it once more if a kept connection ends before an answer; by default only methods that may be.
+        `store` gets the body of another answer in pieces; it is not in the response then.
         """
-        pieces: list[bytes] = []
-        response = self._exchange(
-            method, path, body, headers, repeatable, pieces.append, max_bytes, seconds=seconds
-        )
-        response = response._replace(body=b"".join(pieces))
-        _raise_refusal(response)
+        head = self._head(method, path, len(body), headers or {})
+        again = method in IDEMPOTENT if repeatable is None else repeatable
+        self._deadline = time.monotonic() + (seconds or self._seconds)
+        while True:
+            kept = self._is_usable()
+            try:
+                self._connect()
+                # One packet where that is possible, no copy of a large body.
+                for data in (head + body,) if len(body) < PIECE else (head, body):
+                    self._send(data)
+                response = self._read_answer(max_bytes, store)
+                break
+            except (_BrokenError, OSError) as error:
+                self.close()
+                if kept and again and isinstance(error, ConnectionError | _NoAnswerError):
+                    continue  # the server closed a connection that was idle
+                raise self._explain(error) from None
+            except BaseException:
+                self.close()
+                raise
+        if "close" in response.headers.get("connection", "").lower():
+            self.close()
+        if response.status >= 300:
+            raise RefusedError(response)
         return response
 
-    def ask(self, method: str, path: str, document: object = None) -> dict[str, Any]:
+    def ask(
+        self, method: str, path: str, document: object, *, repeatable: bool | None = None
+    ) -> dict[str, Any]:
         """Send a JSON document, and return the one in the answer."""
-        body = b"" if document is None else json.dumps(document).encode()
-        headers = {"Content-Type": "application/json"} if body else {}
-        return self.request(method, path, body, headers).document()
+        body, headers = json.dumps(document).encode(), {"Content-Type": "application/json"}
+        return self.request(method, path, body, headers, repeatable=repeatable).document()
 
     def download(
         self,
@@ -209,68 +202,28 @@ class Client:
         `on_progress` gets the bytes so far and in all; 0: unknown.
         """
         part = file.with_name(f".{file.name}.part")
-        start: list[Response] = []
-        size, refused = 0, b""
+        size = 0
         try:
             descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as out:
+            with os.fdopen(descriptor, "wb", buffering=0) as out:
 
-                def store(data: bytes) -> None:
-                    nonlocal size, refused
-                    if start[0].status >= 300:
-                        refused = (refused + data)[:MAX_BODY]
-                        return
-                    out.write(data)
+                def store(data: bytes, whole: int) -> None:
+                    nonlocal size
                     size += len(data)
+                    try:
+                        while data:
+                            data = data[out.write(data) :]
+                    except OSError as error:
+                        todo = "free disk space, or choose another folder"
+                        raise errors.unwritable(file, error, todo) from error
                     self._deadline = time.monotonic() + self._seconds  # it makes progress
-                    on_progress(size, int(start[0].headers.get("content-length", 0)))
+                    on_progress(size, whole)
 
-                self._exchange("GET", path, b"", None, None, store, max_bytes, start.append)
-            _raise_refusal(start[0]._replace(body=refused))
+                self.request("GET", path, max_bytes=max_bytes, store=store)
             part.replace(file)
         finally:
             part.unlink(missing_ok=True)
         return size
-
-    def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: Body,
-        headers: Mapping[str, str] | None,
-        repeatable: bool | None,
-        store: Callable[[bytes], object],
-        max_bytes: int,
-        on_start: Callable[[Response], object] = lambda _: None,
-        seconds: float = 0.0,
-    ) -> Response:
-        data = body if isinstance(body, bytes) else b"".join(body)
-        head = self._head(method, path, len(data), headers or {})
-        again = method in IDEMPOTENT if repeatable is None else repeatable
-        self._deadline = time.monotonic() + (seconds or self._seconds)
-        while True:
-            kept = self._is_usable()
-            try:
-                self._connect()
-                # One packet where that is possible, no copy of a large body.
-                self._send(head + data if len(data) < PIECE else head)
-                self._send(data if len(data) >= PIECE else b"")
-                response = self._read_head()
-                on_start(response)
-                self._read_body(method, response, store, max_bytes)
-                break
-            except (_BrokenError, OSError) as error:
-                self.close()
-                answered = not isinstance(error, _BrokenError) or error.answered
-                if kept and again and (isinstance(error, ConnectionError) or not answered):
-                    continue  # the server closed a connection that was idle
-                raise self._explain(error) from None
-            except BaseException:
-                self.close()
-                raise
-        if "close" in response.headers.get("connection", "").lower():
-            self.close()
-        return response
 
     def _explain(self, error: Exception) -> errors.CannotError:
         where = f"{self._host}:{self._port}"
@@ -280,7 +233,7 @@ class Client:
             why = getattr(error, "verify_message", "") or str(error)
             return _away(f"the certificate of {where} is not trusted", why, "name its authority: --ca FILE")  # fmt: skip
         if isinstance(error, _BrokenError):
-            return _away(f"no answer of {where}", str(error))
+            return _away(f"no answer from {where}", str(error))
         return _away(f"{where} cannot be reached", errors.reason(error))
 
     def _head(self, method: str, path: str, size: int, headers: Mapping[str, str]) -> bytes:
@@ -332,23 +285,44 @@ class Client:
             self._socket.settimeout(self._left())
             rest = rest[self._socket.send(rest[:PIECE]) :]
 
-    def _receive(self) -> bytes:
+    def _receive(self, most: int = PIECE) -> bytes:
+        """Return the next bytes; b"": the server ended the connection."""
         assert self._socket is not None
-        self._socket.settimeout(self._left())
-        return self._socket.recv(PIECE)
+        if not self._buffer:
+            self._socket.settimeout(self._left())
+            self._buffer = self._socket.recv(PIECE)
+        data, self._buffer = self._buffer[:most], self._buffer[most:]
+        return data
 
     # --- answer
 
     def _read_line(self) -> bytes:
-        while (end := self._buffer.find(b"\n")) < 0:
-            if len(self._buffer) > MAX_LINE:
+        line = b""
+        while b"\n" not in line:
+            if len(line) > MAX_LINE:
                 raise _BrokenError("the answer has a line that is too long")
             data = self._receive()
             if not data:
-                raise _BrokenError("the connection ended", answered=bool(self._buffer))
-            self._buffer += data
-        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+                raise (_BrokenError if line else _NoAnswerError)("the connection ended")
+            line += data
+        line, _, self._buffer = line.partition(b"\n")
         return line.rstrip(b"\r")
+
+    def _read_answer(self, max_bytes: int, store: Store | None) -> Response:
+        response = self._read_head()
+        if response.status >= 300:
+            store, max_bytes = None, min(max_bytes, MAX_BODY)
+        pieces: list[bytes] = []
+        size = 0
+        for data, whole in self._read_body(response):
+            size += len(data)
+            if max(size, whole) > max_bytes:
+                raise _BrokenError(f"the answer is larger than {max_bytes} bytes")
+            if store:
+                store(data, whole)
+            else:
+                pieces.append(data)
+        return response._replace(body=b"".join(pieces))
 
     def _read_head(self) -> Response:
         while True:
@@ -368,45 +342,32 @@ class Client:
             if int(words[1]) >= 200:  # not an interim answer
                 return Response(int(words[1]), headers, b"")
 
-    def _read_body(
-        self, method: str, response: Response, store: Callable[[bytes], object], max_bytes: int
-    ) -> None:
-        if method == "HEAD" or response.status in (204, 304):
+    def _read_body(self, response: Response) -> Iterator[tuple[bytes, int]]:
+        """Yield pieces, each with the size of the whole; 0: unknown."""
+        headers = response.headers
+        if response.status in (204, 304):
             return
-        left = max_bytes
-
-        def take(size: int) -> None:
-            nonlocal left
-            if size > left:
-                raise _BrokenError(f"the answer is larger than {max_bytes} bytes")
-            left -= size
-            self._read_exactly(size, store)
-
-        if "chunked" in response.headers.get("transfer-encoding", "").lower():
+        if "chunked" in headers.get("transfer-encoding", "").lower():
             while size := _parse_size(self._read_line().partition(b";")[0], 16):
-                take(size)
+                yield from self._read_exactly(size, 0)
                 self._read_line()
             while self._read_line():
                 pass
-        elif "content-length" in response.headers:
-            take(_parse_size(response.headers["content-length"].encode(), 10))
+        elif "content-length" in headers:
+            size = _parse_size(headers["content-length"].encode(), 10)
+            yield from self._read_exactly(size, size)
         else:
-            response.headers["connection"] = "close"  # type: ignore[index]  # a dict of _read_head
-            while data := self._buffer or self._receive():
-                self._buffer = b""
-                left -= len(data)
-                if left < 0:
-                    raise _BrokenError(f"the answer is larger than {max_bytes} bytes")
-                store(data)
+            headers["connection"] = "close"
+            while data := self._receive():
+                yield data, 0
 
-    def _read_exactly(self, size: int, store: Callable[[bytes], object]) -> None:
+    def _read_exactly(self, size: int, whole: int) -> Iterator[tuple[bytes, int]]:
         while size:
-            data = self._buffer or self._receive()
+            data = self._receive(size)
             if not data:
                 raise _BrokenError("the connection ended within the answer")
-            part, self._buffer = data[:size], data[size:]
-            store(part)
-            size -= len(part)
+            yield data, whole
+            size -= len(data)
 
 
 def _parse_size(text: bytes, base: int) -> int:
@@ -417,44 +378,6 @@ def _parse_size(text: bytes, base: int) -> int:
     if size < 0:
         raise _BrokenError("the answer has an invalid length")
     return size
-
-
-def _raise_refusal(response: Response) -> None:
-    if response.status < 300:
-        return
-    if response.status < 400:
-        target = _without_user(response.headers.get("location", "elsewhere"))[:200]
-        raise RefusedError(
-            response.status,
-            f"the server redirects to {target}",
-            why="overnight follows no redirects: they could lead the credential elsewhere",
-            todo="use the URL of the server directly",
-        )
-    document: dict[str, Any] = {}
-    if "json" in response.headers.get("content-type", ""):
-        try:
-            document = response.document()
-        except ServerAwayError:
-            document = {}
-    error = RefusedError(
-        response.status,
-        _text(document, "title", f"the server answered with status {response.status}"),
-        why=_text(document, "detail", "it gave no reason"),
-        todo=_text(document, "todo", "look into the log of the server"),
-        problem=_text(document, "kind", ""),
-    )
-    error.document = document
-    try:
-        given = float(response.headers.get("retry-after", ""))
-        error.retry_after = min(max(given, 0.0), MAX_RETRY_AFTER)
-    except ValueError:
-        pass
-    raise error
-
-
-def _text(document: Mapping[str, Any], name: str, default: str) -> str:
-    value = document.get(name)
-    return value[:2000] if isinstance(value, str) and value else default
 
 
 def make_context(ca: pathlib.Path | None) -> ssl.SSLContext:

@@ -107,6 +107,48 @@ SEEDS = {
     ),
     "SQL in fleet": ("sql", "fleet/seed.py", "import sqlalchemy\n", "sqlalchemy"),
     "migrations in app": ("sql", "app/seed.py", "import alembic.command\n", "alembic"),
+    "source reaches Kubernetes": (
+        "layers",
+        "sources/seed.py",
+        "from overnight import kubernetes_api\n",
+        "overnight.kubernetes_api",
+    ),
+    "reader reaches Kubernetes": (
+        "apart",
+        "queries/seed.py",
+        "from overnight import kubernetes_api\n",
+        "overnight.kubernetes_api",
+    ),
+    "pool reaches Kubernetes": (
+        "kubernetes",
+        "pools/seed.py",
+        "def f() -> None:\n    from overnight.kubernetes_api import client\n",
+        "overnight.kubernetes_api.client",
+    ),
+    "lightkube in a provider": (
+        "lightkube",
+        "reservations/providers/seed.py",
+        "def f() -> None:\n    import lightkube.core.client\n",
+        "lightkube",
+    ),
+    "YAML in a use case": (
+        "yaml",
+        "app/seed.py",
+        "def f() -> None:\n    import yaml\n",
+        "yaml",
+    ),
+    "reservation knows investigations": (
+        "layers",
+        "reservations/seed.py",
+        "from overnight.investigations import decisions\n",
+        "overnight.investigations.decisions",
+    ),
+    "report runs an investigation": (
+        "apart",
+        "reports/seed.py",
+        "def f() -> None:\n    from overnight.investigations import driver\n",
+        "overnight.investigations.driver",
+    ),
     "sibling": ("plugins", "sources/cpu.py", "from overnight.sources import kmsg\n", "kmsg"),
 }
 ALSO = {

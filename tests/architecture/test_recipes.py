@@ -21,7 +21,7 @@ RECIPES = dict(
 TITLES = [
     "a source", "a signal", "a watch", "an outlet", "a kernel-log rule", "a signature", "a finding kind",
     "a detector", "a doctor check", "an input format", "an output format", "a filter", "a use case",
-    "a command", "an HTTP operation", "a pool provider", "a workload", "a host state", "a rehearsal", "an undo operation",
+    "a command", "an HTTP operation", "a table or a column", "a pool provider", "a workload", "a host state", "a rehearsal", "a built-in change", "an undo operation",
     "a benchmark",
 ]  # fmt: skip
 

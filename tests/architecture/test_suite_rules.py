@@ -10,7 +10,7 @@ from _pytest.mark import expression
 
 pytest_plugins = ["pytester"]
 CONFTEST = (pathlib.Path(__file__).parents[1] / "conftest.py").read_text()
-MARKERS = "[pytest]\nmarkers =\n  needs_root: x\n  needs_perf: x\n  needs_nspawn: x\n  alone: x\n"
+MARKERS = "[pytest]\nmarkers =\n  needs_root: x\n  needs_perf: x\n  needs_nspawn: x\n  alone: x\n  together: x\n"
 BUSY = """
 import time
 def test_works():
@@ -83,14 +83,19 @@ def test_tests_that_record_all_cores_or_boot_a_machine_run_alone(
             "@pytest.mark.needs_perf\ndef test_perf(): pass\n"
             "@pytest.mark.needs_nspawn\ndef test_nspawn(): pass\n"
             "@pytest.mark.alone\ndef test_alone(): pass\n"
+            "@pytest.mark.needs_perf\n@pytest.mark.together\ndef test_together(): pass\n"
         )
     result = suite.runpytest_inprocess(
         "-p", "no:cacheprovider", "--collect-only", "-q", "-m", "not alone"
     )
     assert sorted(line for line in result.outlines if "::" in line) == [
+        "integration/agent/test_integration_agent.py::test_together",
         "integration/ingest/test_integration_ingest.py::test_plain",
+        "integration/ingest/test_integration_ingest.py::test_together",
         "integration/store/test_integration_store.py::test_plain",
+        "integration/store/test_integration_store.py::test_together",
         "unit/test_unit.py::test_plain",
+        "unit/test_unit.py::test_together",
     ]
 
 

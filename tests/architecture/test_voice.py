@@ -8,7 +8,7 @@ import re
 import pytest
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
-FILES = ("src/overnight/**/*.py", "src/overnight/**/*.toml", "docs/**/*.md", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")  # fmt: skip
+FILES = ("src/overnight/**/*.py", "src/overnight/**/*.toml", "docs/**/*.md", "docs/schemas/*.json", "benchmarks/**/*.py", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")  # fmt: skip
 BANNED = re.compile(
     "|".join(
         (

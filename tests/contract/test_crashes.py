@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pooldatabases
 import pytest
+from killer import KilledError, Killer
 from poolworld import State, World
 
 from overnight import pools
@@ -19,23 +20,6 @@ from overnight.pools import control, pool_errors, reaper
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator
-
-
-class KilledError(BaseException):
-    """Acts as kill -9: no code under test catches it."""
-
-
-class Killer:
-    """Raises at one step and at all later ones."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.passed: list[str] = []
-
-    def __call__(self, step: str) -> None:
-        if len(self.passed) >= self.at:
-            raise KilledError(step)
-        self.passed.append(step)
 
 
 @dataclasses.dataclass(frozen=True)

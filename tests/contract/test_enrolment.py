@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from poolworld import State, World
 
-from overnight.database import columns
+from overnight.database import tables
 from overnight.pools import pool_errors, problems
 from overnight.pools.sql import pool_rows, schema
 
@@ -49,7 +49,7 @@ def test_a_token_is_used_once_and_only_hashes_are_stored(world: World) -> None:
     assert caught.value.reason == "bootstrap_token_used"
     with world.plane.context.database.read() as connection:
         stored = str(
-            [connection.execute(sa.select(t)).all() for t in columns.METADATA.sorted_tables]
+            [connection.execute(sa.select(t)).all() for t in tables.METADATA.sorted_tables]
         )
     assert token not in stored
     assert credential not in stored

@@ -8,7 +8,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 import pytest
-from fleetworld import FAR, START, KilledError, Killer, S, World, credential_of, event, report
+from fleetworld import FAR, START, S, World, credential_of, event, report
+from killer import KilledError, Killer
 
 from overnight import errors
 from overnight.fleet import recent
@@ -187,7 +188,7 @@ def test_a_revoked_agent_is_refused_and_its_data_stay(fleet: World) -> None:
     with pytest.raises(Refused):
         fleet.plane.agents.rotate(who, credential_of("db-7", 1))
     with pytest.raises(Refused):
-        fleet.plane.report_task(who, "t-1", TaskReport(TaskState.DONE))
+        fleet.plane.tasks.report(who, "t-1", TaskReport(TaskState.DONE))
     with pytest.raises(Refused):
         fleet.plane.put_blob(who, "ab" * 32, 0, 5, b"")
     with pytest.raises(Refused):

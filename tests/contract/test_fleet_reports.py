@@ -9,19 +9,8 @@ import pathlib
 import random
 
 import pytest
-from fleetworld import (
-    BOOT,
-    OTHER_BOOT,
-    START,
-    KilledError,
-    Killer,
-    S,
-    World,
-    event,
-    report,
-    rollup,
-    spell,
-)
+from fleetworld import BOOT, OTHER_BOOT, START, S, World, event, report, rollup, spell
+from killer import KilledError, Killer
 
 from overnight import errors
 from overnight.fleet import context
@@ -246,9 +235,9 @@ def test_snapshots_of_a_host_whose_clock_is_set_back_are_stored(fleet: World) ->
         snapshot = Snapshot({}, {"os": {"id": text}}, ())
         sent = dataclasses.replace(report(at, snapshot=snapshot), sent_us=START - at * HOUR * S)
         fleet.plane.report(who, sent)
-    latest = fleet.plane.snapshot("db-7")
-    assert latest is not None
-    assert latest.parts == {"os": {"id": "new"}}
+    [host] = fleet.plane.fleet(snapshots=True).hosts
+    assert host.snapshot is not None
+    assert host.snapshot.parts == {"os": {"id": "new"}}
 
 
 def test_a_host_can_change_only_its_own_events(fleet: World) -> None:
@@ -320,9 +309,9 @@ def test_only_the_latest_snapshots_are_kept(url: str, tmp_path: pathlib.Path) ->
         fleet.plane.report(who, report(number, snapshot=snapshot))
     with fleet.plane.context.database.read() as connection:
         assert len(connection.execute(schema.snapshots.select()).all()) == 3
-    latest = fleet.plane.snapshot("db-7")
-    assert latest is not None
-    assert latest.header == {"at": "6"}  # 7 has the same parts
+    [host] = fleet.plane.fleet(snapshots=True).hosts
+    assert host.snapshot is not None
+    assert host.snapshot.header == {"at": "6"}  # 7 has the same parts
     fleet.close()
 
 

@@ -7,7 +7,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from fleetworld import DAY, START, KilledError, Killer, S, World, report, rollup
+from fleetworld import DAY, START, S, World, report, rollup
+from killer import KilledError, Killer
 
 from overnight import errors
 from overnight.fleet import context, rollups
@@ -15,6 +16,7 @@ from overnight.fleet.sql import schema
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
+    from overnight.fleet import control
     from overnight.model.uplink import Rollup
 
 TODAY = START // DAY
@@ -40,6 +42,10 @@ def rows(fleet: World) -> int:
         return len(connection.execute(schema.rollups.select()).all())
 
 
+def compact(plane: control.ControlPlane, least_level: int = 0) -> bool:
+    return plane.compact(plane.host("db-7").id, "db-7", TODAY, least_level)
+
+
 def read(fleet: World, level: int = 0) -> tuple[Rollup, ...]:
     return fleet.plane.rollups("db-7", WINDOW, level)
 
@@ -48,7 +54,7 @@ def test_a_compacted_day_is_read_as_it_was_sent(fleet: World) -> None:
     send(fleet, *SENT)
     assert read(fleet) == SENT
     before = [read(fleet, level) for level in range(3)]
-    assert fleet.plane.compact("db-7", TODAY)
+    assert compact(fleet.plane)
     assert rows(fleet) == 0
     assert [read(fleet, level) for level in range(3)] == before
     [file] = fleet.folder.glob("rollups/v1/db-7/*.parquet")
@@ -60,7 +66,7 @@ def test_a_compacted_day_is_read_as_it_was_sent(fleet: World) -> None:
 def test_levels_keep_the_greatest_value_and_its_time(fleet: World) -> None:
     peak = dataclasses.replace(rollup(90, busy=10), max=(10, 100), worst_ms=(0, 17_000))
     send(fleet, rollup(60), peak, rollup(660))
-    assert fleet.plane.compact("db-7", TODAY)
+    assert compact(fleet.plane)
     for level, slot in ((1, 600), (2, 3_600)):
         first = read(fleet, level)[0]
         assert first.begin_us == START // (slot * S) * slot * S
@@ -72,12 +78,12 @@ def test_levels_keep_the_greatest_value_and_its_time(fleet: World) -> None:
 def test_a_day_is_compacted_again_and_again(fleet: World) -> None:
     for part in (SENT[:20], SENT[20:40], SENT[10:60]):
         send(fleet, *part)
-        fleet.plane.compact("db-7", TODAY)
+        compact(fleet.plane)
     assert read(fleet) == SENT
     send(fleet, rollup(5_000, busy=77))
     assert [r.max for r in read(fleet)] == [r.max for r in SENT] + [(77, 77)]
     levels = [read(fleet, level) for level in range(3)]
-    fleet.plane.compact("db-7", TODAY)
+    compact(fleet.plane)
     assert [read(fleet, level) for level in range(3)] == levels
     assert len([*fleet.folder.glob("rollups/v1/db-7/*")]) == 1
 
@@ -86,21 +92,21 @@ def test_rollups_that_are_sent_again_count_once(fleet: World) -> None:
     send(fleet, *SENT)
     levels = [read(fleet, level) for level in range(3)]
     for _ in range(2):
-        fleet.plane.compact("db-7", TODAY)
+        compact(fleet.plane)
         send(fleet, *SENT)
         assert [read(fleet, level) for level in range(3)] == levels
 
 
 def test_a_server_killed_at_any_step_of_a_compaction_loses_nothing(fleet: World) -> None:
     send(fleet, *SENT[:30])
-    fleet.plane.compact("db-7", TODAY)
+    compact(fleet.plane)
     send(fleet, *SENT[30:])
     levels = [read(fleet, level) for level in range(3)]
     for at in range(20):
         killer = Killer(at)
         try:
             plane = fleet.another(killer)
-            assert plane.compact("db-7", TODAY)
+            assert compact(plane)
             break
         except KilledError:
             assert [read(fleet, level) for level in range(3)] == levels
@@ -114,7 +120,7 @@ def test_one_of_two_servers_compacts_a_day(fleet: World) -> None:
     send(fleet, *SENT)
     planes = [fleet.plane, fleet.another()]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        work = [threads.submit(planes[n % 2].compact, "db-7", TODAY) for n in range(6)]
+        work = [threads.submit(compact, planes[n % 2]) for n in range(6)]
         while not all(one.done() for one in work):
             assert read(fleet) == SENT  # at every moment
     assert any(one.result() for one in work)
@@ -129,9 +135,9 @@ def test_a_server_that_lost_its_lock_changes_nothing(fleet: World) -> None:
         if step == "compact: file written":
             fleet.clock.forward(rollups.LOCK_US // S + 1)
             send(fleet, *SENT[30:])
-            assert fleet.plane.compact("db-7", TODAY)
+            assert compact(fleet.plane)
 
-    assert not fleet.another(overtaken).compact("db-7", TODAY)
+    assert not compact(fleet.another(overtaken))
     assert read(fleet) == SENT
     assert len([*fleet.folder.glob("rollups/v1/db-7/*")]) == 1
 
@@ -143,7 +149,7 @@ def test_what_arrives_during_a_compaction_stays(fleet: World) -> None:
         if step == "compact: file written":
             send(fleet, *SENT[30:])
 
-    assert fleet.another(more).compact("db-7", TODAY)
+    assert compact(fleet.another(more))
     assert (rows(fleet), read(fleet)) == (30, SENT)
 
 
@@ -173,12 +179,12 @@ def test_old_levels_and_days_are_removed(fleet: World) -> None:
 
 def test_late_rollups_of_a_day_without_its_fine_level_are_added(fleet: World) -> None:
     send(fleet, *SENT[:20])
-    fleet.plane._rollups._compact(fleet.plane.host("db-7").id, "db-7", TODAY, 1)
+    compact(fleet.plane, least_level=1)
     assert read(fleet) == ()
     [*coarse] = read(fleet, 1)
     late = dataclasses.replace(rollup(60), max=(99, 99), begin_us=SENT[0].begin_us + 7)
     send(fleet, late)
-    fleet.plane.compact("db-7", TODAY)
+    compact(fleet.plane)
     assert read(fleet) == ()
     after = read(fleet, 1)
     assert len(after) == len(coarse)
@@ -187,11 +193,10 @@ def test_late_rollups_of_a_day_without_its_fine_level_are_added(fleet: World) ->
 
 
 def test_other_hosts_and_times_have_none(fleet: World) -> None:
-    with pytest.raises(errors.NotFoundError):
-        fleet.plane.rollups("db-8", WINDOW)
-    with pytest.raises(errors.NotFoundError):
-        fleet.plane.compact("db-\0", TODAY)
-    assert fleet.plane.compact("db-7", TODAY)
+    for unknown in ("db-8", "db-\0"):
+        with pytest.raises(errors.NotFoundError):
+            fleet.plane.rollups(unknown, WINDOW)
+    assert compact(fleet.plane)
     assert read(fleet) == ()
     assert fleet.plane.rollups("db-7", Window(0, DAY)) == ()
     assert not [*fleet.folder.glob("rollups/v1/*/*")]

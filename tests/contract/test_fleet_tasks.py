@@ -6,7 +6,8 @@ import concurrent.futures
 from typing import TYPE_CHECKING
 
 import pytest
-from fleetworld import START, KilledError, Killer, S, World, report
+from fleetworld import START, S, World, report
+from killer import KilledError, Killer
 
 from overnight import errors
 from overnight.fleet import context, tasks
@@ -33,12 +34,12 @@ def test_a_task_goes_to_its_host_once_and_its_result_is_stored(fleet: World) -> 
     assert (task.id, task.kind, task.arguments) == (made.id, TaskKind.UPLOAD_WINDOW, {"event": "e-1"})  # fmt: skip
     assert given(fleet, who) == []
     running = TaskReport(TaskState.RUNNING, "bundling", 0.5)
-    assert fleet.plane.report_task(who, task.id, running) is TaskState.RUNNING
+    assert fleet.plane.tasks.report(who, task.id, running) is TaskState.RUNNING
     assert fleet.another().tasks.get(task.id).progress == 0.5
     done = TaskReport(TaskState.DONE, "", 1.0, {"sha256": SHA})
     for _ in range(2):
-        assert fleet.plane.report_task(who, task.id, done) is TaskState.DONE
-    late = fleet.plane.report_task(who, task.id, running)
+        assert fleet.plane.tasks.report(who, task.id, done) is TaskState.DONE
+    late = fleet.plane.tasks.report(who, task.id, running)
     assert late is TaskState.DONE
     stored = fleet.plane.tasks.get(task.id)
     assert (stored.state, stored.result, stored.why) == (TaskState.DONE, {"sha256": SHA}, "look")
@@ -65,7 +66,7 @@ def test_a_running_task_keeps_its_lease_while_it_is_reported(fleet: World) -> No
     assert given(fleet, who) == [task.id]
     for _ in range(5):
         fleet.clock.forward(LEASE - 5)
-        fleet.plane.report_task(who, task.id, TaskReport(TaskState.RUNNING))
+        fleet.plane.tasks.report(who, task.id, TaskReport(TaskState.RUNNING))
         assert given(fleet, who) == []
 
 
@@ -88,7 +89,7 @@ def test_a_task_that_was_done_after_all_is_done(fleet: World) -> None:
     fleet.clock.forward(LEASE)
     fleet.plane.maintain()
     assert fleet.plane.tasks.get(task.id).state is TaskState.EXPIRED
-    fleet.plane.report_task(who, task.id, TaskReport(TaskState.DONE))
+    fleet.plane.tasks.report(who, task.id, TaskReport(TaskState.DONE))
     assert fleet.plane.tasks.get(task.id).state is TaskState.DONE
 
 
@@ -102,7 +103,7 @@ def test_a_cancelled_task_is_not_given_and_a_running_one_is_stopped(fleet: World
     fleet.plane.tasks.cancel(running.id)
     [stop] = fleet.plane.report(who, report(2)).tasks
     assert (stop.kind, stop.arguments) == (TaskKind.STOP, {"task": running.id})
-    answer = fleet.plane.report_task(who, running.id, TaskReport(TaskState.RUNNING))
+    answer = fleet.plane.tasks.report(who, running.id, TaskReport(TaskState.RUNNING))
     assert answer is TaskState.CANCELLED
     assert fleet.plane.tasks.cancel(running.id).state is TaskState.CANCELLED
     assert given(fleet, who) == []
@@ -127,7 +128,7 @@ def test_a_host_cannot_report_the_task_of_another(fleet: World) -> None:
     task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {})
     for unknown in (task.id, "t-0", "\0"):
         with pytest.raises(errors.NotFoundError):
-            fleet.plane.report_task(hostile, unknown, TaskReport(TaskState.DONE))
+            fleet.plane.tasks.report(hostile, unknown, TaskReport(TaskState.DONE))
     assert fleet.plane.tasks.get(task.id).state is TaskState.PENDING
 
 
@@ -135,7 +136,7 @@ def test_texts_that_databases_do_not_take_are_stored(fleet: World) -> None:
     who = fleet.enrol()
     task = fleet.plane.tasks.create("db-7", TaskKind.LOAD, {"a\0": "\ud800"}, by="a\0", why="\ud800")  # fmt: skip
     result = TaskReport(TaskState.FAILED, "x\0", 0, {"b\0": "\ud800"})
-    fleet.plane.report_task(who, task.id, result)
+    fleet.plane.tasks.report(who, task.id, result)
     stored = fleet.plane.tasks.get(task.id)
     assert (stored.arguments, stored.result) == ({"a\0": "?"}, {"b\0": "?"})
 

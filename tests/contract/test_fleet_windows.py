@@ -6,24 +6,16 @@ import concurrent.futures
 import dataclasses
 import pathlib
 import time
+from typing import BinaryIO
 
 import pytest
-from fleetworld import (
-    DAY,
-    START,
-    KilledError,
-    Killer,
-    S,
-    World,
-    bundle,
-    event,
-    offer,
-    report,
-)
+from fleetworld import DAY, START, S, World, bundle, event, offer, report
+from killer import KilledError, Killer
 
 from overnight import errors
 from overnight.fleet import blobs, context, control
 from overnight.model.control_plane import AgentIdentity, BlobOffset, OffsetError
+from overnight.store.bundle import archive
 
 PIECE = 300
 
@@ -149,6 +141,36 @@ def test_two_servers_that_get_the_same_pieces_store_one_window(fleet: World) -> 
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda n: upload(planes[n % 2], who, data, 50 + n), range(4)))
     assert fleet.plane.open_window(offer(data).sha256).read_bytes() == data
+
+
+def test_an_upload_that_begins_while_another_is_checked_is_not_published(
+    fleet: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one request checks an upload, a second publishes it, and a third begins a new one in its place."""
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+    sha256 = offer(data).sha256
+    second, third = fleet.another(), fleet.another()
+    append, members = blobs.Blobs.append, archive.members
+    first_piece = (who, sha256, 0, len(data), data[:50])
+
+    def append_late(store: blobs.Blobs, *piece: object) -> int:
+        if store is third.context.blobs:  # it has seen that the window is not published
+            upload(second, who, data)
+        return append(store, *piece)  # type: ignore[arg-type]
+
+    def check_slowly(file: BinaryIO) -> object:
+        monkeypatch.setattr(archive, "members", members)
+        others.append(threads.submit(third.put_blob, *first_piece))
+        concurrent.futures.wait(others, timeout=1)
+        return members(file)
+
+    others: list[concurrent.futures.Future[BlobOffset]] = []
+    monkeypatch.setattr(blobs.Blobs, "append", append_late)
+    monkeypatch.setattr(archive, "members", check_slowly)
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        upload(fleet.plane, who, data)
+    assert fleet.plane.open_window(sha256).read_bytes() == data
 
 
 def test_the_oldest_windows_of_a_host_make_room(url: str, tmp_path: pathlib.Path) -> None:

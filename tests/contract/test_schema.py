@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,12 @@ import pytest
 import sqlalchemy as sa
 
 from overnight import pools
-from overnight.database import columns, database_errors, engine, migrations
+from overnight.database import database_errors, engine, migrations, tables
 from overnight.fleet.sql import schema as fleet_schema
+from overnight.investigations.sql import schema as investigation_schema
 from overnight.model.pool import Claim, Member, MemberState, Pool
 from overnight.pools.sql import event_rows, schema, total_rows
+from overnight.reservations.sql import schema as reservation_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,15 +38,17 @@ def test_the_schema_is_what_the_migrations_make(world: World) -> None:
         )
         differences = [
             difference
-            for difference in alembic.autogenerate.compare_metadata(compared, columns.METADATA)
+            for difference in alembic.autogenerate.compare_metadata(compared, tables.METADATA)
             if "alembic_version" not in str(difference)
         ]
     assert differences == []
 
 
-def test_the_tables_of_pools_and_fleet_are_compared() -> None:
-    compared = {*columns.METADATA.tables.values()}
+def test_the_tables_of_every_package_are_compared() -> None:
+    compared = {*tables.METADATA.tables.values()}
     assert {schema.pools, fleet_schema.hosts, fleet_schema.audit} <= compared
+    assert {reservation_schema.reservations, reservation_schema.hosts} <= compared
+    assert {investigation_schema.investigations, investigation_schema.notes} <= compared
     assert sum(table.name.startswith("fleet_") for table in compared) == 13
 
 
@@ -58,22 +63,22 @@ def test_checks_and_index_conditions_are_what_the_migrations_make(
     if kind == "sqlite":
         plain = sa.create_engine(f"sqlite:///{tmp_path / 'plain.db'}")
         with plain.begin() as connection:
-            columns.METADATA.create_all(connection)
+            tables.METADATA.create_all(connection)
             assert _describe(connection) == migrated
         plain.dispose()
     else:
         with where.write("compare") as connection:
             connection.exec_driver_sql("CREATE SCHEMA other")
             connection.exec_driver_sql("SET LOCAL search_path TO other")
-            columns.METADATA.create_all(connection)
+            tables.METADATA.create_all(connection)
             assert _describe(connection) == migrated
             connection.exec_driver_sql("DROP SCHEMA other CASCADE")
 
 
 def _describe(connection: sa.Connection) -> dict[str, object]:
     inspector = sa.inspect(connection)
-    tables: dict[str, object] = {}
-    for table in columns.METADATA.tables:
+    described: dict[str, object] = {}
+    for table in tables.METADATA.tables:
         checks = {
             c["name"]: " ".join(c["sqltext"].split())
             for c in inspector.get_check_constraints(table)
@@ -90,13 +95,38 @@ def _describe(connection: sa.Connection) -> dict[str, object]:
             (k["name"], tuple(k["constrained_columns"]), str(k["options"]))
             for k in inspector.get_foreign_keys(table)
         )
-        tables[table] = (checks, indexes, keys)
-    return tables
+        described[table] = (checks, indexes, keys)
+    return described
 
 
 def test_the_expected_revision_is_the_last_migration() -> None:
     folder = pathlib.Path(migrations.__file__).parent
     assert alembic.script.ScriptDirectory(str(folder)).get_heads() == [migrations.HEAD]
+
+
+# What each step makes of the one before, on SQLite. A step is never changed once a database may have run it: add another.
+FROZEN = {
+    "0001": "61a153f51ed4d261",
+    "0002": "294ea39a767780b2",
+    "0003": "6ccc35d5f25f6ff5",
+    "0004": "1be4ad4c046b46e4",
+    "0005": "01397380ecf6ec03",
+    "0006": "fd444b490de0d4c3",
+    "0007": "12bff478b4380863",
+    "0008": "5390ee8e606dcd32",
+}
+
+
+@pytest.mark.parametrize("revision", FROZEN)
+def test_a_step_makes_what_it_always_made(revision: str, tmp_path: pathlib.Path) -> None:
+    with older_database(f"sqlite:///{tmp_path / 'old.db'}", revision) as (_, connection):
+        chosen = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+        made = [" ".join(sql.split()) for sql in connection.exec_driver_sql(chosen).scalars()]
+    assert hashlib.sha256("\n".join(made).encode()).hexdigest()[:16] == FROZEN[revision]
+
+
+def test_every_step_is_frozen() -> None:
+    assert [*FROZEN] == [step.partition("_")[0] for step in migrations.STEPS]
 
 
 @contextlib.contextmanager

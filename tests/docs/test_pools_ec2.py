@@ -17,6 +17,7 @@ import bootedagents
 import motoserver
 import pytest
 
+from overnight import aws
 from overnight.model.pool import Reason
 from overnight.pools.providers import _ec2_errors, ec2
 
@@ -113,7 +114,7 @@ def test_the_policy_allows_exactly_the_calls_that_are_made() -> None:
 
 
 def test_every_reason_is_in_the_table() -> None:
-    reasons = {word for _, word in _ec2_errors.REASONS} | set(_ec2_errors.GONE.values())
+    reasons = {word for _, word in aws.REASONS} | set(_ec2_errors.GONE.values())
     reasons |= {_ec2_errors.UNREACHABLE, Reason.ENDPOINT_UNREACHABLE, Reason.ORDER_REFUSED}
     assert len(reasons) >= 12
     for reason in reasons:

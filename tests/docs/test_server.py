@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from overnight.app import answer_process, fleet_agents, pool_operations
-from overnight.interfaces.http import limits, pools
+from overnight.app import answer_process, fleet_agents, operations
+from overnight.interfaces.http import limits, use_cases
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs/security.md").read_text()
 L, A = limits.Limits(), answer_process
@@ -20,7 +20,7 @@ ROWS = [
     f"| bodies in memory | {L.held_bytes >> 20} MiB, of one address half of it |",
     f"| requests | {L.address_rate:,.0f} a second from an address (an IPv6 /64), {L.credential_rate:g} a second with one credential |",
     f"| answer | {L.answer_seconds:g} s; a window or report {L.window_seconds / 60:g} min |",
-    f"| changes of pools, waiting claims | {pools.AT_ONCE} at a time; a claim waits for at most {pool_operations.MAX_WAIT_SECONDS / 3600:g} h |",
+    f"| changes, waiting claims | {use_cases.AT_ONCE} at a time; a claim waits for at most {operations.MAX_WAIT_SECONDS / 3600:g} h |",
     f"| questions and diagnoses | {A.AT_ONCE} at a time, {A.WAITING} wait; {A.CPU_SECONDS} s of CPU time each |",
 ]  # fmt: skip
 

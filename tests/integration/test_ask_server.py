@@ -16,7 +16,8 @@ import pytest
 import serverprocesses
 
 import scenarios
-from overnight.app import bundles, compare, diagnose, drift, fleet_questions, pools, serving
+from overnight.app import bundles, compare, diagnose, drift, fleet_questions, pools
+from overnight.fleet import blobs, control
 from overnight.interfaces import cli
 from overnight.model.control_plane import Role
 from overnight.model.fleet import Fleet, Host
@@ -66,7 +67,7 @@ def server(
     """A server that has every host's report, and the window of one event."""
     home = tmp_path_factory.mktemp("serve") / "home"
     where = pools.Pools(home, "")
-    plane = serving.open_fleet(where, home / serving.BLOBS)
+    plane = control.ControlPlane(where.plane.context.database, blobs.Blobs(home / "blobs"))
     file = home / "night.overnight"
     bundles.create(night.home, night.event, file)
     data = file.read_bytes()
@@ -84,7 +85,7 @@ def server(
             now, host.spells[-1].boot, 1_000_000, tuple(observed), host.labels, host.events,
             snapshot=host.snapshot, windows=(offer,) if host.name == night.host else (),
         )  # fmt: skip
-        plane.report(identity, Report.from_json(json.loads(json.dumps(report.as_json()))))
+        plane.report(identity, report)
         if host.name == night.host:
             for at in range(0, len(data), PIECE):
                 plane.put_blob(identity, offer.sha256, at, len(data), data[at : at + PIECE])
@@ -95,7 +96,7 @@ def server(
 
 @pytest.fixture
 def show(server, monkeypatch, capsys):
-    monkeypatch.setenv("OVERNIGHT_TOKEN", server.run("token", "create", "--role", "viewer"))
+    monkeypatch.setenv("OVERNIGHT_TOKEN", server.create_token("viewer"))
 
     def run(*words: str, code: int = 0) -> str:
         assert cli.main([*words, "--server", server.url]) == code, capsys.readouterr().err
@@ -121,7 +122,7 @@ def test_fleet_questions_have_the_answers_of_a_data_home(show, known: Fleet) -> 
         (["compare", "--at", "2025-10-05"], compare.QUESTION, compare.Request((KIND,), "2025-10-05")),
     ):  # fmt: skip
         there = check(show(*words, "--kind", KIND, "-O", "json"))
-        local = question.as_json(question.answer(known, request))  # type: ignore[attr-defined]
+        local = question.answer(known, request).as_json()  # type: ignore[attr-defined]
         local |= {"differences": local["differences"][:20]} if "differences" in local else {}
         assert there == json.loads(json.dumps(local)), words
 
@@ -159,7 +160,7 @@ def test_refusals_of_the_server(show, monkeypatch, known: Fleet, night: scenario
     other = next(e for h in known.hosts for e in h.events if h.name != night.host)
     refused = show("diagnose", other.id, "--host", other.host, code=3)
     assert "viewer" in refused, "who cannot ask a host for a window"
-    assert "no host 'nobody' is known" in show("drift", "--sick", "nobody", code=3)
+    assert "no host 'nobody' is recorded" in show("drift", "--sick", "nobody", code=3)
     assert "--kind is missing" in show("cohorts", code=2)
     assert "nobody" in show("cpu", "--host", "nobody", "-b", "1h ago", code=3)
     monkeypatch.setenv("OVERNIGHT_TOKEN", "ovn_1_2")

@@ -13,9 +13,10 @@ import pytest
 import scenarios
 from overnight import errors
 from overnight.app import bundles, events
+from overnight.model.instrument import Reading
 from overnight.model.selection import Window
 from overnight.queries import case, signals, top
-from overnight.store import check, loads, segments
+from overnight.store import check, loads, readings, segments
 from overnight.store.bundle import header
 from overnight.store.ring import reader
 
@@ -384,3 +385,29 @@ def test_loads_of_the_windows_are_in_a_bundle_without_secrets(
         texts = [path.read_text() for path in (opened.home / "loads").rglob("*.jsonl")]
         assert "Hunter2" not in "".join(texts)
     assert bundle.header.masked == {"loads": 1}
+
+
+def test_readings_of_the_windows_are_in_a_bundle_without_secrets(
+    pair: Pair, tmp_path: pathlib.Path
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(pair.home, home)
+    at = pair.event.time_us
+    near = Reading(at - 5_000_000, "line", subject="talk", text="--token Hunter2Reading")
+    waits = Reading(at - 4_000_000, "run-queue", 3, values={"count": 4.0, "max_us": 9e5})
+    old = Reading(at - 80_000_000_000, "line", subject="talk", text="long before")
+    writer = readings.ReadingWriter(home, pair.event.host, "talk", "", at - 86_400_000_000)
+    writer.add([old, near, waits])
+    writer.close()
+    bundle = bundles.create(home, pair.event, tmp_path / "with-readings", now_us=7)
+    with bundles.open_temporarily(bundle.file) as opened:
+        assert opened.home is not None
+        incident = case.Case(opened.home, pair.event)
+        assert incident.readings(incident.window, "run-queue") == (waits,)
+        (line,) = incident.readings(incident.window, "line")
+        assert "Hunter2" not in line.text
+        assert [found.instrument for found in incident.recordings(incident.window)] == ["talk"]
+        texts = [path.read_text() for path in (opened.home / "instruments").rglob("*.jsonl")]
+        assert "Hunter2" not in "".join(texts)
+        assert "long before" not in "".join(texts)
+    assert bundle.header.masked == {"instruments": 1}

@@ -108,7 +108,7 @@ def test_the_documented_capabilities_suffice_and_each_is_needed(open_folder: pat
     text = (REPOSITORY / "docs/security.md").read_text()
     rows = re.findall(r"^\| `(CAP_\w+)` \|.*\| (`[a-z_`, ]+`) \|$", text, re.MULTILINE)
     needed = {capability: set(re.findall(r"\w+", checks)) for capability, checks in rows}
-    unit = units.fill("record", sys.executable)
+    unit = units.render("record", python=sys.executable)
     assert f"\nAmbientCapabilities={' '.join(needed)}\n" in unit
     assert f"\nCapabilityBoundingSet={' '.join(needed)}\n" in unit
     if pathlib.Path("/proc/sys/kernel/dmesg_restrict").read_text() == "0\n":

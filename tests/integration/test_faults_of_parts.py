@@ -118,7 +118,9 @@ def test_metrics_are_served_when_a_descriptor_is_free_again() -> None:
     endpoint.close()
 
 
-@pytest.mark.parametrize("kind", ["native", pytest.param("perf", marks=pytest.mark.needs_perf)])
+@pytest.mark.parametrize(
+    "kind", ["native", pytest.param("perf", marks=[pytest.mark.needs_perf, pytest.mark.together])]
+)
 def test_a_profiler_without_descriptors_goes_on_and_reports_them(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

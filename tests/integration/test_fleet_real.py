@@ -101,7 +101,7 @@ def report(server: serverprocesses.Server, home: pathlib.Path, host: str, token:
 def agent(server: serverprocesses.Server, folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Run the whole agent on this host; yield its data home."""
     home, token = folder / THIS, folder / "token"
-    token.write_text(server.run("token", "create", "--role", "agent"))
+    token.write_text(server.create_token("agent"))
     words = ["--home", str(home), "agent", "--server", server.url, "--signals-only", "--token-file", str(token)]  # fmt: skip
     command = [sys.executable, "-m", "overnight", *words]
     with subprocess.Popen(command, start_new_session=True) as process:
@@ -126,7 +126,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         truth = fleet.build_sick_zone(folder, 2, time.time_ns() // 1000 - DAY_US)
         homes = {name: folder / name for name in truth.facts["ids"]}
         make_window(truth.home, truth.host, truth.event.id)
-        tokens = [server.run("token", "create", "--role", "agent") for _ in homes]
+        tokens = [server.create_token("agent") for _ in homes]
         for name, home in homes.items():
             describe(home, name)
         with futures.ThreadPoolExecutor(AT_ONCE) as pool:
@@ -145,7 +145,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 @pytest.fixture
 def show(known: Fleet, monkeypatch, capsys) -> Callable[..., Any]:
     """Run a command of a viewer against the server; return its JSON document, or its text."""
-    monkeypatch.setenv("OVERNIGHT_TOKEN", known.server.run("token", "create", "--role", "viewer"))
+    monkeypatch.setenv("OVERNIGHT_TOKEN", known.server.create_token("viewer"))
     monkeypatch.setenv("OVERNIGHT_SERVER", known.server.url)
 
     def run(*words: str, text: bool = False) -> Any:
@@ -228,7 +228,7 @@ def test_the_uploaded_window_of_a_sick_host_is_diagnosed(show, known: Fleet) -> 
 
 @pytest.mark.long
 def test_a_window_of_this_host_is_fetched_by_a_task(show, known: Fleet, monkeypatch) -> None:
-    monkeypatch.setenv("OVERNIGHT_TOKEN", known.server.run("token", "create", "--role", "operator"))
+    monkeypatch.setenv("OVERNIGHT_TOKEN", known.server.create_token("operator"))
     begin, end = (time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - ago)) for ago in (8, 2))  # fmt: skip
     document = show("cpu", "--host", THIS, "-b", begin, "-e", end)
     assert len(document["cores"]) == os.cpu_count()

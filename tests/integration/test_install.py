@@ -87,7 +87,12 @@ def build_wheel(
 
 
 @pytest.mark.parametrize(
-    ("compiler", "built"), [("cc", True), ("/bin/false", False), ("/nonexistent/cc", False)]
+    ("compiler", "built"),
+    [
+        ("cc", True),
+        ("/bin/false", False),
+        pytest.param("/nonexistent/cc", False, marks=pytest.mark.long),
+    ],
 )
 def test_a_wheel_with_and_without_a_compiler(
     checkout: pathlib.Path, tmp_path: pathlib.Path, compiler: str, built: bool
@@ -178,7 +183,7 @@ def describe(there: Installation, capture: pathlib.Path) -> tuple[object, ...]:
     # All that the checkout has: `serve` and `agent`, too.
     folder = REPOSITORY / "src/overnight/interfaces/cli/commands"
     names = {p.stem.partition("_")[0] for p in folder.glob("[a-z]*.py")}
-    assert names <= {command.partition(" ")[0] for command in commands}
+    assert names <= {re.split("[ -]", command)[0] for command in commands}
     checks = {
         row["id"]: row for row in json.loads(there.overnight("doctor", "-O", "json"))["checks"]
     }
@@ -202,27 +207,42 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return archive
 
 
-def test_the_sdist_has_every_file_and_makes_wheels_that_give_the_same_answers(
+def install_from_sdist(
+    sdist: pathlib.Path, folder: pathlib.Path, variables: dict[str, str]
+) -> tuple[Installation, bool]:
+    """Build a wheel of the archive, install it, and return whether it is without C extensions."""
+    shutil.unpack_archive(sdist, folder)
+    source = folder / sdist.name.removesuffix(".tar.gz")
+    assert [name for name in list_files() if not (source / name).is_file()] == []
+    wheel = build_wheel(source, folder, variables)
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    package = {n.removeprefix("src/") for n in list_files() if n.startswith("src/overnight/")}
+    assert package - packed == set()
+    return install(wheel, folder / "environment"), wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_the_sdist_has_every_file_and_makes_a_wheel_that_works(
     sdist: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    shutil.unpack_archive(sdist, tmp_path)
-    source = tmp_path / sdist.name.removesuffix(".tar.gz")
-    assert [name for name in list_files() if not (source / name).is_file()] == []
+    capture = tmp_path / "perf.data"
+    write_capture(capture)
+    there, is_pure = install_from_sdist(sdist, tmp_path / "native", {})
+    assert (is_pure, there.decoders()) == (False, [True, True])
+    assert "worker-11" in str(describe(there, capture)[0])
+
+
+@pytest.mark.long
+def test_wheels_with_and_without_extensions_give_the_same_answers(
+    sdist: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     capture = tmp_path / "perf.data"
     write_capture(capture)
     answers = {}
     for name, variables in {"native": {}, "pure": PURE}.items():
-        folder = tmp_path / name
-        wheel = build_wheel(source, folder, variables)
-        assert wheel.name.endswith("-py3-none-any.whl") is (name == "pure")
-        with zipfile.ZipFile(wheel) as archive:
-            packed = set(archive.namelist())
-        package = {n.removeprefix("src/") for n in list_files() if n.startswith("src/overnight/")}
-        assert package - packed == set()
-        there = install(wheel, folder / "environment")
-        assert there.decoders() == [name == "native"] * 2
+        there, is_pure = install_from_sdist(sdist, tmp_path / name, variables)
+        assert (is_pure, there.decoders()) == (name == "pure", [name == "native"] * 2)
         answers[name] = describe(there, capture)
-    assert "worker-11" in str(answers["native"][0])
     assert answers["native"] == answers["pure"]
 
 

@@ -213,3 +213,41 @@ def test_the_overlay_for_the_kernel_log_changes_only_the_agent() -> None:
     assert pod["containers"][0]["securityContext"]["privileged"] is True
     names = {volume["name"] for volume in pod["volumes"]}
     assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == names
+
+
+def test_the_overlay_for_node_events_gives_the_token_to_the_second_container_alone() -> None:
+    overlay = read(FOLDER / "node-events/kustomization.yaml")
+    assert overlay["resources"] == ["../base", "rights.yaml"]
+    assert overlay["images"] == BASE["images"]
+    (file,) = overlay["patches"]
+    patch = read(FOLDER / "node-events" / file["path"])
+    assert patch["metadata"] == {
+        key: WORKLOADS["agent"]["metadata"][key] for key in ("name", "namespace")
+    }
+    pod = patch["spec"]["template"]["spec"]
+    assert set(pod) == {"serviceAccountName", "containers", "volumes"}
+    (container,) = pod["containers"]
+    assert container["name"] not in {c["name"] for c in pod_of("agent")["containers"]}
+    security = container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["allowPrivilegeEscalation"] is False
+    assert set(container["resources"]["limits"]) == {"cpu", "memory"}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    known = {volume["name"] for volume in pod_of("agent")["volumes"]}
+    (account,) = pod["volumes"]
+    assert account["name"] not in known
+    assert {m["name"] for m in container["volumeMounts"]} == {"data", account["name"]}
+    assert {key for source in account["projected"]["sources"] for key in source} == {
+        "serviceAccountToken", "configMap", "downwardAPI",
+    }  # fmt: skip
+    rights = list(yaml.safe_load_all((FOLDER / "node-events/rights.yaml").read_text()))
+    rules = [rule for manifest in rights for rule in manifest.get("rules", ())]
+    assert {(r, verb) for rule in rules for r in rule["resources"] for verb in rule["verbs"]} == {
+        ("nodes", "get"), ("nodes/status", "patch"),
+        ("events", "get"), ("events", "create"), ("events", "patch"),
+    }  # fmt: skip
+    subjects = [s for m in rights for s in m.get("subjects", ())]
+    assert {(s["name"], s["namespace"]) for s in subjects} == {
+        (pod["serviceAccountName"], "overnight-agents")
+    }

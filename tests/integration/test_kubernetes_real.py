@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-import kubernetes
+import clusters
 import pytest
 import yaml
 
@@ -26,7 +26,7 @@ def list_names(output: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def base(cluster: kubernetes.Cluster) -> str:
+def base(cluster: clusters.Cluster) -> str:
     """The base as kustomize renders it, after its namespaces exist: a dry run does not create them."""
     cluster.kubectl("apply", "-f", FOLDER / "base/namespaces.yaml")
     return cluster.kubectl("kustomize", FOLDER / "base")
@@ -34,8 +34,8 @@ def base(cluster: kubernetes.Cluster) -> str:
 
 @pytest.fixture(scope="module")
 def installed(
-    cluster: kubernetes.Cluster, base: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[kubernetes.Cluster]:
+    cluster: clusters.Cluster, base: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[clusters.Cluster]:
     """The cluster after the commands of docs/deployment.md."""
     folder = tmp_path_factory.mktemp("secrets")
     (folder / "deploy").symlink_to(REPOSITORY / "deploy")
@@ -68,16 +68,22 @@ def installed(
         ["bash", "-euc", "\n".join(commands)], cwd=folder, env=cluster.environment, check=True
     )
     yield cluster
-    cluster.kubectl("delete", "--wait=false", "-f", "-", text=base)
+    # Not the namespaces: other tests have accounts there.
+    own = [item for item in yaml.safe_load_all(base) if item["kind"] != "Namespace"]
+    cluster.kubectl("delete", "--wait=false", "-f", "-", text=yaml.safe_dump_all(own))
     cluster.kubectl("delete", "--wait=false", "nodes", "--all")
+    for namespace in ("overnight", "overnight-agents"):
+        # No kubelet would end them.
+        cluster.kubectl("delete", "-n", namespace, "pods", "--all", "--force", "--grace-period=0")
+        cluster.kubectl("delete", "-n", namespace, "secrets", "--field-selector=type!=kubernetes.io/service-account-token")  # fmt: skip
 
 
-def test_the_document_names_the_version(cluster: kubernetes.Cluster) -> None:
+def test_the_document_names_the_version(cluster: clusters.Cluster) -> None:
     server = json.loads(cluster.kubectl("version", "-o", "json"))["serverVersion"]
     assert f"scheduler {server['gitVersion'].removeprefix('v')}," in DOCUMENT
 
 
-def test_the_base_passes_a_server_side_dry_run(cluster: kubernetes.Cluster, base: str) -> None:
+def test_the_base_passes_a_server_side_dry_run(cluster: clusters.Cluster, base: str) -> None:
     output = cluster.kubectl("apply", "--dry-run=server", "-f", "-", text=base)
     assert len(output.splitlines()) == len(list(yaml.safe_load_all(base))) == 11
     assert {"deployment.apps/overnight-server", "daemonset.apps/overnight-agent"} < list_names(
@@ -87,7 +93,7 @@ def test_the_base_passes_a_server_side_dry_run(cluster: kubernetes.Cluster, base
 
 
 def test_the_overlay_for_the_kernel_log_passes_a_server_side_dry_run(
-    cluster: kubernetes.Cluster, base: str
+    cluster: clusters.Cluster, base: str
 ) -> None:
     # kubectl 1.20 has kustomize 2.0, which does not know `patches`; it applies the same patch to one object.
     (change,) = yaml.safe_load((FOLDER / "kernel-log/kustomization.yaml").read_text())["patches"]
@@ -113,7 +119,7 @@ def test_the_overlay_for_the_kernel_log_passes_a_server_side_dry_run(
     ],
 )
 def test_a_dry_run_refuses_mistakes(
-    cluster: kubernetes.Cluster, base: str, wrong: str, right: str, message: str
+    cluster: clusters.Cluster, base: str, wrong: str, right: str, message: str
 ) -> None:
     assert right in base
     process = cluster.try_kubectl(
@@ -123,7 +129,7 @@ def test_a_dry_run_refuses_mistakes(
     assert message in process.stderr
 
 
-def test_agents_get_their_nodes_and_the_server_its_replicas(installed: kubernetes.Cluster) -> None:
+def test_agents_get_their_nodes_and_the_server_its_replicas(installed: clusters.Cluster) -> None:
     def list_pods(namespace: str) -> list[dict[str, Any]]:
         return installed.get("pods", "-n", namespace)
 
@@ -142,19 +148,19 @@ def test_agents_get_their_nodes_and_the_server_its_replicas(installed: kubernete
     installed.create_node("windows", labels={"kubernetes.io/os": "windows"})
     installed.create_node("leased", [{**lease, "effect": "NoSchedule"}])
     installed.create_node("emptied", [{**lease, "effect": "NoExecute"}])
-    kubernetes.wait_until(lambda: agents_are_on("leased", "emptied"), "agents on leased nodes")
-    kubernetes.wait_until(are_ready, "nodes without the taint of new nodes")
+    clusters.wait_until(lambda: agents_are_on("leased", "emptied"), "agents on leased nodes")
+    clusters.wait_until(are_ready, "nodes without the taint of new nodes")
     # Events of nodes come in order: with an agent on the last one, the controller has seen the others.
     installed.create_node("plain")
-    kubernetes.wait_until(
+    clusters.wait_until(
         lambda: agents_are_on("leased", "emptied", "plain"), "an agent on a plain node"
     )
     installed.kubectl("taint", "node", "dedicated", f"{other['key']}-")
-    kubernetes.wait_until(
+    clusters.wait_until(
         lambda: agents_are_on("leased", "emptied", "plain", "dedicated"),
         "an agent where the other taint is gone",
     )
-    kubernetes.wait_until(lambda: len(list_pods("overnight")) == 2, "two servers")
+    clusters.wait_until(lambda: len(list_pods("overnight")) == 2, "two servers")
     # No pod has a token for the API server.
     for pod in list_pods("overnight-agents") + list_pods("overnight"):
         volumes = [volume for volume in pod["spec"]["volumes"] if "secret" in volume]
@@ -164,7 +170,7 @@ def test_agents_get_their_nodes_and_the_server_its_replicas(installed: kubernete
         assert "/var/run/secrets/kubernetes.io/serviceaccount" not in mounts
 
 
-def list_rights(cluster: kubernetes.Cluster, account: str, namespace: str) -> set[str]:
+def list_rights(cluster: clusters.Cluster, account: str, namespace: str) -> set[str]:
     output = cluster.kubectl(
         "auth", "can-i", "--list", "--no-headers", "-n", namespace, f"--as=system:serviceaccount:{account}"
     )  # fmt: skip
@@ -173,7 +179,7 @@ def list_rights(cluster: kubernetes.Cluster, account: str, namespace: str) -> se
 
 @pytest.mark.parametrize(("namespace", "account"), ACCOUNTS)
 def test_accounts_have_the_rights_of_every_account(
-    installed: kubernetes.Cluster, namespace: str, account: str
+    installed: clusters.Cluster, namespace: str, account: str
 ) -> None:
     for where in (namespace, "default", "kube-system"):
         rights = list_rights(installed, f"{namespace}:{account}", where)

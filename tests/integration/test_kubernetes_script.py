@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 
-import kubernetes
+import clusters
 import pytest
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -61,7 +61,7 @@ class Builder:
 
     def start(self, verb: str = "build") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [kubernetes.SCRIPT, verb],
+            [clusters.SCRIPT, verb],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -107,7 +107,7 @@ def test_a_build_fills_the_cache_once(builder: Builder) -> None:
 def test_a_second_build_waits_for_the_first(builder: Builder) -> None:
     (builder.tools / "hold").touch()
     builds = [builder.start() for _ in range(3)]
-    kubernetes.wait_until(lambda: builder.count_compiled() == 1, "a compiler")
+    clusters.wait_until(lambda: builder.count_compiled() == 1, "a compiler")
     assert builder.run("path")[0] == 3
     (builder.tools / "hold").unlink()
     assert len({build.communicate(timeout=60)[0] for build in builds}) == 1
@@ -119,7 +119,7 @@ def test_a_second_build_waits_for_the_first(builder: Builder) -> None:
 def test_a_killed_build_leaves_no_cache(builder: Builder, everything: bool) -> None:
     (builder.tools / "hold").touch()
     build = builder.start()
-    kubernetes.wait_until(lambda: builder.count_compiled() == 1, "a compiler")
+    clusters.wait_until(lambda: builder.count_compiled() == 1, "a compiler")
     (os.killpg if everything else os.kill)(build.pid, signal.SIGKILL)
     assert build.wait(timeout=60) == -signal.SIGKILL
     assert builder.run("path")[0] == 3
@@ -143,7 +143,7 @@ def test_a_failed_build_shows_why_and_leaves_its_log(builder: Builder) -> None:
 def test_make_test_builds_before_the_tests_only_in_ci(
     builder: Builder, ci: str, builds: int
 ) -> None:
-    repository = kubernetes.SCRIPT.parents[1]
+    repository = clusters.SCRIPT.parents[1]
     assert "\ntest: lint kubernetes\n" in (repository / "Makefile").read_text()
     environment = {**builder.environment, "CI": ci}
     subprocess.run(["make", "-s", "kubernetes"], cwd=repository, env=environment, check=True)
@@ -164,24 +164,24 @@ def find_processes(folder: pathlib.Path) -> dict[str, int]:
 def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     folder = tmp_path / "control plane"
     yield folder
-    subprocess.run([kubernetes.SCRIPT, "down", folder], check=True)
+    subprocess.run([clusters.SCRIPT, "down", folder], check=True)
 
 
 @pytest.mark.needs_kubernetes
 def test_down_ends_its_own_programs_and_removes_its_folder(folder: pathlib.Path) -> None:
     output = subprocess.run(
-        [kubernetes.SCRIPT, "up", folder], capture_output=True, text=True, check=True
+        [clusters.SCRIPT, "up", folder], capture_output=True, text=True, check=True
     ).stdout
     assert output == f"{folder}/kubeconfig\n"
     assert set(find_processes(folder)) == set(PROGRAMS)
-    again = subprocess.run([kubernetes.SCRIPT, "up", folder], capture_output=True, check=False)
+    again = subprocess.run([clusters.SCRIPT, "up", folder], capture_output=True, check=False)
     assert (again.returncode, b"not empty" in again.stderr) == (3, True)
     assert len(find_processes(folder)) == 4
     os.kill(find_processes(folder)["kube-scheduler"], signal.SIGKILL)
     with subprocess.Popen(["sleep", "60"]) as stranger:
         # Its PID was that of the scheduler, before.
         (folder / "kube-scheduler.pid").write_text(f"{stranger.pid} 1\n")
-        subprocess.run([kubernetes.SCRIPT, "down", folder], check=True)
+        subprocess.run([clusters.SCRIPT, "down", folder], check=True)
         assert stranger.poll() is None
         stranger.kill()
     assert find_processes(folder) == {}
@@ -190,30 +190,30 @@ def test_down_ends_its_own_programs_and_removes_its_folder(folder: pathlib.Path)
 
 def test_down_leaves_other_folders_alone(tmp_path: pathlib.Path) -> None:
     (tmp_path / "thesis").touch()
-    down = subprocess.run([kubernetes.SCRIPT, "down", tmp_path], capture_output=True, check=False)
+    down = subprocess.run([clusters.SCRIPT, "down", tmp_path], capture_output=True, check=False)
     assert down.returncode == 3
     assert (tmp_path / "thesis").exists()
-    subprocess.run([kubernetes.SCRIPT, "down", tmp_path / "missing"], check=True)
+    subprocess.run([clusters.SCRIPT, "down", tmp_path / "missing"], check=True)
 
 
 @pytest.mark.needs_kubernetes
 def test_down_ends_what_a_killed_up_has_started(folder: pathlib.Path) -> None:
-    with subprocess.Popen([kubernetes.SCRIPT, "up", folder], stdout=subprocess.PIPE) as up:
-        kubernetes.wait_until(lambda: "kube-apiserver" in find_processes(folder), "an API server")
+    with subprocess.Popen([clusters.SCRIPT, "up", folder], stdout=subprocess.PIPE) as up:
+        clusters.wait_until(lambda: "kube-apiserver" in find_processes(folder), "an API server")
         up.kill()
-    subprocess.run([kubernetes.SCRIPT, "down", folder], check=True)
+    subprocess.run([clusters.SCRIPT, "down", folder], check=True)
     assert find_processes(folder) == {}
     assert not folder.exists()
 
 
 @pytest.mark.needs_kubernetes
 def test_programs_end_with_a_killed_run(folder: pathlib.Path) -> None:
-    # Without a kill, `kubernetes.running` shows it: the folder is gone when the input ends.
+    # Without a kill, `clusters.running` shows it: the folder is gone when the input ends.
     with subprocess.Popen(
-        [kubernetes.SCRIPT, "run", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [clusters.SCRIPT, "run", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as run:
         assert run.stdout is not None
         assert run.stdout.readline()
         assert set(PROGRAMS) < set(find_processes(folder))
         run.kill()
-    kubernetes.wait_until(lambda: find_processes(folder) == {}, "no programs")
+    clusters.wait_until(lambda: find_processes(folder) == {}, "no programs")

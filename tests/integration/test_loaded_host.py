@@ -71,12 +71,12 @@ def test_a_core_pinned_in_the_kernel_under_load_is_an_alarm_with_its_culprit(
             *command, "record", "--for", "4m", "--segment", "5s", "--frequency", "199"
         ) as recording:
             wait(lambda: list(home.glob("spool/*.writing")))
-            time.sleep(8)  # a baseline under load
+            time.sleep(5)  # a baseline under load
             began = time.time()
             with running(sys.executable, "-c", PINS_A_CORE, str(CORE)):
                 wait(lambda: alarms(began - 2))
-                time.sleep(3)
-            time.sleep(2)
+                time.sleep(2)
+            time.sleep(1)
         assert recording.returncode == 0
     event = alarms(began - 2)[-1]
     fields = {name: float(value) for name, value in event.fields.items() if "percent" in name}

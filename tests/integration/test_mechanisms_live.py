@@ -37,7 +37,7 @@ FAMILIES = (
     "smaps-reading", "page-faults", "mmap-churn", "futex-convoy", "pipe-ping-pong", "user-crypto",
 )  # fmt: skip
 KEYS = [results.Key(name, other, 0, 0) for name in FAMILIES for other in (False, True)]
-SECONDS, FREQUENCY, WARM_SECONDS = 8.0, 499, 2.0
+SECONDS, FREQUENCY, WARM_SECONDS = 6.0, 499, 1.0
 
 
 class Recorded(NamedTuple):

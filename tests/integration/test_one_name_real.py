@@ -200,7 +200,7 @@ def check_profile(night: Night) -> None:
 
 
 def test_programs_of_one_name_are_told_apart_with_their_pods(tmp_path: pathlib.Path) -> None:
-    check_profile(record(tmp_path, baseline=2.0, lasting=7.0))
+    check_profile(record(tmp_path, baseline=2.0, lasting=5.0))
 
 
 def wait_for_quiet() -> None:

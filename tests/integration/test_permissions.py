@@ -66,6 +66,7 @@ def test_everything_that_is_stored_is_private_under_a_lax_umask(tmp_path: pathli
 
 
 @pytest.mark.needs_perf
+@pytest.mark.together
 @pytest.mark.usefixtures("lax_umask")
 def test_recorded_stacks_are_private_under_a_lax_umask(tmp_path: pathlib.Path) -> None:
     home = tmp_path / "home"

@@ -31,7 +31,8 @@ from prometheus_client.openmetrics import parser
 
 from overnight import http_listener
 from overnight.agent.outlets import openmetrics
-from overnight.app import pools
+from overnight.app import pools, reservations
+from overnight.model.reservation import Order, Reservation, ReservationState
 from overnight.pools import metrics as pool_metrics
 from overnight.pools import reaper
 from overnight.pools.sql import metric_rows
@@ -289,6 +290,10 @@ def test_every_metric_of_rules_and_dashboard_is_exposed(
         counts.report(1, 0, 0)
         counts.add_to(page)
         counters.add_hosts(page, 1, 1)
+        held = Reservation(id="r-1", order=Order(provider="local"), state=ReservationState.ACTIVE, made_us=0, until_us=0, cap_us=0)  # fmt: skip
+        use = reservations.Reservations(tmp_path)
+        monkeypatch.setattr(use, "list", lambda: (held,))
+        importlib.import_module("overnight.app.reservation_serving").add_metrics(page, use)
         texts.append(page.text())
     exposed = {
         sample.name

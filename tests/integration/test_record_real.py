@@ -155,6 +155,7 @@ def test_a_busy_core_is_recorded_with_time_and_function(
     assert check.check(source.catalogue).problems == ()
 
 
+@pytest.mark.together
 def test_a_binary_inside_a_container_is_symbolised(
     tmp_path: pathlib.Path, burner: pathlib.Path
 ) -> None:
@@ -188,7 +189,10 @@ def test_a_binary_inside_a_container_is_symbolised(
     assert shares.get("overnight_burns_here", 0) > 0.8, shares
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.together
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_a_recording_stopped_early_is_kept_and_shown(
     tmp_path: pathlib.Path, number: signal.Signals
 ) -> None:
@@ -203,6 +207,7 @@ def test_a_recording_stopped_early_is_kept_and_shown(
     assert recording["profile"]["segments"] == 1
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_a_service_manager_ends_all_processes_without_a_failure(
     tmp_path: pathlib.Path, recorder: str
@@ -220,6 +225,7 @@ def test_a_service_manager_ends_all_processes_without_a_failure(
     assert json.loads(out)["failures"] == []
 
 
+@pytest.mark.together
 @pytest.mark.parametrize(
     ("module", "part"),
     [("overnight.agent", "flight-recorder"), ("overnight.app.spool_ingest", "ingest")],
@@ -255,6 +261,7 @@ def test_a_part_that_dies_is_reported_at_once_and_the_others_continue(
     assert (recording["signals"] is None) == (part == "flight-recorder")
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("recorder", RECORDERS)
 def test_kill_9_loses_at_most_seconds(tmp_path: pathlib.Path, recorder: str) -> None:
     running = start(tmp_path, "--for", "10m", "--segment", "2s", "--recorder", recorder)
@@ -289,6 +296,7 @@ def test_kill_9_loses_at_most_seconds(tmp_path: pathlib.Path, recorder: str) -> 
         assert abs(after.begin_us - before.end_us) < 300_000 + waited_us
 
 
+@pytest.mark.together
 def test_a_second_recording_into_the_same_home_is_refused(tmp_path: pathlib.Path) -> None:
     first = start(tmp_path, "--for", "10m")
     wait_for_samples(tmp_path)
@@ -301,6 +309,7 @@ def test_a_second_recording_into_the_same_home_is_refused(tmp_path: pathlib.Path
     assert first.returncode == 0
 
 
+@pytest.mark.together
 def test_the_recorder_stays_small() -> None:
     """The recorder imports no large modules: it runs on hosts whose memory belongs to their work."""
     code = (

@@ -43,7 +43,7 @@ def boot_host(prefix: pathlib.Path, base: tuple[str, ...]):
     }
     folder = "/etc/systemd/system"
     files = {
-        f"{folder}/overnight.service": units.fill("record", PYTHON),
+        f"{folder}/overnight.service": units.render("record", python=PYTHON),
         f"{folder}/overnight.service.d/test.conf": f"[Service]\nEnvironment={ENVIRONMENT}\n",
     }
     binds = {str(prefix): "/opt/overnight", str(SOURCE): "/opt/source"}

@@ -101,7 +101,7 @@ def test_a_real_time_process_on_the_core_of_the_victim_causes_the_event(
     tmp_path: pathlib.Path, undo: pathlib.Path
 ) -> None:
     before = rehearsal_host.take_inventory()
-    outcome = rehearsed.rehearse("rt-hog", 12, tmp_path)
+    outcome = rehearsed.rehearse("rt-hog", 12, tmp_path, baseline_seconds=5.0)
     document = json.loads(json.dumps(outcome.as_json()))
     validate(document)
     if outcome.correct:

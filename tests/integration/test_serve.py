@@ -26,6 +26,7 @@ import serverprocesses
 import serverworld
 
 from overnight.app import bundles
+from overnight.interfaces import cli
 
 PIECE = 1 << 20
 
@@ -49,7 +50,7 @@ def _closed() -> Iterator[None]:
 
 
 def person(server: serverprocesses.Server, role: str = "viewer") -> serverprocesses.Client:
-    return serverprocesses.Client(server.url, server.run("token", "create", "--role", role))
+    return serverprocesses.Client(server.url, server.create_token(role))
 
 
 def now_us() -> int:
@@ -79,12 +80,13 @@ def report(client: serverprocesses.Client, **parts: Any) -> dict[str, Any]:
     ],
 )
 def test_unsafe_or_invalid_options_are_refused(
-    tmp_path: pathlib.Path, options: tuple[str, ...], what: str
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    what: str,
 ) -> None:
-    command = [*serverprocesses.OVERNIGHT, "--home", str(tmp_path), "serve", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode in (2, 3)
-    assert what in done.stderr
+    assert cli.main(["--home", str(tmp_path), "serve", *options]) in (2, 3)
+    assert what in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_reported(

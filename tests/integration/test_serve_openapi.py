@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Iterator
 from typing import Any
@@ -39,9 +40,19 @@ def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[serv
         yield running
 
 
+@functools.cache
+def admin_token(server: serverprocesses.Server) -> str:
+    return server.create_token("admin")
+
+
+@functools.cache
+def document_of(server: serverprocesses.Server) -> Any:
+    return openapi.from_url(f"{server.url}/api/v1/openapi.json")
+
+
 def credential_for(path: str, server: serverprocesses.Server) -> str:
     """Return a new token or credential: each has a rate of its own."""
-    admin = serverprocesses.Client(server.url, server.run("token", "create", "--role", "admin"))
+    admin = serverprocesses.Client(server.url, admin_token(server))
     is_agent = "agents" in path
     asked = {"role": "agent" if is_agent else "admin", "name": "test"}
     status, created = admin.ask("POST", "/api/v1/tokens", asked)
@@ -69,8 +80,7 @@ def names() -> list[tuple[str, str]]:
 def try_operation(server: serverprocesses.Server, method: str, path: str, number: int) -> None:
     token = credential_for(path, server)
     serverprocesses.Client.close_all()
-    document = openapi.from_url(f"{server.url}/api/v1/openapi.json")
-    operation = document[path][method]
+    operation = document_of(server)[path][method]
     # An answer to a question is made by a process of its own.
     examples = max(2, number // 5) if "questions" in path else number
 

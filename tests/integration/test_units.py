@@ -64,7 +64,7 @@ CAPABILITIES = {"agent": 1 << 19 | 1 << 34 | 1 << 38, "serve": 0}
 
 
 def files_of(name: str) -> dict[str, str]:
-    unit = units.fill(name, PYTHON, (), SECRETS[name])
+    unit = units.render(name, (), SECRETS[name], python=PYTHON)
     command = re.search(r"^ExecStart=.*$", unit, re.MULTILINE)
     assert command is not None
     words = command[0].partition(" -m overnight ")[2]

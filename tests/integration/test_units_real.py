@@ -96,6 +96,7 @@ def boot():
 
 
 @pytest.mark.needs_nspawn
+@pytest.mark.together
 def test_serve_and_agent_run_as_units() -> None:
     with boot() as machine:
         world = World(machine)

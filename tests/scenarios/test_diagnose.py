@@ -13,8 +13,10 @@ import pytest
 import scenarios
 from overnight.app import bundles, diagnose
 from overnight.interfaces import cli
+from overnight.model.instrument import Reading, ReadingKind
 from overnight.model.suspect import SuspectName
 from overnight.queries import case
+from overnight.store import readings
 
 if TYPE_CHECKING:
     from overnight.model.verdict import Verdict
@@ -54,6 +56,39 @@ def test_each_scenario_has_its_true_chain_and_no_other(tmp_path: pathlib.Path, n
         with blanked.blanked():
             without_prose, _ = diagnose.diagnose_event(incident.home, incident.event)
         assert blanked.decisions(without_prose) == blanked.decisions(verdict)
+
+
+def test_readings_of_instruments_are_evidence_of_the_steps_that_they_concern(
+    tmp_path: pathlib.Path,
+) -> None:
+    truth = scenarios.build("reference", tmp_path, seed=11, **SHORT)
+    assert truth.event is not None
+    before, _ = diagnose.diagnose_event(truth.home, truth.event)
+    at, core = truth.event.time_us, truth.event.core
+    writer = readings.ReadingWriter(truth.home, truth.event.host, "x", "", at - 900_000_000)
+    for second in range(-800, 5):
+        wait = 900_000.0 if second > -20 else 200.0
+        values = {"count": 9.0, "p99_us": wait, "max_us": wait}
+        created = {"memory": 1.0, "count": 8.0}
+        writer.add(
+            [
+                Reading(at + second * 1_000_000, ReadingKind.RUN_QUEUE, core, values=values),
+                Reading(at + second * 1_000_000, ReadingKind.CGROUP_CREATED, -1, 7, "ember", "", created),
+            ]
+        )  # fmt: skip
+    writer.close()
+    verdict, _ = diagnose.diagnose_event(truth.home, truth.event)
+    assert problems_of(truth, verdict) == []
+    assert verdict.confidence == before.confidence
+    assert verdict.chain
+    texts = {
+        step.kind: [fact.text for fact in step.evidence if fact.source == "instruments"]
+        for step in verdict.chain.steps
+    }
+    (waits,) = texts["cpu.core_saturated"]
+    assert f"waited up to 900 ms for core {core}" in waits
+    (creator,) = texts["memory.zombie_cgroups"]
+    assert creator.startswith("ember created")
 
 
 @pytest.mark.long

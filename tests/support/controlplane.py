@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import errors
 from overnight.app import bundles, events, fleet_questions
+from overnight.model.control_plane import TaskRow, WindowRow
+from overnight.model.uplink import TaskKind, TaskState
 from overnight.queries import fleet
 from overnight.store.ring import reader as rings
 
@@ -51,7 +53,7 @@ class ControlPlane:
     url: str = ""
 
     def __post_init__(self) -> None:
-        hosts = fleet_questions.HOSTS.ask_home(self.home, fleet_questions.Everything())
+        hosts = fleet_questions.list_hosts(self.home)
         now = time.time_ns() // 1000
         self.rows = {
             host.name: dataclasses.asdict(dataclasses.replace(host, seen_us=now))
@@ -62,7 +64,7 @@ class ControlPlane:
 
     def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> Any:
         """Return a document, or bytes; raise an error with the attribute `status` for problems."""
-        match [method, *path.removeprefix("/api/v1/").split("/")]:
+        match [method, *map(urllib.parse.unquote, path.removeprefix("/api/v1/").split("/"))]:
             case ["GET", "hosts"]:
                 return self.page([self.row(name) for name in sorted(self.rows)], query)
             case ["GET", "hosts", name]:
@@ -121,11 +123,11 @@ class ControlPlane:
         return {"items": items[first : first + PAGE], "next": more}
 
     def window(self, sha256: str) -> dict[str, Any]:
-        event = self.held[sha256][0]
-        return {
-            "sha256": sha256, "event": event.id if event else "", "begin_us": 1, "end_us": 2,
-            "received_us": 3, "dropped_us": None,
-        }  # fmt: skip
+        event, data = self.held[sha256]
+        row = WindowRow(
+            "db-7", sha256, event.id if event else "", 1, 2, len(data), 3, received_us=3
+        )
+        return dataclasses.asdict(row)
 
     def request_window(self, host: str, body: dict[str, Any]) -> dict[str, Any]:
         self.row(host)
@@ -142,7 +144,11 @@ class ControlPlane:
         task = self.tasks[name]
         task["polls"] += 1
         done = task["polls"] > self.polls
-        answer = {"id": name, "state": "running", "progress": 0.5, "detail": "", "result": {}}
+        row = TaskRow(
+            name, task["host"], TaskKind.UPLOAD_WINDOW, task["arguments"], TaskState.RUNNING,
+            1, "anna", "", 2, updated_us=task["polls"], progress=0.5,
+        )  # fmt: skip
+        answer = row.as_json()
         if done and self.ends == "done":
             sha256 = self.upload(task["host"], task["arguments"])
             return answer | {"state": "done", "progress": 1.0, "result": {"sha256": sha256}}
@@ -203,8 +209,7 @@ def serve(plane: ControlPlane) -> Iterator[ControlPlane]:
                 if isinstance(fault, int) and fault:
                     raise refuse(fault, "fault", f"a fault of {fault}")
                 query = urllib.parse.parse_qs(target.query)
-                path = urllib.parse.unquote(target.path)
-                answer = plane.answer(method, path, query, body)
+                answer = plane.answer(method, target.path, query, body)
             except RefusedError as error:
                 problem = {
                     "title": error.title,

@@ -38,7 +38,7 @@ class Played:
         self.stubs = {}
         for region in (HERE, THERE):
             client = boto3.session.Session().client("ec2", region_name=region)
-            self.provider._clients[region] = client
+            self.provider._aws.clients["ec2", region] = client
             self.stubs[region] = botocore.stub.Stubber(client)
             self.stubs[region].activate()
 

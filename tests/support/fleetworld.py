@@ -26,23 +26,6 @@ DAY = 86_400 * S
 FAR = START + 1_000 * DAY
 
 
-class KilledError(BaseException):
-    """Acts as kill -9: no code under test catches it."""
-
-
-class Killer:
-    """Raises at one step and at all later ones."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.passed: list[str] = []
-
-    def __call__(self, step: str) -> None:
-        if len(self.passed) >= self.at:
-            raise KilledError(step)
-        self.passed.append(step)
-
-
 class World:
     """One database and one blob folder; `plane` is the first server, `another` adds more."""
 

@@ -7,10 +7,14 @@ any case.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import pathlib
 import warnings
 from collections.abc import Sequence
+from typing import Any
+from unittest import mock
 
 import noise
 
@@ -53,8 +57,25 @@ class _Baseline:
         return shares.busy + shares.steal
 
 
+def _with_baseline(seconds: float | None) -> contextlib.AbstractContextManager[object]:
+    """Let plans have a baseline of that length during the block."""
+    if seconds is None:
+        return contextlib.nullcontext()
+    draw = rehearsal_host.draw
+
+    def draw_with(*plan: Any, **options: Any) -> rehearsal_host.Plan:
+        return dataclasses.replace(draw(*plan, **options), baseline=seconds)
+
+    return mock.patch.object(rehearsal_host, "draw", draw_with)
+
+
 def rehearse(
-    name: str, seed: int, home: pathlib.Path, *, need_verdict: bool = False
+    name: str,
+    seed: int,
+    home: pathlib.Path,
+    *,
+    need_verdict: bool = False,
+    baseline_seconds: float | None = None,
 ) -> scoreboard.Outcome:
     """Return the first right outcome; a wrong one fails unless the measured noise of others explains it.
 
@@ -66,14 +87,15 @@ def rehearse(
         core = noise.find_quietest_core()
         baseline = _Baseline(core)
         try:
-            outcome = rehearsal.rehearse(
-                rehearsal.find(name),
-                seed=seed + SEED_STEP * len(disturbed),
-                home=home,
-                brief=True,
-                core=core,
-                on_progress=baseline.on_progress,
-            )
+            with _with_baseline(baseline_seconds):
+                outcome = rehearsal.rehearse(
+                    rehearsal.find(name),
+                    seed=seed + SEED_STEP * len(disturbed),
+                    home=home,
+                    brief=True,
+                    core=core,
+                    on_progress=baseline.on_progress,
+                )
         except errors.CannotError as error:
             disturbed.append(f"{error.what}: {error.why}")
             if "busy" not in f"{error.todo}" or len(disturbed) > MAX_DISTURBED:

@@ -15,8 +15,11 @@ import ssl
 import subprocess
 import sys
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
+
+from overnight.app import pools, tokens
+from overnight.model.control_plane import Role
 
 OVERNIGHT = [sys.executable, "-m", "overnight"]
 
@@ -24,13 +27,15 @@ OVERNIGHT = [sys.executable, "-m", "overnight"]
 class Server:
     """A running server; `log` has what it printed after it ended."""
 
-    def __init__(self, home: pathlib.Path, *options: str, database: str = "") -> None:
+    def __init__(
+        self, home: pathlib.Path, *options: str, database: str = "", command: Sequence[str] = OVERNIGHT
+    ) -> None:  # fmt: skip
         self.home = home
         self.environment = os.environ | {"OVERNIGHT_POOLS_DATABASE": database}
         self.log = ""
         listen = () if "--listen" in options else ("--listen", "127.0.0.1:0")
         self.process = subprocess.Popen(
-            [*OVERNIGHT, "--home", str(home), "serve", *listen, *options],
+            [*command, "--home", str(home), "serve", *listen, *options],
             env=self.environment, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.url = ""
@@ -51,6 +56,15 @@ class Server:
         done = subprocess.run(command, env=self.environment, check=True, stdout=subprocess.PIPE, text=True)  # fmt: skip
         return done.stdout.strip()
 
+    def create_token(self, role: str, name: str = "") -> str:
+        """Create a token as `overnight token create` does, without a process."""
+        where = pools.Pools(self.home, self.environment["OVERNIGHT_POOLS_DATABASE"])
+        try:
+            opened = tokens.open_tokens(where)
+            return tokens.create(opened, Role(role), by=tokens.local_user(), name=name).text
+        finally:
+            where.plane.context.database.close()
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         code = self.process.wait(60)
@@ -62,8 +76,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(home: pathlib.Path, *options: str, database: str = "") -> Iterator[Server]:
-    server = Server(home, *options, database=database)
+def running(
+    home: pathlib.Path, *options: str, database: str = "", command: Sequence[str] = OVERNIGHT
+) -> Iterator[Server]:
+    server = Server(home, *options, database=database, command=command)
     try:
         yield server
     finally:
@@ -118,7 +134,7 @@ class Client:
 
 def enrolled(server: Server, host: str, tls: ssl.SSLContext | None = None) -> Client:
     """Enrol a host over HTTP; return its client."""
-    token = server.run("token", "create", "--role", "agent")
+    token = server.create_token("agent")
     client = Client(server.url, tls=tls)
     sent = {"token": token, "credential": secrets.token_urlsafe(32), "host": host}
     status, answer = client.ask("POST", "/api/v1/agents/enrol", sent)

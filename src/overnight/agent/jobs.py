@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from overnight.model import files
 
-GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL
+GRACE_SECONDS = 10.0  # usual, between SIGTERM and SIGKILL
 OUTPUT_BYTES, LOG_BYTES = 64 << 10, 8 << 20
 
 
@@ -27,6 +27,7 @@ class Job:
     log: pathlib.Path
     deadline: float
     on_end: Callable[[bool, str], None]
+    grace: float = GRACE_SECONDS
     ended_by: str = ""
     kill_at: float = 0.0
     is_over: bool = False
@@ -40,20 +41,17 @@ class Jobs:
 
     def check(self) -> None:
         for job in list(self.running.values()):
-            self._check(job, time.monotonic())
+            with contextlib.suppress(OSError):  # a full disk: `on_end` is called again
+                self._check(job, time.monotonic())
 
     def close(self) -> None:
         """End all processes; `on_end` of each is called."""
         for job in self.running.values():
             job.ended_by = job.ended_by or "the agent was stopped"
-            signal_group(job.process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS
-        while self.running and time.monotonic() < deadline + GRACE_SECONDS:
-            for job in list(self.running.values()):
-                with contextlib.suppress(OSError):
-                    self._check(job, time.monotonic())
-                if time.monotonic() > deadline:
-                    signal_group(job.process.pid, signal.SIGKILL)
+        graces = [job.grace for job in self.running.values()]
+        deadline = time.monotonic() + 2 * max(graces, default=0.0)
+        while self.running and time.monotonic() < deadline:
+            self.check()
             time.sleep(0.05)
 
     def start(
@@ -64,6 +62,7 @@ class Jobs:
         log: pathlib.Path,
         on_end: Callable[[bool, str], None],
         env: Mapping[str, str] | None = None,
+        grace: float = GRACE_SECONDS,
     ) -> subprocess.Popen[bytes]:
         descriptor = files.open_private(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -81,16 +80,16 @@ class Jobs:
         if env is not None:  # a command of the administrator, which writes to its log only
             with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (LOG_BYTES, LOG_BYTES))
-        self.running[name] = Job(name, process, log, time.monotonic() + seconds, on_end)
+        self.running[name] = Job(name, process, log, time.monotonic() + seconds, on_end, grace)
         return process
 
     def _check(self, job: Job, now: float) -> None:
         code = job.process.poll()
         if code is None:
             if now > job.deadline and not job.ended_by:
-                job.ended_by = "it took too long"
+                job.ended_by = "it exceeded its time limit"
             if job.ended_by and not job.kill_at:
-                job.kill_at = now + GRACE_SECONDS
+                job.kill_at = now + job.grace
                 signal_group(job.process.pid, signal.SIGTERM)
             elif job.kill_at and now > job.kill_at:
                 signal_group(job.process.pid, signal.SIGKILL)
@@ -98,12 +97,12 @@ class Jobs:
         if not job.is_over:
             signal_group(job.process.pid, signal.SIGKILL)  # what it started and left
             job.is_over = True
-        output = _read_end(job.log)
-        if job.ended_by or code:
-            ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            reason = job.ended_by or ended
-            output = ": ".join(filter(None, (reason, output[-1000:].strip())))
-        job.on_end(not (job.ended_by or code), output)
+        output, reason = _read_end(job.log), job.ended_by
+        if code and not reason:
+            reason = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        if reason:
+            output = ": ".join(filter(None, (reason, output.strip())))
+        job.on_end(not reason, output)
         del self.running[job.name]
 
 

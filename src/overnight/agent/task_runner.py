@@ -14,23 +14,51 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from overnight import errors
-from overnight.agent import jobs, task_config
+from overnight.agent import jobs, task_config, task_results
 from overnight.agent.uplink import tasks, windows
-from overnight.model import files, process_identity
+from overnight.model import checked_json, files, host_changes, process_identity, protocol
+from overnight.model.protocol import TaskKind
+from overnight.model.text import plural
 
-MAX_RUNNING = 4
+MAX_RUNNING = 8
+RECORD_GRACE_SECONDS = 60.0  # to store the last segment
 # The recorder notes the labels when it starts, maybe late on a loaded host; then each hour.
 FIRST_SECONDS, SECOND_SECONDS, INVENTORY_SECONDS = 10.0, 60.0, 3600.0
 RETRY_SECONDS, MAX_TRIES = 60.0, 3  # of a bundle
+MAX_WINDOW_US = 6 * 3_600_000_000
 WORD = re.compile(r"[a-z][a-z0-9-]{0,63}")
+TARGET = re.compile(r"[A-Za-z0-9_.:/@+][A-Za-z0-9_.:/@+-]{0,127}")  # not an option
+ADDRESS = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:/\[\]-]{0,254}")
+FILE = re.compile(r"/[^\x00]{1,4095}")
+HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 CORES = re.compile(r"[0-9][0-9,-]{0,255}")
 CLEAN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
-Arguments = Mapping[str, Any]
+ARGUMENTS: Mapping[str, set[str]] = {
+    TaskKind.RECORD: {"seconds", "frequency", "segment", "budget", "every"},
+    TaskKind.LOAD: {
+        "workload",
+        "seconds",
+        "cores",
+        "duty",
+        "seed",
+        "orchestrator",
+        "address",
+        "profile",
+        "hosts",
+    },
+    TaskKind.AGE: {"state", "number", "arm"},
+    TaskKind.SNAPSHOT: set(),
+    TaskKind.UPLOAD_WINDOW: {"event", "begin_us", "end_us"},
+    TaskKind.INSTRUMENT: {"name", "target", "seconds"},
+    TaskKind.CHANGE: {"name", "target"},
+    TaskKind.UNDO: {"task"},
+    TaskKind.STOP: {"task"},
+}
 
 
 class RefusedError(Exception):
@@ -45,13 +73,21 @@ class TaskRunner:
         config: pathlib.Path = task_config.PATH,
         window_bytes: int = 1 << 30,
         log: Callable[[str], None] = lambda _: None,
+        own: task_config.TaskConfig | None = None,
+        records_stacks: bool = False,
     ) -> None:
-        self._home, self._host, self._config = home, host, config
+        """Run tasks of a server; or those that `own` allows, on a host that records nothing else.
+
+        `records_stacks`: the agent does, so that a task of kind record has nothing to do.
+        """
+        self._home, self._host, self._config, self._own = home, host, config, own
+        self._records_stacks = records_stacks
         self._window_bytes = window_bytes
         self._log = log
         self._folder = home / "uplink"
         self._tasks, self._windows = self._folder / "tasks", self._folder / "windows"
         self._jobs = jobs.Jobs()
+        self._is_closing = False
         self._retry_at: dict[str, tuple[float, int]] = {}
         self._inventory_at = time.monotonic() + FIRST_SECONDS
         self._inventories = 0
@@ -68,18 +104,26 @@ class TaskRunner:
                 if not (folder / "state.json").exists() and (folder / "task.json").exists():
                     self._begin_task(folder)
             self._begin_window(now)
-            self._begin_inventory(now)
+            if self._own is None:
+                self._begin_inventory(now)
 
     def _begin_inventory(self, now: float) -> None:
-        if now >= self._inventory_at and "inventory" not in self._jobs.running:
-            first = () if self._inventories else ("history",)
-            self._inventory_at = now + (INVENTORY_SECONDS if self._inventories else SECOND_SECONDS)
-            self._inventories += 1
-            log = self._folder / "inventory.log"
-            self._jobs.start("inventory", (*self._inventory(), *first), 600, log, self._end_inventory)  # fmt: skip
+        if now < self._inventory_at or "inventory" in self._jobs.running:
+            return
+        first = () if self._inventories else ("history",)
+        self._inventory_at = now + (INVENTORY_SECONDS if self._inventories else SECOND_SECONDS)
+        self._inventories += 1
+
+        def end(succeeded: bool, output: str) -> None:
+            if not succeeded:
+                self._log(f"labels and snapshot were not read: {output}")
+
+        log = self._folder / "inventory.log"
+        self._jobs.start("inventory", (*self._inventory(), *first), 600, log, end)
 
     def close(self) -> None:
         """End all processes; their tasks failed."""
+        self._is_closing = True
         self._jobs.close()
 
     # --- tasks
@@ -89,136 +133,196 @@ class TaskRunner:
         for path in self._tasks.glob("*/state.json"):
             state = tasks.read_json(path) or {}
             if state.get("state") == "running":
+                boot = process_identity.read_boot()
+                if state.get("reboots", boot) != boot:
+                    _write_state(path.parent, "done", f"rebooted, boot {boot}", result={"boot": boot})  # fmt: skip
+                    continue
                 pid, started = int(state.get("pid", 0)), str(state.get("started", ""))
                 if pid and process_identity.is_running(pid, started, str(state.get("boot", ""))):
                     jobs.signal_group(pid, signal.SIGKILL)
-                _write_state(path.parent, "failed", "the agent ended while it ran")
+                _write_state(path.parent, "failed", protocol.INTERRUPTED)
 
     def _begin_task(self, folder: pathlib.Path) -> None:
         task = tasks.read_json(folder / "task.json") or {}
         try:
-            self._run_task(folder, str(task.get("kind")), task)
-        except RefusedError as error:
+            self._run_task(folder, task)
+        except (RefusedError, errors.UsageError) as error:
             _write_state(folder, "refused", str(error))
-        except (errors.OvernightError, OSError) as error:
-            why = (
-                f"{error}: {error.why}" if isinstance(error, errors.OvernightError) else str(error)
-            )
-            _write_state(folder, "failed", why)
+        except errors.OvernightError as error:
+            _write_state(folder, "failed", f"{error.what}: {error.why}")
+        except OSError as error:
+            _write_state(folder, "failed", str(error))
 
-    def _run_task(self, folder: pathlib.Path, kind: str, task: dict[str, Any]) -> None:
+    def _run_task(self, folder: pathlib.Path, task: tasks.Document) -> None:
         try:
-            config = task_config.read(self._config)
+            config = self._own or task_config.read(self._config)
         except errors.OvernightError as error:
             raise RefusedError(f"{error.what}: {error.why}; {error.todo}") from error
-        if kind not in config.allow:
-            raise RefusedError(f"{self._config} on {self._host} does not allow {kind}")
+        if task.get("kind") not in config.allow:
+            raise RefusedError(f"{self._config} on {self._host} does not allow {task.get('kind')}")
         if int(task.get("expires_us") or 0) < time.time_ns() // 1000:
-            raise RefusedError("it came too late")
-        given = task.get("arguments")
-        arguments: Arguments = given if isinstance(given, dict) else {}
-        if kind == "stop":
-            self._stop(folder, arguments)
+            raise RefusedError("it expired before the agent began it")
+        kind = TaskKind(task["kind"])
+        given = checked_json.Object(task.get("arguments") or {}, "arguments")
+        if unknown := sorted(given.fields.keys() - ARGUMENTS[kind]):
+            raise RefusedError(f"it has an unknown argument {unknown[0]!r}")
+        if kind is TaskKind.STOP:
+            self._stop(folder, given.get("task"))
             return
-        if (
-            sum(job.log.parent.parent == self._tasks for job in self._jobs.running.values())
-            >= MAX_RUNNING
-        ):
-            raise RefusedError(f"{MAX_RUNNING} tasks are running")
-        env: Mapping[str, str] | None = None
-        if kind in ("instrument", "change", "undo"):
-            command, env = self._named(kind, folder.name, arguments, config), CLEAN
-            argv, seconds = command.argv, command.seconds
-        else:
-            argv, seconds = self._command(kind, folder.name, arguments, config)
+        if sum(name.startswith("task ") for name in self._jobs.running) >= MAX_RUNNING:
+            raise RefusedError(f"{MAX_RUNNING} tasks are running, the maximum")
+        # An instrument with a time stores what it reads; a command of the administrator without one only prints.
+        stored = kind is TaskKind.INSTRUMENT and (
+            "seconds" in given.fields or str(given.get("name")) in config.builtin
+        )
+        named = kind in (TaskKind.INSTRUMENT, TaskKind.CHANGE, TaskKind.UNDO) and not stored
+        find = self._find_named if named else self._find_fixed
+        command = find(kind, folder.name, given, config)
+        ticks, begun = task_results.read_ticks(), time.monotonic()
+        reboots = {"reboots": process_identity.read_boot()} if command.is_reboot else {}
         # Before the start: a task that was begun is not begun again.
-        _write_state(folder, "running", "")
+        _write_state(folder, "running", "", **reboots)
 
         def end(succeeded: bool, output: str) -> None:
-            if kind == "undo" and succeeded:
-                self._forget_change(folder.name)
-                if self._changes() and "task" not in arguments:  # all of them, the last first
+            if reboots and (succeeded or self._is_closing):
+                return  # judged by the boot id when the agent starts again
+            if kind is TaskKind.UNDO and succeeded:
+                left = [each for each in self._changes() if each.get("undone_by") != folder.name]
+                self._write_changes(left)
+                if left and given.get("task") is None:  # all of them, the last first
                     (folder / "state.json").unlink()
                     return
-            self._end_task(folder, kind, succeeded, output)
+            busy = task_results.find_busy(ticks, task_results.read_ticks())
+            seconds = round(time.monotonic() - begun, 1)
+            ran = {"busy": busy, "seconds": seconds, "cores": len(ticks)}
+            self._end_task(folder, kind, succeeded, output, ran)
 
-        process = self._jobs.start(f"task {folder.name}", argv, seconds, folder / "log", end, env)
+        process = self._jobs.start(
+            f"task {folder.name}", command.argv, command.seconds, folder / "log", end,
+            CLEAN if named and not command.is_builtin else None,
+            RECORD_GRACE_SECONDS if kind is TaskKind.RECORD else jobs.GRACE_SECONDS,
+        )  # fmt: skip
         identity = process_identity.read_identity(process.pid)
-        _write_state(folder, "running", "", pid=process.pid, **identity)
+        _write_state(folder, "running", "", pid=process.pid, **identity, **reboots)
 
-    def _end_task(self, folder: pathlib.Path, kind: str, succeeded: bool, output: str) -> None:
-        result: dict[str, Any] = {}
-        if kind == "upload-window" and succeeded:
+    def _end_task(
+        self,
+        folder: pathlib.Path,
+        kind: TaskKind,
+        succeeded: bool,
+        output: str,
+        ran: Mapping[str, Any],
+    ) -> None:
+        result, detail = task_results.read(kind, output)
+        if kind is TaskKind.UPLOAD_WINDOW and succeeded:
             digest = windows.read_digest(self._windows, f"task-{folder.name}")
             result, succeeded = {"sha256": digest}, bool(digest)
-            output = output if succeeded else "the server refused the bundle"
-        elif kind == "instrument":
+            detail = detail if succeeded else "the server refused the bundle"
+        elif kind is TaskKind.RECORD:
+            result = dict(ran)
+        elif kind is TaskKind.INSTRUMENT:
             result = {"output": output}
-        _write_state(folder, "done" if succeeded else "failed", output[-1000:], result=result)
+        _write_state(folder, "done" if succeeded else "failed", detail, result=result)
 
-    def _stop(self, folder: pathlib.Path, arguments: Arguments) -> None:
-        _only(arguments, "task")
-        wanted = arguments.get("task")
-        stopped = [job for name, job in self._jobs.running.items() if name == f"task {wanted}" or (not wanted and name.startswith("task "))]  # fmt: skip
+    def _stop(self, folder: pathlib.Path, wanted: object) -> None:
+        """Stop a task, or all of them."""
+        stopped = [
+            job
+            for name, job in self._jobs.running.items()
+            if name.startswith("task ") and wanted in (None, "", name.removeprefix("task "))
+        ]
         for job in stopped:
             job.ended_by = f"stopped by task {folder.name}"
-        _write_state(folder, "done", f"stopped {len(stopped)} of the running tasks")
+        _write_state(folder, "done", f"stopped {plural(len(stopped), 'task')}")
 
-    def _command(
-        self, kind: str, name: str, given: Arguments, config: task_config.TaskConfig
-    ) -> tuple[tuple[str, ...], float]:
-        """Return the fixed command of a kind with the values that it takes, and its time limit."""
-        cli = (sys.executable, "-m", "overnight", "--home", str(self._home))
-        if kind == "snapshot":
-            _only(given)
-            return self._inventory(), 600
-        if kind == "upload-window":
-            _only(given, "event", "begin_us", "end_us")
-            return self._bundle(f"task-{name}", given), 3600
-        if kind == "age":
-            _only(given, "state", "number")
-            state = _word("state", given)
-            return (*cli, "age", state, str(_number("number", given, 0, 10_000_000))), 3600
-        seconds = _number("seconds", given, 1, config.max_seconds)
+    def _find_fixed(
+        self, kind: TaskKind, task: str, given: checked_json.Object, config: task_config.TaskConfig
+    ) -> task_config.Command:
+        """Return the command of a kind with the values that it takes."""
+        if kind is TaskKind.SNAPSHOT:
+            return task_config.Command(self._inventory(), 600)
+        if kind is TaskKind.UPLOAD_WINDOW:
+            return task_config.Command(self._bundle(f"task-{task}", given), 3600)
+        cli = [sys.executable, "-m", "overnight", "--home", str(self._home), kind]
+        if kind is TaskKind.INSTRUMENT:
+            return self._instrument(cli, given, config)
+        if kind is TaskKind.AGE:
+            return task_config.Command((*cli, "-O", "json", *_age_words(given)), 3600)
+        seconds = given.integer("seconds", 1, config.max_seconds)
         lasting = ("--for", f"{seconds}s")
-        if kind == "record":
-            _only(given, "seconds", "frequency")
-            hertz = _number("frequency", {"frequency": 97, **given}, 1, 999)
-            return (*cli, "record", "--profiles-only", *lasting, "--frequency", str(hertz)), seconds + 900  # fmt: skip
-        _only(given, "workload", "seconds", "cores", "duty")
-        argv = [*cli, "load", _word("workload", given), *lasting]
-        if "cores" in given:
-            if not CORES.fullmatch(str(given["cores"])):
-                raise RefusedError("cores is not a list such as 0-3,5")
-            argv += ["--cores", str(given["cores"])]
-        if "duty" in given:
-            argv += ["--duty", f"{_number('duty', given, 1, 100)}%"]
-        return tuple(argv), seconds + 300
+        if kind is TaskKind.RECORD and self._records_stacks:
+            return task_config.Command(("/bin/sleep", str(seconds)), seconds + 60)
+        if kind is TaskKind.RECORD:
+            hertz = given.integer("frequency", 1, 999, default=97)
+            cli += [*lasting, "--frequency", str(hertz)]
+            cli += ["--profiles-only"] if self._own is None else []  # the agent records signals
+            for name, unit in (("segment", "s"), ("budget", "B")):
+                if name in given.fields:
+                    cli += [f"--{name}", f"{given.integer(name, 1, 1 << 62)}{unit}"]
+            for signal_name, interval in given.fields.get("every", {}).items():
+                cli += ["--every", f"{signal_name}={interval}"]
+            return task_config.Command(tuple(cli), seconds + 900)
+        cli += ["-O", "json", given.text("workload", form=WORD), *lasting]
+        if "profile" in given.fields and self._own is None:
+            raise RefusedError("a profile is a file of the machine that overnight run runs on")
+        cli += _load_words(given)
+        return task_config.Command(tuple(cli), seconds + 300)
 
-    def _named(
-        self, kind: str, task: str, given: Arguments, config: task_config.TaskConfig
+    def _instrument(
+        self, cli: list[str], given: checked_json.Object, config: task_config.TaskConfig
+    ) -> task_config.Command:
+        name = given.text("name", form=WORD)
+        if name not in config.builtin and name not in config.instruments:
+            raise RefusedError(f"{self._config} on {self._host} lists no instrument {name!r}")
+        seconds = given.integer("seconds", 1, config.max_seconds)
+        target = [given.text("target", form=TARGET)] if given.get("target") else []
+        options = ["--for", f"{seconds}s", "--config", str(self._config)]
+        return task_config.Command((*cli, name, *target, *options), seconds + 120)
+
+    def _find_named(
+        self, kind: TaskKind, task: str, given: checked_json.Object, config: task_config.TaskConfig
     ) -> task_config.Command:
         """Return the command of the administrator; a change is noted first, so that it can be undone."""
-        if kind == "undo":
-            _only(given, "task")
-            changes = self._changes()
-            chosen = [n for n, each in enumerate(changes) if given.get("task") in (None, each["task"])]  # fmt: skip
+        changes = self._changes()
+        if kind is TaskKind.UNDO:
+            chosen = [each for each in changes if given.get("task") in (None, each["task"])]
             if not chosen:
                 raise RefusedError("there is no such change to undo")
-            last = changes[chosen[-1]]
-            last["undone_by"] = task
+            chosen[-1]["undone_by"] = task
             self._write_changes(changes)
-            return task_config.Command(tuple(last["undo"]), 300)
-        _only(given, "name")
-        known = config.instruments if kind == "instrument" else config.changes
+            if "builtin" in chosen[-1]:
+                return self._builtin("undo", chosen[-1]["task"])
+            return task_config.Command(tuple(chosen[-1]["undo"]), 300)
+        known = config.instruments if kind is TaskKind.INSTRUMENT else config.changes
         name = given.get("name")
         if not isinstance(name, str) or name not in known:
             raise RefusedError(f"{self._config} on {self._host} lists no {kind} {name!r}")
-        command = known[name]
-        if kind == "change":
-            change = {"task": task, "name": name, "undo": list(command.undo), "at_us": time.time_ns() // 1000}  # fmt: skip
-            self._write_changes([*self._changes(), change])
+        command, target = known[name], given.text("target", host_changes.MAX_TARGET, default="")
+        note: dict[str, Any] = {"task": task, "name": name, "at_us": time.time_ns() // 1000}
+        if isinstance(command, task_config.BuiltinChange):
+            try:
+                change = command.check(target)
+            except ValueError as error:
+                raise RefusedError(f"{self._config} on {self._host}: {error}") from error
+            self._write_changes([*changes, note | {"builtin": str(change)}])
+            return self._builtin("apply", task, change, command.seconds)
+        if target:
+            raise RefusedError(f"{kind} {name} is a command, and takes no target")
+        if kind is TaskKind.CHANGE:
+            self._write_changes([*changes, note | {"undo": command.undo}])
         return command
+
+    def _builtin(
+        self,
+        action: str,
+        task: str,
+        change: host_changes.Change | None = None,
+        seconds: float = 300.0,
+    ) -> task_config.Command:
+        argv = [sys.executable, "-m", "overnight.app.changes", str(self._home), action, task]
+        argv += [change.builtin, *change.words] if change else []
+        is_reboot = change is not None and change.builtin is host_changes.Builtin.REBOOT
+        return task_config.Command(tuple(argv), seconds, is_builtin=True, is_reboot=is_reboot)
 
     def _changes(self) -> list[dict[str, Any]]:
         document = tasks.read_json(self._folder / "changes.json") or {}
@@ -228,29 +332,18 @@ class TaskRunner:
         text = json.dumps({"changes": changes})
         files.write_atomically(self._folder / "changes.json", text)
 
-    def _forget_change(self, undo: str) -> None:
-        left = [change for change in self._changes() if change.get("undone_by") != undo]
-        self._write_changes(left)
-
     # --- bundles and inventories
 
     def _inventory(self) -> tuple[str, ...]:
         module = (sys.executable, "-m", "overnight.app.agent_inventory")
         return (*module, str(self._home), self._host, str(self._config))
 
-    def _end_inventory(self, succeeded: bool, output: str) -> None:
-        if not succeeded:
-            self._log(f"labels and snapshot were not read: {output}")
-
-    def _bundle(self, name: str, given: Arguments) -> tuple[str, ...]:
+    def _bundle(self, name: str, given: checked_json.Object) -> tuple[str, ...]:
         module = (sys.executable, "-m", "overnight.app.window_bundle", str(self._home), self._host)
-        event = given.get("event")
-        if event is not None:
-            if not isinstance(event, str) or not windows.NAME.fullmatch(event):
-                raise RefusedError("event is not the id of an event")
-            return (*module, name, "--event", event)
-        begin = _number("begin_us", given, 0, 1 << 62)
-        end = _number("end_us", given, begin + 1, begin + MAX_WINDOW_US)
+        if given.get("event") is not None:
+            return (*module, name, "--event", given.text("event", form=protocol.ID))
+        begin = given.integer("begin_us", 0, 1 << 62)
+        end = given.integer("end_us", begin + 1, begin + MAX_WINDOW_US)
         return (*module, name, "--window", str(begin), str(end))
 
     def _begin_window(self, now: float) -> None:
@@ -266,9 +359,9 @@ class TaskRunner:
                 continue
             self._make_room()
             self._retry_at[name] = (now + RETRY_SECONDS, tries + 1)
-            end = functools.partial(self._end_window, name)
-            log = self._folder / "window.log"
-            self._jobs.start(f"window {name}", self._bundle(name, {"event": name}), 3600, log, end)
+            argv = self._bundle(name, checked_json.Object({"event": name}, "request"))
+            end, log = functools.partial(self._end_window, name), self._folder / "window.log"
+            self._jobs.start(f"window {name}", argv, 3600, log, end)
             return
 
     def _end_window(self, name: str, succeeded: bool, output: str) -> None:
@@ -288,32 +381,45 @@ class TaskRunner:
             if surplus <= 0:
                 return
             surplus -= path.stat().st_size
-            self._log(f"removed the bundle of event {path.stem}, which was not uploaded: no room")
+            self._log(
+                f"removed the bundle of event {path.stem}, which was not uploaded: --windows is used up"
+            )
             files.write(path.with_suffix(windows.DONE), b"")
             path.with_suffix(windows.OFFER).unlink(missing_ok=True)
             path.unlink()
 
 
-MAX_WINDOW_US = 6 * 3_600_000_000
+def _age_words(given: checked_json.Object) -> Iterator[str]:
+    """Yield the arguments of `overnight age`; `undo` and `purge` are states, too."""
+    state = given.text("state", form=WORD)
+    yield "--undo" if state == "undo" else state
+    if "number" in given.fields:
+        yield str(given.integer("number", 0, 10_000_000))
+    if state == "purge":
+        yield "--yes"
+    if "arm" in given.fields:
+        yield f"--arm={given.text('arm', form=WORD)}"
 
 
-def _only(given: Arguments, *names: str) -> None:
-    if unknown := sorted(given.keys() - set(names)):
-        raise RefusedError(f"it has an unknown argument {unknown[0]!r}")
-
-
-def _number(name: str, given: Arguments, least: int, most: int) -> int:
-    value = given.get(name)
-    if type(value) is not int or not least <= value <= most:
-        raise RefusedError(f"{name} is not a number from {least} to {most}")
-    return value
-
-
-def _word(name: str, given: Arguments) -> str:
-    value = given.get(name)
-    if not isinstance(value, str) or not WORD.fullmatch(value):
-        raise RefusedError(f"{name} is not a name")
-    return value
+def _load_words(given: checked_json.Object) -> Iterator[str]:
+    """Yield the options of `overnight load` that are given."""
+    if "cores" in given.fields:
+        cores = str(given.fields["cores"])
+        if not CORES.fullmatch(cores):
+            raise RefusedError("cores is not a list such as 0-3,5")
+        yield from ("--cores", cores)
+    if "duty" in given.fields:
+        yield from ("--duty", f"{given.integer('duty', 1, 100)}%")
+    if "seed" in given.fields:
+        yield from ("--seed", str(given.integer("seed", 0, 1 << 31)))
+    if "hosts" in given.fields:
+        hosts = given.fields["hosts"]
+        if not isinstance(hosts, list) or not all(isinstance(h, str) and HOST.fullmatch(h) for h in hosts):  # fmt: skip
+            raise RefusedError("hosts is not a list of host names")
+        yield from ("--hosts", ",".join(hosts))
+    for name, form in (("orchestrator", WORD), ("address", ADDRESS), ("profile", FILE)):
+        if name in given.fields:
+            yield from (f"--{name}", given.text(name, 4096, form=form))
 
 
 def _write_state(folder: pathlib.Path, state: str, detail: str, **more: object) -> None:

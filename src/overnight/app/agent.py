@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import overnight
 from overnight import errors, http_client
 from overnight.agent import task_config, task_runner
-from overnight.agent.uplink import tasks
+from overnight.agent.uplink import loop, tasks
 from overnight.app import home as homes
 from overnight.app import record
-from overnight.model import files
+from overnight.model import addresses, files
 from overnight.sources import perf
 from overnight.store.ring import layout
 
@@ -51,9 +51,16 @@ class Options:
     ca: pathlib.Path | None = None
     insecure: bool = False
     config: pathlib.Path = CONFIG
+    default_config: pathlib.Path | None = None  # where there is no `config`
     spool_bytes: int = 16 << 20
     window_bytes: int = 1 << 30
     upload_rate: float = 1e6  # bytes per second
+
+    @property
+    def tasks(self) -> pathlib.Path:
+        """The file that lists the allowed tasks."""
+        given = self.default_config
+        return self.config if given is None or os.path.lexists(self.config) else given
 
 
 def read_token(file: pathlib.Path | None) -> str:
@@ -79,10 +86,10 @@ def run(
     """Record until stopped, and report meanwhile. What cannot work raises before anything is recorded."""
     home = options.record.home
     homes.need_writable(home)
-    http_client.parse_url(options.server, insecure=options.insecure)
+    addresses.parse_server_url(options.server, insecure=options.insecure)
     if options.ca is not None:
         http_client.make_context(options.ca)
-    task_config.read(options.config)
+    task_config.read(options.tasks)
     folder = home / "uplink"
     files.make_folder(folder)
     with _locked(folder / "lock"):
@@ -126,7 +133,10 @@ class Supervisor:
         self._log = log
         self._home = options.record.home
         self._host = platform.node() or "host"
-        self._runner = task_runner.TaskRunner(self._home, self._host, options.config, options.window_bytes, log)  # fmt: skip
+        self._runner = task_runner.TaskRunner(
+            self._home, self._host, options.tasks, options.window_bytes, log,
+            records_stacks=options.record.profiles,
+        )  # fmt: skip
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="uplink")
         self._uplink: subprocess.Popen[bytes] | None = None
@@ -165,7 +175,7 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 self._uplink.communicate()  # closes its pipe
             self._failures = 1 if now - self._started > MAX_BACKOFF_SECONDS else self._failures + 1
-            delay = min(MAX_BACKOFF_SECONDS, 2.0 ** (self._failures - 1))
+            delay = min(MAX_BACKOFF_SECONDS, 2.0 ** min(self._failures - 1, 10))
             self._log(f"the uplink ended ({code}), starting it again in {delay:.0f} s; the recording goes on")  # fmt: skip
             self._uplink, self._next_start = None, now + delay
         if now >= self._next_start:
@@ -174,19 +184,19 @@ class Supervisor:
 
     def _start_uplink(self) -> subprocess.Popen[bytes]:
         options = self._options
-        given = {
-            "home": str(self._home),
-            "ring": str(layout.host_folder(self._home, self._host)),
-            "host": self._host,
-            "boot": perf.read_identity().boot,
-            "server": options.server,
-            "ca": str(options.ca.absolute()) if options.ca else "",
-            "insecure": options.insecure,
-            "token": options.token,
-            "token_file": str(options.token_file.absolute()) if options.token_file else "",
-            "spool_bytes": options.spool_bytes,
-            "upload_rate": options.upload_rate,
-        }
+        given = loop.Options(
+            home=str(self._home),
+            ring=str(layout.host_folder(self._home, self._host)),
+            host=self._host,
+            boot=perf.read_identity().boot,
+            server=options.server,
+            ca=_absolute(options.ca),
+            insecure=options.insecure,
+            token=options.token,
+            token_file=_absolute(options.token_file),
+            spool_bytes=options.spool_bytes,
+            upload_rate=options.upload_rate,
+        )
         # -S: the site packages are not needed, and half a megabyte is. A session of its own: Ctrl-C must
         # not end it before it has sent the rest.
         package = pathlib.Path(overnight.__file__).parent.parent
@@ -198,6 +208,10 @@ class Supervisor:
         )
         assert child.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it ended at once
-            child.stdin.write(json.dumps(given).encode() + b"\n")
+            child.stdin.write(json.dumps(given._asdict()).encode() + b"\n")
             child.stdin.flush()
         return child
+
+
+def _absolute(path: pathlib.Path | None) -> str:
+    return str(path.absolute()) if path else ""

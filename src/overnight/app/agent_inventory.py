@@ -60,7 +60,9 @@ def write(home: pathlib.Path, host: str, config: pathlib.Path) -> None:
     folder = home / "uplink"
     files.make_folder(folder)
     source = reader.Reader(home)
-    _write_changed(folder / "labels.json", json.dumps(read_labels(source, host, _config(config)), sort_keys=True))  # fmt: skip
+    labels = read_labels(source, host, _config(config))
+    if tasks.read_json(folder / "labels.json") != labels:
+        files.write_atomically(folder / "labels.json", json.dumps(labels))
     taken = snapshots.take()
     document = taken.as_json()
     before = tasks.read_json(folder / "snapshot.json") or {}
@@ -89,11 +91,6 @@ def _config(path: pathlib.Path) -> task_config.TaskConfig:
     except errors.OvernightError as error:
         sys.stderr.write(f"{error.what}: {error.why}\n")
         return task_config.TaskConfig()
-
-
-def _write_changed(path: pathlib.Path, text: str) -> None:
-    if not path.exists() or path.read_text() != text:
-        files.write_atomically(path, text)
 
 
 def main(words: list[str]) -> int:

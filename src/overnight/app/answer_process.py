@@ -1,4 +1,4 @@
-"""Answers that take a server long, each made by a process of its own: questions about the fleet, and diagnoses.
+"""Answers of a server that take long, each made by a process of its own: questions about the fleet, and diagnoses.
 
 A question about 10,000 hosts needs seconds and hundreds of megabytes, which the server does not have to spare. A bundle
 comes from a host and may be hostile; the process that opens it does not know the database. `python -m` starts
@@ -7,6 +7,7 @@ both: a server with threads must not fork.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import io
@@ -29,14 +30,12 @@ from overnight.model import files
 from overnight.model.text import printable
 
 if TYPE_CHECKING:
-    from overnight.app import diagnose
     from overnight.model.event import Event
     from overnight.model.fleet import Fleet
 
-FORMS = {"html": "html", "json": "json", "text": "txt"}
 CPU_SECONDS = 300
 QUESTION_SECONDS, DIAGNOSIS_SECONDS = 110.0, 600.0
-AT_ONCE, WAITING = 2, 8
+AT_ONCE, WAITING = 2, 6
 NICE = 10
 KEEP_SECONDS = 14 * 86_400
 PR_SET_PDEATHSIG = 1
@@ -57,7 +56,7 @@ class Answers:
         self._known = {"database": database, "blobs": str(blobs)}
         self._folder = kept
         self._running = threading.BoundedSemaphore(AT_ONCE)
-        self._waiting = threading.BoundedSemaphore(WAITING)
+        self._taken = threading.BoundedSemaphore(AT_ONCE + WAITING)
 
     def ask(self, name: str, parameters: Mapping[str, Sequence[str]]) -> bytes:
         """Return the document that answers a question about the fleet."""
@@ -65,9 +64,9 @@ class Answers:
         return self._run("question", given, QUESTION_SECONDS)
 
     def diagnose(self, bundle: pathlib.Path, sha256: str, event: Event, form: str) -> pathlib.Path:
-        """Return a file with the diagnosis of an event in a form of `FORMS`; only the first call makes it."""
+        """Return a file with the diagnosis of an event as html, json or text; only the first call makes it."""
         key = "\0".join((sha256, event.id, form, overnight.__version__))
-        path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.{FORMS[form]}"
+        path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.{form}"
         if not path.exists():
             try:
                 fleet = json.loads(self.ask("findings", {"kind": [event.kind]}))
@@ -76,19 +75,18 @@ class Answers:
             given = {"bundle": str(bundle), "event": event.id, "form": form, "fleet": fleet}
             content = self._run("diagnosis", given, DIAGNOSIS_SECONDS)
             files.make_folder(self._folder)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as draft:
-                draft.write(content)
-            pathlib.Path(draft.name).rename(path)
+            files.write_atomically(path, content, mode=0o600)
         return path
 
     def prune(self) -> None:
         """Remove diagnoses made long ago; they are made again when they are asked for."""
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
-            if time.time() - path.stat().st_mtime > KEEP_SECONDS:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another server was first
+                if time.time() - path.stat().st_mtime > KEEP_SECONDS:
+                    path.unlink()
 
     def _run(self, what: str, given: Mapping[str, object], seconds: float) -> bytes:
-        if not self._waiting.acquire(blocking=False):
+        if not self._taken.acquire(blocking=False):
             raise BusyError(
                 "too many questions at once",
                 why=f"this server answers {AT_ONCE} at a time, and {WAITING} wait",
@@ -104,7 +102,7 @@ class Answers:
         except subprocess.TimeoutExpired as error:
             raise _failed(what, f"it took longer than {seconds:g} s") from error
         finally:
-            self._waiting.release()
+            self._taken.release()
         if done.returncode == 0:
             return done.stdout
         try:
@@ -121,11 +119,6 @@ def _failed(what: str, why: str) -> FailedError:
     )
 
 
-def main(what: str, given: dict[str, Any]) -> bytes:
-    """Return the answer: a JSON document, or a diagnosis."""
-    return _answer(given) if what == "question" else _diagnose(given)
-
-
 def _answer(given: dict[str, Any]) -> bytes:
     from overnight.app import fleet_questions, questions
     from overnight.database import engine
@@ -137,33 +130,22 @@ def _answer(given: dict[str, Any]) -> bytes:
     def read(wanted: questions.Wanted) -> Fleet:
         return plane.fleet(wanted.kinds, snapshots=wanted.snapshots)
 
-    document = fleet_questions.answer(given["name"], given["parameters"], read)
-    return json.dumps(document).encode()
+    return json.dumps(fleet_questions.answer(given["name"], given["parameters"], read)).encode()
 
 
 def _diagnose(given: dict[str, Any]) -> bytes:
     from overnight.app import diagnose, fleet_questions
 
-    ask_fleet = None
-    if given["fleet"] is not None:
-        found = fleet_questions.FINDINGS.decode(given["fleet"])
-
-        def ask_fleet(_: str) -> Any:
-            return found.hosts, found.answers
-
-    bundle = pathlib.Path(given["bundle"])
-    request = diagnose.Request(
-        bundle.parent, bundle=bundle, event_id=given["event"], ask_fleet=ask_fleet
+    fleet, bundle = given["fleet"], pathlib.Path(given["bundle"])
+    found = fleet and fleet_questions.FINDINGS.decode(fleet)
+    ask_fleet = (lambda _: found) if found else None
+    result = diagnose.diagnose(
+        diagnose.Request(bundle.parent, bundle, event_id=given["event"], ask_fleet=ask_fleet)
     )
-    result = diagnose.diagnose(request)
-    if given["form"] == "text":
-        return _render(result)
-    out = io.BytesIO()
-    result.write(given["form"], out)
-    return out.getvalue()
-
-
-def _render(result: diagnose.Diagnosis) -> bytes:
+    if given["form"] != "text":
+        out = io.BytesIO()
+        result.write(given["form"], out)
+        return out.getvalue()
     import rich.console
 
     text = io.StringIO()
@@ -177,7 +159,8 @@ if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        output, code = main(sys.argv[1], json.load(sys.stdin)), 0
+        make = {"question": _answer, "diagnosis": _diagnose}[sys.argv[1]]
+        output, code = make(json.load(sys.stdin)), 0
     except errors.OvernightError as error:
         output, code = json.dumps(error.as_json()).encode(), int(error.exit_code)
     sys.stdout.buffer.write(output)

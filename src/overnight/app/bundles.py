@@ -21,7 +21,7 @@ from overnight.model import stop_signals, times
 from overnight.model.text import plural
 from overnight.model.times import HOUR_US, MINUTE_US, SECOND_US
 from overnight.queries import case, signals
-from overnight.store import loads, segments
+from overnight.store import loads, readings, segments
 from overnight.store.bundle import header, packer, profiles, scrubber, unpacker
 from overnight.store.bundle import signals as copying
 from overnight.store.ring import reader
@@ -111,6 +111,9 @@ def create(
             for begin, end in stretches:
                 loads.copy_loads(
                     home, stage, host, begin, end, lambda text: masks.text("loads", text)
+                )
+                readings.copy_readings(
+                    home, stage, host, begin, end, lambda text: masks.text("instruments", text)
                 )
         notes += [f"left out, damaged: {problem}" for problem in source.problems]
         if len(others) > len(chosen) - 1:

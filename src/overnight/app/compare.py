@@ -23,7 +23,6 @@ from overnight.store import added_events as stored_events
 if TYPE_CHECKING:
     from overnight.model.fleet import Fleet
 
-SCHEMA = "overnight.compare/1"
 MAX_NAMED = 5
 EVERYTHING = Window(0, 1 << 62)
 # Which of --at, --before, --after, --group and --against may be given together.
@@ -127,7 +126,7 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "schema": SCHEMA,
+            "schema": QUESTION.schema,
             "before": self.before.name,
             "after": self.after.name,
             "exposure": self.wording.per or "host-hours",
@@ -306,12 +305,4 @@ def _find_notes(
             yield f"recorded only {where}: {', '.join(only[:MAX_NAMED])}{' …' * (len(only) > MAX_NAMED)}"
 
 
-QUESTION: questions.Question[Request, Result] = questions.Question(
-    "compare",
-    SCHEMA,
-    Request,
-    lambda _: questions.Wanted(),
-    compare,
-    Result.as_json,
-    _from_json,
-)
+QUESTION = questions.Question("compare", Request, lambda _: questions.Wanted(), compare, _from_json)

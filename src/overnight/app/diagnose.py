@@ -27,17 +27,18 @@ from overnight.store.ring import reader as rings
 if TYPE_CHECKING:
     import rich.console
 
+    from overnight.app import fleet_questions
     from overnight.model.event import Event
+    from overnight.model.selection import Window
     from overnight.model.verdict import Verdict
 
-LAST = "last"
+LAST = events.LAST
 INCIDENT_US = 30 * SECOND_US
 FLEET_HOSTS = 3  # fewer are not a fleet
 REPORTED = "incident.reported"  # the kind of an incident that no rule and no watch saw
 FLEET = "fleet"  # the detector named where a server does not answer for its fleet
 OnAnswer = Callable[[Answer], None]
-# Returns how many hosts a fleet has, and what its detectors answer about a kind of event.
-AskFleet = Callable[[str], tuple[int, tuple[Answer, ...]]]
+AskFleet = Callable[[str], "fleet_questions.Findings"]  # about a kind of event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Request:
     knowledge: tuple[pathlib.Path, ...] = ()
     reported: Reported | None = None  # instead of a stored event
     ask_fleet: AskFleet | None = None  # None: the hosts of the data home are the fleet
+    within: Window | None = None  # what was recorded before and after is not evidence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +92,9 @@ def diagnose(request: Request, on_answer: OnAnswer = lambda _: None) -> Diagnosi
         else:
             event = make_reported(home, request.host, request.reported)
         verdict = diagnose_event(
-            home, event, known=known, ask_fleet=request.ask_fleet, on_answer=on_answer
-        )
+            home, event, known=known, ask_fleet=request.ask_fleet, within=request.within,
+            on_answer=on_answer,
+        )  # fmt: skip
         return add_material(*verdict, known)
 
 
@@ -153,12 +156,13 @@ def diagnose_event(
     *,
     known: knowledge.Knowledge | None = None,
     ask_fleet: AskFleet | None = None,
+    within: Window | None = None,
     on_answer: OnAnswer = lambda _: None,
 ) -> tuple[Verdict, cases.Case | None]:
     """Return the verdict on one event, and the case it was reached on."""
     if event is None:
         return decision.decide(None, ()), None
-    case = cases.Case(home, event)
+    case = cases.Case(home, event, within)
     answers = tuple(run_detectors(case, discover_detectors(), on_answer))
     of_fleet, fleet_answers = _run_fleet_detectors(case, ask_fleet, on_answer)
     recorded = _add_pending(recording.read_recording(case), case)
@@ -213,7 +217,8 @@ def _run_fleet_detectors(
         answers = tuple(run_detectors(case, discover_fleet_detectors(), on_answer))
     else:
         try:
-            hosts, answers = ask_fleet(case.event.kind)
+            found = ask_fleet(case.event.kind)
+            hosts, answers = found.hosts, found.answers
         except errors.OvernightError as error:  # the verdict does not wait for the fleet
             hosts, answers = 0, (_failed(FLEET, error),)
         for answer in answers:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from overnight.detectors.fleet import drift
     from overnight.model.fleet import Fleet, Host
 
-SCHEMA = "overnight.drift/1"
 MAX_DIFFERENCES = 10_000  # in the answer of a server
 
 
@@ -34,42 +33,37 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True)
+class BootError:
+    host: str
+    error: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Drift:
     """What differs between two groups of hosts, and what could not be read."""
 
     comparison: drift.Comparison
     problems: tuple[str, ...]
-    groups: tuple[str, str] = ("sick", "healthy")
+    groups: tuple[str, str]
     # Units among the differences that are enabled, but were not active once, and where; see `overnight audit`.
-    never_active: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    never_active: Mapping[str, tuple[str, ...]]
     # Parts that some snapshots do not have, such as those of an older version, and how many.
-    unrecorded: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # Of each failed step of the boot among the differences, a host and the error there.
-    boot_errors: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    unrecorded: Mapping[str, int]
+    # By failed steps of the boot among the differences.
+    boot_errors: Mapping[str, BootError]
 
     def as_json(self, limit: int = MAX_DIFFERENCES) -> dict[str, Any]:
         """Return the document; docs/schemas/drift-1.json describes it."""
-        comparison = self.comparison
-        status = "found" if comparison.significant else "clear"
+        compared = self.comparison
+        without = dataclasses.replace(compared, differences=())
+        plain = dataclasses.asdict(dataclasses.replace(self, comparison=without))
+        status = "found" if compared.significant else "clear"
         return {
-            "schema": SCHEMA,
-            "status": "no-data" if comparison.why_not else status,
-            "why": comparison.why_not,
-            "sick": list(comparison.sick),
-            "healthy": list(comparison.healthy),
-            "without_snapshot": list(comparison.without),
-            "columns": comparison.columns,
-            "draws": comparison.draws,
-            "smallest_p": comparison.smallest_p,
-            "differences": [_as_json(each) for each in comparison.differences[:limit]],
-            "problems": list(self.problems),
-            "groups": list(self.groups),
-            "never_active": {unit: list(hosts) for unit, hosts in self.never_active.items()},
-            "unrecorded": dict(self.unrecorded),
-            "boot_errors": {
-                step: {"host": host, "error": error}
-                for step, (host, error) in self.boot_errors.items()
-            },
+            "schema": QUESTION.schema,
+            "status": "no-data" if compared.why else status,
+            **plain.pop("comparison"),
+            "differences": [_as_json(each) for each in compared.differences[:limit]],
+            **plain,
         }
 
 
@@ -91,17 +85,7 @@ def _from_json(document: dict[str, Any]) -> Drift:
         }
         for each in document["differences"]
     ]
-    renamed = {"without": document["without_snapshot"], "why_not": document["why"]}
-    steps = document["boot_errors"].items()
-    return decoding.decode(
-        Drift,
-        {
-            **document,
-            "comparison": {**document, **renamed, "differences": differences},
-            "boot_errors": {step: [error["host"], error["error"]] for step, error in steps},
-        },
-        drift=drift,
-    )
+    return decoding.decode(Drift, {**document, "differences": differences}, drift=drift)
 
 
 def compare(fleet: Fleet, request: Request) -> Drift:
@@ -150,23 +134,19 @@ def compare(fleet: Fleet, request: Request) -> Drift:
 
 
 def _choose(request: Request, fleet: Fleet) -> set[str]:
-    names = [host.name for host in fleet.hosts]
-    if unknown := sorted(set(request.sick) - set(names)):
-        raise errors.CannotError(
-            f"no host {unknown[0]!r} is known",
-            why=f"known hosts: {', '.join(names[:20])}" + (" …" if len(names) > 20 else ""),
-            todo="use the names of the snapshots",
-        )
+    if request.sick:
+        return {host.name for host in questions.choose_hosts(fleet, request.sick)}
+    everywhere = plural(len(fleet.hosts), "host")
     if request.unit:
         active = {host.name for host in fleet.hosts if _state(host, request.unit) == "active"}
         if not active:
             raise errors.CannotError(
                 f"{request.unit} is active on no host",
-                why=f"none of the {len(names)} hosts here has a snapshot that shows it running",
+                why=f"none of {everywhere} has a snapshot that shows it running",
                 todo="check the name of the unit, and run overnight snapshot again on a host that runs it",
             )
         return active
-    chosen = set(request.sick) or {
+    chosen = {
         host.name
         for host in fleet.hosts
         if any(request.kind or event.severity == Severity.CRITICAL for event in host.events)
@@ -174,7 +154,7 @@ def _choose(request: Request, fleet: Fleet) -> set[str]:
     if not chosen:
         raise errors.CannotError(
             f"no host had {request.kind or 'a critical event'}",
-            why=f"none of the {len(names)} hosts here recorded such an event",
+            why=f"none of {everywhere} recorded such an event",
             todo="name sick hosts with --sick HOST, or choose another --kind (overnight events lists them)",
         )
     return chosen
@@ -207,21 +187,20 @@ def _find_never_active(units: list[str], fleet: Fleet) -> dict[str, tuple[str, .
     return found
 
 
-def _find_boot_errors(steps: list[str], fleet: Fleet) -> dict[str, tuple[str, str]]:
-    errors_of = (
-        (step, host.name, _facts(host, "bootstrap", step).get("error", ""))
+def _find_boot_errors(steps: list[str], fleet: Fleet) -> dict[str, BootError]:
+    """Return a host of each failed step, and the error there."""
+    found = (
+        (step, BootError(host.name, _facts(host, "bootstrap", step).get("error", "")))
         for step in steps
         for host in reversed(fleet.hosts)
     )
-    return {step: (host, error) for step, host, error in errors_of if error}
+    return {step: failed for step, failed in found if failed.error}
 
 
-QUESTION: questions.Question[Request, Drift] = questions.Question(
+QUESTION = questions.Question(
     "drift",
-    SCHEMA,
     Request,
     lambda request: questions.Wanted([request.kind] if request.kind else None, snapshots=True),
     compare,
-    Drift.as_json,
     _from_json,
 )

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import errors
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = "overnight.events/1"
 POLL_SECONDS = 0.5
 EVER = 1 << 62
+LAST = "last"  # instead of an id: the last serious event
 MAX_KNOWN = 5
 
 
@@ -164,16 +165,28 @@ def follow(request: Request, stop: threading.Event) -> Iterator[tuple[Event, Eve
     accepts = make_filter(request)
     ring = rings.Reader(request.home)
     hosts = resolve_hosts(request.home, request.hosts)
+
+    def read(window: Window) -> Iterable[Event]:
+        stored = ring.events(window.begin_us, window.end_us, hosts, request.kinds or None)
+        return filter(accepts, stored)
+
+    return poll(read, stop, POLL_SECONDS)
+
+
+def poll(
+    read: Callable[[Window], Iterable[Event]], stop: threading.Event, seconds: float
+) -> Iterator[tuple[Event, Event | None]]:
+    """Yield the events since now that are new or changed, as `follow` does."""
     begin = time.time_ns() // 1000
     seen: dict[str, Event] = {}
     while not stop.is_set():
-        now = time.time_ns() // 1000
-        for event in ring.events(begin, now + times.SECOND_US, hosts, request.kinds or None):
+        # The clock may be set back.
+        for event in read(Window(begin, max(begin, time.time_ns() // 1000) + times.SECOND_US)):
             before = seen.get(event.id)
-            if accepts(event) and event != before:
+            if event != before:
                 seen[event.id] = event
                 yield event, before
-        stop.wait(POLL_SECONDS)
+        stop.wait(seconds)
 
 
 def find_event(home: pathlib.Path, event_id: str, hosts: tuple[str, ...] | None = None) -> Event:

@@ -1,4 +1,4 @@
-"""What agents ask of a server: enrol, rotate, report, upload, and the state of tasks. JSON in, JSON out.
+"""Operations of agents: enrol, rotate, report, upload, and the state of tasks. JSON in, JSON out.
 
 3,000 agents post a hundred times a second: each call is one job of a worker thread, from the credential to
 the bytes of the answer.
@@ -45,14 +45,16 @@ class Agents:
 
     def report(self, credential: str, body: bytes, encoding: str) -> bytes:
         identity = self._identify(credential)
-        # Only who has a credential may use the time that this takes.
+        # After the credential is checked: nobody else may use the time that this takes.
         document = _decode(body, encoding, SNAPSHOT_BYTES)
         report = uplink.Report.from_json(document)
         reply = self._plane.report(identity, report)
         self._counters.report(len(report.events), report.lost.events, report.lost.rollups)
         return _encode(reply.as_json())
 
-    def put_blob(self, credential: str, sha256: str, offset: int, size: int, data: bytes) -> bytes:
+    def put_blob(
+        self, credential: str, sha256: str, offset: int, size: int, data: bytes, _encoding: str
+    ) -> bytes:
         identity = self._identify(credential)
         put = self._plane.put_blob(identity, sha256, offset, size, data)
         return _encode({"offset": put.offset, "complete": put.complete})

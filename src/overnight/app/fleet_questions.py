@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-import importlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from overnight import errors
 from overnight.app import questions, windows
@@ -20,16 +20,8 @@ from overnight.model.times import SECOND_US
 if TYPE_CHECKING:
     from overnight.model.fleet import Fleet, Host
 
+T = TypeVar("T")
 DAY, WEEK, HOUR = 86_400.0, 7 * 86_400.0, 3_600.0
-# Where the other questions are defined: their modules import numpy.
-ELSEWHERE = {"drift": "overnight.app.drift", "compare": "overnight.app.compare"}
-# What the hints of results name, at runtime.
-HINTS = {"Window": Window, "Value": Value, "Answer": Answer, "Finding": Finding, "Status": Status}
-
-
-@dataclasses.dataclass(frozen=True)
-class Everything:
-    """A question without parameters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +65,12 @@ class Hosts:
         return dataclasses.replace(self, hosts=tuple(chosen))
 
 
-def list_hosts(fleet: Fleet, _: Everything) -> Hosts:
-    return Hosts(tuple(map(_summarize, questions.choose_hosts(fleet, ()))), fleet.problems)
+def list_hosts(home: pathlib.Path) -> Hosts:
+    """Return the hosts that are recorded in a data home; raise CannotError where there are none."""
+    from overnight.queries import fleet
+
+    recorded = fleet.read_fleet(home, (), snapshots=True)
+    return Hosts(tuple(map(_summarize, questions.choose_hosts(recorded))), recorded.problems)
 
 
 def _summarize(host: Host) -> HostSummary:
@@ -145,6 +141,7 @@ class Band:
 class FleetAnswer:
     """What a detector answers about a kind of event; `why` is the reason for every status but found."""
 
+    SCHEMA: ClassVar[str]
     kind: str
     status: Status
     why: str
@@ -153,26 +150,22 @@ class FleetAnswer:
     problems: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
+        """Return the document; docs/schemas/cohorts-1.json and hazard-1.json describe it."""
         plain = dataclasses.asdict(dataclasses.replace(self, findings=()))
-        return plain | {"findings": [finding.as_json() for finding in self.findings]}
+        findings = [finding.as_json() for finding in self.findings]
+        return {"schema": self.SCHEMA, **plain, "findings": findings}
 
 
 @dataclasses.dataclass(frozen=True)
 class Cohorts(FleetAnswer):
+    SCHEMA = "overnight.cohorts/1"
     cohorts: tuple[Cohort, ...]  # the most striking first
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document; docs/schemas/cohorts-1.json describes it."""
-        return {"schema": "overnight.cohorts/1", **super().as_json()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Hazard(FleetAnswer):
+    SCHEMA = "overnight.hazard/1"
     bands: tuple[Band, ...]  # of uptime, those with watched time
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document; docs/schemas/hazard-1.json describes it."""
-        return {"schema": "overnight.hazard/1", **super().as_json()}
 
 
 def compare_cohorts(fleet: Fleet, request: KindRequest) -> Cohorts:
@@ -215,7 +208,7 @@ def _cut(fleet: Fleet, request: KindRequest) -> Fleet:
             why="the question is about the rate of one kind of event",
             todo="name it: --kind net.driver_reset; overnight events lists kinds",
         )
-    hosts = questions.choose_hosts(fleet, ())
+    hosts = questions.choose_hosts(fleet)
     recorded = questions.extent(hosts)
     if recorded is None or not (request.begin or request.end):
         return fleet
@@ -270,38 +263,38 @@ def _only_kind(request: KindRequest) -> questions.Wanted:
     return questions.Wanted([request.kind])
 
 
-HOSTS: questions.Question[Everything, Hosts] = questions.Question(
-    "hosts", "overnight.hosts/1", Everything, lambda _: questions.Wanted((), snapshots=True),
-    list_hosts, Hosts.as_json, lambda document: decoding.decode(Hosts, document),
-)  # fmt: skip
-COHORTS: questions.Question[KindRequest, Cohorts] = questions.Question(
-    "cohorts", "overnight.cohorts/1", KindRequest, _only_kind,
-    compare_cohorts, Cohorts.as_json, lambda document: decoding.decode(Cohorts, document, **HINTS),
-)  # fmt: skip
-HAZARD: questions.Question[KindRequest, Hazard] = questions.Question(
-    "hazard", "overnight.hazard/1", KindRequest, _only_kind,
-    measure_hazard, Hazard.as_json, lambda document: decoding.decode(Hazard, document, **HINTS),
-)  # fmt: skip
-FINDINGS: questions.Question[KindRequest, Findings] = questions.Question(
-    "findings", "overnight.findings/1", KindRequest,
+def _decoder(kind: type[T]) -> Callable[[dict[str, Any]], T]:
+    # The hints name types that modules import for type checkers only.
+    names = {each.__name__: each for each in (Answer, Finding, Status, Window)}
+    return functools.partial(decoding.decode, kind, **names, Value=Value)
+
+
+COHORTS = questions.Question("cohorts", KindRequest, _only_kind, compare_cohorts, _decoder(Cohorts))
+HAZARD = questions.Question("hazard", KindRequest, _only_kind, measure_hazard, _decoder(Hazard))
+FINDINGS = questions.Question(
+    "findings",
+    KindRequest,
     lambda request: questions.Wanted([request.kind], snapshots=True),
-    run_detectors, Findings.as_json, lambda document: decoding.decode(Findings, document, **HINTS),
-)  # fmt: skip
-HERE = {question.name: question for question in (HOSTS, COHORTS, HAZARD, FINDINGS)}
+    run_detectors,
+    _decoder(Findings),
+)
 
 
 def find_question(name: str) -> questions.Question[Any, Any]:
     """Return a question by its name; raise UsageError for any other."""
-    if name in HERE:
-        return HERE[name]
-    if name not in ELSEWHERE:
+    from overnight.app import compare, drift  # numpy
+
+    every: tuple[questions.Question[Any, Any], ...] = (
+        COHORTS, HAZARD, FINDINGS, drift.QUESTION, compare.QUESTION,
+    )  # fmt: skip
+    known = {question.name: question for question in every}
+    if name not in known:
         raise errors.UsageError(
             f"there is no question {name!r}",
-            why=f"the questions are {', '.join([*HERE, *ELSEWHERE])}",
+            why=f"the questions are {', '.join(known)}",
             todo="use the same version for client and server",
         )
-    question: questions.Question[Any, Any] = importlib.import_module(ELSEWHERE[name]).QUESTION
-    return question
+    return known[name]
 
 
 def answer(
@@ -310,4 +303,5 @@ def answer(
     """Return the document that answers a question; `read` returns the fleet with what the question needs."""
     question = find_question(name)
     request = question.parse(parameters)
-    return question.as_json(question.answer(read(question.needs(request)), request))
+    document: dict[str, Any] = question.answer(read(question.needs(request)), request).as_json()
+    return document

@@ -10,7 +10,7 @@ from overnight.model.times import MINUTE_US
 from overnight.model.uplink import TaskKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from overnight.fleet import control
     from overnight.model.control_plane import Principal, TaskRow, WindowRow
@@ -44,10 +44,14 @@ class WindowMissingError(errors.NotFoundError):
 
 def find_held(plane: control.ControlPlane, host: str, event_id: str) -> WindowRow:
     """Return the newest window of an event that the server holds."""
-    held = [window for window in plane.windows(host, event=event_id) if window.is_held]
-    if not held:
-        raise WindowMissingError(host, event_id)
-    return max(held, key=lambda window: window.received_us or 0)
+    if newest := _newest(plane.windows(host, event=event_id)):
+        return newest
+    raise WindowMissingError(host, event_id)
+
+
+def _newest(windows: Iterable[WindowRow]) -> WindowRow | None:
+    held = (window for window in windows if window.is_held)
+    return max(held, key=lambda window: window.received_us or 0, default=None)
 
 
 def request_window(
@@ -62,22 +66,16 @@ def request_window(
 ) -> WindowRow | TaskRow:
     """Return the window if the server holds it, else the task that has its host upload it."""
     row = plane.host(host)
+    arguments: dict[str, Any]
     if event_id:
-        event_id = plane.event(event_id, host).id
-        known = plane.windows(host, event=event_id)
-        held = [window for window in known if window.is_held]
-        arguments: dict[str, object] = {"event": event_id}
+        arguments = {"event": plane.event(event_id, host).id}
     else:
         _check_span(begin_us, end_us)
-        known = plane.windows(host, begin_us=begin_us, end_us=end_us)
-        held = [
-            window
-            for window in known
-            if window.is_held and window.begin_us <= begin_us and window.end_us >= end_us
-        ]
         arguments = {"begin_us": begin_us, "end_us": end_us}
-    if held:
-        return max(held, key=lambda window: window.received_us or 0)
+    known = plane.windows(host, **arguments)
+    whole = (w for w in known if event_id or w.begin_us <= begin_us < end_us <= w.end_us)
+    if newest := _newest(whole):
+        return newest
     if row.seen_us < plane.context.clock() - OFFLINE_US:
         raise HostOfflineError(host, [window for window in known if window.is_held])
     for task in plane.tasks.list(host):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import os
 import pathlib
 import threading
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from overnight import errors
 from overnight import load as workload_api
 from overnight.app import home as homes
 from overnight.load import workloads
+from overnight.model import cpu
 from overnight.store import loads
 from overnight.undo import journal
 
@@ -35,6 +38,7 @@ class Request:
     home: pathlib.Path | None = None  # where the figures are stored
     seconds: float | None = 600.0  # None: until the trials are done, or it is stopped
     warm_up: float = 5.0
+    profile: pathlib.Path | None = None  # document of `overnight cpu` that workload replay follows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Progress:
     second: Second
     verdict: constancy.Verdict
     figures: list[str]
+    host: str = ""  # of a load over several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +73,10 @@ def run(
     request: Request, stop: threading.Event, on_second: Callable[[Progress], None] = lambda _: None
 ) -> Outcome:
     """Run a load until its end or until `stop` is set; undo first what a killed run left."""
-    from overnight.load import runner  # numpy: listing loads does without it
+    from overnight.load import cluster, runner  # numpy: listing loads does without it
 
-    options = dataclasses.replace(request.options, cores=runner.choose_cores(request.cores))
-    metrics = workloads.find(request.workload).metrics(options)
+    plan = _make_plan(request)
+    metrics = workloads.find(request.workload).metrics(plan.options)
     if request.home is not None:
         homes.need_writable(request.home)
     _, problems = journal.clean()
@@ -82,15 +87,22 @@ def run(
             todo="remove them by hand, then retry",
         )
     with journal.Journal(f"load {request.workload}") as run_journal:
-        outcome = runner.run(
-            runner.Plan(request.workload, options, request.seconds, request.warm_up),
-            run_journal,
-            home=request.home,
-            stop=stop,
-            on_second=lambda second, verdict: on_second(
-                Progress(second, verdict, format_figures(metrics, second))
-            ),
-        )
+
+        def show(host: str, second: Second, verdict: constancy.Verdict) -> None:
+            on_second(Progress(second, verdict, format_figures(metrics, second), host))
+
+        if plan.options.orchestrator == "ray":
+            outcome = cluster.run(
+                plan, run_journal, cores=request.cores, home=request.home, stop=stop, on_second=show
+            )
+        else:
+            outcome = runner.run(
+                plan,
+                run_journal,
+                home=request.home,
+                stop=stop,
+                on_second=functools.partial(show, ""),
+            )
     if run_journal.problems:
         raise errors.CannotError(
             f"the load ended, but not everything was undone: {run_journal.problems[0]}",
@@ -98,6 +110,31 @@ def run(
             todo="overnight rehearse --clean   retries, and so does the next run",
         )
     return outcome
+
+
+def _make_plan(request: Request) -> runner.Plan:
+    """Choose the cores; a replay takes those of its profile where they exist, and lasts as long."""
+    from overnight.load import profile, runner
+
+    options, cores, seconds = request.options, request.cores, request.seconds
+    notes: tuple[str, ...] = ()
+    if request.profile is not None:
+        recorded = profile.read_profile(request.profile)
+        if not cores and set(recorded.shares) <= os.sched_getaffinity(0):
+            cores = cpu.format_cores(recorded.shares)
+        chosen = runner.choose_cores(cores)
+        mapping = profile.map_cores(tuple(recorded.shares), chosen)[1]
+        notes = (f"profile of {recorded.describe()}", *([mapping] if mapping else []))
+        if seconds is not None and seconds > recorded.seconds:
+            notes += (f"the profile begins again every {recorded.seconds} s",)
+        options = dataclasses.replace(options, profile=recorded)
+        seconds = float(recorded.seconds) if seconds is None else seconds
+    elif options.orchestrator == "ray" and options.address:
+        chosen = ()  # each host chooses its own
+    else:
+        chosen = runner.choose_cores(cores)
+    options = dataclasses.replace(options, cores=chosen)
+    return runner.Plan(request.workload, options, seconds, request.warm_up, notes)
 
 
 def format_figures(metrics: tuple[workload_api.Metric, ...], second: Second) -> list[str]:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overnight.app import pools
-    from overnight.model.pool import Autoscale, Claim, Grant, Member, MemberDetails, PoolDetails
+    from overnight.model.pool import (
+        Autoscale,
+        Claim,
+        Grant,
+        Member,
+        MemberDetails,
+        PoolDetails,
+        PoolReport,
+    )
 
 COUNTED = ("ready", "warming", "claimed", "draining", "errored")
 POLICY = (
@@ -86,7 +94,7 @@ def autoscale_document(report: pools.AutoscaleReport) -> dict[str, Any]:
     }
 
 
-def pool_document(report: pools.PoolReport) -> dict[str, Any]:
+def pool_document(report: PoolReport) -> dict[str, Any]:
     """Return `overnight pool show -O json`."""
     details = report.details
     return {

@@ -110,17 +110,13 @@ def run_reaper(
     interval: float,
     progress: Callable[[str], None],
 ) -> None:
-    _warn_unfillable(plane, progress)
-    reaper.Reaper(plane, interval=interval).run(stop)
-
-
-def _warn_unfillable(plane: control.ControlPlane, progress: Callable[[str], None]) -> None:
-    """Report pools that cannot be filled from here at once, not after a failed launch."""
-    for details in plane.list():
+    """Report pools that cannot be filled from here, then run the reaper until `stop` is set."""
+    for details in plane.list():  # at once, not after a failed launch
         try:
             plane.check(details.pool.name)
         except errors.OvernightError as error:
             progress(f"pool {details.pool.name} cannot be filled: {error.what}; {error.todo}")
+    reaper.Reaper(plane, interval=interval).run(stop)
 
 
 def _check_encryption(address: str, endpoint: str) -> None:

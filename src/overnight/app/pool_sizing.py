@@ -137,15 +137,16 @@ def measure_demand(where: pools.Pools, request: SizeRequest) -> MeasuredDemand:
 
 
 def _require_rate(pool: Pool, measured: history.Measurement) -> float:
-    from overnight.model import times
+    from overnight.model import text, times
     from overnight.pools import demand
 
     if measured.claims >= demand.MIN_CLAIMS:
         return measured.claims_per_minute
+    low, high = map(text.rounded, (measured.low, measured.high))
     raise errors.CannotError(
         f"pool {pool.name} has too little history: {measured.claims} claims in "
         f"{times.format_duration(measured.watched_s)}",
-        why=f"the rate may be anywhere from {measured.low:.2g} to {measured.high:.2g} claims a minute; "
+        why=f"the rate may be anywhere from {low} to {high} claims a minute; "
         f"at least {demand.MIN_CLAIMS} claims are needed",
         todo="wait for more claims, look further back with --over, or use --claims-per-minute 4",
     )

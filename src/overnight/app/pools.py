@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         MemberDetails,
         Past,
         PoolDetails,
-        Problem,
+        PoolReport,
         Request,
     )
     from overnight.pools import autoscaler, control
@@ -45,6 +45,10 @@ class PoolChange:
     settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     def given(self) -> dict[str, Any]:
+        """Return the values to set by name; raise UsageError for an unknown setting."""
+        from overnight.pools import pool_errors, settings
+
+        pool_errors.check_known(self.settings, settings.NAMES)
         named = {n: v for n, v in vars(self).items() if v is not None and n != "settings"}
         return {**named, **self.settings}
 
@@ -71,18 +75,6 @@ class AutoscaleChange:
 
 
 @dataclasses.dataclass(frozen=True)
-class PoolReport:
-    """A pool with its problems."""
-
-    details: PoolDetails
-    problems: tuple[Problem, ...]
-
-    @property
-    def has_alert(self) -> bool:
-        return any(problem.alert for problem in self.problems)
-
-
-@dataclasses.dataclass(frozen=True)
 class AutoscaleReport:
     """A pool, its policy, and what the policy would decide now, if that was asked for."""
 
@@ -105,7 +97,7 @@ def parse_setting(text: str) -> tuple[str, object]:
 class Pools:
     """The pools of a data home, or of the database at `url`; opened on first use.
 
-    `pool_operations` lists the methods that a server publishes, and that `remote_pools.RemotePools` has from it.
+    `operations` lists the methods that a server publishes, and that `remote_operations` has from it.
     """
 
     def __init__(self, home: pathlib.Path, url: str = "") -> None:
@@ -124,17 +116,18 @@ class Pools:
         """The control plane: every operation on pools and members."""
         from overnight.database import engine
         from overnight.pools import control, providers
+        from overnight.reservations import node_pool
 
         available: dict[str, pools.Provider] = {}
         for module in app.discover(providers):
             create_provider: Callable[[pathlib.Path], pools.Provider] = module.create
             available[str(module.NAME)] = create_provider(self._home)
+        available[node_pool.NAME] = node_pool.create(self._home)
         url = self._url or engine.default_url(self._home)
         return control.ControlPlane(engine.Database(url), available)
 
     def create(self, name: str, provider: str, change: PoolChange) -> PoolReport:
         """Create a pool; `serve` launches its members."""
-        self._check_settings(change)
         self.plane.create(name=name, provider=provider, **change.given())
         return self.show(name)
 
@@ -147,15 +140,8 @@ class Pools:
                 why="every option was left out",
                 todo="overnight pool update --help",
             )
-        self._check_settings(change)
         self.plane.update(name, **given)
         return self.show(name)
-
-    @staticmethod
-    def _check_settings(change: PoolChange) -> None:
-        from overnight.pools import pool_errors, settings
-
-        pool_errors.check_known(change.settings, settings.NAMES)
 
     def list(self, *, archived: bool = False) -> tuple[PoolDetails, ...]:
         """List pools by name."""
@@ -163,6 +149,7 @@ class Pools:
 
     def show(self, name: str, *, recent: int = 20) -> PoolReport:
         """Show a pool with everything it holds, and its problems."""
+        from overnight.model.pool import PoolReport
         from overnight.pools import problems, reaper
 
         details = self.plane.show(name, recent=recent)

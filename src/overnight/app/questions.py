@@ -1,7 +1,7 @@
 """Questions about many hosts: one definition each, answered from a data home or by a server.
 
-A question takes a fleet and a request of texts, and gives a result with `as_json`. A server publishes that
-document, and its client decodes it to the same result, so that the same view shows it.
+A question takes a fleet and a request of texts, and gives a result. A server publishes the document of the
+result, and its client decodes it to the same result, so that the same view shows it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ ReadFleet = Callable[[Wanted], "Fleet"]
 
 @dataclasses.dataclass(frozen=True)
 class Question(Generic[Asked, Found]):
-    """`schema` is that of its document; the fields of `request` are texts or tuples of texts."""
+    """The fields of `request` are texts or tuples of texts; results have `as_json`, the inverse of `from_json`."""
 
     name: str
-    schema: str
     request: type[Asked]
     needs: Callable[[Asked], Wanted]
     answer: Callable[[Fleet, Asked], Found]
-    as_json: Callable[[Found], dict[str, Any]]
     from_json: Callable[[dict[str, Any]], Found]
+
+    @property
+    def schema(self) -> str:
+        return f"overnight.{self.name}/1"
 
     def parse(self, parameters: Mapping[str, Sequence[str]]) -> Asked:
         """Return the request of query parameters; raise UsageError for unknown and repeated ones."""
@@ -94,7 +96,7 @@ class Question(Generic[Asked, Found]):
         return self.answer(read, request)
 
 
-def choose_hosts(fleet: Fleet, names: Sequence[str]) -> tuple[Host, ...]:
+def choose_hosts(fleet: Fleet, names: Sequence[str] = ()) -> tuple[Host, ...]:
     """Return these hosts, or all; raise CannotError where there are none, or not these."""
     known = [host.name for host in fleet.hosts]
     if not known:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.agent import profiler
+from overnight.agent import flight_recorder, profiler
 from overnight.app import home as homes
 from overnight.app import recorder_processes, spool_paths
 from overnight.model import addresses, files
@@ -151,13 +151,20 @@ class Monitor:
 
 
 def flight_recorder_arguments(
-    *, metrics: str = "", rules: tuple[str, ...] = (), cloud_labels: bool = False
+    *,
+    metrics: str = "",
+    rules: tuple[str, ...] = (),
+    every: tuple[str, ...] = (),
+    cloud_labels: bool = False,
 ) -> tuple[str, ...]:
-    """Return `Options.agent`; a bad address raises UsageError here instead of ending up in its log."""
+    """Return `Options.agent`; a bad value raises UsageError here instead of ending up in its log."""
+    for interval in every:
+        flight_recorder.parse_every(interval)
     if metrics:
         addresses.parse_address(metrics)
     return (
         *(word for folder in rules for word in ("--rules", folder)),
+        *(word for interval in every for word in ("--every", interval)),
         *(("--metrics", metrics) if metrics else ()),
         *(("--cloud-labels",) if cloud_labels else ()),
     )

@@ -1,7 +1,7 @@
-"""The client of a control plane: `--server`. Evidence moves here, and the use cases are those of a data home.
+"""The client of a control plane: `--server`.
 
-Fleet questions are answered by the server, with the documents that `-O json` prints. Evidence of a window comes as
-a bundle, which the server has, or has its host upload.
+The server answers questions about the fleet, with the documents that `-O json` prints. Evidence of a window comes as
+a bundle, which the server holds or its host uploads; the same use cases read it here as a data home.
 """
 
 from __future__ import annotations
@@ -15,50 +15,32 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors, http_client
 from overnight.app import bundles, events, fleet_questions, server_requests, windows
 from overnight.model import times
+from overnight.model.control_plane import TaskRow, WindowRow
 from overnight.model.emptiness import Empty, Reason
-from overnight.model.event import Event, Value
+from overnight.model.event import Event
 from overnight.model.selection import Window
 from overnight.model.text import plural
 from overnight.model.uplink import TaskState
 
 if TYPE_CHECKING:
-    from overnight.app import questions, remote_pools, server_settings
-    from overnight.model.finding import Answer
+    from overnight.app import questions, remote_operations, server_settings
 
 POLL_SECONDS, FOLLOW_SECONDS = 1.0, 1.0
 STALLED_SECONDS = 600.0  # an agent reports every 30 s, and uploads slowly
 MAX_NAMED = 5
-LAST = "last"
 # Where to look for the last serious event: most asked for are of this hour or day.
 SPANS_US = (times.HOUR_US, times.DAY_US, 7 * times.DAY_US, 1 << 62)
+EVERYTHING = Window(0, 1 << 62)
+BEFORE_US, AFTER_US = (round(s * times.SECOND_US) for s in (bundles.BEFORE_S, bundles.AFTER_S))
 
 Progress = Callable[[str, float], None]  # step, and share of it that is done
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """What became of a task of a host."""
-
-    state: TaskState
-    detail: str = ""
-    progress: float = 0.0
-    result: Mapping[str, object] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldWindow:
-    event: str
-    begin_us: int
-    end_us: int
-    received_us: int | None = None
-    dropped_us: int | None = None
 
 
 class Server:
@@ -72,30 +54,42 @@ class Server:
         self._api.close()
 
     @functools.cached_property
-    def pools(self) -> remote_pools.RemotePools:
-        """The pools of the server."""
-        from overnight.app import remote_pools
+    def pools(self) -> remote_operations.RemotePools:
+        from overnight.app import remote_operations
 
-        return remote_pools.RemotePools(self._api)
+        return remote_operations.RemotePools(self._api)
+
+    @functools.cached_property
+    def reservations(self) -> remote_operations.RemoteReservations:
+        from overnight.app import remote_operations
+
+        return remote_operations.RemoteReservations(self._api)
+
+    @functools.cached_property
+    def investigations(self) -> remote_operations.RemoteInvestigations:
+        from overnight.app import remote_operations
+
+        return remote_operations.RemoteInvestigations(self._api)
 
     # --- questions
 
     def ask(self, question: questions.Question[Asked, Found], request: Asked) -> Found:
         """Answer a question about the server's hosts."""
-        if (
-            question.name == fleet_questions.HOSTS.name
-        ):  # a list of pages, because there may be many
-            rows = self._api.pages("hosts", {}, fleet_questions.HostSummary)
-            return cast("Found", fleet_questions.Hosts(tuple(rows)))
-        document = self._api.get(f"questions/{question.name}", question.parameters(request))
+        parameters = question.parameters(request)
+        document = self._api.get("questions", question.name, parameters=parameters)
         with self._api.understood():
             return question.decode(document)
 
-    def ask_fleet(self, kind: str) -> tuple[int, tuple[Answer, ...]]:
-        """Return how many hosts are watched, and what the detectors answer about a kind."""
-        request = fleet_questions.KindRequest(kind)
-        found = self.ask(fleet_questions.FINDINGS, request)
-        return found.hosts, found.answers
+    def ask_fleet(self, kind: str) -> fleet_questions.Findings:
+        """Return what the detectors answer about a kind of event, for a diagnosis."""
+        return self.ask(fleet_questions.FINDINGS, fleet_questions.KindRequest(kind))
+
+    def list_hosts(self) -> fleet_questions.Hosts:
+        pages = self._api.pages(fleet_questions.HostSummary, "hosts", limit=server_requests.PAGE)
+        return fleet_questions.Hosts(tuple(pages))
+
+    def _find_host(self, name: str) -> fleet_questions.HostSummary:
+        return self._api.decode(fleet_questions.HostSummary, self._api.get("hosts", name))
 
     # --- events
 
@@ -106,7 +100,7 @@ class Server:
             event = self.find_event(request.event_id, request.hosts)
             return events.Listing(0, now, (event.host,), (event,), (), ())
         window = _parse_window(request.begin, request.end, Window(0, now + times.SECOND_US))
-        found = sorted(self._events(request, window), key=lambda event: event.time_us)
+        found = self._read_events(request, window)
         hosts = request.hosts or tuple(sorted({event.host for event in found}))
         empty = None if found else Empty(Reason.NONE, "events that match")
         return events.Listing(window.begin_us, window.end_us, hosts, tuple(found), (), (), empty)
@@ -115,30 +109,27 @@ class Server:
         self, request: events.Request, stop: threading.Event
     ) -> Iterator[tuple[Event, Event | None]]:
         """Yield each event until `stop` is set, and again when it changes, with what it was before."""
-        begin = time.time_ns() // 1000
-        seen: dict[str, Event] = {}
-        while not stop.is_set():
-            window = Window(begin, max(begin, time.time_ns() // 1000) + times.SECOND_US)
-            for event in sorted(self._events(request, window), key=lambda event: event.time_us):
-                before = seen.get(event.id)
-                if event != before:
-                    seen[event.id] = event
-                    yield event, before
-            stop.wait(FOLLOW_SECONDS)
+        read = functools.partial(self._read_events, request)
+        return events.poll(read, stop, FOLLOW_SECONDS)
 
-    def _events(self, request: events.Request, window: Window) -> Iterator[Event]:
+    def _read_events(self, request: events.Request, window: Window) -> list[Event]:
         accepts = events.make_filter(request)
-        parameters = {
-            "kind": request.kinds, "host": request.hosts, "severity": request.severity,
-            "begin_us": str(window.begin_us), "end_us": str(min(window.end_us, 1 << 53)),
-        }  # fmt: skip
-        return filter(accepts, self._api.pages("events", parameters, Event, Value=Value))
+        found = self._api.pages(
+            Event,
+            "events",
+            kind=request.kinds,
+            host=request.hosts,
+            severity=request.severity,
+            begin_us=str(window.begin_us),
+            end_us=str(min(window.end_us, 1 << 53)),
+            limit=server_requests.PAGE,
+        )
+        return sorted(filter(accepts, found), key=lambda event: event.time_us)
 
     def find_event(self, event_id: str, hosts: Sequence[str] = ()) -> Event:
         """Return the event of that id, short id, or a prefix of either that only one event has."""
         parameters = [("host", name) for name in hosts[:1]]
-        document = self._api.get(f"events/{server_requests.quote(event_id)}", parameters)
-        return self._api.decode(Event, document, Value=Value)
+        return self._api.decode(Event, self._api.get("events", event_id, parameters=parameters))
 
     def _find_last(self, hosts: Sequence[str]) -> Event:
         from overnight.app import diagnose
@@ -147,7 +138,7 @@ class Server:
         for span in SPANS_US:
             request = events.Request(pathlib.Path(), hosts=tuple(hosts), severity="warning")
             window = Window(max(0, now - span), now + times.SECOND_US)
-            if chosen := diagnose.choose_worst(self._events(request, window)):
+            if chosen := diagnose.choose_worst(self._read_events(request, window)):
                 return chosen
         raise errors.CannotError(
             f"{self.url} has no event that is at least a warning",
@@ -171,14 +162,15 @@ class Server:
         """Fetch the bundle of an event, or of a window of one host, and yield it as a data home."""
         body: dict[str, str | int]
         if event_id:
-            event = self._find_last(hosts) if event_id == LAST else self.find_event(event_id, hosts)
+            is_last = event_id == events.LAST
+            event = self._find_last(hosts) if is_last else self.find_event(event_id, hosts)
             host, body = event.host, {"event": event.id}
             found = windows.Evidence(pathlib.Path(), event_id=event.id)
         else:
             host = self._only_host(hosts)
             window = self._choose_window(host, begin, end, at)
-            body = {"begin_us": window.begin_us, "end_us": window.end_us}
-            moment = _parse_window(at, "", window).begin_us if at else 0
+            body = dataclasses.asdict(window)
+            moment = window.begin_us + BEFORE_US
             first, last, middle = map(_as_text, (window.begin_us, window.end_us, moment))
             found = windows.Evidence(pathlib.Path(), begin=first, end=last, at=middle if at else "")
         with tempfile.TemporaryDirectory(prefix="overnight-window-") as folder:
@@ -202,40 +194,35 @@ class Server:
 
     def _choose_window(self, host: str, begin: str, end: str, at: str) -> Window:
         if at:
-            moment = _parse_window(at, "", Window(0, 1 << 62)).begin_us
-            before, after = (
-                round(s * times.SECOND_US) for s in (bundles.BEFORE_S, bundles.AFTER_S)
-            )
-            return Window(moment - before, moment + after)
+            moment = _parse_window(at, "", EVERYTHING).begin_us
+            return Window(moment - BEFORE_US, moment + AFTER_US)
         if not begin:
             raise errors.UsageError(
                 "--server needs a window",
                 why="a server does not hold the whole recording of a host",
                 todo="give -b TIME -e TIME, at most an hour, or an event where the command takes one",
             )
-        _refuse_relative(begin, end)
-        row = self._api.get(f"hosts/{server_requests.quote(host)}")
-        seen = self._api.decode(fleet_questions.HostSummary, row).seen_us
-        return _parse_window(begin, end, Window(0, max(seen, 1)))
+        window = _parse_window(begin, end, EVERYTHING)
+        return window if end else Window(window.begin_us, self._find_host(host).seen_us)
 
     def _fetch(
         self, host: str, body: Mapping[str, str | int], folder: pathlib.Path, progress: Progress
     ) -> pathlib.Path:
         try:
-            answer = self._api.post(f"hosts/{server_requests.quote(host)}/windows", body)
+            answer = self._api.send("POST", ("hosts", host, "windows"), body)
         except http_client.RefusedError as error:
             if error.problem == "host-offline":
                 raise self._offline(host, error) from None
             raise
         sha256 = answer.get("sha256") or self._wait(host, str(answer.get("task", "")), progress)
         if not isinstance(sha256, str) or len(sha256) != 64 or not sha256.isalnum():
-            raise self._api.changed("it names no window")
+            raise self._api.changed("it does not name a window")
         file = folder / "window.overnight"
 
         def show(done: int, of: int) -> None:
             progress("downloading the window", done / of if of else 0.0)
 
-        self._api.download(f"windows/{sha256}", file, show)
+        self._api.download("windows", sha256, file=file, show=show)
         with file.open("rb") as data:
             digest = hashlib.file_digest(data, "sha256").hexdigest()
         if digest != sha256:
@@ -244,9 +231,9 @@ class Server:
 
     def _wait(self, host: str, task_id: str, progress: Progress) -> object:
         """Wait until the host has uploaded a window, and return its digest."""
-        last, changed = Task(TaskState.PENDING), time.monotonic()
+        last, changed = None, time.monotonic()
         while True:
-            task = self._api.decode(Task, self._api.get(f"tasks/{server_requests.quote(task_id)}"))
+            task = self._api.decode(TaskRow, self._api.get("tasks", task_id))
             waiting = task.state in (TaskState.PENDING, TaskState.LEASED)
             step = f"waiting for {host}" if waiting else f"{host} uploads the window"
             progress(step, task.progress)
@@ -258,34 +245,29 @@ class Server:
                     why=task.detail or "the agent gave no reason",
                     todo="check that agent.toml on the host allows upload-window, and ask again",
                 )
-            if task != last:
-                last, changed = task, time.monotonic()
+            if (task.state, task.detail, task.progress) != last:
+                last, changed = (task.state, task.detail, task.progress), time.monotonic()
             if time.monotonic() - changed >= STALLED_SECONDS:
                 raise errors.CannotError(
                     f"{host} does not upload the window: task {task_id} is {task.state}",
                     why=f"nothing changed for {times.format_duration(STALLED_SECONDS)}",
-                    todo=f"ask again later; the task goes on. When {host} was seen: overnight hosts",
+                    todo=f"ask again later, the task continues; overnight hosts shows when {host} was last seen",
                 )
             time.sleep(POLL_SECONDS)
 
     def _offline(self, host: str, error: http_client.RefusedError) -> errors.CannotError:
-        row = self._api.decode(
-            fleet_questions.HostSummary, self._api.get(f"hosts/{server_requests.quote(host)}")
-        )
-        rows = self._api.pages(
-            f"hosts/{server_requests.quote(host)}/windows", {}, HeldWindow, limit=False
-        )
-        held = [row for row in rows if row.received_us and not row.dropped_us]
-        held.sort(key=lambda window: -window.end_us)
+        seen = times.format_instant(self._find_host(host).seen_us)
+        rows = self._api.pages(WindowRow, "hosts", host, "windows")
+        held = sorted((row for row in rows if row.is_held), key=lambda window: -window.end_us)
         names = [
             window.event or " to ".join(map(times.format_instant, (window.begin_us, window.end_us)))
             for window in held[:MAX_NAMED]
         ]
         more = " …" if len(held) > MAX_NAMED else ""
-        there = f"{plural(len(held), 'window')} of it: {', '.join(names)}{more}" if held else "no window of it"  # fmt: skip
+        listed = f"{plural(len(held), 'window')} of it: {', '.join(names)}{more}"
         return errors.CannotError(
             error.what,
-            why=f"it was last seen {times.format_instant(row.seen_us)}; the server holds {there}",
+            why=f"it was last seen {seen}; the server holds {listed if held else 'no window of it'}",
             todo=f"diagnose one of these: overnight diagnose {held[0].event}" if held and held[0].event
             else "ask again when the host is back",
         )  # fmt: skip
@@ -301,12 +283,7 @@ def _as_text(us: int) -> str:
 
 
 def _parse_window(begin: str, end: str, default: Window) -> Window:
-    _refuse_relative(begin, end)
-    return windows.parse_window(begin, end, default, Window(0, time.time_ns() // 1000))
-
-
-def _refuse_relative(begin: str, end: str) -> None:
-    """Raise UsageError for a duration since the begin of a recording."""
+    """Parse two instants; raise UsageError for a duration since the begin of a recording."""
     for text in (begin, "" if end.startswith("+") else end):
         if text and len({times.parse_instant(text, now_us=0, origin_us=us) for us in (0, 1)}) > 1:
             raise errors.UsageError(
@@ -314,3 +291,4 @@ def _refuse_relative(begin: str, end: str) -> None:
                 why="the hosts of a control plane have many recordings",
                 todo="write a time: '3h ago', 22:41 or 2026-11-15T03:14:07",
             )
+    return windows.parse_window(begin, end, default, Window(0, time.time_ns() // 1000))

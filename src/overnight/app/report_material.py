@@ -11,8 +11,10 @@ from overnight import errors
 from overnight.app import folded_stacks
 from overnight.diagnosis import knowledge
 from overnight.model.event import IMPORTED, Event
+from overnight.model.instrument import ReadingKind
 from overnight.model.selection import Selection, Window
 from overnight.model.times import HOUR_US, SECOND_US
+from overnight.queries import readings
 from overnight.reports import diagnosis
 from overnight.reports.pictures import difference
 
@@ -62,6 +64,7 @@ def gather(
         labels=part("labels", lambda: _labels(case)) or {},
         known=known,
     )
+    material = part("instruments", lambda: _add_readings(material, case, strips)) or material
     if not part("profiles", lambda: case.has_profile(incident)):
         problems.append("flame graph: no stacks were sampled in the incident window")
     else:
@@ -132,6 +135,24 @@ def _add_stacks(
             before.coverage.capacity,
         ),
         difference=case.diff(incident, case.baseline, chosen),
+    )
+
+
+def _add_readings(
+    material: diagnosis.Material, case: cases.Case, window: Window
+) -> diagnosis.Material:
+    waits: dict[int, list[tuple[int, float]]] = {}
+    found = case.readings(window, *ReadingKind)
+    for reading in found:
+        if reading.kind == ReadingKind.RUN_QUEUE and not reading.subject:
+            waits.setdefault(reading.core, []).append(
+                (reading.time_us, reading.values.get("max_us", 0.0))
+            )
+    return dataclasses.replace(
+        material,
+        recordings=case.recordings(window),
+        readings=readings.sum_rows(found),
+        waits={core: tuple(sorted(series)) for core, series in waits.items()},
     )
 
 

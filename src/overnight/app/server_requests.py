@@ -17,7 +17,7 @@ from overnight.model import decoding
 from overnight.model.uplink import MAX_WINDOW_BYTES
 
 API = "/api/v1"
-PAGE = 1000  # items
+PAGE = "1000"  # items
 MAX_ANSWER = 256 << 20
 ANSWER_SECONDS = 120.0
 ATTEMPTS, AWAY_SECONDS = 3, 1.0
@@ -52,44 +52,39 @@ class Requests:
     def close(self) -> None:
         self._client.close()
 
-    def get(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """Return the document at a path below /api/v1."""
-        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
-        whole = f"{API}/{path}{query}"
-        answer = self._repeat(lambda: self._client.request("GET", whole, max_bytes=MAX_ANSWER))
-        return answer.document()
+    def get(self, *path: str, parameters: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """Return the document at a path below /api/v1, given as its parts."""
+        return self.send("GET", path, parameters=parameters)
 
-    def post(self, path: str, body: Mapping[str, str | int]) -> dict[str, Any]:
-        """Send a document that may be sent again, and return the answer."""
-        return self._repeat(lambda: self._client.ask("POST", f"{API}/{path}", body))
-
-    def change(
-        self, method: str, path: str, body: Mapping[str, object], headers: Mapping[str, str],
-        *, seconds: float, again: bool,
-    ) -> dict[str, Any]:  # fmt: skip
-        """Send a change, and return the answer; once, unless it may be sent `again`."""
+    def send(
+        self,
+        method: str,
+        path: Sequence[str],
+        body: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        parameters: Sequence[tuple[str, str]] = (),
+        seconds: float = ANSWER_SECONDS,
+        again: bool = True,
+    ) -> dict[str, Any]:
+        """Send a request and return the document of its answer; send it once unless it may be sent `again`."""
+        whole = _join(path) + (f"?{urllib.parse.urlencode(parameters)}" if parameters else "")
         data = json.dumps(body).encode() if body else b""
-        sent = {"Content-Type": "application/json", **headers} if body else headers
+        sent = {**(headers or {}), "Content-Type": "application/json"} if body else headers
         answer = self._repeat(
             lambda: self._client.request(
-                method, f"{API}/{path}", data, sent, repeatable=again, max_bytes=MAX_ANSWER, seconds=seconds
+                method, whole, data, sent, repeatable=again, max_bytes=MAX_ANSWER, seconds=seconds
             ),
             ATTEMPTS if again else 1,
-        )  # fmt: skip
+        )
         return answer.document()
 
-    def download(self, path: str, file: pathlib.Path, show: Callable[[int, int], None]) -> None:
-        whole = f"{API}/{path}"
+    def download(self, *path: str, file: pathlib.Path, show: Callable[[int, int], None]) -> None:
+        whole = _join(path)
         self._repeat(lambda: self._client.download(whole, file, show, max_bytes=MAX_WINDOW_BYTES))
 
     def pages(
-        self,
-        path: str,
-        parameters: Mapping[str, str | Sequence[str]],
-        kind: type[Kind],
-        *,
-        limit: bool = True,
-        **names: Any,
+        self, kind: type[Kind], /, *path: str, **parameters: str | Sequence[str]
     ) -> Iterator[Kind]:
         """Yield the items of a list, page by page."""
         pairs = [
@@ -97,12 +92,11 @@ class Requests:
             for name, value in parameters.items()
             for text in ((value,) if isinstance(value, str) else value)
         ]
-        pairs += [("limit", str(PAGE))] if limit else []
         cursor = ""
         while True:
-            document = self.get(path, [*pairs, *([("cursor", cursor)] if cursor else [])])
-            page = self.decode(_Page, document)
-            yield from (self.decode(kind, item, **names) for item in page.items)
+            given = [*pairs, ("cursor", cursor)] if cursor else pairs
+            page = self.decode(_Page, self.get(*path, parameters=given))
+            yield from (self.decode(kind, item) for item in page.items)
             if not page.next or page.next == cursor:
                 return
             cursor = page.next
@@ -159,5 +153,5 @@ class Requests:
         )
 
 
-def quote(text: str) -> str:
-    return urllib.parse.quote(text, safe="")
+def _join(path: Sequence[str]) -> str:
+    return "/".join([API, *(urllib.parse.quote(part, safe="") for part in path)])

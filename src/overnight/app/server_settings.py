@@ -32,9 +32,9 @@ def config_file() -> pathlib.Path:
     return folder / "overnight" / "server.toml"
 
 
-def find_url(*, also_file: bool = True) -> str:
+def find_url() -> str:
     """Return the server that the environment or the file names; '' for none."""
-    return os.environ.get(URL, "") or (str(_read_file().get("url", "")) if also_file else "")
+    return os.environ.get(URL, "") or str(_read_file().get("url", ""))
 
 
 def read_settings(url: str, token_file: pathlib.Path | None = None) -> Settings:
@@ -68,7 +68,7 @@ def _check_token(text: str, where: str) -> str:
         raise errors.CannotError(
             f"{where} does not hold a token",
             why="a token is one word on one line",
-            todo="write there the token that an admin gave you, and nothing else",
+            todo="write the token that an admin gave you there, and nothing else",
         )
     return token
 
@@ -85,7 +85,7 @@ def _read_file() -> dict[str, Any]:
         if name not in KNOWN or not isinstance(value, KNOWN[name]):
             raise errors.UsageError(
                 f"{file} has an invalid {name!r}",
-                why="it has url, token_file and ca_file, all texts, and insecure, true or false",
+                why="the settings are url, token_file and ca_file (strings), and insecure (true or false)",
                 todo="correct or remove it",
             )
     return stored

@@ -1,4 +1,4 @@
-"""`overnight serve`: hosts, events and pools of one database, behind one address.
+"""`overnight serve`: hosts, events, pools, reservations and investigations of one database, behind one address.
 
 Several servers may use one PostgreSQL and one blob folder. Background work takes locks in the database, so that
 each part of it is done by one of them.
@@ -9,28 +9,37 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import pathlib
 import ssl
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from overnight import errors
+from overnight import errors, http_listener
 from overnight.app import (
     answer_process,
     fleet_agents,
     fleet_questions,
     fleet_windows,
+    investigation_serving,
+    investigations,
+    operations,
     pool_serving,
     pools,
+    reservation_serving,
+    reservations,
     serving_metrics,
 )
+from overnight.database import database_errors, engine
+from overnight.fleet import blobs, control
 from overnight.model import addresses, openmetrics
+from overnight.pools import member_api, pool_errors
+from overnight.pools import metrics as pool_metrics
+from overnight.reports.diagnosis import style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from overnight.fleet import control
+    from overnight.model.control_plane import Principal
 
 LISTEN = "127.0.0.1:8416"
 JOB_SECONDS = 60.0
@@ -44,43 +53,39 @@ class Request:
     database: str = ""  # URL; '' is a file in the data home
     blobs: pathlib.Path | None = None  # None is a folder in the data home
     listen: str = LISTEN
-    endpoint: str = ""  # URL that pool members use, if it differs
+    endpoint: str = ""  # URL that pool members and agents of reserved hosts use, if it differs
     tls_cert: pathlib.Path | None = None
     tls_key: pathlib.Path | None = None
     insecure: bool = False
     metrics: str = ""  # address for metrics without a token
-    interval: float = 60.0  # tick of the reaper
+    interval: float = 60.0  # tick of the reaper, and of reservations
+
+
+DatabaseAwayError = database_errors.DatabaseUnavailableError  # interfaces do not import database
+# The first that matches.
+STATUSES: tuple[tuple[type[errors.OvernightError], int], ...] = (
+    (errors.UnauthenticatedError, 401),
+    (errors.NotAllowedError, 403),
+    (errors.NotFoundError, 404),
+    (errors.ConflictError, 409),
+    (fleet_agents.TooLargeError, 413),
+    (errors.QuotaError, 429),
+    (DatabaseAwayError, 503),
+    (answer_process.BusyError, 503),
+    (answer_process.FailedError, 500),
+    (errors.UnconfirmedError, 409),
+    (errors.UsageError, 400),
+    (pool_errors.PoolNotFoundError, 404),
+    (pool_errors.MemberNotFoundError, 404),
+    (pool_errors.ClaimNotFoundError, 404),
+    (pool_errors.PoolError, 409),
+    (errors.CannotError, 409),
+)
 
 
 def status_of(error: errors.OvernightError) -> int:
     """Return the HTTP status of an error."""
-    from overnight.database import database_errors
-    from overnight.pools import pool_errors
-
-    statuses: tuple[tuple[type[errors.OvernightError], int], ...] = (
-        (errors.UnauthenticatedError, 401),
-        (errors.NotAllowedError, 403),
-        (errors.NotFoundError, 404),
-        (errors.ConflictError, 409),
-        (fleet_agents.TooLargeError, 413),
-        (errors.QuotaError, 429),
-        (database_errors.DatabaseUnavailableError, 503),
-        (answer_process.BusyError, 503),
-        (answer_process.FailedError, 500),
-        (errors.UsageError, 400),
-        (pool_errors.PoolNotFoundError, 404),
-        (pool_errors.MemberNotFoundError, 404),
-        (pool_errors.ClaimNotFoundError, 404),
-        (pool_errors.PoolError, 409),
-        (errors.CannotError, 409),
-    )
-    return next((status for kind, status in statuses if isinstance(error, kind)), 500)
-
-
-def is_database_away(error: errors.OvernightError) -> bool:
-    from overnight.database import database_errors
-
-    return isinstance(error, database_errors.DatabaseUnavailableError)
+    return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
 
 
 class Server:
@@ -91,11 +96,38 @@ class Server:
         self._progress = progress
         self.counters = serving_metrics.Counters()
         self.pools = pools.Pools(request.home, request.database)
+        self._database = self.pools.plane.context.database
+        self.reservations = reservations.Reservations(
+            request.home, request.database, self._database
+        )
+        self._endpoint = request.endpoint
         folder = request.blobs or request.home / BLOBS
-        self.fleet = open_fleet(self.pools, folder)
+        self.fleet = control.ControlPlane(self._database, blobs.Blobs(folder))
+        self._driver = reservation_serving.Driver(
+            self.reservations, request.interval, progress, self.fleet.context.limits.event_days
+        )
         self.agents = fleet_agents.Agents(self.fleet, self.counters)
-        from overnight.database import engine
-
+        self._reports = folder / investigations.FOLDER
+        self.investigations = investigations.Investigations(
+            request.home,
+            request.database,
+            served=investigations.Served(
+                self._database,
+                self.reservations,
+                self.fleet,
+                lambda: self._endpoint,
+                investigation_serving.make_evidence(
+                    self.fleet,
+                    self.reservations,
+                    self._reports,
+                    lambda: self._endpoint,
+                    self.diagnosis,
+                ),
+            ),
+        )
+        self._investigator = investigation_serving.make_loop(
+            self.investigations, request.interval, progress
+        )
         url = request.database or engine.default_url(request.home)
         self.answers = answer_process.Answers(url, folder, folder / REPORTS)
         self._stop = threading.Event()
@@ -105,6 +137,7 @@ class Server:
     def start(self, url: str) -> None:
         """Save the URL for pool members, and start the reaper, background work and metrics."""
         request, plane = self.request, self.pools.plane
+        self._endpoint = request.endpoint or url
         pool_serving.save_endpoint(plane, request.endpoint, url, chosen=bool(request.endpoint))
         if request.metrics:
             address = pool_serving.open_metrics(self._opened, request.metrics, self.metrics)
@@ -112,17 +145,26 @@ class Server:
         reap = functools.partial(
             pool_serving.run_reaper, plane, self._stop, request.interval, self._progress
         )
-        for name, work in (("reaper", reap), ("fleet jobs", self._run_jobs)):
+        drive = functools.partial(self._driver.run, self._stop)
+        investigate = functools.partial(self._investigator.run, self._stop)
+        for name, work in (
+            ("reaper", reap),
+            ("fleet jobs", self._run_jobs),
+            ("reservations", drive),
+            ("investigations", investigate),
+        ):
             thread = threading.Thread(target=work, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def stop(self) -> None:
         self._stop.set()
+        self._driver.wake()
+        self._investigator.wake()
         for thread in self._threads:
             thread.join(10)
         self._opened.close()
-        self.pools.plane.context.database.close()
+        self._database.close()
 
     def _run_jobs(self) -> None:
         failed = ""
@@ -136,11 +178,30 @@ class Server:
             except Exception as error:  # tried again in a minute
                 failed = repr(error)
             if failed != before:
-                self._progress(f"background work failed: {failed}" if failed else "background work goes on")  # fmt: skip
+                self._progress(f"background work failed: {failed}" if failed else "background work succeeds again")  # fmt: skip
+
+    def run(
+        self,
+        operation: operations.Operation,
+        given: Mapping[str, Any],
+        by: Principal,
+        is_gone: Callable[[], bool] = lambda: False,
+    ) -> Any:
+        """Run an operation for somebody; `operations.run` says what `is_gone` is for."""
+        if operation in operations.RESERVATIONS and (operation.changes or given.get("load")):
+            given = reservation_serving.admit(self.reservations, given, by, self._endpoint)
+        if operation in operations.INVESTIGATIONS and operation.changes:
+            given = investigation_serving.admit(self.investigations, given, by)
+        result = operations.run(getattr(self, operation.area), operation, given, is_gone)
+        if operation in operations.RESERVATIONS and operation.changes:
+            self._driver.wake()
+        if operation in operations.INVESTIGATIONS and operation.changes:
+            self._investigator.wake()
+        return result
 
     def check_ready(self) -> None:
         """Raise DatabaseUnavailableError while the database cannot be reached."""
-        with self.pools.plane.context.database.read():
+        with self._database.read():
             pass
 
     def diagnosis(self, event_id: str, form: str, host: str = "") -> pathlib.Path:
@@ -150,6 +211,10 @@ class Server:
         bundle = self.fleet.open_window(window.sha256)
         return self.answers.diagnose(bundle, window.sha256, event, form)
 
+    def investigation_file(self, investigation_id: str, name: str) -> tuple[pathlib.Path, str]:
+        """Return a file of the report of an investigation, and its media type."""
+        return investigation_serving.find_file(self._reports, investigation_id, name)
+
     def ask(self, name: str, parameters: Mapping[str, Sequence[str]]) -> bytes:
         """Return the document that answers a question about the fleet."""
         fleet_questions.find_question(name).parse(parameters)
@@ -158,39 +223,19 @@ class Server:
     @staticmethod
     def report_policy() -> str:
         """Return the Content-Security-Policy of a report."""
-        from overnight.reports.diagnosis import style
+        return f"{style.policy()}; frame-ancestors 'none'"
 
-        return style.policy()
-
-    def answer_member(self, path: str, credential: str, body: bytes) -> tuple[int, bytes]:
-        """Answer a pool member; return status and JSON."""
-        from overnight.pools import member_api
-
-        try:
-            document = json.loads(body or b"{}")
-        except (ValueError, RecursionError):
-            document = None
-        answer = member_api.answer(self.pools.plane.enrolment, path, credential, document)
-        return answer.status, answer.body
+    def answer_member(self, path: str, credential: str, body: bytes) -> http_listener.Answer:
+        return member_api.answer(self.pools.plane.enrolment, path, credential, body)
 
     def metrics(self) -> str:
-        from overnight.pools import metrics as pool_metrics
-
         page = openmetrics.Page()
         self.counters.add_to(page)
         since_us = self.fleet.context.clock() - fleet_windows.OFFLINE_US
         serving_metrics.add_hosts(page, *self.fleet.count_hosts(since_us))
         pool_metrics.add_pools(page, self.pools.plane)
+        reservation_serving.add_metrics(page, self.reservations)
         return page.text()
-
-
-def open_fleet(where: pools.Pools, folder: pathlib.Path | None = None) -> control.ControlPlane:
-    """Open the fleet of a database; the folder of windows must be the one that the database knows."""
-    from overnight.fleet import blobs, control
-
-    return control.ControlPlane(
-        where.plane.context.database, blobs.Blobs(folder or where.home / BLOBS)
-    )
 
 
 def check(request: Request) -> tuple[str, int, ssl.SSLContext | None]:

@@ -28,7 +28,7 @@ class Counters:
         self._lock = threading.Lock()
         self._requests: collections.Counter[tuple[str, int]] = collections.Counter()
         self._took: dict[str, list[int]] = {}
-        self._seconds: collections.Counter[str] = collections.Counter()
+        self._seconds: dict[str, float] = collections.defaultdict(float)
         self._received: collections.Counter[str] = collections.Counter()
         self._lost: collections.Counter[str] = collections.Counter()
 
@@ -38,7 +38,7 @@ class Counters:
         self._requests[area, status] += 1
         counts = self._took.setdefault(area, [0] * len(LIMITS_S))
         counts[bisect.bisect_left(LIMITS_S, seconds)] += 1
-        self._seconds[area] += seconds  # type: ignore[assignment]  # a Counter sums floats, too
+        self._seconds[area] += seconds
 
     def report(self, events: int, lost_events: int, lost_rollups: int) -> None:
         with self._lock:

@@ -39,13 +39,9 @@ MEMORY_SECONDS = 60.0  # between two tries of a segment that needs more memory t
 
 def find_pending(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     """List finished raw segments that are not in the store yet, oldest first."""
-    try:
-        done = set((folder / DONE).read_text(errors="replace").split("\n"))
-    except OSError as error:
-        errors.raise_own(error)
-        done = set()
+    ingested = spool_paths.read_ingested(folder)
     found = spool.Spool(folder, 0, 0).segments()
-    return tuple(segment.path for segment in found if segment.path.name not in done)
+    return tuple(segment.path for segment in found if segment.path.name not in ingested)
 
 
 class Ingester:

@@ -7,6 +7,7 @@ import gzip
 import pathlib
 from collections.abc import Collection
 
+from overnight import errors
 from overnight.model import files
 
 DONE = "ingested.txt"  # names of segments that are in the store
@@ -14,6 +15,15 @@ DONE = "ingested.txt"  # names of segments that are in the store
 
 def spool_folder(home: pathlib.Path) -> pathlib.Path:
     return home / "spool"
+
+
+def read_ingested(folder: pathlib.Path) -> set[str]:
+    """Return the names of segments that are in the store."""
+    try:
+        return set((folder / DONE).read_text(errors="replace").split("\n"))
+    except OSError as error:
+        errors.raise_own(error)
+        return set()
 
 
 def kallsyms_file(folder: pathlib.Path, boot: str) -> pathlib.Path:

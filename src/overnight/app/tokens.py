@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.fleet import blobs, context, tokens
 from overnight.model.control_plane import Role, Token
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.app import pools
-    from overnight.fleet import tokens
 
 SCHEMA = "overnight.tokens/1"
 SECONDS = 90 * 86_400.0
@@ -22,8 +22,6 @@ AGENT_SECONDS = 86_400.0
 
 def open_tokens(where: pools.Pools) -> tokens.Tokens:
     """Open the tokens of a database: without the blob folder, which only servers know."""
-    from overnight.fleet import blobs, context, tokens
-
     database = where.plane.context.database
     folder = blobs.Blobs(where.home)
     return tokens.Tokens(context.Context(database, folder, context.now_us, context.Limits()))

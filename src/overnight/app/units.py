@@ -31,33 +31,18 @@ def render(
     arguments: Sequence[str] = (),
     secrets: Mapping[str, str] | None = None,
     writable: Sequence[str] = (),
+    *,
+    python: str = "",
 ) -> str:
-    """Return the unit of a command for this installation, with more arguments of that command.
+    """Return the unit of a command, with more arguments of that command.
 
     `secrets` maps options to files that only root can read; the command gets a copy that only it can read.
     A file without a folder is one of /etc/credstore, and may be missing. `writable` are folders that the unit may
-    write to, besides its data home. Raise CannotError if the unit's user
-    could not run this installation.
+    write to, besides its data home. `python` is the interpreter of another installation than this one; raise
+    CannotError if the unit's user could not run this one.
     """
-    for folder in FOLDERS:
-        for path in (folder, *folder.parents):
-            if path in HIDDEN or not path.stat().st_mode & 0o001:
-                raise errors.CannotError(
-                    f"a unit cannot run the installation in {folder}",
-                    why=f"it runs as another user, who cannot access {path}",
-                    todo="sudo python3 -m venv /opt/overnight && sudo /opt/overnight/bin/pip install .",
-                )
-    return fill(name, sys.executable, arguments, secrets, writable)
-
-
-def fill(
-    name: str,
-    python: str,
-    arguments: Sequence[str] = (),
-    secrets: Mapping[str, str] | None = None,
-    writable: Sequence[str] = (),
-) -> str:
-    """Return the unit of a command, run by the interpreter at `python`."""
+    if not python:
+        _need_access()
     files = {option.lstrip("-"): file for option, file in (secrets or {}).items()}
     words = [_quote(word) for word in arguments] + [f"--{key} %d/{key}" for key in files]
     # systemd reads the rest of LoadCredential= as it is, and words of ReadWritePaths= without \x escapes.
@@ -67,7 +52,7 @@ def fill(
         for folder in writable
     ]
     values = {
-        "@PROGRAM@": f"{_quote(python)} -m overnight",
+        "@PROGRAM@": f"{_quote(python or sys.executable)} -m overnight",
         "@ARGUMENTS@": "".join(f" {word}" for word in words),
         "@FILES@\n": "".join(settings),
         "@HOST_ACCESS@\n": (FILES / "host_access.conf").read_text(),
@@ -76,6 +61,22 @@ def fill(
     # In one pass: an argument may contain @.
     text = (FILES / f"{name}.service").read_text()
     return re.sub("|".join(values), lambda match: values[match[0]], text)
+
+
+def _need_access() -> None:
+    for folder in FOLDERS:
+        for path in (folder, *folder.parents):
+            if path in HIDDEN or not path.stat().st_mode & 0o001:
+                raise errors.CannotError(
+                    f"a unit cannot run the installation in {folder}",
+                    why=f"it runs as another user, who cannot access {path}",
+                    todo="sudo python3 -m venv /opt/overnight && sudo /opt/overnight/bin/pip install .",
+                )
+
+
+def read_timer(name: str) -> str:
+    """Return the timer that starts the unit of a command."""
+    return (FILES / f"{name}.timer").read_text()
 
 
 def _path(path: str) -> str:

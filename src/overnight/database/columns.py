@@ -1,18 +1,28 @@
-"""The parts of tables. Migrations use them too, so what they return never changes.
-
-Times are µs since 1970.
-"""
+"""The parts of tables in migrations, so what they return never changes. Times are µs since 1970."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-METADATA = sa.MetaData()
 Instant = sa.BigInteger
 ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # SQLite counts INTEGER alone
+
+
+class Operations(Protocol):
+    """The operations of Alembic that migrations use."""
+
+    def create_table(self, table_name: str, *parts: sa.schema.SchemaItem) -> Any: ...
+
+    def add_column(self, table_name: str, column: sa.Column[Any]) -> None: ...
+
+    def create_index(
+        self, index_name: str, table_name: str, columns: list[str], **options: Any
+    ) -> None: ...
+
+    def execute(self, sqltext: str) -> None: ...
 
 
 def required(kind: type[sa.types.TypeEngine[Any]], *names: str) -> Iterator[sa.Column[Any]]:

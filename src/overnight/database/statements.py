@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
+Row = Mapping[str, object]
 
-def insert(to: sa.Connection | str, table: sa.Table) -> Any:
+
+def insert(connection: sa.Connection, table: sa.Table) -> Any:
     """Return `INSERT` with `ON CONFLICT`, which SQLAlchemy has for each database separately."""
+    return _insert(connection.dialect.name, table)
+
+
+def _insert(dialect: str, table: sa.Table) -> Any:
     # Only the one in use: PostgreSQL's takes 50 ms to import.
-    if (to if isinstance(to, str) else to.dialect.name) == "postgresql":
+    if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)
@@ -20,12 +27,29 @@ def insert(to: sa.Connection | str, table: sa.Table) -> Any:
     return sqlite.insert(table)
 
 
-def upsert(connection: sa.Connection, table: sa.Table, values: Mapping[str, object]) -> None:
-    """Write a row, new or not."""
-    key = table.primary_key.columns
-    changes = {name: value for name, value in values.items() if name not in key}
-    new = insert(connection, table).values(values)
-    connection.execute(new.on_conflict_do_update(index_elements=list(key), set_=changes))
+def add_missing(connection: sa.Connection, table: sa.Table, *rows: Row) -> None:
+    """Write new rows; those with a key that is there already stay as they are."""
+    if rows:
+        connection.execute(_add_missing(connection.dialect.name, table), rows)
+
+
+def upsert(connection: sa.Connection, table: sa.Table, *rows: Row) -> None:
+    """Write rows with the same columns, new or not."""
+    if rows:
+        connection.execute(_upsert(connection.dialect.name, table, (*rows[0],)), rows)
+
+
+# Built once: building a statement takes longer than running it.
+@functools.cache
+def _add_missing(dialect: str, table: sa.Table) -> Any:
+    return _insert(dialect, table).on_conflict_do_nothing()
+
+
+@functools.cache
+def _upsert(dialect: str, table: sa.Table, names: tuple[str, ...]) -> Any:
+    new, key = _insert(dialect, table), table.primary_key.columns
+    changes = {name: new.excluded[name] for name in names if name not in key}
+    return new.on_conflict_do_update(index_elements=list(key), set_=changes)
 
 
 def update(

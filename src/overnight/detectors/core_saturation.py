@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.detectors import _base, _saturation
+from overnight.detectors import _base, _instruments, _saturation
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 
@@ -146,6 +146,7 @@ def _draft(
             factor=ALL_SATURATED_FACTOR if stretch.others_percent >= ALL_SATURATED else 1.0,
             others_percent_of_their_time=round(stretch.others_percent, 1),
         )
+    _instruments.support_waits(case, draft)
     return draft
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from overnight.detectors import _base, _event_location, _saturation
+from overnight.detectors import _base, _event_location, _instruments, _saturation
 from overnight.model.finding import Answer, Need, Subject
 from overnight.model.selection import Selection, Window
 
@@ -31,6 +31,7 @@ TIMES = 2.0
 SQUEEZES = 100.0  # a second: the limit of the watch
 NET = ("net_rx_action", "napi_poll", "__napi_poll", "process_backlog", "net_tx_action")
 STACK_SHARE = 0.5  # of the softirq samples
+SOFTIRQS = ("NET_RX", "NET_TX")
 SENT = 0.4  # confidence where a process of this host sends the packets
 
 
@@ -147,7 +148,7 @@ def _draft(case: cases.Case, series: _saturation.Series, storm: _Storm) -> _base
         text = f"core {key} deferred received packets {squeezed:,.0f} times a second (softnet time_squeeze)"
         draft.support(text, "softnet", squeezed_per_second=round(squeezed, 1))
     received = _support_by_interface(case, draft)
-    factor = _weigh_stacks(case, draft)
+    factor = _weigh_stacks(case, draft) * _instruments.weigh_softirqs(case, draft, SOFTIRQS)
     draft.confidence = min(0.95, 0.6 + 0.1 * (len(draft.evidence) - 1)) * factor
     if packets or received:  # recorded every half minute: a short recording has none
         draft.magnitude["packets_per_second"] = packets or received

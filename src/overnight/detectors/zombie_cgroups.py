@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight.detectors import _base, _host_state
+from overnight.detectors import _base, _host_state, _instruments
 from overnight.model import times
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
@@ -204,6 +204,7 @@ def _draft(
     draft.evidence += parents
     for creator in creators[:3]:
         draft.weigh(creator.evidence(span), supports=creator.fits)
+    _instruments.support_creator(case, draft)
     if fitting:
         draft.magnitude.update(
             creator_births_per_hour=fitting[0].births_per_hour,

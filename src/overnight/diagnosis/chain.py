@@ -219,7 +219,16 @@ def explain_loss(loser: Chain, winner: Chain, known: knowledge.Knowledge) -> str
             f"its weakest link is {names[weakest.cause]} -> {names[weakest.effect]} ({weakest.strength:.2f}): "
             + "; ".join(weakest.against)
         )
-    elif not same_actor:
+    doubts = [
+        argument.text
+        for each in loser.links
+        for argument in each.arguments
+        if argument.condition == fleet_evidence.CONDITION
+        and argument.outcome is ArgumentOutcome.AGAINST
+        and each is not weakest
+    ]
+    parts += doubts
+    if not (doubts or weakest.against or same_actor):
         parts.append("it explains less of the incident")
     return "; ".join(parts)
 

@@ -210,6 +210,11 @@ def _judge_load(load: Load, compared: Window | None) -> Gap:
     elif began_late or ended_early:
         verb = "began" if began_late else "ended"
         why, factor = f"{verb} between the baseline and the event", PART_FACTOR
+    elif load.status == Constancy.REPLAYED:
+        why, factor = (
+            f"replayed a recorded profile, which is not constant{figures}",
+            NOT_CONSTANT_FACTOR,
+        )
     elif load.status == Constancy.CONSTANT:
         why, factor = f"was constant{figures}", 1.0
     else:

@@ -16,6 +16,7 @@ from typing import Any
 from overnight import errors
 from overnight.detectors import mechanism_table
 from overnight.diagnosis import conditions, entries
+from overnight.model import host_changes
 from overnight.model.finding import Subject
 from overnight.model.verdict import Step
 
@@ -26,6 +27,8 @@ MECHANISMS = "mechanism.*"  # an entry of this kind, root or cause is one for ea
 MECHANISM_TEXT = re.compile(r"<(\w+)>")
 SUBJECTS = tuple(field.name for field in dataclasses.fields(Subject))
 ADDED = ("look", "pgrep", "namespace", "pod", "container")  # by remedies.py, for commands
+# What a `change` may name, with an example of each: the form of its target is checked with them.
+CHANGED = {"unit": "a.service", "cgroup": "/a", "interface": "eth0", "queue": "0", "core": "0", "other_core": "1"}  # fmt: skip
 between = entries.between
 
 
@@ -115,6 +118,9 @@ class Remedy:
     confirm: str = ""
     refute: str = ""
     for_units: tuple[str, ...] = ()
+    change: tuple[
+        str, ...
+    ] = ()  # what tests the root on a host; the first that is possible is made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +133,7 @@ class FleetRule:
     doubt: str = ""
     number: str = ""
     fits: tuple[float, float] = (1.0, math.inf)
+    same_unit: bool = False
     weight: float = dataclasses.field(default=0.2, metadata=between(0.0, 0.5))
 
 
@@ -233,7 +240,23 @@ def _parse_remedy(entry: entries.Entry, *, experiment: bool) -> Remedy:
     if not steps:
         raise entry.invalid("it has no steps", 'add steps = [{ what = "...", command = "..." }]')
     outcomes = {name: entry.text(name) if experiment else "" for name in ("confirm", "refute")}
-    return entry.build(Remedy, root=root, steps=tuple(steps), **outcomes)
+    remedy = entry.build(Remedy, root=root, steps=tuple(steps), **outcomes)
+    if remedy.change and not experiment:
+        raise entry.invalid("`change` belongs to an experiment", "remove it from the fix")
+    for text in remedy.change:
+        _check_change(entry, text)
+    return remedy
+
+
+def _check_change(entry: entries.Entry, text: str) -> None:
+    try:
+        for each in text.split(host_changes.THEN):
+            builtin, _, target = each.partition(" ")
+            host_changes.parse(builtin, PLACEHOLDER.sub(lambda match: CHANGED[match[1]], target))
+    except KeyError as error:
+        raise entry.invalid(f"`change` contains {{{error.args[0]}}}", f"use one of {', '.join(CHANGED)}") from error  # fmt: skip
+    except ValueError as error:
+        raise entry.invalid(f"`change` is {text!r}: {error}", 'write "mask-unit {unit}", or "mask-unit {unit} then purge"') from error  # fmt: skip
 
 
 def _check_quotes(entry: entries.Entry, command: str) -> None:

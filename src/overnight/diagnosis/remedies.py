@@ -5,6 +5,7 @@ Names may come from anybody's bundle: commands quote them, and one that nothing 
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
 import shlex
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.diagnosis import conditions, knowledge
-from overnight.model import programs
+from overnight.model import host_changes, programs
 from overnight.model.verdict import Chain, Step
 
 if TYPE_CHECKING:
@@ -73,6 +74,27 @@ def experiment(chain: Chain, known: knowledge.Knowledge) -> tuple[Step, ...]:
             if text := fill(outcome, names):
                 steps.append(Step(f"{what} {text}", expect=what.split()[0].lower()))
     return tuple(steps)
+
+
+def changes(
+    chain: Chain, known: knowledge.Knowledge
+) -> tuple[tuple[host_changes.Change, ...], ...]:
+    """Return the changes that test a chain's root, the preferred ones first; each is made in its order.
+
+    One with a name that is not known, or that is not plain, is left out.
+    """
+    names = {name: value for name, value in _raw(chain).items() if is_safe(name, value)}
+    names["other_core"] = "1" if names.get("core") == "0" else "0"
+    possible = []
+    for remedy in _select(chain, known.experiments):
+        for text in remedy.change:
+            filled = [fill(each, names) for each in text.split(host_changes.THEN)]
+            with contextlib.suppress(ValueError):
+                words = [each.partition(" ") for each in filled]
+                possible.append(
+                    tuple(host_changes.parse(word, target) for word, _, target in words)
+                )
+    return tuple(possible)
 
 
 def title(chain: Chain, remedies: Sequence[knowledge.Remedy]) -> str:

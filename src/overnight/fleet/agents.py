@@ -6,16 +6,15 @@ the old one are both valid until the new one is used.
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.database import column_types
 from overnight.fleet import context, recent, tokens
 from overnight.fleet.sql import audit_rows, host_rows, rollup_rows, token_rows, window_rows
 from overnight.model import uplink
 from overnight.model.control_plane import AgentIdentity, Role
-from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.database import engine
@@ -38,16 +37,14 @@ class Agents:
                 why="a host name has letters, digits, _ . and -; a credential has 32 to 128 characters",
                 todo="check the name of the host: hostnamectl",
             )
-        now, key = self._control.clock(), token_rows.hash_secret(credential)
+        now, key = self._control.clock(), column_types.hash_secret(credential)
         with self._database.write("enrol") as connection:
             known = tokens.find(connection, token, lock=True)
             if known is None or known.role is not Role.AGENT or known.revoked_us is not None:
                 raise _refused("it is unknown, revoked, or not a token for agents")
             host_id = host_rows.find_id(connection, host)
             if known.used_us is not None:
-                row = token_rows.find(connection, known.id)
-                same = row and row.credential_hash == key
-                if not same or host_id is None:
+                if known.credential_hash != key or host_id is None:
                     raise _refused("it was used before, and enrols one host once")
                 return AgentIdentity(host_id, host, key)  # the first answer was lost
             if now >= known.expires_us:
@@ -97,10 +94,10 @@ class Agents:
         return self._known.get(credential, self._find)
 
     def _find(self, credential: str) -> AgentIdentity | None:
-        key = token_rows.hash_secret(credential)
+        key = column_types.hash_secret(credential)
         with self._database.read() as connection:
             row = token_rows.find_credential(connection, key)
-        if row is None or not hmac.compare_digest(row.hash, key):
+        if row is None:
             return None
         who = AgentIdentity(row.host_id, row.name, key)
         if row.used_us is None:
@@ -113,7 +110,8 @@ class Agents:
         """Refuse the host's agent from now on; what it sent stays."""
         now = self._control.clock()
         with self._database.write("revoke agent") as connection:
-            token_rows.delete_credentials(connection, self._find_id(connection, host))
+            host_id = context.find_host(connection, host, lock=True)
+            token_rows.delete_credentials(connection, host_id)
             audit_rows.add(connection, now, by, "host.revoke", host, why)
         self._known.clear()
 
@@ -121,7 +119,7 @@ class Agents:
         """Delete a host with everything that it sent."""
         now, blobs = self._control.clock(), self._control.blobs
         with self._database.write("forget host") as connection:
-            host_id = self._find_id(connection, host)
+            host_id = context.find_host(connection, host, lock=True)
             held = window_rows.list_held(connection, host_id)
             gone = window_rows.drop(connection, held, now)
             names = rollup_rows.list_files(connection, host_id)
@@ -132,10 +130,6 @@ class Agents:
         blobs.forget(host_id)
         for name in names:
             (blobs.folder / name).unlink(missing_ok=True)
-
-    def _find_id(self, connection: engine.Connection, host: str) -> str:
-        found = host_rows.find_id(connection, printable(host), lock=True)
-        return found or context.refuse_unknown("host", host, "overnight hosts")
 
 
 def check(connection: engine.Connection, who: AgentIdentity) -> None:

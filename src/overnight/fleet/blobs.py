@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import pathlib
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from overnight import errors
 from overnight.model import files
@@ -88,14 +87,23 @@ class Blobs:
                 raise
             return size + len(data)
 
-    def has_digest(self, path: pathlib.Path, sha256: str) -> bool:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    def publish(
+        self, host_id: str, sha256: str, size: int, check: Callable[[pathlib.Path], None]
+    ) -> None:
+        """Check a complete upload and make it a blob; raise OffsetError where another request did so.
 
-    def publish(self, host_id: str, sha256: str) -> None:
-        """Make a complete upload a blob."""
+        The upload is locked meanwhile. Without the lock, another request could publish it after the check and a
+        third begin a new one in its place, whose first piece would become the blob.
+        """
+        path = self.partial(host_id, sha256)
         files.make_folder(self.path(sha256).parent)
-        files.publish(self.partial(host_id, sha256), self.path(sha256))
+        with path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            found = path.stat()
+            if not os.path.samestat(found, os.fstat(file.fileno())) or found.st_size != size:
+                raise OffsetError(sha256, found.st_size)
+            check(path)
+            files.publish(path, self.path(sha256))
 
     def discard(self, host_id: str, sha256: str) -> None:
         self.partial(host_id, sha256).unlink(missing_ok=True)

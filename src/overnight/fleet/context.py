@@ -1,17 +1,23 @@
-"""What every operation needs: database, blobs, clock, limits."""
+"""What every operation needs: database, blobs, clock, limits, hosts by name, pages of lists."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from overnight import errors
+from overnight.fleet.sql import host_rows
+from overnight.model.control_plane import Page, encode_cursor
+from overnight.model.text import printable
 
 if TYPE_CHECKING:
     from overnight.database import engine
     from overnight.fleet import blobs
+
+MAX_PAGE = 1_000
+Item = TypeVar("Item")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +50,22 @@ class Context:
 def now_us() -> int:
     """Return µs since 1970: rows are shared between servers, so this is the wall clock."""
     return time.time_ns() // 1000
+
+
+def find_host(connection: engine.Connection, name: str, *, lock: bool = False) -> str:
+    """Return the id of a host; raise NotFoundError."""
+    found = host_rows.find_id(connection, printable(name), lock=lock)
+    return found or refuse_unknown("host", name, "overnight hosts")
+
+
+def read_page(
+    limit: int, read: Callable[[int], list[Item]], cursor: Callable[[Item], tuple[Any, ...]]
+) -> Page[Item]:
+    """Read a page and one item more, which shows that there is another page."""
+    limit = max(1, min(limit, MAX_PAGE))
+    rows = read(limit + 1)
+    more = encode_cursor(*cursor(rows[limit - 1])) if len(rows) > limit else ""
+    return Page(tuple(rows[:limit]), more)
 
 
 def refuse_unknown(what: str, name: str, todo: str) -> NoReturn:

@@ -11,6 +11,7 @@ Several control planes may use one database and one blob folder at once, in one 
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from typing import TYPE_CHECKING
@@ -21,12 +22,12 @@ from overnight.fleet.sql import (
     audit_rows,
     event_rows,
     host_rows,
+    rollup_rows,
     task_rows,
     token_rows,
     window_rows,
 )
 from overnight.model import control_plane, uplink
-from overnight.model.control_plane import AgentIdentity, AuditRow, Page
 from overnight.model.times import DAY_US
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from overnight.database import engine
     from overnight.fleet import blobs as blob_folders
+    from overnight.model.control_plane import AgentIdentity, AuditRow, Page
 
 TRIM_SECONDS, SWEEP_SECONDS = 3_600.0, 86_400.0
 KEPT_SECONDS = 7 * 86_400.0  # an unfinished upload, or a file that the database does not know
@@ -58,12 +60,11 @@ class ControlPlane:
         self._rollups = summaries = rollups.Rollups(control)
         known = inventory.Inventory(control)
         self.count_hosts = known.count
-        self.hosts, self.host, self.snapshot = known.hosts, known.host, known.snapshot
+        self.hosts, self.host = known.hosts, known.host
         self.events, self.event, self.fleet = known.events, known.event, known.fleet
         self.forget = self.agents.forget
         self.put_blob, self.windows, self.open_window = stored.put, stored.search, stored.open
         self.rollups, self.compact = summaries.read, summaries.compact
-        self.report_task = self.tasks.report
         self._swept, self._trimmed = time.monotonic(), -math.inf
 
     def report(self, identity: AgentIdentity, report: uplink.Report) -> uplink.Reply:
@@ -78,11 +79,9 @@ class ControlPlane:
     def audit_log(self, cursor: str = "", limit: int = 100) -> Page[AuditRow]:
         """Return the audit log, the newest first."""
         [before] = control_plane.decode_cursor(cursor, int) if cursor else [0]
-        limit = max(1, min(limit, inventory.MAX_PAGE))
         with self.context.database.read() as connection:
-            rows = audit_rows.list_page(connection, before, limit + 1)
-        more = control_plane.encode_cursor(rows[limit - 1].id) if len(rows) > limit else ""
-        return Page(tuple(rows[:limit]), more)
+            read = functools.partial(audit_rows.list_page, connection, before)
+            return context.read_page(limit, read, lambda row: (row.id,))
 
     def maintain(self) -> int:
         """Compact rollups and remove what is too old; every server calls it every minute or so.
@@ -115,7 +114,7 @@ class ControlPlane:
         """Remove files of unfinished uploads and of crashes; return how many."""
         with self.context.database.read() as connection:
             held = {row.sha256 for row in window_rows.list_held(connection)}
-        kept = held | {*self._rollups.known_files()}
+            kept = held | rollup_rows.list_files(connection)
         return self.context.blobs.sweep(kept, time.time() - KEPT_SECONDS)
 
 

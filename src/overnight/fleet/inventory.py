@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from overnight.model import control_plane, fleet
 from overnight.model.control_plane import EventFilter, HostFilter, HostRow, Page
 from overnight.model.text import printable
 from overnight.model.times import SECOND_US
+from overnight.store import added_events
 
 if TYPE_CHECKING:
     from overnight.model.event import Event
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from overnight.model.snapshot import Snapshot
 
 EVER = 1 << 62
-MAX_PAGE = 1_000
-LABELS = "host.labels"  # an event whose fields are labels of its host, from operators
 EVERY_HOST, EVERY_EVENT = HostFilter(), EventFilter()
 
 
@@ -33,52 +33,46 @@ class Inventory:
     ) -> Page[HostRow]:
         """Return hosts by name."""
         [after] = control_plane.decode_cursor(cursor, str) if cursor else [""]
-        limit = max(1, min(limit, MAX_PAGE))
         labels = {printable(name): printable(value) for name, value in chosen.labels.items()}
         since, before = _time(chosen.seen_since_us), _time(chosen.seen_before_us)
         plain = HostFilter(labels, printable(chosen.prefix), since, before)
         with self._database.read() as connection:
-            rows = host_rows.list_page(connection, plain, after, limit + 1)
-        more = control_plane.encode_cursor(rows[limit - 1].name) if len(rows) > limit else ""
-        return Page(tuple(rows[:limit]), more)
+            read = functools.partial(host_rows.list_page, connection, plain, after)
+            return context.read_page(limit, read, lambda host: (host.name,))
 
     def host(self, name: str) -> HostRow:
         with self._database.read() as connection:
             found = host_rows.find(connection, printable(name))
         return found or context.refuse_unknown("host", name, "overnight hosts")
 
+    def snapshot(self, name: str) -> Snapshot | None:
+        """Return the last snapshot of a host; None where there is none."""
+        with self._database.read() as connection:
+            host_id = host_rows.find_id(connection, printable(name))
+            found = dict(host_rows.read_snapshots(connection, {host_id: EVER})) if host_id else {}
+        return next(iter(found.values()), None)
+
     def count(self, since_us: int) -> tuple[int, int]:
         """Return how many hosts there are, and how many of them reported since a time."""
         with self._database.read() as connection:
             return host_rows.count_seen(connection, _time(since_us))
-
-    def snapshot(self, name: str, at_us: int = EVER) -> Snapshot | None:
-        """Return the snapshot of a host nearest to a time, by default the latest."""
-        host_id = self.host(name).id
-        with self._database.read() as connection:
-            found = dict(host_rows.read_snapshots(connection, {host_id: at_us}))
-        return found.get(host_id)
 
     def events(
         self, chosen: EventFilter = EVERY_EVENT, cursor: str = "", limit: int = 100
     ) -> Page[Event]:
         """Return events, the newest first."""
         after = control_plane.decode_cursor(cursor, int, str, str) if cursor else ()
-        limit = max(1, min(limit, MAX_PAGE))
         with self._database.read() as connection:
-            rows = event_rows.list_page(connection, _plain(chosen), after, limit + 1)
-        more = ""
-        if len(rows) > limit:
-            host_id, last = rows[limit - 1]
-            more = control_plane.encode_cursor(last.time_us, host_id, last.id)
-        return Page(tuple(event for _, event in rows[:limit]), more)
+            read = functools.partial(event_rows.list_page, connection, _plain(chosen), after)
+            page = context.read_page(limit, read, lambda row: (row[1].time_us, row[0], row[1].id))
+        return Page(tuple(event for _, event in page.items), page.next)
 
     def event(self, text: str, host: str = "") -> Event:
         """Return the event of an id, short id, or a prefix of either that only one event has."""
         with self._database.read() as connection:
             found = event_rows.find(connection, printable(text), printable(host))
         if not found:
-            context.refuse_unknown("event", text, "overnight events lists the ids of stored events")
+            context.refuse_unknown("event", text, "list the ids of stored events: overnight events")
         if len(found) > 1:
             raise errors.UsageError(
                 f"{printable(text, limit=80)!r} matches several events",
@@ -99,7 +93,7 @@ class Inventory:
         nearest to the last of them, as the host may have been repaired since.
         """
         begin, end = (window.begin_us, window.end_us) if window else (0, EVER)
-        given = EventFilter((LABELS,), end_us=end)
+        given = EventFilter((added_events.HOST_LABELS,), end_us=end)
         chosen = _plain(EventFilter(tuple(kinds or ()), begin_us=begin, end_us=end))
         events: dict[str, list[Event]] = {}
         spells: dict[str, list[fleet.Spell]] = {}
@@ -114,7 +108,7 @@ class Inventory:
                 texts = {name: str(value) for name, value in event.fields.items()}
                 labels.setdefault(host_id, {}).update(texts)
             for host_id, event in event_rows.read(connection, chosen):
-                if event.kind != LABELS:
+                if event.kind != added_events.HOST_LABELS:
                     events.setdefault(host_id, []).append(event)
             wanted = {
                 host_id: events[host_id][-1].time_us if host_id in events else EVER

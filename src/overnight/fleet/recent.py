@@ -1,12 +1,13 @@
-"""What the database said about a secret, for a while: agents report too often to ask each time."""
+"""A cache of valid secrets: agents report too often to ask the database each time."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from overnight.database import column_types
 
 MOST = 65_536
 
@@ -19,12 +20,12 @@ class Recent(Generic[Known]):
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._known: dict[bytes, tuple[float, Known]] = {}
+        self._known: dict[str, tuple[float, Known]] = {}
         self._lock = threading.Lock()
 
     def get(self, secret: str, find: Callable[[str], Known | None]) -> Known | None:
-        """Return what is known of a secret; `find` asks the database."""
-        key = hashlib.sha256(secret.encode("utf-8", "replace")).digest()
+        """Return what belongs to a secret; `find` asks the database."""
+        key = column_types.hash_secret(secret)
         until, known = self._known.get(key, (0.0, None))
         now = self._clock()
         if now < until:

@@ -36,12 +36,9 @@ def accept(control: context.Context, who: AgentIdentity, report: uplink.Report) 
             raise agents.unknown_credential()
         changes = _count(control.limits, host, len(events), now)
         changes |= _state(connection, control.limits, host, report, now)
-        host_rows.save(
-            connection,
-            host.id,
-            **changes,
-            **({"note": note} if note else {}),
-        )
+        if note:
+            changes["note"] = note
+        host_rows.save(connection, host.id, **changes)
         _observe(connection, host.id, report.spells)
         event_rows.put(connection, host.id, events, now)
         rollup_rows.put(connection, host.id, report.rollups)
@@ -95,7 +92,7 @@ def _count(limits: context.Limits, host: Any, events: int, now_us: int) -> dict[
         raise errors.QuotaError(
             f"host {host.name} sent more than {limits.events_a_day} events today",
             why="events are limited, so that one host cannot fill the database",
-            todo="find what repeats: overnight events --host NAME; raise its threshold on the host",
+            todo=f"find what repeats: overnight events --host {host.name}; raise its threshold on the host",
         )
     return {"day": day, "day_events": count}
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import pathlib
 import secrets
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.fleet import context, levels
 from overnight.fleet.sql import host_rows, rollup_rows
 from overnight.model import files
-from overnight.model.text import printable
 from overnight.model.times import DAY_US, MINUTE_US
 from overnight.store import parquet, parquet_writer
 
@@ -43,7 +41,7 @@ class Rollups:
             level = sum(window.seconds > longest for longest in LONGEST)
         for attempt in range(TRIES):
             try:
-                return self._read(printable(host), window, level)
+                return self._read(host, window, level)
             except (errors.CannotError, OSError) as error:
                 # Replaced between reading its name and opening it.
                 if attempt == TRIES - 1 or isinstance(error, errors.NotFoundError):
@@ -53,9 +51,7 @@ class Rollups:
     def _read(self, host: str, window: Window, level: int) -> tuple[Rollup, ...]:
         begin, end = window.begin_us // DAY_US, -(-window.end_us // DAY_US)
         with self._database.read() as connection:
-            host_id = host_rows.find_id(connection, host)
-            if host_id is None:
-                context.refuse_unknown("host", host, "overnight hosts")
+            host_id = context.find_host(connection, host)
             days = rollup_rows.list_days(connection, begin, end, host_id)
             rows = rollup_rows.read(connection, host_id, begin * DAY_US, end * DAY_US)
         by_day: dict[int, list[Rollup]] = {}
@@ -80,18 +76,11 @@ class Rollups:
         query = f"SELECT {', '.join(levels.TYPES)} FROM {source}{where}"  # noqa: S608
         return parquet.query(query)
 
-    def compact(self, host: str, day: int) -> bool:
+    def compact(self, host_id: str, host: str, day: int, least_level: int = 0) -> bool:
         """Move a host's rollups of a day into its file; False if another server is doing so.
 
-        `day` counts from 1970.
+        `day` counts from 1970. Levels below `least_level` are removed.
         """
-        with self._database.read() as connection:
-            host_id = host_rows.find_id(connection, printable(host))
-        if host_id is None:
-            context.refuse_unknown("host", host, "overnight hosts")
-        return self._compact(host_id, host, day)
-
-    def _compact(self, host_id: str, host: str, day: int, least_level: int = 0) -> bool:
         me, now = secrets.token_hex(8), self._control.clock()
         with self._database.write("lock day") as connection:
             held = rollup_rows.lock_day(connection, host_id, day, me, now, now + LOCK_US)
@@ -133,7 +122,7 @@ class Rollups:
                 old = rollup_rows.list_fine(connection, today - days, level, limit)
                 work += [(*found, level) for found in old]
         done = sum(
-            self._compact(host_id, names[host_id], day, level)
+            self.compact(host_id, names[host_id], day, level)
             for host_id, day, level in work[:limit]
             if host_id in names
         )
@@ -142,7 +131,3 @@ class Rollups:
         for name in gone:
             (self._blobs.folder / name).unlink(missing_ok=True)
         return done
-
-    def known_files(self) -> Iterator[str]:
-        with self._database.read() as connection:
-            yield from rollup_rows.list_files(connection)

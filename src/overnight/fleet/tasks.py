@@ -1,4 +1,4 @@
-"""Tasks for hosts: given to the agent with the answer to its report, for a while; given again if it is not heard of."""
+"""Tasks for hosts. The reply to a report leases them to the agent; after a lease without news they are sent again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import errors
 from overnight.fleet import agents, context
-from overnight.fleet.sql import audit_rows, host_rows, task_rows
+from overnight.fleet.sql import audit_rows, task_rows
 from overnight.model import checked_json
 from overnight.model.control_plane import AgentIdentity, TaskRow
 from overnight.model.text import printable
@@ -26,14 +26,14 @@ State = TaskState
 
 
 def lease(connection: engine.Connection, host_id: str, now_us: int) -> tuple[Task, ...]:
-    """Give waiting tasks to their host; those that were given too often or too late end."""
+    """Lease waiting tasks to their host; those that were leased too often, or too late, end."""
     leased = []
     for task in task_rows.list_waiting(connection, host_id, now_us, SENT):
         values: dict[str, object] = {"updated_us": now_us}
         if task.expires_us < now_us:
             values["state"] = State.EXPIRED
         elif task.attempts >= ATTEMPTS:
-            detail = f"the agent took it {task.attempts} times and was not heard of again"
+            detail = f"the agent took it {task.attempts} times and reported nothing"
             values |= {"state": State.FAILED, "detail": detail}
         else:
             until = now_us + LEASE_US
@@ -51,20 +51,22 @@ class Tasks:
 
     def create(
         self, host: str, kind: TaskKind, arguments: Mapping[str, Any], *,
-        by: str = "", why: str = "", expires_us: int | None = None,
+        by: str = "", why: str = "", expires_us: int | None = None, task_id: str = "",
     ) -> TaskRow:  # fmt: skip
-        """Ask a host for something; `/etc/overnight/agent.toml` there decides whether it is done."""
+        """Ask a host for something; `/etc/overnight/agent.toml` there decides whether it is done.
+
+        A caller that may be killed chooses the id: asking again for the same one changes nothing.
+        """
         now = self._control.clock()
         given = checked_json.Object({"arguments": dict(arguments)}, "task").document("arguments")
         task = TaskRow(
-            f"t-{secrets.token_hex(8)}", host, kind, given, State.PENDING, now,
+            task_id or f"t-{secrets.token_hex(8)}", host, kind, given, State.PENDING, now,
             printable(by, limit=100), printable(why, limit=1_000), expires_us or now + EXPIRES_US, now,
         )  # fmt: skip
         with self._database.write("create task") as connection:
-            host_id = host_rows.find_id(connection, printable(host))
-            if host_id is None:
-                context.refuse_unknown("host", host, "overnight hosts")
-            self._insert(connection, host_id, task)
+            if task_id and (found := task_rows.find(connection, task_id)):
+                return found
+            self._insert(connection, context.find_host(connection, host), task)
         return task
 
     def _insert(self, connection: engine.Connection, host_id: str, task: TaskRow) -> None:
@@ -125,4 +127,6 @@ class Tasks:
 
 def _find(connection: engine.Connection, task_id: str, *, lock: bool = False) -> TaskRow:
     task = task_rows.find(connection, printable(task_id), lock=lock)
-    return task or context.refuse_unknown("task", task_id, "overnight hosts lists the hosts")
+    return task or context.refuse_unknown(
+        "task", task_id, "list the tasks of a host: GET /api/v1/tasks?host=NAME"
+    )

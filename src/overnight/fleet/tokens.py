@@ -6,9 +6,10 @@ import dataclasses
 import hmac
 import re
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight import errors
+from overnight.database import column_types
 from overnight.fleet import context, recent
 from overnight.fleet.sql import audit_rows, token_rows
 from overnight.model import uplink
@@ -34,8 +35,8 @@ class Tokens:
         now = self._control.clock()
         if expires_us <= now:
             raise errors.UsageError(
-                "the token would have expired already",
-                why="a token expires after it is created",
+                "the token would expire in the past",
+                why="it expires at a time after now",
                 todo="choose a later time: --expires 90d",
             )
         if host and (role is not Role.AGENT or not uplink.HOST.fullmatch(host)):
@@ -77,15 +78,15 @@ class Tokens:
 
     def _find(self, text: str) -> Token | None:
         with self._control.database.read() as connection:
-            token = find(connection, text)
-        return token if token and token.revoked_us is None else None
+            row = find(connection, text)
+        return token_rows.as_token(row) if row and row.revoked_us is None else None
 
 
-def find(connection: engine.Connection, text: str, *, lock: bool = False) -> Token | None:
-    """Return the token of a text, whatever its state."""
+def find(connection: engine.Connection, text: str, *, lock: bool = False) -> Any:
+    """Return the row of a token's text, whatever its state; None if there is none."""
     match = FORM.fullmatch(text)
     row = token_rows.find(connection, match[1], lock=lock) if match else None
     if match is None or row is None:
         return None
-    same = hmac.compare_digest(row.secret_hash, token_rows.hash_secret(match[2]))
-    return token_rows.as_token(row) if same else None
+    same = hmac.compare_digest(row.secret_hash, column_types.hash_secret(match[2]))
+    return row if same else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -63,20 +65,19 @@ class Windows:
             )
         if row.received_us is not None:
             return BlobOffset(size, complete=True)
-        path = self._blobs.partial(who.host_id, sha256)
-        if self._blobs.path(sha256).exists():  # published, but not recorded before a crash
-            path = self._blobs.path(sha256)
-        else:
+        path, check = self._blobs.path(sha256), functools.partial(_check, sha256, who.host)
+        is_published = path.exists()  # but not recorded before a crash, or from another host
+        if not is_published:
             end = self._append(who, sha256, offset, size, data)
             if end < size:
                 return BlobOffset(end, complete=False)
         try:
-            if not self._blobs.has_digest(path, sha256):
-                path.unlink(missing_ok=True)
-                raise _invalid(sha256, "its bytes do not have this SHA-256")
-            _check_bundle(path, sha256, who.host)
-            if path != self._blobs.path(sha256):
-                self._blobs.publish(who.host_id, sha256)
+            if is_published:
+                check(path)
+            else:
+                self._blobs.publish(who.host_id, sha256, size, check)
+        except OffsetError:
+            raise
         except errors.CannotError:
             self._blobs.discard(who.host_id, sha256)  # our own; never what another published
             raise
@@ -109,15 +110,13 @@ class Windows:
     ) -> list[WindowRow]:
         """Return the windows of a host's event, or those that touch a span of time; not all may be held."""
         with self._database.read() as connection:
-            if event:
-                return window_rows.of_event(connection, printable(host), printable(event))
-            return window_rows.of_time(connection, printable(host), begin_us, end_us)
+            names = (printable(host), printable(event))
+            return window_rows.search(connection, *names, begin_us, end_us)
 
     def open(self, sha256: str) -> pathlib.Path:
         """Return the file of a stored window."""
-        valid = uplink.SHA256.fullmatch(sha256)
         with self._database.read() as connection:
-            known = window_rows.held(connection, sha256) if valid else []
+            known = uplink.SHA256.fullmatch(sha256) and window_rows.is_held(connection, sha256)
         path = self._blobs.path(sha256)
         if not known or not path.exists():
             context.refuse_unknown("window", printable(sha256, limit=80), FETCH)
@@ -145,10 +144,13 @@ class Windows:
             self._blobs.remove(unused)
 
 
-def _check_bundle(path: pathlib.Path, sha256: str, host: str) -> None:
-    """Raise CannotError unless a file is a bundle of this host alone."""
+def _check(sha256: str, host: str, path: pathlib.Path) -> None:
+    """Raise CannotError unless a file has this SHA-256 and is a bundle of this host alone."""
     try:
         with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                path.unlink(missing_ok=True)
+                raise _invalid(sha256, "its bytes do not have this SHA-256")
             data = archive.first_member(file, header.HEADER, header.MAX_HEADER)
             if data is None:
                 raise header.NoBundleError(f"it does not begin with {header.HEADER}")

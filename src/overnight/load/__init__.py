@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from overnight.load import worker
+    from overnight.load import profile, worker
     from overnight.undo import journal
 
 
@@ -38,6 +38,9 @@ class Options:
     steps: int | None = None
     backend: str | None = None
     orchestrator: str | None = None
+    address: str | None = None  # of an existing Ray cluster
+    hosts: tuple[str, ...] | None = None  # of that cluster; None: all of them
+    profile: profile.Profile | None = None
     veth: bool = False
     stressor: str | None = None
 
@@ -55,6 +58,8 @@ class Job:
     files: tuple[int, ...] = ()  # inherited file descriptors; the parent closes its copies
     tree: bool = False  # its children's CPU time and memory count as its own
     wait: float = 0.0  # seconds before it starts: starts are staggered
+    # CPU seconds it should have used in all at a monotonic time: for a load that is meant to vary.
+    wanted: Callable[[float], float] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +67,10 @@ class Metric:
     """A figure of the footprint, of all jobs together."""
 
     name: str
-    unit: str  # cores, B, B/s, /s
-    source: str  # cpu (CPU seconds per second), resident (bytes), or the number of a counter (per second)
+    unit: str  # cores, GPUs, B, B/s, /s
+    # cpu (CPU seconds per second), resident (bytes), the number of a counter (per second), or of jobs with
+    # `Job.wanted`: wanted (CPU seconds per second), error (mean distance of a job from it)
+    source: str
     gated: bool = True  # False: reported, but without a limit
     target: float | None = None
 

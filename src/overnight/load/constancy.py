@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -34,6 +34,10 @@ MAX_TRIALS_CV = 0.1
 MAX_OFF = 0.05  # distance of the mean from its target
 MAX_SYS = 0.03  # standard deviation of a core's kernel share
 MAX_STEAL = 0.01  # mean steal on the load's cores
+# Limits of what counts as a faithful replay, as shares of a core.
+MAX_ERROR = 0.02  # mean distance from the profile, by core and second
+FAR = 0.05  # distance of a second that was missed
+MAX_FAR = 0.05  # share of such seconds
 SURE = 2.576  # 99 % confidence: 1 in 100 short runs of a constant load is misjudged
 
 
@@ -104,6 +108,13 @@ class Verdict:
             "told": list(self.figures),
         }
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that another process has judged."""
+        checks = tuple(Check(**{**row, "state": State(row["state"])}) for row in values["checks"])
+        told = tuple(values["told"])
+        return cls(Constancy(values["status"]), int(values["seconds"]), checks, told)
+
 
 def judge(
     seconds: Sequence[measurement.Second],
@@ -121,7 +132,8 @@ def judge(
     checks += _check_trials(trials, losses)
     checks += _check_host(seconds)
     states = {check.state for check in checks}
-    status = Constancy.CONSTANT
+    is_replay = any(metric.source == "error" for metric in metrics)
+    status = Constancy.REPLAYED if is_replay else Constancy.CONSTANT
     if State.CROSSED in states:
         status = Constancy.NOT_CONSTANT
     elif State.UNKNOWN in states or not checks:
@@ -169,6 +181,8 @@ def _values(seconds: Sequence[measurement.Second], metric: load.Metric) -> Float
 
 def _check_metric(seconds: Sequence[measurement.Second], metric: load.Metric) -> list[Check]:
     values = _values(seconds, metric)
+    if metric.source == "error":
+        return _check_replay(values, _ratio(seconds))
     label = f"{metric.name} CV"
     if len(values) < MIN_SECONDS:
         says = f"{metric.name}: {len(values)} of the {MIN_SECONDS} seconds needed"
@@ -188,6 +202,39 @@ def _check_metric(seconds: Sequence[measurement.Second], metric: load.Metric) ->
         off = mean / metric.target - 1
         checks.append(_compare(f"{metric.name} as asked", says, off, MAX_OFF))
     return checks
+
+
+def _ratio(seconds: Sequence[measurement.Second]) -> float:
+    """Return the CPU time of a replay as a share of its profile's."""
+    wanted = sum(second.values["wanted"] for second in seconds)
+    return sum(second.values["cpu"] for second in seconds) / wanted if wanted else 1.0
+
+
+def _check_replay(errors: Floats, ratio: float) -> list[Check]:
+    """Check the distance from the profile, which says nothing of how constant the profile is."""
+    if len(errors) < MIN_SECONDS:
+        says = f"profile: {len(errors)} of the {MIN_SECONDS} seconds needed"
+        needs = float(MIN_SECONDS)
+        return [Check("profile error", State.UNKNOWN, says, limit=MAX_ERROR, needs_s=needs)]
+    mean, far = float(errors.mean()), float((errors > FAR).mean())
+    points = f"{100 * FAR:.0f} points"
+    return [
+        _compare(
+            "profile error",
+            f"mean distance from the profile {100 * mean:.2g} points",
+            mean,
+            MAX_ERROR,
+        ),
+        _compare(
+            "profile seconds",
+            f"{_percent(far)} of seconds are off by more than {points}",
+            far,
+            MAX_FAR,
+        ),
+        _compare(
+            "profile total", f"{100 * ratio:.1f} % of the profile's CPU time", ratio - 1, MAX_OFF
+        ),
+    ]
 
 
 def _compare(name: str, says: str, value: float, limit: float) -> Check:
@@ -297,4 +344,4 @@ def format_figure(value: float, unit: str) -> str:
     """
     if unit in ("B", "B/s"):
         return sizes.format_size(value) + unit.removeprefix("B")
-    return f"{value:,.3f} cores" if unit == "cores" else f"{value:,.0f}{unit}"
+    return f"{value:,.3f} {unit}" if unit in ("cores", "GPUs") else f"{value:,.0f}{unit}"

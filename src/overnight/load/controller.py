@@ -45,14 +45,15 @@ def amounts_due(rate: float, period: float) -> Iterator[float]:
 class Controller:
     """Pure: takes the CPU seconds a period used, returns the CPU budget of the next one."""
 
-    def __init__(self, duty: float, period: float = PERIOD) -> None:
-        self.duty = check_duty(duty)
+    def __init__(self, duty: float, period: float = PERIOD, *, may_rest: bool = False) -> None:
+        self.duty = duty if may_rest else check_duty(duty)
         self.period = period
         self._owed = 0.0
 
-    def next(self, used: float, lasted: float) -> float:
-        """Return the CPU time for the next period, given the last one's CPU time and length."""
+    def next(self, used: float, lasted: float, duty: float | None = None) -> float:
+        """Return the CPU time for the next period, given the last one's CPU time and length; `duty` is the new share."""
         error = self.duty * lasted - used
+        self.duty = self.duty if duty is None else duty
         most = MAX_OWED * self.period
         self._owed = min(max(self._owed + error, -most), most)
         wanted = self.duty * self.period + KP * error + KI * self._owed
@@ -60,7 +61,11 @@ class Controller:
 
 
 class Pacer:
-    """Sleeps once the CPU budget of a period is used; `phase`, 0 to 1, staggers the periods of workers."""
+    """Sleeps once the CPU budget of a period is used; `phase`, 0 to 1, staggers the periods of workers.
+
+    `follow` returns the duty of the period that begins at a time; then `duty` is only the first one, and both may be 0.
+    `used` may count another resource than CPU time.
+    """
 
     def __init__(
         self,
@@ -68,11 +73,13 @@ class Pacer:
         period: float = PERIOD,
         *,
         phase: float = 0.0,
+        follow: Callable[[float], float] | None = None,
         wall: Callable[[], float] = time.monotonic,
         used: Callable[[], float] = time.process_time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._controller = Controller(duty, period)
+        self._controller = Controller(duty, period, may_rest=follow is not None)
+        self._follow = follow
         self._wall, self._used, self._sleep = wall, used, sleep
         sleep((phase * period - wall()) % period)
         self._begin, self._before = wall(), used()
@@ -81,7 +88,7 @@ class Pacer:
 
     def rest(self) -> None:
         """Sleep if the budget is used. Call it often: work longer than the budget cannot be interrupted."""
-        if self._controller.duty >= 1:
+        if self._controller.duty >= 1 and self._follow is None:
             return
         now = self._wall()
         if now < self._end:
@@ -90,8 +97,9 @@ class Pacer:
             self._sleep(self._end - now)
             now = self._wall()
         used = self._used()
-        self._budget = self._controller.next(used - self._before, now - self._begin)
-        self._begin, self._before = now, used
         period = self._controller.period
         # Periods stay in step with the first one, so that staggered workers stay staggered.
-        self._end += period * max(1, int((now - self._end) / period) + 1)
+        end = self._end + period * max(1, int((now - self._end) / period) + 1)
+        following = None if self._follow is None else self._follow(end - period / 2)
+        self._budget = self._controller.next(used - self._before, now - self._begin, following)
+        self._begin, self._before, self._end = now, used, end

@@ -8,7 +8,7 @@ import mmap
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight import sources
 from overnight.model import cpu as modes
@@ -46,11 +46,17 @@ class Second:
             "trials": self.trials,
         }
 
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> Second:
+        """Return a second that another process has measured."""
+        return cls(**{**line, "sys": {int(core): share for core, share in line["sys"].items()}})
+
 
 @dataclasses.dataclass(frozen=True)
 class _Totals:
     time: float
     used: Mapping[int, float]  # CPU seconds by process
+    ranks: Mapping[int, int]  # number of its job, by process
     waited: float
     counters: Mapping[str, float]
     cores: Mapping[int, tuple[int, ...]]  # ticks by mode
@@ -72,7 +78,9 @@ class Meter:
         self._last = now
         lasted = max(now.time - before.time, 1e-6)
         # A new process counts with all of its time; the last part of one that died is lost.
-        used = sum(total - before.used.get(pid, 0.0) for pid, total in now.used.items())
+        used = dict.fromkeys(range(len(self._running.jobs)), 0.0)
+        for pid, total in now.used.items():
+            used[now.ranks[pid]] += total - before.used.get(pid, 0.0)
         shares = {core: _shares(before.cores.get(core), times) for core, times in now.cores.items()}
         return Second(
             us=time.time_ns() // 1000,
@@ -90,18 +98,37 @@ class Meter:
         )
 
     def _value(
-        self, metric: load.Metric, before: _Totals, now: _Totals, used: float, lasted: float
+        self,
+        metric: load.Metric,
+        before: _Totals,
+        now: _Totals,
+        used: Mapping[int, float],
+        lasted: float,
     ) -> float:
         if metric.source == "cpu":
-            return used / lasted
+            return sum(used.values()) / lasted
+        if metric.source in ("wanted", "error"):
+            wanted = {
+                rank: job.wanted(now.time) - job.wanted(before.time)
+                for rank, job in enumerate(self._running.jobs)
+                if job.wanted is not None
+            }
+            if metric.source == "wanted":
+                return sum(wanted.values()) / lasted
+            off = sum(abs(used[rank] - seconds) for rank, seconds in wanted.items())
+            return off / lasted / max(len(wanted), 1)
         if metric.source == "resident":
             return float(sum(map(_resident, now.used)))
         return (now.counters[metric.source] - before.counters[metric.source]) / lasted
 
     def _read_totals(self) -> _Totals:
         used: dict[int, float] = {}
+        ranks: dict[int, int] = {}
         waited = 0.0
-        for pid in self._running.all_pids():
+        # The time of the totals: later ones would count a wait for this thread as time without work.
+        now = time.monotonic()
+        for rank, pid in self._running.all_pids():
+            ranks[pid] = rank
             with contextlib.suppress(OSError):
                 # The kernel's CPU clock of the process, in ns: ticks of 10 ms would be an error of 2 %.
                 used[pid] = time.clock_gettime((~pid << 3) | 2)
@@ -117,7 +144,7 @@ class Meter:
             rows = pressure.open_pressure(sources.ROOT)()
             waiting = {name: int(rows[name][0]) for name in ("cpu", "memory", "io") if name in rows}
         cores = {core: row for core, row in cpu.read_ticks().items() if core in self._cores}
-        return _Totals(time.monotonic(), used, waited, counters, cores, waiting)
+        return _Totals(now, used, ranks, waited, counters, cores, waiting)
 
 
 def _shares(before: Sequence[int] | None, now: Sequence[int]) -> tuple[float, float]:

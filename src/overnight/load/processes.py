@@ -40,6 +40,7 @@ class Workers:
     def __init__(self, module: str, jobs: tuple[load.Job, ...], journal: journal.Journal) -> None:
         self.jobs = jobs
         self.trials: list[Trial] = []
+        self.host_reports: list[dict[str, Any]] = []  # of the driver of a cluster
         self._failed: dict[int, str] = {}
         self._partial = [b""] * len(jobs)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -64,7 +65,7 @@ class Workers:
         self, module: str, rank: int, job: load.Job, slot: int, journal: journal.Journal
     ) -> None:
         order = {"parent": os.getpid(), "module": module, "rank": rank, "slot": slot}
-        order |= dataclasses.asdict(job)
+        order |= dataclasses.asdict(dataclasses.replace(job, wanted=None))
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the processes
         self._errors.append(stderr)
         process = subprocess.Popen(
@@ -79,20 +80,22 @@ class Workers:
         os.set_blocking(process.stdout.fileno(), False)
         self._processes.append(process)
 
-    def all_pids(self) -> Iterator[int]:
-        """Yield running workers, and the descendants of those with `Job.tree`."""
-        for job, process in zip(self.jobs, self._processes, strict=True):
+    def all_pids(self) -> Iterator[tuple[int, int]]:
+        """Yield job number and process of running workers, and of the descendants of those with `Job.tree`."""
+        for rank, (job, process) in enumerate(zip(self.jobs, self._processes, strict=True)):
             if process.poll() is None:
-                yield process.pid
+                yield rank, process.pid
                 if job.tree:
-                    yield from _descendants(process.pid)
+                    yield from ((rank, pid) for pid in _descendants(process.pid))
 
     def counter(self, number: int) -> float:
         """Sum one counter over all workers."""
         rows = range(len(self.jobs))
         return sum(self._numbers[row * (worker.COUNTERS + 1) + 1 + number] for row in rows)
 
-    def wait_ready(self, stop: Any) -> None:
+    def wait_ready(
+        self, stop: Any, why: str = "the host is busy, or the workload's imports are slow"
+    ) -> None:
         """Wait until every worker is ready; raises CannotError if one fails."""
         deadline = time.monotonic() + READY_SECONDS
         while not stop.is_set():
@@ -109,8 +112,8 @@ class Workers:
             if time.monotonic() > deadline:
                 raise errors.CannotError(
                     f"the load was not ready in {READY_SECONDS:.0f} s",
-                    why="the host is busy, or the workload's imports are slow",
-                    todo="retry when the host is less busy",
+                    why=why,
+                    todo="retry when it is less busy",
                 )
             stop.wait(0.02)
 
@@ -128,6 +131,8 @@ class Workers:
             report = json.loads(line)
             if "failed" in report:
                 self._failed[rank] = str(report["failed"])
+            elif "host" in report:
+                self.host_reports.append(report)
             else:
                 self.trials.append(Trial(float(report["seconds"]), float(report["loss"])))
 

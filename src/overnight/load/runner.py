@@ -38,6 +38,7 @@ class Plan:
     options: load.Options
     seconds: float | None = 600.0
     warm_up: float = WARM_UP
+    notes: tuple[str, ...] = ()  # shown with the figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Outcome:
     loss: float | None  # of every trial; None where they differ
     verdict: constancy.Verdict
     path: pathlib.Path | None
+    hosts: tuple[Outcome, ...] = ()  # of a load over several
 
     def as_json(self) -> dict[str, object]:
         """Schema docs/schemas/load-1.json."""
@@ -64,6 +66,7 @@ class Outcome:
             "cores": list(self.cores),
             "verdict": self.verdict.as_json(),
             "file": None if self.path is None else str(self.path),
+            "hosts": [each.as_json() for each in self.hosts],
         }
 
 
@@ -98,6 +101,15 @@ def check_options(workload: load.Workload, options: load.Options) -> None:
             )
 
 
+def check_seconds(seconds: float | None) -> None:
+    if seconds is not None and seconds <= 0:
+        raise errors.UsageError(
+            f"--for must be greater than 0 (got {seconds:g}s)",
+            why="nothing would be measured",
+            todo="write it like --for 10m",
+        )
+
+
 def run(
     plan: Plan,
     journal: journal.Journal,
@@ -115,12 +127,7 @@ def run(
     """
     workload = workloads.find(plan.workload)
     check_options(workload, plan.options)
-    if plan.seconds is not None and plan.seconds <= 0:
-        raise errors.UsageError(
-            f"--for must be greater than 0 (got {plan.seconds:g}s)",
-            why="nothing would be measured",
-            todo="write it like --for 10m",
-        )
+    check_seconds(plan.seconds)
     stop = stop or threading.Event()
     host = host or platform.node() or "host"
     metrics = workload.metrics(plan.options)
@@ -129,15 +136,14 @@ def run(
         jobs = workload.prepare(plan.options, journal)
         module = type(workload).__module__.rpartition(".")[2]
         running = processes.Workers(module, jobs, journal)
+        cores = tuple(sorted({core for job in jobs for core in job.cores}))  # of those asked for
         stack.callback(running.end)
         file = None
         running.wait_ready(stop)
         began = time.time_ns() // 1000
-        meter = measurement.Meter(running, metrics, plan.options.cores)
+        meter = measurement.Meter(running, metrics, cores)
         if home is not None:
-            file = loads.LoadWriter(
-                home, host, workload.name, plan.options.cores, began, _as_options(plan)
-            )
+            file = loads.LoadWriter(home, host, workload.name, cores, began, as_options(plan))
             stack.callback(file.close)
         on_ready()
         loop = _Loop(plan, running, meter, metrics, file, on_second)
@@ -151,7 +157,7 @@ def run(
         id=file.id if file else "",
         workload=workload.name,
         host=host,
-        cores=plan.options.cores,
+        cores=cores,
         began_us=began,
         ended_us=ended,
         ended_by=ended_by,
@@ -246,19 +252,24 @@ class _Loop:
         trials = self._running.trials
         # One trial per worker began in the warm-up.
         warm = trials[self._cold_trials + len(self._running.jobs) :]
-        return constancy.judge(
+        verdict = constancy.judge(
             self._kept,
             self._metrics,
             trials=[trial.seconds for trial in warm],
             losses=[trial.loss for trial in trials],
             deaths=self._deaths,
         )
+        figures = (*verdict.figures, *self._plan.notes)
+        return dataclasses.replace(verdict, figures=figures)
 
 
-def _as_options(plan: Plan) -> dict[str, Any]:
+def as_options(plan: Plan) -> dict[str, Any]:
+    """Return the options that were given, as they are stored."""
     given = {
         name: value
-        for name, value in dataclasses.asdict(plan.options).items()
-        if value not in (None, "", False) and name != "cores"
+        for name, value in vars(plan.options).items()
+        if value not in (None, "", False) and name not in ("cores", "profile")
     }
+    if plan.options.profile is not None:
+        given["profile"] = plan.options.profile.describe()
     return {**given, "seconds": plan.seconds, "warm_up": plan.warm_up}

@@ -1,8 +1,9 @@
-"""Addresses to listen on."""
+"""Addresses to listen on, and URLs of servers."""
 
 from __future__ import annotations
 
 import ipaddress
+import urllib.parse
 
 from overnight import errors
 
@@ -26,14 +27,48 @@ def parse_address(text: str, option: str = "--metrics") -> tuple[str, int]:
 def is_loopback(host: str) -> bool:
     """Whether only this host can reach an address; a name is not resolved.
 
-    >>> [is_loopback(host) for host in ("127.1.2.3", "::1", "::ffff:127.0.0.1", "LOCALHOST.", "a.localhost")]
-    [True, True, True, True, True]
-    >>> [is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.5", "db-7", "localhost.example.com")]
+    >>> [is_loopback(host) for host in ("127.1.2.3", "::1", "::ffff:127.0.0.1", "LOCALHOST.")]
+    [True, True, True, True]
+    >>> [is_loopback(host) for host in ("0.0.0.0", "::", "10.0.0.5", "localhost.example.com", "a.localhost")]
     [False, False, False, False, False]
     """
     name = host.lower().rstrip(".")
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
+        return name == "localhost"  # some resolvers ask the network for a.localhost
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def parse_server_url(url: str, *, insecure: bool = False) -> urllib.parse.SplitResult:
+    """Check a server's URL; raise UsageError, also for plain HTTP to another host unless `insecure`."""
+    example = "use for example --server https://overnight.example.com:8416"
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urllib.parse.urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host or not url.isascii() or " " in url:
+        raise errors.UsageError(
+            f"{without_user(url)!r} is not the URL of a server",
+            why="it has the form http[s]://HOST[:PORT][/PATH]",
+            todo=example,
+        )
+    if parts.username is not None or parts.query or parts.fragment:
+        raise errors.UsageError(
+            f"the URL of {host} has more than a host and a path",
+            why="URLs end up in logs, so they must not hold secrets",
+            todo=f"{example}, and a token in a file",
+        )
+    if parts.scheme == "http" and not insecure and not is_loopback(host):
+        raise errors.UsageError(
+            f"refusing plain HTTP to {host}",
+            why="everyone on the network could read the credential and change answers",
+            todo=f"use https://{parts.netloc}, or --insecure in a network that you trust",
+        )
+    return parts
+
+
+def without_user(url: str) -> str:
+    """Return a URL without what may be a password."""
+    return url.rpartition("@")[2]

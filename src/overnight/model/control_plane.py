@@ -197,6 +197,7 @@ class OffsetError(errors.ConflictError):
             todo="send the piece that begins there",
         )
         self.offset = offset
+        self.details = {"offset": offset}  # in the answer of a server
 
 
 def encode_cursor(*values: object) -> str:
@@ -217,7 +218,7 @@ def decode_cursor(text: str, *kinds: type) -> Sequence[Any]:
         pass
     raise errors.UsageError(
         "the cursor is not valid",
-        why="a cursor is what the field next of a list says, unchanged",
+        why="a cursor is the value of the field next of the page before, unchanged",
         todo="start again without a cursor",
     )
 

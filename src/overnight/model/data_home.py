@@ -23,6 +23,7 @@ from overnight.model import files
 TRUSTED = (
     "arms.jsonl",
     "audit",
+    "instruments",
     "loads",
     "profiles",
     "rules",
@@ -32,7 +33,7 @@ TRUSTED = (
     "uplink",
 )
 # Machines in them have files of other users: only the folders themselves are checked.
-OPAQUE = ("blobs", "pools", "rehearsals", "undo")
+OPAQUE = ("blobs", "investigations", "pools", "rehearsals", "undo")
 
 
 def prepare(home: pathlib.Path, trusted: Collection[str] = TRUSTED) -> None:

@@ -12,6 +12,7 @@ class Constancy(enum.StrEnum):
     CONSTANT = "constant"
     NOT_CONSTANT = "not constant"
     UNKNOWN = "cannot tell"
+    REPLAYED = "as recorded"  # it followed a recorded profile, which is not constant
 
 
 @dataclasses.dataclass(frozen=True)

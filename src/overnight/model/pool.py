@@ -349,6 +349,18 @@ class Problem:
     alert: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class PoolReport:
+    """A pool with its problems."""
+
+    details: PoolDetails
+    problems: tuple[Problem, ...]
+
+    @property
+    def has_alert(self) -> bool:
+        return any(problem.alert for problem in self.problems)
+
+
 def new_id(kind: str) -> str:
     """Return a short unique name: `m-5f0c9a41d2b7`."""
     return f"{kind}-{secrets.token_hex(6)}"

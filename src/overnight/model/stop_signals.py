@@ -22,6 +22,17 @@ def stop_on_signals(stop: threading.Event) -> contextlib.AbstractContextManager[
     return _handle(STOP_SIGNALS, lambda *_: stop.set())
 
 
+def stop_then_interrupt(stop: threading.Event) -> contextlib.AbstractContextManager[None]:
+    """Set `stop` on the first SIGINT or SIGTERM, and raise KeyboardInterrupt on the second."""
+
+    def handle(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    return _handle(STOP_SIGNALS, handle)
+
+
 def interrupt_on_signals() -> contextlib.AbstractContextManager[None]:
     """Raise KeyboardInterrupt on SIGTERM and SIGHUP, so that `finally` runs; those that nohup(1) ignores stay so."""
 

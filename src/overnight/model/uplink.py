@@ -1,5 +1,6 @@
-"""What an agent reports to its server, and what the server answers. The agent uses it: standard library only.
+"""What an agent reports to its server, and what the server answers.
 
+The uplink process writes reports and reads answers as plain JSON: dataclasses do not fit into its 20 MB.
 `from_json` checks everything: each field has a type and a limit, and UsageError names the one that is wrong.
 Unknown fields are ignored, as a later version may send them. Times are µs since 1970 on the host's wall clock.
 """
@@ -7,68 +8,32 @@ Unknown fields are ignored, as a later version may send them. Times are µs sinc
 from __future__ import annotations
 
 import dataclasses
-import enum
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from overnight.model import checked_json
+from overnight.model import checked_json, protocol
 from overnight.model.event import Event
 from overnight.model.severity import Severity
 from overnight.model.snapshot import Snapshot
 
-VERSION = 1
 MAX_TIME = checked_json.MAX_INTEGER  # the year 2255
-MAX_EVENTS, MAX_SPELLS, MAX_ROLLUPS, MAX_WINDOWS, MAX_TASKS = 2_000, 1_000, 2_000, 200, 64
+MAX_EVENTS, MAX_SPELLS, MAX_ROLLUPS, MAX_WINDOWS = 2_000, 1_000, 2_000, 200
 MAX_CORES = 4_096
 SHARES = ("mean", "max", "kernel_max")  # of a rollup, in percent per core
 MAX_LABELS, MAX_LABEL_NAME, MAX_LABEL_VALUE = 64, 64, 256
 MAX_WINDOW_BYTES = 4 << 30  # of a bundle
 MAX_DETAIL = 2_048
-# Of an event: characters of each text, and its fields.
-TEXTS = {"text": 4_096, "host": 255, "unit": 255, "process": 255, "source": 255, "boot": 64}
-MAX_FIELDS, MAX_FIELD_NAME, MAX_FIELD_TEXT = 64, 64, 1_024
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 BOOT = re.compile(r"[0-9a-fA-F-]{1,64}")
 CREDENTIAL = re.compile(r"[A-Za-z0-9_-]{32,128}")
 KIND = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)+")
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}")
 
-
-class TaskKind(enum.StrEnum):
-    """What a server may ask of a host; agent.toml on the host allows each."""
-
-    RECORD = "record"
-    LOAD = "load"
-    AGE = "age"
-    SNAPSHOT = "snapshot"
-    UPLOAD_WINDOW = "upload-window"  # arguments: event, or begin_us and end_us; result: sha256
-    INSTRUMENT = "instrument"
-    CHANGE = "change"
-    UNDO = "undo"
-    STOP = "stop"  # arguments: task
-
-
-class TaskState(enum.StrEnum):
-    PENDING = "pending"
-    LEASED = "leased"  # sent to the agent
-    RUNNING = "running"
-    DONE = "done"
-    FAILED = "failed"
-    REFUSED = "refused"  # agent.toml does not allow it
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-
-    @property
-    def is_final(self) -> bool:
-        return self not in (TaskState.PENDING, TaskState.LEASED, TaskState.RUNNING)
-
-
-REPORTED = (TaskState.RUNNING, TaskState.DONE, TaskState.FAILED, TaskState.REFUSED)
+TaskKind = protocol.TaskKind
+TaskState = protocol.TaskState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,12 +65,12 @@ class Rollup:
         cores = given.numbers("cores", MAX_CORES - 1, MAX_CORES)
         if len({*cores}) < len(cores):
             checked_json.refuse(f"{where}.cores", "different numbers")
-        mean, top, kernel = (given.numbers(name, 100, MAX_CORES) for name in SHARES)
-        worst = given.numbers("worst_ms", seconds * 1_000, MAX_CORES)
-        for name, values in zip((*SHARES, "worst_ms"), (mean, top, kernel, worst), strict=True):
+        highest = {**dict.fromkeys(SHARES, 100), "worst_ms": seconds * 1_000}
+        lists = {name: given.numbers(name, most, MAX_CORES) for name, most in highest.items()}
+        for name, values in lists.items():
             if len(values) != len(cores):
                 checked_json.refuse(f"{where}.{name}", "one number for each core")
-        return cls(given.integer("begin_us"), seconds, cores, mean, top, kernel, worst)
+        return cls(given.integer("begin_us"), seconds, cores, **lists)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,24 +107,13 @@ class Report:
     windows: tuple[Offer, ...] = ()
     lost: Lost = Lost()
 
-    def as_json(self) -> dict[str, object]:
-        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain |= {
-            "version": VERSION,
-            "spells": [vars(spell) for spell in self.spells],
-            "events": [event.as_json() for event in self.events],
-            "rollups": [vars(rollup) for rollup in self.rollups],
-            "windows": [vars(offer) for offer in self.windows],
-            "snapshot": self.snapshot and self.snapshot.as_json(),
-            "lost": vars(self.lost),
-        }
-        return {name: value for name, value in plain.items() if value is not None}
-
     @classmethod
     def from_json(cls, document: object) -> Report:
         given = checked_json.Object(document, "report")
-        if given.integer("version", 1, 1 << 31) > VERSION:
-            checked_json.refuse("report.version", f"at most {VERSION}: update the server first")
+        if given.integer("version", 1, 1 << 31) > protocol.VERSION:
+            checked_json.refuse(
+                "report.version", f"at most {protocol.VERSION}: update the server first"
+            )
         lost = checked_json.Object(given.get("lost", {}), "lost")
         labels = given.get("labels")
         return cls(
@@ -186,16 +140,6 @@ class Task:
     def as_json(self) -> dict[str, object]:
         return {**vars(self), "arguments": dict(self.arguments)}
 
-    @classmethod
-    def from_json(cls, value: object, where: str = "task") -> Task:
-        given = checked_json.Object(value, where)
-        return cls(
-            given.text("id", form=ID),
-            TaskKind(given.word("kind", tuple(TaskKind))),
-            given.document("arguments"),
-            given.integer("expires_us"),
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class TaskReport:
@@ -206,9 +150,6 @@ class TaskReport:
     progress: float = 0.0
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def as_json(self) -> dict[str, object]:
-        return {**vars(self), "result": dict(self.result)}
-
     @classmethod
     def from_json(cls, value: object) -> TaskReport:
         given = checked_json.Object(value, "task report")
@@ -216,7 +157,7 @@ class TaskReport:
         if type(progress) not in (int, float) or not 0 <= progress <= 1:
             checked_json.refuse("task report.progress", "a number from 0 to 1")
         return cls(
-            TaskState(given.word("state", REPORTED)),
+            TaskState(given.word("state", protocol.REPORTED)),
             given.text("detail", MAX_DETAIL, default=""),
             float(progress),
             given.document("result"),
@@ -237,66 +178,31 @@ class Reply:
         lists = {"want": list(self.want), "send": list(self.send)}
         return {**vars(self), "tasks": [task.as_json() for task in self.tasks], **lists}
 
-    @classmethod
-    def from_json(cls, document: object) -> Reply:
-        given = checked_json.Object(document, "reply")
-        wanted = [
-            checked_json.Object({"sha256": item}, where)
-            for item, where in given.items("want", 1_000)
-        ]
-        sent = [
-            checked_json.Object({"part": item}, where) for item, where in given.items("send", 16)
-        ]
-        return cls(
-            given.integer("interval", 1, 86_400),
-            given.integer("now_us"),
-            tuple(Task.from_json(*item) for item in given.items("tasks", MAX_TASKS)),
-            tuple(item.text("sha256", form=SHA256) for item in wanted),
-            tuple(item.text("part", 32) for item in sent),
-        )
-
 
 def parse_event(value: object, where: str = "event") -> Event:
     """Parse an event of schema event-1 with an id, within the limits of a report."""
     given = checked_json.Object(value, where)
     fields = given.get("fields", {})
-    if not isinstance(fields, dict) or len(fields) > MAX_FIELDS:
-        checked_json.refuse(f"{where}.fields", f"an object of at most {MAX_FIELDS} values")
+    if not isinstance(fields, dict) or len(fields) > protocol.MAX_FIELDS:
+        checked_json.refuse(f"{where}.fields", f"an object of at most {protocol.MAX_FIELDS} values")
     for name, field in fields.items():
-        if len(name) > MAX_FIELD_NAME or not _is_scalar(field):
+        if len(name) > protocol.MAX_FIELD_NAME or not protocol.is_scalar(field):
             checked_json.refuse(
-                f"{where}.fields.{name[:MAX_FIELD_NAME]}", "a short text or a number"
+                f"{where}.fields.{name[: protocol.MAX_FIELD_NAME]}", "a short text or a number"
             )
     return Event(
         given.integer("time_us"),
         given.text("kind", 64, form=KIND),
         core=given.integer("core", -1, 1 << 16, default=-1),
         severity=given.word("severity", tuple(Severity), default=Severity.WARNING.value),
-        id=given.text("id", form=ID),
+        id=given.text("id", form=protocol.ID),
         skew_us=given.integer("skew_us", -MAX_TIME, default=0),
         monotonic_ns=given.integer("monotonic_ns", 0, 1 << 62, default=0),
         until_us=given.integer("until_us", default=0),
         count=given.integer("count", 1, default=1),
-        **{name: given.text(name, longest, default="") for name, longest in TEXTS.items()},
+        **{name: given.text(name, longest, default="") for name, longest in protocol.TEXTS.items()},
         fields=dict(fields),
     )
-
-
-def fit_event(event: Event) -> Event:
-    """Shorten the texts of an event, and drop fields, so that `parse_event` accepts it.
-
-    Recorded events have texts of the kernel and of other programs; one that is too long must not hold up
-    those behind it in the spool. Raise UsageError for an event without a valid kind or id.
-    """
-    fields = {
-        name[:MAX_FIELD_NAME]: value[:MAX_FIELD_TEXT] if isinstance(value, str) else value
-        for name, value in event.fields.items()
-    }
-    scalars = [(name, value) for name, value in fields.items() if _is_scalar(value)]
-    texts = {name: getattr(event, name)[:longest] for name, longest in TEXTS.items()}
-    severity = Severity.of(event.severity).value
-    fitted = dataclasses.replace(event, fields=dict(scalars[:MAX_FIELDS]), severity=severity, **texts)  # fmt: skip
-    return parse_event(fitted.as_json())
 
 
 def is_newer(event: Event, than: Event) -> bool:
@@ -322,14 +228,6 @@ def parse_labels(value: object) -> dict[str, str]:
     return value
 
 
-def _is_scalar(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) <= MAX_FIELD_TEXT
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, int) and abs(value) < 1 << 63
-
-
 def _observed(value: object, where: str) -> Observed:
     given = checked_json.Object(value, where)
     begin = given.integer("begin_us")
@@ -340,7 +238,7 @@ def _observed(value: object, where: str) -> Observed:
 def _offer(value: object, where: str) -> Offer:
     given = checked_json.Object(value, where)
     return Offer(
-        given.text("event", form=ID, default=""),
+        given.text("event", form=protocol.ID, default=""),
         given.text("sha256", form=SHA256),
         given.integer("bytes", 1, MAX_WINDOW_BYTES),
         begin := given.integer("begin_us"),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from overnight.model.pool import Autoscale, Pool
 from overnight.model.times import SECOND_US
-from overnight.pools import policies
+from overnight.pools import autoscale, policies
 from overnight.pools.sql import autoscale_rows, demand_rows, event_rows, pool_rows
 
 if TYPE_CHECKING:
     from overnight.database import engine
-    from overnight.pools import admin, autoscale, context
+    from overnight.pools import admin, context
 
 EVERY_SECONDS = 5  # the shortest time between two decisions, however many wake-ups there are
 MEASURE_SECONDS = 600

@@ -105,7 +105,7 @@ class ClaimBroker:
             requests.check(pool, request)
             if pool.status is not PoolStatus.ACTIVE:
                 return pool_errors.PoolNotActiveError(pool.name, pool.status)
-            ahead = _count_ahead(connection, pool, request, waiter, now)
+            ahead = count_ahead(connection, pool, request, waiter, now)
             wanted = ahead + request.count
             members = member_rows.list_claimable(connection, pool, wanted, now, lock=True)
             if len(members) < wanted:
@@ -210,7 +210,7 @@ class ClaimBroker:
             pool, now = pool_rows.find(connection, pool_id), self._control.clock()
             if pool.status is not PoolStatus.ACTIVE or request.count > pool.max_size:
                 return True  # to be refused
-            wanted = _count_ahead(connection, pool, request, waiter, now) + request.count
+            wanted = count_ahead(connection, pool, request, waiter, now) + request.count
             return len(member_rows.list_claimable(connection, pool, wanted, now)) == wanted
 
     def _is_hopeless(self, pool_id: str, request: Request) -> bool:
@@ -283,7 +283,7 @@ def _may_wait(request: Request) -> bool:
     return request.cold or request.wait_seconds > 0
 
 
-def _count_ahead(
+def count_ahead(
     connection: engine.Connection, pool: Pool, request: Request, own: Waiter | None, now: int
 ) -> int:
     """Count the members that callers ahead of us in the queue ask for."""

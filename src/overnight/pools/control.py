@@ -22,6 +22,7 @@ from overnight.pools import (
     maintenance,
     members,
     reconciler,
+    reserved_claims,
 )
 from overnight.pools.sql import pool_rows, shared_values
 
@@ -43,6 +44,7 @@ class ControlPlane:
         self.context = control = context.make(where, providers, clock=clock)
         self._maintenance = work = maintenance.Maintenance(control)
         self._claims = claims.ClaimBroker(control, work.replenish)
+        self.reserved = reserved_claims.ReservedClaims(control)
         self.enrolment = enrolment.Enrolment(control)
 
         administration = admin.PoolAdmin(control, work)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from overnight.database import column_types
 from overnight.model.pool import CAPACITY, Member, MemberState, Pool
 from overnight.pools import decisions, maintenance, pool_errors
 from overnight.pools.sql import enrolment_rows, event_rows, member_rows, pool_rows
@@ -43,7 +44,7 @@ class Enrolment:
                     "the bootstrap token was never issued, or its member is forgotten",
                 )
             member = member_rows.find(connection, enrolment.member_id)
-            if enrolment.credential_hash == enrolment_rows.hash_secret(credential):
+            if enrolment.credential_hash == column_types.hash_secret(credential):
                 return member.id  # its first answer was lost
             if enrolment.used_us is not None:
                 raise refuse(

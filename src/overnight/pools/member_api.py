@@ -34,9 +34,13 @@ PARAMETERS: dict[str, tuple[set[str], set[str]]] = {
 
 
 def answer(
-    members: enrolment.Enrolment, path: str, credential: str, body: object
+    members: enrolment.Enrolment, path: str, credential: str, sent: bytes
 ) -> http_listener.Answer:
     refuse, answer_json = http_listener.refuse, http_listener.answer_json
+    try:
+        body = json.loads(sent or b"{}")
+    except (ValueError, RecursionError):
+        body = None
     if not isinstance(body, dict) or not all(isinstance(v, str) for v in body.values()):
         return refuse(400, "the body must be a JSON object of strings")
     if path not in PARAMETERS:
@@ -58,12 +62,8 @@ def answer(
 def respond(members: enrolment.Enrolment, request: http_listener.Request) -> http_listener.Answer:
     if request.method != "POST":
         return http_listener.refuse(404, "only POST is served")
-    try:
-        body = json.loads(request.body or b"{}")
-    except (ValueError, RecursionError):
-        body = None
     credential = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return answer(members, request.path, credential, body)
+    return answer(members, request.path, credential, request.body)
 
 
 def serve(

@@ -22,12 +22,13 @@ from overnight.queries import diff as diffs
 from overnight.queries import flame as flames
 from overnight.queries import reader as profiles
 from overnight.queries import top as tops
-from overnight.store import loads, segments
+from overnight.store import loads, readings, segments
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     from overnight.model.actor import Actor
     from overnight.model.event import Event
+    from overnight.model.instrument import Reading, Recording
     from overnight.model.load import Load
 
 Result = TypeVar("Result")
@@ -48,13 +49,15 @@ EVER = 1 << 62
 class Case:
     """The evidence for one event on one host; `home` may hold other hosts, too."""
 
-    def __init__(self, home: pathlib.Path, event: Event) -> None:
+    def __init__(self, home: pathlib.Path, event: Event, within: Window | None = None) -> None:
+        """Read everything recorded, or what was recorded `within` a window: an arm of an investigation."""
         self.home = home
         self.event = event
         self.host = event.host
-        self.ring = rings.Reader(home)
+        self.ring = rings.Reader(home, (within.begin_us, within.end_us) if within else (0, EVER))
         self.profiles = profiles.Reader(segments.Catalogue(home))
         self._cores: dict[Window, signals.Cores] = {}
+        self._readings: dict[tuple[Window, tuple[str, ...]], tuple[Reading, ...]] = {}
         self._stacks: dict[tuple[Window, bool], samples.WindowSamples] = {}
         self._processes: dict[Window, dict[Actor, tuple[processes.Process, ...]]] = {}
         self._results: dict[Callable[..., Any], Any] = {}
@@ -152,6 +155,19 @@ class Case:
     def loads(self) -> tuple[Load, ...]:
         """Return the loads that ran on this host during the baseline or the incident window."""
         return loads.read_loads(self.home, self.host, self.baseline.begin_us, self.window.end_us)
+
+    def recordings(self, window: Window) -> tuple[Recording, ...]:
+        """Return the instruments that ran on this host in a window."""
+        return readings.read_recordings(self.home, self.host, window.begin_us, window.end_us)
+
+    def readings(self, window: Window, *kinds: str) -> tuple[Reading, ...]:
+        """Return the readings of instruments in a window, of these kinds."""
+        key = (window, kinds)
+        if key not in self._readings:
+            begin, end = window.begin_us, window.end_us
+            stored = readings.read_readings(self.home, self.host, begin, end, kinds)
+            self._readings[key] = tuple(reading for _, reading in stored)
+        return self._readings[key]
 
     @functools.cached_property
     def _event(self) -> int | str:

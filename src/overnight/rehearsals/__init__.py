@@ -8,12 +8,13 @@ import random
 import subprocess
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from overnight.model.truth import Expected, Truth, forbidden
 from overnight.model.verdict import VerdictStatus
 
 if TYPE_CHECKING:
+    from overnight.model.plan import ArmKind
     from overnight.undo import journal
 
 
@@ -31,6 +32,7 @@ class Stage:
     stop: threading.Event
     report: Callable[[str], None] = lambda _: None
     brief: bool = False  # the same fault, with shorter phases
+    arm: ArmKind | None = None  # of an investigation; None: of `overnight rehearse`
     interface: str = ""  # the victim's, as in its kernel log line
     queue: int = -1
     # What was drawn from the seed, for the report.
@@ -58,6 +60,14 @@ class Rehearsal(Protocol):
 
     def truth(self, stage: Stage) -> Truth:
         """Return the right verdict, with the names drawn from the seed."""
+
+
+@runtime_checkable
+class ArmRehearsal(Rehearsal, Protocol):
+    """A rehearsal that an investigation can repeat in its arms: `stage.arm` is cold, hot or fixed."""
+
+    def change(self, stage: Stage, change: str) -> None:
+        """Carry out a change of an experiment, such as `mask-unit NAME`, where the fault is."""
 
 
 def starved(stage: Stage, *causes: Expected) -> Truth:

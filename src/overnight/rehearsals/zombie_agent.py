@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from overnight import rehearsals
 
 PROGRAMS = ("collector.py", "supervisor.py")
+# Inside a machine on v1 systemd is not notified when a cgroup is empty: it watches the main process only.
+STOP = "KillMode=process"
 INSIDE = pathlib.Path(__file__).parent / "machine_programs"
 MEMORY = pathlib.Path("/dev/shm")  # noqa: S108 - the task's state must be in memory; its name is random
 
@@ -34,6 +36,8 @@ class Cast:
     zombies: int
     starts_per_second: int
     workers: int
+    rate: int = 0  # bytes that each worker reads in a second; 0: as fast as possible
+    masked: bool = False  # the unit: the fix
 
 
 def _agent(cast: Cast, opt: str, top: str, state: str) -> list[str]:
@@ -46,7 +50,7 @@ def _agent(cast: Cast, opt: str, top: str, state: str) -> list[str]:
 def _collector(cast: Cast, opt: str, top: str, data: str) -> list[str]:
     files = [f"{data}/data-{number}" for number in range(cast.workers)]
     group = f"{top}/{cgroups.SLICE}/{cast.collector_unit}"
-    return [f"{opt}/{cast.collector}", "-I", "-S", f"{opt}/collector.py", group, *files]
+    return [f"{opt}/{cast.collector}", "-I", "-S", f"{opt}/collector.py", group, str(cast.rate), *files]  # fmt: skip
 
 
 def _links(cast: Cast) -> dict[str, str]:
@@ -65,15 +69,16 @@ class InMachine:
         agent = " ".join(_agent(cast, "/opt", cgroups.INSIDE, state))
         reads = " ".join(_collector(cast, "/opt", cgroups.INSIDE, "/data"))
         _, more = container.interpreter()
+        loop = nspawn.unit(
+            f"exec {agent}", service=f"Restart=always\n{STOP}", wanted=not cast.masked
+        )
         self._machine = nspawn.boot(
             stage.journal,
             {
-                cast.unit: nspawn.unit(f"exec {agent}", service="Restart=always"),
-                # Inside a machine on v1 systemd is not notified when a cgroup is empty: it watches the main
-                # process only.
+                cast.unit: loop,
                 cast.collector_unit: nspawn.unit(
                     f"exec {reads}",
-                    service=f"CPUAffinity={stage.core}\nKillMode=process",
+                    service=f"CPUAffinity={stage.core}\n{STOP}",
                     wanted=False,
                 ),
             },
@@ -84,7 +89,18 @@ class InMachine:
             cores=(stage.spare,),
             name=stage.journal.run,
         )
-        self.ready = self._machine.path(f"{state}/ready")
+        self._state = self._machine.path(state)
+        self.ready = self._state / "ready"
+        if cast.masked:
+            self.mask(cast.unit)
+
+    def mask(self, unit: str) -> None:
+        self._machine.run("systemctl", "mask", "--runtime", "--now", "--", unit)
+
+    def purge(self) -> None:
+        """Delete the files in memory that keep cgroups dying."""
+        for path in self._state.glob("*"):
+            path.unlink(missing_ok=True)
 
     def collect(self, stage: rehearsals.Stage) -> None:
         """Run the collector until `stage.stop` is set."""

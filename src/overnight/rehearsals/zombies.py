@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors, rehearsals
+from overnight.model.plan import ArmKind
 from overnight.rehearsals import cgroups, processes, random_names, zombie_agent
 from overnight.sources.memorycgroups import parents
 
@@ -28,6 +29,8 @@ LEAKING_SECONDS = 150
 READY_SECONDS = 60.0
 # Far above the detector's threshold: as many as a week of such a loop leaves.
 MANY = {True: (11_500, 14_000), False: (14_000, 18_000)}
+# In arms the collector has the same work everywhere: cheap on a fresh host, a core's worth on an aged one.
+ARM_RATE = 14 * MEGABYTE
 
 
 class Zombies:
@@ -53,7 +56,7 @@ class Zombies:
                 # No blocks: pages of zeros, and no disk to wait for.
                 file.truncate(max(FILE_BYTES, 2 * _room(cast)))
         left = f"{cast.unit} has leaked {cast.zombies:,} memory cgroups"
-        if shutil.which("systemd-nspawn"):
+        if stage.arm is not None or shutil.which("systemd-nspawn"):
             stage.report(f"booting a machine in which {left}")
             self._agents = zombie_agent.InMachine(stage, cast, groups, data)
         else:
@@ -61,7 +64,7 @@ class Zombies:
             self._agents = zombie_agent.OnHost(stage, cast, groups, data)
             stage.facts["machine"] = ""
         deadline = time.monotonic() + READY_SECONDS
-        while not self._agents.ready.exists():
+        while not (cast.masked or self._agents.ready.exists()):
             if time.monotonic() > deadline or stage.stop.is_set():
                 raise errors.CannotError(
                     f"the agent did not create its cgroups in {READY_SECONDS:.0f} s",
@@ -77,6 +80,21 @@ class Zombies:
         self._agents.groups.limit(_room(self._agents.cast))
         self._agents.collect(stage)
 
+    def change(self, stage: rehearsals.Stage, change: str) -> None:  # noqa: ARG002 - a rehearsal on the host needs it
+        """Carry out a change in the machine: mask-unit, which stops it, or purge."""
+        assert isinstance(self._agents, zombie_agent.InMachine)
+        name, _, target = change.partition(" ")
+        if name == "mask-unit" and target == self._agents.cast.unit:
+            self._agents.mask(target)
+        elif name == "purge":
+            self._agents.purge()
+        else:
+            raise errors.CannotError(
+                f"cannot carry out {change}",
+                why=f"the machine of this rehearsal has {self._agents.cast.unit} only",
+                todo="allow mask-unit and purge",
+            )
+
     def truth(self, stage: rehearsals.Stage) -> Truth:
         facts = stage.facts
         return rehearsals.starved(
@@ -90,15 +108,19 @@ class Zombies:
 def _draw(stage: rehearsals.Stage) -> zombie_agent.Cast:
     chance = stage.chance
     agent, task, collector = random_names.draw(chance, 3)
+    supervisor = f"{agent.partition('-')[0]}-{chance.choice(('init', 'run', 'up', 'boss'))}"
+    zombies = chance.randint(*MANY[stage.brief])
     cast = zombie_agent.Cast(
         unit=f"{agent}.service",
-        supervisor=f"{agent.partition('-')[0]}-{chance.choice(('init', 'run', 'up', 'boss'))}",
+        supervisor=supervisor,
         task=task,
         collector=collector,
         collector_unit=f"{collector}.service",
-        zombies=chance.randint(*MANY[stage.brief]),
+        zombies=zombies if stage.arm is not ArmKind.COLD else 0,
         starts_per_second=chance.randint(8, 15),
         workers=chance.choice((3, 4)),
+        rate=ARM_RATE if stage.arm else 0,
+        masked=stage.arm is ArmKind.FIXED,
     )
     stage.facts.update(dataclasses.asdict(cast), machine=stage.journal.run)
     return cast

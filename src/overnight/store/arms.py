@@ -1,7 +1,7 @@
 """The experiment arms of a host over time: HOME/arms.jsonl, append-only.
 
-An arm is `hot` (aged, naturally or with `overnight age`), `cold` (just booted) or `purged` (aged, then purged);
-null after an undo. One JSON object per line::
+An arm is `hot` (aged, naturally or with `overnight age`), `cold` (just booted), `purged` (aged, then purged) or `fixed` (as hot,
+with only the fix applied); null after an undo. One JSON object per line::
 
     {"schema": "overnight.arm/1", "time_us": 1794700000000000, "host": "db-7", "boot": "0123…",
      "kernel": "6.18.5", "uptime_s": 604800.0, "arm": "hot", "did": "memory-cgroups", "run": "overnight-1a2b3c4d",

@@ -9,21 +9,18 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from overnight import errors
-from overnight.model import files, process_identity
+from overnight.model import files
 from overnight.model.load import Load
-from overnight.store import host_names
+from overnight.store import run_files
 from overnight.store.ring import journal
 
 FORMAT, VERSION = "overnight.load", 1
-NAME = re.compile(r"(\d{1,18})-([0-9a-f]{8})\.jsonl", re.ASCII)
+PART = "loads"
 SYNC_LINES = 10
-TAIL = 1 << 17  # the last verdict is never further from the end: ten seconds on the largest host
 # Of all loads of a host: 30 nights; the oldest are deleted when a new one starts.
 MAX_BYTES = 256 << 20
 
@@ -41,18 +38,13 @@ class LoadWriter:
         options: Mapping[str, object],
     ) -> None:
         self.id = secrets.token_hex(4)
-        folder = _folder(home, host)
-        files.make_folder(folder)
-        _make_room(folder)
-        self.path = folder / f"{began_us}-{self.id}.jsonl"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-        self._file = files.open_private(self.path, flags)
-        self._lines = 0
         head = {"format": FORMAT, "version": VERSION, "id": self.id, "host": host}
         run = {"workload": workload, "cores": list(cores), "began_us": began_us}
-        process = {"pid": os.getpid(), **process_identity.read_identity(os.getpid())}
-        self._append({**head, **run, **process, "options": dict(options)}, sync=True)
-        files.sync(folder)
+        folder = run_files.find_folder(home, PART, host)
+        whole = {**head, **run, "options": dict(options)}
+        self._file = run_files.RunFile(folder, began_us, self.id, whole, MAX_BYTES)
+        self.path = self._file.path
+        self._lines = 0
 
     def second(self, line: Mapping[str, object]) -> None:
         """Append one second; `us` is its end."""
@@ -63,34 +55,23 @@ class LoadWriter:
         self._append({"verdict": dict(verdict), "us": us, "ended": ended}, sync=ended)
 
     def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
     def _append(self, entry: Mapping[str, object], *, sync: bool = False) -> None:
-        # One write per line: readers see whole lines, and a kill truncates at most the last one.
-        os.write(self._file, json.dumps(entry, separators=(",", ":")).encode() + b"\n")
         self._lines += 1
         # Not every second: a file system commit each second would be a load of its own.
-        if sync or self._lines % SYNC_LINES == 0:
-            os.fsync(self._file)
+        self._file.append(entry, sync=sync or self._lines % SYNC_LINES == 0)
 
 
 def read_loads(
     home: pathlib.Path, host: str = "", begin_us: int = 0, end_us: int = 1 << 62
 ) -> tuple[Load, ...]:
     """Return loads that ran in a time range, the oldest first; unreadable files are skipped."""
-    top = home / "loads"
-    folders = [_folder(home, host)] if host else sorted(top.iterdir()) if top.is_dir() else []
     loads = []
-    for folder in folders:
-        for path in folder.iterdir() if folder.is_dir() else ():
-            name = NAME.fullmatch(path.name)
-            if name is None or int(name[1]) > end_us:
-                continue
-            load = _read(path)
-            if load is not None and load.until_us >= begin_us and (not host or load.host == host):
-                loads.append(load)
+    for path in run_files.list_files(home, PART, host, end_us):
+        load = _read(path)
+        if load is not None and load.until_us >= begin_us and (not host or load.host == host):
+            loads.append(load)
     return tuple(sorted(loads, key=lambda load: (load.began_us, load.id)))
 
 
@@ -132,28 +113,12 @@ def _cleaned(value: object, clean: Callable[[str], str]) -> object:
     return value
 
 
-def _folder(home: pathlib.Path, host: str) -> pathlib.Path:
-    return home / "loads" / host_names.folder_name(host)
-
-
 def _path(home: pathlib.Path, load: Load) -> pathlib.Path:
-    return _folder(home, load.host) / f"{load.began_us}-{load.id}.jsonl"
+    return run_files.find_folder(home, PART, load.host) / f"{load.began_us}-{load.id}.jsonl"
 
 
 def _read(path: pathlib.Path) -> Load | None:
-    """Read the first line and the end of the file, not the night of seconds between them."""
-    try:
-        with path.open("rb") as file:
-            head = journal.parse_line(file.readline(TAIL)) or {}
-            begin = file.tell()
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(begin, size - TAIL))
-            lines = [journal.parse_line(line) or {} for line in file.read(TAIL).split(b"\n")]
-    except OSError as error:
-        errors.raise_own(error)
-        return None
-    if head.get("format") != FORMAT or head.get("version") != VERSION:
-        return None
+    head, *lines = run_files.read_ends(path, FORMAT, VERSION) or [{}]
     last: dict[str, Any] = {}
     try:
         began = until = int(head["began_us"])
@@ -172,24 +137,10 @@ def _read(path: pathlib.Path) -> Load | None:
             began_us=began,
             until_us=until,
             ended=bool(last.get("ended")),
-            running=not last.get("ended") and _is_running(head),
+            running=not last.get("ended") and run_files.is_running(head),
             status=str(verdict.get("status", "")),
             says=str(verdict.get("says", "")),
             crossed=tuple(map(str, verdict.get("crossed", ()))),
         )
     except (KeyError, OverflowError, TypeError, ValueError):
         return None
-
-
-def _make_room(folder: pathlib.Path) -> None:
-    used = 0
-    files = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
-    for path in sorted(files, reverse=True):
-        used += path.stat().st_size
-        if used > MAX_BYTES:
-            path.unlink(missing_ok=True)
-
-
-def _is_running(head: Mapping[str, Any]) -> bool:
-    pid = head["pid"]
-    return isinstance(pid, int) and process_identity.is_running(pid, head["started"], head["boot"])

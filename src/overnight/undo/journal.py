@@ -95,7 +95,14 @@ class Journal:
         """Record a change that is about to be made; `kind` is a key of `operations.UNDO`."""
         if kind not in operations.UNDO:
             raise ValueError(f"there is no undo operation for {kind!r}")
-        change = {"kind": kind, "target": os.fspath(target)}
+        self._write({"kind": kind, "target": os.fspath(target)})
+
+    def write_value(self, path: pathlib.Path, before: str, after: str) -> None:
+        """Record a value of the kernel that is about to be replaced; it lasts until the next boot."""
+        boot = process_identity.read_boot()
+        self._write({"kind": "value", "target": str(path), "before": before, "after": after, "boot": boot})  # fmt: skip
+
+    def _write(self, change: dict[str, str]) -> None:
         operations.check(change, self.run)
         self._append(change)
         self._changes.append(change)
@@ -253,7 +260,7 @@ def _undo(run: str, changes: Sequence[Mapping[str, str]], path: pathlib.Path) ->
     for change in reversed(changes):
         try:
             operations.check(change, run)
-            operations.UNDO[change["kind"]](change["target"])
+            operations.undo(change)
         except (OSError, ValueError, KeyError) as error:
             problems.append(f"{change.get('kind')} {change.get('target')} of {run}: {error}")
     if not problems:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from overnight.model import files
+from overnight.undo import settings
 
 MACHINES = "overnight-"  # prefix of machine names; others are never touched
 NSPAWN = pathlib.Path("/run/systemd/nspawn")
@@ -34,7 +35,9 @@ def check(change: Mapping[str, str], run: str) -> None:
     # A component of each path is named after the run; that of a cgroup may have another prefix.
     own = re.compile(rf"(.*-|\.#)?{named[1] if kind == 'cgroup' else run}([-.].*)?")
     parts = target.split("/")
-    if kind in ("machine", "netns"):
+    if kind in SETTINGS:
+        is_own = settings.check(change, run)
+    elif kind in ("machine", "netns"):
         is_own = re.fullmatch(rf"{run}(-\w+)*", target, re.ASCII) is not None
     elif kind == "file" and LOCK.fullmatch(target):
         is_own = True
@@ -143,4 +146,17 @@ UNDO: dict[str, Callable[[str], None]] = {
     "file": _remove_file,
     "netns": _remove_netns,
     "machine": _remove_machine,
+    **settings.UNDO,
 }
+# Operations that need more of a change than its target.
+RESTORE: dict[str, Callable[[Mapping[str, str]], None]] = {"value": settings.restore}
+SETTINGS = (*settings.UNDO, *RESTORE)
+
+
+def undo(change: Mapping[str, str]) -> None:
+    """Undo a change that `check` has accepted."""
+    kind = change["kind"]
+    if kind in RESTORE:
+        RESTORE[kind](change)
+    else:
+        UNDO[kind](change["target"])

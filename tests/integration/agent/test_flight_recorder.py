@@ -105,6 +105,7 @@ def start(tmp_path: pathlib.Path, wait_for: Callable[..., None]) -> Iterator[Cal
         agent.process.communicate()
 
 
+@pytest.mark.together
 def test_a_pinned_core_is_an_event_with_its_core_time_and_process(
     start, wait_for, tmp_path
 ) -> None:
@@ -193,6 +194,7 @@ def test_events_are_followed_as_they_happen(start, tmp_path) -> None:
     assert follow.returncode == 0
 
 
+@pytest.mark.together
 def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_continues(
     start, tmp_path, wait_for
 ) -> None:
@@ -217,6 +219,7 @@ def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_continues(
     assert check.check(tmp_path).problems == ()
 
 
+@pytest.mark.together
 def test_metrics_are_served_only_on_loopback(start, wait_for) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -240,6 +243,7 @@ def test_metrics_are_served_only_on_loopback(start, wait_for) -> None:
     assert f"00000000:{port:04X} " not in listening
 
 
+@pytest.mark.together
 def test_a_second_agent_for_the_same_home_names_the_first(start, tmp_path) -> None:
     start()
     done = subprocess.run(
@@ -271,6 +275,7 @@ def test_visible_and_hidden_loops_in_a_booted_machine_are_events(start, wait_for
         assert "hidden.service" not in units_of("unit.crash_loop")
 
 
+@pytest.mark.together
 def test_a_host_that_died_is_an_event_after_it_came_back(start, wait_for, tmp_path) -> None:
     """A core is saturated, and the host dies: kill -9, and another boot id."""
     root, home = tmp_path / "root", tmp_path / "home"

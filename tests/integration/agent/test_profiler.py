@@ -23,7 +23,7 @@ from overnight.agent import profiler, spool
 from overnight.model.pins import Pin
 from overnight.sources import perf
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.together]
 # Most hosts have perf; the long tests run the other recorder too.
 KINDS = [pytest.param("native", marks=pytest.mark.long), "perf"]
 

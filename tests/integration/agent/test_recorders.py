@@ -43,7 +43,9 @@ def close(first: int, second: int, slack: float = 0.04) -> bool:
     return abs(first - second) <= 4 * math.sqrt(first + second) + slack * max(first, second)
 
 
-@pytest.mark.parametrize(("frequency", "seconds"), [(97, 3.0), (499, 1.5)])
+@pytest.mark.parametrize(
+    ("frequency", "seconds"), [(499, 1.5), pytest.param(97, 3.0, marks=pytest.mark.long)]
+)
 def test_both_record_the_same_of_the_same_load(tmp_path, busy, make, script, frequency, seconds):
     recorders = {kind: make(kind, frequency) for kind in KINDS}
     with busy(CORES[0], 1.0, "all-of-it") as full, busy(CORES[-1], 0.5, "half-of-it") as half:

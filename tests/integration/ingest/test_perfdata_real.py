@@ -13,7 +13,7 @@ import pytest
 
 from overnight.ingest import perfdata
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf]
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.together]
 
 # Forks, execs, threads that name themselves, and artificial work in C and in the kernel.
 LOAD = r"""

@@ -31,6 +31,7 @@ def stack(parsed: capture.Capture, row: int) -> list[str]:
 
 @pytest.mark.needs_root
 @pytest.mark.needs_perf
+@pytest.mark.together
 def test_real_perf_script_is_read_the_same_with_any_fields(tmp_path: pathlib.Path) -> None:
     data = tmp_path / "perf.data"
     burn = "timeout 0.4 bash -c 'while :; do :; done'; true"

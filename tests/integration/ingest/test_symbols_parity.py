@@ -75,6 +75,7 @@ def frames_of(data: pathlib.Path) -> collections.Counter[tuple[str, int, str]]:
 
 @pytest.mark.needs_root
 @pytest.mark.needs_perf
+@pytest.mark.together
 def test_names_are_the_same_as_in_perf_script(recording: pathlib.Path) -> None:
     frames = frames_of(recording)
     live = files.LiveFiles()

@@ -162,13 +162,16 @@ def test_a_worker_that_cannot_start_is_reported(
     assert journal.processes_of(run_journal.run) == ()
 
 
-def test_a_neighbour_on_the_same_core_closes_the_gate(run_journal: journal.Journal) -> None:
+def test_a_neighbour_on_the_same_core_closes_the_gate(
+    run_journal: journal.Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Control cannot replace reservation: two loads of nine tenths of a core get half of it each."""
+    monkeypatch.setattr(constancy, "MIN_SECONDS", 5)  # half of a core is far from nine tenths
     neighbour = subprocess.Popen(
         [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {set(LAST)})\nwhile True: pass"]
     )
     try:
-        plan = runner.Plan("cpu", load.Options(LAST, duty=0.9), 12.4, warm_up=0.5)
+        plan = runner.Plan("cpu", load.Options(LAST, duty=0.9), 6.4, warm_up=0.5)
         outcome = runner.run(plan, run_journal)
     finally:
         neighbour.kill()
@@ -281,3 +284,32 @@ def test_invalid_arguments_are_refused(
 ) -> None:
     assert cli.main(["load", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_profile_is_replayed_and_its_error_measured(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OVERNIGHT_UNDO", str(tmp_path / "undo"))
+    readings = [
+        {"begin_us": n * 1_000_000, "end_us": (n + 1) * 1_000_000, "cores": [{"core": LAST[0], "used": used, "values": {}}]}
+        for n, used in enumerate((10, 60, 0, 30))
+    ]  # fmt: skip
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"schema": "overnight.cpu/1", "host": "db1", "intervals": readings}))
+    home = ["--home", str(tmp_path / "home")]
+    args = ["load", "replay", "--profile", str(path), "--for", "6s", "--warm-up", "0", "-O", "json"]
+    # A neighbour on the core may keep it from its profile: how far it was is measured all the same.
+    assert cli.main([*home, *args]) in (0, 1)
+    output = capsys.readouterr().out
+    check_schema("load-1", output)
+    outcome = json.loads(output)
+    assert outcome["cores"] == list(LAST)
+    assert "profile of db1: 4 s of 1 core" in outcome["verdict"]["told"]
+    assert "the profile begins again every 4 s" in outcome["verdict"]["told"]
+    (stored,) = loads.read_loads(tmp_path / "home")
+    seconds = [second["values"] for second in loads.read_seconds(tmp_path / "home", stored)]
+    assert max(second["wanted"] for second in seconds) > 0.2
+    assert all(
+        second["error"] == pytest.approx(abs(second["cpu"] - second["wanted"]), abs=1e-4)
+        for second in seconds
+    )

@@ -16,7 +16,7 @@ import rings
 from overnight.model.event import Event
 from overnight.store.ring import check, reader
 
-# A block of so many cores does not fit into the rest of its last page.
+# A block of this many cores does not fit into the rest of its last page.
 CORES = 64
 SUPPORT = pathlib.Path(rings.__file__).parent
 # Writes simulated seconds as fast as it can and prints each one that is stored.

@@ -89,7 +89,11 @@ def test_the_token_is_removed_after_its_use_and_no_secret_is_logged(
         assert not any(secret in text for secret in secrets)
 
 
-@pytest.mark.parametrize("fault", [CUT, LOST, 429, 500, 503])
+# The uplink waits after a 429 or a 500 as after a 503.
+LONG_FAULTS = [pytest.param(status, marks=pytest.mark.long) for status in (429, 500)]
+
+
+@pytest.mark.parametrize("fault", [CUT, LOST, 503, *LONG_FAULTS])
 def test_faults_lose_and_double_nothing(ring: uplinks.LiveRing, fault: str | int) -> None:
     chance = random.Random(str(fault))
     with uplink_server.running() as server:
@@ -109,7 +113,8 @@ def test_faults_lose_and_double_nothing(ring: uplinks.LiveRing, fault: str | int
     assert_all_arrived(ring, server)
 
 
-def test_kill_9_at_random_points(ring: uplinks.LiveRing) -> None:
+@pytest.mark.parametrize("kills", [5, pytest.param(12, marks=pytest.mark.long)])
+def test_kill_9_at_random_points(ring: uplinks.LiveRing, kills: int) -> None:
     chance = random.Random(16)
     done = threading.Event()
 
@@ -127,7 +132,7 @@ def test_kill_9_at_random_points(ring: uplinks.LiveRing) -> None:
     with uplink_server.running() as server:
         points = random.Random(17)
         server.fault = lambda _: points.choice(("", "", "", LOST, CUT))
-        for n in range(12):
+        for n in range(kills):
             with uplinks.running(ring.home, server.url) as process:
                 if n < 2:
                     server.wait_for(lambda s: s.reports)
@@ -147,7 +152,10 @@ def test_kill_9_at_random_points(ring: uplinks.LiveRing) -> None:
     assert all(end <= begin + 10**6 for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
-def test_a_server_that_is_away_for_long_gets_everything_later(ring: uplinks.LiveRing) -> None:
+@pytest.mark.parametrize("seconds", [1200, pytest.param(3000, marks=pytest.mark.long)])
+def test_a_server_that_is_away_for_long_gets_everything_later(
+    ring: uplinks.LiveRing, seconds: int
+) -> None:
     with uplink_server.running() as server:
         port = server.port
         with uplinks.running(ring.home, server.url) as process:
@@ -157,7 +165,7 @@ def test_a_server_that_is_away_for_long_gets_everything_later(ring: uplinks.Live
     with uplinks.running(ring.home, server.url) as process:
         for n in range(700):  # more than a report holds
             ring.event(str(n))
-        ring.followed_seconds(3000)
+        ring.followed_seconds(seconds)
         time.sleep(1.5)
         assert process.child.poll() is None
         process.kill()
@@ -165,25 +173,26 @@ def test_a_server_that_is_away_for_long_gets_everything_later(ring: uplinks.Live
         server.stored.credentials = before.credentials
         with uplinks.running(ring.home, server.url) as process:
             server.wait_for(lambda s: len(s.events) == 700)
-            server.wait_for(lambda s: len(s.rollups) >= 99)
+            server.wait_for(lambda s: len(s.rollups) >= seconds // 30 - 1)
             process.stop()
     assert_all_arrived(ring, server)
-    assert observed_seconds(server) == 2999
+    assert observed_seconds(server) == seconds - 1
     assert not server.stored.lost
     assert max(len(report.events) for report in server.stored.reports) <= 500
 
 
 def test_above_its_budget_the_spool_drops_rollups_never_events(ring: uplinks.LiveRing) -> None:
     (ring.home / "uplink").mkdir()
+    rollups = 8_000
     earlier = rollup_spool.RollupSpool(ring.home / "uplink", 1 << 30)
     rollup = {"seconds": 30, **{name: [0] for name in ("cores", "mean", "max", "kernel_max", "worst_ms")}}  # fmt: skip
-    for n in range(20_000):  # 3 MB
+    for n in range(rollups):  # 1.3 MB
         spell = {"boot": "ab", "begin_us": n, "end_us": n + 1, "uptime_us": n}
         earlier.add(json.dumps({"spells": [spell], "rollup": {"begin_us": n, **rollup}}).encode())
     with uplink_server.running() as server:
         server.fault = lambda path: 503 if path.endswith("report") else ""
         server.retry_after = "0"
-        with uplinks.running(ring.home, server.url, spool_bytes=1 << 20) as process:
+        with uplinks.running(ring.home, server.url, spool_bytes=1 << 19) as process:
             for n in range(20):
                 ring.event(str(n))
             ring.seconds(70)
@@ -192,12 +201,12 @@ def test_above_its_budget_the_spool_drops_rollups_never_events(ring: uplinks.Liv
                 time.sleep(0.05)
             server.fault = lambda _: ""
             server.wait_for(lambda s: len(s.events) == 20)
-            server.wait_for(lambda s: 19_999 in s.rollups)
+            server.wait_for(lambda s: rollups - 1 in s.rollups)
             process.stop()
     assert_all_arrived(ring, server)
     lost = sum(each.rollups for each in server.stored.lost)
-    assert lost == 20_000 - sum(begin < 20_000 for begin in server.stored.rollups)
-    assert 0 < lost < 20_000
+    assert lost == rollups - sum(begin < rollups for begin in server.stored.rollups)
+    assert 0 < lost < rollups
     assert sum(each.events for each in server.stored.lost) == 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from overnight import errors
 from overnight.agent import task_config
+from overnight.model.host_changes import Builtin
 
 EXAMPLE = "\n".join(
     line[4:] for line in (task_config.__doc__ or "").splitlines() if line.startswith("    ")
@@ -19,7 +20,10 @@ def test_the_example_is_valid() -> None:
     assert "record" in config.allow
     assert "load" not in config.allow
     assert config.labels == {"rack": "b12"}
-    assert config.changes["mask-scout"].undo[1] == "unmask"
+    command, builtin = (config.changes[name] for name in ("mask-scout", "mask-ember"))
+    assert isinstance(command, task_config.Command)
+    assert command.undo[1] == "unmask"
+    assert builtin == task_config.BuiltinChange(Builtin.MASK_UNIT, ("ember-*.service",))
     assert config.instruments["softnet"].seconds == 60
 
 
@@ -39,13 +43,48 @@ def test_the_example_is_valid() -> None:
         ("[instruments.x]\nargv = ['/bin/ls']\nundo = ['/bin/ls']", "other keys"),
         ("[instruments.x]\nargv = ['/bin/ls']\nseconds = true", "seconds of"),
         ("[instruments]\nx = 3", "other keys"),
+        ("[tasks]\ninstruments = 'all'", "not a list of names"),
+        ("[tasks]\ninstruments = [3]", "not a list of names"),
         ("[changes.x]\nargv = ['/bin/ls']", r"undo of \[changes.x\] is missing"),
         ("[changes.x]\nargv = ['/bin/ls']\nundo = ['rm']", "not an absolute path"),
+        ("[changes.x]\nbuiltin = 'shell'", r"builtin of \[changes.x\] is 'shell'; use purge,"),
+        ("[changes.x]\nbuiltin = ['purge']", "builtin of"),
+        ("[changes.x]\nbuiltin = 'purge'\nargv = ['/bin/ls']", "other keys than builtin, targets"),
+        ("[changes.x]\nbuiltin = 'mask-unit'\ntargets = 'a.service'", "not a list of patterns"),
+        ("[changes.x]\nbuiltin = 'mask-unit'\ntargets = ['']", "not a list of patterns"),
+        ("[changes.x]\nbuiltin = 'reboot'\ntargets = ['*']", "has targets, but reboot takes none"),
+        ("[changes.x]\nbuiltin = 'reboot'\nseconds = 0", "seconds of"),
     ],
 )
 def test_mistakes_are_named(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         task_config.parse(tomllib.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("builtin", "patterns", "target", "problem"),
+    [
+        ("mask-unit", ["ember-*.service"], "ember-scout.service", ""),
+        ("mask-unit", ["ember-*.service"], "sshd.service", "no pattern of targets allows 'sshd"),
+        ("mask-unit", ["*"], "../sshd.service", "is not a service"),
+        ("mask-unit", [], "ember-scout.service", "no pattern of targets allows"),
+        ("mask-unit", ["*"], "", "takes a service"),
+        ("cap-cpu", ["/batch/*"], "/batch/a 50%", ""),
+        ("cap-cpu", ["/batch/*"], "/batch/../x 50%", "is not a unit, or a cgroup"),
+        ("cap-cpu", ["/batch/* 50%"], "/batch/a 50%", "no pattern of targets allows '/batch/a'"),
+        ("move-irq", ["4[0-9]"], "45 3", ""),
+        ("move-irq", ["4[0-9]"], "50 3", "no pattern"),
+        ("purge", [], "", ""),
+        ("purge", [], "all", "takes no target"),
+    ],
+)
+def test_a_target_needs_a_pattern(builtin: str, patterns: list[str], target: str, problem: str) -> None:  # fmt: skip
+    change = task_config.BuiltinChange(Builtin(builtin), tuple(patterns))
+    if not problem:
+        assert change.check(target).target == target
+        return
+    with pytest.raises(ValueError, match=problem):
+        change.check(target)
 
 
 def test_without_a_file_only_harmless_tasks_are_allowed(tmp_path: pathlib.Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from overnight.agent import task_config, task_runner
 from overnight.agent.uplink import tasks
-from overnight.model import process_identity
+from overnight.model import checked_json, process_identity
+from overnight.model.protocol import TaskKind
 
 pytestmark = pytest.mark.needs_root  # the file of tasks belongs to root
 EVER = 1 << 60
@@ -94,19 +95,25 @@ def test_an_instrument_is_run_as_it_is_written(host: Host) -> None:
         ("instrument", {"name": ["hello"]}, "lists no instrument"),
         ("change", {"name": "mask"}, "lists no change"),
         ("undo", {}, "no such change"),
-        ("record", {}, "seconds is not a number from 1 to 3600"),
-        ("record", {"seconds": 3601}, "seconds is not a number"),
-        ("record", {"seconds": True}, "seconds is not a number"),
-        ("record", {"seconds": 10, "frequency": 10**6}, "frequency is not a number"),
-        ("load", {"seconds": 5, "workload": "--help"}, "workload is not a name"),
+        ("record", {}, "seconds is not a whole number from 1 to 3600"),
+        ("record", {"seconds": 3601}, "seconds is not a whole number"),
+        ("record", {"seconds": True}, "seconds is not a whole number"),
+        ("record", {"seconds": 10, "frequency": 10**6}, "frequency is not a whole number"),
+        ("load", {"seconds": 5, "workload": "--help"}, "workload is not of the form"),
         ("load", {"seconds": 5, "workload": "cpu", "cores": "--home"}, "cores is not a list"),
-        ("load", {"seconds": 5, "workload": "cpu", "duty": 101}, "duty is not a number"),
-        ("age", {"state": "x", "number": -1}, "number is not a number"),
+        ("load", {"seconds": 5, "workload": "cpu", "duty": 101}, "duty is not a whole number"),
+        ("age", {"state": "x", "number": -1}, "number is not a whole number"),
         ("snapshot", {"root": "/etc"}, "unknown argument"),
-        ("upload-window", {"event": "--home"}, "not the id of an event"),
-        ("upload-window", {"begin_us": 5, "end_us": 5}, "end_us is not a number"),
-        ("upload-window", {"begin_us": 0, "end_us": 1 << 50}, "end_us is not a number"),
+        ("upload-window", {"event": "--home"}, "event is not of the form"),
+        ("upload-window", {"begin_us": 5, "end_us": 5}, "end_us is not a whole number"),
+        ("upload-window", {"begin_us": 0, "end_us": 1 << 50}, "end_us is not a whole number"),
         ("stop", {"signal": 9}, "unknown argument"),
+        (
+            "load",
+            {"workload": "replay", "seconds": 9, "profile": "/etc/shadow"},
+            "a profile is a file of the machine",
+        ),
+        ("load", {"workload": "trials", "seconds": 9, "address": "--home=/"}, "address is not"),
     ],
 )
 def test_what_is_not_typed_is_refused(
@@ -123,11 +130,63 @@ def test_values_become_arguments_of_a_fixed_command(host: Host) -> None:
     config = task_config.TaskConfig(frozenset({"record", "load", "age"}))
     cli = (sys.executable, "-m", "overnight", "--home", str(host.home))
     for kind, given, words in (
-        ("record", {"seconds": 60}, ("record", "--profiles-only", "--for", "60s", "--frequency", "97")),
-        ("load", {"workload": "cpu", "seconds": 9, "cores": "1-3,5", "duty": 60}, ("load", "cpu", "--for", "9s", "--cores", "1-3,5", "--duty", "60%")),
-        ("age", {"state": "memory-cgroups", "number": 500}, ("age", "memory-cgroups", "500")),
+        ("record", {"seconds": 60}, ("record", "--for", "60s", "--frequency", "97", "--profiles-only")),
+        ("record", {"seconds": 60, "segment": 15, "budget": 10**9}, ("record", "--for", "60s", "--frequency", "97", "--profiles-only", "--segment", "15s", "--budget", "1000000000B")),
+        ("load", {"workload": "cpu", "seconds": 9, "cores": "1-3,5", "duty": 60}, ("load", "-O", "json", "cpu", "--for", "9s", "--cores", "1-3,5", "--duty", "60%")),
+        ("load", {"workload": "trials", "seconds": 9, "seed": 4, "orchestrator": "ray", "address": "ray://head:10001"}, ("load", "-O", "json", "trials", "--for", "9s", "--seed", "4", "--orchestrator", "ray", "--address", "ray://head:10001")),
+        ("age", {"state": "memory-cgroups", "number": 500}, ("age", "-O", "json", "memory-cgroups", "500")),
+        ("age", {"state": "uptime", "arm": "fixed"}, ("age", "-O", "json", "uptime", "--arm=fixed")),
+        ("age", {"state": "purge", "arm": "purged"}, ("age", "-O", "json", "purge", "--yes", "--arm=purged")),
+        ("age", {"state": "undo"}, ("age", "-O", "json", "--undo")),
     ):  # fmt: skip
-        assert host.runner._command(kind, "1", given, config)[0] == (*cli, *words)
+        arguments = checked_json.Object(given, "arguments")
+        command = host.runner._find_fixed(TaskKind(kind), "1", arguments, config)
+        assert command.argv == (*cli, *words)
+
+
+BUILTIN = f"[tasks]\n{ALL}\nmax_seconds = 600\ninstruments = ['runqueue-latency', 'slow-syscalls', 'later']\n[instruments.talk]\nargv = ['/bin/echo', 'x']"
+
+
+@pytest.mark.parametrize("host", [BUILTIN], indirect=True)
+def test_instruments_of_overnight_run_by_name_if_the_host_lists_them(host: Host) -> None:
+    config = task_config.read(host.file)
+    cli = (sys.executable, "-m", "overnight", "--home", str(host.home), "instrument")
+    for given, words in (
+        ({"name": "runqueue-latency", "seconds": 60}, ("runqueue-latency", "--for", "60s")),
+        ({"name": "slow-syscalls", "target": "kubelet", "seconds": 9}, ("slow-syscalls", "kubelet", "--for", "9s")),
+        ({"name": "talk", "seconds": 9}, ("talk", "--for", "9s")),
+    ):  # fmt: skip
+        arguments = checked_json.Object(given, "arguments")
+        command = host.runner._find_fixed(TaskKind.INSTRUMENT, "1", arguments, config)
+        assert command.argv == (*cli, *words, "--config", str(host.file))
+        assert command.seconds > int(str(given["seconds"]))
+    for n, (given, reason) in enumerate(
+        (
+            ({"name": "runqueue-latency"}, "seconds is not a whole number from 1 to 600"),
+            ({"name": "runqueue-latency", "seconds": 601}, "seconds is not a whole number"),
+            ({"name": "off-cpu", "seconds": 5}, "lists no instrument 'off-cpu'"),
+            ({"name": "slow-syscalls", "seconds": 5, "target": "--home"}, "target is not of the form"),
+            ({"name": "slow-syscalls", "seconds": 5, "target": 'x"{'}, "target is not of the form"),
+            ({"name": "--help", "seconds": 5}, "name is not of the form"),
+        )
+    ):  # fmt: skip
+        host.ask(str(n), "instrument", **given)
+        assert host.state(str(n))["state"] == "refused"
+        assert reason in str(host.state(str(n))["detail"])
+
+
+@pytest.mark.parametrize("host", [BUILTIN], indirect=True)
+def test_lines_of_a_command_with_a_time_are_stored(host: Host) -> None:
+    from overnight.store import readings
+
+    host.ask("1", "instrument", name="talk", seconds=30)
+    done = host.finish("1")
+    assert done["state"] == "done", done
+    (recording,) = readings.read_recordings(host.home)
+    stored = readings.read_readings(host.home, recording.host, 0, 1 << 62)
+    assert [reading.text for _, reading in stored] == ["x"]
+    host.ask("2", "instrument", name="later", seconds=30)
+    assert "unknown instrument 'later'" in str(host.finish("2")["detail"])
 
 
 @pytest.mark.parametrize("host", ["[tasks]\nallow = ['snapshot']\n[instruments.x]\nargv = ['/bin/true']"], indirect=True)  # fmt: skip
@@ -135,7 +194,7 @@ def test_a_kind_must_be_allowed_also_if_the_name_is_listed(host: Host) -> None:
     host.ask("1", "instrument", name="x")
     assert "does not allow instrument" in str(host.state("1")["detail"])
     host.ask("2", "snapshot", expires_us=5)
-    assert "too late" in str(host.state("2")["detail"])
+    assert "expired before" in str(host.state("2")["detail"])
     host.file.chmod(0o666)  # anybody could have added this
     host.ask("3", "snapshot")
     assert "chmod go-w" in str(host.state("3")["detail"])
@@ -159,7 +218,7 @@ def test_a_task_is_stopped_by_another(host: Host) -> None:
 @pytest.mark.parametrize("host", [instruments(sleep=SLEEP).replace("seconds = 20", "seconds = 0.3")], indirect=True)  # fmt: skip
 def test_a_task_has_a_time_limit(host: Host) -> None:
     host.ask("1", "instrument", name="sleep")
-    assert str(host.finish("1")["detail"]).startswith("it took too long")
+    assert str(host.finish("1")["detail"]).startswith("it exceeded its time limit")
 
 
 @pytest.mark.parametrize("host", [instruments(flood="while True: print('x' * 1000)")], indirect=True)  # fmt: skip
@@ -245,8 +304,8 @@ def test_a_bundle_is_begun_when_it_is_due_and_tried_again(
     assert not host.runner._jobs.running
     begun: list[tuple[str, ...]] = []
 
-    def command(name: str, given: object) -> tuple[str, ...]:
-        begun.append((name, str(given)))
+    def command(name: str, given: checked_json.Object) -> tuple[str, ...]:
+        begun.append((name, given.text("event")))
         program = f"import pathlib; pathlib.Path({str(folder)!r}, {name + '.json'!r}).touch()"
         return (sys.executable, "-c", "raise SystemExit(3)" if len(begun) < 3 else program)
 
@@ -254,7 +313,7 @@ def test_a_bundle_is_begun_when_it_is_due_and_tried_again(
     (folder / "a-1.request").write_text(json.dumps({"event": "a-1", "due_us": 5}))
     host.until(lambda: not (folder / "a-1.request").exists())
     assert (folder / "a-1.json").exists()
-    assert begun == [("a-1", "{'event': 'a-1'}")] * 3
+    assert begun == [("a-1", "a-1")] * 3
     assert not (folder / "a-1.done").exists()
     begun.clear()
     monkeypatch.setattr(host.runner, "_bundle", lambda *_: (sys.executable, "-c", "raise SystemExit(3)"))  # fmt: skip
@@ -287,3 +346,102 @@ def test_a_window_that_was_uploaded_before_its_process_is_seen_to_end_is_done(
     ended = host.finish("1")
     assert (ended["state"], ended["result"]) == (state, {"sha256": left})
     assert ("refused" in str(ended["detail"])) == (state == "failed")
+
+
+BUILTIN = """
+[changes.mask]
+builtin = "mask-unit"
+targets = ["ember-*.service"]
+[changes.cap]
+builtin = "cap-cpu"
+targets = ["/overnight-none/*"]
+[changes.reboot]
+builtin = "reboot"
+[changes.echo]
+argv = ["/bin/true"]
+undo = ["/bin/true"]
+"""
+
+
+@pytest.mark.parametrize("host", [f"[tasks]\n{ALL}\n{BUILTIN}"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "target", "reason"),
+    [
+        ("mask", None, "takes a service"),
+        ("mask", "sshd.service", "no pattern of targets allows 'sshd.service'"),
+        ("mask", "--now", "is not a service"),
+        ("mask", "ember-a.service; reboot", "mask-unit takes"),
+        ("mask", "ember-x/../../sshd.service", "is not a service"),
+        ("mask", "ember-$(reboot).service", "is not a service"),
+        ("mask", ["ember-a.service"], "target is not a text"),
+        ("mask", "x" * 5000, "target is not a text"),
+        ("reboot", "now", "takes no target"),
+        ("echo", "x", "is a command, and takes no target"),
+        ("cap", "/overnight-none/a 50", "is not a share"),
+    ],
+)
+def test_targets_that_are_not_allowed_are_refused(
+    host: Host, name: str, target: object, reason: str
+) -> None:
+    host.ask("1", "change", name=name, **({} if target is None else {"target": target}))
+    assert host.state("1")["state"] == "refused"
+    assert reason in str(host.state("1")["detail"])
+    assert not host.runner._jobs.running
+    assert not (host.home / "uplink/changes.json").exists()
+
+
+@pytest.mark.parametrize("host", [f"[tasks]\n{ALL}\n{BUILTIN}"], indirect=True)
+def test_a_builtin_change_runs_as_a_child_process_and_is_undone(host: Host) -> None:
+    host.ask("1", "change", name="cap", target="/overnight-none/a 50%")
+    noted = json.loads((host.home / "uplink/changes.json").read_text())["changes"]
+    assert noted[0]["builtin"] == "cap-cpu /overnight-none/a 50%"
+    assert host.finish("1")["state"] == "failed"  # the cgroup does not exist
+    assert "cannot limit /overnight-none/a" in str(host.state("1")["detail"])
+    host.file.write_text(f"[tasks]\n{ALL}")
+    host.ask("2", "undo", task="1")
+    assert host.finish("2")["detail"] == "nothing of task 1 is left to undo\n"
+    host.ask("3", "undo", task="1")
+    assert host.state("3")["state"] == "refused"
+
+
+@pytest.mark.parametrize("host", [f"[tasks]\n{ALL}\n{BUILTIN}"], indirect=True)
+@pytest.mark.parametrize("ends", ["with the host", "without a reboot", "by itself"])
+def test_a_reboot_is_done_when_the_boot_id_is_another(
+    host: Host, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    program = "raise SystemExit(3)" if ends == "by itself" else SLEEP
+    argv = (sys.executable, "-c", program)
+    command = task_config.Command(argv, 60, is_builtin=True, is_reboot=True)
+    monkeypatch.setattr(host.runner, "_builtin", lambda *_: command)
+    host.ask("1", "change", name="reboot")
+    if ends == "by itself":
+        assert host.finish("1")["detail"] == "exit code 3"
+        return
+    host.until(lambda: "pid" in host.state("1"))
+    host.runner.close()
+    assert host.state("1")["state"] == "running"
+    if ends == "with the host":
+        monkeypatch.setattr(process_identity, "read_boot", lambda: "b2")
+    host.start()
+    after = {"with the host": ("done", "rebooted, boot b2"), "without a reboot": ("failed", "the agent ended while it ran")}  # fmt: skip
+    assert (host.state("1")["state"], host.state("1")["detail"]) == after[ends]
+
+
+def test_an_agent_that_records_stacks_itself_only_waits(tmp_path: pathlib.Path) -> None:
+    tmp_path.chmod(0o700)
+    host = Host(tmp_path, f"[tasks]\n{ALL}")
+    host.runner = task_runner.TaskRunner(tmp_path, "db-7", host.file, records_stacks=True)
+    host.runner._inventory_at = float("inf")
+    host.ask("t-1", "record", seconds=1)
+    ended = host.finish("t-1")
+    assert ended["state"] == "done"
+    assert ended["result"]["seconds"] >= 1  # type: ignore[index]
+    host.runner.close()
+
+
+@pytest.mark.parametrize("hosts", ["a,b", ["a", "-b"], ["a;b"], [1]])
+def test_hosts_of_a_cluster_are_plain_names(host: Host, hosts: object) -> None:
+    host.ask("t-1", "load", workload="trials", seconds=1, hosts=hosts)
+    assert host.state("t-1")["detail"] == "hosts is not a list of host names"
+    words = task_runner._load_words(checked_json.Object({"hosts": ["a", "b.c"]}, "arguments"))
+    assert [*words] == ["--hosts", "a,b.c"]

@@ -5,8 +5,10 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -59,6 +61,15 @@ def test_a_file_of_tasks_that_others_can_write_is_refused(tmp_path: pathlib.Path
     config.chmod(0o666)
     with pytest.raises(errors.CannotError, match="can be changed by others"):
         run(tmp_path / "home", config=config)
+
+
+def test_the_file_of_the_host_decides_before_that_of_a_reservation(tmp_path: pathlib.Path) -> None:
+    lent, config = tmp_path / "lease.toml", tmp_path / "agent.toml"
+    given = options(tmp_path / "home", config=config, default_config=lent)
+    assert given.tasks == lent
+    config.symlink_to("nowhere")  # refused, not ignored
+    assert given.tasks == config
+    assert options(tmp_path / "home", config=lent).tasks == lent
 
 
 def test_one_agent_a_home(tmp_path: pathlib.Path) -> None:
@@ -118,3 +129,14 @@ def test_an_uplink_that_ends_is_started_again_later_each_time(tmp_path: pathlib.
         supervisor.stop()
     assert log[0] == "the uplink ended (3), starting it again in 1 s; the recording goes on"
     assert "in 2 s" in log[1]
+
+
+def test_an_uplink_that_fails_for_days_is_started_again(tmp_path: pathlib.Path) -> None:
+    log: list[str] = []
+    supervisor = agent.Supervisor(options(tmp_path), log.append)
+    supervisor._failures = 5000
+    supervisor._started = time.monotonic()
+    supervisor._uplink = subprocess.Popen(["false"])
+    supervisor._uplink.wait()
+    supervisor._check_uplink()
+    assert "in 60 s" in log[0]

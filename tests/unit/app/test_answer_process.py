@@ -95,13 +95,13 @@ def test_too_many_questions_at_once_are_refused(answers, monkeypatch) -> None:
     monkeypatch.setattr(subprocess, "run", run)
     asking = [
         threading.Thread(target=answers.ask, args=("hazard", {}))
-        for _ in range(answer_process.WAITING)
+        for _ in range(answer_process.AT_ONCE + answer_process.WAITING)
     ]
     for thread in asking:
         thread.start()
     for _ in range(answer_process.AT_ONCE):
         assert started.acquire(timeout=30)
-    while answers._waiting._value:  # the others get in line, too
+    while answers._taken._value:  # the others get in line, too
         time.sleep(0.01)
     with pytest.raises(answer_process.BusyError) as caught:
         answers.ask("hazard", {})
@@ -116,7 +116,9 @@ def test_old_diagnoses_are_removed(answers, tmp_path, monkeypatch) -> None:
     answers.prune()  # nothing there
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / "a.html").touch()
+    (tmp_path / "reports" / "b.html").symlink_to("removed by another server")
     answers.prune()
+    (tmp_path / "reports" / "b.html").unlink()
     assert list((tmp_path / "reports").iterdir())
     monkeypatch.setattr(answer_process, "KEEP_SECONDS", -1)
     answers.prune()

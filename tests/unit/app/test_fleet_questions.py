@@ -44,7 +44,6 @@ def ask(name: str, parameters: dict[str, list[str]], fleet: Fleet = FLEET) -> di
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("hosts", {}),
         ("cohorts", {"kind": [KIND]}),
         ("hazard", {"kind": [KIND]}),
         ("findings", {"kind": [KIND]}),
@@ -60,7 +59,7 @@ def test_the_document_is_decoded_to_the_same_result(name: str, parameters: dict)
     decoded = question.decode(ask(name, parameters))
     if name != "findings":
         assert decoded == _rounded(result)
-    assert question.as_json(decoded) == question.as_json(result)
+    assert decoded.as_json() == result.as_json()
     sent: dict[str, list[str]] = {}
     for key, text in question.parameters(request):
         sent.setdefault(key, []).append(text)

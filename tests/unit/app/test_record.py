@@ -61,7 +61,10 @@ def test_a_bad_rule_file_is_refused(
     ("words", "message"),
     [
         (["--rules", "/nowhere"], "--rules /nowhere is not a folder"),
-        (["--profiles-only", "--metrics", "9464"], "--metrics, --rules and --cloud-labels"),
+        (
+            ["--profiles-only", "--metrics", "9464"],
+            "--metrics, --rules, --every and --cloud-labels",
+        ),
         (["--profiles-only", "--signals-only"], "mutually exclusive"),
     ],
 )

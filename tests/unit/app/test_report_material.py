@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pathlib
+import shutil
 
 import captures
 import pytest
+import rich.console
 import rings
 import verdicts
 
@@ -14,10 +17,12 @@ from overnight.app import report_material
 from overnight.model import cpu
 from overnight.model.event import Event
 from overnight.model.finding import Finding, Subject
+from overnight.model.instrument import Reading, Usage
 from overnight.model.selection import Window
 from overnight.model.verdict import Chain, Verdict, VerdictStatus
 from overnight.queries import case as cases
-from overnight.store import segments
+from overnight.reports.diagnosis import html, markdown, text
+from overnight.store import readings, segments
 
 SECOND = 1_000_000
 AT = 760  # seconds into the recording
@@ -102,6 +107,41 @@ def test_strips_stacks_and_difference_are_of_the_saturated_core(home: pathlib.Pa
     assert material.difference
     assert material.difference.changes[0].name == "spin"
     assert material.labels == {"zone": "z1", "kernel": "6.1"}
+
+
+def test_readings_of_instruments_are_in_every_report(
+    home: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    shutil.copytree(home, tmp_path, dirs_exist_ok=True)
+    writer = readings.ReadingWriter(tmp_path, rings.HOST, "runqueue-latency", "", rings.us(AT - 99))
+    values = {"count": 4.0, "p99_us": 7e5, "max_us": 8.12e5}
+    writer.add(
+        [
+            Reading(rings.us(AT - 3), "run-queue", 1, values=values),
+            Reading(rings.us(AT - 3), "run-queue", 1, 7, "<b>x", values={"max_us": 9e4}),
+            Reading(rings.us(AT - 3), "from-a-newer-version", 1),
+        ]
+    )
+    writer.add_usage(Usage(0.5, 0.1, 2, 0), ended=True)
+    writer.close()
+    case, verdict = cases.Case(tmp_path, EVENT), make_verdict(CORE, steps=(CORE,))
+    material = report_material.gather(case, verdict)
+    assert material.problems == ()
+    assert material.waits == {1: ((rings.us(AT - 3), 8.12e5),)}
+    assert [row.subject for row in material.readings] == ["", "<b>x"]
+    assert [recording.instrument for recording in material.recordings] == ["runqueue-latency"]
+    outputs = []
+    for report in (html, markdown):
+        file = io.BytesIO()
+        report.write(verdict, file, material)
+        outputs.append(file.getvalue().decode())
+    console = rich.console.Console(record=True, width=200, file=io.StringIO())
+    console.print(text.render(verdict, material))
+    for output in (*outputs, console.export_text()):
+        assert "run-queue core 1 4 times p99 700 ms max 812 ms" in " ".join(output.split())
+        assert "lost 2 events" in output
+    assert 'class="wait"' in outputs[0]
+    assert "<b>x" not in outputs[0]
 
 
 def test_the_census_is_read_when_a_finding_is_about_memory(home: pathlib.Path) -> None:

@@ -38,7 +38,7 @@ def test_background_work_reports_a_failure_once_and_goes_on(
     assert lines == [
         "background work failed: OSError('full')",
         "background work failed: a: b",
-        "background work goes on",
+        "background work succeeds again",
     ]
 
 

@@ -48,7 +48,7 @@ def test_the_printed_unit_runs_this_python(
 
 @pytest.mark.parametrize("name", units.UNITS)
 def test_every_unit_has_its_user_folder_and_command(name: str) -> None:
-    text = units.fill(name, "/opt/overnight/bin/python", ["--listen", "[::]:8417"])
+    text = units.render(name, ["--listen", "[::]:8417"], python="/opt/overnight/bin/python")
     service = parse(text)["Service"]
     user, folder, words = SETTINGS[name]
     assert (service["User"], service["StateDirectory"]) == (user, folder)
@@ -70,7 +70,7 @@ def test_arguments_cannot_add_settings_or_expand() -> None:
         "",
         "a'b\"c\\d",
     ]
-    text = units.fill("serve", "/usr/bin/python3", hostile)
+    text = units.render("serve", hostile, python="/usr/bin/python3")
     assert parse(text)["Service"]["ExecStart"].split(" serve ")[1] == (
         r'a\x0aExecStartPre=/bin/true %%H $$HOME \x3b\x20reboot @HARDENING@ "" a\x27b\x22c\x5cd'
     )
@@ -79,7 +79,7 @@ def test_arguments_cannot_add_settings_or_expand() -> None:
 
 def test_secrets_come_from_files_and_never_from_arguments() -> None:
     files = {"--tls-cert": "/etc/my certs/a.crt", "--tls-key": "overnight.key"}
-    text = units.fill("serve", "/usr/bin/python3", ["--listen", "0.0.0.0:8416"], files)
+    text = units.render("serve", ["--listen", "0.0.0.0:8416"], files, python="/usr/bin/python3")
     assert re.findall("^LoadCredential=(.*)$", text, re.MULTILINE) == [
         "tls-cert:/etc/my certs/a.crt",
         "tls-key:overnight.key",
@@ -89,7 +89,7 @@ def test_secrets_come_from_files_and_never_from_arguments() -> None:
         " serve --listen 0.0.0.0:8416 --tls-cert %d/tls-cert --tls-key %d/tls-key"
     )
     assert service["EnvironmentFile"] == "-/etc/overnight/server.env"
-    assert "LoadCredential" not in units.fill("agent", "/usr/bin/python3")
+    assert "LoadCredential" not in units.render("agent", python="/usr/bin/python3")
 
 
 def print_unit(capsys: pytest.CaptureFixture[str], *words: str) -> configparser.RawConfigParser:
@@ -171,7 +171,7 @@ def test_systemd_accepts_the_unit_and_its_exposure_is_documented(
     if not shutil.which("systemd-analyze"):
         pytest.skip("needs systemd-analyze")
     path = tmp_path / units.UNITS[name]
-    path.write_text(units.fill(name, sys.executable, (), SECRETS.get(name)))
+    path.write_text(units.render(name, (), SECRETS.get(name), python=sys.executable))
     verified = subprocess.run(
         ["systemd-analyze", "verify", path], capture_output=True, text=True, check=True
     )

@@ -42,6 +42,7 @@ def test_a_window_waits_for_its_segments(tmp_path: pathlib.Path) -> None:
     spool.mkdir()
     assert not window_bundle.is_pending(tmp_path, end_us)
     (spool / "recording.writing").touch()
+    (spool / "db-7-20261118T015000.000Z-1a2b3c4d.perf.data").symlink_to("removed meanwhile")
     assert window_bundle.is_pending(tmp_path, end_us)
     segment(spool, "015800", 60, done=True)
     assert window_bundle.is_pending(tmp_path, end_us)  # its end is still being written
@@ -63,10 +64,10 @@ def test_a_bundle_of_an_event_and_of_a_window(tmp_path: pathlib.Path) -> None:
     event = ring.event("a", severity="warning")
     ring.seconds(60)
     folder = home / "uplink" / "windows"
-    window_bundle.make(window_bundle.Request(home, uplinks.HOST, event.id, event=event.id))
+    window_bundle.make(home, uplinks.HOST, event.id, event=event.id)
     begin_us = ring.wall_ns // 1000 - 30 * 10**6
     times = (begin_us, begin_us + 20 * 10**6)
-    window_bundle.make(window_bundle.Request(home, uplinks.HOST, "task-7", window=times))
+    window_bundle.make(home, uplinks.HOST, "task-7", window=times)
     for name, own, span in (
         (event.id, event.id, (event.time_us - windows.BEFORE_US, event.time_us + windows.AFTER_US)),
         ("task-7", "", times),
@@ -88,4 +89,4 @@ def test_a_bundle_of_an_event_and_of_a_window(tmp_path: pathlib.Path) -> None:
 
 def test_an_event_that_is_gone_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.CannotError, match="no event 'x-1' is stored"):
-        window_bundle.make(window_bundle.Request(tmp_path, "db-7", "x-1", event="x-1"))
+        window_bundle.make(tmp_path, "db-7", "x-1", event="x-1")

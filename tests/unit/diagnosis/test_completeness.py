@@ -145,6 +145,7 @@ def ran(begin_s: float = -3600, until_s: float = 60, **more) -> Recording:
     ("recording", "says"),
     [
         (ran(status=Constancy.NOT_CONSTANT, crossed=("cpu CV 12 %",)), "the load trials was not constant: cpu CV 12 %, so the load may explain what differs between the windows"),
+        (ran(status=Constancy.REPLAYED), "the load trials replayed a recorded profile, which is not constant: cpu CV 0.3 %; steal 0 %, so"),
         (ran(ended=False, until_s=-20), "the load trials was cut off after 59 min 40 s"),
         (ran(begin_s=-100), "began between the baseline and the event"),
         (ran(until_s=-20), "ended between the baseline and the event"),

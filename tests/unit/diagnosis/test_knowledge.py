@@ -14,6 +14,7 @@ from overnight.interfaces.cli import commands
 
 KIND = '[[kind]]\nkind = "my.kind"\nname = "mine"\nexplains = 0.9\n'
 LINK = '[[link]]\ncause = "my.kind"\neffect = "cpu.core_saturated"\nwhy = "so"\nbase = 0.9\n'
+TESTED = '[[experiment]]\nroot = "my.kind"\ntitle = "t"\nconfirm = "c"\nrefute = "r"\nsteps = [{ what = "w" }]\n'
 WRONG = {
     "no TOML": ("[[link", "invalid TOML"),
     "no cause": ('[[link]]\neffect = "a"\nwhy = "so"\nbase = 1.0', "`cause` or `effect` is missing"),
@@ -37,6 +38,12 @@ WRONG = {
     "no refute": (KIND + '[[experiment]]\nroot = "my.kind"\ntitle = "t"\nconfirm = "c"\nsteps = [{ what = "w" }]', "`refute`"),
     "placeholder": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nsteps = [{ what = "w", command = "kill {pid}" }]', "{pid}"),
     "quotes": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nsteps = [{ what = "w", command = "kill \'{process}\'" }]', "inside quotes"),
+    "change of a fix": (KIND + '[[fix]]\nroot = "my.kind"\ntitle = "t"\nchange = "purge"\nsteps = [{ what = "w" }]', "belongs to an experiment"),
+    "unknown change": (KIND + TESTED + 'change = "restart {unit}"', "'restart' is not one of purge,"),
+    "target of a change": (KIND + TESTED + 'change = "mask-unit {cgroup}"', "is not a service"),
+    "words of a change": (KIND + TESTED + 'change = ["purge", "cap-cpu {unit}"]', "cap-cpu takes"),
+    "second change": (KIND + TESTED + 'change = "mask-unit {unit} then {unit}"', "is not one of"),
+    "placeholder of a change": (KIND + TESTED + 'change = "mask-unit {process}"', "use one of unit, cgroup"),
     "root": ('[[fix]]\nroot = "no.kind"\ntitle = "t"\nsteps = [{ what = "w" }]', "no.kind"),
     "table": ("nonsense = 1", "`nonsense`"),
     "not a list": ('link = "x"', "list of tables"),

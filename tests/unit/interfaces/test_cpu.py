@@ -15,6 +15,7 @@ import rings
 from cpurings import PINNED
 
 from overnight.interfaces import cli
+from overnight.load import profile
 from overnight.model import times
 from overnight.model.event import Event
 from overnight.store.ring import writer
@@ -225,3 +226,13 @@ def test_a_window_without_stacks_falls_back_to_signals(tmp_path, capsys) -> None
         found = document(capsys.readouterr().out)
         sources[words] = found["source"], (found["begin_us"] - rings.us(0)) / 1e6
     assert [*sources.values()] == [("stacks", 10), ("stacks", 12), ("signals", 50), ("stacks", 50)]
+
+
+def test_the_document_is_a_profile_that_a_load_can_replay(show) -> None:
+    parsed = profile.parse_profile(document(show("cpu -b 30s -e 100s -O json")))
+    assert len(parsed.shares) == CORES
+    busy = [second for second, share in enumerate(parsed.shares[PINNED_CORE]) if share > 0.99]
+    assert len(busy) == len(SECONDS)
+    assert busy == list(range(busy[0], busy[0] + len(SECONDS)))
+    # The one lost reading is part of the next, and nine seconds are missing.
+    assert parsed.filled in (8, 9, 10)

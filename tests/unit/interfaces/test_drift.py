@@ -100,7 +100,7 @@ def test_too_few_hosts_are_no_data(home, capsys) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--sick", "db-99"], 3, "no host 'db-99' is known"),
+        (["--sick", "db-99"], 3, "no host 'db-99' is recorded"),
         (["--kind", "cpu.core_pinned"], 3, "no host had cpu.core_pinned"),
         (["--kind", "net.", "--sick", "db-01"], 2, "mutually exclusive"),
         (["--kind", "net.", "--unit", "x.service"], 2, "mutually exclusive"),

@@ -17,7 +17,7 @@ import jsonschema
 import pytest
 
 import scenarios
-from overnight.app import events, fleet_questions, remote, server_requests, server_settings
+from overnight.app import events, remote, server_requests, server_settings
 from overnight.interfaces import cli
 from scenarios import fleet
 
@@ -121,6 +121,8 @@ def test_hosts_are_listed_by_label(show, home, plane) -> None:
     assert lines[1].split()[:2] == [name, "offline"]
     assert lines[2].split()[1] == "online"
     assert "no host has these labels" in show("hosts", "--label", "zone=nowhere")
+    plane.rows.clear()
+    assert "no host has enrolled" in show("hosts")
 
 
 def test_the_text_explains_denominators_p_and_intervals(show) -> None:
@@ -244,13 +246,13 @@ def test_a_server_that_is_busy_or_loses_a_connection_is_asked_again(show, plane)
     assert "a fault of 503" in text
     assert 10 < len(plane.faults) < 90, "it gives up after a minute"
     plane.faults = [controlplane.LOST] * 10
-    assert "no answer of 127.0.0.1" in show("hosts", code=3)
+    assert "no answer from 127.0.0.1" in show("hosts", code=3)
 
 
 def test_refusals_state_what_to_do(show, plane, monkeypatch) -> None:
     plane.faults = [403]
     assert "a fault of 403" in show("hosts", code=3)
-    assert "no host 'nobody' is known" in show("drift", "--sick", "nobody", code=3)
+    assert "no host 'nobody' is recorded" in show("drift", "--sick", "nobody", code=3)
     assert "mutually exclusive" in show("drift", "--sick", "x", "--kind", "y", code=2)
     assert "--kind is missing" in show("cohorts", code=2)
     assert "no event 'zzzz'" in show("events", "zzzz", code=3)
@@ -360,6 +362,6 @@ def test_new_events_are_followed(plane) -> None:
 
 def test_a_host_may_have_any_name(plane, capsys) -> None:
     plane.rows["a/b ?#ü"] = plane.rows[min(plane.rows)] | {"name": "a/b ?#ü"}
-    question, request = fleet_questions.HOSTS, fleet_questions.Everything()
     with contextlib.closing(connect(plane)) as server:
-        assert "a/b ?#ü" in [host.name for host in server.ask(question, request).hosts]
+        assert "a/b ?#ü" in [host.name for host in server.list_hosts().hosts]
+        assert server._find_host("a/b ?#ü").name == "a/b ?#ü"

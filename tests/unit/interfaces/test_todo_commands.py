@@ -11,6 +11,7 @@ import pytest
 import typer.main
 
 from overnight.interfaces import cli
+from overnight.interfaces.cli import session
 
 SOURCE = pathlib.Path(cli.__file__).parents[2]
 COMMAND = re.compile(r"(?<!the )\bovernight ((?:[a-z][a-z-]+ ?)+[^,;()`]*)")
@@ -73,6 +74,8 @@ def test_the_command_exists(name: str, advice: str) -> None:
             break
         assert words[0] in command.commands, f"{name}: overnight {advice}"
         command = command.commands[words.pop(0)]
+    if isinstance(command, session.DefaultGroup):
+        command = command.commands[command.default]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
     known |= {option for parameter in ROOT.params for option in parameter.opts}
     for word in words:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import loadseconds
 import numpy as np
 import pytest
@@ -153,3 +155,33 @@ def test_pressure_and_waits_are_reported_and_do_not_close_the_gate() -> None:
     assert verdict.status == Constancy.CONSTANT
     assert "pressure cpu 50 % of the time" in verdict.figures
     assert "workers waited for their cores 20 %" in verdict.figures
+
+
+def judge_replay(errors, *, cpu: float = 0.5, wanted: float = 0.5) -> constancy.Verdict:
+    n = len(errors)
+    return loadseconds.judge(
+        {
+            load.Metric("cpu", "cores", "cpu", gated=False): [cpu] * n,
+            load.Metric("wanted", "cores", "wanted", gated=False): [wanted] * n,
+            load.Metric("error", "cores", "error"): errors,
+        }
+    )
+
+
+def test_a_replay_is_judged_by_its_distance_from_the_profile() -> None:
+    assert judge_replay([0.01] * 30).status is Constancy.REPLAYED
+    assert judge_replay([0.0] * 9).status is Constancy.UNKNOWN
+    for verdict, name in (
+        (judge_replay([0.03] * 30), "profile error"),
+        (judge_replay([0.0] * 27 + [0.06] * 3), "profile seconds"),
+        (judge_replay([0.01] * 30, cpu=0.4), "profile total"),
+    ):
+        assert verdict.status is Constancy.NOT_CONSTANT
+        assert [check.name for check in verdict.crossed] == [name]
+
+
+def test_a_verdict_survives_its_json() -> None:
+    verdict = judge(noise(1, 40, 0.03), target=0.6)
+    copy = constancy.Verdict.from_json(json.loads(json.dumps(verdict.as_json())))
+    assert copy.as_json() == verdict.as_json()
+    assert (copy.status, copy.crossed[0].state) == (Constancy.NOT_CONSTANT, State.CROSSED)

@@ -107,3 +107,29 @@ def test_a_budget_is_never_more_than_a_period(
 ) -> None:
     control = controller.Controller(duty)
     assert all(0 <= control.next(used, lasted) <= control.period for used, lasted in periods)
+
+
+def test_a_changing_share_is_followed_from_its_first_period() -> None:
+    machine = Machine(piece=0.0001)
+    wanted = [0.2, 1.0, 0.0, 0.0, 0.7, 0.95, 0.1, 0.5]
+
+    def share(now: float) -> float:
+        return wanted[int(now) % len(wanted)]
+
+    pacer = controller.Pacer(
+        wanted[0], follow=share, wall=lambda: machine.now, used=lambda: machine.cpu, sleep=machine.sleep
+    )  # fmt: skip
+    measured, used = [], 0.0
+    while len(measured) < len(wanted):
+        machine.work()
+        pacer.rest()
+        if machine.now >= len(measured) + 1:
+            measured.append(machine.cpu - used)
+            used = machine.cpu
+    assert measured == pytest.approx(wanted, abs=0.02)
+
+
+def test_a_constant_share_is_never_zero() -> None:
+    with pytest.raises(errors.UsageError):
+        controller.Controller(0.0)
+    assert controller.Controller(0.0, may_rest=True).next(0.0, 0.1) == 0

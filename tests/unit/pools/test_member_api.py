@@ -38,13 +38,17 @@ class FakeMembers:
         return {"gone": False}
 
 
+def answer(members: FakeMembers, path: str, credential: str, body: object) -> Any:
+    return member_api.answer(members, path, credential, json.dumps(body).encode())
+
+
 def test_each_request_reaches_its_method() -> None:
     members = FakeMembers()
-    enrolled = member_api.answer(members, "/v1/enrol", "", {"token": "t", "credential": "c"})
+    enrolled = answer(members, "/v1/enrol", "", {"token": "t", "credential": "c"})
     assert (enrolled.status, json.loads(enrolled.body)) == (200, {"member_id": "m-1"})
     body = {"phase": "failed", "reason": "module_pull_failed", "detail": "HTTP 404"}
-    assert member_api.answer(members, "/v1/phase", "c", body).status == 200
-    assert member_api.answer(members, "/v1/beat", "c", {}).status == 200
+    assert answer(members, "/v1/phase", "c", body).status == 200
+    assert answer(members, "/v1/beat", "c", {}).status == 200
     assert members.requests == [
         ("enrol", "t", "c"),
         ("phase", "c", "failed", "module_pull_failed", "HTTP 404"),
@@ -67,7 +71,7 @@ def test_each_request_reaches_its_method() -> None:
 )
 def test_undeclared_paths_and_fields_are_refused(path: str, body: object, status: int) -> None:
     members = FakeMembers()
-    assert member_api.answer(members, path, "c", body).status == status
+    assert answer(members, path, "c", body).status == status
     assert members.requests == []
 
 
@@ -86,9 +90,9 @@ def test_a_refusal_has_its_status_and_its_reason(
 ) -> None:
     members = FakeMembers()
     members.refusal = refusal
-    answer = member_api.answer(members, "/v1/beat", "c", {})
-    assert answer.status == status
-    assert json.loads(answer.body)["error"]["why"] == refusal.why
+    refused = answer(members, "/v1/beat", "c", {})
+    assert refused.status == status
+    assert json.loads(refused.body)["error"]["why"] == refusal.why
 
 
 @pytest.fixture

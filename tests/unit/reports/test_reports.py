@@ -24,7 +24,8 @@ from overnight.reports.pictures import difference
 WRITERS: tuple[reports.Writer, ...] = tuple(
     importlib.import_module(f"{reports.__name__}.{module.name}")
     for module in pkgutil.iter_modules(reports.__path__)
-    if module.name not in ("diagnosis", "html", "pictures")  # these do not write stacks
+    if module.name
+    not in ("diagnosis", "html", "investigation", "pictures")  # these do not write stacks
 )
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -3,7 +3,7 @@
 Something that happened once becomes an Event; something that lasts becomes a NodeCondition in PascalCase,
 where True is bad. A condition starts as Unknown, is cleared when it was not seen for its time to live,
 survives a restart of the agent (the node's conditions are read first), and is deleted when its rule is
-gone. The writer for a real API server comes with reservations.
+gone. `app.node_events` has the writer.
 """
 
 from __future__ import annotations
@@ -103,8 +103,9 @@ class Kubernetes:
                 self._seen_us[condition] = now_us
         for condition, written in list(self._written.items()):
             quiet = now_us - self._seen_us.get(condition, now_us) > self._clear_us
-            if written.status == "True" and quiet:
-                self._set(condition, "False", "Clear", "no longer seen", now_us)
+            if written.status != "False" and quiet:
+                message = "no longer seen" if written.status == "True" else "not seen"
+                self._set(condition, "False", "Clear", message, now_us)
 
     def close(self) -> None:
         """Leave all conditions set: the node is not better because the agent ended."""
@@ -119,13 +120,15 @@ class Kubernetes:
             else:
                 self._writer.delete_condition(before.type)
         for condition in sorted(missing):
+            self._seen_us.setdefault(condition, now_us)
             self._set(condition, "Unknown", "NotYetLooked", "the agent has just started", now_us)
 
     def _set(
         self, condition: str, status: ConditionStatus, reason: str, message: str, now_us: int
     ) -> None:
         before = self._written.get(condition)
-        if before is not None and (before.status, before.reason) == (status, reason):
+        # Another reason for the same status: two kinds of one condition would take turns.
+        if before is not None and before.status == status:
             return
         self._written[condition] = NodeCondition(condition, status, reason, message, _time(now_us))
         self._writer.write_condition(self._written[condition])

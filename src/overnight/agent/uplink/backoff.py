@@ -19,8 +19,12 @@ class Backoff:
     def is_over(self) -> bool:
         return time.monotonic() >= self._until
 
-    def fail(self, retry_after: float) -> None:
+    def succeed(self) -> None:
+        self.failures, self.problem = 0, ""
+
+    def fail(self, problem: str, retry_after: float) -> None:
         self.failures += 1
+        self.problem = problem
         delay = min(MAX_DELAY_SECONDS, 2.0 ** min(self.failures, 10)) * (0.5 + random_share() / 2)
         self._until = time.monotonic() + max(delay, retry_after * (1 + random_share() / 10))
 

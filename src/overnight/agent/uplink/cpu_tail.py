@@ -53,8 +53,7 @@ class CpuTail:
         with contextlib.suppress(OSError):
             before = (folder / self._name).stat().st_mtime_ns if self._name else 0
             self._list_files()
-            older = [name for name in self._waiting if self._mtime(name) < before]
-            self._waiting = [name for name in self._waiting if name not in older]
+            self._waiting = [name for name in self._waiting if self._mtime(name) >= before]
         if self._name in self._waiting:
             self._waiting.remove(self._name)
             self._open(self._name)
@@ -124,12 +123,12 @@ class CpuTail:
                 return
             reading = None
             if kind == records.HEAD:
-                self._boot = str(json.loads(self._payload(length, checksum))["boot"])[
-                    :8
-                ]  # as in the ring's blocks
+                boot = str(json.loads(self._payload(length, checksum))["boot"])
+                self._boot = boot[:8]  # as in the ring's blocks
             elif kind in (records.ROWS, records.DELTAS):
                 number, wall, mono, planes, packed = records.READING.unpack_from(begin, header)
-                if kind == records.DELTAS or self._tables.get(number, True):
+                # The signal of a table is in its rows, which come before the deltas.
+                if self._tables.get(number, kind == records.ROWS):
                     reading = self._parse(kind, number, planes, packed, length, checksum)
             at, self._offset = self._offset, end
             if reading is not None and at >= self._resume:
@@ -147,8 +146,6 @@ class CpuTail:
         self, kind: int, number: int, planes: int, packed: int, length: int, checksum: int
     ) -> Reading | None:
         """Return a reading without its times; None for another signal."""
-        if kind == records.DELTAS and not self._tables.get(number):
-            return None
         body = self._payload(length, checksum)[records.READING.size :]
         if kind == records.ROWS and number not in self._tables:
             start = zlib.decompressobj().decompress(body, 64) if packed else body[:64]
@@ -178,9 +175,5 @@ def _join(data: bytes, planes: int, count: int) -> Sequence[int]:
         raise _DamagedError
     if planes == 1:
         return data
-    numbers = array.array("H" if planes == 2 else "q")
-    spread = bytearray(planes * count)
-    for plane in range(planes):
-        spread[plane::planes] = data[plane * count : (plane + 1) * count]
-    numbers.frombytes(bytes(spread))
-    return numbers
+    parts = [data[plane * count : (plane + 1) * count] for plane in range(planes)]
+    return records.join_planes(parts, "H" if planes == 2 else "q")

@@ -45,7 +45,7 @@ class Credentials:
         sent = {"token": token, "credential": fresh, "host": host}
         before, self._client.bearer = self._client.bearer, ""
         try:
-            self._client.request("POST", ENROL, json.dumps(sent).encode(), JSON, repeatable=True)
+            self._client.ask("POST", ENROL, sent, repeatable=True)
         except BaseException:
             self._client.bearer = before
             raise
@@ -60,7 +60,7 @@ class Credentials:
         if "next" not in self._stored:
             self._write({**self._stored, "next": _make()})
         fresh = str(self._stored["next"])
-        self._client.request("POST", ROTATE, json.dumps({"credential": fresh}).encode(), JSON, repeatable=True)  # fmt: skip
+        self._client.ask("POST", ROTATE, {"credential": fresh}, repeatable=True)
         self._replace(fresh)
 
     def use_next(self) -> bool:
@@ -92,9 +92,6 @@ class Credentials:
     def _write(self, stored: dict[str, Any]) -> None:
         files.write_atomically(self._path, json.dumps(stored), mode=0o600)
         self._stored = stored
-
-
-JSON = {"Content-Type": "application/json"}
 
 
 def _make() -> str:

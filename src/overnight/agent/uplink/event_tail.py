@@ -11,10 +11,9 @@ import os
 import pathlib
 from typing import Any
 
+from overnight.model import protocol
+
 MAX_BYTES = 96 << 10  # of a batch; a line has at most 64 KiB
-# As `model.uplink.fit_event` cuts them: an event that is refused would hold up those behind it.
-TEXTS = {"text": 4_096, "host": 255, "unit": 255, "process": 255, "source": 255, "boot": 64}
-MAX_FIELDS, MAX_FIELD_NAME, MAX_FIELD_TEXT = 64, 64, 1_024
 
 Event = dict[str, Any]
 Places = dict[str, list[int]]  # by file: its inode, and the bytes of it that were read
@@ -92,13 +91,5 @@ def _parse(line: bytes) -> Event | None:
         return None  # cut off by a crash
     if not isinstance(event, dict) or not isinstance(event.get("id"), str) or not event["id"]:
         return None
-    for name, longest in TEXTS.items():
-        if isinstance(event.get(name), str):
-            event[name] = event[name][:longest]
-    fields = event.get("fields")
-    if isinstance(fields, dict):
-        event["fields"] = {
-            name[:MAX_FIELD_NAME]: value[:MAX_FIELD_TEXT] if isinstance(value, str) else value
-            for name, value in [*fields.items()][:MAX_FIELDS]
-        }
+    protocol.fit_event(event)
     return event

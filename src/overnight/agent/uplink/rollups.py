@@ -22,10 +22,8 @@ class Rollups:
     """Folds readings. A window ends at a whole half minute of the wall clock, or when the agent does."""
 
     def __init__(self) -> None:
-        self.place: cpu_tail.Place = (
-            "",
-            0,
-        )  # of the reading before this window: where a restart continues
+        # Of the reading before this window: where a restart continues.
+        self.place: cpu_tail.Place = ("", 0)
         self._before: cpu_tail.Reading | None = None
         self._number = -1
         # By core: ticks busy and in all, highest percent busy and in the kernel, when it was busiest.
@@ -39,7 +37,8 @@ class Rollups:
         before, self._before, self._number = self._before, now, number
         if before is None or not _continues(before, now):
             return done
-        self._observe(before, now)
+        spell = {"boot": now.boot, "begin_us": before.wall_us, "end_us": now.wall_us}
+        extend(self._spells, {**spell, "uptime_us": before.mono_us})
         if before.cores == now.cores:
             self._count(before, now)
         return done
@@ -67,14 +66,6 @@ class Rollups:
             }
         return document
 
-    def _observe(self, before: cpu_tail.Reading, now: cpu_tail.Reading) -> None:
-        last = self._spells[-1] if self._spells else {}
-        if (last.get("boot"), last.get("end_us")) == (now.boot, before.wall_us):
-            last["end_us"] = now.wall_us
-            return
-        spell = {"boot": now.boot, "begin_us": before.wall_us, "end_us": now.wall_us, "uptime_us": before.mono_us}  # fmt: skip
-        self._spells.append(spell)
-
     def _count(self, before: cpu_tail.Reading, now: cpu_tail.Reading) -> None:
         changes = {
             name: [max(0, new - old) for new, old in zip(now.ticks[name], before.ticks[name], strict=True)]
@@ -94,6 +85,15 @@ class Rollups:
                 if percent > values[2]:
                     values[2], values[4] = percent, offset_ms
                 values[3] = max(values[3], round(100 * in_kernel / ticks))
+
+
+def extend(spells: list[Document], spell: Document) -> None:
+    """Add observed time; where it continues the last spell, that becomes longer."""
+    last = spells[-1] if spells else {}
+    if (last.get("boot"), last.get("end_us")) == (spell["boot"], spell["begin_us"]):
+        last["end_us"] = spell["end_us"]
+    else:
+        spells.append(spell)
 
 
 def _continues(before: cpu_tail.Reading, now: cpu_tail.Reading) -> bool:

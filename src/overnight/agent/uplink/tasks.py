@@ -11,26 +11,13 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from overnight.model import files
+from overnight.model import files, protocol
 
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
-KINDS = (
-    "record",
-    "load",
-    "age",
-    "snapshot",
-    "upload-window",
-    "instrument",
-    "change",
-    "undo",
-    "stop",
-)
 REPORTED = ("state", "detail", "progress", "result")
-FINAL = ("done", "failed", "refused")
+FINAL = tuple(state for state in protocol.REPORTED if state.is_final)
 KEEP_US = 86_400_000_000  # after its expiry: the server may send a task again until then
 MAX_TASKS = 64
 
@@ -45,7 +32,11 @@ class Tasks:
 
     def accept(self, task: Document) -> None:
         """Store a task, unless it is known: the server sends each until it has an answer."""
-        if not ID.fullmatch(str(task.get("id"))) or task.get("kind") not in KINDS:
+        if (
+            not protocol.ID.fullmatch(str(task.get("id")))
+            or task.get("kind") not in tuple(protocol.TaskKind)
+            or not isinstance(task.get("expires_us"), int)
+        ):
             return
         folder = self._folder / str(task["id"])
         if (folder / "task.json").exists() or len(self._list()) >= MAX_TASKS:

@@ -11,13 +11,13 @@ import contextlib
 import json
 import os
 import pathlib
-import re
+import time
+from collections.abc import Sequence
 from typing import Any
 
 from overnight import http_client
-from overnight.model import files
+from overnight.model import files, protocol
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}")
 REQUEST, BUNDLE, OFFER, DONE = ".request", ".overnight", ".json", ".done"
 MAX_DONE = 500
 MAX_OFFERS = 50  # of a report
@@ -41,6 +41,7 @@ class Windows:
         self._rate = bytes_per_second
         self._changed = -1
         self._offers: dict[str, Offer] = {}  # by digest
+        self._stems: dict[str, str] = {}  # names of bundles, by digest
         self._names: set[str] = set()
         self._due_us: dict[str, int] = {}  # of requests that this process made
         self._offered: dict[str, float] = {}
@@ -52,7 +53,7 @@ class Windows:
     def request(self, event: dict[str, Any], now_us: int) -> None:
         """Ask for the bundle of an event that is at least a warning, when its time has passed."""
         name, begin_us = str(event["id"]), event.get("time_us")
-        if event.get("severity", "warning") == "info" or not NAME.fullmatch(name):
+        if event.get("severity", "warning") == "info" or not protocol.ID.fullmatch(name):
             return
         if not isinstance(begin_us, int) or not now_us - MAX_AGE_US < begin_us:
             return
@@ -77,8 +78,10 @@ class Windows:
                 return
             names = sorted(os.listdir(self._folder))  # noqa: PTH208 - each second
             self._names = {name.rpartition(".")[0] for name in names}
-            offers = [_read(self._folder / name) for name in names if name.endswith(OFFER)]
-            self._offers = {offer["sha256"]: offer for offer in offers if offer}
+            stems = [name.removesuffix(OFFER) for name in names if name.endswith(OFFER)]
+            offers = [(stem, _read(self._folder / (stem + OFFER))) for stem in stems]
+            self._offers = {offer["sha256"]: offer for _, offer in offers if offer}
+            self._stems = {offer["sha256"]: stem for stem, offer in offers if offer}
             self._changed = changed
         self.wanted &= self._offers.keys()
 
@@ -91,7 +94,7 @@ class Windows:
         ]
         return due[:MAX_OFFERS]
 
-    def note_offered(self, offers: list[Offer], now: float) -> None:
+    def note_offered(self, offers: Sequence[Offer], now: float) -> None:
         self._offered |= {offer["sha256"]: now for offer in offers}
 
     def holds(self, digest: str) -> bool:
@@ -114,6 +117,7 @@ class Windows:
             return
         path = f"/api/v1/agents/blobs/{digest}?offset={offset}&size={offer['bytes']}"
         kind = {"Content-Type": "application/octet-stream"}
+        began = time.monotonic()
         try:
             answer = client.request("PUT", path, data, kind).document()
         except http_client.RefusedError as error:
@@ -124,12 +128,13 @@ class Windows:
                 raise
             # The answer to its last piece was lost.
             answer["complete"] = answer["offset"] >= offer["bytes"]
+        self._adapt(time.monotonic() - began)
         self._offset[digest] = min(max(int(answer.get("offset", 0)), 0), offer["bytes"])
         if answer.get("complete"):
             self._forget(digest, uploaded=True)
         self.next = now + len(data) / self._rate
 
-    def adapt(self, seconds: float) -> None:
+    def _adapt(self, seconds: float) -> None:
         """Choose the size of the next piece by how long the last one took: events wait for it on a slow line."""
         self._piece = min(2 * self._piece, PIECE) if seconds < 0.5 else self._piece
         if seconds > 1:
@@ -150,7 +155,7 @@ class Windows:
         self.refresh()
 
     def _file(self, digest: str, suffix: str) -> pathlib.Path:
-        return self._folder / f"{self._offers[digest]['name']}{suffix}"
+        return self._folder / f"{self._stems[digest]}{suffix}"
 
 
 def read_digest(folder: pathlib.Path, name: str) -> str:
@@ -166,6 +171,6 @@ def _read(path: pathlib.Path) -> Offer | None:
     try:
         offer = json.loads(path.read_bytes())
         fields = {name: int(offer[name]) for name in ("bytes", "begin_us", "end_us")}
-        return {"event": str(offer["event"]), "sha256": str(offer["sha256"]), **fields, "name": path.stem}  # fmt: skip
+        return {"event": str(offer["event"]), "sha256": str(offer["sha256"]), **fields}
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from overnight.database import columns
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 
 
-def upgrade() -> None:
+def upgrade(op: columns.Operations) -> None:
     """Make it so."""
     ${upgrades if upgrades else "pass"}

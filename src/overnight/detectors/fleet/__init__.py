@@ -28,7 +28,7 @@ class FleetDetector(_base.Detector):
         return self.ask(_read_fleet(case), case.event.kind)
 
     def ask(self, fleet: Fleet, kind: str) -> Answer:
-        """Answer for a fleet and a kind of event; a kind that ends with a dot stands for all below it."""
+        """Answer for a fleet and a kind of event; a kind that ends with a dot is a prefix."""
         raise NotImplementedError
 
 

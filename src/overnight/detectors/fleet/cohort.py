@@ -12,7 +12,7 @@ from overnight.detectors import fleet as package
 from overnight.detectors.fleet import permutation, skew
 from overnight.model.finding import Answer, Evidence, Need, Subject
 from overnight.model.selection import Window
-from overnight.model.text import fraction
+from overnight.model.text import fraction, plural
 
 if TYPE_CHECKING:
     from overnight.model.fleet import Fleet, Host
@@ -72,7 +72,10 @@ class CohortSkew(package.FleetDetector):
         """Return the answer, and every cohort that was compared, the most striking first."""
         hosts = [host for host in fleet.watched if host.labels]
         if len(hosts) < 2 * skew.MIN_HOSTS:
-            why = f"no cohorts to compare: {len(hosts)} watched hosts have labels"
+            why = (
+                f"no cohorts to compare: {plural(len(hosts), 'watched host')} with labels, at least "
+                f"{2 * skew.MIN_HOSTS} are needed"
+            )
             return self.no_data(why, Need.HOST), ()
         events = np.array([len(host.places(kind)) for host in hosts], float)
         seconds = np.array([host.seconds for host in hosts])

@@ -133,16 +133,16 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """All differences, ranked; `why_not` gives the reason where nothing can be concluded."""
+    """All differences, ranked; `why` is the reason where nothing can be concluded."""
 
     sick: tuple[str, ...]
     healthy: tuple[str, ...]
-    without: tuple[str, ...]  # hosts that have no snapshot
+    without_snapshot: tuple[str, ...]  # hosts
     differences: tuple[Difference, ...]
     columns: int
     draws: int
     smallest_p: float
-    why_not: str = ""
+    why: str
 
     @property
     def significant(self) -> tuple[Difference, ...]:
@@ -159,9 +159,9 @@ class Drift(package.FleetDetector):
 
     def ask(self, fleet: Fleet, kind: str) -> Answer:
         compared = compare(fleet, [host.name for host in fleet.hosts if host.of_kind(kind)])
-        if compared.why_not:
-            missing = (Need.SNAPSHOTS,) if compared.without else ()
-            return self.no_data(compared.why_not, *missing)
+        if compared.why:
+            missing = (Need.SNAPSHOTS,) if compared.without_snapshot else ()
+            return self.no_data(compared.why, *missing)
         why = "all snapshots are the same"
         if compared.differences:
             best = max(compared.differences, key=lambda difference: difference.column.low)
@@ -190,16 +190,16 @@ def compare(fleet: Fleet, sick: Collection[str]) -> Comparison:
     )
     sick_count, healthy_count = map(len, sides)
     if min(sick_count, healthy_count) < MIN_SIDE:
-        why_not = (
+        why = (
             f"cannot conclude: there are snapshots of {sick_count} sick and {healthy_count} healthy hosts; at "
             f"least {MIN_SIDE} of each are needed"
             + (f"; hosts without one: {len(without)} (overnight snapshot)" if without else "")
         )
-        return Comparison(*sides, without, (), 0, 0, 1.0, why_not)
+        return Comparison(*sides, without, (), 0, 0, 1.0, why)
     least = odds.smallest_p(sick_count, healthy_count, permutation.DRAWS)
-    why_not = ""
+    why = ""
     if least > package.ALPHA:
-        why_not = (
+        why = (
             f"cannot conclude: {sick_count} sick hosts against {healthy_count} healthy ones; even an item "
             f"that all sick hosts have, and no healthy one, has p = {fraction(least)}"
         )
@@ -214,7 +214,7 @@ def compare(fleet: Fleet, sick: Collection[str]) -> Comparison:
         Difference(
             tuple(sorted(((items[n], present) for n, present in column.items), key=_naming_order)),
             column,
-            not why_not and column.p_max <= package.ALPHA,
+            not why and column.p_max <= package.ALPHA,
         )
         for column in columns
     )
@@ -222,7 +222,7 @@ def compare(fleet: Fleet, sick: Collection[str]) -> Comparison:
     ordered = sorted(differences, key=lambda d: _reading_order(d, counts[d.items[0][0].part]))
     return Comparison(
         *sides, without, tuple(ordered), len(columns), draws,
-        odds.smallest_p(sick_count, healthy_count, draws) if draws else least, why_not,
+        odds.smallest_p(sick_count, healthy_count, draws) if draws else least, why,
     )  # fmt: skip
 
 
@@ -303,15 +303,15 @@ def _unread(snapshot: Snapshot, part: str) -> set[str] | None:
 
 
 def _is_unread(item: Item, unread: set[str]) -> bool:
-    """Return whether the item or a parent of it is unread: `net.ipv6` stands for all below it."""
+    """Return whether the item or a parent of it is unread: `net.ipv6` covers all below it."""
     words = item.key.split(".")
     return any(".".join(words[:n]) in unread for n in range(1, len(words) + 1))
 
 
 def _reading_order(difference: Difference, of_part: int) -> tuple[int, float, float]:
-    """Sort differences that stand by cause, the others by p times the number of them in the same part.
+    """Sort significant differences by cause, the others by p times the number of them in the same part.
 
-    In a small fleet none may stand: one of hundreds of packages separates the hosts as well by chance. One of the
+    In a small fleet none may be significant: one of hundreds of packages separates the hosts as well by chance. One of the
     few steps of the boot hardly does.
     """
     column, rank = difference.column, difference.rank

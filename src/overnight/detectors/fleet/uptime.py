@@ -172,7 +172,7 @@ def _draft(
         draft.support(text, "events", p_same_host=own.p)
     else:
         text = (
-            "it cannot be seen within single hosts: long uptime may stand for something else that these "
+            "it cannot be seen within single hosts: long uptime may be a proxy for something else that these "
             "hosts have in common" + (f" (p = {fraction(own.p)})" if own else "")
         )
         draft.oppose(text, "events", p_same_host=own.p if own else None)

@@ -29,8 +29,7 @@ def list_page(connection: sa.Connection, before: int, limit: int) -> list[AuditR
 
 def keep_setting(connection: sa.Connection, name: str, value: str) -> str:
     """Store a value unless there is one; return what is stored."""
-    new = statements.insert(connection, settings).values(name=name, value=value)
-    connection.execute(new.on_conflict_do_nothing(index_elements=[settings.c.name]))
+    statements.add_missing(connection, settings, {"name": name, "value": value})
     return find_setting(connection, name)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from overnight.database import statements
-from overnight.fleet.sql import documents, schema
+from overnight.fleet.sql import schema
 from overnight.model.event import Event
 from overnight.model.severity import Severity
 from overnight.model.times import MINUTE_US
@@ -33,7 +33,7 @@ def put(connection: sa.Connection, host_id: str, new: Iterable[Event], now_us: i
         plain = event.as_json()
         rest = {k: v for k, v in plain.items() if k not in (*COLUMNS, "host") and v != PLAIN[k]}
         columns = {name: plain[name] for name in COLUMNS}
-        stored = {"host_id": host_id, "received_us": now_us, "document": documents.dump(rest)}
+        stored = {"host_id": host_id, "received_us": now_us, "document": rest}
         rows.append(columns | stored)
     if not rows:
         return
@@ -54,7 +54,7 @@ def put(connection: sa.Connection, host_id: str, new: Iterable[Event], now_us: i
 def _event(row: sa.Row[Any]) -> Event:
     fields = {name: row._mapping[name] for name in COLUMNS}
     fields["until_us"] = min(row.until_us, row.received_us + AHEAD_US)
-    return Event(host=row.host, **fields, **documents.load(row.document))
+    return Event(host=row.host, **fields, **row.document)
 
 
 def _select(*where: sa.ColumnElement[bool]) -> sa.Select[Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
 
-from overnight.database import statements
-from overnight.fleet.sql import documents, schema
+from overnight.database import column_types, statements
+from overnight.fleet.sql import schema
 from overnight.model.control_plane import AgentIdentity, HostFilter, HostRow
 from overnight.model.snapshot import Snapshot
 from overnight.model.uplink import Observed
@@ -40,10 +39,9 @@ _SPELLS_OF_HOST = _SPELLS.where(spells.c.host_id == sa.bindparam("of_host"))
 
 def insert(connection: sa.Connection, host_id: str, name: str, now_us: int) -> str:
     """Add a host unless the name is taken; return the id of the host with the name."""
-    numbers = dict.fromkeys(("seen_us", "booted_us", "uptime_us", "skew_us", "lost_events", "lost_rollups", "day", "day_events"), 0)  # fmt: skip
-    texts = {"id": host_id, "name": name, "boot": "", "note": ""}
-    new = statements.insert(connection, hosts).values(**texts, **numbers, enrolled_us=now_us)
-    connection.execute(new.on_conflict_do_nothing(index_elements=[hosts.c.name]))
+    unknown = {c.name: c.type.python_type() for c in hosts.c if not c.nullable}  # 0 or ''
+    given = {"id": host_id, "name": name, "enrolled_us": now_us}
+    statements.add_missing(connection, hosts, unknown | given)
     return find_id(connection, name) or ""
 
 
@@ -136,7 +134,7 @@ def add_snapshot(
     Its time is that of the server: the clock of the host may be set back.
     """
     document = snapshot.as_json()
-    digest = hashlib.sha256(documents.dump(document["parts"]).encode()).hexdigest()
+    digest = hashlib.sha256(column_types.dump_json(document["parts"]).encode()).hexdigest()
     of_host = snapshots.c.host_id == host_id
     newest = sa.select(snapshots.c.taken_us, snapshots.c.digest).where(of_host)
     known = connection.execute(newest.order_by(snapshots.c.taken_us.desc())).all()
@@ -144,7 +142,7 @@ def add_snapshot(
         return
     taken_us = max(now_us, known[0].taken_us + 1) if known else now_us
     values = {"host_id": host_id, "taken_us": taken_us, "digest": digest}
-    connection.execute(snapshots.insert().values(**values, document=documents.pack(document)))
+    connection.execute(snapshots.insert().values(**values, document=document))
     if len(known) >= keep:
         old = snapshots.c.taken_us <= known[keep - 1].taken_us
         connection.execute(snapshots.delete().where(of_host, old))
@@ -165,8 +163,7 @@ def read_snapshots(
             found = sa.select(snapshots.c.document).where(
                 snapshots.c.host_id == host_id, snapshots.c.taken_us == nearest
             )
-            data = connection.execute(found).scalar_one()
-            yield host_id, Snapshot.from_json(documents.unpack(data))
+            yield host_id, Snapshot.from_json(connection.execute(found).scalar_one())
 
 
 def read_spells(
@@ -186,16 +183,7 @@ def change_spells(
     if gone := list(gone):
         old = sa.and_(spells.c.host_id == host_id, spells.c.begin_us.in_(gone))
         connection.execute(spells.delete().where(old))
-    if rows := [{"host_id": host_id, **vars(spell)} for spell in new]:
-        connection.execute(_put_spells(connection.dialect.name), rows)
-
-
-@functools.cache
-def _put_spells(dialect: str) -> Any:
-    insert = statements.insert(dialect, spells)
-    changed = {name: insert.excluded[name] for name in ("end_us", "uptime_us", "boot")}
-    key = [spells.c.host_id, spells.c.begin_us]
-    return insert.on_conflict_do_update(index_elements=key, set_=changed)
+    statements.upsert(connection, spells, *({"host_id": host_id, **vars(spell)} for spell in new))
 
 
 def delete_old_spells(connection: sa.Connection, before_us: int) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable
 from typing import Any
 
 import sqlalchemy as sa
 
 from overnight.database import statements
-from overnight.fleet.sql import documents, schema
+from overnight.fleet.sql import schema
 from overnight.model.times import DAY_US
 from overnight.model.uplink import Rollup
 
@@ -18,18 +17,11 @@ rollups, days = schema.rollups, schema.rollup_days
 
 def put(connection: sa.Connection, host_id: str, new: Iterable[Rollup]) -> None:
     """Add rollups; a known begin stays as it is."""
-    rows = [
-        {"host_id": host_id, "begin_us": rollup.begin_us, "document": documents.pack(vars(rollup))}
+    rows = (
+        {"host_id": host_id, "begin_us": rollup.begin_us, "document": vars(rollup)}
         for rollup in new
-    ]
-    if rows:
-        connection.execute(_put(connection.dialect.name), rows)
-
-
-@functools.cache
-def _put(dialect: str) -> Any:
-    key = [rollups.c.host_id, rollups.c.begin_us]
-    return statements.insert(dialect, rollups).on_conflict_do_nothing(index_elements=key)
+    )
+    statements.add_missing(connection, rollups, *rows)
 
 
 def read(connection: sa.Connection, host_id: str, begin_us: int, end_us: int) -> list[Rollup]:
@@ -37,7 +29,7 @@ def read(connection: sa.Connection, host_id: str, begin_us: int, end_us: int) ->
     within = (rollups.c.begin_us >= begin_us, rollups.c.begin_us < end_us)
     chosen = sa.select(rollups.c.document).where(rollups.c.host_id == host_id, *within)
     rows = connection.execute(chosen.order_by(rollups.c.begin_us)).scalars()
-    return [Rollup.from_json(documents.unpack(data)) for data in rows]
+    return [Rollup.from_json(document) for document in rows]
 
 
 def delete(connection: sa.Connection, host_id: str, begins: Collection[int]) -> None:
@@ -60,22 +52,15 @@ def lock_day(
     """Take the lock of a host's day until a time and return the day; None if another has it."""
     key = {"host_id": host_id, "day": day}
     empty = {"file": "", "locked_by": "", "locked_until_us": 0, "least_level": 0}
-    new = statements.insert(connection, days).values(key | empty)
-    connection.execute(new.on_conflict_do_nothing(index_elements=[days.c.host_id, days.c.day]))
+    statements.add_missing(connection, days, key | empty)
     free = sa.or_(days.c.locked_until_us < now_us, days.c.locked_by == "")
     taken = (
         sa.update(days)
         .where(days.c.host_id == host_id, days.c.day == day, free)
         .values(locked_by=who, locked_until_us=until_us)
+        .returning(days)
     )
-    if connection.execute(taken).rowcount != 1:
-        return None
-    return find_day(connection, host_id, day)
-
-
-def find_day(connection: sa.Connection, host_id: str, day: int) -> sa.Row[Any] | None:
-    chosen = sa.select(days).where(days.c.host_id == host_id, days.c.day == day)
-    return connection.execute(chosen).first()
+    return connection.execute(taken).first()
 
 
 def finish_day(connection: sa.Connection, host_id: str, day: int, who: str, **values: object) -> bool:  # fmt: skip

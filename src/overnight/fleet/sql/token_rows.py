@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import sqlalchemy as sa
 
-from overnight.database import statements
+from overnight.database import column_types, statements
 from overnight.fleet.sql import schema
-from overnight.model.control_plane import AgentIdentity, Role, Token
+from overnight.model.control_plane import AgentIdentity, Token
 
 tokens, credentials, hosts = schema.tokens, schema.credentials, schema.hosts
-SHOWN = [column for column in tokens.c if column.name not in ("secret_hash", "credential_hash")]
-
-
-def hash_secret(secret: str) -> str:
-    """Return what is stored of a secret of at least 24 random bytes."""
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def insert(connection: sa.Connection, token: Token, secret: str) -> None:
     values = {name: value for name, value in vars(token).items() if name in tokens.c}
-    connection.execute(tokens.insert().values(values | {"secret_hash": hash_secret(secret)}))
+    connection.execute(
+        tokens.insert().values(values | {"secret_hash": column_types.hash_secret(secret)})
+    )
 
 
 def find(connection: sa.Connection, token_id: str, *, lock: bool = False) -> sa.Row[Any] | None:
@@ -31,25 +26,25 @@ def find(connection: sa.Connection, token_id: str, *, lock: bool = False) -> sa.
 
 
 def as_token(row: sa.Row[Any]) -> Token:
-    plain = {name: value for name, value in row._mapping.items() if not name.endswith("_hash")}
-    return Token(**plain | {"role": Role(row.role)})
+    return Token(**{n: value for n, value in row._mapping.items() if not n.endswith("_hash")})
 
 
 def list_all(connection: sa.Connection) -> tuple[Token, ...]:
     """Return all tokens, the newest first, without hashes."""
-    chosen = sa.select(*SHOWN).order_by(tokens.c.created_us.desc(), tokens.c.id)
+    chosen = sa.select(tokens).order_by(tokens.c.created_us.desc(), tokens.c.id)
     return tuple(as_token(row) for row in connection.execute(chosen))
 
 
-def use(connection: sa.Connection, token_id: str, credential: str, now_us: int) -> bool:
-    """Exchange a token for a credential; False if it was used before."""
-    used = {"used_us": now_us, "credential_hash": hash_secret(credential)}
-    return statements.update(tokens, connection, token_id, tokens.c.used_us.is_(None), **used)
+def use(connection: sa.Connection, token_id: str, credential: str, now_us: int) -> None:
+    """Exchange a locked token for a credential."""
+    used = {"used_us": now_us, "credential_hash": column_types.hash_secret(credential)}
+    statements.update(tokens, connection, token_id, **used)
 
 
-def revoke(connection: sa.Connection, token_id: str, now_us: int) -> bool:
+def revoke(connection: sa.Connection, token_id: str, now_us: int) -> None:
+    """Revoke a token; one that is revoked keeps the time."""
     unrevoked = tokens.c.revoked_us.is_(None)
-    return statements.update(tokens, connection, token_id, unrevoked, revoked_us=now_us)
+    statements.update(tokens, connection, token_id, unrevoked, revoked_us=now_us)
 
 
 def delete_expired(connection: sa.Connection, before_us: int) -> None:
@@ -60,14 +55,13 @@ def add_credential(
     connection: sa.Connection, host_id: str, credential: str, now_us: int, *, used: bool
 ) -> bool:
     """Add a credential, with all unused ones of the host removed; False if another host has it."""
-    key = hash_secret(credential)
+    key = column_types.hash_secret(credential)
     unused = sa.and_(
         credentials.c.host_id == host_id, credentials.c.used_us.is_(None), credentials.c.hash != key
     )
     connection.execute(credentials.delete().where(unused))
     values = {"hash": key, "host_id": host_id, "created_us": now_us, "used_us": now_us if used else None}  # fmt: skip
-    new = statements.insert(connection, credentials).values(values)
-    connection.execute(new.on_conflict_do_nothing(index_elements=[credentials.c.hash]))
+    statements.add_missing(connection, credentials, values)
     chosen = sa.select(credentials.c.host_id).where(credentials.c.hash == key)
     return connection.execute(chosen).scalar() == host_id
 
@@ -87,6 +81,5 @@ def settle_credential(connection: sa.Connection, key: str, who: AgentIdentity, n
     return used
 
 
-def delete_credentials(connection: sa.Connection, host_id: str) -> int:
-    gone = credentials.delete().where(credentials.c.host_id == host_id)
-    return connection.execute(gone).rowcount
+def delete_credentials(connection: sa.Connection, host_id: str) -> None:
+    connection.execute(credentials.delete().where(credentials.c.host_id == host_id))

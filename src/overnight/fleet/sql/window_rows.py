@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -20,15 +20,13 @@ HELD = sa.and_(windows.c.received_us.is_not(None), windows.c.dropped_us.is_(None
 
 
 def offer(
-    connection: sa.Connection, host_id: str, offers: Iterable[Offer], now_us: int
+    connection: sa.Connection, host_id: str, offers: Collection[Offer], now_us: int
 ) -> dict[str, sa.Row[Any]]:
     """Add offered windows that are new; return all of them by SHA-256."""
-    rows = [{"host_id": host_id, "offered_us": now_us, **vars(offer)} for offer in offers]
-    insert = statements.insert(connection, windows)
-    key = [windows.c.host_id, windows.c.sha256]
-    connection.execute(insert.on_conflict_do_nothing(index_elements=key), rows)
-    of_host = (windows.c.host_id == host_id, windows.c.sha256.in_([row["sha256"] for row in rows]))
-    found = connection.execute(sa.select(windows).where(*of_host))
+    rows = ({"host_id": host_id, "offered_us": now_us, **vars(offer)} for offer in offers)
+    statements.add_missing(connection, windows, *rows)
+    offered = windows.c.sha256.in_([offer.sha256 for offer in offers])
+    found = connection.execute(sa.select(windows).where(windows.c.host_id == host_id, offered))
     return {row.sha256: row for row in found}
 
 
@@ -37,24 +35,24 @@ def find(connection: sa.Connection, host_id: str, sha256: str) -> sa.Row[Any] | 
     return connection.execute(sa.select(windows).where(*own)).first()
 
 
-def search(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[WindowRow]:
-    chosen = sa.select(*SHOWN, hosts.c.name.label("host")).join(hosts).where(*where)
-    rows = connection.execute(chosen.order_by(windows.c.begin_us, windows.c.offered_us))
+def search(
+    connection: sa.Connection, host: str, event: str, begin_us: int, end_us: int
+) -> list[WindowRow]:
+    """Return the windows of a host's event, or ('') those that touch a span of time."""
+    touching = sa.and_(windows.c.begin_us < end_us, windows.c.end_us > begin_us)
+    wanted = windows.c.event == event if event else touching
+    chosen = sa.select(*SHOWN, hosts.c.name.label("host")).join(hosts)
+    rows = connection.execute(
+        chosen.where(hosts.c.name == host, wanted).order_by(
+            windows.c.begin_us, windows.c.offered_us
+        )
+    )
     return [WindowRow(**row._mapping) for row in rows]
 
 
-def of_event(connection: sa.Connection, host: str, event: str) -> list[WindowRow]:
-    return search(connection, hosts.c.name == host, windows.c.event == event)
-
-
-def of_time(connection: sa.Connection, host: str, begin_us: int, end_us: int) -> list[WindowRow]:
-    """Return the windows that touch a span of time."""
-    touching = (windows.c.begin_us < end_us, windows.c.end_us > begin_us)
-    return search(connection, hosts.c.name == host, *touching)
-
-
-def held(connection: sa.Connection, sha256: str) -> list[WindowRow]:
-    return search(connection, windows.c.sha256 == sha256, HELD)
+def is_held(connection: sa.Connection, sha256: str) -> bool:
+    chosen = sa.select(windows.c.sha256).where(windows.c.sha256 == sha256, HELD).limit(1)
+    return connection.execute(chosen).first() is not None
 
 
 def receive(connection: sa.Connection, host_id: str, sha256: str, now_us: int) -> None:

@@ -48,7 +48,8 @@ def build(command: str = "") -> typer.Typer:
     )
     cli.callback(help=HELP, epilog=EPILOG)(_global_options)
     names = [module.name for module in pkgutil.iter_modules(commands.__path__)]
-    chosen = [name for name in names if name.partition("_")[0] == command] or names
+    own = command.replace("-", "_")
+    chosen = [name for name in names if own in (name, name.partition("_")[0])] or names
     modules: list[Any] = [importlib.import_module(f"{commands.__name__}.{name}") for name in chosen]
     for module in sorted(modules, key=lambda module: module.ORDER):
         module.register(cli)

@@ -1,45 +1,54 @@
-"""What `overnight cohorts` and `overnight hazard` print around their tables."""
+"""What `overnight cohorts` and `overnight hazard` share: an option, and all that they print but their tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from overnight.interfaces.cli import terminal
+import typer
+
+from overnight.interfaces.cli import session, terminal
 from overnight.model.finding import Status
 from overnight.model.text import percent, plural
 
 if TYPE_CHECKING:
-    import rich.console
-
     from overnight.app import fleet_questions
 
-WHAT = {
-    Status.FOUND: "found",
-    Status.CLEAR: "nothing found",
-    Status.NO_DATA: "no data",
-    Status.FAILED: "failed",
-}
+KindOption = Annotated[
+    str, typer.Option(metavar="KIND", help="Kind: net.driver_reset, or net. for all.")
+]
+WHAT = {Status.CLEAR: "nothing found", Status.NO_DATA: "no data"}
 
 
-def show_head(result: fleet_questions.FleetAnswer, console: rich.console.Console) -> None:
+def show(
+    current: session.Session,
+    result: fleet_questions.FleetAnswer,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *notes: str,
+) -> None:
+    """Print an answer: the denominators, the table with its notes, and each finding or why there is none."""
+    if current.printed_json(result):
+        return
+    line = functools.partial(terminal.print_line, current.console())
     watched = result.watched
     share = f" ({percent(watched.hosts_with_event / watched.hosts)})" if watched.hosts else ""
-    text = (
-        f"{plural(watched.events, 'event')} {result.kind} on {watched.hosts_with_event:,} of "
+    line(
+        f"{plural(watched.events, f'{result.kind} event')} on {watched.hosts_with_event:,} of "
         f"{plural(watched.hosts, 'watched host')}{share}, in {watched.host_days:,.1f} watched host days"
     )
-    terminal.print_line(console, text)
-
-
-def show_findings(result: fleet_questions.FleetAnswer, console: rich.console.Console) -> None:
-    """Print the answer in words: each finding with its evidence, or why there is none."""
+    if rows:
+        terminal.echo(terminal.columns(headings, rows), keep="\n")
+        for note in notes:
+            line(note, "dim")
     for finding in result.findings:
-        terminal.print_line(console, f"found: {finding.summary}", "bold red")
+        line(f"found: {finding.summary}", "bold red")
         for evidence in finding.evidence:
-            terminal.print_line(console, f"    {evidence.text}", "dim")
+            line(f"    {evidence.text}", "dim")
         for evidence in finding.against:
-            terminal.print_line(console, f"    against it: {evidence.text}", "yellow")
+            line(f"    against it: {evidence.text}", "yellow")
     if not result.findings:
-        terminal.print_line(console, f"{WHAT[result.status]}: {result.why}", "bold")
+        line(f"{WHAT.get(result.status, result.status)}: {result.why}", "bold")
     for problem in result.problems:
-        terminal.print_line(console, f"not read: {problem}", "yellow")
+        line(f"not read: {problem}", "yellow")

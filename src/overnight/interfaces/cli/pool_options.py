@@ -1,9 +1,9 @@
-"""Options and parsers that the pool commands share."""
+"""Options and parsers that the commands of pools and of reservations share."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from overnight import errors
 from overnight.app import pools
 from overnight.interfaces.cli import session
 from overnight.model import times
+
+if TYPE_CHECKING:
+    from overnight.app import remote, reservations
 
 Pools = pools.Pools
 SHARE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?(?:e-?\d{1,2})?)\s*(%?)", re.ASCII | re.IGNORECASE)
@@ -79,29 +82,50 @@ def takes_pools(command: session.Command, *, changes: bool = False) -> session.C
 
 
 def _open(current: session.Session, database: str, why: str) -> pools.Pools:
-    """Return the pools of a database, or of the server; a database takes precedence over OVERNIGHT_SERVER."""
+    """Return the pools of a database, or of the server."""
+    server = find_server(current, database, why)
+    if server is None:
+        return pools.Pools(current.home, database)
+    server.pools.why = why
+    return server.pools
+
+
+def open_reservations(
+    current: session.Session, database: str, why: str = ""
+) -> reservations.Reservations:
+    """Return the reservations of a database, or of the server."""
+    from overnight.app import reservations
+
+    server = find_server(current, database, why)
+    if server is None:
+        return reservations.Reservations(current.home, database)
+    server.reservations.why = why
+    return server.reservations
+
+
+def find_server(current: session.Session, database: str, why: str) -> remote.Server | None:
+    """Return the server to ask, None for a database: it takes precedence over OVERNIGHT_SERVER."""
     if database and current.chosen_server is not None:
         raise errors.UsageError(
             "--server and --database are mutually exclusive",
-            why="each of them names where the pools are",
+            why="each of them names where the data is",
             todo="leave out one of them, or unset OVERNIGHT_POOLS_DATABASE",
         )
-    if database or current.server is None:
-        if why:
-            raise errors.UsageError(
-                "--why needs --server",
-                why="the reason is for the audit log of a server",
-                todo="leave it out, or add --server URL",
-            )
-        return pools.Pools(current.home, database)
+    if database:
+        current.__dict__["server"] = None  # commands to copy must not name it
+    if current.server is None and why:
+        raise errors.UsageError(
+            "--why needs --server",
+            why="the reason is for the audit log of a server",
+            todo="leave it out, or add --server URL",
+        )
     if not why.isascii() or not why.isprintable():
         raise errors.UsageError(
             f"invalid --why {why!r}",
             why="it is sent in a header, which has only printable ASCII characters",
             todo="write the reason without other characters",
         )
-    current.server.pools.why = why
-    return current.server.pools
+    return current.server
 
 
 def add_command(
@@ -119,7 +143,7 @@ def takes_change(command: session.Command) -> session.Command:
 
     def run(**values: Any) -> int | None:
         given = {field: values.pop(field) for field in CHANGES}
-        given["labels"] = _parse_labels(given["labels"])
+        given["labels"] = parse_labels(given["labels"])
         given["settings"] = dict(map(pools.parse_setting, given["settings"] or ()))
         return command(change=pools.PoolChange(**given), **values)
 
@@ -127,14 +151,14 @@ def takes_change(command: session.Command) -> session.Command:
     return session.with_parameters(run, command, {"change": options})
 
 
-def _parse_labels(texts: list[str] | None) -> dict[str, str] | None:
+def parse_labels(texts: list[str] | None) -> dict[str, str] | None:
     """Return the labels; None if none was given."""
     if texts is None:
         return None
     for text in texts:
         if "=" not in text:
             raise errors.UsageError(
-                f"invalid label {text!r}",
+                f"invalid --label {text!r}",
                 why="a label is NAME=VALUE",
                 todo="write it like --label team=ml",
             )

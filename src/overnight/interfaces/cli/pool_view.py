@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         MemberDetails,
         PoolDetails,
         PoolEvent,
+        PoolReport,
     )
 
 
@@ -89,13 +90,13 @@ def pools(
             return
 
 
-def changed(current: session.Session, report: use_cases.PoolReport, message: str) -> None:
+def changed(current: session.Session, report: PoolReport, message: str) -> None:
     if not current.printed_json(pool_documents.pool_document(report)):
         _print(message)
         _print(_summary(report.details))
 
 
-def show(current: session.Session, report: use_cases.PoolReport) -> int:
+def show(current: session.Session, report: PoolReport) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
     if not current.printed_json(pool_documents.pool_document(report)):
         details = report.details

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -72,8 +71,7 @@ def takes_query(*, without: tuple[str, ...] = ()) -> Callable[[session.Command],
     return extend
 
 
-@contextlib.contextmanager
-def evidence(current: session.Session, query: Query) -> Iterator[tuple[pathlib.Path, Query]]:
-    """Yield the data home with the samples of a query, and the query with its window there."""
-    with current.evidence(hosts=query.host, begin=query.begin, end=query.end) as found:
-        yield found.home, dataclasses.replace(query, begin=found.begin, end=found.end)
+def find_samples(current: session.Session, query: Query) -> tuple[pathlib.Path, Query]:
+    """Return the data home with the samples of a query, and the query with its window there."""
+    found = current.evidence(hosts=query.host, begin=query.begin, end=query.end)
+    return found.home, dataclasses.replace(query, begin=found.begin, end=found.end)

@@ -54,6 +54,7 @@ class Session:
     token_file: pathlib.Path | None = None
     output: Output = Output.TEXT
     context: typer.Context | None = None  # of the command that runs
+    opened: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack)  # by it
 
     @property
     def home(self) -> pathlib.Path:
@@ -102,7 +103,9 @@ class Session:
             return None
         from overnight.app import remote
 
-        return remote.Server(server_settings.read_settings(url, self.token_file))
+        server = remote.Server(server_settings.read_settings(url, self.token_file))
+        self.opened.callback(server.close)
+        return server
 
     def ask(self, question: questions.Question[Asked, Found], request: Asked) -> Found:
         """Answer a question about many hosts: by the control plane, or from the data home."""
@@ -111,23 +114,19 @@ class Session:
         with self.notes().status(f"asking {self.server.url} …"):
             return self.server.ask(question, request)
 
-    @contextlib.contextmanager
-    def evidence(self, **wanted: Any) -> Iterator[windows.Evidence]:
-        """Yield the data home with an event or a window (`remote.Server.evidence`), fetched if need be."""
+    def evidence(self, *, hosts: Sequence[str] = (), **wanted: str) -> windows.Evidence:
+        """Return the data home with an event or a window; from a server it is temporary, until the command ends."""
         from overnight.app import windows
 
         if self.server is None:
-            wanted.pop("hosts", None)
-            yield windows.Evidence(self.home, **wanted)
-            return
-        with contextlib.ExitStack() as opened:
-            with self.progress("window", 1.0) as update:
+            return windows.Evidence(self.home, **wanted)
+        with self.progress("window", 1.0) as update:
 
-                def show(step: str, share: float) -> None:
-                    update(share, step)
+            def show(step: str, share: float) -> None:
+                update(share, step)
 
-                evidence = opened.enter_context(self.server.evidence(**wanted, progress=show))
-            yield evidence
+            fetched = self.server.evidence(hosts=hosts, **wanted, progress=show)
+            return self.opened.enter_context(fetched)
 
     def command(self, words: str) -> str:
         """Return a command line that asks the same server or data home, for people to copy."""
@@ -252,14 +251,31 @@ def add_group(
     example: str,
     *commands: tuple[str, Command, str],
     asks_server: tuple[str, ...] = (),
+    has_default: bool = False,
 ) -> None:
-    """Add a group of commands, each with its name and the arguments of its example."""
-    group = typer.Typer(no_args_is_help=True)
+    """Add a group of commands, each with its name and the arguments of its example.
+
+    With `has_default` the first one runs where no other is named.
+    """
+    group = typer.Typer(cls=DefaultGroup if has_default else None, no_args_is_help=True)
     for word, command, arguments in commands:
         epilog = f"Example: overnight {name} {word} {arguments}".rstrip()
         group.command(word, epilog=epilog)(in_session(command, asks_server=word in asks_server))
     epilog = f"Example: overnight {name} {example}"
     cli.add_typer(group, name=name, rich_help_panel=panel, help=about, epilog=epilog)
+
+
+class DefaultGroup(typer.core.TyperGroup):
+    """Runs its first command where none is named: `overnight run plan.yaml`."""
+
+    @property
+    def default(self) -> str:
+        return next(iter(self.commands))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, "-h", "--help"}:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
 
 def in_session(command: Command, *, asks_server: bool = False) -> Command:
@@ -273,11 +289,8 @@ def in_session(command: Command, *, asks_server: bool = False) -> Command:
         current: Session = context.obj
         current.context = context
         current.check_server(context.command_path, asks_server=asks_server)
-        try:
+        with current.opened:
             return command(current=current, **values)
-        finally:
-            if server := current.__dict__.get("server"):  # if it was asked
-                server.close()
 
     replaced = {"current": [parameter("context", typer.Context)]}
     return with_parameters(run, command, replaced, *added)

@@ -1,16 +1,27 @@
-"""Who asks: tokens of people and tools, with the roles viewer, operator and admin."""
+"""Authentication: tokens of people and tools, with the roles viewer, operator and admin."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Callable
+from typing import Annotated
 
+from fastapi import Depends
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 
 from overnight.app import serving
 from overnight.interfaces.http import problems
 from overnight.model.control_plane import Principal, Role
+
+CHALLENGE = 'Basic realm="overnight", charset="UTF-8"'
+TOKEN = HTTPBearer(scheme_name="token", description="Token of a person or tool.", auto_error=False)
+CREDENTIAL = HTTPBearer(
+    scheme_name="credential", description="Credential of an agent.", auto_error=False
+)
+Sent = HTTPAuthorizationCredentials | None
+Credential = Annotated[Sent, Depends(CREDENTIAL)]
 
 
 async def service(request: Request) -> serving.Server:
@@ -24,10 +35,9 @@ def who(principal: Principal) -> str:
     return f"{principal.name} ({principal.id})"
 
 
-def bearer(request: Request) -> str:
+def text(sent: Sent) -> str:
     """Return the credential of a request; '' if it has none."""
-    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
-    return credential.strip() if scheme.lower() == "bearer" else ""
+    return sent.credentials if sent else ""
 
 
 def _basic(request: Request) -> str:
@@ -41,22 +51,20 @@ def _basic(request: Request) -> str:
         return ""
 
 
-def require(role: Role, *, page: bool = False) -> Callable[[Request], Principal]:
+def require(role: Role, *, page: bool = False) -> Callable[..., Principal]:
     """Return a dependency: the principal of a request, with at least that role.
 
     Pages also accept the token as the password of HTTP Basic. Nothing that changes something does: a browser
     adds that password to requests of other sites.
     """
 
-    def authenticate(request: Request) -> Principal:
-        tokens = request.app.state.server.fleet.tokens
-        text = bearer(request) or (_basic(request) if page else "")
-        principal: Principal | None = tokens.authenticate(text) if text else None
+    def authenticate(request: Request, sent: Annotated[Sent, Depends(TOKEN)]) -> Principal:
+        server: serving.Server = request.app.state.server
+        given = text(sent) or (_basic(request) if page else "")
+        principal = server.fleet.tokens.authenticate(given) if given else None
         if principal is None:
-            challenge = (
-                'Basic realm="overnight", charset="UTF-8"' if page else ""
-            )  # browsers ask then
-            raise problems.HttpError(401, "a valid token is required", challenge=challenge)
+            headers = {"www-authenticate": CHALLENGE} if page else None  # browsers ask then
+            raise problems.HttpError(401, "a valid token is required", headers=headers)
         if not principal.role.allows(role):
             why = f"token {principal.name} has the role {principal.role}"
             raise problems.HttpError(403, f"the role {role} is required", why=why)

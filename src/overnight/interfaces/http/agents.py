@@ -12,11 +12,12 @@ from fastapi.types import DecoratedCallable
 from starlette.requests import Request
 
 from overnight.app import fleet_agents
-from overnight.interfaces.http import access, problems
+from overnight.interfaces.http import access, limits, problems
+from overnight.interfaces.http import operations as ops
+from overnight.model import protocol, uplink
 
 JSON = "application/json"
-ROUTER = fastapi.APIRouter(prefix="/api/v1/agents", tags=["agents"])
-SECURITY: dict[str, Any] = {"security": [{"credential": []}]}
+ROUTER = ops.Router(prefix="/api/v1/agents", tags=["agents"])
 
 
 class Workers:
@@ -37,13 +38,13 @@ class Workers:
 
 
 TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
-SECRET = {"type": "string", "pattern": "^[A-Za-z0-9_-]{32,128}$"}
+SECRET = {"type": "string", "pattern": f"^{uplink.CREDENTIAL.pattern}$"}
 TIME = {"type": "integer", "minimum": 0, "description": "µs since 1970 on the host's clock."}
 LIST = {"type": "array", "items": {"type": "object"}}
 REPORT = {
-    "version": {"type": "integer", "enum": [1]},
+    "version": {"type": "integer", "enum": [protocol.VERSION]},
     "sent_us": TIME,
-    "boot": {"type": "string", "pattern": "^[0-9a-fA-F-]{1,64}$"},
+    "boot": {"type": "string", "pattern": f"^{uplink.BOOT.pattern}$"},
     "uptime_us": {"type": "integer", "minimum": 0},
     "spells": LIST | {"description": "Observed time since the last accepted report."},
     "labels": {"type": "object", "description": "Labels, if they changed or were asked for."},
@@ -62,25 +63,23 @@ REPLY_EXAMPLE = {
     "interval": 30, "now_us": 1763240390100000, "tasks": [], "want": [], "send": ["labels"],
 }  # fmt: skip
 TASK = {
-    "state": {"type": "string", "enum": ["running", "done", "failed", "refused"]},
-    "detail": {"type": "string", "maxLength": 2048},
+    "state": {"type": "string", "enum": [*protocol.REPORTED]},
+    "detail": {"type": "string", "maxLength": uplink.MAX_DETAIL},
     "progress": {"type": "number", "minimum": 0, "maximum": 1},
     "result": {"type": "object"},
 }
-PIECE = {"type": "string", "format": "binary", "maxLength": 1 << 20}
+PIECE = {"type": "string", "format": "binary", "maxLength": limits.Limits.chunk_bytes}
 
 
 def _operation(
-    path: str, summary: str, properties: dict[str, Any], required: list[str], example: object,
-    about: str, answer: object, **more: Any,
+    path: str, properties: dict[str, Any], required: list[str], example: object, about: str, answer: object,
 ) -> Callable[[DecoratedCallable], DecoratedCallable]:  # fmt: skip
     """Return the decorator of an operation whose JSON body is described, but not validated by FastAPI."""
     schema = {"type": "object", "properties": properties, "required": required}
     content = {JSON: {"schema": schema, "example": example}}
     return ROUTER.post(
         path,
-        summary=summary,
-        openapi_extra={"requestBody": {"required": True, "content": content}, **more},
+        openapi_extra={"requestBody": {"required": True, "content": content}},
         responses=_answer(about, answer),
     )
 
@@ -91,78 +90,84 @@ def _answer(about: str, example: object) -> dict[int | str, dict[str, Any]]:
 
 
 async def _run(
-    call: Callable[..., bytes], request: Request, *arguments: object, raw: bool = False
+    call: Callable[..., bytes], request: Request, sent: access.Sent = None, *arguments: object
 ) -> fastapi.Response:
-    workers: Workers = request.app.state.workers
-    encoding = () if raw else (request.headers.get("content-encoding", "").lower(),)
+    state = request.app.state
+    encoding = request.headers.get("content-encoding", "").lower()
     body = await request.body()
-    answer = await workers.run(call, access.bearer(request), *arguments, body, *encoding)
+    answer = await state.workers.run(
+        call, state.server.agents, access.text(sent), *arguments, body, encoding
+    )
     return fastapi.Response(answer, media_type=JSON)
 
 
-def _agents(request: Request) -> fleet_agents.Agents:
-    agents: fleet_agents.Agents = request.app.state.server.agents
-    return agents
-
-
 @_operation(
-    "/enrol", "Enrol a host",
+    "/enrol",
     {"token": TEXT, "credential": SECRET, "host": TEXT}, ["token", "credential", "host"],
     {"token": "ovn_4f1a9c205b7e_…", "credential": "made by the agent", "host": "db-7"},
-    "The host is enrolled.", {"host": "db-7", "host_id": "5f0c9a41d2b70a1b"}, security=[],
+    "The host is enrolled.", {"host": "db-7", "host_id": "5f0c9a41d2b70a1b"},
 )  # fmt: skip
 async def enrol(request: Request) -> fastapi.Response:
-    """Exchange a single-use token for the agent's own credential, which the agent makes.
+    """Enrol a host.
+
+    Exchange a single-use token for the agent's own credential, which the agent makes.
 
     The same token with the same credential is answered again: the first answer may be lost.
     """
-    return await _run(_agents(request).enrol, request)
+    return await _run(fleet_agents.Agents.enrol, request)
 
 
 @_operation(
-    "/rotate", "Replace the credential",
-    {"credential": SECRET}, ["credential"], {"credential": "the new one"},
-    "Both credentials are valid until the new one is used.", {"host": "db-7"}, **SECURITY,
+    "/rotate", {"credential": SECRET}, ["credential"], {"credential": "the new one"},
+    "Both credentials are valid until the new one is used.", {"host": "db-7"},
 )  # fmt: skip
-async def rotate(request: Request) -> fastapi.Response:
-    """Announce a new credential. The old one stays valid until the new one is used."""
-    return await _run(_agents(request).rotate, request)
+async def rotate(request: Request, sent: access.Credential) -> fastapi.Response:
+    """Replace the credential.
+
+    Announce a new credential. The old one stays valid until the new one is used.
+    """
+    return await _run(fleet_agents.Agents.rotate, request, sent)
 
 
 @_operation(
-    "/report", "Report events, rollups and observed time",
-    REPORT, ["version", "sent_us", "boot", "uptime_us"], REPORT_EXAMPLE,
-    "The report is stored. The answer has the next tasks.", REPLY_EXAMPLE, **SECURITY,
+    "/report", REPORT, ["version", "sent_us", "boot", "uptime_us"], REPORT_EXAMPLE,
+    "The report is stored. The answer has the next tasks.", REPLY_EXAMPLE,
 )  # fmt: skip
-async def report(request: Request) -> fastapi.Response:
-    """Store a report. The same report twice changes nothing the second time.
+async def report(request: Request, sent: access.Credential) -> fastapi.Response:
+    """Report events, rollups and observed time.
+
+    Store a report. The same report twice changes nothing the second time.
 
     The body may be compressed (`Content-Encoding: gzip`).
     """
-    return await _run(_agents(request).report, request)
+    return await _run(fleet_agents.Agents.report, request, sent)
 
 
 @_operation(
-    "/tasks/{task_id}", "Report the state of a task", TASK, ["state"],
+    "/tasks/{task_id}", TASK, ["state"],
     {"state": "done", "detail": "", "progress": 1, "result": {"sha256": "ab…"}},
-    "The state of the task; an agent sees here that it was cancelled.", {"state": "done"}, **SECURITY,
+    "The state of the task; an agent sees here that it was cancelled.", {"state": "done"},
 )  # fmt: skip
-async def report_task(request: Request, task_id: str) -> fastapi.Response:
-    return await _run(_agents(request).report_task, request, task_id)
+async def report_task(request: Request, sent: access.Credential, task_id: str) -> fastapi.Response:  # fmt: skip
+    """Report the state of a task."""
+    return await _run(fleet_agents.Agents.report_task, request, sent, task_id)
 
 
 @ROUTER.put(
     "/blobs/{sha256}",
-    summary="Upload a part of a window",
-    openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": PIECE}}}, **SECURITY},
+    openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {"schema": PIECE}}}},
     responses=_answer("The part is stored.", {"offset": 1048576, "complete": False}),
     dependencies=[fastapi.Depends(access.refuse_unknown)],
 )  # fmt: skip
 async def put_blob(
     request: Request,
-    sha256: str = fastapi.Path(pattern="^[0-9a-f]{64}$", description="Digest of the bundle."),
+    sent: access.Credential,
+    sha256: ops.Sha256,
     offset: int = fastapi.Query(ge=0, le=1 << 40, description="Bytes that the server has."),
     size: int = fastapi.Query(ge=1, le=1 << 40, description="Bytes of the whole bundle."),
 ) -> fastapi.Response:
-    """Append at most 1 MiB. 409 names the offset at which the upload continues."""
-    return await _run(_agents(request).put_blob, request, sha256, offset, size, raw=True)
+    """Upload a part of a window.
+
+    Append at most 1 MiB. 409 names the offset at which the upload continues.
+    """
+    return await _run(fleet_agents.Agents.put_blob, request, sent, sha256, offset, size)

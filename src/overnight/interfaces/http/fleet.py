@@ -10,7 +10,7 @@ import pydantic
 from fastapi import Query
 
 from overnight import errors
-from overnight.app import fleet_windows
+from overnight.app import fleet_windows, serving
 from overnight.interfaces.http import access
 from overnight.interfaces.http import operations as ops
 from overnight.model.control_plane import EventFilter, HostFilter, HostRow, TaskRow, WindowRow
@@ -19,7 +19,7 @@ from overnight.model.selection import Window
 from overnight.model.uplink import Rollup, TaskKind
 
 ROUTER = ops.router()
-MEDIA = {"json": "application/json", "html": "text/html", "text": "text/plain; charset=utf-8"}
+MEDIA = {"json": "application/json", "html": "text/html", "text": "text/plain"}
 Response = fastapi.Response
 
 
@@ -59,11 +59,11 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 # --- hosts
 
 
-@ops.described(ROUTER.get, "/hosts", "hosts", ops.Listed[HostRow])
+@ROUTER.get("/hosts", tags=["hosts"], response_model=ops.Listed[HostRow])
 def list_hosts(
     server: ops.Served, _: ops.Viewer,
     label: Annotated[list[str], Query(max_length=16, description="NAME=VALUE that the host has (repeatable).", examples=[["zone=b"]])] = [],  # noqa: B006  FastAPI copies it
-    prefix: Annotated[str, Query(max_length=255, description="Begin of the name.")] = "",
+    prefix: Annotated[str, Query(max_length=255, description="Prefix of the name.")] = "",
     state: Annotated[Literal["", "online", "offline"], Query(description="online: reported in the last five minutes.")] = "",
     cursor: ops.Cursor = "", limit: ops.Limit = 100,
 ) -> Response:  # fmt: skip
@@ -75,17 +75,16 @@ def list_hosts(
         seen_since_us=since if state == "online" else 0,
         seen_before_us=since if state == "offline" else 0,
     )
-    found = server.fleet.hosts(chosen, cursor, limit)
-    return ops.page((host.as_json() for host in found.items), found.next)
+    return ops.page(server.fleet.hosts(chosen, cursor, limit))
 
 
-@ops.described(ROUTER.get, "/hosts/{name}", "hosts", HostRow)
+@ROUTER.get("/hosts/{name}", tags=["hosts"], response_model=HostRow)
 def show_host(server: ops.Served, _: ops.Viewer, name: ops.Name) -> Response:
     """Show a host."""
-    return ops.answer(server.fleet.host(name).as_json())
+    return ops.answer(server.fleet.host(name))
 
 
-@ops.described(ROUTER.delete, "/hosts/{name}", "hosts", status=204)
+@ROUTER.delete("/hosts/{name}", tags=["hosts"], status_code=204)
 def forget_host(server: ops.Served, by: ops.Admin, name: ops.Name, why: ops.Why = "") -> None:
     """Forget a host.
 
@@ -94,7 +93,7 @@ def forget_host(server: ops.Served, by: ops.Admin, name: ops.Name, why: ops.Why 
     server.fleet.forget(name, by=access.who(by), why=why)
 
 
-@ops.described(ROUTER.delete, "/hosts/{name}/credential", "hosts", status=204)
+@ROUTER.delete("/hosts/{name}/credential", tags=["hosts"], status_code=204)
 def revoke_host(server: ops.Served, by: ops.Admin, name: ops.Name, why: ops.Why = "") -> None:
     """Revoke a host's credential.
 
@@ -103,48 +102,42 @@ def revoke_host(server: ops.Served, by: ops.Admin, name: ops.Name, why: ops.Why 
     server.fleet.agents.revoke(name, by=access.who(by), why=why)
 
 
-@ops.described(ROUTER.get, "/cpu", "hosts", ops.Listed[Rollup])
+@ROUTER.get("/cpu", tags=["hosts"], response_model=ops.Listed[Rollup])
 def show_cpu(
     server: ops.Served, _: ops.Viewer, host: ops.Host,
     begin_us: Annotated[int, Query(ge=0, le=1 << 53, description="µs since 1970.")],
     end_us: Annotated[int, Query(ge=0, le=1 << 53, description="µs since 1970.")],
 ) -> Response:  # fmt: skip
     """Show the CPU time of a host: intervals in percent per core, with the worst second."""
-    return ops.page(map(vars, server.fleet.rollups(host, Window(begin_us, end_us))))
+    return ops.page(server.fleet.rollups(host, Window(begin_us, end_us)))
 
 
 # --- events and windows
 
 
-@ops.described(ROUTER.get, "/events", "events", ops.Listed[Event])
+@ROUTER.get("/events", tags=["events"], response_model=ops.Listed[Event])
 def list_events(
     server: ops.Served, _: ops.Viewer,
     kind: Annotated[list[str], Query(max_length=64, description="Kind; one that ends with a dot is a prefix (repeatable).", examples=[["net.driver_reset"]])] = [],  # noqa: B006
     host: Annotated[list[str], Query(max_length=1000, description="Name of a host (repeatable).")] = [],  # noqa: B006
-    severity: Annotated[Literal["", "info", "warning", "critical"], Query(description="Least severity.")] = "",
+    severity: Annotated[Literal["", "info", "warning", "critical"], Query(description="Minimum severity.")] = "",
     begin_us: ops.Time = 0, end_us: ops.Time = 0, cursor: ops.Cursor = "", limit: ops.Limit = 100,
 ) -> Response:  # fmt: skip
     """List events, the newest first."""
     chosen = EventFilter(tuple(kind), tuple(host), severity, begin_us, end_us)
-    found = server.fleet.events(chosen, cursor, limit)
-    return ops.page((event.as_json() for event in found.items), found.next)
+    return ops.page(server.fleet.events(chosen, cursor, limit))
 
 
-@ops.described(ROUTER.get, "/events/{event_id}", "events", Event)
+@ROUTER.get("/events/{event_id}", tags=["events"], response_model=Event)
 def show_event(server: ops.Served, _: ops.Viewer, event_id: ops.EventId, host: ops.Host = "") -> Response:  # fmt: skip
     """Show an event.
 
     Name its host where several hosts have the id.
     """
-    return ops.answer(server.fleet.event(event_id, host).as_json())
+    return ops.answer(server.fleet.event(event_id, host))
 
 
-@ops.described(
-    ROUTER.get,
-    "/events/{event_id}/diagnosis",
-    "events",
-    media=("application/json", "text/html", "text/plain"),
-)
+@ROUTER.get("/events/{event_id}/diagnosis", tags=["events"], **ops.returns(*MEDIA.values()))
 def diagnose_event(
     server: ops.Served, _: ops.Viewer, event_id: ops.EventId, host: ops.Host = "",
     form: Annotated[Literal["json", "html", "text"], Query(alias="format", description="Form of the report.")] = "json",
@@ -153,19 +146,23 @@ def diagnose_event(
 
     The answer is the verdict (schema diagnosis-1), or the report. It is kept, so that it is quick the next time.
     """
+    return respond_diagnosis(server, event_id, form, host)
+
+
+def respond_diagnosis(server: serving.Server, event_id: str, form: str, host: str) -> Response:
     headers = {"content-security-policy": server.report_policy()} if form == "html" else None
     file = server.diagnosis(event_id, form, host)
     return fastapi.responses.FileResponse(file, media_type=MEDIA[form], headers=headers)
 
 
-@ops.described(ROUTER.get, "/windows/{sha256}", "events", media=("application/octet-stream",))
+@ROUTER.get("/windows/{sha256}", tags=["events"], **ops.returns("application/octet-stream"))
 def download_window(server: ops.Served, _: ops.Viewer, sha256: ops.Sha256) -> Response:  # fmt: skip
     """Download a window."""
     file = server.fleet.open_window(sha256)
     return fastapi.responses.FileResponse(file, media_type="application/octet-stream")
 
 
-@ops.described(ROUTER.get, "/hosts/{name}/windows", "events", ops.Listed[WindowRow])
+@ROUTER.get("/hosts/{name}/windows", tags=["events"], response_model=ops.Listed[WindowRow])
 def list_windows(
     server: ops.Served, _: ops.Viewer, name: ops.Name,
     event: Annotated[str, Query(max_length=128, description="Id of an event.")] = "",
@@ -174,14 +171,13 @@ def list_windows(
     """List windows of a host; `received_us` is null while only the host has one."""
     server.fleet.host(name)
     span = {"event": event} if event else {"begin_us": begin_us, "end_us": end_us or 1 << 53}
-    return ops.page(map(vars, server.fleet.windows(name, **span)))
+    return ops.page(server.fleet.windows(name, **span))
 
 
-@ops.described(
-    ROUTER.post,
+@ROUTER.post(
     "/hosts/{name}/windows",
-    "events",
-    HeldWindow,
+    tags=["events"],
+    response_model=HeldWindow,
     responses={202: {"model": AskedTask, "description": "The host was asked to upload it."}},
 )
 def request_window(server: ops.Served, by: ops.Viewer, name: ops.Name, window: WantedWindow, why: ops.Why = "") -> Response:  # fmt: skip
@@ -202,13 +198,13 @@ def request_window(server: ops.Served, by: ops.Viewer, name: ops.Name, window: W
 # --- tasks
 
 
-@ops.described(ROUTER.get, "/tasks", "tasks", ops.Listed[TaskRow])
+@ROUTER.get("/tasks", tags=["tasks"], response_model=ops.Listed[TaskRow])
 def list_tasks(server: ops.Served, _: ops.Viewer, host: ops.Host = "", limit: ops.Limit = 100) -> Response:  # fmt: skip
     """List tasks, the newest first."""
-    return ops.page(task.as_json() for task in server.fleet.tasks.list(host, limit))
+    return ops.page(server.fleet.tasks.list(host, limit))
 
 
-@ops.described(ROUTER.post, "/tasks", "tasks", TaskRow, status=201)
+@ROUTER.post("/tasks", tags=["tasks"], response_model=TaskRow, status_code=201)
 def create_task(server: ops.Served, by: ops.Operator, task: NewTask, why: ops.Why = "") -> Response:  # fmt: skip
     """Give a host a task.
 
@@ -216,17 +212,16 @@ def create_task(server: ops.Served, by: ops.Operator, task: NewTask, why: ops.Wh
     """
     why = task.why or why
     row = server.fleet.tasks.create(task.host, task.kind, task.arguments, by=access.who(by), why=why)  # fmt: skip
-    return ops.answer(row.as_json(), 201)
+    return ops.answer(row, 201)
 
 
-@ops.described(ROUTER.get, "/tasks/{task_id}", "tasks", TaskRow)
+@ROUTER.get("/tasks/{task_id}", tags=["tasks"], response_model=TaskRow)
 def show_task(server: ops.Served, _: ops.Viewer, task_id: str) -> Response:
     """Show a task."""
-    return ops.answer(server.fleet.tasks.get(task_id).as_json())
+    return ops.answer(server.fleet.tasks.get(task_id))
 
 
-@ops.described(ROUTER.delete, "/tasks/{task_id}", "tasks", TaskRow)
+@ROUTER.delete("/tasks/{task_id}", tags=["tasks"], response_model=TaskRow)
 def cancel_task(server: ops.Served, by: ops.Operator, task_id: str, why: ops.Why = "") -> Response:
     """Cancel a task."""
-    row = server.fleet.tasks.cancel(task_id, by=access.who(by), why=why)
-    return ops.answer(row.as_json())
+    return ops.answer(server.fleet.tasks.cancel(task_id, by=access.who(by), why=why))

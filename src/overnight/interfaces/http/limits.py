@@ -10,16 +10,17 @@ import collections
 import contextlib
 import dataclasses
 import ipaddress
+import itertools
 import math
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from overnight import errors
+from starlette.requests import ClientDisconnect
+
 from overnight.interfaces.http import problems
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,10 +46,8 @@ class Limits:
     idle_seconds: float = 75.0  # between two requests of a connection; agents report every 30 s
     body_seconds: float = 30.0
     answer_seconds: float = 120.0  # with the body and the last byte of the answer
-    window_seconds: float = (
-        900.0  # the same for a window or a report, which may have to be made first
-    )
-    pool_seconds: float = 3900.0  # the same for a change of a pool: a claim may wait for an hour
+    window_seconds: float = 900.0  # the same for a window, or a diagnosis that is made first
+    pool_seconds: float = 3900.0  # the same for a change: a claim may wait for an hour
     body_bytes: int = 64 << 10
     report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
     chunk_bytes: int = MIB  # of an upload
@@ -59,35 +58,25 @@ class Limits:
     credential_burst: float = 200.0
 
     def seconds(self, path: str) -> float:
-        if path.startswith("/api/v1/pool"):
+        if path.startswith(("/api/v1/pool", "/api/v1/reservations")):
             return self.pool_seconds
         slow = path.startswith(("/api/v1/windows/", "/reports/")) or path.endswith("/diagnosis")
         return self.window_seconds if slow else self.answer_seconds
 
     def body_limit(self, path: str) -> int:
-        if path.startswith(AGENTS):
-            part = path[len(AGENTS) :].partition("/")[0]
-            return {"report": self.report_bytes, "blobs": self.chunk_bytes}.get(
-                part, self.body_bytes
-            )
-        return self.body_bytes
+        if path.startswith(f"{AGENTS}blobs/"):
+            return self.chunk_bytes
+        return self.report_bytes if path == f"{AGENTS}report" else self.body_bytes
 
 
 class Buckets:
     """Token buckets by key; the least recently used ones are forgotten."""
 
     def __init__(
-        self,
-        rate: float,
-        burst: float,
-        *,
-        keys: int = 20_000,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, rate: float, burst: float, *, keys: int = 20_000, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._rate, self._burst, self._keys, self._clock = rate, burst, keys, clock
-        self._levels: collections.OrderedDict[object, tuple[float, float]] = (
-            collections.OrderedDict()
-        )
+        self._levels = collections.OrderedDict[object, tuple[float, float]]()
 
     def take(self, key: object) -> float:
         """Take a token; return 0, or the seconds until there is one."""
@@ -145,64 +134,49 @@ class Gate:
             async with asyncio.timeout(self._limits.seconds(scope["path"])):
                 async with self._admitted(scope, receive) as complete:
                     await self._app(scope, complete, answer)
-        except TimeoutError:
-            if not status:
-                await _refuse(answer, problems.HttpError(408, "the request took too long"))
-        except _DisconnectedError:
+        except ClientDisconnect:
             pass
-        except errors.OvernightError as error:
-            if not status:
-                await _refuse(answer, error)
         except Exception as error:
-            problem = problems.as_problem(error)
+            response = problems.respond(error)
             if not status:
-                await _refuse(answer, problem)
+                await response(scope, receive, answer)
         finally:
             self._counters.request(scope["path"], status or 499, time.perf_counter() - began)
 
     @contextlib.asynccontextmanager
     async def _admitted(self, scope: Scope, receive: Receive) -> AsyncIterator[Receive]:
         """Check the limits; yield a `receive` that has the whole body."""
-        address, length, credential = _client(scope), b"", b""
-        head = len(scope["path"]) + len(scope["query_string"])
-        for name, value in scope["headers"]:
-            head += len(name) + len(value)
-            if name == b"content-length":
-                length = value
-            elif name == b"authorization":
-                credential = value
+        address, headers = _client(scope), dict(scope["headers"])
         wait = self._addresses.take(address)
-        if not wait and credential:
+        if not wait and (credential := headers.get(b"authorization")):
             wait = self._credentials.take(hash(credential))
         if wait:
-            raise _RefusedError(429, "too many requests", wait)
-        if head > self._limits.head_bytes:
-            raise _RefusedError(431, "the headers are too large")
+            after = {"retry-after": str(math.ceil(wait))}
+            raise problems.HttpError(429, "too many requests", headers=after)
+        fields = (scope["path"], scope["query_string"], *itertools.chain(*scope["headers"]))
+        if sum(map(len, fields)) > self._limits.head_bytes:
+            raise problems.HttpError(431, "the headers are too large")
         limit = self._limits.body_limit(scope["path"])
+        length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 11 or int(length) > limit):
-            raise _RefusedError(413, f"the body exceeds {limit} bytes")
-        body = bytearray()
+            raise _too_large(limit)
+        body, more = bytearray(), True
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                more = True
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise _DisconnectedError
+                        raise ClientDisconnect
                     chunk = message.get("body", b"")
                     if len(body) + len(chunk) > limit:
-                        raise _RefusedError(413, f"the body exceeds {limit} bytes")
+                        raise _too_large(limit)
                     self._hold(address, len(chunk))
                     body += chunk
                     more = message.get("more_body", False)
-            replayed = False
+            whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
             async def complete() -> Message:
-                nonlocal replayed
-                if replayed:
-                    return await receive()
-                replayed = True
-                return {"type": "http.request", "body": bytes(body), "more_body": False}
+                return whole.pop() if whole else await receive()
 
             yield complete
         finally:
@@ -211,7 +185,7 @@ class Gate:
     def _hold(self, address: str, count: int) -> None:
         most = self._limits.held_bytes
         if self._held_in_all + count > most or self._held[address] + count > most // 2:
-            raise _RefusedError(503, "too many bodies at once")
+            raise problems.HttpError(503, "too many bodies at once")
         self._held_in_all += count
         self._held[address] += count
 
@@ -222,21 +196,5 @@ class Gate:
             del self._held[address]
 
 
-class _RefusedError(problems.HttpError):
-    def __init__(self, status: int, what: str, seconds: float = 0.0) -> None:
-        super().__init__(status, what)
-        self.retry_seconds = math.ceil(seconds) or problems.RETRY_SECONDS
-
-
-class _DisconnectedError(Exception):
-    pass
-
-
-async def _refuse(send: Send, error: errors.OvernightError) -> None:
-    status, body, headers = problems.encode(error)
-    if status in (408, 413):
-        headers["connection"] = "close"  # the rest of the body is not read
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    pairs.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": pairs})
-    await send({"type": "http.response.body", "body": body})
+def _too_large(limit: int) -> problems.HttpError:
+    return problems.HttpError(413, f"the body exceeds {limit} bytes", headers=problems.CLOSE)

@@ -1,21 +1,22 @@
-"""What operations of people and tools share: parameters, pages, and how they are described."""
+"""What operations of people and tools share: parameters, pages, and how they are described.
+
+`response_model` only describes an answer: operations return responses, which FastAPI does not validate.
+"""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import fastapi
 import pydantic
 from fastapi import Depends, Path, Query
-from fastapi.types import DecoratedCallable
 
 from overnight.app import serving
 from overnight.interfaces.http import access
-from overnight.model.control_plane import Principal, Role
+from overnight.model.control_plane import Page, Principal, Role
 
 Item = TypeVar("Item")
 Served = Annotated[serving.Server, Depends(access.service)]
@@ -42,43 +43,37 @@ class Listed(pydantic.BaseModel, Generic[Item]):
     next: str | None = None
 
 
-def router(**options: Any) -> fastapi.APIRouter:
-    return fastapi.APIRouter(
-        prefix="/api/v1", dependencies=[Depends(access.refuse_unknown)], **options
-    )
+class Router(fastapi.APIRouter):
+    """A router whose operations have the first line of their docstring as summary."""
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        summary, _, about = inspect.cleandoc(endpoint.__doc__ or "").partition("\n\n")
+        options |= {"summary": summary.removesuffix("."), "description": about}
+        options["response_description"] = summary
+        super().add_api_route(path, endpoint, **options)
 
 
-def described(
-    add: Callable[..., Any], path: str, tag: str, model: object = None,
-    *, status: int = 200, media: tuple[str, ...] = (), responses: Mapping[int, Any] = MappingProxyType({}), **more: Any,
-) -> Callable[[DecoratedCallable], DecoratedCallable]:  # fmt: skip
-    """Return the decorator of an operation; `add` is a method of a router.
+def router(**options: Any) -> Router:
+    return Router(prefix="/api/v1", dependencies=[Depends(access.refuse_unknown)], **options)
 
-    The first line of its docstring is the summary. `model` and `media` describe the answer; nothing is validated
-    on the way out.
-    """
 
-    def decorate(call: DecoratedCallable) -> DecoratedCallable:
-        summary, _, about = inspect.cleandoc(call.__doc__ or "").partition("\n\n")
-        answered: dict[str, Any] = {"description": summary}
-        if model is not None:
-            answered["model"] = model
-        if media:
-            answered["content"] = {name: {"schema": {}} for name in media}
-        decorator = add(
-            path, tags=[tag], summary=summary.removesuffix("."), description=about,
-            status_code=status, responses={status: answered, **responses},
-            response_class=fastapi.Response, **more,
-        )  # fmt: skip
-        decorator(call)
-        return call
-
-    return decorate
+def returns(*media: str) -> dict[str, Any]:
+    """Return the options of an operation that does not answer with JSON alone."""
+    answered: dict[str, Any] = {"content": {name: {"schema": {}} for name in media}}
+    return {"response_class": fastapi.Response, "responses": {200: answered}}
 
 
 def answer(document: object, status: int = 200) -> fastapi.Response:
-    return fastapi.Response(json.dumps(document), status, media_type="application/json")
+    text = json.dumps(document, default=_plain)
+    return fastapi.Response(text, status, media_type="application/json")
 
 
-def page(items: Iterable[dict[str, object]], following: str = "") -> fastapi.Response:
-    return answer({"items": list(items), "next": following or None})
+def page(found: Page[Any] | Sequence[object]) -> fastapi.Response:
+    """Answer with a page of a list, or with a list that has only one."""
+    items, following = (found.items, found.next) if isinstance(found, Page) else (found, "")
+    return answer({"items": items, "next": following or None})
+
+
+def _plain(value: Any) -> dict[str, object]:
+    plain: dict[str, object] = value.as_json() if hasattr(value, "as_json") else vars(value)
+    return plain

@@ -5,59 +5,77 @@ from __future__ import annotations
 import fastapi
 import starlette.concurrency
 from fastapi import Depends
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from starlette.requests import Request
 
-from overnight.interfaces.http import access
+from overnight.interfaces.http import access, fleet
 from overnight.interfaces.http import operations as ops
 from overnight.model.control_plane import Role
 from overnight.model.openmetrics import CONTENT_TYPE
 
-ROUTER = fastapi.APIRouter(dependencies=[Depends(access.refuse_unknown)])
-TEXT = ("text/plain",)
+ROUTER = ops.Router(dependencies=[Depends(access.refuse_unknown)])
 FOR_VIEWERS = [Depends(access.require(Role.VIEWER, page=True))]
 
 
-@ops.described(ROUTER.get, "/healthz", "server", media=TEXT)
+@ROUTER.get("/healthz", tags=["server"], response_class=PlainTextResponse)
 async def healthz() -> fastapi.Response:
-    """Whether the process runs."""
-    return fastapi.Response("ok\n", media_type="text/plain")
+    """Check that the process runs."""
+    return PlainTextResponse("ok\n")
 
 
-@ops.described(ROUTER.get, "/readyz", "server", media=TEXT)
-def readyz(server: ops.Served) -> fastapi.Response:  # fmt: skip
-    """Whether the database answers.
+@ROUTER.get("/readyz", tags=["server"], response_class=PlainTextResponse)
+def readyz(server: ops.Served) -> fastapi.Response:
+    """Check that the database answers.
 
-    Answer 503 while the database cannot be reached.
+    The status is 503 while the database cannot be reached.
     """
     server.check_ready()
-    return fastapi.Response("ready\n", media_type="text/plain")
+    return PlainTextResponse("ready\n")
 
 
-@ops.described(ROUTER.get, "/metrics", "server", media=(CONTENT_TYPE,), dependencies=FOR_VIEWERS)
-def metrics(server: ops.Served) -> fastapi.Response:  # fmt: skip
-    """Metrics of the server and of pools."""
-    return fastapi.Response(server.metrics(), headers={"content-type": CONTENT_TYPE})
+@ROUTER.get("/metrics", tags=["server"], **ops.returns(CONTENT_TYPE), dependencies=FOR_VIEWERS)
+def metrics(server: ops.Served) -> fastapi.Response:
+    """Show metrics of the server and of pools."""
+    return fastapi.Response(server.metrics(), media_type=CONTENT_TYPE)
 
 
-@ops.described(
-    ROUTER.get, "/reports/{event_id}", "events", media=("text/html",), dependencies=FOR_VIEWERS
+@ROUTER.get(
+    "/reports/{event_id}", tags=["events"], response_class=HTMLResponse, dependencies=FOR_VIEWERS
 )
 def show_report(server: ops.Served, event_id: ops.EventId, host: ops.Host = "") -> fastapi.Response:  # fmt: skip
-    """Report of an event as a page.
+    """Show the report of an event.
 
-    Return the diagnosis of an event as one HTML file. A browser sends the token as a password.
+    The answer is the diagnosis as one HTML file. A browser sends the token as a password.
     """
-    file = server.diagnosis(event_id, "html", host)
-    headers = {"content-security-policy": f"{server.report_policy()}; frame-ancestors 'none'"}
-    return fastapi.responses.FileResponse(file, media_type="text/html", headers=headers)
+    return fleet.respond_diagnosis(server, event_id, "html", host)
 
 
-async def _answer_member(request: Request, server: ops.Served) -> fastapi.Response:
-    path, credential = request.scope["path"], access.bearer(request)
-    status, answered = await starlette.concurrency.run_in_threadpool(
-        server.answer_member, path, credential, await request.body()
+@ROUTER.get(
+    "/investigations/{investigation_id}/{name}",
+    tags=["investigations"],
+    response_class=HTMLResponse,
+    dependencies=FOR_VIEWERS,
+)
+def show_investigation(
+    server: ops.Served, investigation_id: ops.Name, name: ops.Name
+) -> fastapi.Response:
+    """Show a file of the report of an investigation.
+
+    The files are report.html, report.json, report.txt and the verdicts that the report links to. A browser sends the
+    token as a password.
+    """
+    file, media = server.investigation_file(investigation_id, name)
+    headers = {"content-security-policy": server.report_policy()}
+    return fastapi.responses.FileResponse(file, media_type=media, headers=headers)
+
+
+async def _answer_member(
+    request: Request, server: ops.Served, sent: access.Credential
+) -> fastapi.Response:
+    answer = await starlette.concurrency.run_in_threadpool(
+        server.answer_member, request.scope["path"], access.text(sent), await request.body()
     )
-    return fastapi.Response(answered, status, media_type="application/json")
+    return fastapi.Response(answer.body, answer.status, media_type=answer.content_type)
 
 
 for _path in ("/v1/enrol", "/v1/phase", "/v1/beat"):  # baked into machine templates

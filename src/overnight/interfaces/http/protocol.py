@@ -6,8 +6,6 @@ uvicorn limits the idle time between requests, but waits for ever for the rest o
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
 
 import h11
 from uvicorn.protocols.http import h11_impl
@@ -49,23 +47,17 @@ class Protocol(h11_impl.H11Protocol):
     def shutdown(self) -> None:
         cycle: h11_impl.RequestResponseCycle | None = self.cycle
         super().shutdown()
-        if (
-            cycle is None or cycle.response_complete
-        ):  # with TLS it would wait half a minute for a client that is idle, too
+        # TLS would wait half a minute for an idle client to end the connection.
+        if cycle is None or cycle.response_complete:
             self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
-        error = problems.HttpError(400, msg.rstrip("."))
-        body = json.dumps(problems.document(error, 400)).encode()
+        refusal = problems.HttpError(400, msg.rstrip("."), headers=problems.CLOSE)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = [
-                (b"content-type", problems.CONTENT_TYPE.encode()),
-                (b"content-length", str(len(body)).encode()),
-                (b"connection", b"close"),
-            ]
-            events: tuple[Any, ...] = (
-                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=body),
+            answer = problems.respond(refusal)
+            events = (
+                h11.Response(status_code=400, headers=answer.raw_headers, reason=b"Bad Request"),
+                h11.Data(data=bytes(answer.body)),
                 h11.EndOfMessage(),
             )
             for event in events:

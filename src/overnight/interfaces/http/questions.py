@@ -10,7 +10,7 @@ from starlette.requests import Request
 from overnight.app import fleet_questions
 from overnight.interfaces.http import operations as ops
 
-ROUTER = fastapi.APIRouter(prefix="/api/v1/questions")
+ROUTER = ops.Router(prefix="/api/v1/questions", tags=["questions"])
 QUESTIONS = {
     "cohorts": "Which labels do events of a kind follow?",
     "hazard": "How does the rate of a kind depend on uptime?",
@@ -39,11 +39,7 @@ def _add(name: str, summary: str) -> None:
         return fastapi.Response(document, media_type="application/json")
 
     answer.__doc__ = f"{summary}\n\nThe answer is the document {question.schema} of the command."
-    extra = {"parameters": parameters}
-    media = ("application/json",)
-    ops.described(
-        ROUTER.get, f"/{name}", "questions", media=media, name=f"ask_{name}", openapi_extra=extra
-    )(answer)
+    ROUTER.get(f"/{name}", name=f"ask_{name}", openapi_extra={"parameters": parameters})(answer)
 
 
 for _name, _summary in QUESTIONS.items():

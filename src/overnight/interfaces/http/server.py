@@ -21,9 +21,7 @@ from overnight.interfaces.http import limits as http_limits
 from overnight.model import stop_signals
 
 STOP_SECONDS = 20
-PEOPLE_THREADS = (
-    16  # each may use a connection of the database, which has a hundred for all servers
-)
+PEOPLE_THREADS = 16  # each may use one of the database's hundred connections for all servers
 SPARE_DESCRIPTORS = 256  # for the database, files and windows
 # A long question must not hold up the event loop: with Python's 5 ms, each of its steps would wait that long.
 SWITCH_SECONDS = 0.0005
@@ -31,14 +29,9 @@ SWITCH_SECONDS = 0.0005
 TLS_BUFFER_BYTES = 16 << 10
 
 
-def run(
-    request: serving.Request,
-    progress: Callable[[str], None],
-    limits: http_limits.Limits | None = None,
-) -> None:
+def run(request: serving.Request, progress: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM; requests that have begun are finished."""
     address, port, tls = serving.check(request)
-    limits = limits or http_limits.Limits()
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
     with _bind(address, port) as listener:
@@ -52,7 +45,7 @@ def run(
                 if not server.fleet.tokens.list():
                     progress("no tokens yet; create one: overnight token create --role admin")
                 progress(f"serving at {url}")
-                _Uvicorn(_configure(server, limits, tls), stop).run([listener])
+                _Uvicorn(_configure(server, tls), stop).run([listener])
         finally:
             server.stop()
 
@@ -76,9 +69,9 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _configure(
-    server: serving.Server, limits: http_limits.Limits, tls: ssl.SSLContext | None
-) -> uvicorn.Config:
+def _configure(server: serving.Server, tls: ssl.SSLContext | None) -> uvicorn.Config:
+    limits = http_limits.Limits()
+
     class Connection(protocol.Protocol):
         most_connections = _reserve_descriptors(limits.connections)
         head_seconds = limits.head_seconds

@@ -15,6 +15,7 @@ from overnight.pools.providers import _folder_lock
 
 PLAIN = "plain"  # the template that adds nothing
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
+UNIT_NAME = "overnight-member.service"
 AGENT_INSIDE = "/opt/overnight/member.py"
 COPIED = ("/etc/hosts", "/etc/nsswitch.conf")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -68,7 +69,7 @@ class Images:
             if not tree.is_dir():
                 partial = self._folder / "new"
                 shutil.rmtree(partial, ignore_errors=True)
-                container.plant(partial, {"overnight-member.service": unit})
+                container.plant(partial, {UNIT_NAME: unit})
                 for inside, source in files.items():
                     shutil.copy(source, container.place(partial, inside))
                 partial.rename(tree)

@@ -7,7 +7,6 @@ a machine is REGION/INSTANCE. Account, credentials and proxies are found as by e
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import ipaddress
 import pathlib
 import re
@@ -17,7 +16,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from overnight import errors, pools
+from overnight import aws, errors, pools
 from overnight.model.pool import Reason
 from overnight.pools import pool_errors
 from overnight.pools.providers import _boot, _ec2_errors
@@ -27,14 +26,11 @@ OWNER, POOL, MEMBER = "overnight:owner", "overnight:pool", "overnight:member"
 # An instance that is shutting down costs nothing and does not come back: it is gone.
 LIVE = ("pending", "running", "stopping", "stopped")
 LAG_SECONDS = 60.0  # eventual consistency: AWS promises no number, seconds are usual
-CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 5, 20, 4  # together within provider_timeout_seconds
 PAGE = 500
 MAX_USER_DATA = 16384
-MAX_TAG = 256
 TEMPLATE = re.compile(r"(?:(lt-[0-9a-f]{8,32})|([\w()./-]{3,128}))(?::(\d{1,9}|\$Latest|\$Default))?", re.ASCII)  # fmt: skip
-REGION = re.compile(r"[a-z]{2,8}(-[a-z]+)+-\d{1,2}")
 INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
-MACHINE = re.compile(rf"({REGION.pattern})/(i-[0-9a-f]{{8,32}})")
+MACHINE = re.compile(rf"({aws.REGION.pattern})/(i-[0-9a-f]{{8,32}})")
 SPOT = {
     "MarketType": "spot",
     # A persistent request would launch another instance that nobody knows of.
@@ -55,13 +51,12 @@ class Instances(pools.Cloud):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._session: Any = None
-        self._clients: dict[str, Any] = {}
+        self._aws = aws.Clients("overnight-pools")
         self._ended: dict[str, float] = {}
 
     def check(self, order: pools.Order) -> None:
         """Refuse what could never be launched, without calling AWS."""
-        _require_boto3()
+        aws.require_boto3(NAME)
         if not TEMPLATE.fullmatch(order.template):
             wanted = "a launch template: name or id, with :VERSION if not the default"
             raise pool_errors.BadKnobError("template", order.template, wanted)
@@ -69,15 +64,15 @@ class Instances(pools.Cloud):
             # Not from the environment: it may differ between the hosts that run a reaper.
             raise pool_errors.BadKnobError("region", "", "given for ec2, such as eu-west-1")
         for region in order.regions:
-            if not REGION.fullmatch(region):
+            if not aws.REGION.fullmatch(region):
                 raise pool_errors.BadKnobError("region", region, "a region code such as eu-west-1")
         if order.instance_type and not INSTANCE_TYPE.fullmatch(order.instance_type):
             raise pool_errors.BadKnobError(
                 "instance_type", order.instance_type, "an instance type such as m7i.large"
             )
-        if len(order.pool) > MAX_TAG - 20:
+        if len(order.pool) > aws.MAX_TAG - 20:
             raise pool_errors.BadKnobError(
-                "name", order.pool, f"at most {MAX_TAG - 20} characters long"
+                "name", order.pool, f"at most {aws.MAX_TAG - 20} characters long"
             )
         if order.endpoint:
             check_endpoint(order.endpoint)
@@ -101,7 +96,7 @@ class Instances(pools.Cloud):
                 return self._run(region, order)
             except pools.ProviderError as error:
                 failures.append(error)
-                if error.reason not in _ec2_errors.REGION_FULL or not error.nothing_made:
+                if error.reason not in aws.REGION_FULL or not error.nothing_made:
                     raise
         message = "; ".join(failure.message for failure in failures)
         last = failures[-1]
@@ -178,33 +173,11 @@ class Instances(pools.Cloud):
 
     def _call(self, region: str, name: str, **parameters: object) -> Any:
         """Call EC2; every failure becomes a ProviderError."""
-        _require_boto3()
+        aws.require_boto3(NAME)
         try:
-            return getattr(self._client(region), name)(**parameters)
+            return getattr(self._aws.get("ec2", region), name)(**parameters)
         except Exception as error:  # an HTML page of a proxy is not a botocore error
             raise _ec2_errors.translate(error, region) from error
-
-    def _client(self, region: str) -> Any:
-        """Return the client of a region. Threads may share clients, but must not create them at once."""
-        import boto3.session
-        import botocore.config
-
-        with self._lock:
-            if self._session is None:
-                self._session = boto3.session.Session()
-            if region not in self._clients:
-                config = botocore.config.Config(
-                    connect_timeout=CONNECT_SECONDS,
-                    read_timeout=READ_SECONDS,
-                    # Throttled calls and lost connections are retried with backoff.
-                    retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-                    max_pool_connections=64,
-                    user_agent_extra="overnight-pools",
-                )
-                self._clients[region] = self._session.client(
-                    "ec2", region_name=region, config=config
-                )
-            return self._clients[region]
 
 
 class UnreachableEndpointError(errors.CannotError):
@@ -230,15 +203,6 @@ def check_endpoint(endpoint: str) -> None:
             else "no reaper has ever served from this database",
             todo="run a TLS proxy on this host, and: "
             "overnight pool serve --listen 127.0.0.1:8417 --endpoint https://NAME-OF-THIS-HOST",
-        )
-
-
-def _require_boto3() -> None:
-    if importlib.util.find_spec("boto3") is None:
-        raise errors.CannotError(
-            "provider ec2 needs boto3, which is not installed",
-            why="only pools on EC2 need it, so it is an optional dependency",
-            todo="pip install 'overnight[ec2]'",
         )
 
 

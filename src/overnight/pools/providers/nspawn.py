@@ -59,7 +59,7 @@ class Machines(pools.Provider):
         self, folder: pathlib.Path, on_step: Callable[[str], None] = lambda _step: None
     ) -> None:
         self._folder = folder / NAME
-        self._members = self._folder / "members"
+        self.members = self._folder / "members"
         self._images = _images.Images(self._folder / "trees", folder / "templates")
         self._on_step = on_step
 
@@ -70,22 +70,26 @@ class Machines(pools.Provider):
         """Refuse an invalid instance type; the template may be added later."""
         _parse_limit(order.instance_type)
 
+    def require(self, order: pools.Order) -> list[pathlib.Path]:
+        """Return the layers of the order's template; raises for an order that cannot be launched now."""
+        _require()
+        self.check(order)
+        return self._images.template(order.template)
+
     def launch(self, order: pools.Order) -> pools.Machine:
         """Boot the machine of one member; the same member always gets the same machine."""
-        _require()
-        limit = _parse_limit(order.instance_type)
-        place = self._members / _check_name(order.owner) / _check_name(order.member_id)
-        layers = self._images.template(order.template)
+        layers, limit = self.require(order), _parse_limit(order.instance_type)
+        place = self.members / _check_name(order.owner) / _check_name(order.member_id)
         try:
             with _folder_lock.locked(place):
                 self._on_step("folder")
-                if (running := _machine(place)) is not None:
+                if (running := find_machine(place)) is not None:
                     return running
                 try:
                     return self._start(place, order, layers, limit)
                 except (OSError, pools.ProviderError) as error:
                     _end(place)  # raises if something is left
-                    self._images.drop_unless(self._members)
+                    self._images.drop_unless(self.members)
                     raise _failed(error, nothing_made=True) from error
         except OSError as error:
             raise _failed(error, nothing_made=False) from error
@@ -117,11 +121,11 @@ class Machines(pools.Provider):
         """Kill the machine and delete everything of it."""
         name = _check_name(machine_id)
         try:
-            for owner in _list_folder(self._members):
+            for owner in _list_folder(self.members):
                 with _folder_lock.locked(owner / name, make=False) as there:
                     if there:
                         _end(owner / name)
-            self._images.drop_unless(self._members)
+            self._images.drop_unless(self.members)
         except OSError as error:
             raise pools.ProviderError(
                 Reason.ERROR, f"{name} could not be terminated: {error}"
@@ -130,10 +134,10 @@ class Machines(pools.Provider):
     def inventory(self, owner: str) -> Sequence[pools.Machine]:
         """List the owner's running machines, and clean up after the others."""
         try:
-            places = _list_folder(self._members / _check_name(owner))
-            machines = [_machine(place) or _clean_up(place) for place in places]
+            places = _list_folder(self.members / _check_name(owner))
+            machines = [find_machine(place) or _clean_up(place) for place in places]
             if places and not any(machines):
-                self._images.drop_unless(self._members)
+                self._images.drop_unless(self.members)
         except OSError as error:
             raise pools.ProviderError(
                 Reason.ERROR, f"the machines could not be listed: {error}"
@@ -203,6 +207,11 @@ def _plant(place: pathlib.Path, layers: list[pathlib.Path], order: pools.Order) 
     for number, layer in enumerate(layers):
         # A symbolic link, because mount options allow no colon and no comma in a path.
         (place / f"lower{number}").symlink_to(layer.resolve())
+    if not order.endpoint:  # nobody to report to: its agent would retry for ever
+        unit = container.place(place / "upper", f"etc/systemd/system/{_images.UNIT_NAME}")
+        unit.symlink_to("/dev/null")
+        for made in unit.parents[:3]:  # seen by every user inside, whatever the umask here
+            made.chmod(0o755)
     folder = place / "upper/var/lib/overnight"
     folder.mkdir(parents=True)
     for path, mode in ((folder, 0o700), (folder.parent, 0o755), (folder.parent.parent, 0o755)):
@@ -260,7 +269,7 @@ def _set_limit(place: pathlib.Path, limit: int) -> None:
     )
 
 
-def _machine(place: pathlib.Path) -> pools.Machine | None:
+def find_machine(place: pathlib.Path) -> pools.Machine | None:
     """Return the machine of a folder if any process of it runs."""
     running = container.processes(_cgroups(place))
     return _build_machine(place, container.leader(running)) if running else None
@@ -301,7 +310,7 @@ def _clean_up(place: pathlib.Path) -> pools.Machine | None:
         with _folder_lock.locked(place, make=False, wait=False) as there:
             if not there:
                 return None
-            if (running := _machine(place)) is not None:
+            if (running := find_machine(place)) is not None:
                 return running
             _clear(place)
             log = place / "log"

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import sqlalchemy as sa
 
-from overnight.database import statements
+from overnight.database import column_types, statements
 from overnight.pools.sql import schema
 
 enrolments = schema.enrolments
 
 
-def hash_secret(secret: str) -> str:
-    """Return what is stored of a secret of 32 random bytes."""
-    return hashlib.sha256(secret.encode()).hexdigest()
-
-
 def insert(connection: sa.Connection, member_id: str, token: str, expires_us: int) -> None:
     connection.execute(
         enrolments.insert().values(
-            member_id=member_id, token_hash=hash_secret(token), expires_us=expires_us
+            member_id=member_id, token_hash=column_types.hash_secret(token), expires_us=expires_us
         )
     )
 
 
 def find_by_token(connection: sa.Connection, token: str) -> sa.Row[Any] | None:
     """Read and lock the enrolment of a bootstrap token."""
-    chosen = sa.select(enrolments).where(enrolments.c.token_hash == hash_secret(token))
+    chosen = sa.select(enrolments).where(enrolments.c.token_hash == column_types.hash_secret(token))
     return connection.execute(chosen.with_for_update()).first()
 
 
 def use_token(connection: sa.Connection, member_id: str, credential: str, now_us: int) -> bool:
     """Exchange the token for the credential; False if it was used before."""
-    used = {"used_us": now_us, "credential_hash": hash_secret(credential)}
+    used = {"used_us": now_us, "credential_hash": column_types.hash_secret(credential)}
     unused = enrolments.c.used_us.is_(None)
     return statements.update(enrolments, connection, member_id, unused, **used)
 
@@ -42,7 +36,7 @@ def use_token(connection: sa.Connection, member_id: str, credential: str, now_us
 def find_member_id(connection: sa.Connection, credential: str) -> str | None:
     """Return the member that has this credential."""
     chosen = sa.select(enrolments.c.member_id).where(
-        enrolments.c.credential_hash == hash_secret(credential)
+        enrolments.c.credential_hash == column_types.hash_secret(credential)
     )
     member_id = connection.execute(chosen).scalar()
     return None if member_id is None else str(member_id)

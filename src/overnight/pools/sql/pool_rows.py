@@ -8,10 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 import sqlalchemy.exc
 
-from overnight.model.pool import LifecycleClass, Pool, PoolSettings, PoolStatus
+from overnight.database import column_types
+from overnight.model.pool import Pool, PoolSettings, PoolStatus
 from overnight.model.times import SECOND_US
 from overnight.pools import decisions, pool_errors
-from overnight.pools.sql import claim_rows, enrolment_rows, member_rows, schema, waiter_rows
+from overnight.pools.sql import claim_rows, member_rows, schema, waiter_rows
 
 pools = schema.pools
 EXISTS = pools.c.deleted_us.is_(None)
@@ -22,8 +23,6 @@ def _pool(row: sa.RowMapping) -> Pool:
     if values.pop("deleted_us") is not None:
         values["name"] = values["name"].removesuffix(_suffix(values["id"]))
     values["settings"] = PoolSettings(**values.pop("knobs"))
-    values["status"] = PoolStatus(values["status"])
-    values["lifecycle_class"] = LifecycleClass(values["lifecycle_class"])
     values["preferred_regions"] = tuple(values["preferred_regions"])
     return Pool(**values)
 
@@ -73,7 +72,7 @@ def lock_of_token(connection: sa.Connection, token: str) -> Pool | None:
     chosen = (
         sa.select(members.c.pool_id)
         .join(enrolments, enrolments.c.member_id == members.c.id)
-        .where(enrolments.c.token_hash == enrolment_rows.hash_secret(token))
+        .where(enrolments.c.token_hash == column_types.hash_secret(token))
     )
     pool_id = connection.execute(chosen).scalar()
     try:

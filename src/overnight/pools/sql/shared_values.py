@@ -23,8 +23,7 @@ def put(connection: sa.Connection, name: str, value: str, *, keep: bool = False)
     """Write a value; with `keep` an existing one stays."""
     values = {"name": name, "value": value}
     if keep:
-        new = statements.insert(connection, table).values(values)
-        connection.execute(new.on_conflict_do_nothing(index_elements=[table.c.name]))
+        statements.add_missing(connection, table, values)
     else:
         statements.upsert(connection, table, values)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from overnight.model.event import Event
     from overnight.model.finding import Finding
     from overnight.model.flame import Folded
+    from overnight.model.instrument import Recording, Row
     from overnight.model.selection import Window
     from overnight.queries import diff, signals, top
     from overnight.reports.pictures import difference
@@ -43,6 +44,10 @@ class Material:
     census: tuple[Census, ...] = ()
     fleet: tuple[Finding, ...] = ()
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the host: zone, kernel
+    recordings: tuple[Recording, ...] = ()  # of instruments that ran in the shown window
+    readings: tuple[Row, ...] = ()  # theirs, summed up
+    # The longest waits for a core: core, then time and microseconds.
+    waits: Mapping[int, tuple[tuple[int, float], ...]] = dataclasses.field(default_factory=dict)
     problems: tuple[str, ...] = ()  # what could not be read, and why
     known: knowledge.Knowledge | None = None  # None: the built-in knowledge
 

@@ -57,9 +57,9 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         verdict=verdict,
         material=material,
         title=wording.title(verdict, known),
-        style=_trust(style.sheet()),
-        policy=_trust(style.policy()),
-        script=_trust(style.COPY_SCRIPT),
+        style=trust(style.sheet()),
+        policy=trust(style.policy()),
+        script=trust(style.COPY_SCRIPT),
         symbol=SYMBOLS.get(verdict.status, ""),
         percent_sure=f"{100 * min(1.0, max(0.0, verdict.confidence)):.0f}",
         claimed=wording.is_claimed(verdict),
@@ -85,8 +85,14 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
 
 @functools.cache
 def _template() -> jinja2.Template:
+    return make_environment().get_template("report.html")
+
+
+def make_environment(*packages: str) -> jinja2.Environment:
+    """Return the environment of this page's templates, and of those of other packages before them."""
+    every = (*packages, "overnight.reports.diagnosis")
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("overnight.reports.diagnosis"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package) for package in every]),
         autoescape=True,
         finalize=_finalize,
         undefined=jinja2.StrictUndefined,
@@ -101,7 +107,7 @@ def _template() -> jinja2.Template:
         "strength": wording.format_strength,
         "document": _flatten,
     }
-    return environment.get_template("report.html")
+    return environment
 
 
 def _finalize(value: object) -> object:
@@ -124,7 +130,9 @@ def _draw(
         if verdict.chain:
             cores = (step.subject.core for step in verdict.chain.steps)
             wanted += [core for core in cores if core is not None]
-        shown = timeline.Timeline(material.cores, wanted, material.incident, material.events)
+        shown = timeline.Timeline(
+            material.cores, wanted, material.incident, material.events, material.waits
+        )
         drawn["timeline"] = shown.draw()
     if material.flame is not None:
         drawn["flame"] = embedded.draw_flame(material.flame)
@@ -133,10 +141,10 @@ def _draw(
     if len(material.census) > 1:
         event_us = verdict.event.time_us if verdict.event else None
         drawn["census"] = census.draw_census(material.census, event_us)
-    return {name: _trust(picture) for name, picture in drawn.items()}
+    return {name: trust(picture) for name, picture in drawn.items()}
 
 
-def _trust(markup: str) -> markupsafe.Markup:
+def trust(markup: str) -> markupsafe.Markup:
     """Insert our own markup as it is: style, script, and pictures, which escape what they write."""
     return markupsafe.Markup(markup)  # noqa: S704 - our own markup
 

@@ -23,18 +23,19 @@ def write(
 
 def document(verdict: Verdict) -> dict[str, object]:
     """Return `Verdict.as_json`; a number that JSON cannot hold (infinite, not a number) is null."""
-    return {name: _plain(value) for name, value in verdict.as_json().items()}
+    return {name: plain(value) for name, value in verdict.as_json().items()}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """Return a value that JSON can hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if value is None or isinstance(value, str | int):
         return value
     # A numpy number of a detector, or anything else that only resembles a value.
     number = getattr(value, "item", None)
-    return _plain(number()) if callable(number) else str(value)
+    return plain(number()) if callable(number) else str(value)

@@ -29,6 +29,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         wording.next_heading(verdict): _steps(verdict.next),
         wording.chain_heading(verdict): _chain(verdict, known),
         wording.consumers_heading(material): _processes(material),
+        "Instruments": (f"- {m(line)}" for line in wording.list_readings(material)),
         "Evidence": _evidence(verdict, known),
         "Evidence from other hosts": _fleet(material),
         "Alternatives": _alternatives(verdict, known),

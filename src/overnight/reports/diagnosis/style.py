@@ -115,6 +115,7 @@ PICTURES = """
 .timeline .edge{stroke:var(--soft);stroke-width:.7}
 .timeline .rule,.census .rule{stroke:var(--line);stroke-width:.8;fill:none}
 .timeline .hatch{stroke:var(--soft);stroke-width:1.6}.timeline .missing{fill:url(#hatch)}
+.timeline .wait{fill:none;stroke:var(--ink);stroke-width:1.4}.timeline .halo{fill:none;stroke:var(--ground);stroke-width:4}
 .timeline .hot{fill:none;stroke:var(--hot);stroke-width:1.6}
 .timeline .pin{fill:var(--ink)}
 .timeline .mark text{paint-order:stroke;stroke:var(--ground);stroke-width:4px}

@@ -45,6 +45,9 @@ def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> 
         wording.next_heading(verdict): _steps(verdict.next),
         wording.chain_heading(verdict): _chain(verdict, known),
         wording.consumers_heading(material): _processes(material),
+        "Instruments": (
+            _behind("- ", _text(wording.clean(line))) for line in wording.list_readings(material)
+        ),
         "Alternatives": _alternatives(verdict, known),
         wording.SUSPECTS: _suspects(verdict),
         "Also found, not linked to this event": _ruled_out(verdict, known),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -33,6 +34,7 @@ SUSPECTS = "Checked and not the cause"
 NOTHING_MISSING = "Nothing that this verdict rests on is missing."
 FACTORS = "Each multiplies the score by its factor"
 INSTANT_S = 0.05  # the lines of one incident come within milliseconds: such a length means nothing
+MAX_READINGS = 4  # of each kind
 MAX_TEXT = 400  # characters of a text from a host
 ACT = 0.9  # the confidence from which the fix comes before the experiment
 NO_LESS = 0.995  # a factor that reads 1.00
@@ -228,3 +230,16 @@ def _format_value(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.4g}" if isinstance(value, float) else clean(value, 200)
+
+
+def list_readings(material: diagnosis.Material) -> Iterator[str]:
+    """Yield what instruments read in the shown window, the most of each kind, and what each of them cost."""
+    shown: collections.Counter[str] = collections.Counter()
+    for row in material.readings:
+        shown[row.kind] += 1
+        if shown[row.kind] <= MAX_READINGS:
+            yield row.describe()
+    for recording in material.recordings:
+        yield (
+            f"{recording.instrument} {recording.target}".strip() + f": {recording.describe_cost()}"
+        )

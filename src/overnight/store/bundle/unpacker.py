@@ -18,7 +18,7 @@ from overnight.store import parquet
 from overnight.store.bundle import archive, header
 
 # The parts of a data home that a bundle may hold; configuration (rules) is not one of them.
-PARTS = ("signals", "profiles", "snapshots", "loads")
+PARTS = ("signals", "profiles", "snapshots", "loads", "instruments")
 MAX_UNPACKED = 16 << 30
 # Members are compressed already, so a bundle unpacks to about its own size (measured: 1.2 times).
 MAX_RATIO = 100

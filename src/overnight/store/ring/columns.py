@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from overnight.store.ring import layout
+from overnight.store.ring import layout, records
 
 # Matches are rare in noise: the literal coder matters, with four bits of the previous byte as context. A
 # dictionary of 256 KiB keeps the encoder at 3 MB.
@@ -126,7 +126,7 @@ def code(planes: Sequence[bytes]) -> Coded:
     """Encode a column from its planes (two's complement; 1, 2 or 8), in as few planes as possible."""
     kept = list(planes)
     if len(kept) == 8 and kept[7].count(0) < len(kept[7]):
-        numbers = _join(kept)
+        numbers = records.join_planes(kept)
         # A Python loop, for the few columns that can fall: gauges, and iowait, which the kernel corrects.
         twisted = array.array("Q", [n << 1 if n >= 0 else ~(n << 1) for n in numbers])
         return Coded(*_trimmed(split(twisted.tobytes())), True)
@@ -139,16 +139,6 @@ def _trimmed(planes: list[bytes]) -> tuple[bytes, int]:
     return b"".join(planes), len(planes)
 
 
-def _join(planes: Sequence[bytes], kind: str = "q") -> array.array[int]:
-    """Join planes to numbers of an `array` type of 2, 4 or 8 bytes."""
-    numbers = array.array(kind)
-    spread = bytearray(numbers.itemsize * len(planes[0]))
-    for number, plane in enumerate(planes):
-        spread[number :: numbers.itemsize] = plane
-    numbers.frombytes(bytes(spread))
-    return numbers
-
-
 def decode(data: bytes, planes: int, zigzag: bool, count: int) -> Sequence[int]:
     """Decode the `count` numbers of a column; the inverse of `code`."""
     if not 0 <= planes <= 8 or len(data) != planes * count:
@@ -159,8 +149,10 @@ def decode(data: bytes, planes: int, zigzag: bool, count: int) -> Sequence[int]:
         return data
     parts = [data[plane * count : (plane + 1) * count] for plane in range(planes)]
     if zigzag:
-        return array.array("q", [n >> 1 if not n & 1 else ~(n >> 1) for n in _join(parts, "Q")])
-    return _join(parts, "H" if planes <= 2 else "q")
+        return array.array(
+            "q", [n >> 1 if not n & 1 else ~(n >> 1) for n in records.join_planes(parts, "Q")]
+        )
+    return records.join_planes(parts, "H" if planes <= 2 else "q")
 
 
 def lanes(coded: Coded, count: int) -> int:
@@ -170,7 +162,7 @@ def lanes(coded: Coded, count: int) -> int:
     parts = [coded.data[plane * count : (plane + 1) * count] for plane in range(coded.planes)]
     if not parts:
         return 0
-    return int.from_bytes(_join(parts, "I").tobytes(), "little")
+    return int.from_bytes(records.join_planes(parts, "I").tobytes(), "little")
 
 
 def code_lanes(total: int, count: int) -> Coded:

@@ -70,11 +70,18 @@ class Stretch:
 
 
 class Reader:
-    """Reads the rings under HOME. Damaged parts are skipped and listed in `problems`."""
+    """Reads the rings under HOME. Damaged parts are skipped and listed in `problems`.
 
-    def __init__(self, home: pathlib.Path) -> None:
+    With `within` it reads readings, events and gaps of [begin, end) alone, as if nothing else had been recorded.
+    """
+
+    def __init__(self, home: pathlib.Path, within: tuple[int, int] = (0, EVER)) -> None:
         self.home = home
         self.problems: list[str] = []
+        self._within = within
+
+    def _clip(self, begin_us: int, end_us: int) -> tuple[int, int]:
+        return max(begin_us, self._within[0]), min(end_us, self._within[1])
 
     def hosts(self) -> tuple[str, ...]:
         return layout.hosts(self.home)
@@ -93,11 +100,14 @@ class Reader:
         last = next(filter(None, (list(self._blocks(host, at, EVER)) for at in named[::-1])), None)
         if first is None or last is None:
             return None
-        return min(block.head.begin_us for block in first), max(block.head.end_us for block in last)
+        begin, end = self._clip(
+            min(block.head.begin_us for block in first), max(block.head.end_us for block in last)
+        )
+        return (begin, end) if begin <= end else None
 
     def stretches(self, host: str, begin_us: int = 0) -> tuple[Stretch, ...]:
         """Return what is stored of a host since then, one stretch per block, by time; only heads are read."""
-        heads = [block.head for block in self._blocks(host, begin_us, EVER)]
+        heads = [block.head for block in self._blocks(host, *self._clip(begin_us, EVER))]
         heads.sort(key=lambda head: (head.begin_us, head.boot))
         return tuple(
             Stretch(head.boot, head.begin_us, head.end_us, head.begin_mono_us) for head in heads
@@ -105,6 +115,7 @@ class Reader:
 
     def signals(self, host: str, begin_us: int, end_us: int) -> dict[str, tuple[str, ...]]:
         """Return the signals with numbers in a window, and their columns."""
+        begin_us, end_us = self._clip(begin_us, end_us)
         signals: dict[str, dict[str, None]] = {}
         for block in self._blocks(host, begin_us, end_us):
             with self._noting(block):
@@ -123,8 +134,8 @@ class Reader:
         columns: Collection[str] | None = None,
     ) -> Iterator[frames.Frame]:
         """Yield the readings in [begin, end), one frame per block, by time; cost grows with the window."""
-        window = (begin_us, end_us)
-        for block in self._blocks(host, begin_us, end_us):
+        window = self._clip(begin_us, end_us)
+        for block in self._blocks(host, *window):
             cut: list[frames.Frame] = []
             with self._noting(block):
                 clocks = frames.clocks_of(block)
@@ -176,6 +187,7 @@ class Reader:
         kinds: Collection[str] | None = None,
     ) -> tuple[Event, ...]:
         """Return the events that overlap [begin, end), by time. A kind that ends with a dot is a prefix."""
+        begin_us, end_us = self._clip(begin_us, end_us)
         by_id: dict[tuple[str, str], Event] = {}
         first, last = layout.month_of(begin_us - MONTH_US), layout.month_of(end_us)
         for host in self.hosts():
@@ -199,6 +211,7 @@ class Reader:
 
     def gaps(self, host: str, begin_us: int = 0, end_us: int = EVER) -> tuple[Gap, ...]:
         """Return the gaps that overlap [begin, end)."""
+        begin_us, end_us = self._clip(begin_us, end_us)
         gaps = set()
         path = layout.host_folder(self.home, host) / "gaps.jsonl"
         for number, entry in journal.read_lines(path):

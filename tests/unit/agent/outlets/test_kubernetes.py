@@ -85,3 +85,22 @@ def test_the_condition_of_a_removed_rule_is_deleted():
     node = Node(condition("OldRule"))
     kubernetes.Kubernetes(node, "n").tick(later(0, open=()))
     assert "OldRule" not in node.by_type
+
+
+def test_a_condition_that_is_never_seen_becomes_false():
+    node = Node()
+    outlet = kubernetes.Kubernetes(node, "n", clear_seconds=300)
+    outlet.tick(later(0, open=()))
+    outlet.tick(later(300, open=()))
+    assert {c.status for c in node.by_type.values()} == {"Unknown"}
+    outlet.tick(later(301, open=()))
+    assert {(c.status, c.message) for c in node.by_type.values()} == {("False", "not seen")}
+
+
+def test_two_kinds_of_one_condition_do_not_take_turns():
+    node = Node()
+    outlet = kubernetes.Kubernetes(node, "n")
+    outlet.event(hoststatus.make_event("unit.crash_loop"))
+    first = node.by_type["UnitCrashLoop"]
+    outlet.event(hoststatus.make_event("unit.hidden_crash_loop"))
+    assert node.by_type["UnitCrashLoop"] is first

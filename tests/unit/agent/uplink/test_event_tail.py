@@ -76,17 +76,22 @@ def test_added_and_removed_events_are_noticed(tmp_path: pathlib.Path) -> None:
     assert ids(tail) == []
 
 
-def test_long_texts_are_cut_as_the_server_expects(tmp_path: pathlib.Path) -> None:
-    assert (event_tail.TEXTS, event_tail.MAX_FIELDS, event_tail.MAX_FIELD_NAME, event_tail.MAX_FIELD_TEXT) == (
-        uplink.TEXTS, uplink.MAX_FIELDS, uplink.MAX_FIELD_NAME, uplink.MAX_FIELD_TEXT,
-    )  # fmt: skip
+def test_an_event_is_made_to_fit_the_limits_of_the_server(tmp_path: pathlib.Path) -> None:
+    fields = {f"{n}" + "f" * 90: "v" * 2000 if n < 20 else n for n in range(80)}
     event = Event(
-        5, "test.event", "x" * 9000, "h" * 400, id="test.event-1", unit="u" * 999, boot="0" * 99,
-        fields={"f" * 90 + str(n): "v" * 2000 for n in range(20)},
+        5, "test.event", "x" * 9000, "h" * 400, severity="apocalyptic", id="test.event-1",
+        unit="u" * 999, boot="0" * 99, fields={"nan": float("nan"), "list": [1], **fields},
     )  # fmt: skip
     (tmp_path / "events-202611.jsonl").write_text(json.dumps(event.as_json()) + "\n")
     events, _ = event_tail.EventTail(tmp_path, {}).take(9)
-    assert uplink.parse_event(events[0]).text == "x" * 4096
+    arrived = uplink.parse_event(events[0])
+    assert (len(arrived.text), len(arrived.fields), arrived.severity) == (4096, 64, "info")
+
+
+def test_an_event_within_the_limits_is_not_changed(tmp_path: pathlib.Path) -> None:
+    document = Event(5, "test.event", "a", core=3, id="test.event-1", fields={"n": 1}).as_json()
+    (tmp_path / "events-202611.jsonl").write_text(json.dumps(document) + "\n")
+    assert event_tail.EventTail(tmp_path, {}).take(9)[0] == [document]
 
 
 def test_a_ring_that_is_not_there_has_no_events(tmp_path: pathlib.Path) -> None:

@@ -43,7 +43,13 @@ def test_a_window_is_done_when_the_server_has_it(tmp_path: pathlib.Path) -> None
 
 def test_what_is_not_a_task_is_not_stored(tmp_path: pathlib.Path) -> None:
     own = tasks.Tasks(tmp_path)
-    for wrong in ({**TASK, "id": "../x"}, {**TASK, "kind": "shell"}, {}, {"id": 7}):
+    for wrong in (
+        {**TASK, "id": "../x"},
+        {**TASK, "kind": "shell"},
+        {**TASK, "expires_us": "soon"},
+        {},
+        {"id": 7},
+    ):
         own.accept(wrong)
     assert list(tmp_path.iterdir()) == []
 
@@ -59,8 +65,3 @@ def test_a_task_is_forgotten_when_it_cannot_come_again(tmp_path: pathlib.Path) -
     assert (tmp_path / "7").exists()
     own.forget_old(1000 + tasks.KEEP_US + 1)
     assert not (tmp_path / "7").exists()
-
-
-def test_the_kinds_are_those_of_the_protocol() -> None:
-    assert set(tasks.KINDS) == set(uplink.TaskKind)
-    assert set(tasks.FINAL) == {state for state in uplink.REPORTED if state.is_final}

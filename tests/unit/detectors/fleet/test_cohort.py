@@ -134,7 +134,7 @@ def test_the_smallest_p_within_strata_is_a_product(member: str, sick: str, small
     [
         (1, lambda n: {"zone": "a"}, lambda n: 1, Status.NO_DATA, "no cohorts"),
         (9, lambda n: {"zone": "a"}, lambda n: 1, Status.NO_DATA, "the same labels"),
-        (9, lambda n: {}, lambda n: 1, Status.NO_DATA, "0 watched hosts have labels"),
+        (9, lambda n: {}, lambda n: 1, Status.NO_DATA, "0 watched hosts with labels, at least 4 are needed"),
         (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: 0, Status.CLEAR, "no net.driver"),
         (40, lambda n: {"zone": f"z{n % 2}"}, lambda n: n % 3 == 0, Status.CLEAR, "no label"),
     ],

@@ -67,7 +67,7 @@ def test_without_reboots_the_confidence_is_lower() -> None:
     young = [fleets.host(f"y{n}", days=1, uptime_days=n / 10) for n in range(30)]
     (finding,) = uptime.UptimeHazard().ask(fleet.Fleet((*old, *young)), fleets.KIND).findings
     assert finding.magnitude["accumulates"] == 0
-    assert any("may stand for something else" in entry.text for entry in finding.against)
+    assert any("may be a proxy for something else" in entry.text for entry in finding.against)
     assert finding.confidence < 0.75
 
 

@@ -181,7 +181,11 @@ def test_every_operation_of_people_needs_a_token(world: serverworld.World) -> No
                 assert response.status_code == 400
                 continue
             assert response.status_code == 401, (method, path, response.text)
-            scheme = "Basic" if path.startswith(("/reports", "/metrics")) else "Bearer"
+            scheme = (
+                "Basic"
+                if path.startswith(("/reports", "/investigations", "/metrics"))
+                else "Bearer"
+            )
             assert response.headers["www-authenticate"].startswith(scheme)
 
 
@@ -422,6 +426,20 @@ def test_a_database_that_is_away_is_a_temporary_problem(
     monkeypatch.undo()
     assert world.report(credential).status_code == 200
     assert world.ask("GET", "/readyz").status_code == 200
+
+
+def test_a_bug_in_an_operation_is_a_problem_document(
+    world: serverworld.World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(world.fleet, "hosts", fail)
+    answer = world.ask("GET", "/api/v1/hosts", role="viewer")
+    assert problem(answer, 500)["kind"] == "bug"
+    assert capsys.readouterr().err.count("internal error: RuntimeError") == 1
 
 
 def test_the_openapi_document_describes_every_operation(world: serverworld.World) -> None:

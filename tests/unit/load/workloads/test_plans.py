@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import os
 import pathlib
 
 import pytest
 
 from overnight import errors, load
-from overnight.load import runner, workloads
+from overnight.load import profile, runner, workloads
 from overnight.undo import journal
 
 ALL = workloads.discover()
@@ -32,7 +33,7 @@ def plan(
 
 
 def test_all_workloads_are_found() -> None:
-    assert set(ALL) >= {"cpu", "memory", "network", "stress-ng", "trials"}
+    assert set(ALL) >= {"cpu", "memory", "network", "replay", "stress-ng", "trials"}
     known = set(load.Options.__dataclass_fields__)
     for workload in ALL.values():
         assert set(workload.takes) <= known
@@ -74,14 +75,78 @@ def test_a_missing_extra_is_an_error_with_the_install_command(
     assert caught.value.todo == f"pip install 'overnight[{extra}]'"
 
 
-def test_ray_has_all_cores_in_one_process(run_journal: journal.Journal, monkeypatch) -> None:
+def test_ray_is_driven_by_one_process_off_the_cores_of_the_load(
+    run_journal: journal.Journal, monkeypatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     (job,) = plan("trials", run_journal, orchestrator="ray")
-    assert (job.cores, job.tree) == ((1, 2, 3), True)
+    assert (job.cores, job.tree) == ((0,), True)
+    assert (job.settings["cores"], job.settings["address"]) == ([1, 2, 3], "")
     folder = pathlib.Path(str(job.settings["folder"]))
     assert folder.is_dir()
     run_journal.undo()
     assert not folder.exists()
+
+
+def test_hosts_of_a_cluster_choose_their_own_cores(
+    run_journal: journal.Journal, monkeypatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    (job,) = plan(
+        "trials", run_journal, (), orchestrator="ray", address="head:6379", hosts=("a", "b")
+    )
+    settings = job.settings
+    assert (settings["cores"], settings["hosts"]) == ([], ["a", "b"])
+    assert (settings["seed"], settings["address"]) == (1, "head:6379")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"address": "head:6379"}, {"hosts": ("a",)}, {"hosts": ("a",), "orchestrator": "ray"}],
+)
+def test_a_cluster_without_ray_or_address_is_refused(
+    options: dict[str, object], run_journal: journal.Journal, monkeypatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    with pytest.raises(errors.UsageError, match="need"):
+        plan("trials", run_journal, **options)
+
+
+def test_a_gpu_has_one_process_on_one_core_and_gpu_time_is_judged(
+    run_journal: journal.Journal, monkeypatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    (job,) = plan("trials", run_journal, backend="cuda", duty=0.5)
+    assert job.cores == (1,)
+    gpu, cpu, _ = ALL["trials"].metrics(load.Options((1, 2, 3), backend="cuda", duty=0.5))
+    assert (gpu.name, gpu.target, gpu.gated) == ("gpu", 0.5, True)
+    assert (cpu.name, cpu.target, cpu.gated) == ("cpu", None, True)
+
+
+def test_a_replay_has_one_process_per_core_with_the_shares_of_its_own(
+    run_journal: journal.Journal,
+) -> None:
+    recorded = profile.Profile("db1", {0: (0.1, 0.2), 1: (0.5, 1.0)})
+    jobs = plan("replay", run_journal, cores=(0, 1), profile=recorded)
+    try:
+        assert [(job.name, job.cores) for job in jobs] == [("replay-0", (0,)), ("replay-1", (1,))]
+        for job, shares in zip(jobs, recorded.shares.values(), strict=True):
+            (file,) = job.files
+            assert tuple(array.array("d", os.pread(file, 1024, 0))) == shares
+            start = float(str(job.settings["start"]))
+            assert job.wanted is not None
+            assert job.wanted(start + 2) - job.wanted(start) == pytest.approx(sum(shares))
+    finally:
+        for number in (number for job in jobs for number in job.files):
+            os.close(number)
+
+
+def test_a_replay_needs_a_profile(run_journal: journal.Journal) -> None:
+    with pytest.raises(errors.UsageError, match="needs --profile"):
+        plan("replay", run_journal)
+    with pytest.raises(errors.UsageError, match="does not take --profile"):
+        plan("cpu", run_journal, profile=profile.Profile("db1", {0: (0.1,)}))
 
 
 def test_missing_stress_ng_is_an_error_with_the_install_command(

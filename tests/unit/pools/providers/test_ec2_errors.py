@@ -14,7 +14,7 @@ import botocore.parsers
 import pytest
 from ec2played import HERE, order
 
-from overnight import pools
+from overnight import aws, pools
 from overnight.pools.providers import _ec2_errors, ec2
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def test_a_request_that_stays_throttled_is_an_error(
         with pytest.raises(pools.ProviderError) as caught:
             ec2.create(pathlib.Path("/nonexistent")).inventory("me", [HERE])
     assert caught.value.reason == "provider_throttled"
-    assert len(bodies) == ec2.ATTEMPTS
+    assert len(bodies) == aws.ATTEMPTS
 
 
 def test_a_launch_with_a_lost_answer_is_retried_with_the_same_token(
@@ -240,9 +240,9 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_time_limits_are_below_the_limit_of_a_pool() -> None:
     """Four attempts of maximum length, with the waits between them, end before the pool gives up."""
-    waits = sum(min(2**n, 20) for n in range(ec2.ATTEMPTS - 1))
-    longest = ec2.ATTEMPTS * (ec2.CONNECT_SECONDS + ec2.READ_SECONDS) + waits
+    waits = sum(min(2**n, 20) for n in range(aws.ATTEMPTS - 1))
+    longest = aws.ATTEMPTS * (aws.CONNECT_SECONDS + aws.READ_SECONDS) + waits
     assert longest < 120
-    config = ec2.create(pathlib.Path("/nonexistent"))._client(HERE).meta.config
+    config = ec2.create(pathlib.Path("/nonexistent"))._aws.get("ec2", HERE).meta.config
     assert (config.connect_timeout, config.read_timeout) == (5, 20)
     assert config.retries["mode"] == "standard"

@@ -181,7 +181,7 @@ def test_an_inventory_that_fails_is_not_an_empty_one(
     def denied(_: pathlib.Path) -> None:
         raise PermissionError("not for you")
 
-    monkeypatch.setattr(nspawn, "_machine", denied)
+    monkeypatch.setattr(nspawn, "find_machine", denied)
     with pytest.raises(pools.ProviderError, match="not for you"):
         nspawn.create(tmp_path).inventory("me")
 

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Callable
 
+import pytest
+
 from overnight.rehearsals import zombie_agent
 
 
@@ -34,13 +36,14 @@ def has_ended(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] == "Z"
 
 
-def test_workers_end_with_the_collector(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("rate", ["0", "1e6"])
+def test_workers_end_with_the_collector(tmp_path: pathlib.Path, rate: str) -> None:
     files = [tmp_path / f"data-{number}" for number in range(3)]
     for file in files:
         with file.open("wb") as stream:
             stream.truncate(1 << 20)
     program = zombie_agent.INSIDE / "collector.py"
-    collector = subprocess.Popen([sys.executable, "-I", "-S", program, tmp_path, *files])
+    collector = subprocess.Popen([sys.executable, "-I", "-S", program, tmp_path, rate, *files])
     workers: list[int] = []
     try:
         wait(lambda: len(children(collector.pid)) == 2)

@@ -124,3 +124,18 @@ def test_a_style_tag_in_a_name_is_not_changed() -> None:
     file = io.BytesIO()
     svg.write(folded, file)
     assert "&lt;style&gt;a{}&lt;/style&gt;" in embedded.draw_flame(folded)
+
+
+def test_waits_for_a_core_are_a_line_on_its_strip() -> None:
+    shown = verdicts.cores(96)
+    begin = shown.coverage.window.begin_us
+    waits = {39: tuple((begin + n * 1_000_000, 10.0 ** (n % 8)) for n in range(1, 60)), 5: ((begin + 1, 9.0),)}  # fmt: skip
+    picture = timeline.Timeline(shown, (39,), verdicts.HOT, (), waits).draw()
+    (line, _key) = re.findall(r'<path class="wait" d="M([^"]+)"', picture)
+    points = [tuple(map(float, point.split())) for point in line.split("L")]
+    assert len(points) == 59
+    top, bottom = min(y for _, y in points), max(y for _, y in points)
+    assert bottom - top == pytest.approx(timeline.STRIP)
+    assert "Tasks waited up to 10 s for core 39." in picture
+    assert "longest wait for the core" in picture
+    assert "wait" not in timeline.Timeline(shown, (39,), verdicts.HOT, ()).draw()

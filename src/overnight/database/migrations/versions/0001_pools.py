@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
 from overnight.database import columns
 
@@ -11,7 +10,7 @@ revision = "0001"
 down_revision = None
 
 
-def upgrade() -> None:
+def upgrade(op: columns.Operations) -> None:
     """Make the first tables."""
     op.create_table(
         "pool_control",
@@ -68,6 +67,7 @@ def upgrade() -> None:
         columns.one_of(
             "members_state", "state", "warming", "ready", "claimed", "draining", "errored"
         ),
+        # Only what has a machine is given out.
         sa.CheckConstraint(
             "state NOT IN ('ready', 'claimed') OR machine_id IS NOT NULL", name="members_machine"
         ),
@@ -75,6 +75,7 @@ def upgrade() -> None:
             "state <> 'claimed' OR acquired_us IS NOT NULL", name="members_acquired"
         ),
         sa.CheckConstraint("attempts >= 0", name="members_attempts"),
+        # What a claim looks for: ready members of a pool, the oldest first.
         columns.partial_index(
             "members_claimable",
             "state = 'ready' AND gone_us IS NULL",
@@ -92,6 +93,8 @@ def upgrade() -> None:
         sa.CheckConstraint("wanted > 0", name="waiters_wanted"),
         sa.Index("waiters_of_pool", "pool_id", "priority", "queued_us"),
     )
+    # Of their own: `SKIP LOCKED` would skip a member whose row is locked for a heartbeat, and a pool of one would
+    # look empty.
     op.create_table(
         "pool_beats",
         columns.reference("member_id", "pool_members.id", "beats_member", key=True),
@@ -114,6 +117,7 @@ def upgrade() -> None:
         *columns.required(sa.Boolean, "cold"),
         *columns.optional(columns.Instant, "stale_us", "released_us"),
         *columns.required(sa.Text, "release_reason"),
+        # The database itself refuses a second open claim on a member, and a key used twice.
         columns.partial_index("claims_one_open", "released_us IS NULL", "member_id", unique=True),
         columns.partial_index(
             "claims_key",
@@ -132,6 +136,7 @@ def upgrade() -> None:
         *columns.optional(sa.Text, "credential_hash"),
         sa.UniqueConstraint("token_hash", name="enrolments_token"),
         sa.UniqueConstraint("credential_hash", name="enrolments_credential"),
+        # Consuming the token and issuing the credential are one.
         sa.CheckConstraint(
             "(used_us IS NULL) = (credential_hash IS NULL)", name="enrolments_used_once"
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
 from overnight.database import columns
 
@@ -11,8 +10,9 @@ revision = "0002"
 down_revision = "0001"
 
 
-def upgrade() -> None:
+def upgrade(op: columns.Operations) -> None:
     """Make the table of policies, and find missed claims quickly."""
+    # A policy and its last decision. Changed only under the lock of the pool's row.
     op.create_table(
         "pool_autoscales",
         columns.reference("pool_id", "pools.id", "autoscales_pool", key=True),
@@ -36,6 +36,7 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("miss > 0 AND miss < 1", name="autoscales_miss"),
     )
+    # Missed claims are demand; an autoscaled pool reads them every few seconds.
     op.create_index(
         "events_missed",
         "pool_events",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
 from overnight.database import columns
 
@@ -11,10 +10,12 @@ revision = "0003"
 down_revision = "0002"
 
 
-def upgrade() -> None:
+def upgrade(op: columns.Operations) -> None:
     """Make the table of totals; they count from here on, because older events may have been deleted."""
-    op.add_column("pools", sa.Column("empty_since_us", sa.BigInteger(), nullable=True))
-    op.add_column("pool_events", sa.Column("took_us", sa.BigInteger(), nullable=True))
+    op.add_column("pools", *columns.optional(columns.Instant, "empty_since_us"))
+    # A wait, warm-up or lifetime.
+    op.add_column("pool_events", *columns.optional(columns.Instant, "took_us"))
+    # Events outlive their rows here, summed by the smallest bucket limit that their duration does not exceed.
     op.create_table(
         "pool_totals",
         *columns.required(sa.Text, "pool_id", "kind", "reason"),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-from alembic import op
+from overnight.database import columns
 
 revision = "0004"
 down_revision = "0003"
 
 
-def upgrade() -> None:
-    op.add_column("pools", sa.Column("deleted_us", sa.BigInteger(), nullable=True))
+def upgrade(op: columns.Operations) -> None:
+    op.add_column("pools", *columns.optional(columns.Instant, "deleted_us"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from overnight.database import columns
 
 revision = "0005"
 down_revision = "0004"
 
 
-def upgrade() -> None:
+def upgrade(op: columns.Operations) -> None:
     """Leave the host of older members open: the server that lists a machine records its own."""
-    op.add_column("pool_members", sa.Column("host", sa.Text(), nullable=True))
+    op.add_column("pool_members", *columns.optional(sa.Text, "host"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
 from overnight.database import columns
 
@@ -11,8 +10,12 @@ revision = "0006"
 down_revision = "0005"
 
 
-def upgrade() -> None:
-    """Make the tables of the control plane."""
+def upgrade(op: columns.Operations) -> None:
+    """Make the tables of the control plane.
+
+    Everything that belongs to a host is deleted with its row. A report locks that row first.
+    """
+    # Secrets are stored as SHA-256 alone. An agent's token is exchanged for one credential.
     op.create_table(
         "fleet_tokens",
         sa.Column("id", sa.Text, primary_key=True),
@@ -33,6 +36,7 @@ def upgrade() -> None:
             columns.Instant, "enrolled_us", "seen_us", "booted_us", "uptime_us", "skew_us"
         ),
         *columns.required(columns.Instant, "lost_events", "lost_rollups"),
+        # Events sent on a day, for the quota.
         *columns.required(columns.Instant, "day", "day_events"),
         *columns.optional(columns.Instant, "labels_us", "snapshot_us"),
         sa.UniqueConstraint("name", name="fleet_hosts_name"),
@@ -52,6 +56,7 @@ def upgrade() -> None:
         *columns.required(sa.Text, "value"),
         sa.Index("fleet_labels_by_value", "name", "value"),
     )
+    # Compressed documents; the digest is that of the parts, without the header.
     op.create_table(
         "fleet_snapshots",
         columns.reference("host_id", "fleet_hosts.id", "fleet_snapshots_host", key=True),
@@ -67,6 +72,7 @@ def upgrade() -> None:
         *columns.required(sa.Text, "boot"),
         sa.CheckConstraint("begin_us < end_us", name="fleet_spells_order"),
     )
+    # An id is unique on its host alone: no host can replace the events of another.
     op.create_table(
         "fleet_events",
         columns.reference("host_id", "fleet_hosts.id", "fleet_events_host", key=True),
@@ -78,19 +84,21 @@ def upgrade() -> None:
         sa.Index("fleet_events_of_host", "host_id", "time_us"),
         sa.Index("fleet_events_by_id", "id"),
     )
+    # Rollups that are not in a file yet.
     op.create_table(
         "fleet_rollups",
         columns.reference("host_id", "fleet_hosts.id", "fleet_rollups_host", key=True),
         sa.Column("begin_us", columns.Instant, primary_key=True, autoincrement=False),
         *columns.required(sa.LargeBinary, "document"),
     )
+    # The file of a host and day, and who compacts it at the moment.
     op.create_table(
         "fleet_rollup_days",
         columns.reference("host_id", "fleet_hosts.id", "fleet_rollup_days_host", key=True),
         sa.Column("day", columns.Instant, primary_key=True, autoincrement=False),
         *columns.required(sa.Text, "file", "locked_by"),
         *columns.required(columns.Instant, "locked_until_us"),
-        *columns.required(sa.Integer, "least_level"),
+        *columns.required(sa.Integer, "least_level"),  # finer ones were removed
     )
     op.create_table(
         "fleet_windows",

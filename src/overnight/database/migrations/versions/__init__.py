@@ -1,1 +1,1 @@
-"""One module a step; never changed once released."""
+"""One module a step; never changed once released: tests/contract/test_schema.py has digests of what each creates."""

@@ -47,7 +47,7 @@ def run_age(
     folder: pathlib.Path | None = session.option(
         None, "Folder in which the dentries are created.", "DIR"
     ),
-    arm: Literal["hot", "cold", "purged"] | None = session.option(
+    arm: Literal["hot", "cold", "purged", "fixed"] | None = session.option(
         None, "Experiment arm to note for this host."
     ),
     note: str = session.option("", "Text to note with the arm.", "TEXT"),

@@ -34,6 +34,9 @@ def run_agent(
     config: pathlib.Path | None = session.option(
         None, "Allowed tasks. Default: /etc/overnight/agent.toml.", "FILE"
     ),
+    default_config: pathlib.Path | None = session.option(
+        None, "Allowed tasks where that file does not exist.", "FILE"
+    ),
     spool: str = session.option("16MiB", "Disk budget for reports not sent yet.", "SIZE"),
     windows: str = session.option("1GiB", "Disk budget for bundles to upload.", "SIZE"),
     rate: str = session.option("1MB", "Upload limit per second.", "SIZE", "--upload-rate"),
@@ -86,6 +89,7 @@ def run_agent(
         ca=ca,
         insecure=insecure,
         config=config or agent.CONFIG,
+        default_config=default_config,
         spool_bytes=sizes.parse_size(spool),
         window_bytes=sizes.parse_size(windows),
         upload_rate=max(1.0, float(sizes.parse_size(rate))),

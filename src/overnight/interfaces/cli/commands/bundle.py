@@ -52,11 +52,9 @@ def create(
             todo="overnight bundle create ID, or --event ID; overnight events lists the ids",
         )
     before_s, after_s = times.parse_duration(before), times.parse_duration(after)
-    with (
-        current.evidence(event_id=event_id or event) as found,
-        current.progress("bundle", 1.0) as update,
-    ):
-        chosen = events.find_event(found.home, found.event_id)
+    found = current.evidence(event_id=event_id or event)
+    chosen = events.find_event(found.home, found.event_id)
+    with current.progress("bundle", 1.0) as update:
         bundle = bundles.create(
             found.home,
             chosen,

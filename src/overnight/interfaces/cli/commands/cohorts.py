@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from overnight.interfaces.cli import fleet_view, profile_options, session, terminal
+from overnight.interfaces.cli import fleet_view, profile_options, session
 from overnight.model.text import fraction, percent, plural, rounded
 
 ORDER = 34
+HEADINGS = ("cohort", "hosts with it", "events (expected)", "host days", "rate vs others", "p")
 P = (
-    "p: how often chance alone gives any cohort such an excess, with hosts assigned to cohorts at random; at most 0.05 is "
-    "not explained by chance"
+    "p: how often chance alone gives any cohort such an excess, with hosts assigned to cohorts at random; chance does "
+    "not explain 0.05 or less"
 )
 
 
@@ -17,7 +18,7 @@ def register(cli: session.CommandLine) -> None:
 
 def cohorts(
     current: session.Session,
-    kind: str = session.option("", "Kind: net.driver_reset, or net. for all.", "KIND"),
+    kind: fleet_view.KindOption = "",
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
     limit: profile_options.LimitOption = 10,
@@ -30,10 +31,6 @@ def cohorts(
 
     request = fleet_questions.KindRequest(kind, begin, end)
     result = current.ask(fleet_questions.COHORTS, request)
-    if current.printed_json(result):
-        return
-    console = current.console()
-    fleet_view.show_head(result, console)
     rows = [
         (
             " = ".join(f"{label.name} {label.value}" for label in row.labels),
@@ -45,10 +42,6 @@ def cohorts(
         )
         for row in result.cohorts[:limit]
     ]
-    headings = ("cohort", "hosts with it", "events (expected)", "host days", "rate by others", "p")
-    if rows:
-        terminal.echo(terminal.columns(headings, rows), keep="\n")
-        if more := len(result.cohorts) - len(rows):
-            terminal.print_line(console, f"{plural(more, 'more cohort')} (--limit)", "dim")
-        terminal.print_line(console, P, "dim")
-    fleet_view.show_findings(result, console)
+    hidden = len(result.cohorts) - len(rows)
+    more = [f"{plural(hidden, 'more cohort')} (--limit)"] if hidden else []
+    fleet_view.show(current, result, HEADINGS, rows, *more, P)

@@ -58,10 +58,10 @@ def cpu(
         files.check_text(file)
     every_us = None if every is None else round(times.parse_duration(every) * times.SECOND_US)
     hosts = (host,) if host else ()
-    wanted = {"event_id": event or "", "hosts": hosts, "begin": begin, "end": end}
-    with current.evidence(**wanted) as found, current.progress("reading", 1.0) as update:
-        chosen = (found.event_id or None, found.begin, found.end)
-        request = histories.Request(found.home, *chosen, host, core, every_us, worst, sort)
+    found = current.evidence(event_id=event or "", hosts=hosts, begin=begin, end=end)
+    chosen = (found.event_id or None, found.begin, found.end)
+    request = histories.Request(found.home, *chosen, host, core, every_us, worst, sort)
+    with current.progress("reading", 1.0) as update:
         answer = histories.read_cpu(request, lambda share: update(share, ""))
     if output == "json":
         files.deliver_json(answer.as_json(), file)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import functools
 import pathlib
 from typing import TYPE_CHECKING, Literal
@@ -82,27 +81,20 @@ def diagnose(
             why="a control plane has the events that its hosts report",
             todo="leave out --save, or run overnight event add on the host",
         )
-    with contextlib.ExitStack() as opened:
-        found = windows.Evidence(current.home, event_id=event_id, at=at)
-        if bundle is None:
-            wanted = {
-                "event_id": "" if at else event_id,
-                "hosts": (host,) if host else (),
-                "at": at,
-            }
-            found = opened.enter_context(current.evidence(**wanted))
-        reported = diagnosis.Reported(
-            found.at, core, kind or diagnosis.REPORTED, text or None, save
-        )
-        status = opened.enter_context(current.notes().status("running detectors …"))
+    found = windows.Evidence(current.home, event_id=event_id, at=at)
+    if bundle is None:
+        event_id = "" if at else event_id
+        found = current.evidence(event_id=event_id, hosts=(host,) if host else (), at=at)
+    reported = diagnosis.Reported(found.at, core, kind or diagnosis.REPORTED, text or None, save)
+    request = diagnosis.Request(
+        found.home, bundle, found.event_id or diagnosis.LAST, host, tuple(knowledge or ()),
+        reported if at else None, current.server.ask_fleet if current.server else None,
+    )  # fmt: skip
+    with current.notes().status("running detectors …") as status:
 
         def show_answer(answer: Answer) -> None:
             status.update(f"running detectors … {answer.detector}: {answer.status}")
 
-        request = diagnosis.Request(
-            found.home, bundle, found.event_id or diagnosis.LAST, host, tuple(knowledge or ()),
-            reported if at else None, current.server.ask_fleet if current.server else None,
-        )  # fmt: skip
         result = diagnosis.diagnose(request, show_answer)
     if output == "text":
         current.console().print(result.render())

@@ -55,8 +55,8 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
     sick, healthy = result.groups
     show(f"{sick}: {_names(comparison.sick)}")
     show(f"{healthy}: {_names(comparison.healthy)}")
-    if comparison.without:
-        show(f"without a snapshot: {_names(comparison.without)}", "yellow")
+    if comparison.without_snapshot:
+        show(f"without a snapshot: {_names(comparison.without_snapshot)}", "yellow")
     # Those that chance explains would only hide one that it does not explain.
     shown = (comparison.significant or comparison.differences)[:limit]
     for difference in shown:
@@ -83,14 +83,14 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
             f"{hosts[0]} shows why (never-active)",
             "yellow",
         )
-    for step, (host, error) in result.boot_errors.items():
-        show(f"{step} failed on {host}: {error}", "yellow")
+    for step, failed in result.boot_errors.items():
+        show(f"{step} failed on {failed.host}: {failed.error}", "yellow")
     for part, count in result.unrecorded.items():
         show(f"not recorded: {part} on {plural(count, 'host')}", "yellow")
     for problem in result.problems:
         show(f"not read: {problem}", "yellow")
-    if comparison.why_not:
-        show(comparison.why_not, "bold")
+    if comparison.why:
+        show(comparison.why, "bold")
     elif comparison.significant:
         show(
             f"chance does not explain {len(comparison.significant)} of {comparison.columns} differences; "
@@ -106,5 +106,6 @@ def _show(result: fleet_drift.Drift, limit: int, console: rich.console.Console) 
 
 
 def _names(hosts: tuple[str, ...]) -> str:
-    more = f" and {len(hosts) - 10} more" if len(hosts) > 10 else ""
-    return f"{plural(len(hosts), 'host')}: {', '.join(hosts[:10])}{more}"
+    more = [f"and {len(hosts) - 10} more"] if len(hosts) > 10 else []
+    names = f": {', '.join(hosts[:10])}" if hosts else ""
+    return " ".join([f"{plural(len(hosts), 'host')}{names}", *more])

@@ -97,7 +97,6 @@ def _follow(request: stored.Request, current: session.Session) -> None:
 
 
 def _line(event: Event, *, with_host: bool) -> str:
-
     cell = terminal.cell
     style = terminal.SEVERITY.get(event.severity, "default")
     host = f"{cell(event.host)}  " if with_host else ""
@@ -111,7 +110,6 @@ def _line(event: Event, *, with_host: bool) -> str:
 
 
 def _show(listing: stored.Listing, current: session.Session) -> None:
-
     console = current.console()
     if listing.empty:
         terminal.print_line(console, str(listing.empty))

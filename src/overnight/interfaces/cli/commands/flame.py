@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pathlib
 from typing import TYPE_CHECKING
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
@@ -39,16 +38,8 @@ def flame(
     """Show the stacks of a window as a flame graph."""
     from overnight.app import flame as graphs
 
-    with profile_options.evidence(current, query) as (home, chosen):
-        request = graphs.Request(home, chosen, tuple(mark or ()), reverse)
-        _deliver(request, output, file, current)
-
-
-def _deliver(
-    request: graphs.Request, output: Format, file: pathlib.Path | None, current: session.Session
-) -> None:
-    from overnight.app import flame as graphs
-
+    home, chosen = profile_options.find_samples(current, query)
+    request = graphs.Request(home, chosen, tuple(mark or ()), reverse)
     if output is Format.HTML:
         files.deliver(graphs.make_page(request), file)
         return

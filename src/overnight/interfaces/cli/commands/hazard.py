@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from overnight.interfaces.cli import fleet_view, profile_options, session, terminal
+from overnight.interfaces.cli import fleet_view, profile_options, session
 from overnight.model import times
 from overnight.model.text import rounded
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from overnight.app import fleet_questions
 
 ORDER = 35
+HEADINGS = ("uptime", "events", "host days", "per host week", "95 % interval")
 INTERVAL = (
     "95 % interval: rates with which the counted events are plausible; it is wide where a band has few events or "
     "little watched time"
@@ -23,7 +24,7 @@ def register(cli: session.CommandLine) -> None:
 
 def hazard(
     current: session.Session,
-    kind: str = session.option("", "Kind: net.driver_reset, or net. for all.", "KIND"),
+    kind: fleet_view.KindOption = "",
     begin: profile_options.BeginOption = "",
     end: profile_options.EndOption = "",
 ) -> None:
@@ -35,10 +36,6 @@ def hazard(
 
     request = fleet_questions.KindRequest(kind, begin, end)
     result = current.ask(fleet_questions.HAZARD, request)
-    if current.printed_json(result):
-        return
-    console = current.console()
-    fleet_view.show_head(result, console)
     rows = [
         (
             _name(band),
@@ -49,11 +46,7 @@ def hazard(
         )
         for band in result.bands
     ]
-    headings = ("uptime", "events", "host days", "per host week", "95 % interval")
-    if rows:
-        terminal.echo(terminal.columns(headings, rows), keep="\n")
-        terminal.print_line(console, INTERVAL, "dim")
-    fleet_view.show_findings(result, console)
+    fleet_view.show(current, result, HEADINGS, rows, INTERVAL)
 
 
 def _name(band: fleet_questions.Band) -> str:

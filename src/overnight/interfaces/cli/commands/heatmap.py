@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import pathlib
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from overnight.interfaces.cli import files, formats, profile_options, session, terminal
 from overnight.model import times
-
-if TYPE_CHECKING:
-    from overnight.app import heatmap as maps
 
 ORDER = 40
 
@@ -47,24 +43,16 @@ def heatmap(
     """
     from overnight.app import heatmap as maps
 
-    with profile_options.evidence(current, query) as (home, chosen):
-        request = maps.Request(
-            home,
-            chosen,
-            by=by,
-            mode=mode,
-            step_us=round(times.parse_duration(step) * times.SECOND_US),
-            rows=rows,
-            marks=tuple(mark or ()),
-        )
-        _deliver(request, output, file, current)
-
-
-def _deliver(
-    request: maps.Request, output: Format, file: pathlib.Path | None, current: session.Session
-) -> None:
-    from overnight.app import heatmap as maps
-
+    home, chosen = profile_options.find_samples(current, query)
+    request = maps.Request(
+        home,
+        chosen,
+        by=by,
+        mode=mode,
+        step_us=round(times.parse_duration(step) * times.SECOND_US),
+        rows=rows,
+        marks=tuple(mark or ()),
+    )
     if output is Format.HTML:
         files.deliver(maps.make_page(request), file)
         return

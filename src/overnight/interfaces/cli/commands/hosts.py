@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from overnight.app import fleet_questions
 
 ORDER = 33
-SILENT_US = 5 * times.MINUTE_US  # ten reports of an agent
 
 
 def register(cli: session.CommandLine) -> None:
@@ -31,13 +30,21 @@ def hosts(
     from overnight.app import added_events, fleet_questions
 
     wanted = dict(map(added_events.parse_label, label or ()))
-    result = current.ask(fleet_questions.HOSTS, fleet_questions.Everything()).having(wanted)
+    server = current.server
+    with current.notes().status("reading hosts …"):
+        listed = server.list_hosts() if server else fleet_questions.list_hosts(current.home)
+    result = listed.having(wanted)
     if current.printed_json(result):
         return
     console, now = current.console(), time.time_ns() // 1000
     rows = [_cells(host, now, is_live=current.server is not None) for host in result.hosts]
     headings = ("host", "state", "last seen", "up", "snapshot", "labels")
-    terminal.echo(terminal.columns(headings, rows) or "no host has these labels", keep="\n")
+    none = (
+        "no host has these labels"
+        if wanted
+        else "no host has enrolled (overnight token create --role agent)"
+    )
+    terminal.echo(terminal.columns(headings, rows) or none, keep="\n")
     for host in result.hosts:
         lost = [(host.lost_events, "event"), (host.lost_rollups, "rollup")]
         dropped = " and ".join(plural(count, what) for count, what in lost if count)
@@ -51,7 +58,9 @@ def hosts(
 
 
 def _cells(host: fleet_questions.HostSummary, now: int, *, is_live: bool) -> tuple[str, ...]:
-    online = "online" if now - host.seen_us < SILENT_US else "offline"
+    from overnight.app import fleet_windows
+
+    online = "online" if now - host.seen_us < fleet_windows.OFFLINE_US else "offline"
     up = times.format_duration((host.seen_us - host.booted_us) / 1e6) if host.booted_us else "-"
     taken = "-" if host.snapshot_us is None else local_time.cell(host.snapshot_us)
     return (

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,12 @@ ORDER = 16
 # Stored state: label and colour.
 PASS, FAIL, TOO_SHORT = ("pass", "green"), ("fail", "red"), ("too short", "yellow")
 STATES = {"kept": PASS, "crossed": FAIL, "cannot tell": TOO_SHORT}
-STATUS = {Constancy.CONSTANT: PASS, Constancy.NOT_CONSTANT: FAIL, Constancy.UNKNOWN: TOO_SHORT}
+STATUS = {
+    Constancy.CONSTANT: PASS,
+    Constancy.REPLAYED: PASS,
+    Constancy.NOT_CONSTANT: FAIL,
+    Constancy.UNKNOWN: TOO_SHORT,
+}
 
 
 def register(cli: session.CommandLine) -> None:
@@ -39,9 +45,11 @@ def register(cli: session.CommandLine) -> None:
 def run_load(
     current: session.Session,
     workload: str = session.argument(
-        "", "Workload: trials, cpu, memory, network or stress-ng.", "WORKLOAD"
+        "", "Workload: trials, cpu, replay, memory, network or stress-ng.", "WORKLOAD"
     ),
-    duration: str = session.option("", "Duration: 10m, 12h. Default: 10m.", "DURATION", "--for"),
+    duration: str = session.option(
+        "", "Duration: 10m, 12h. Default: 10m; replay: the profile's.", "DURATION", "--for"
+    ),
     cores: str = session.option("", "Cores: 0-3 or 1,3. Default: all but the first.", "CORES"),
     duty: str = session.option("", "trials, cpu, stress-ng: share of each core: 60%.", "SHARE"),
     rate: str = session.option(
@@ -54,6 +62,13 @@ def run_load(
     steps: int | None = session.option(None, "trials: steps per trial. Default: 20000.", "N"),
     backend: str | None = session.option(None, "trials: numpy, torch or cuda.", "NAME"),
     orchestrator: str | None = session.option(None, "trials: own or ray.", "NAME"),
+    address: str | None = session.option(
+        None, "ray: existing cluster, one trial on each of its hosts.", "HOST:PORT"
+    ),
+    hosts: str = session.option("", "ray: hosts of the cluster. Default: all.", "NAMES"),
+    profile: pathlib.Path | None = session.option(
+        None, "replay: document of `overnight cpu -O json`.", "FILE"
+    ),
     veth: bool = session.flag("network: veth pair in private namespaces (needs root)."),
     stressor: str | None = session.option(None, "stress-ng: stressor. Default: cpu.", "NAME"),
     seed: int = session.option(1, "Seed of data and weights.", "N", min=0),
@@ -77,7 +92,7 @@ def run_load(
             why=f"workloads: {', '.join(load.list_loads(current.home).workloads)}",
             todo="overnight load cpu --for 1m, or overnight load --list",
         )
-    seconds = times.parse_duration(duration) if duration else (None if trials else 600.0)
+    seconds = times.parse_duration(duration) if duration else (None if trials or profile else 600.0)
     options = load.Options(
         name=name,
         seed=seed,
@@ -88,11 +103,13 @@ def run_load(
         steps=steps,
         backend=backend,
         orchestrator=orchestrator,
+        address=address,
+        hosts=tuple(hosts.split(",")) if hosts else None,
         veth=veth,
         stressor=stressor,
     )
     request = load.Request(
-        workload, options, cores, current.home, seconds, times.parse_duration(warm_up)
+        workload, options, cores, current.home, seconds, times.parse_duration(warm_up), profile
     )
     stop = threading.Event()
     with stop_signals.stop_on_signals(stop), _screen(current, request) as show:
@@ -153,7 +170,8 @@ def _screen(
         def write_line(now: load.Progress) -> None:
             second = now.second
             figures = (f"{second.at:7.1f} s", "  ".join(now.figures), _host(second))
-            terminal.print_line(notes, "  ".join((*figures, _state(now))))
+            host = (now.host,) if now.host else ()
+            terminal.print_line(notes, "  ".join((*host, *figures, _state(now))))
 
         yield write_line
         return
@@ -188,7 +206,7 @@ def _table(request: load.Request, now: load.Progress) -> rich.table.Table:
 
     until = f" of {times.format_duration(request.seconds)}" if request.seconds else ""
     table = rich.table.Table(
-        title=f"{request.workload}: {times.format_duration(now.second.at)}{until}, {_state(now)}",
+        title=f"{request.workload}{f' on {now.host}' if now.host else ''}: {times.format_duration(now.second.at)}{until}, {_state(now)}",
         title_justify="left",
         box=None,
         show_header=False,
@@ -228,12 +246,14 @@ def _show(outcome: load.Outcome, console: rich.console.Console) -> None:
     if verdict.status is Constancy.UNKNOWN and verdict.needs_s and verdict.can_estimate:
         needs = times.format_duration(60 * -(-verdict.needs_s // 60))
         terminal.print_line(console, f"A run of about {needs} would decide it.")
-    if outcome.path is not None:
-        terminal.print_line(console, f"stored: {outcome.path}")
+    for stored in (outcome, *outcome.hosts):
+        if stored.path is not None:
+            terminal.print_line(console, f"stored: {stored.path}")
 
 
 def _limit(check: load.Check) -> str:
-    if check.limit is None or check.name == "identical trials" or check.value is None:
+    if check.limit is None or check.name.endswith("identical trials") or check.value is None:
         return ""
-    drift, kernel = check.name.endswith("drift"), check.name == "kernel time"
-    return f" (limit {100 * check.limit:g} {'%/h' if drift else 'points' if kernel else '%'})"
+    unit = "%/h" if check.name.endswith("drift") else "%"
+    unit = "points" if check.name.endswith(("kernel time", "profile error")) else unit
+    return f" (limit {100 * check.limit:g} {unit})"

@@ -41,6 +41,9 @@ def record(
     rules: list[str] | None = session.option(
         None, "Folder with more kernel-log rules (repeatable).", "DIR"
     ),
+    every: list[str] | None = session.option(
+        None, "Seconds between two readings of a signal (repeatable).", "SIGNAL=SECONDS"
+    ),
     cloud: bool = session.flag("Read labels from the cloud's metadata service.", "--cloud-labels"),
     print_unit: bool = session.flag("Print a systemd unit that records without root."),
 ) -> int:
@@ -66,7 +69,7 @@ def record(
         profiles=not signals_only,
         signals=not profiles_only,
         agent=recorder.flight_recorder_arguments(
-            metrics=metrics, rules=tuple(rules or ()), cloud_labels=cloud
+            metrics=metrics, rules=tuple(rules or ()), every=tuple(every or ()), cloud_labels=cloud
         ),
     )
     if signals_only and profiles_only:
@@ -77,7 +80,7 @@ def record(
         )
     if profiles_only and options.agent:
         raise errors.UsageError(
-            "--metrics, --rules and --cloud-labels cannot be combined with --profiles-only",
+            "--metrics, --rules, --every and --cloud-labels cannot be combined with --profiles-only",
             why="they belong to the flight recorder, which does not run then",
             todo="leave --profiles-only out",
         )

@@ -24,12 +24,12 @@ def serve(
     insecure: bool = session.flag("Allow plain HTTP beyond loopback: tokens are not encrypted."),
     database: pool_options.DatabaseOption = "",
     blobs: pathlib.Path | None = session.option(None, "Folder of uploaded windows. Default: one in the data home.", "DIR"),
-    endpoint: str = session.option("", "URL that pool members use, if it differs.", "URL"),
+    endpoint: str = session.option("", "URL that pool members and agents of reserved hosts use, if it differs.", "URL"),
     metrics: str = session.option("", "Address to serve metrics on without a token.", "[ADDRESS:]PORT"),
-    interval: str = session.option("60s", "Tick of the reaper; claims wake it at once.", "DURATION"),
+    interval: str = session.option("60s", "Tick of the reaper and of reservations; requests wake them at once.", "DURATION"),
     print_unit: bool = session.flag(unit_options.UNIT),
 ) -> None:  # fmt: skip
-    """Serve hosts, events and pools over HTTP, until Ctrl-C.
+    """Serve a fleet, pools and reservations over HTTP.
 
     People need a token: overnight token create. Beyond loopback, TLS is required.
     """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from overnight.model.instrument import format_us
 from overnight.model.severity import Severity
 from overnight.reports import svg
 from overnight.reports.diagnosis import pictures, wording
@@ -43,6 +44,7 @@ class Timeline:
         large: Sequence[int],
         incident: Window | None,
         marks: Sequence[Event],
+        waits: Mapping[int, Sequence[tuple[int, float]]] | None = None,
     ) -> None:
         self.shown, self.window, self.incident = shown, shown.coverage.window, incident
         self.large = involved(shown, large)
@@ -52,6 +54,11 @@ class Timeline:
         self.spans = list(zip(shown.begin_us.tolist(), shown.end_us.tolist(), strict=True))
         begin, end = self.window.begin_us, self.window.end_us
         self.seen = [event for event in marks if begin <= event.time_us < end]
+        # Longest waits for a core, from an instrument: core, then the end of a second and microseconds.
+        self.waits = {
+            core: [(us, wait) for us, wait in (waits or {}).get(core, ()) if begin <= us < end]
+            for core in self.large
+        }
 
     def x(self, us: float) -> float:
         begin, end = self.window.begin_us, self.window.end_us
@@ -65,6 +72,7 @@ class Timeline:
         strips: list[str] = []
         for core in self.large:
             strips += self._draw_strip(f"core {core}", [self.shown.cores.index(core)], y)
+            strips += self._draw_waits(self.waits[core], y)
             y += STRIP + APART
         strips += self._draw_strip(f"mean of {len(self.everyone)}", self.everyone, y)
         y += STRIP + APART + 8
@@ -78,10 +86,10 @@ class Timeline:
             *self._draw_window(top, bottom),
             *self._draw_marks(labels, top, bottom),
             *self._draw_axis(bottom),
-            *_draw_key(bottom + 44),
+            *_draw_key(bottom + 44, with_waits=any(self.waits.values())),
         ]
         title = f"Each core, second by second, on {wording.clean(self.shown.host, 80)}"
-        size = (WIDTH, bottom + 56)
+        size = (WIDTH, bottom + (72 if any(self.waits.values()) else 56))
         return pictures.frame("timeline", title, self._describe(), size, parts)
 
     @functools.cached_property
@@ -117,6 +125,18 @@ class Timeline:
             yield f'<text class="b" x="{right + 8}" y="{y + 15}">{busy:.0f} % busy</text>'
             yield f'<text class="s" x="{right + 8}" y="{y + 31}">{kernel:.0f} % in the kernel</text>'
             yield f'<text class="s" x="{right + 8}" y="{y + 47}">in the incident window</text>'
+
+    def _draw_waits(self, waits: Sequence[tuple[int, float]], y: int) -> Iterator[str]:
+        """Draw a line from 10 µs at the bottom to 10 s at the top of a strip, logarithmic."""
+        if not waits:
+            return
+        points = []
+        for us, wait in waits:
+            share = (math.log10(max(wait, 10.0)) - 1) / 6
+            points.append(f"{self.x(us):.1f} {y + STRIP * (1 - min(1.0, share)):.1f}")
+        tip = f"longest waits for this core, up to {format_us(max(wait for _, wait in waits))}"
+        yield f'<path class="halo" d="M{"L".join(points)}"/>'  # the bars may be as dark as the line
+        yield f'<path class="wait" d="M{"L".join(points)}"><title>{svg.safe(tip)}</title></path>'
 
     def _draw_band(self, y: int) -> tuple[list[str], int]:
         """Draw a row for each core, the thinner the more there are; a run of equal cells is one stroke."""
@@ -238,6 +258,9 @@ class Timeline:
         for core in self.large:
             which = [self.shown.cores.index(core)]
             busy, kernel = (self._mean_in_window(mode, which) for mode in ("busy", "kernel"))
+            if self.waits[core]:
+                longest = max(wait for _, wait in self.waits[core])
+                sentences.append(f"Tasks waited up to {format_us(longest)} for core {core}.")
             if not math.isnan(busy):
                 sentences.append(f"In the incident window core {core} was {busy:.0f} % busy, {kernel:.0f} % in the kernel.")  # fmt: skip
         mean = self._mean_in_window("busy", self.everyone)
@@ -259,8 +282,11 @@ def _level(percent: float) -> int:
     return 0 if math.isnan(percent) else min(LEVELS, max(0, math.ceil(percent / 100 * LEVELS)))
 
 
-def _draw_key(y: int) -> Iterator[str]:
+def _draw_key(y: int, *, with_waits: bool) -> Iterator[str]:
     x = float(LEFT)
+    if with_waits:
+        yield f'<path class="wait" d="M{x:.1f} {y + 12}h12"/>'
+        yield f'<text class="s" x="{x + 17:.1f}" y="{y + 16}">longest wait for the core: 10 µs (bottom) to 10 s, logarithmic</text>'
     for kind, text in (("kernel", "in the kernel"), ("busy", "busy in user space"), ("missing", "not recorded")):  # fmt: skip
         yield f'<rect class="{kind} edge" x="{x:.1f}" y="{y - 9}" width="12" height="11"/>'
         yield f'<text class="s" x="{x + 17:.1f}" y="{y}">{text}</text>'

@@ -1,0 +1,179 @@
+"""The use cases that a server publishes, of pools and of reservations: one table for its operations and its client.
+
+Requests and answers have the types of the methods, as `dataclasses.asdict` writes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from overnight import errors
+from overnight.app import investigations, pools, reservations
+from overnight.model.control_plane import Role
+
+if typing.TYPE_CHECKING:
+    from overnight.model.pool import Request
+
+MAX_WAIT_SECONDS = 3600.0
+HERE = ("self", "is_gone", "reference", "return")  # not sent
+WHY = "X-Overnight-Why"
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """A method of a class of use cases; the names in `path` are parameters of it."""
+
+    of: type[Any]
+    name: str
+    method: str
+    path: str
+    role: Role
+    changes: bool  # something that the audit log names; others may be repeated
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        call: Callable[..., Any] = getattr(self.of, self.name)
+        return call
+
+    @property
+    def area(self) -> str:
+        """The name of the class where a server has it, and of its operations."""
+        return self.of.__name__.lower()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may wait for a provider, and runs in a thread of its own."""
+        return self.role is not Role.VIEWER
+
+    @property
+    def path_names(self) -> list[str]:
+        return re.findall(r"{(\w+)}", self.path)
+
+    @functools.cached_property
+    def hints(self) -> dict[str, Any]:
+        return typing.get_type_hints(self.call, localns=names())
+
+    @property
+    def answer(self) -> Any:
+        """The type of the answer; `tuple[T, ...]` is sent as a list of one page."""
+        return self.hints["return"]
+
+    @property
+    def parameters(self) -> dict[str, tuple[Any, Any]]:
+        """Type and default of what a request has besides its path; `...`: required."""
+        declared = inspect.signature(self.call).parameters
+        return {
+            name: (self.hints[name], ... if given.default is given.empty else given.default)
+            for name, given in declared.items()
+            if name not in (*HERE, *self.path_names)
+        }
+
+
+POOLS = tuple(
+    Operation(pools.Pools, name, method, path, Role(role), changes=role != "viewer")
+    for name, method, path, role in (
+        ("list", "GET", "/pools", "viewer"),
+        ("create", "POST", "/pools", "admin"),
+        ("show", "GET", "/pools/{name}", "viewer"),
+        ("update", "PATCH", "/pools/{name}", "admin"),
+        ("delete", "DELETE", "/pools/{name}", "admin"),
+        ("past", "GET", "/pools/{name}/past", "viewer"),
+        ("acquire", "POST", "/pools/{name}/claims", "operator"),
+        ("replenish", "POST", "/pools/{name}/replenish", "operator"),
+        ("recycle", "POST", "/pools/{name}/recycle", "operator"),
+        ("drain", "POST", "/pools/{name}/drain", "admin"),
+        ("set_autoscale", "PATCH", "/pools/{name}/autoscale", "admin"),
+        ("autoscale_off", "DELETE", "/pools/{name}/autoscale", "admin"),
+        ("outlook", "POST", "/pools/{name}/autoscale/outlook", "viewer"),
+        ("return_member", "POST", "/pools/{name}/members/{member_id}/return", "operator"),
+        ("renew", "POST", "/pool-claims/{claim_id}/renew", "operator"),
+        ("give_back", "POST", "/pool-claims/{claim_id}/return", "operator"),
+        ("show_member", "GET", "/pool-members/{member_id}", "viewer"),
+        ("set_cordoned", "PUT", "/pool-members/{member_id}/cordoned", "operator"),
+        ("terminate", "POST", "/pool-members/{member_id}/terminate", "admin"),
+        ("forget", "POST", "/pool-hosts/{host}/forget", "admin"),
+    )
+)
+# Who may extend or end a reservation of somebody else is decided by `reservation_serving`.
+RESERVATIONS = tuple(
+    Operation(reservations.Reservations, name, method, path, Role(role), changes)
+    for name, method, path, role, changes in (
+        ("list", "GET", "/reservations", "viewer", False),
+        ("create", "POST", "/reservations", "operator", True),
+        ("preflight", "POST", "/reservations/preflight", "operator", False),
+        ("show", "GET", "/reservations/{reservation_id}", "viewer", False),
+        ("members", "GET", "/reservations/{reservation_id}/members", "viewer", False),
+        ("check", "POST", "/reservations/{reservation_id}/check", "operator", False),
+        ("extend", "POST", "/reservations/{reservation_id}/extend", "operator", True),
+        ("end", "POST", "/reservations/{reservation_id}/release", "operator", True),
+    )
+)
+# As with reservations, `investigation_serving` decides who may stop one of somebody else.
+INVESTIGATIONS = tuple(
+    Operation(investigations.Investigations, name, method, path, Role(role), changes)
+    for name, method, path, role, changes in (
+        ("list", "GET", "/investigations", "viewer", False),
+        ("create", "POST", "/investigations", "operator", True),
+        ("preflight", "POST", "/investigations/preflight", "operator", False),
+        ("show", "GET", "/investigations/{investigation_id}", "viewer", False),
+        ("stop", "POST", "/investigations/{investigation_id}/stop", "operator", True),
+    )
+)
+OPERATIONS = (*POOLS, *RESERVATIONS, *INVESTIGATIONS)
+
+
+@functools.cache
+def names() -> dict[str, Any]:
+    """Return the names in hints that modules import for type checkers only."""
+    from overnight.model import pool
+    from overnight.pools import autoscaler
+
+    known = {name: kind for name, kind in vars(pool).items() if isinstance(kind, type)}
+    return {**known, "autoscaler": autoscaler}
+
+
+def encode(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    is_instance = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.asdict(value) if is_instance else value
+
+
+def document(result: Any) -> dict[str, Any]:
+    """Return the answer of an operation; every tuple is a page that is the last one."""
+    if isinstance(result, tuple):
+        return {"items": encode(result), "next": None}
+    answer: dict[str, Any] = encode(result)
+    return answer
+
+
+def run(
+    where: Any, operation: Operation, given: Mapping[str, Any], is_gone: Callable[[], bool]
+) -> Any:
+    """Run an operation; `is_gone` ends the wait of a caller, who does not get members any more."""
+    if operation.name != "acquire":
+        return getattr(where, operation.name)(**given)
+    request: Request = given["request"]
+    if request.wait_seconds > MAX_WAIT_SECONDS:
+        raise errors.UsageError(
+            f"a server lets callers wait for at most 1h (got {request.wait_seconds:g}s)",
+            why="the caller keeps a connection and a place in the queue",
+            todo="use --wait 1h, and repeat the command",
+        )
+    grants = where.acquire(**given, is_gone=is_gone)
+    if not is_gone() or request.idempotency_key:  # the caller gets it again with the key
+        return grants
+    for grant in grants:
+        where.give_back(grant.claim.id)
+    raise errors.CannotError(
+        "the claim was given back",
+        why="the caller left while it waited, or the wait took too long",
+        todo="repeat the request",
+    )

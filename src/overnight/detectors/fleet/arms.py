@@ -1,0 +1,161 @@
+"""What the arms of an investigation say about a kind of event: arguments for and against causes, never a cause.
+
+Only a decided comparison is a finding. Its number is 1 where the rate neither halved nor doubled, so that an arm
+without effect contradicts the cause that it removes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from overnight.detectors import _base
+from overnight.model.finding import Answer, Subject
+from overnight.model.text import fraction, plural, rounded
+from overnight.queries import contrast, rates
+
+if TYPE_CHECKING:
+    from overnight.model.selection import Window
+
+CONTRAST, DOSE = "arm.contrast", "arm.dose"
+NAME = "fleet.arms"
+DECIDED = (rates.Outcome.ROSE, rates.Outcome.FELL, rates.Outcome.UNCHANGED)
+# Changes that remove accumulated state, and those that name the unit they change.
+THEN = " then "
+PURGES, OF_UNITS = ("purge", "reboot"), ("mask-unit", "cap-cpu")
+DOSES = {"zombies": "dying memory cgroups", "uptime_s": "uptime", "load": "busy share of the cores"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Treatment:
+    """What makes an arm: state of `overnight age` (none: the host's own), and changes such as `mask-unit a.service`.
+
+    A change whose name is not built in argues nothing: what it changes is not known here.
+    """
+
+    states: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # several in one text are joined by ` then `
+
+    @property
+    def words(self) -> tuple[list[str], ...]:
+        every = (part.split() for change in self.changes for part in change.split(THEN))
+        return tuple(words for words in every if words)
+
+
+class Arms(_base.Detector):
+    """All decided comparisons of one kind of event."""
+
+    name = NAME
+
+    def ask(
+        self,
+        compared: contrast.Contrast,
+        treatments: Mapping[str, Treatment],
+        window: Window,
+        kind: str,
+    ) -> Answer:
+        pairs = [pair for pair in compared.pairs if _covers(pair.kind, kind)]
+        trends = [trend for trend in compared.trends if _covers(trend.kind, kind)]
+        if not pairs and not trends:
+            return self.no_data("no two arms were observed")
+        drafts = [
+            *(_draft_pair(pair, compared.unit, treatments, window) for pair in pairs if pair.compared.outcome in DECIDED and not pair.is_confounded),
+            *(_draft_trend(trend, window) for trend in trends if trend.outcome in DECIDED),
+        ]  # fmt: skip
+        if not drafts:
+            return self.no_data(
+                f"cannot tell: too few {kind}, hosts or hours to tell the arms apart"
+            )
+        return self.answer(drafts, clear="")
+
+
+def _covers(compared: str, kind: str) -> bool:
+    """Return whether what was compared is this kind of event; one that ends with a dot is a prefix."""
+    return compared == kind or (compared.endswith(".") and kind.startswith(compared))
+
+
+def _draft_pair(
+    pair: contrast.Pair, unit: str, treatments: Mapping[str, Treatment], window: Window
+) -> _base.Draft:
+    both, treatment = pair.compared, treatments.get(pair.arm, Treatment())
+    ratio = 1.0 if both.outcome is rates.Outcome.UNCHANGED else _bounded(both)
+    bounds = f"{rounded(both.ratio_low)} to {'∞' if both.ratio_high is None else rounded(both.ratio_high)}"
+    word = {rates.Outcome.ROSE: "more", rates.Outcome.FELL: "less"}.get(both.outcome, "no more and no less")  # fmt: skip
+    draft = _base.Draft(
+        CONTRAST,
+        # The arm keeps the ids of two comparisons apart.
+        Subject(cohort=f"{pair.arm} arm", unit=_unit(treatment)),
+        window,
+        both.confidence,
+        f"{pair.kind} is {word} frequent in the {pair.arm} arm than in the {pair.base} arm: {both.after.events} in "
+        f"{rounded(both.after.exposure)} {unit} against {both.before.events} in {rounded(both.before.exposure)}, "
+        f"ratio {bounds}",
+        magnitude=dict.fromkeys(_numbers(pair, treatment), ratio),
+    )
+    draft.support(
+        f"{pair.arm}: {both.after.events} {pair.kind} in {both.after.exposure:.4g} {unit}; {pair.base}: "
+        f"{both.before.events} in {both.before.exposure:.4g}; 95 % interval of the ratio {bounds}"
+        + ("; each host is compared with itself" if pair.same_hosts else ""),
+        "events",
+        events=both.after.events,
+        base_events=both.before.events,
+        ratio=both.ratio,
+        ratio_low=both.ratio_low,
+        ratio_high=both.ratio_high,
+        dispersion=both.dispersion,
+    )
+    return draft
+
+
+def _bounded(both: rates.Comparison) -> float:
+    """Return the ratio; its bound that is nearer to 1 where there is none."""
+    return both.ratio_low if both.ratio is None else both.ratio
+
+
+def _numbers(pair: contrast.Pair, treatment: Treatment) -> Iterator[str]:
+    """Yield the numbers that the rules of the knowledge read; which one depends on what makes the arm."""
+    if pair.arm == "hot" and pair.base == "cold":
+        yield from (f"aged_{state.replace('-', '_')}_by_cold" for state in treatment.states)
+        if not treatment.states:
+            yield "aged_by_cold"
+    elif pair.base == "hot":
+        names = {words[0] for words in treatment.words}
+        if _unit(treatment):
+            yield "changed_by_hot"
+        elif pair.arm == "purged" or (names and names <= {*PURGES}):
+            yield "purged_by_hot"
+
+
+def _unit(treatment: Treatment) -> str:
+    """Return the only unit that the arm changes, purged or not; with other changes it is not known what helped."""
+    others = [words for words in treatment.words if words[0] not in PURGES]
+    if len(others) == 1 and len(others[0]) > 1 and others[0][0] in OF_UNITS:
+        return others[0][1]
+    return ""
+
+
+def _draft_trend(trend: contrast.Trend, window: Window) -> _base.Draft:
+    name = DOSES.get(trend.dose, trend.dose)
+    low = trend.low or 0.0
+    ratio = 1.0 if trend.outcome is rates.Outcome.UNCHANGED else low if trend.ratio is None else trend.ratio  # fmt: skip
+    bounds = f"{rounded(low)} to {'∞' if trend.high is None else rounded(trend.high)}"
+    how = {rates.Outcome.ROSE: "rises", rates.Outcome.FELL: "falls"}.get(trend.outcome, "does not change")  # fmt: skip
+    draft = _base.Draft(
+        DOSE,
+        Subject(cohort=name),
+        window,
+        1 - rates.ALPHA,
+        f"the rate of {trend.kind} {how} with the {name}: {bounds} times from the lowest to the highest of "
+        f"{plural(len(trend.points), 'host')}",
+        magnitude={f"{trend.dose.removesuffix('_s')}_ratio": ratio},
+    )
+    draft.support(
+        f"Poisson regression on the {name}: ratio {bounds}; with doses assigned at random p = "
+        f"{fraction(trend.p if trend.p is not None else 1.0)}",
+        "events",
+        ratio_low=trend.low,
+        ratio_high=trend.high,
+        p=trend.p,
+    )
+    return draft

@@ -1,0 +1,126 @@
+"""Instruments: tools that trace the kernel for a while, where their cost does not matter.
+
+One module per instrument, which exports INSTRUMENT; `runner` starts its processes and reads what they print. Whether
+the kernel has what an instrument needs is probed, never concluded from the kernel's version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import pathlib
+import pkgutil
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from overnight import errors
+
+if TYPE_CHECKING:
+    from overnight.model.instrument import Reading
+
+ROOT = pathlib.Path("/")
+TRACEFS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
+HELPERS = ("runner",)  # modules of this package that are not instruments
+PACKAGES = {"bpftrace": "bpftrace", "perf": "linux-perf (Ubuntu: linux-tools-generic)"}
+PROCESS = re.compile(r"[A-Za-z0-9_.:/@+-]{1,64}")
+COMM = 15  # the kernel cuts names there
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipeline:
+    """Processes to start, the output of each the input of the next, and what reads the last one's lines."""
+
+    commands: tuple[tuple[str, ...], ...]
+    reader: Reader
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_endless: bool = True  # False: a command that may end before its time
+    announces: bool = False  # it prints something once it traces
+
+
+class Reader(Protocol):
+    """Turns lines into readings, whose times are those of the kernel's clock in nanoseconds."""
+
+    lost: int  # events that the tool reported as lost
+
+    def feed(self, line: bytes) -> Iterable[tuple[int, Reading]]:
+        """Return each reading with its time: nanoseconds since boot, or 0 for now. Never raises."""
+
+
+class Instrument(Protocol):
+    name: str
+    about: str  # one sentence: the question it answers
+    tool: str = "bpftrace"  # program it needs; empty: none
+    target: str = ""  # what its TARGET is: `process`, `function`; empty: takes none
+    needs_target: bool = False
+
+    def prepare(self, target: str, root: pathlib.Path = ROOT) -> Pipeline:
+        """Return what to run. Raise CannotError where this host lacks something, UsageError for a wrong target."""
+
+
+def discover() -> dict[str, Instrument]:
+    known: dict[str, Instrument] = {}
+    for module in pkgutil.iter_modules(__path__):
+        if not module.name.startswith("_") and module.name not in HELPERS:
+            instrument = importlib.import_module(f"{__name__}.{module.name}").INSTRUMENT
+            known[instrument.name] = instrument
+    return dict(sorted(known.items()))
+
+
+def find_tool(name: str) -> str:
+    """Return the path of a tool that only root can use; raise CannotError without it."""
+    path = shutil.which(name)
+    if path is None:
+        raise errors.MissingToolError(
+            f"{name} is not on PATH",
+            why="this instrument runs it",
+            todo=f"install the package {PACKAGES[name]}; overnight instrument list   shows the others",
+        )
+    if os.geteuid() != 0:
+        raise errors.MissingPermissionError(
+            f"{name} must run as root",
+            why="it traces all processes of the host",
+            todo="retry with sudo",
+        )
+    return path
+
+
+def need_tracepoints(fields: Mapping[str, tuple[str, ...]], root: pathlib.Path = ROOT) -> None:
+    """Raise CannotError unless the kernel has these tracepoints (`sched:sched_switch`) with these fields."""
+    events = next((root / path / "events" for path in TRACEFS if (root / path / "events").is_dir()), None)  # fmt: skip
+    if events is None:
+        raise errors.CannotError(
+            "tracepoints are not available",
+            why="tracefs is not mounted, or this user may not read it",
+            todo="mount -t tracefs tracefs /sys/kernel/tracing   as root, then retry",
+        )
+    for name, wanted in fields.items():
+        try:
+            text = (events / name.replace(":", "/") / "format").read_text()
+        except OSError as error:
+            raise _without(f"tracepoint {name}", str(error)) from error
+        present = set(re.findall(r"field:[^;]*?(\w+)(?:\[\w*\])?;", text))
+        if missing := [field for field in wanted if field not in present]:
+            raise _without(f"field {missing[0]} of tracepoint {name}", f"it has {sorted(present)}")
+
+
+def _without(what: str, why: str) -> errors.CannotError:
+    todo = "choose another instrument: overnight instrument list"
+    return errors.CannotError(f"this kernel has no {what}", why=why, todo=todo)
+
+
+def match_process(target: str, name: str = "comm", pid: str = "pid") -> str:
+    """Return the condition of a bpftrace program that selects a process by name or PID.
+
+    >>> match_process("kubelet"), match_process("812")
+    ('comm == "kubelet"', 'pid == 812')
+    """
+    if not PROCESS.fullmatch(target):
+        raise errors.UsageError(
+            f"{target!r} is not a process",
+            why="a process is a PID, or a name of letters, digits and _ . : / @ + -",
+            todo="write the name as top shows it, or the PID",
+        )
+    return f"{pid} == {target}" if target.isdigit() else f'{name} == "{target[:COMM]}"'

@@ -1,0 +1,82 @@
+"""How long each core spends in softirqs and in interrupt handlers, by vector and by interrupt."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+
+from overnight import instruments
+from overnight.instruments import _bpftrace
+from overnight.model.instrument import Reading, ReadingKind
+
+# A softirq that an interrupt handler interrupts is as long as both.
+PROGRAM = _bpftrace.Program(
+    {
+        "irq:softirq_entry": ("vec",),
+        "irq:softirq_exit": ("vec",),
+        "irq:irq_handler_entry": ("irq",),
+        "irq:irq_handler_exit": ("irq",),
+    },
+    """
+tracepoint:irq:softirq_entry { @soft_at[cpu] = nsecs; }
+tracepoint:irq:softirq_exit /@soft_at[cpu]/ {
+  $ns = nsecs - @soft_at[cpu];
+  delete(@soft_at[cpu]);
+  @soft[cpu, args->vec] = stats($ns);
+  @soft_max[cpu, args->vec] = max($ns);
+}
+tracepoint:irq:irq_handler_entry { @hard_at[cpu, args->irq] = nsecs; }
+tracepoint:irq:irq_handler_exit /@hard_at[cpu, args->irq]/ {
+  $ns = nsecs - @hard_at[cpu, args->irq];
+  delete(@hard_at[cpu, args->irq]);
+  @hard[cpu, args->irq] = stats($ns);
+  @hard_max[cpu, args->irq] = max($ns);
+}
+""",
+    {"soft": 0, "soft_max": 0, "hard": 0, "hard_max": 0},
+    ("soft_at", "hard_at"),
+)
+
+
+class InterruptTime(instruments.Instrument):
+    name = "interrupt-time"
+    about = "how long each core was in softirqs and interrupt handlers, by vector and interrupt"
+
+    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:  # noqa: ARG002 - it takes no target
+        return PROGRAM.pipeline(make_reader(read_softirqs(root), read_interrupts(root)), root)
+
+
+def make_reader(softirqs: tuple[str, ...], names: Mapping[int, str]) -> _bpftrace.JsonReader:
+    def read_maps(maps: _bpftrace.Maps) -> Iterator[Reading]:
+        for key, values in _bpftrace.read_sums(maps, "@soft", "@soft_max"):
+            core, vector = map(int, key.split(","))
+            name = softirqs[vector] if vector < len(softirqs) else f"softirq {vector}"
+            yield Reading(0, ReadingKind.SOFTIRQ, core, subject=name, values=values)
+        for key, values in _bpftrace.read_sums(maps, "@hard", "@hard_max"):
+            core, number = map(int, key.split(","))
+            name = " ".join(filter(None, (str(number), names.get(number, ""))))
+            yield Reading(0, ReadingKind.HARDIRQ, core, subject=name, values=values)
+
+    return _bpftrace.JsonReader(read_maps)
+
+
+def read_softirqs(root: pathlib.Path = instruments.ROOT) -> tuple[str, ...]:
+    """Return the names of the vectors: /proc/softirqs has a line for each, in order."""
+    try:
+        lines = (root / "proc/softirqs").read_text().splitlines()[1:]
+    except OSError:
+        return ()
+    return tuple(line.partition(":")[0].strip() for line in lines)
+
+
+def read_interrupts(root: pathlib.Path = instruments.ROOT) -> dict[int, str]:
+    """Return the devices of interrupts, the last words of their lines in /proc/interrupts."""
+    try:
+        lines = (root / "proc/interrupts").read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return {}
+    parts = (line.partition(":") for line in lines)
+    return {int(n): rest.split()[-1] for n, _, rest in parts if n.strip().isdigit() and rest.split()}  # fmt: skip
+
+
+INSTRUMENT = InterruptTime()

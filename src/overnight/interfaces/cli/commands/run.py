@@ -1,0 +1,166 @@
+"""`overnight run`."""
+
+from __future__ import annotations
+
+import getpass
+import pathlib
+import platform
+import threading
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.interfaces.cli import investigation_view, pool_options, session, terminal
+from overnight.model import stop_signals, times
+
+if TYPE_CHECKING:
+    from overnight.app import investigations
+
+ORDER = 15
+ID = "Id of the investigation."
+
+
+def register(cli: session.CommandLine) -> None:
+    session.add_group(
+        cli,
+        "run",
+        "Carry out a plan: overnight run PLAN.yaml",
+        "During the night",
+        "plan.yaml",
+        ("start", start, "plan.yaml --dry-run"),
+        ("list", list_, ""),
+        ("status", status, "i-5f0c9a41d2b7"),
+        ("stop", stop, "i-5f0c9a41d2b7"),
+        ("resume", resume, "i-5f0c9a41d2b7"),
+        asks_server=("start", "list", "status", "stop", "resume"),
+        has_default=True,
+    )
+
+
+def start(
+    current: session.Session,
+    plan: pathlib.Path | None = session.argument(None, "Plan file.", "PLAN"),
+    dry_run: bool = session.flag("Show what would be done where, and exit."),
+    example: str = session.option("", "Print an example plan, and exit.", "NAME"),
+    lasting: str = session.option(
+        "", "Duration of each arm, instead of the plan's.", "DURATION", "--for"
+    ),
+    why: pool_options.WhyOption = "",
+    yes: pool_options.YesOption = False,
+) -> int:
+    """Carry out a plan, from the reservation to the report.
+
+    The word start may be left out. Every host is given back, whatever happens. Ctrl-C ends the investigation cleanly
+    with what was learnt; a second Ctrl-C leaves it, and overnight run resume ID goes on. Exits with 0 if the event
+    occurred, with 1 if it did not, with 3 if nothing could be observed.
+    """
+    from overnight.app import investigations
+
+    if example:
+        terminal.echo(investigations.find_example(example), nl=False, keep="\n")
+        return errors.ExitCode.DONE
+    if plan is None:
+        raise errors.UsageError(
+            "no plan was given",
+            why="an investigation needs a plan file",
+            todo="overnight run --example driver-resets   prints one",
+        )
+    given = investigations.load_plan(plan, times.parse_duration(lasting) if lasting else None)
+    _check_place(current, given.hosts.provider, plan, local=given.is_local)
+    use = _open(current, why)
+    if dry_run:
+        with current.notes().status("reading the platform …"):
+            planned = use.preflight(given)
+        return investigation_view.plan(current, planned)
+    owner = "" if current.server else f"{getpass.getuser()}@{platform.node()}"
+    made = session.call_confirmed(
+        lambda confirmed: use.create(given, confirmed=confirmed, owner=owner), yes=yes
+    )
+    return _carry_out(current, use, made)
+
+
+def list_(
+    current: session.Session, everything: bool = session.flag("Include ended ones.", "--all")
+) -> None:
+    """List investigations, the newest first."""
+    investigation_view.listing(current, _open(current).list(ended=everything))
+
+
+def status(
+    current: session.Session,
+    investigation_id: str = session.argument(..., ID, "ID"),
+    recent: pool_options.RecentOption = 20,
+) -> int:
+    """Show an investigation: arms, events, log."""
+    return investigation_view.report(current, _open(current).show(investigation_id, recent=recent))
+
+
+def stop(
+    current: session.Session,
+    investigation_id: str = session.argument(..., ID, "ID"),
+    why: pool_options.WhyOption = "",
+) -> int:
+    """End an investigation cleanly, with what was learnt.
+
+    Waits until its report is written and every host is given back.
+    """
+    use = _open(current, why)
+    with investigation_view.progress(current, use.show(investigation_id)) as (show, note):
+        report = use.finish(investigation_id, show, note)
+    return investigation_view.report(current, report)
+
+
+def resume(
+    current: session.Session, investigation_id: str = session.argument(..., ID, "ID")
+) -> int:
+    """Go on with an investigation whose process was killed.
+
+    A server goes on without this command, which then shows what it does.
+    """
+    use = _open(current)
+    return _carry_out(current, use, use.show(investigation_id))
+
+
+def _carry_out(
+    current: session.Session, use: investigations.Investigations, begun: investigations.Report
+) -> int:
+    name, stopping = begun.investigation.id, threading.Event()
+    terminal.print_line(current.notes(), f"{name}  {begun.investigation.plan.name}")
+    try:
+        with (
+            stop_signals.stop_then_interrupt(stopping),
+            investigation_view.progress(current, begun) as (show, note),
+        ):
+            report = use.run(name, stopping, show, note)
+    except KeyboardInterrupt:
+        terminal.print_line(current.notes(), f"left as it is; go on with: {current.command(f'run resume {name}')}")  # fmt: skip
+        raise
+    return investigation_view.result(current, report)
+
+
+def _check_place(current: session.Session, provider: str, plan: pathlib.Path, *, local: bool) -> None:  # fmt: skip
+    """Raise UsageError for a plan with hosts elsewhere without a server, and the reverse."""
+    if local and current.chosen_server is None:
+        current.__dict__["server"] = None  # OVERNIGHT_SERVER is for plans with hosts elsewhere
+    elif local:
+        raise errors.UsageError(
+            "this plan does not take --server",
+            why="provider local is the machine that overnight run runs on",
+            todo=f"overnight run {plan}",
+        )
+    elif current.server is None:
+        raise errors.UsageError(
+            f"a plan with hosts of provider {provider} needs a server",
+            why="their agents report to it, and it goes on when this machine does not",
+            todo=f"overnight run {plan} --server URL; overnight serve starts one",
+        )
+
+
+def _open(current: session.Session, why: str = "") -> investigations.Investigations:
+    """Return the investigations of the data home, or of the server."""
+    from overnight.app import investigations
+
+    server = pool_options.find_server(current, "", why)
+    if server is None:
+        return investigations.Investigations(current.home)
+    server.investigations.why = why
+    return server.investigations

@@ -1,0 +1,308 @@
+"""Drives one investigation from the reservation of hosts to their release, one step at a time.
+
+Every write names the fence with which the driver took the investigation. What a step is about to ask of a host or a
+platform is written first and may be repeated, so a driver that is killed anywhere is replaced by another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from overnight import errors
+from overnight.database import fences
+from overnight.investigations import arms, context, decisions
+from overnight.investigations.sql import investigation_rows
+from overnight.model.investigation import (
+    ArmRun,
+    ArmState,
+    ExperimentRun,
+    Investigation,
+    Note,
+    Phase,
+)
+from overnight.model.plan import ArmKind
+from overnight.model.reservation import Check, CheckState, Reservation, ReservationState
+from overnight.model.times import SECOND_US
+
+if TYPE_CHECKING:
+    from overnight.model.investigation import Occurrence
+
+Progress = Callable[[str], None]
+AGENT_SECONDS = 300.0  # until the agents of all hosts must have reported
+RELEASE_SECONDS = 900.0  # then reservations and janitors go on alone
+DRIVE_US = 30 * SECOND_US
+KEPT_NOTES = 10_000
+FenceLostError = fences.FenceLostError
+
+
+def take(control: context.Context, read: Investigation, progress: Progress) -> Driver:
+    """Become the driver of an investigation as it was read; raise FenceLostError."""
+    until_us = control.clock() + context.DRIVER_SECONDS * SECOND_US
+    with control.database.write("take investigation") as connection:
+        investigation_rows.take(connection, read, until_us)
+        found = investigation_rows.find(connection, read.id)
+    assert found is not None
+    return Driver(control, found, progress)
+
+
+class Driver:
+    def __init__(
+        self, control: context.Context, investigation: Investigation, progress: Progress
+    ) -> None:
+        self.investigation = investigation
+        self.control = control
+        self._progress = progress
+        self._driven_us = 0  # when the reservations were last driven
+
+    def step(self) -> Investigation:
+        """Do once what is due now; raise FenceLostError. What fails is noted, tried again, and then given up."""
+        self.keep()
+        steps = {
+            Phase.RESERVE: self._reserve,
+            Phase.CHECK: self._check,
+            Phase.ARMS: self._run_arms,
+            Phase.EXPERIMENT: self._experiment,
+            Phase.RELEASE: self._release,
+            Phase.REPORT: self._report,
+        }
+        before = self.investigation.phase
+        if before is Phase.ENDED:
+            return self.investigation
+        try:
+            if before not in (Phase.RELEASE, Phase.REPORT):
+                self._drive_reservations()
+            steps[before]()
+        except fences.FenceLostError:
+            raise
+        except errors.OvernightError as error:
+            self._note_failure(f"{error.what}: {error.why}")
+        except Exception as error:  # hosts are given back whatever happens
+            self._note_failure(f"{type(error).__name__}: {error}")
+        else:
+            if self.investigation.attempts and self.investigation.phase is before:
+                self.save(attempts=0, next_us=0)
+        return self.investigation
+
+    def free(self) -> Investigation:
+        """Let another driver take the investigation."""
+        self.save(driver_until_us=0)
+        return self.investigation
+
+    # the record
+
+    @property
+    def now_us(self) -> int:
+        return self.control.clock()
+
+    @property
+    def hosts(self) -> context.HostControl:
+        return self.control.hosts(self.investigation)
+
+    def save(self, *notes: Note, **changes: object) -> None:
+        if changes.get("phase", self.investigation.phase) is not self.investigation.phase:
+            changes = {"phase_us": self.now_us, "attempts": 0, "next_us": 0, **changes}
+        changed = dataclasses.replace(self.investigation, **changes)  # type: ignore[arg-type]  # its fields
+        with self.control.database.write("save investigation") as connection:
+            investigation_rows.save(connection, changed, notes)
+        self.investigation = changed
+        for note in notes:
+            self._progress(f"{note.host}: {note.text}" if note.host else note.text)
+
+    def note(self, text: str, host: str = "") -> Note:
+        return Note(self.now_us, text, host)
+
+    def keep(self) -> None:
+        """Extend the lease before something that may take long; see whether somebody asked to stop."""
+        until_us = self.now_us + context.DRIVER_SECONDS * SECOND_US
+        with self.control.database.write("keep investigation") as connection:
+            stop = investigation_rows.keep(connection, self.investigation, until_us)
+        self.investigation = dataclasses.replace(
+            self.investigation, stop=stop, driver_until_us=until_us
+        )
+
+    def _note_failure(self, text: str) -> None:
+        now, attempts = self.investigation, self.investigation.attempts + 1
+        notes = [self.note(text)] if attempts == 1 else []
+        if attempts < decisions.MAX_ATTEMPTS or now.phase is Phase.RELEASE:
+            self.save(*notes, attempts=attempts, next_us=decisions.retry_at(attempts, self.now_us))
+        elif now.phase is Phase.REPORT:
+            self.save(self.note("the report could not be written"), phase=Phase.ENDED)
+        else:
+            self._conclude(text)
+
+    def _conclude(self, reason: str) -> None:
+        """Give the hosts back, then report what was learnt."""
+        self.save(
+            self.note(f"ends: {reason}"),
+            phase=Phase.RELEASE,
+            reason=self.investigation.reason or reason,
+        )
+
+    def _drive_reservations(self) -> None:
+        soon = self.investigation.phase is Phase.RESERVE
+        if soon or self.now_us - self._driven_us >= DRIVE_US:
+            self._driven_us = self.now_us
+            for reservation_id in self.investigation.reservations:
+                self.control.reservations.drive(reservation_id)
+
+    # phases
+
+    def _reserve(self) -> None:
+        now, use = self.investigation, self.control.reservations
+        if why := decisions.why_end(now, self.now_us):
+            self._conclude(why)
+            return
+        if not now.reservations:
+            # A driver that was killed may have made it.
+            known = use.find(now.id)
+            order = decisions.make_order(now, self.now_us, self.control.endpoint())
+            try:
+                made = known[0] if known else use.create(order)
+            except (errors.UsageError, errors.UnconfirmedError) as error:
+                self._conclude(f"{error.what}: {error.why}")
+                return
+            self.save(self.note(f"reserves hosts as {made.id}"), reservations=(made.id,))
+            return
+        reservation = use.show(now.reservations[0])
+        if reservation.state is ReservationState.ACTIVE:
+            names = ", ".join(host.name for host in reservation.held)
+            self.save(self.note(f"reserved {names}"), phase=Phase.CHECK)
+        elif reservation.state is not ReservationState.PREPARING:
+            self._conclude(f"{reservation.id} could not be made: {reservation.reason}")
+
+    def _check(self) -> None:
+        now, use = self.investigation, self.control.reservations
+        if why := decisions.why_end(now, self.now_us):
+            self._conclude(why)
+            return
+        reservation = use.show(now.reservations[0])
+        waited = (self.now_us - now.phase_us) / SECOND_US
+        if not now.plan.is_local and waited < AGENT_SECONDS and not _has_agents(reservation):
+            return
+        notes = [
+            self.note(f"{check.name}: {check.detail}; {check.advice}".rstrip("; "), host.name)
+            for host in reservation.held
+            for check in host.checks
+            # On this machine the tasks of an arm record, no agent.
+            if not (now.plan.is_local and check.name == "agent")
+            and (check.state is CheckState.FAILED or _is_missing_agent(check))
+        ]
+        different = use.compare(reservation) if now.plan.hosts.like else {}
+        notes += [
+            self.note(f"differs from {now.plan.hosts.like}: {text}", host)
+            for host, texts in different.items()
+            for text in texts
+        ]
+        if any(different.values()) and now.plan.hosts.require_equal:
+            self.save(*notes)
+            self._conclude(f"a host is not like {now.plan.hosts.like}")
+            return
+        hosts = tuple(host.name for host in reservation.held)
+        self.save(*notes, phase=Phase.ARMS, arms=decisions.assign_hosts(now.plan, hosts))
+
+    def _run_arms(self) -> None:
+        why = self._why_end()
+        for at in decisions.choose_arms(self.investigation):
+            arms.Arm(self, at).step(why)
+        if decisions.choose_arms(self.investigation):
+            return
+        if why:
+            self._conclude(why)
+        else:
+            self.save(phase=Phase.EXPERIMENT)
+
+    def _why_end(self) -> str:
+        disk = self.investigation.plan.budget.disk
+        used = self.hosts.used_bytes() if disk else 0
+        why = decisions.why_end(self.investigation, self.now_us, used)
+        if not why:
+            reservation = self.control.reservations.show(self.investigation.reservations[0])
+            if reservation.state is not ReservationState.ACTIVE:
+                why = f"the hosts are not reserved any more: {reservation.reason}"
+        return why
+
+    def _experiment(self) -> None:
+        now, why = self.investigation, self._why_end()
+        if now.experiment is None:
+            compared = decisions.find_compared(now)
+            if compared is None or not now.plan.experiment.allow or why:
+                self.save(phase=Phase.RELEASE, reason=now.reason or why)
+                return
+            chosen = self.control.hooks.choose_experiment(now)
+            if not chosen.steps:
+                self.save(self.note(f"no experiment: {chosen.why}"), phase=Phase.RELEASE)
+                return
+            before = now.arms[compared]
+            arm = ArmRun(
+                kind=ArmKind.FIXED,
+                hosts=before.hosts,
+                changes=(*now.plan.arms[compared].changes, *chosen.steps),
+            )
+            self.save(
+                self.note(f"experiment: {chosen.change}: {chosen.why}"),
+                experiment=ExperimentRun(change=chosen.change, why=chosen.why, arm=arm),
+            )
+            return
+        if now.experiment.arm.state is not ArmState.ENDED:
+            arms.Arm(self, None).step(why)
+            return
+        before = now.arms[decisions.find_compared(now) or 0]
+        judged = self.control.hooks.judge(now, before, now.experiment.arm)
+        undone = not decisions.list_left(now.experiment.arm)
+        judged_experiment = dataclasses.replace(now.experiment, **vars(judged), undone=undone)
+        self.save(
+            self.note(f"experiment {judged.answer}: {judged.says}"),
+            phase=Phase.RELEASE,
+            experiment=judged_experiment,
+            reason=now.reason or why,
+        )
+
+    def diagnose(self, occurrence: Occurrence) -> context.FirstVerdict | None:
+        """Return the first verdict on an event; None while there is none, or if none can be made."""
+        self.keep()
+        try:
+            return self.control.hooks.diagnose(self.investigation, occurrence)
+        except errors.OvernightError as error:
+            return context.FirstVerdict(f"not diagnosed: {error.what}: {error.why}")
+        except Exception as error:  # the night goes on
+            return context.FirstVerdict(f"not diagnosed: {type(error).__name__}: {error}")
+
+    def _report(self) -> None:
+        outcome = decisions.find_outcome(self.investigation)
+        if self.investigation.outcome is not outcome:
+            self.save(outcome=outcome)
+        with self.control.database.read() as connection:
+            notes = investigation_rows.list_notes(connection, self.investigation.id, KEPT_NOTES)
+        written = self.control.hooks.write_report(self.investigation, notes)
+        self.save(phase=Phase.ENDED, report=written.report, next_plan=written.next_plan)
+
+    def _release(self) -> None:
+        now, use = self.investigation, self.control.reservations
+        mine = {*now.reservations, *(found.id for found in use.find(now.id))}
+        left = []
+        for reservation_id in sorted(mine):
+            self.keep()
+            released = use.release(reservation_id, f"{now.id} has ended")
+            if released.state is not ReservationState.RELEASED:
+                left.append(reservation_id)
+        waited = (self.now_us - now.phase_us) / SECOND_US
+        if left and waited < RELEASE_SECONDS:
+            return
+        texts = [
+            f"{each} is not released yet; overnight release {each} tries again" for each in left
+        ]
+        notes = [self.note(text) for text in texts] or [self.note("every host is given back")]
+        self.save(*notes, phase=Phase.REPORT)
+
+
+def _is_missing_agent(check: Check) -> bool:
+    return check.name == "agent" and check.state is not CheckState.PASSED
+
+
+def _has_agents(reservation: Reservation) -> bool:
+    return all(
+        any(check.name == "agent" and check.state is CheckState.PASSED for check in host.checks)
+        for host in reservation.held
+    )

@@ -1,0 +1,158 @@
+"""The plan of an investigation, as frozen values.
+
+Each field is a key of a plan file, with its unit and its description; `investigations.plan_file` reads files, and
+makes docs/schemas/plan-1.json and the table in docs/investigations.md from them. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+SCHEMA = "overnight.plan/1"
+LOCAL = "local"  # the provider whose hosts need no server
+
+
+class Unit(enum.StrEnum):
+    """How a number is written in a file."""
+
+    DURATION = "duration"
+    SIZE = "size"
+    SHARE = "share"
+
+
+class ArmKind(enum.StrEnum):
+    """Hosts that differ in one thing. The values are stored."""
+
+    COLD = "cold"  # just booted, or as found
+    HOT = "hot"  # aged, naturally or by `age`
+    PURGED = "purged"  # aged, then purged
+    FIXED = "fixed"  # as hot, with only the fix applied
+
+
+def key(default: Any, about: str, *, name: str = "", unit: Unit | None = None, least: float | None = None) -> Any:  # fmt: skip
+    """Describe a key of a plan file; `name` is what the file calls it, `least` its smallest value."""
+    metadata = {"about": about, "name": name, "unit": unit, "least": least}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostsPlan:
+    """Which hosts to reserve; the same choices as `overnight reserve` has."""
+
+    provider: str = key(LOCAL, "how they are reserved: local, nspawn, pool, kubernetes, ec2 or ecs")
+    where: str = key("", "kubeconfig context, Auto Scaling group, ECS cluster, pool or image")
+    region: str = key("", "region of AWS")
+    names: tuple[str, ...] = key((), "these hosts, instead of `count` that fit")
+    count: int = key(1, "how many; arms may say their own", least=1)
+    labels: Mapping[str, str] = key({}, "labels that they must have")
+    zone: str = key("", "availability zone")
+    instance_type: str = key("", "instance type")
+    up_at_least: float = key(0.0, "age since boot: `5d`", unit=Unit.DURATION, least=0)
+    evict: bool = key(False, "move other workloads away; asks first")
+    like: str = key("", "host of production whose image, kernel and packages they must have")
+    require_equal: bool = key(True, "stop if a host differs from `like`; else the report says so")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmPlan:
+    """One arm: hosts that differ from the others in one thing."""
+
+    kind: ArmKind = key(dataclasses.MISSING, "cold, hot, purged or fixed")
+    hosts: int = key(0, "hosts of its own, at the same time as the others; else arms take turns", least=0)  # fmt: skip
+    age: Mapping[str, int] = key({}, "state put on the hosts first: `memory-cgroups: 15000`")
+    changes: tuple[str, ...] = key((), "changes that the hosts' agent.toml lists: `mask-scout`")
+    seconds: float = key(0.0, "how long; as `wait` says unless given", name="for", unit=Unit.DURATION, least=0)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadPlan:
+    """A load of constant footprint, or the replay of a recorded profile."""
+
+    kind: str = key("cpu", "a workload of `overnight load --list`; `replay` follows a profile")
+    duty: float | None = key(None, "share of each core: `60%`", unit=Unit.SHARE, least=0)
+    cores: str = key("", "cores: `1-3,5`; all but the first unless given")
+    orchestrator: str = key("", "`ray` runs identical trials over all hosts")
+    address: str = key("", "address of an existing Ray cluster")
+    profile: str = key("", "file of `overnight cpu -O json` that `replay` follows")
+    seed: int = key(1, "of identical trials")
+    require_constant: bool = key(False, "end an arm whose load is not constant; else the report says so")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordPlan:
+    """How stacks are recorded."""
+
+    frequency: int = key(97, "samples per second and core", least=1)
+    segment_seconds: float = key(120.0, "length of a segment", name="segment", unit=Unit.DURATION, least=5)  # fmt: skip
+    every: Mapping[str, float] = key({}, "seconds between two readings of a signal: `memory-cgroups: 2`")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InstrumentPlan:
+    """An instrument of `overnight instrument list`, on hosts where its cost does not matter."""
+
+    name: str = key(dataclasses.MISSING, "its name")
+    target: str = key("", "the process, function or command, for those that take one")
+    arms: tuple[ArmKind, ...] = key((), "only in these arms")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WaitPlan:
+    """When an arm ends."""
+
+    seconds: float = key(8 * 3600.0, "after this time", name="for", unit=Unit.DURATION, least=1)
+    events: tuple[str, ...] = key((), "kinds that count; every warning unless given")
+    count: int = key(0, "or after this number of events; 0: only the time ends it", least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BudgetPlan:
+    """Limits of the whole investigation."""
+
+    hours: float = key(12.0, "until every host is given back", least=0)
+    disk: int = key(0, "on each host: `40GB`; 0: no limit", unit=Unit.SIZE, least=0)
+    money: float = key(0.0, "cost of all hosts; 0: no limit", least=0)
+    price: float = key(0.0, "of one host for an hour, in the same currency", least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentPlan:
+    """What may be changed on hosts to confirm or refute a cause; it is undone afterwards."""
+
+    allow: tuple[str, ...] = key((), "of purge, mask-unit, reboot, move-irq and cap-cpu; none: nothing is changed")  # fmt: skip
+    seconds: float = key(0.0, "how long it is observed; as the arm it is compared with unless given", name="for", unit=Unit.DURATION, least=0)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RehearsalPlan:
+    """The incident is caused on purpose, on this machine only: to practise."""
+
+    name: str = key(dataclasses.MISSING, "one of `overnight rehearse --list`")
+    seed: int = key(1, "names, rates and timing are drawn from it")
+    strikes: int = key(1, "in each arm", least=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A whole investigation."""
+
+    name: str = key(dataclasses.MISSING, "what the report is called")
+    hosts: HostsPlan = key(HostsPlan(), "the hosts")
+    arms: tuple[ArmPlan, ...] = key((ArmPlan(kind=ArmKind.HOT),), "the arms, in order")
+    load: LoadPlan | None = key(None, "the load; none unless given")
+    record: RecordPlan = key(RecordPlan(), "the recording")
+    instruments: tuple[InstrumentPlan, ...] = key((), "further instruments")
+    wait: WaitPlan = key(WaitPlan(), "what an arm waits for")
+    budget: BudgetPlan = key(BudgetPlan(), "limits")
+    experiment: ExperimentPlan = key(ExperimentPlan(), "how a cause may be tested")
+    report: str = key("", "file of the report; in the data home unless given")
+    rehearsal: RehearsalPlan | None = key(None, "cause the incident on purpose")
+
+    @property
+    def is_local(self) -> bool:
+        return self.hosts.provider == LOCAL

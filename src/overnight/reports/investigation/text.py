@@ -1,0 +1,76 @@
+"""The report in a terminal: Rich renderables, readable at 80 columns and without colours."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+import rich.console
+import rich.table
+import rich.text
+
+from overnight.model.investigation import Outcome
+from overnight.reports.diagnosis import wording as texts
+from overnight.reports.investigation import sections, wording
+
+if TYPE_CHECKING:
+    from overnight.reports import investigation
+
+WIDTH = 100
+MAX_ROWS = 20
+STYLES = {Outcome.REPRODUCED: "bold red"}
+
+
+def write(report: investigation.Report, file: BinaryIO) -> None:
+    """Write the report as plain text."""
+    out = io.StringIO()
+    console = rich.console.Console(file=out, width=WIDTH, no_color=True, highlight=False)
+    console.print(render(report))
+    lines = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    file.write(lines.encode("utf-8", "replace"))
+
+
+def render(report: investigation.Report) -> rich.console.Group:
+    """Render the report; names are text, never markup."""
+    style = STYLES.get(report.investigation.outcome, "bold yellow")
+    lines: list[rich.console.RenderableType] = [_text(wording.headline(report), style, 600), _text("")]  # fmt: skip
+    for part in wording.parts(report):
+        body = rich.console.Group(_text(part.text, most=2000), *_command(part.command))
+        lines.append(_behind(f"  {part.label:<10}  ", body))
+    for section in sections.make_sections(report):
+        lines += [_text(""), _text(section.heading, "bold underline")]
+        lines += [_behind("- ", _text(line, most=1500)) for line in section.lines]
+        lines += [*_command(section.command)]
+        for table in section.tables:
+            lines += [_text(table.caption, "dim"), _render(table)]
+            if len(table.rows) > MAX_ROWS:
+                lines.append(_text(f"{len(table.rows) - MAX_ROWS} more are left out"))
+    return rich.console.Group(*lines)
+
+
+def _command(text: str) -> Iterator[rich.text.Text]:
+    yield from (rich.text.Text(line, "green") for line in texts.command(text).split("\n") if line)
+
+
+def _behind(lead: str, body: rich.console.RenderableType) -> rich.table.Table:
+    """Put a lead in a column of its own, so that wrapped lines stay aligned."""
+    grid = rich.table.Table.grid(padding=0)
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    grid.add_row(lead, body)
+    return grid
+
+
+def _render(table: sections.Table) -> rich.table.Table:
+    drawn = rich.table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for head in table.heads:
+        drawn.add_column(head.removeprefix("n:"), overflow="fold")
+    for row in table.rows[:MAX_ROWS]:
+        cells = (cell if isinstance(cell, str) else " ".join(cell) for cell in row)
+        drawn.add_row(*(_text(cell, most=300) for cell in cells))
+    return drawn
+
+
+def _text(text: str, style: str = "", most: int = 400) -> rich.text.Text:
+    return rich.text.Text(texts.clean(text, most), style)

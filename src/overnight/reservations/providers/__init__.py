@@ -1,0 +1,1 @@
+"""Providers of hosts: one module each, with NAME and `create(settings)`."""

@@ -1,0 +1,221 @@
+"""`overnight run` on a played platform: plans, listing, progress, Ctrl-C. tests/integration/test_run_real.py runs one."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import investigated
+import jsonschema
+import pytest
+import reservedhosts
+
+from overnight.app import investigation_evidence, reservations
+from overnight.app import investigations as use_cases
+from overnight.interfaces import cli
+from overnight.investigations import context as investigation_context
+from overnight.investigations import decisions
+from overnight.model import stop_signals
+from overnight.model.plan import ArmKind
+from overnight.reservations import context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Run = Callable[..., tuple[int, str, str]]
+
+SCHEMAS = pathlib.Path(__file__).parents[3] / "docs/schemas"
+PLAN = """
+name: night
+hosts:
+  provider: {provider}
+arms:
+  - kind: cold
+  - kind: hot
+    age:
+      memory-cgroups: 500
+wait:
+  for: 6s
+  events: [net.driver_reset]
+load:
+  duty: 20%
+budget:
+  hours: 1
+"""
+
+
+class Clock:
+    """Makes six seconds of an arm pass in less than one."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    def __call__(self) -> int:
+        self.ticks += 1
+        return context.now_us() + self.ticks * 50_000
+
+
+class LocalHost(investigated.Hosts):
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> LocalHost:
+    """Play this machine: its reservation and its tasks."""
+    platform = reservedhosts.Platform(context.now_us, "a")
+    played = LocalHost(Clock())  # type: ignore[arg-type]
+    played.fault = (ArmKind.HOT, 2.0)
+    monkeypatch.setattr(reservations, "open_providers", lambda *_, **__: {"local": platform})
+    monkeypatch.setattr(use_cases.Investigations, "_open_local", lambda *_: played)
+    quick = functools.partial(investigation_context.Context, clock=played.clock)
+    monkeypatch.setattr(investigation_context, "Context", quick)
+    monkeypatch.setattr(investigation_evidence.Evidence, "_write_verdict", lambda *_: None)
+    monkeypatch.setattr(decisions, "pause_seconds", lambda *_: 0.01)
+    monkeypatch.setenv(use_cases.MARK, "")  # restored after the test
+    return played
+
+
+@pytest.fixture
+def run(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
+    monkeypatch.setenv("OVERNIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("OVERNIGHT_SERVER", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for provider in ("local", "kubernetes"):
+        (tmp_path / f"{provider}.yaml").write_text(PLAN.format(provider=provider))
+    monkeypatch.chdir(tmp_path)
+
+    def call(words: str) -> tuple[int, str, str]:
+        code = cli.main(["run", *words.split()])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def parse(out: str, schema: str) -> Any:
+    document = json.loads(out)
+    jsonschema.validate(document, json.loads((SCHEMAS / f"{schema}-1.json").read_text()))
+    return document
+
+
+def test_examples_are_printed(run: Run) -> None:
+    code, out, _ = run("--example this-machine")
+    assert (code, out.splitlines()[2]) == (0, "schema: overnight.plan/1")
+    code, _, err = run("--example other")
+    assert code == 2
+    assert "examples: driver-resets, miniature-night, this-machine" in err
+
+
+def test_wrong_calls_say_what_to_do(run: Run, tmp_path: pathlib.Path) -> None:
+    assert "overnight run --example driver-resets" in run("--dry-run")[2]
+    code, _, err = run("kubernetes.yaml")
+    assert code == 2
+    assert "a plan with hosts of provider kubernetes needs a server" in err
+    assert "overnight run kubernetes.yaml --server URL" in err
+    code, _, err = run("local.yaml --server http://127.0.0.1:9")
+    assert (code, "overnight run local.yaml" in err) == (2, True)
+    (tmp_path / "bad.yaml").write_text("name: x\nhosts: {coutn: 2}\n")
+    assert "bad.yaml:2:9: hosts has no key coutn" in run("bad.yaml")[2]
+    for wrong, right in (("memory-cgroups", "memory-groups"), ("duty: 20%", "kind: cpus")):
+        (tmp_path / "bad.yaml").write_text(PLAN.format(provider="local").replace(wrong, right))
+        code, _, err = run("bad.yaml")
+        assert (code, "is unknown" in err) == (2, True)
+    for words in ("status i-x", "stop i-x", "resume i-x"):
+        assert "no investigation 'i-x'" in run(words)[2]
+
+
+def test_files_of_a_plan_do_not_depend_on_the_folder(run: Run, tmp_path: pathlib.Path) -> None:
+    text = (
+        PLAN.format(provider="local").replace("duty: 20%", "kind: replay\n  profile: p.json")
+        + "report: r.html"
+    )
+    (tmp_path / "plan.yaml").write_text(text)
+    plan = use_cases.load_plan(pathlib.Path("plan.yaml"))
+    assert plan.load is not None
+    assert (plan.load.profile, plan.report) == (str(tmp_path / "p.json"), str(tmp_path / "r.html"))
+
+
+def test_a_dry_run_changes_nothing(hosts: LocalHost, run: Run) -> None:
+    code, out, _ = run("local.yaml --dry-run --for 1m")
+    assert code == 0
+    assert out.splitlines()[1].endswith("age uptime; then record, load cpu for 1 min")
+    assert "arms take at most 2 min" in out.splitlines()
+    assert out.splitlines()[-1] == "would reserve 1 host; nothing was changed"
+    code, out, _ = run("local.yaml --dry-run -O json")
+    assert parse(out, "run-plan")["seconds"] == pytest.approx(12)
+    assert not hosts.tasks
+    assert run("list")[1] == "no investigations\n"
+
+
+@pytest.mark.parametrize("words", ["local.yaml", "start local.yaml"])
+def test_a_plan_is_carried_out_and_shown(hosts: LocalHost, run: Run, words: str) -> None:
+    code, out, err = run(words)
+    assert code == 0, err
+    assert out.startswith("\nReproduced: net.driver_reset")
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["overnight"] * 3
+    assert "arm hot: net.driver_reset reset" in err
+    assert "every host is given back" in err
+    assert hosts.is_closed
+    assert run("list")[1] == "no investigations\n"
+    code, listed, _ = run("list --all -O json")
+    [shown] = parse(listed, "investigations")["investigations"]
+    code, status, _ = run(f"status {shown['id']} -O json")
+    document = parse(status, "investigation")
+    assert (code, document["outcome"], document["left_s"]) == (0, "reproduced", 0.0)
+    report = pathlib.Path(document["report"])
+    written = json.loads(report.with_suffix(".json").read_text())
+    assert written["investigation"]["id"] == shown["id"]
+    code, _, err = run(f"resume {shown['id']}")
+    assert (code, "has ended" in err) == (3, True)
+    assert run(f"stop {shown['id']}")[0] == 0
+
+
+def test_nothing_happened_is_exit_code_1(hosts: LocalHost, run: Run) -> None:
+    hosts.fault = None
+    code, out, _ = run("local.yaml --for 6s")
+    assert code == 1
+    assert out.startswith("\nDid not reproduce: ")
+    assert "-next-plan.yaml" in out
+
+
+def test_ctrl_c_ends_it_cleanly_and_twice_leaves_it(
+    hosts: LocalHost, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = hosts.list_events
+
+    def interrupt(*words: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return begin(*words)
+
+    monkeypatch.setattr(hosts, "list_events", interrupt)
+    code, _, err = run("local.yaml --for 1h")
+    assert code == 130
+    left = next(line for line in err.splitlines() if line.startswith("left as it is"))
+    made = left.split()[-1]
+    assert "run resume" in left
+    assert [t.kind for t in hosts.tasks.values() if not t.state.is_final] == ["record", "load"]
+
+    def stop(*words: Any) -> Any:
+        monkeypatch.setattr(hosts, "list_events", begin)
+        return interrupt(*words)
+
+    monkeypatch.setattr(hosts, "list_events", stop)
+    code, out, _ = run(f"resume {made}")
+    assert "stopped on request" in out
+    assert code == 1
+    assert hosts.changed == {}
+
+
+def test_the_second_signal_interrupts() -> None:
+    stop = threading.Event()
+    with stop_signals.stop_then_interrupt(stop):
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

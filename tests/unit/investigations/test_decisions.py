@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight.agent import task_config
+from overnight.investigations import decisions
+from overnight.investigations.decisions import Stage
+from overnight.model.event import Event
+from overnight.model.investigation import (
+    ArmRun,
+    ArmState,
+    ExperimentRun,
+    HostTask,
+    Investigation,
+    Occurrence,
+    Outcome,
+    Phase,
+)
+from overnight.model.plan import (
+    ArmKind,
+    ArmPlan,
+    BudgetPlan,
+    ExperimentPlan,
+    HostsPlan,
+    InstrumentPlan,
+    LoadPlan,
+    Plan,
+    RecordPlan,
+    RehearsalPlan,
+    WaitPlan,
+)
+from overnight.model.protocol import INTERRUPTED, TaskKind, TaskState
+from overnight.model.reservation import MAX_SECONDS
+
+S = 1_000_000
+HOUR = 3600 * S
+START = 1_800_000_000 * S
+HOSTS = ("a", "b", "c")
+
+
+def make(plan: Plan, **fields: object) -> Investigation:
+    return Investigation(id="i-000000000000", plan=plan, made_us=START, **fields)  # type: ignore[arg-type]
+
+
+arm_plans = st.builds(
+    ArmPlan,
+    kind=st.sampled_from(ArmKind),
+    hosts=st.integers(0, 3),
+    seconds=st.sampled_from([0.0, 60.0, 7200.0]),
+)
+arm_runs = st.builds(
+    ArmRun,
+    kind=st.sampled_from(ArmKind),
+    hosts=st.just(HOSTS),
+    state=st.sampled_from(ArmState),
+    began_us=st.integers(START, START + HOUR),
+)
+
+
+@given(st.lists(arm_plans, min_size=1, max_size=4).map(tuple))
+def test_every_host_of_an_own_arm_is_in_that_arm_alone(arms: tuple[ArmPlan, ...]) -> None:
+    plan = Plan(name="x", arms=arms, hosts=HostsPlan(count=2))
+    names = tuple(f"h{n}" for n in range(decisions.count_hosts(plan)))
+    runs = decisions.assign_hosts(plan, names)
+    own = [run.hosts for arm, run in zip(arms, runs, strict=True) if arm.hosts]
+    assert [len(hosts) for hosts in own] == [arm.hosts for arm in arms if arm.hosts]
+    assert sum(own, ()) == names[: sum(arm.hosts for arm in arms)]
+    assert {r.hosts for a, r in zip(arms, runs, strict=True) if not a.hosts} <= {names}
+
+
+@given(st.lists(st.tuples(arm_plans, arm_runs), min_size=1, max_size=4))
+def test_arms_that_share_hosts_never_run_together(pairs: list[tuple[ArmPlan, ArmRun]]) -> None:
+    plan = Plan(name="x", arms=tuple(arm for arm, _ in pairs))
+    now = make(plan, arms=tuple(run for _, run in pairs), phase=Phase.ARMS)
+    chosen = decisions.choose_arms(now)
+    assert (chosen == ()) == all(run.state is ArmState.ENDED for _, run in pairs)
+    assert len(chosen) <= 1 or all(plan.arms[at].hosts for at in chosen)
+    assert all(now.arms[at].state is not ArmState.ENDED for at in chosen)
+
+
+@given(
+    st.lists(st.tuples(arm_plans, arm_runs), min_size=1, max_size=4),
+    st.floats(0.0, 20.0), st.floats(0.0, 10.0), st.floats(0.0, 100.0), st.integers(0, 30 * HOUR),
+)  # fmt: skip
+def test_nothing_goes_on_beyond_the_budget(
+    pairs: list[tuple[ArmPlan, ArmRun]], hours: float, price: float, money: float, later: int
+) -> None:
+    budget = BudgetPlan(hours=hours, price=price, money=money)
+    plan = Plan(name="x", arms=tuple(arm for arm, _ in pairs), budget=budget)
+    now = make(plan, arms=tuple(run for _, run in pairs), phase=Phase.ARMS)
+    at = START + later
+    assert START <= decisions.close_us(now) <= decisions.end_us(now)
+    left = decisions.left_seconds(now, at)
+    assert 0 <= left <= max(0.0, (decisions.end_us(now) - at) / S)
+    if decisions.why_end(now, at):
+        assert left == 0
+    assert decisions.make_order(now, at).max_seconds <= MAX_SECONDS
+    assert decisions.pause_seconds(now, at) > 0
+
+
+def test_why_it_ends() -> None:
+    plan = Plan(name="x", hosts=HostsPlan(count=4), budget=BudgetPlan(hours=12, price=3, money=60))
+    now = make(plan)
+    assert decisions.end_us(now) == START + 5 * HOUR  # 4 hosts cost 12 an hour
+    assert decisions.why_end(now, START) == ""
+    assert decisions.why_end(now, START + 5 * HOUR) == "the budget of money is used up"
+    hours = make(dataclasses.replace(plan, budget=BudgetPlan(hours=1)))
+    assert decisions.why_end(hours, START + 53 * 60 * S) == ""
+    assert decisions.why_end(hours, START + 54 * 60 * S) == "the budget of hours is used up"
+    disk = make(dataclasses.replace(plan, budget=BudgetPlan(disk=100)))
+    assert decisions.why_end(disk, START, 99) == ""
+    assert decisions.why_end(disk, START, 100) == "the disk budget is used up"
+    assert decisions.why_end(dataclasses.replace(now, stop=True), START) == "stopped on request"
+
+
+def test_the_order_of_hosts_follows_the_plan() -> None:
+    hosts = HostsPlan(
+        provider="kubernetes", where="prod", labels={"type": "gpu"}, up_at_least=5.0, evict=True,
+        like="gpu-7",
+    )  # fmt: skip
+    arms = (ArmPlan(kind=ArmKind.HOT, hosts=3), ArmPlan(kind=ArmKind.COLD, hosts=1))
+    order = decisions.make_order(make(Plan(name="x", hosts=hosts, arms=arms)), START, "https://c")
+    assert (order.count, order.labels, order.reference) == (4, {"type": "gpu"}, "gpu-7")
+    assert (order.renew, order.seconds, order.max_seconds) == (True, 3600, 12 * 3600)
+    assert (order.start_agent, order.agent_server) == (True, "https://c")
+    local = decisions.make_order(make(Plan(name="x", budget=BudgetPlan(hours=0.01))), START)
+    assert (local.start_agent, local.seconds, local.max_seconds) == (False, 300, 300)
+
+
+def test_preparation_and_what_undoes_it() -> None:
+    arm = ArmPlan(kind=ArmKind.PURGED, age={"dentries": 9}, changes=("mask x.service",))
+    plan = Plan(name="x")
+    steps = decisions.list_preparation(plan, arm)
+    assert steps == [("age", "dentries 9"), ("age", "purge"), ("change", "mask x.service")]
+    assert decisions.list_preparation(plan, ArmPlan(kind=ArmKind.COLD)) == [("age", "uptime")]
+    rehearsed = Plan(name="x", rehearsal=RehearsalPlan(name="zombies"))
+    assert decisions.list_preparation(rehearsed, arm) == steps[:2]
+    tasks = tuple(
+        HostTask("a", kind, f"t{n}", name, "done") for n, (kind, name) in enumerate(steps)
+    )
+    run = ArmRun(kind=ArmKind.PURGED, hosts=("a",), tasks=tasks)
+    closing = [("undo", "t2"), ("age", "undo")]
+    assert decisions.list_closing(run, "a") == closing
+    # A change that was never asked for is not undone.
+    unmade = dataclasses.replace(run, tasks=(dataclasses.replace(tasks[2], state="pending"),))
+    assert decisions.list_closing(unmade, "a") == []
+    stages = [decisions.find_stage(HostTask("a", *step[:1], "t", step[1])) for step in closing]
+    assert {*stages} == {Stage.CLOSE}
+    assert decisions.find_stage(HostTask("a", "age", "t", "measure")) is Stage.MEASURE
+    assert {decisions.find_stage(task) for task in tasks} == {Stage.PREPARE}
+
+
+def test_arguments_of_tasks() -> None:
+    plan = Plan(
+        name="x", load=LoadPlan(kind="trials", duty=0.6, cores="1-3", seed=4, orchestrator="ray"),
+        record=RecordPlan(frequency=199, segment_seconds=15.0), budget=BudgetPlan(disk=10**9),
+    )  # fmt: skip
+
+    def of(kind: TaskKind, name: str = "") -> dict[str, object]:
+        return decisions.make_arguments(HostTask("a", kind, "t", name), plan, ArmKind.HOT, 99.6)
+
+    assert of(TaskKind.RECORD) == {"seconds": 100, "frequency": 199, "segment": 15, "budget": 10**9}
+    load = {"workload": "trials", "seconds": 100, "cores": "1-3", "duty": 60, "seed": 4}
+    assert of(TaskKind.LOAD, "trials") == {**load, "orchestrator": "ray"}
+    assert of(TaskKind.AGE, "dentries 9") == {"state": "dentries", "number": 9, "arm": "hot"}
+    assert of(TaskKind.AGE, "measure") == {"state": "uptime", "arm": "hot"}
+    assert of(TaskKind.AGE, "undo") == {"state": "undo"}
+    assert of(TaskKind.CHANGE, "mask x") == {"name": "mask", "target": "x"}
+    assert of(TaskKind.INSTRUMENT, "softnet") == {"name": "softnet", "seconds": 100}
+    assert of(TaskKind.UNDO, "t2") == {"task": "t2"}
+    plain = decisions.make_arguments(HostTask("a", "record", "t"), Plan(name="x"), ArmKind.HOT, 0.1)
+    assert plain == {"seconds": 1, "frequency": 97}  # what older agents take
+    with pytest.raises(ValueError, match="snapshot"):
+        of(TaskKind.SNAPSHOT)
+
+
+def test_what_runs_while_an_arm_is_observed() -> None:
+    instruments = (
+        InstrumentPlan(name="softirq"),
+        InstrumentPlan(name="slow-calls", target="trainer", arms=(ArmKind.COLD,)),
+    )
+    plan = Plan(name="x", load=LoadPlan(), instruments=instruments)
+    hot = [("record", ""), ("load", "cpu"), ("instrument", "softirq")]
+    assert decisions.list_observation(plan, ArmKind.HOT) == hot
+    cold = decisions.list_observation(plan, ArmKind.COLD)
+    assert cold == [*hot, ("instrument", "slow-calls trainer")]
+
+
+@pytest.mark.parametrize(
+    ("states", "left", "again"),
+    [
+        ((), 60.0, True),
+        (("running",), 60.0, False),
+        (("failed",), 60.0, True),
+        (("done",), 60.0, True),  # the agent has a shorter limit
+        (("done",), 3.0, False),
+        (("refused",), 60.0, False),
+        (("failed",) * decisions.STARTS, 60.0, False),
+    ],
+)
+def test_a_recorder_that_ended_is_started_again(
+    states: tuple[str, ...], left: float, again: bool
+) -> None:
+    tasks = tuple(HostTask("a", "record", f"t{n}", "", state) for n, state in enumerate(states))
+    run = ArmRun(kind=ArmKind.HOT, hosts=("a",), tasks=tasks)
+    missing = [*decisions.find_missing(Plan(name="x"), run, "a", left)]
+    assert missing == ([("record", "")] if again else [])
+    observed = decisions.can_observe(Plan(name="x"), run, "a", left)
+    assert observed is (again or left < 5 or states == ("running",))
+
+
+def test_only_what_an_agent_left_is_repeated() -> None:
+    killed = HostTask("a", "age", "t1", "dentries 9", TaskState.FAILED, INTERRUPTED)
+    run = ArmRun(kind=ArmKind.HOT, tasks=(killed,))
+    assert decisions.is_repeated(run, killed)
+    assert not decisions.is_repeated(run, dataclasses.replace(killed, detail="exit code 1"))
+    later = dataclasses.replace(killed, id="t2", state="done")
+    assert not decisions.has_failed(dataclasses.replace(run, tasks=(killed, later)), killed)
+    assert decisions.has_failed(run, killed)
+
+
+def test_an_experiment_repeats_the_arm_with_most_events() -> None:
+    arms = (
+        ArmPlan(kind=ArmKind.COLD),
+        ArmPlan(kind=ArmKind.HOT, seconds=50.0, age={"dentries": 9}),
+    )
+    plan = Plan(name="x", arms=arms, experiment=ExperimentPlan(allow=("purge",)))
+    seen = Occurrence("a", "e1", "net.driver_reset", START)
+    runs = (ArmRun(kind=ArmKind.COLD), ArmRun(kind=ArmKind.HOT, occurrences=(seen,)))
+    assert decisions.find_compared(make(plan, arms=runs[:1])) is None
+    arm = ArmRun(kind=ArmKind.FIXED, hosts=("a",), changes=("purge",))
+    experiment = ExperimentRun(change="purge", why="", arm=arm)
+    now = make(plan, arms=runs, experiment=experiment)
+    found, run = decisions.find_arm(now, None)
+    assert (found.seconds, found.age, found.changes) == (50.0, {"dentries": 9}, ("purge",))
+    assert run is arm
+    shorter = dataclasses.replace(plan, experiment=ExperimentPlan(seconds=5.0))
+    assert decisions.find_arm(dataclasses.replace(now, plan=shorter), None)[0].seconds == 5.0
+
+
+def test_events_that_count() -> None:
+    plan = Plan(name="x", wait=WaitPlan(events=("net.", "cpu.core_pinned")))
+    kinds = ("net.driver_reset", "cpu.core_pinned", "cpu.other")
+    wanted = [decisions.is_wanted(plan, Event(1, kind, severity="info")) for kind in kinds]
+    assert wanted == [True, True, False]
+    every = Plan(name="x")
+    assert decisions.is_wanted(every, Event(1, "a.b", severity="warning"))
+    assert not decisions.is_wanted(every, Event(1, "a.b", severity="info"))
+
+
+def test_what_came_out() -> None:
+    plan = Plan(name="x")
+    observed = ArmRun(kind=ArmKind.HOT, began_us=START, doses={"a": {"load": 0.4}})
+    assert decisions.find_outcome(make(plan)) is Outcome.FAILED
+    unseen = dataclasses.replace(observed, doses={"a": {"zombies": 4.0}})
+    assert decisions.find_outcome(make(plan, arms=(unseen,))) is Outcome.FAILED
+    assert decisions.find_outcome(make(plan, arms=(observed,))) is Outcome.NOT_REPRODUCED
+    seen = (Occurrence("a", "e1", "net.driver_reset", START),)
+    found = dataclasses.replace(observed, occurrences=seen)
+    assert decisions.find_outcome(make(plan, arms=(found,))) is Outcome.REPRODUCED
+
+
+def test_waits_after_failures_double_up_to_a_minute() -> None:
+    waits = [(decisions.retry_at(n, START) - START) / S for n in (1, 2, 3, 4, 5, 60)]
+    assert waits == [5, 10, 20, 40, 60, 60]
+    retried = make(Plan(name="x"), next_us=START + 7 * S)
+    assert decisions.pause_seconds(retried, START) == 7
+
+
+def test_agents_of_a_plan_take_what_it_asks_for_and_nothing_else() -> None:
+    elsewhere = HostsPlan(provider="kubernetes")
+    order = decisions.make_order(make(Plan(name="x", hosts=elsewhere)), START, "http://s")
+    assert order.agent_tasks is not None
+    config = task_config.parse(tomllib.loads(order.agent_tasks.format()))
+    assert config.allow == {"snapshot", "upload-window", "record", "age", "stop"}
+    assert (config.builtin, config.changes) == (frozenset(), {})
+    assert config.max_seconds == 8 * 3600 + 60
+    plan = Plan(
+        name="x",
+        hosts=elsewhere,
+        load=LoadPlan(),
+        instruments=(InstrumentPlan(name="offcpu"),),
+        experiment=ExperimentPlan(allow=("purge", "mask-unit"), seconds=90_000.0),
+    )
+    order = decisions.make_order(make(plan), START, "http://s")
+    assert order.agent_tasks is not None
+    config = task_config.parse(tomllib.loads(order.agent_tasks.format()))
+    assert config.allow >= {"load", "instrument", "change", "undo"}
+    assert (config.builtin, config.max_seconds) == (frozenset({"offcpu"}), 86_400)
+    change = config.changes["mask-unit"]
+    assert isinstance(change, task_config.BuiltinChange)
+    assert change.check("ember.service").target == "ember.service"
+    assert "purge" in config.changes
+    assert decisions.make_order(make(Plan(name="x")), START).agent_tasks is None
+
+
+def test_hosts_elsewhere_are_kept_until_the_last_windows_are_there() -> None:
+    plan = Plan(name="x", hosts=HostsPlan(provider="pool"), budget=BudgetPlan(hours=12.0))
+    seen = Occurrence("a", "e-1", "net.driver_reset", START)
+    run = ArmRun(kind=ArmKind.HOT, hosts=("a",), ended_us=START, occurrences=(seen,))
+    assert decisions.awaits_verdicts(make(plan), run, START + 299 * S)
+    assert not decisions.awaits_verdicts(make(plan), run, START + 300 * S)
+    assert not decisions.awaits_verdicts(make(plan, stop=True), run, START)
+    assert not decisions.awaits_verdicts(make(Plan(name="x")), run, START)
+    late = dataclasses.replace(run, ended_us=START + 12 * HOUR - 400 * S)
+    assert not decisions.awaits_verdicts(make(plan), late, START + 12 * HOUR - 299 * S)
+    judged = dataclasses.replace(run, occurrences=(dataclasses.replace(seen, headline="Cause"),))
+    assert not decisions.awaits_verdicts(make(plan), judged, START)
+
+
+def test_a_ray_cluster_has_one_load_for_all_hosts_of_an_arm() -> None:
+    load = LoadPlan(kind="trials", orchestrator="ray", address="ray:6379")
+    plan = Plan(name="x", hosts=HostsPlan(provider="pool"), load=load)
+    run = ArmRun(kind=ArmKind.HOT, hosts=HOSTS)
+    missing = {host: [kind for kind, _ in decisions.find_missing(plan, run, host, 60)] for host in HOSTS}  # fmt: skip
+    assert missing == {"a": ["record", "load"], "b": ["record"], "c": ["record"]}
+    task = HostTask("a", TaskKind.LOAD, "t-1", "trials")
+    given = decisions.make_arguments(task, plan, ArmKind.HOT, 60, HOSTS)
+    assert given["hosts"] == list(HOSTS)
+    alone = dataclasses.replace(plan, load=dataclasses.replace(load, address=""))
+    assert "hosts" not in decisions.make_arguments(task, alone, ArmKind.HOT, 60, HOSTS)
+    assert TaskKind.LOAD in [kind for kind, _ in decisions.find_missing(alone, run, "b", 60)]

@@ -1,0 +1,116 @@
+"""Plan files: what is valid, where an error is, and that files, schema and documentation are one definition."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight import errors
+from overnight.investigations import plan_file
+from overnight.model.plan import ArmKind, ArmPlan, BudgetPlan, HostsPlan, LoadPlan, Plan, WaitPlan
+
+REPOSITORY = pathlib.Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", plan_file.examples())
+def test_examples_are_valid_and_survive_a_round_trip(name: str) -> None:
+    text = plan_file.examples()[name]
+    plan = plan_file.parse(text.encode())
+    assert plan.name == name
+    assert plan_file.parse(plan_file.dump(plan, "the next plan\nof two lines").encode()) == plan
+    jsonschema.validate(yaml.safe_load(text), plan_file.schema())
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "says"),
+    [
+        ("name: x\nhosts: {coutn: 2}", "2:9", "hosts has no key coutn; did you mean count?"),
+        ("name: x\nwait: {for: soon}", "2:13", "wait.for is not a time such as 8h"),
+        ("name: x\nbudget: {disk: big}", "2:16", "budget.disk is not a size such as 40GB"),
+        ("name: x\nload: {duty: half}", "2:14", "load.duty is not a share such as 60%"),
+        ("name: x\nload: {duty: 0%}", "2:8", "a share is above 0 and at most 100%"),
+        ("name: x\nload: {cores: 3}", "2:15", "load.cores is not a text; put it in quotes"),
+        ("name: x\narms: [{kind: warm}]", "2:15", "arms.0.kind is not one of cold, hot"),
+        ("name: x\narms: []", "2:1", "arms must name each kind once"),
+        ("name: x\narms: [{kind: hot}, {kind: hot}]", "2:1", "arms must name each kind once"),
+        ("name: x\narms: [{kind: hot, hosts: 1}, {kind: cold}]", "2:1", "either every arm has"),
+        ("name: x\nhosts: {count: 0}", "2:16", "hosts.count is less than 1"),
+        ("name: x\nhosts: {count: true}", "2:16", "hosts.count is not a whole number"),
+        ("name: x\nbudget: {hours: .nan}", "2:17", "budget.hours is not a number"),
+        ("name: x\nbudget: {hours: 1}", "2:10", "the arms alone take 8 hours"),
+        ("name: x\nbudget: {price: 2, money: 9}", "2:20", "1 hosts for 12 hours cost up to 24.00"),
+        ("name: x\nload: {kind: replay}", "2:1", "`kind: replay` needs `profile`"),
+        ("name: x\nexperiment: {allow: [rm]}", "2:14", "unknown change rm"),
+        ("name: x\nexperiment: {allow: [reboot]}", "2:14", "and cannot reboot"),
+        ("name: x\nrehearsal: {name: z}\nhosts: {provider: ec2}", "2:1", "on this machine only"),
+        ("name: x\nhosts:\n  labels: [a]", "3:11", "hosts.labels has no `key: value`"),
+        ("name: x\nhosts: {labels: {a: 2020-13-45}}", "2:21", "hosts.labels.a is not a text"),
+        ("arms: [{kind: hot}]", "1:1", "name is missing"),
+        ("name: x\nname: y", "2:1", "name is given twice"),
+        ("schema: overnight.plan/2\nname: x", "1:1", "schema is not overnight.plan/1"),
+        ("name: [", "1:8", "not valid YAML"),
+        ("name: &a [*a]", "1:7", "name is not a text"),
+        ("- 1", "1:1", "the document has no `key: value`"),
+        ("{[1]: 2}", "1:2", "a key is not a text"),
+    ],
+)  # fmt: skip
+def test_a_wrong_plan_is_refused_with_line_and_column(text: str, at: str, says: str) -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        plan_file.parse(text.encode(), "plan.yaml")
+    assert caught.value.what.startswith(f"plan.yaml:{at}: ")
+    assert says in caught.value.what
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\xfe\xff", b"x" * (plan_file.MAX_BYTES + 1), b"[" * 5000])  # fmt: skip
+def test_what_is_no_plan_at_all_is_refused(text: bytes) -> None:
+    with pytest.raises(errors.UsageError, match=r"^the plan"):
+        plan_file.parse(text)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_no_file_crashes_the_reader(text: bytes) -> None:
+    with contextlib.suppress(errors.UsageError):
+        plan_file.parse(b"name: x\n" + text)
+
+
+@given(
+    count=st.integers(1, 99),
+    seconds=st.integers(1, 3 * 3600),
+    duty=st.integers(1, 100),
+    kinds=st.lists(st.sampled_from(ArmKind), unique=True, min_size=1),
+    labels=st.dictionaries(st.text(min_size=1), st.text()),
+)
+def test_every_plan_survives_a_round_trip(
+    count: int, seconds: int, duty: int, kinds: list[ArmKind], labels: dict[str, str]
+) -> None:
+    plan = Plan(
+        name="no",  # YAML 1.1 would read it as false
+        hosts=HostsPlan(count=count, labels=labels),
+        arms=tuple(ArmPlan(kind=kind, age={"dentries": 5}) for kind in kinds),
+        load=LoadPlan(duty=duty / 100),
+        wait=WaitPlan(seconds=seconds),
+        budget=BudgetPlan(hours=12.5),
+    )
+    assert plan_file.parse(plan_file.dump(plan).encode()) == plan
+
+
+def test_the_schema_and_the_documentation_have_every_key() -> None:
+    written = json.loads((REPOSITORY / "docs/schemas/plan-1.json").read_text())
+    assert written == plan_file.schema()
+    page = (REPOSITORY / "docs/investigations.md").read_text()
+    for key, default, about in plan_file.list_keys():
+        assert f"| `{key}` | {default} | {about} |" in page
+
+
+def test_time_and_cost_of_a_plan() -> None:
+    turns = Plan(name="x", arms=(ArmPlan(kind=ArmKind.COLD, seconds=3600), ArmPlan(kind=ArmKind.HOT)))  # fmt: skip
+    assert plan_file.hours(turns) == 9
+    own = Plan(name="x", arms=(ArmPlan(kind=ArmKind.COLD, hosts=1), ArmPlan(kind=ArmKind.HOT, hosts=3)), budget=BudgetPlan(hours=10, price=2.0))  # fmt: skip
+    assert (plan_file.hours(own), plan_file.host_count(own), plan_file.cost(own)) == (8, 4, 80)
