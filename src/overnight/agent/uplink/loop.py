@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import json
 import pathlib
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from overnight import errors, http_client
 from overnight.agent.uplink import (
@@ -19,6 +16,7 @@ from overnight.agent.uplink import (
     cpu_tail,
     credentials,
     event_tail,
+    reports,
     rollup_spool,
     rollups,
     tasks,
@@ -32,11 +30,12 @@ COALESCE_SECONDS = 0.4  # from the first event to the report: those that follow 
 INTERVAL_SECONDS = 30.0
 MAX_EVENTS = 500  # of a report
 LINE_BYTES = 64 << 10  # of rollups in a report: 35 half minutes of 96 cores
-SECOND_US = 1_000_000
-PIECE = 64 << 10
 HISTORY = "history.json"
+GZIP = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
 # Answers to a report that would be the same the next time.
 INVALID = (400, 413, 422)
+
+T = TypeVar("T")
 
 
 class Options(NamedTuple):
@@ -51,26 +50,6 @@ class Options(NamedTuple):
     token_file: str = ""
     spool_bytes: int = 16 << 20
     upload_rate: float = 1e6  # bytes per second
-
-
-class _Batch(NamedTuple):
-    """What a report holds, and the places behind it."""
-
-    events: list[event_tail.Event]
-    event_places: event_tail.Places
-    lines: list[bytes]
-    line_place: rollup_spool.Place
-    offers: list[windows.Offer]
-    lost: dict[str, int]
-    labels: str = ""  # digests of what is sent
-    snapshot: str = ""
-    history: Sequence[dict[str, Any]] = ()  # observed time before this process
-
-    @property
-    def is_bare(self) -> bool:
-        return not (
-            self.events or self.lines or self.offers or self.labels or self.snapshot or self.history
-        )
 
 
 class Uplink:
@@ -94,7 +73,7 @@ class Uplink:
         self._cpu = cpu_tail.CpuTail(ring, at)
         self._rollups = rollups.Rollups()
         self._rollups.place = at
-        self._sent = {name: str(state.get(name, "")) for name in ("labels", "snapshot")}
+        self._sent = {name: str(state.get(name, "")) for name in reports.INVENTORY}
         self._lost_events = int(state.get("lost_events", 0))
         self._spool.lost = int(state.get("lost_rollups", 0))
         ca = pathlib.Path(options.ca) if options.ca else None
@@ -102,9 +81,7 @@ class Uplink:
         self._credentials = credentials.Credentials(self._folder, self._client)
         self._tasks = tasks.Tasks(self._folder / "tasks")
         self._windows = windows.Windows(self._folder / "windows", options.upload_rate)
-        self._digests: dict[str, tuple[int, str]] = {}  # by file: when it was written, digest
         self._limit = MAX_EVENTS
-        self._probe = self._probed = False  # a report was refused: would an empty one be, too?
         self._token = options.token
         self._is_refused = False  # the credential: try the token
         self._reports, self._uploads = backoff.Backoff(), backoff.Backoff()
@@ -172,29 +149,25 @@ class Uplink:
         try:
             talk()
         except (errors.OvernightError, OSError) as error:
+            problem, retry_after = errors.reason(error), 0.0
+            if isinstance(error, errors.OvernightError):
+                problem = f"{error.what}: {error.why}; {error.todo}"
             if isinstance(error, http_client.RefusedError):
+                retry_after = error.retry_after or 0.0
                 if error.status == 401 and self._credentials.enrolled:
                     if self._credentials.use_next():
                         return
                     self._is_refused = bool(self._token)
-                pause.fail(error.retry_after or 0.0)
-            else:
-                pause.fail(0.0)
-            problem = errors.reason(error)
-            if isinstance(error, errors.OvernightError):
-                problem = f"{error.what}: {error.why}; {error.todo}"
             if problem != pause.problem:
                 self._log(f"{problem} (trying again)")
-            pause.problem = problem
+            pause.fail(problem, retry_after)
         else:
             if pause.failures and pause is self._reports:
                 self._log("connected again")
-            pause.failures, pause.problem = 0, ""
+            pause.succeed()
 
     def _upload(self) -> None:
-        began = time.monotonic()
-        self._windows.upload_piece(self._client, began)
-        self._windows.adapt(time.monotonic() - began)
+        self._windows.upload_piece(self._client, time.monotonic())
 
     def _talk(self) -> None:
         if self._is_refused or not self._credentials.enrolled:
@@ -223,11 +196,9 @@ class Uplink:
         self._log(f"enrolled as {self._options.host}")
 
     def _report_task(self, name: str, report: tasks.Document) -> None:
-        body = http_client.compress([json.dumps(report).encode()])
+        body = reports.compress([json.dumps(report).encode()])
         try:
-            self._client.request(
-                "POST", f"/api/v1/agents/tasks/{name}", body, GZIP, repeatable=True
-            )
+            self._post(f"/api/v1/agents/tasks/{name}", body)
         except http_client.RefusedError as error:
             if error.status in (401, 429) or error.status >= 500:
                 raise
@@ -237,165 +208,116 @@ class Uplink:
     def _report(self) -> None:
         batch = self._gather()
         try:
-            answer = self._client.request(
-                "POST", REPORT, self._body(batch), GZIP, repeatable=True
-            ).document()
+            answer = self._send(batch)
         except http_client.RefusedError as error:
             if error.status not in INVALID or batch.is_bare:
                 raise
             self._isolate(batch, error)
-            return
-        self._accept(batch, answer)
+        else:
+            self._accept(batch, answer)
 
-    def _gather(self) -> _Batch:
-        if self._probe:
-            return _Batch([], self._events.places, [], self._spool.place, [], {})
-        lost = {"events": self._lost_events, "rollups": self._spool.lost}
+    def _send(self, batch: reports.Batch) -> dict[str, Any]:
+        body = reports.encode(batch, self._options.boot, self._folder)
+        return self._post(REPORT, body).document()
+
+    def _post(self, path: str, body: bytes) -> http_client.Response:
+        return self._client.request("POST", path, body, GZIP, repeatable=True)
+
+    def _gather(self) -> reports.Batch:
+        is_whole = self._limit == MAX_EVENTS  # else something of it is refused: a part at a time
         events, event_places = self._events.take(self._limit)
         for event in events:
             self._windows.request(event, time.time_ns() // 1000)
-        everything = self._limit == MAX_EVENTS  # else something of it is refused: a part at a time
         lines: list[bytes] = []
         line_place = self._spool.place
-        if everything or not events:
+        if is_whole or not events:
             lines, line_place = self._spool.read(LINE_BYTES * self._limit // MAX_EVENTS)
-        if not everything and (events or lines):
-            return _Batch(events, event_places, lines, line_place, [], lost)
-        offers = self._windows.choose_offers(time.monotonic())
-        labels, snapshot = (self._changed(name) for name in ("labels", "snapshot"))
-        history = (tasks.read_json(self._folder / HISTORY) or {}).get("spells", ())
-        return _Batch(
-            events, event_places, lines, line_place, offers, lost, labels, snapshot, history
+        lost = {"events": self._lost_events, "rollups": self._spool.lost}
+        batch = reports.Batch(event_places, line_place, events, lines, lost)
+        if not is_whole and (events or lines):
+            return batch
+        return batch._replace(
+            offers=self._windows.choose_offers(time.monotonic()),
+            inventory=self._changed_inventory(),
+            history=(tasks.read_json(self._folder / HISTORY) or {}).get("spells", ()),
         )
 
-    def _body(self, batch: _Batch) -> bytes:
-        spells = list(batch.history)
-        found: list[str] = []
-        for line in batch.lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # cut off by a crash
-                document = json.loads(line)
-                _extend(spells, document["spells"])
-                if "rollup" in document:
-                    found.append(json.dumps(document["rollup"], separators=(",", ":")))
-        report = {
-            "version": 1,
-            "sent_us": time.time_ns() // 1000,
-            "boot": self._options.boot,
-            "uptime_us": time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000,
-            "spells": spells,
-            "events": batch.events,
-            "windows": [_without_name(offer) for offer in batch.offers],
-            "lost": batch.lost,
-        }
-        text = (
-            json.dumps(report, separators=(",", ":"))[:-1] + ',"rollups":[' + ",".join(found) + "]"
-        )
-        pieces: list[Iterable[bytes]] = [[text.encode()]]
-        for name in ("labels", "snapshot"):
-            if getattr(batch, name):
-                pieces += ([b',"%s":' % name.encode()], _read_pieces(self._folder / f"{name}.json"))
-        return http_client.compress(itertools.chain(*pieces, [b"}"]))
-
-    def _accept(self, batch: _Batch, answer: dict[str, Any]) -> None:
-        now = time.monotonic()
-        self._credentials.confirm()
-        if self._probe:
-            self._probe, self._probed = False, True
-        else:
-            self._probed = False
-            self._events.commit(batch.event_places)
-            self._spool.commit(batch.line_place)
-            self._windows.note_offered(batch.offers, now)
-            self._note_sent(batch)
-            self._lost_events -= batch.lost["events"]
-            self._spool.lost -= batch.lost["rollups"]
-            self._limit = min(MAX_EVENTS, self._limit * 2)
+    def _accept(self, batch: reports.Batch, answer: dict[str, Any]) -> None:
+        self._commit(batch)
+        self._lost_events -= batch.lost["events"]
+        self._spool.lost -= batch.lost["rollups"]
+        self._limit = min(MAX_EVENTS, self._limit * 2)
         self._first_event = 0.0
-        with contextlib.suppress(TypeError, ValueError):
-            self._interval = min(max(float(answer.get("interval", 30)), 1.0), 3600.0)
-        wanted = answer.get("want")
-        self._windows.wanted |= {str(d) for d in wanted} if isinstance(wanted, list) else set()
-        self._windows.refresh()
-        asked = [name for name in answer.get("send") or () if name in self._sent]
-        for name in asked:
-            self._sent[name] = ""
-        for task in answer.get("tasks") or ():
-            if isinstance(task, dict):
-                self._tasks.accept(task)
+        asked = self._follow(answer)
         self._save()
         self._tasks.forget_old(time.time_ns() // 1000)
         more = batch.lines and self._spool.read(1)[0]  # the server was away
-        urgent = more or self._limit < MAX_EVENTS or any(map(self._changed, asked))
-        self._next_report = now + (
-            0.2 if urgent else self._interval * (0.9 + backoff.random_share() / 5)
-        )
+        if more or self._limit < MAX_EVENTS or asked & self._changed_inventory().keys():
+            delay = 0.2
+        else:
+            delay = self._interval * (0.9 + backoff.random_share() / 5)
+        self._next_report = time.monotonic() + delay
 
-    def _isolate(self, batch: _Batch, error: http_client.RefusedError) -> None:
-        """Find what the server cannot take, by halves; drop that, and report it as lost.
+    def _follow(self, answer: dict[str, Any]) -> set[str]:
+        """Do what an answer asks for; return the parts of the inventory that the next report must have."""
+        self._credentials.confirm()
+        with contextlib.suppress(TypeError, ValueError):
+            self._interval = min(max(float(answer.get("interval", 30)), 1.0), 3600.0)
+        self._windows.wanted |= {*_items(answer, "want", str)}
+        self._windows.refresh()
+        asked = self._sent.keys() & _items(answer, "send", str)
+        self._sent |= dict.fromkeys(asked, "")
+        for task in _items(answer, "tasks", dict):
+            self._tasks.accept(task)
+        return asked
 
-        Nothing is dropped while the server refuses a report that holds nothing.
-        """
+    def _isolate(self, batch: reports.Batch, error: http_client.RefusedError) -> None:
+        """Find what the server cannot take, by halves; drop that, and report it as lost."""
         self._next_report = 0.0
         if self._limit > 1:
             self._limit = max(1, min(self._limit, len(batch.events) or self._limit) // 2)
             return
-        if not self._probed:
-            self._probe = True
-            return
-        self._probed = False
-        self._log(f"dropped what the server refuses: {error.what}: {error.why}")
-        if batch.events:
-            self._events.commit(batch.event_places)
-            self._lost_events += len(batch.events)
+        # Raises if the server refuses a report that holds nothing: then nothing is dropped.
+        self._follow(self._send(reports.Batch(self._events.places, self._spool.place)))
+        try:
+            answer = self._send(batch)  # the server may have recovered since it refused this
+        except http_client.RefusedError as again:
+            if again.status not in INVALID:
+                raise
         else:
-            self._spool.commit(batch.line_place)
-            self._spool.lost += len(batch.lines)
-            self._windows.note_offered(batch.offers, time.monotonic())
-            self._note_sent(batch)
+            self._accept(batch, answer)
+            return
+        self._log(f"dropped what the server refuses: {error.what}: {error.why}")
+        self._commit(batch)
+        self._lost_events += len(batch.events)
+        self._spool.lost += len(batch.lines)
         self._save()
 
-    def _note_sent(self, batch: _Batch) -> None:
-        self._sent |= {name: digest for name in self._sent if (digest := getattr(batch, name))}
+    def _commit(self, batch: reports.Batch) -> None:
+        """Go on behind a batch."""
+        self._events.commit(batch.event_places)
+        self._spool.commit(batch.line_place)
+        self._windows.note_offered(batch.offers, time.monotonic())
+        self._sent |= batch.inventory
         if batch.history:
             with contextlib.suppress(OSError):
                 (self._folder / HISTORY).unlink()
 
-    def _changed(self, name: str) -> str:
-        """Return the digest of labels or snapshot, if the server does not have it; '' else."""
-        path = self._folder / f"{name}.json"
-        try:
-            written = path.stat().st_mtime_ns
-            if self._digests.get(name, (0, ""))[0] != written:
-                checksum = functools.reduce(lambda sum_, piece: zlib.crc32(piece, sum_), _read_pieces(path), 0)  # fmt: skip
-                self._digests[name] = (written, f"{checksum:08x}-{path.stat().st_size}")
-        except OSError:
-            return ""
-        digest = self._digests[name][1]
-        return digest if digest != self._sent[name] else ""
+    def _changed_inventory(self) -> dict[str, str]:
+        """Return the versions of labels and snapshot that the server does not have."""
+        changed = {}
+        for name, sent in self._sent.items():
+            with contextlib.suppress(OSError):
+                status = (self._folder / f"{name}.json").stat()
+                version = f"{status.st_mtime_ns}-{status.st_size}"
+                if version != sent:
+                    changed[name] = version
+        return changed
 
 
-GZIP = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-
-
-def _extend(spells: list[dict[str, Any]], more: list[dict[str, Any]]) -> None:
-    """Add spells; one that continues the last makes it longer."""
-    for spell in more:
-        last = spells[-1] if spells else {}
-        if (last.get("boot"), last.get("end_us")) == (spell["boot"], spell["begin_us"]):
-            last["end_us"] = spell["end_us"]
-        else:
-            spells.append(spell)
-
-
-def _without_name(offer: windows.Offer) -> windows.Offer:
-    return {name: value for name, value in offer.items() if name != "name"}
-
-
-def _read_pieces(path: pathlib.Path) -> Iterator[bytes]:
-    """Read a file in pieces: a snapshot has megabytes."""
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            yield piece
+def _items(answer: dict[str, Any], name: str, kind: type[T]) -> list[T]:
+    given = answer.get(name)
+    return [item for item in given if isinstance(item, kind)] if isinstance(given, list) else []
 
 
 def log_line(text: str) -> None:
