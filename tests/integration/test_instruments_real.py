@@ -272,6 +272,18 @@ def test_a_signal_ends_it_and_the_command_shows_readings(tmp_path: pathlib.Path)
     assert "lost 0 events" in shown.stdout
 
 
+@bpftrace
+def test_tracefs_is_mounted_for_the_instrument_alone(tmp_path: pathlib.Path) -> None:
+    unmount = "for each in /sys/kernel/tracing /sys/kernel/debug/tracing; do while umount $each 2>&-; do :; done; done"
+    check = '"$@" && [ -z "$(grep tracefs /proc/mounts)" ]'
+    words = (*CLI, "--home", str(tmp_path), "instrument", "interrupt-time", "--for", "1s")
+    subprocess.run(
+        ["unshare", "--mount", "/bin/sh", "-c", f"{unmount}; {check}", "sh", *words], check=True
+    )
+    (recording,) = readings.read_recordings(tmp_path)
+    assert recording.ended
+
+
 def test_commands_run_only_if_the_host_lists_them(tmp_path: pathlib.Path) -> None:
     config = tmp_path / "agent.toml"
     program = "echo one; echo two >&2; env; exec sleep 300"

@@ -6,6 +6,7 @@ the kernel has what an instrument needs is probed, never concluded from the kern
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import importlib
 import os
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from overnight.model.instrument import Reading
 
 ROOT = pathlib.Path("/")
+CLONE_NEWNS, MS_REC, MS_SLAVE = 0x20000, 0x4000, 0x80000
 TRACEFS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 HELPERS = ("runner",)  # modules of this package that are not instruments
 PACKAGES = {"bpftrace": "bpftrace", "perf": "linux-perf (Ubuntu: linux-tools-generic)"}
@@ -89,11 +91,14 @@ def find_tool(name: str) -> str:
 
 def need_tracepoints(fields: Mapping[str, tuple[str, ...]], root: pathlib.Path = ROOT) -> None:
     """Raise CannotError unless the kernel has these tracepoints (`sched:sched_switch`) with these fields."""
-    events = next((root / path / "events" for path in TRACEFS if (root / path / "events").is_dir()), None)  # fmt: skip
+    events = _find_events(root)
+    if events is None and root == ROOT:
+        _mount_tracefs()
+        events = _find_events(root)
     if events is None:
         raise errors.CannotError(
             "tracepoints are not available",
-            why="tracefs is not mounted, or this user may not read it",
+            why="tracefs is not mounted, and this process may not mount it",
             todo="mount -t tracefs tracefs /sys/kernel/tracing   as root, then retry",
         )
     for name, wanted in fields.items():
@@ -104,6 +109,24 @@ def need_tracepoints(fields: Mapping[str, tuple[str, ...]], root: pathlib.Path =
         present = set(re.findall(r"field:[^;]*?(\w+)(?:\[\w*\])?;", text))
         if missing := [field for field in wanted if field not in present]:
             raise _without(f"field {missing[0]} of tracepoint {name}", f"it has {sorted(present)}")
+
+
+def _find_events(root: pathlib.Path) -> pathlib.Path | None:
+    folders = (root / path / "events" for path in TRACEFS)
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def _mount_tracefs() -> None:
+    """Try to mount tracefs for this thread and its children only: containers and small images do not have it.
+
+    The mount is in a namespace of its own and ends with them, also after kill -9.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if (
+        libc.unshare(CLONE_NEWNS) == 0
+        and libc.mount(None, b"/", None, MS_REC | MS_SLAVE, None) == 0
+    ):
+        libc.mount(b"tracefs", f"/{TRACEFS[0]}".encode(), b"tracefs", 0, None)
 
 
 def _without(what: str, why: str) -> errors.CannotError:
