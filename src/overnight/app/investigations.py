@@ -396,10 +396,9 @@ class _HostReservations:
 def _describe(plan: Plan) -> Iterator[str]:
     from overnight.investigations import decisions
 
-    count = decisions.count_hosts(plan)
     where = f"{plan.hosts.provider} {plan.hosts.where}".rstrip()
     hours = times.format_duration(round(plan.budget.hours * 3600))
-    yield f"reserve {plural(count, 'host')} from {where}, for at most {hours}"
+    yield f"reserve {plural(plan.host_count, 'host')} from {where}, for at most {hours}"
     if plan.hosts.like:
         also = "or stop" if plan.hosts.require_equal else "or note what differs"
         yield f"check that each has the image, kernel and packages of {plan.hosts.like}, {also}"
@@ -407,7 +406,7 @@ def _describe(plan: Plan) -> Iterator[str]:
         on = plural(arm.hosts, "host") if arm.hosts else "all hosts, after the arms before"
         steps = [f"{kind} {name}" for kind, name in decisions.list_preparation(plan, arm)]
         runs = [f"{kind} {name}".rstrip() for kind, name in decisions.list_observation(plan, arm.kind)]  # fmt: skip
-        lasting = times.format_duration(arm.seconds or plan.wait.seconds)
+        lasting = times.format_duration(plan.observed_seconds(arm))
         kinds = ", ".join(plan.wait.events) or "any kind that is at least a warning"
         until = f", or until {plural(plan.wait.count, 'event')} of {kinds}" if plan.wait.count else ""  # fmt: skip
         yield f"arm {arm.kind} on {on}: {', '.join(steps)}; then {', '.join(runs)} for {lasting}{until}"

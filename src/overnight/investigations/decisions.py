@@ -81,10 +81,6 @@ def has_failed(run: ArmRun, task: HostTask) -> bool:
 # --- hosts and time
 
 
-def count_hosts(plan: Plan) -> int:
-    return sum(arm.hosts for arm in plan.arms) or len(plan.hosts.names) or plan.hosts.count
-
-
 def make_order(investigation: Investigation, now_us: int, server: str = "") -> Order:
     """Return the order of all hosts: renewed while it is driven, and until the budget at most."""
     plan, hosts = investigation.plan, investigation.plan.hosts
@@ -92,7 +88,7 @@ def make_order(investigation: Investigation, now_us: int, server: str = "") -> O
     longest = round(max(MIN_LEASE_SECONDS, min(MAX_SECONDS, left)))
     return Order(
         provider=hosts.provider, where=hosts.where, region=hosts.region, hosts=hosts.names,
-        count=count_hosts(plan), labels=hosts.labels, zone=hosts.zone,
+        count=plan.host_count, labels=hosts.labels, zone=hosts.zone,
         instance_type=hosts.instance_type, min_uptime_seconds=hosts.up_at_least,
         evict=hosts.evict, reference=hosts.like, seconds=min(LEASE_SECONDS, longest), renew=True, max_seconds=longest,
         start_agent=not plan.is_local, agent_server="" if plan.is_local else server,
@@ -125,7 +121,7 @@ def _list_tasks(plan: Plan) -> AgentTasks:
 
 def end_us(investigation: Investigation) -> int:
     """Return when every host must be given back, by the hours and the money of the budget."""
-    budget, hosts = investigation.plan.budget, count_hosts(investigation.plan)
+    budget, hosts = investigation.plan.budget, investigation.plan.host_count
     limits = [MAX_SECONDS / 3600]
     limits += [budget.hours] if budget.hours else []
     limits += [budget.money / (budget.price * hosts)] if budget.money and budget.price else []
@@ -161,7 +157,7 @@ def left_seconds(investigation: Investigation, now_us: int) -> float:
     left = [
         arm_left(investigation, at, now_us)
         if at < len(runs)
-        else _observed_seconds(plan, plan.arms[at])
+        else plan.observed_seconds(plan.arms[at])
         for at in range(len(plan.arms))
     ]
     own = [seconds for arm, seconds in zip(plan.arms, left, strict=True) if arm.hosts]
@@ -213,14 +209,10 @@ def find_arm(investigation: Investigation, at: int | None) -> tuple[ArmPlan, Arm
     return changed, experiment.arm
 
 
-def _observed_seconds(plan: Plan, arm: ArmPlan) -> float:
-    return arm.seconds or plan.wait.seconds
-
-
 def arm_left(investigation: Investigation, at: int | None, now_us: int) -> float:
     """Return for how long an arm is still observed, unless events end it."""
     plan, run = find_arm(investigation, at)
-    whole = _observed_seconds(investigation.plan, plan)
+    whole = investigation.plan.observed_seconds(plan)
     if run.state in (ArmState.WAITING, ArmState.PREPARING):
         left = whole
     elif run.state is ArmState.RUNNING:

@@ -21,6 +21,7 @@ from overnight import errors
 from overnight.model import host_changes, sizes, times
 from overnight.model import plan as plans
 from overnight.model.plan import Plan, Unit
+from overnight.model.text import plural
 
 EXAMPLES = pathlib.Path(__file__).parent / "examples"
 MAX_BYTES = 1 << 20
@@ -307,27 +308,10 @@ def check(plan: Plan, refuse: Refuse) -> None:
         refuse("load", "`kind: replay` needs `profile`, and no other kind takes one", "overnight cpu -O json > profile.json")  # fmt: skip
     if plan.rehearsal is not None and not plan.is_local:
         refuse("rehearsal", "an incident is caused on purpose on this machine only", "use `provider: local`, or leave it out")  # fmt: skip
-    needed = hours(plan)
-    if needed > plan.budget.hours:
-        refuse("budget.hours", f"the arms alone take {needed:.3g} hours", "raise it, or shorten `wait.for`")  # fmt: skip
-    if plan.budget.money and cost(plan) > plan.budget.money:
-        refuse("budget.money", f"{host_count(plan)} hosts for {plan.budget.hours:g} hours cost up to {cost(plan):.2f}", "raise it, or use fewer hosts or hours")  # fmt: skip
-
-
-def hours(plan: Plan) -> float:
-    """Return how long the arms and the experiment take at most."""
-    each = [arm.seconds or plan.wait.seconds for arm in plan.arms]
-    together = all(arm.hosts for arm in plan.arms)
-    experiment = plan.experiment.seconds or max(each, default=0.0) if plan.experiment.allow else 0.0
-    return ((max(each, default=0.0) if together else sum(each)) + experiment) / 3600
-
-
-def host_count(plan: Plan) -> int:
-    return sum(arm.hosts for arm in plan.arms) or len(plan.hosts.names) or plan.hosts.count
-
-
-def cost(plan: Plan) -> float:
-    return host_count(plan) * plan.budget.hours * plan.budget.price
+    if plan.busy_hours > plan.budget.hours:
+        refuse("budget.hours", f"the arms alone take {plan.busy_hours:.3g} hours", "raise it, or shorten `wait.for`")  # fmt: skip
+    if plan.budget.money and plan.cost > plan.budget.money:
+        refuse("budget.money", f"{plural(plan.host_count, 'host')} for {plan.budget.hours:g} hours cost up to {plan.cost:.2f}", "raise it, or use fewer hosts or hours")  # fmt: skip
 
 
 # --- writing

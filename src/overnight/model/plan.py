@@ -156,3 +156,24 @@ class Plan:
     @property
     def is_local(self) -> bool:
         return self.hosts.provider == LOCAL
+
+    @property
+    def host_count(self) -> int:
+        return sum(arm.hosts for arm in self.arms) or len(self.hosts.names) or self.hosts.count
+
+    def observed_seconds(self, arm: ArmPlan) -> float:
+        return arm.seconds or self.wait.seconds
+
+    @property
+    def busy_hours(self) -> float:
+        """How long the arms and the experiment take at most; arms without hosts of their own take turns."""
+        each = [self.observed_seconds(arm) for arm in self.arms]
+        longest = max(each, default=0.0)
+        arms = longest if all(arm.hosts for arm in self.arms) else sum(each)
+        experiment = (self.experiment.seconds or longest) if self.experiment.allow else 0.0
+        return (arms + experiment) / 3600
+
+    @property
+    def cost(self) -> float:
+        """The price of all hosts for the hours of the budget."""
+        return self.host_count * self.budget.hours * self.budget.price

@@ -65,7 +65,7 @@ arm_runs = st.builds(
 @given(st.lists(arm_plans, min_size=1, max_size=4).map(tuple))
 def test_every_host_of_an_own_arm_is_in_that_arm_alone(arms: tuple[ArmPlan, ...]) -> None:
     plan = Plan(name="x", arms=arms, hosts=HostsPlan(count=2))
-    names = tuple(f"h{n}" for n in range(decisions.count_hosts(plan)))
+    names = tuple(f"h{n}" for n in range(plan.host_count))
     runs = decisions.assign_hosts(plan, names)
     own = [run.hosts for arm, run in zip(arms, runs, strict=True) if arm.hosts]
     assert [len(hosts) for hosts in own] == [arm.hosts for arm in arms if arm.hosts]

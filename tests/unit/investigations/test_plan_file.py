@@ -45,7 +45,7 @@ def test_examples_are_valid_and_survive_a_round_trip(name: str) -> None:
         ("name: x\nhosts: {count: true}", "2:16", "hosts.count is not a whole number"),
         ("name: x\nbudget: {hours: .nan}", "2:17", "budget.hours is not a number"),
         ("name: x\nbudget: {hours: 1}", "2:10", "the arms alone take 8 hours"),
-        ("name: x\nbudget: {price: 2, money: 9}", "2:20", "1 hosts for 12 hours cost up to 24.00"),
+        ("name: x\nbudget: {price: 2, money: 9}", "2:20", "1 host for 12 hours cost up to 24.00"),
         ("name: x\nload: {kind: replay}", "2:1", "`kind: replay` needs `profile`"),
         ("name: x\nexperiment: {allow: [rm]}", "2:14", "unknown change rm"),
         ("name: x\nexperiment: {allow: [reboot]}", "2:14", "and cannot reboot"),
@@ -111,6 +111,6 @@ def test_the_schema_and_the_documentation_have_every_key() -> None:
 
 def test_time_and_cost_of_a_plan() -> None:
     turns = Plan(name="x", arms=(ArmPlan(kind=ArmKind.COLD, seconds=3600), ArmPlan(kind=ArmKind.HOT)))  # fmt: skip
-    assert plan_file.hours(turns) == 9
+    assert turns.busy_hours == 9
     own = Plan(name="x", arms=(ArmPlan(kind=ArmKind.COLD, hosts=1), ArmPlan(kind=ArmKind.HOT, hosts=3)), budget=BudgetPlan(hours=10, price=2.0))  # fmt: skip
-    assert (plan_file.hours(own), plan_file.host_count(own), plan_file.cost(own)) == (8, 4, 80)
+    assert (own.busy_hours, own.host_count, own.cost) == (8, 4, 80)
