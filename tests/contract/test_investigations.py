@@ -18,7 +18,6 @@ from overnight.model.plan import (
     BudgetPlan,
     ExperimentPlan,
     HostsPlan,
-    LoadPlan,
     WaitPlan,
 )
 from overnight.model.protocol import TaskKind
@@ -206,12 +205,6 @@ def test_a_bug_in_a_hook_gives_the_hosts_back(world: World) -> None:
     assert ended.arms[1].occurrences[0].headline == "not diagnosed: ValueError: bug"
     assert "the report could not be written" in world.texts(made)
     world.check_clean()
-
-
-def test_an_unsteady_load_ends_an_arm_that_needs_a_steady_one(world: World) -> None:
-    world.hosts.constant = False
-    ended = world.run(world.create(load=LoadPlan(require_constant=True)))
-    assert {arm.note for arm in ended.arms} == {"the load on host-0 is not constant"}
 
 
 def test_the_incident_of_an_arm_begins_before_it_is_observed_and_ends_before_the_undo(

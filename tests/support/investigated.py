@@ -79,7 +79,6 @@ class Hosts(context.HostControl):
         self.refuses: set[tuple[str, TaskKind]] = set()
         self.interrupts: set[str] = set()  # kinds of tasks whose agent is killed, once each
         self.used = 0
-        self.constant: bool | None = None
         # An event of an arm of this kind, and its seconds after the load began.
         self.fault: tuple[ArmKind, float] | None = (ArmKind.HOT, 5.0)
 
@@ -157,9 +156,6 @@ class Hosts(context.HostControl):
 
     def used_bytes(self) -> int:
         return self.used
-
-    def is_constant(self, host: str, begin_us: int) -> bool | None:
-        return self.constant
 
 
 class Reserved(context.HostReservations):

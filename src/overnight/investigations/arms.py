@@ -183,7 +183,7 @@ class Arm:
 
     def _observe(self) -> None:
         self._begin_incident()
-        now, plan = self._driver.investigation, self._driver.investigation.plan
+        plan = self._driver.investigation.plan
         new = [
             self._make(host, kind, name)
             for host in self.run.hosts
@@ -199,9 +199,6 @@ class Arm:
         if lost:
             self._save(*lost, hosts=tuple(seen))
         why = decisions.why_arm_ends(self._driver.investigation, self._at, self._driver.now_us)
-        if why is None and now.plan.load and now.plan.load.require_constant:
-            unsteady = [h for h in seen if self._hosts.is_constant(h, self.run.began_us) is False]
-            why = f"the load on {unsteady[0]} is not constant" if unsteady else None
         if why is not None:
             self._end(why)
 

@@ -53,9 +53,6 @@ class HostControl(Protocol):
     def used_bytes(self) -> int:
         """Return the disk space of the host with most; 0 if it is not known."""
 
-    def is_constant(self, host: str, begin_us: int) -> bool | None:
-        """Return whether the load that runs on a host is constant so far; None if that is not known."""
-
 
 class HostReservations(Protocol):
     """The use cases of reservations, for one investigation at a time."""

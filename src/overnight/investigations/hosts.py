@@ -20,11 +20,9 @@ from overnight.investigations import context
 from overnight.model import files
 from overnight.model.control_plane import EventFilter, HostFilter
 from overnight.model.host_changes import Builtin
-from overnight.model.load import Constancy
 from overnight.model.pins import Pin, Pins
 from overnight.model.protocol import TaskKind, TaskState
 from overnight.model.times import DAY_US, MINUTE_US, SECOND_US
-from overnight.store import loads
 from overnight.store.ring import layout
 from overnight.store.ring import reader as rings
 
@@ -140,12 +138,6 @@ class LocalHost(context.HostControl):
                 total += path.lstat().st_blocks * 512
         return total
 
-    def is_constant(self, host: str, begin_us: int) -> bool | None:  # noqa: ARG002  one host
-        runs = loads.read_loads(self.home, begin_us=begin_us)
-        if not runs or runs[-1].status not in (Constancy.CONSTANT, Constancy.NOT_CONSTANT):
-            return None
-        return runs[-1].status == Constancy.CONSTANT
-
 
 class FleetHosts(context.HostControl):
     """Hosts whose agents report to a server. They are named as their platform does, or as their agent does."""
@@ -226,9 +218,6 @@ class FleetHosts(context.HostControl):
 
     def used_bytes(self) -> int:
         return 0  # the recorder of each host keeps to its budget
-
-    def is_constant(self, host: str, begin_us: int) -> bool | None:  # noqa: ARG002  known at its end
-        return None
 
 
 def _stop_id(task_id: str, now_us: int, every_us: int) -> str:

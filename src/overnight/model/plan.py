@@ -80,7 +80,6 @@ class LoadPlan:
     address: str = key("", "address of an existing Ray cluster")
     profile: str = key("", "file of `overnight cpu -O json` that `replay` follows")
     seed: int = key(1, "of identical trials")
-    require_constant: bool = key(False, "end an arm whose load is not constant; else the report says so")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,7 +133,6 @@ class RehearsalPlan:
 
     name: str = key(dataclasses.MISSING, "one of `overnight rehearse --list`")
     seed: int = key(1, "names, rates and timing are drawn from it")
-    strikes: int = key(1, "in each arm", least=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
