@@ -57,17 +57,18 @@ def check(name: str) -> None:
 class Process:
     """The process of the arm that is prepared or observed now."""
 
-    def __init__(self, home: pathlib.Path) -> None:
-        self._home = home
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def begin(self, plan: RehearsalPlan, arm: ArmKind, changes: Sequence[str]) -> bool:
+    def begin(
+        self, home: pathlib.Path, plan: RehearsalPlan, arm: ArmKind, changes: Sequence[str]
+    ) -> bool:
         """Start it unless it runs; return whether the fault is prepared. Raise CannotError where it has ended."""
-        ready, log = self._home / READY, self._home / LOG
+        ready, log = home / READY, home / LOG
         if self._process is None:
             ready.unlink(missing_ok=True)
-            words = (plan.name, arm, str(plan.seed), *changes)
-            command = (sys.executable, "-m", "overnight.app.rehearsal_arm", str(self._home), *words)
+            words = (str(home), plan.name, arm, str(plan.seed), *changes)
+            command = (sys.executable, "-m", "overnight.app.rehearsal_arm", *words)
             with log.open("wb") as output:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0

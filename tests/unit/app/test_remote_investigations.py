@@ -19,6 +19,10 @@ PLAN = Plan(name="night", hosts=HostsPlan(provider="played"))
 BEGUN = Investigation(id="i-1", plan=PLAN)
 
 
+def ignore(_: object) -> None:
+    return
+
+
 def step(phase: Phase, *notes: Note) -> investigations.Report:
     return investigations.Report(dataclasses.replace(BEGUN, phase=phase), notes, 5.0)
 
@@ -58,11 +62,11 @@ def test_a_run_follows_the_server_and_shows_each_note_once() -> None:
 def test_ctrl_c_asks_the_server_to_stop_once() -> None:
     client, stop = Client(step(Phase.ARMS), step(Phase.ARMS), step(Phase.ENDED)), threading.Event()
     stop.set()
-    client.run("i-1", stop)
+    client.run("i-1", stop, ignore, ignore)
     assert client.sent == ["show", "stop", "show", "show"]
 
 
 def test_finish_waits_for_the_end() -> None:
     client = Client(step(Phase.ARMS), step(Phase.ENDED))
-    assert client.finish("i-1").investigation.phase is Phase.ENDED
+    assert client.finish("i-1", ignore, ignore).investigation.phase is Phase.ENDED
     assert client.sent == ["stop", "show", "show"]
