@@ -244,11 +244,9 @@ class Investigations:
     @contextlib.contextmanager
     def _drive(self, begun: Investigation) -> Iterator[Callable[[], float]]:
         """Yield a function that takes the next step, unless another driver does, and returns the time until the next."""
-        from overnight.investigations import hosts
-
         try:
             host = self._open_host(begun) if begun.plan.is_local else None
-        except hosts.DrivenError:
+        except BlockingIOError:
             host = None
         if host is None:
             yield lambda: POLL_SECONDS

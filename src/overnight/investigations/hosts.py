@@ -52,14 +52,10 @@ def own_config(plan: Plan) -> task_config.TaskConfig:
     )
 
 
-class DrivenError(errors.ConflictError):
-    """Another process on this machine drives the investigation."""
-
-
 class LocalHost(context.HostControl):
     """The machine that this runs on. Tasks are child processes, as those of an agent are; `close` ends them.
 
-    They write to a data home of the investigation, which one process at a time has.
+    They write to a data home of the investigation, which one process at a time has: others get a BlockingIOError.
     """
 
     def __init__(self, home: pathlib.Path, host: str, plan: Plan) -> None:
@@ -71,11 +67,7 @@ class LocalHost(context.HostControl):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise DrivenError(
-                f"another process drives {home.name}",
-                why=f"it holds the lock of {home}",
-                todo=f"overnight run status {home.name}, or overnight run stop {home.name}",
-            ) from None
+            raise
         self._runner = task_runner.TaskRunner(home, host, own=own_config(plan))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)

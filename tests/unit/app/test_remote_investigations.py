@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 
@@ -70,3 +71,29 @@ def test_finish_waits_for_the_end() -> None:
     client = Client(step(Phase.ARMS), step(Phase.ENDED))
     assert client.finish("i-1", ignore, ignore).investigation.phase is Phase.ENDED
     assert client.sent == ["stop", "show", "show"]
+
+
+class Here(investigations.Investigations):
+    """The same on this machine, while another process has the host."""
+
+    show = Client.show
+    send = Client.send
+
+    def __init__(self, *steps: investigations.Report) -> None:
+        super().__init__(pathlib.Path("unused"))
+        self.steps, self.sent = [*steps], list[str]()
+
+    def _open_host(self, _: Investigation) -> NoReturn:
+        raise BlockingIOError
+
+
+def test_a_second_process_on_this_machine_follows_the_first() -> None:
+    local = dataclasses.replace(BEGUN, plan=Plan(name="night"))
+    steps = [
+        investigations.Report(dataclasses.replace(local, phase=phase), (), 0.0)
+        for phase in (Phase.ARMS, Phase.ENDED)
+    ]
+    phases: list[Phase] = []
+    here = Here(*steps)
+    here.run("i-1", threading.Event(), lambda each: phases.append(each.investigation.phase), ignore)
+    assert phases == [Phase.ARMS, Phase.ENDED]
