@@ -280,19 +280,22 @@ def _describe(plan: Plan) -> Iterator[str]:
 
     where = f"{plan.hosts.provider} {plan.hosts.where}".rstrip()
     hours = times.format_duration(round(plan.budget.hours * 3600))
-    yield f"reserve {plural(plan.host_count, 'host')} from {where}, for at most {hours}"
+    yield f"reserve {plural(plan.host_count, 'host')} from {where} for at most {hours}"
     if plan.hosts.like:
         also = "or stop" if plan.hosts.require_equal else "or note what differs"
         yield f"check that each has the image, kernel and packages of {plan.hosts.like}, {also}"
+    turn = ""
     for arm in plan.arms:
-        on = plural(arm.hosts, "host") if arm.hosts else "all hosts, after the arms before"
-        steps = [f"{kind} {name}" for kind, name in decisions.list_preparation(plan, arm)]
+        on = plural(arm.hosts, "host") if arm.hosts else f"all hosts{turn}"
+        turn = f", after arm {arm.kind}"
+        steps = [f"{kind} {name}" for kind, name in decisions.list_preparation(plan, arm) if name != decisions.NOTE_ARM]  # fmt: skip
+        first = f"{', '.join(steps)}; then " if steps else ""
         runs = [f"{kind} {name}".rstrip() for kind, name in decisions.list_observation(plan, arm.kind)]  # fmt: skip
         lasting = times.format_duration(plan.observed_seconds(arm))
-        kinds = ", ".join(plan.wait.events) or "any kind that is at least a warning"
+        kinds = ", ".join(plan.wait.events) or "severity warning or above"
         until = f", or until {plural(plan.wait.count, 'event')} of {kinds}" if plan.wait.count else ""  # fmt: skip
-        yield f"arm {arm.kind} on {on}: {', '.join(steps)}; then {', '.join(runs)} for {lasting}{until}"
+        yield f"arm {arm.kind} on {on}: {first}{', '.join(runs)} for {lasting}{until}"
     if plan.experiment.allow:
-        yield f"experiment: at most one of {', '.join(plan.experiment.allow)}, undone afterwards"
-    yield f"report to {plan.report or 'the data home'}"
+        yield f"test the cause with {' or '.join(plan.experiment.allow)}, and undo the change"
     yield "give every host back"
+    yield f"write the report to {plan.report or 'the data home'}"

@@ -144,7 +144,7 @@ class Arm:
         plan, run = decisions.find_arm(self._investigation, self._at)
         steps = decisions.list_preparation(self._investigation.plan, plan)
         tasks = tuple(_make_task(host, *step) for host in run.hosts for step in steps)
-        note = self._note(f"prepares {', '.join(run.hosts)}")
+        note = self._note(f"preparing {', '.join(run.hosts)}")
         self._save(note, state=ArmState.PREPARING, tasks=tasks, changes=plan.changes)
 
     def _prepare(self) -> None:
@@ -163,7 +163,7 @@ class Arm:
         if not hosts:
             self._end("no host of this arm could be prepared")
         elif all(task.is_over for task in steps if task.host in hosts) and self._begin_incident():
-            note = self._note(f"observes {', '.join(hosts)}")
+            note = self._note(f"observing {', '.join(hosts)}")
             self._save(note, state=ArmState.RUNNING, began_us=self._driver.now_us)
 
     def _begin_incident(self) -> bool:
@@ -184,7 +184,7 @@ class Arm:
         hosts = self._run.hosts
         seen = tuple(h for h in hosts if decisions.can_observe(plan, self._run, h, left))
         if seen != hosts:
-            lost = (self._note("is not observed any more", h) for h in hosts if h not in seen)
+            lost = (self._note("no longer observed", h) for h in hosts if h not in seen)
             self._save(*lost, hosts=seen)
         why = decisions.why_arm_ends(self._investigation, self._at, self._driver.now_us)
         if why is not None:

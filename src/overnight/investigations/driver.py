@@ -139,7 +139,7 @@ class Driver:
     def _conclude(self, reason: str) -> None:
         """Give the hosts back, then report what was learnt."""
         reason = self.investigation.reason or reason
-        self.save(self.note(f"ends: {reason}"), phase=Phase.RELEASE, reason=reason)
+        self.save(self.note(f"ending: {reason}"), phase=Phase.RELEASE, reason=reason)
 
     # phases
 
@@ -165,7 +165,7 @@ class Driver:
         except (errors.UsageError, errors.UnconfirmedError) as error:
             self._conclude(f"{error.what}: {error.why}")
             return
-        self.save(self.note(f"reserves hosts as {made.id}"), reservations=(made.id,))
+        self.save(self.note(f"reserving hosts as {made.id}"), reservations=(made.id,))
 
     def _find_reservations(self) -> list[Reservation]:
         listed = self.control.reservations.list()
@@ -228,7 +228,7 @@ class Driver:
         if why := decisions.why_end(self.investigation, self.now_us, used):
             return why
         is_held = reservation.state is ReservationState.ACTIVE
-        return "" if is_held else f"the hosts are not reserved any more: {reservation.reason}"
+        return "" if is_held else f"the reservation has ended: {reservation.reason}"
 
     def _experiment(self) -> None:
         now, why = self.investigation, self._why_end()
@@ -261,7 +261,7 @@ class Driver:
         changes = (*now.plan.arms[compared].changes, *chosen.steps)
         arm = ArmRun(kind=ArmKind.FIXED, hosts=now.arms[compared].hosts, changes=changes)
         self.save(
-            self.note(f"experiment: {chosen.change}: {chosen.why}"),
+            self.note(f"experiment: {chosen.change}; {chosen.why}"),
             experiment=ExperimentRun(change=chosen.change, why=chosen.why, arm=arm),
         )
 

@@ -149,7 +149,7 @@ def test_files_of_a_plan_do_not_depend_on_the_folder(run: Run, tmp_path: pathlib
 def test_a_dry_run_changes_nothing(hosts: LocalHost, run: Run) -> None:
     code, out, _ = run("local.yaml --dry-run --for 1m")
     assert code == 0
-    assert out.splitlines()[1].endswith("age uptime; then record, load cpu for 1 min")
+    assert out.splitlines()[1] == "2. arm cold on all hosts: record, load cpu for 1 min"
     assert "arms take at most 2 min" in out.splitlines()
     assert out.splitlines()[-1] == "would reserve 1 host; nothing was changed"
     code, out, _ = run("local.yaml --dry-run -O json")
@@ -201,7 +201,7 @@ def test_ctrl_c_ends_it_cleanly_and_twice_leaves_it(
     monkeypatch.setattr(hosts, "list_events", interrupt)
     code, _, err = run("local.yaml --for 20m")
     assert code == 130
-    left = next(line for line in err.splitlines() if line.startswith("left as it is"))
+    left = next(line for line in err.splitlines() if line.startswith("interrupted; continue with"))
     made = left.split()[-1]
     assert "run resume" in left
     assert [t.kind for t in hosts.tasks.values() if not t.state.is_final] == ["record", "load"]
