@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.investigations import context, decisions
-from overnight.investigations.decisions import Stage
 from overnight.model.investigation import ArmRun, ArmState, HostTask, Note, Occurrence
 from overnight.model.load import Constancy
 from overnight.model.protocol import TaskKind, TaskState
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from overnight.investigations import driver
     from overnight.model.investigation import Investigation
 
+Stage = decisions.Stage
 PIN_US = 10 * MINUTE_US  # after an event: then every host was asked for its window
 LOST = "no answer"
 DETAIL = 300

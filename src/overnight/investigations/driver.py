@@ -266,7 +266,7 @@ class Driver:
         )
 
     def diagnose(self, seen: Occurrence) -> Occurrence | None:
-        """Return an event with its first verdict, or with why there is none; None while it cannot be told."""
+        """Return an event with its first verdict, or the reason why there is none; None while its window is missing."""
         self.keep()
         try:
             return self.control.hooks.diagnose(self.investigation, seen)
