@@ -127,12 +127,6 @@ class Client:
         self._buffer = b""
         self._deadline = 0.0
 
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()

@@ -94,7 +94,7 @@ def test_servers_that_race_drive_each_step_once(where: str) -> None:
             with pytest.raises(driver.FenceLostError):
                 driver.take(plane.context, read, lambda _: None)
             taken.free()
-        plane.tick()
+        plane.tick(lambda _: None)
         world.clock.forward(1)
     assert world.plane.show(made.id).phase is Phase.ENDED
     assert len(world.reserved.all) == 1

@@ -11,7 +11,7 @@ import poolworld
 from overnight import errors
 from overnight.investigations import context, control, driver
 from overnight.model.event import Event
-from overnight.model.investigation import Answer, Investigation, Phase
+from overnight.model.investigation import Answer, Investigation, Occurrence, Phase
 from overnight.model.plan import (
     ArmKind,
     ArmPlan,
@@ -79,7 +79,6 @@ class Hosts(context.HostControl):
         self.refuses: set[tuple[str, TaskKind]] = set()
         self.interrupts: set[str] = set()  # kinds of tasks whose agent is killed, once each
         self.used = 0
-        self.constant: bool | None = None
         # An event of an arm of this kind, and its seconds after the load began.
         self.fault: tuple[ArmKind, float] | None = (ArmKind.HOT, 5.0)
 
@@ -158,11 +157,10 @@ class Hosts(context.HostControl):
     def used_bytes(self) -> int:
         return self.used
 
-    def is_constant(self, host: str, begin_us: int) -> bool | None:
-        return self.constant
 
+class Reserved:
+    """The reservations of `overnight.reservations`; a server drives them, so each is active once it was looked at."""
 
-class Reserved(context.HostReservations):
     def __init__(self, clock: poolworld.Clock) -> None:
         self.clock = clock
         self.all: dict[str, Reservation] = {}
@@ -171,9 +169,9 @@ class Reserved(context.HostReservations):
         self.stuck = False  # a release that the platform refuses
         self.differences: dict[str, tuple[str, ...]] = {}
 
-    def find(self, purpose: str) -> Sequence[Reservation]:
-        mine = [r for r in self.all.values() if r.order.purpose == purpose]
-        return [r for r in mine if r.state is not ReservationState.RELEASED]
+    def list(self) -> tuple[Reservation, ...]:
+        open_ = (r for r in self.all.values() if r.state is not ReservationState.RELEASED)
+        return tuple(open_)
 
     def create(self, order: Order) -> Reservation:
         if self.error is not None:
@@ -192,19 +190,18 @@ class Reserved(context.HostReservations):
         return made
 
     def show(self, reservation_id: str) -> Reservation:
-        return self.all[reservation_id]
-
-    def drive(self, reservation_id: str) -> None:
-        if self.all[reservation_id].state is ReservationState.PREPARING:
+        found = self.all[reservation_id]
+        if found.state is ReservationState.PREPARING:
             self.change(reservation_id, state=ReservationState.ACTIVE)
+        return found
+
+    def drive(self, reservation: Reservation) -> Reservation:
+        return self.show(reservation.id)
 
     def change(self, reservation_id: str, **changes: Any) -> Reservation:
         changed = dataclasses.replace(self.all[reservation_id], **changes)
         self.all[reservation_id] = changed
         return changed
-
-    def compare(self, reservation: Reservation) -> Mapping[str, Sequence[str]]:
-        return self.differences
 
     def release(self, reservation_id: str, reason: str) -> Reservation:
         self.steps("release: before")
@@ -212,6 +209,32 @@ class Reserved(context.HostReservations):
         released = self.change(reservation_id, state=state, reason=reason)
         self.steps("release: after")
         return released
+
+
+class Hooks(context.Hooks):
+    """Diagnoses everything at once, and proposes an experiment that confirms the cause."""
+
+    def __init__(self, reserved: Reserved) -> None:
+        self.reserve = reserved.create
+        self.compare = lambda _: reserved.differences
+
+    def begin_incident(self, *_: object) -> bool:
+        return True
+
+    def end_incident(self) -> None:
+        pass
+
+    def diagnose(self, _: Investigation, seen: Occurrence) -> Occurrence | None:
+        return dataclasses.replace(seen, headline=f"cause of {seen.kind}")
+
+    def choose_experiment(self, _: Investigation) -> context.Proposal:
+        return context.Proposal("x is the cause", "mask-unit x", ("mask-unit x",))
+
+    def judge(self, *_: object) -> context.Judgement:
+        return context.Judgement(Answer.CONFIRMED, "no event any more")
+
+    def write_report(self, *_: object) -> tuple[str, str]:
+        return "report.html", ""
 
 
 class World:
@@ -222,14 +245,7 @@ class World:
         self.url, self.plan = url, plan
         self.clock = poolworld.Clock()
         self.hosts, self.reserved = Hosts(self.clock), Reserved(self.clock)
-        self.hooks = context.Hooks(
-            diagnose=lambda _, occurrence: context.FirstVerdict(f"cause of {occurrence.kind}"),
-            choose_experiment=lambda _: context.Proposal(
-                "mask-unit x", "x is the cause", ("mask-unit x",)
-            ),
-            judge=lambda *_: context.Judgement(Answer.CONFIRMED, "no event any more"),
-            write_report=lambda *_: context.Written("report.html"),
-        )
+        self.hooks = Hooks(self.reserved)
         self._open: list[engine.Database] = []
         self.plane = self.another()
 
@@ -244,7 +260,11 @@ class World:
         return self.plane.create(dataclasses.replace(self.plan, **changes), "ops@desk")
 
     def run(self, made: Investigation, plane: control.ControlPlane | None = None) -> Investigation:
-        return (plane or self.plane).run(made.id, lambda _: None, self.clock.forward)
+        plane = plane or self.plane
+        with plane.drive(plane.show(made.id)) as step:
+            while not plane.show(made.id).is_ended:
+                self.clock.forward(step())
+        return plane.show(made.id)
 
     def step_until(self, made: Investigation, phase: Phase, limit: int = 200) -> driver.Driver:
         """Drive until a phase has begun, and keep the driver."""

@@ -27,7 +27,8 @@ def read(kind: TaskKind, output: str) -> tuple[Document, str]:
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             pass  # an error as JSON, or a document of another version
     half = DETAIL // 2
-    return {}, output if len(output) <= DETAIL else f"{output[:half]} … {output[-half:]}"
+    result = {"output": output} if kind is TaskKind.INSTRUMENT else {}
+    return result, output if len(output) <= DETAIL else f"{output[:half]} … {output[-half:]}"
 
 
 def _read_age(document: Document) -> tuple[Document, str]:
@@ -51,11 +52,13 @@ def read_ticks() -> Ticks:
     return {}
 
 
-def find_busy(before: Ticks, after: Ticks) -> float | None:
-    """Return the mean share of time that the cores were busy."""
+def measure_cores(before: Ticks, seconds: float) -> Document:
+    """Return the mean share of time that the cores were busy since `before`, and their number."""
+    after = read_ticks()
     both = [modes.tick_changes(before[core], after[core]) for core in before.keys() & after.keys()]
     shares = [shares.busy for ticks in both if (shares := modes.tick_shares(ticks)) is not None]
-    return round(sum(shares) / len(shares), 4) if shares else None
+    busy = round(sum(shares) / len(shares), 4) if shares else None
+    return {"busy": busy, "seconds": round(seconds, 1), "cores": len(before)}
 
 
 SUMMARIES: Mapping[TaskKind, Callable[[Document], tuple[Document, str]]] = {

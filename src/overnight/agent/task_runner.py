@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from overnight import errors
 from overnight.agent import jobs, task_config, task_results
@@ -30,35 +30,35 @@ RECORD_GRACE_SECONDS = 60.0  # to store the last segment
 FIRST_SECONDS, SECOND_SECONDS, INVENTORY_SECONDS = 10.0, 60.0, 3600.0
 RETRY_SECONDS, MAX_TRIES = 60.0, 3  # of a bundle
 MAX_WINDOW_US = 6 * 3_600_000_000
+CLEAN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+
+# No value begins with a dash: it would be an option.
 WORD = re.compile(r"[a-z][a-z0-9-]{0,63}")
-TARGET = re.compile(r"[A-Za-z0-9_.:/@+][A-Za-z0-9_.:/@+-]{0,127}")  # not an option
+TARGET = re.compile(r"[A-Za-z0-9_.:/@+][A-Za-z0-9_.:/@+-]{0,127}")
 ADDRESS = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9_.:/\[\]-]{0,254}")
 FILE = re.compile(r"/[^\x00]{1,4095}")
 HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 CORES = re.compile(r"[0-9][0-9,-]{0,255}")
-CLEAN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-
-ARGUMENTS: Mapping[str, set[str]] = {
-    TaskKind.RECORD: {"seconds", "frequency", "segment", "budget", "every"},
-    TaskKind.LOAD: {
-        "workload",
-        "seconds",
-        "cores",
-        "duty",
-        "seed",
-        "orchestrator",
-        "address",
-        "profile",
-        "hosts",
-    },
-    TaskKind.AGE: {"state", "number", "arm"},
-    TaskKind.SNAPSHOT: set(),
-    TaskKind.UPLOAD_WINDOW: {"event", "begin_us", "end_us"},
-    TaskKind.INSTRUMENT: {"name", "target", "seconds"},
-    TaskKind.CHANGE: {"name", "target"},
-    TaskKind.UNDO: {"task"},
-    TaskKind.STOP: {"task"},
+ARGUMENTS: Mapping[TaskKind, str] = {
+    TaskKind.RECORD: "seconds frequency segment budget every",
+    TaskKind.LOAD: "workload seconds cores duty seed orchestrator address profile hosts",
+    TaskKind.AGE: "state number arm",
+    TaskKind.SNAPSHOT: "",
+    TaskKind.UPLOAD_WINDOW: "event begin_us end_us",
+    TaskKind.INSTRUMENT: "name target seconds",
+    TaskKind.CHANGE: "name target",
+    TaskKind.UNDO: "task",
+    TaskKind.STOP: "task",
 }
+# Those that are options of the command: the range and the unit of a number, the form of a text.
+NUMBERS = {
+    "frequency": (1, 999, ""),
+    "segment": (1, 1 << 62, "s"),
+    "budget": (1, 1 << 62, "B"),
+    "duty": (1, 100, "%"),
+    "seed": (0, 1 << 31, ""),
+}
+TEXTS = {"arm": WORD, "cores": CORES, "orchestrator": WORD, "address": ADDRESS, "profile": FILE}
 
 
 class RefusedError(Exception):
@@ -159,23 +159,22 @@ class TaskRunner:
         except errors.OvernightError as error:
             raise RefusedError(f"{error.what}: {error.why}; {error.todo}") from error
         if task.get("kind") not in config.allow:
-            raise RefusedError(f"{self._config} on {self._host} does not allow {task.get('kind')}")
+            self._refuse(f"does not allow {task.get('kind')}")
         if int(task.get("expires_us") or 0) < time.time_ns() // 1000:
             raise RefusedError("it expired before the agent began it")
         kind = TaskKind(task["kind"])
         given = checked_json.Object(task.get("arguments") or {}, "arguments")
-        if unknown := sorted(given.fields.keys() - ARGUMENTS[kind]):
+        if unknown := sorted(given.fields.keys() - ARGUMENTS[kind].split()):
             raise RefusedError(f"it has an unknown argument {unknown[0]!r}")
         if kind is TaskKind.STOP:
             self._stop(folder, given.get("task"))
             return
         if sum(name.startswith("task ") for name in self._jobs.running) >= MAX_RUNNING:
             raise RefusedError(f"{MAX_RUNNING} tasks are running, the maximum")
-        # An instrument with a time stores what it reads; a command of the administrator without one only prints.
-        stored = kind is TaskKind.INSTRUMENT and (
-            "seconds" in given.fields or str(given.get("name")) in config.builtin
-        )
-        named = kind in (TaskKind.INSTRUMENT, TaskKind.CHANGE, TaskKind.UNDO) and not stored
+        named = kind in (TaskKind.CHANGE, TaskKind.UNDO)
+        if kind is TaskKind.INSTRUMENT:
+            # With a time it stores what it reads; a command of the administrator without one only prints.
+            named = "seconds" not in given.fields and str(given.get("name")) not in config.builtin
         find = self._find_named if named else self._find_fixed
         command = find(kind, folder.name, given, config)
         ticks, begun = task_results.read_ticks(), time.monotonic()
@@ -192,10 +191,14 @@ class TaskRunner:
                 if left and given.get("task") is None:  # all of them, the last first
                     (folder / "state.json").unlink()
                     return
-            busy = task_results.find_busy(ticks, task_results.read_ticks())
-            seconds = round(time.monotonic() - begun, 1)
-            ran = {"busy": busy, "seconds": seconds, "cores": len(ticks)}
-            self._end_task(folder, kind, succeeded, output, ran)
+            result, detail = task_results.read(kind, output)
+            if kind is TaskKind.UPLOAD_WINDOW and succeeded:
+                digest = windows.read_digest(self._windows, f"task-{folder.name}")
+                result, succeeded = {"sha256": digest}, bool(digest)
+                detail = detail if succeeded else "the server refused the bundle"
+            elif kind is TaskKind.RECORD:
+                result = task_results.measure_cores(ticks, time.monotonic() - begun)
+            _write_state(folder, "done" if succeeded else "failed", detail, result=result)
 
         process = self._jobs.start(
             f"task {folder.name}", command.argv, command.seconds, folder / "log", end,
@@ -204,25 +207,6 @@ class TaskRunner:
         )  # fmt: skip
         identity = process_identity.read_identity(process.pid)
         _write_state(folder, "running", "", pid=process.pid, **identity, **reboots)
-
-    def _end_task(
-        self,
-        folder: pathlib.Path,
-        kind: TaskKind,
-        succeeded: bool,
-        output: str,
-        ran: Mapping[str, Any],
-    ) -> None:
-        result, detail = task_results.read(kind, output)
-        if kind is TaskKind.UPLOAD_WINDOW and succeeded:
-            digest = windows.read_digest(self._windows, f"task-{folder.name}")
-            result, succeeded = {"sha256": digest}, bool(digest)
-            detail = detail if succeeded else "the server refused the bundle"
-        elif kind is TaskKind.RECORD:
-            result = dict(ran)
-        elif kind is TaskKind.INSTRUMENT:
-            result = {"output": output}
-        _write_state(folder, "done" if succeeded else "failed", detail, result=result)
 
     def _stop(self, folder: pathlib.Path, wanted: object) -> None:
         """Stop a task, or all of them."""
@@ -243,41 +227,31 @@ class TaskRunner:
             return task_config.Command(self._inventory(), 600)
         if kind is TaskKind.UPLOAD_WINDOW:
             return task_config.Command(self._bundle(f"task-{task}", given), 3600)
-        cli = [sys.executable, "-m", "overnight", "--home", str(self._home), kind]
-        if kind is TaskKind.INSTRUMENT:
-            return self._instrument(cli, given, config)
+        cli = (sys.executable, "-m", "overnight", "--home", str(self._home), kind)
+        options = tuple(_list_options(given))
         if kind is TaskKind.AGE:
-            return task_config.Command((*cli, "-O", "json", *_age_words(given)), 3600)
+            return task_config.Command((*cli, "-O", "json", *_age_words(given), *options), 3600)
         seconds = given.integer("seconds", 1, config.max_seconds)
-        lasting = ("--for", f"{seconds}s")
-        if kind is TaskKind.RECORD and self._records_stacks:
+        options = ("--for", f"{seconds}s", *options)
+        if kind is TaskKind.INSTRUMENT:
+            name = given.text("name", form=WORD)
+            if name not in config.builtin and name not in config.instruments:
+                self._refuse(f"lists no instrument {name!r}")
+            words = (name, given.text("target", form=TARGET)) if given.get("target") else (name,)
+            argv = (*cli, *words, *options, "--config", str(self._config))
+            return task_config.Command(argv, seconds + 120)
+        if kind is TaskKind.LOAD:
+            if "profile" in given.fields and self._own is None:
+                raise RefusedError("a profile is a file of the machine that overnight run runs on")
+            argv = (*cli, "-O", "json", given.text("workload", form=WORD), *options)
+            return task_config.Command(argv, seconds + 300)
+        if self._records_stacks:
             return task_config.Command(("/bin/sleep", str(seconds)), seconds + 60)
-        if kind is TaskKind.RECORD:
-            hertz = given.integer("frequency", 1, 999, default=97)
-            cli += [*lasting, "--frequency", str(hertz)]
-            cli += ["--profiles-only"] if self._own is None else []  # the agent records signals
-            for name, unit in (("segment", "s"), ("budget", "B")):
-                if name in given.fields:
-                    cli += [f"--{name}", f"{given.integer(name, 1, 1 << 62)}{unit}"]
-            for signal_name, interval in given.fields.get("every", {}).items():
-                cli += ["--every", f"{signal_name}={interval}"]
-            return task_config.Command(tuple(cli), seconds + 900)
-        cli += ["-O", "json", given.text("workload", form=WORD), *lasting]
-        if "profile" in given.fields and self._own is None:
-            raise RefusedError("a profile is a file of the machine that overnight run runs on")
-        cli += _load_words(given)
-        return task_config.Command(tuple(cli), seconds + 300)
+        only = ("--profiles-only",) if self._own is None else ()  # the agent records signals
+        return task_config.Command((*cli, *options, *only), seconds + 900)
 
-    def _instrument(
-        self, cli: list[str], given: checked_json.Object, config: task_config.TaskConfig
-    ) -> task_config.Command:
-        name = given.text("name", form=WORD)
-        if name not in config.builtin and name not in config.instruments:
-            raise RefusedError(f"{self._config} on {self._host} lists no instrument {name!r}")
-        seconds = given.integer("seconds", 1, config.max_seconds)
-        target = [given.text("target", form=TARGET)] if given.get("target") else []
-        options = ["--for", f"{seconds}s", "--config", str(self._config)]
-        return task_config.Command((*cli, name, *target, *options), seconds + 120)
+    def _refuse(self, why: str) -> NoReturn:
+        raise RefusedError(f"{self._config} on {self._host} {why}")
 
     def _find_named(
         self, kind: TaskKind, task: str, given: checked_json.Object, config: task_config.TaskConfig
@@ -296,33 +270,27 @@ class TaskRunner:
         known = config.instruments if kind is TaskKind.INSTRUMENT else config.changes
         name = given.get("name")
         if not isinstance(name, str) or name not in known:
-            raise RefusedError(f"{self._config} on {self._host} lists no {kind} {name!r}")
+            self._refuse(f"lists no {kind} {name!r}")
         command, target = known[name], given.text("target", host_changes.MAX_TARGET, default="")
         note: dict[str, Any] = {"task": task, "name": name, "at_us": time.time_ns() // 1000}
         if isinstance(command, task_config.BuiltinChange):
             try:
                 change = command.check(target)
             except ValueError as error:
-                raise RefusedError(f"{self._config} on {self._host}: {error}") from error
+                self._refuse(f"does not allow it: {error}")
             self._write_changes([*changes, note | {"builtin": str(change)}])
-            return self._builtin("apply", task, change, command.seconds)
+            words = ("apply", task, change.builtin, *change.words)
+            return self._builtin(*words, seconds=command.seconds)
         if target:
             raise RefusedError(f"{kind} {name} is a command, and takes no target")
         if kind is TaskKind.CHANGE:
             self._write_changes([*changes, note | {"undo": command.undo}])
         return command
 
-    def _builtin(
-        self,
-        action: str,
-        task: str,
-        change: host_changes.Change | None = None,
-        seconds: float = 300.0,
-    ) -> task_config.Command:
-        argv = [sys.executable, "-m", "overnight.app.changes", str(self._home), action, task]
-        argv += [change.builtin, *change.words] if change else []
-        is_reboot = change is not None and change.builtin is host_changes.Builtin.REBOOT
-        return task_config.Command(tuple(argv), seconds, is_builtin=True, is_reboot=is_reboot)
+    def _builtin(self, *words: str, seconds: float = 300.0) -> task_config.Command:
+        argv = (sys.executable, "-m", "overnight.app.changes", str(self._home), *words)
+        is_reboot = host_changes.Builtin.REBOOT in words
+        return task_config.Command(argv, seconds, is_builtin=True, is_reboot=is_reboot)
 
     def _changes(self) -> list[dict[str, Any]]:
         document = tasks.read_json(self._folder / "changes.json") or {}
@@ -397,29 +365,22 @@ def _age_words(given: checked_json.Object) -> Iterator[str]:
         yield str(given.integer("number", 0, 10_000_000))
     if state == "purge":
         yield "--yes"
-    if "arm" in given.fields:
-        yield f"--arm={given.text('arm', form=WORD)}"
 
 
-def _load_words(given: checked_json.Object) -> Iterator[str]:
-    """Yield the options of `overnight load` that are given."""
-    if "cores" in given.fields:
-        cores = str(given.fields["cores"])
-        if not CORES.fullmatch(cores):
-            raise RefusedError("cores is not a list such as 0-3,5")
-        yield from ("--cores", cores)
-    if "duty" in given.fields:
-        yield from ("--duty", f"{given.integer('duty', 1, 100)}%")
-    if "seed" in given.fields:
-        yield from ("--seed", str(given.integer("seed", 0, 1 << 31)))
+def _list_options(given: checked_json.Object) -> Iterator[str]:
+    for name, (low, high, unit) in NUMBERS.items():
+        if name in given.fields:
+            yield from (f"--{name}", f"{given.integer(name, low, high)}{unit}")
+    for name, form in TEXTS.items():
+        if name in given.fields:
+            yield from (f"--{name}", given.text(name, 4096, form=form))
+    for signal_name, seconds in given.document("every").items():
+        yield from ("--every", f"{signal_name}={seconds}")
     if "hosts" in given.fields:
         hosts = given.fields["hosts"]
         if not isinstance(hosts, list) or not all(isinstance(h, str) and HOST.fullmatch(h) for h in hosts):  # fmt: skip
             raise RefusedError("hosts is not a list of host names")
         yield from ("--hosts", ",".join(hosts))
-    for name, form in (("orchestrator", WORD), ("address", ADDRESS), ("profile", FILE)):
-        if name in given.fields:
-            yield from (f"--{name}", given.text(name, 4096, form=form))
 
 
 def _write_state(folder: pathlib.Path, state: str, detail: str, **more: object) -> None:

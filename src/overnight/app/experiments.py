@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from overnight.agent import task_config
 from overnight.diagnosis import knowledge, remedies
+from overnight.investigations import context
 from overnight.model import host_changes, times
 from overnight.model.investigation import Answer
 from overnight.model.text import plural, rounded
@@ -23,89 +24,60 @@ if TYPE_CHECKING:
 Offered = Mapping[str, task_config.Command | task_config.BuiltinChange]
 
 
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One task of kind `change`: its name in the host's configuration, and the change."""
-
-    name: str
-    change: host_changes.Change
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        target = self.change.target
-        return {"name": self.name, **({"target": target} if target else {})}
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """The steps of the experiment in their order, none where there is none; `why` is the reason for either."""
-
-    why: str
-    steps: tuple[Step, ...] = ()
-
-    def __str__(self) -> str:
-        return host_changes.THEN.join(str(step.change) for step in self.steps)
-
-
 def choose(
     verdict: Verdict,
     allowed: Collection[str],
     offered: Offered | None,
-    known: knowledge.Knowledge | None = None,
-) -> Choice:
+) -> context.Proposal:
     """Return the change that tests the verdict's root, if the plan allows it and the host offers it.
 
     `offered` None: not known here. Changes then have the names of their builtins, and the host may refuse them.
     """
-    known = known or knowledge.known()
+    known = knowledge.known()
     chain = verdict.blamed
     if chain is None:
-        return Choice("the verdict blames nothing that a change could test")
+        return context.Proposal("the verdict blames nothing that a change could test")
     root = known.name(chain.root.kind)
     possible = remedies.changes(chain, known)
     if not possible:
-        return Choice(f"no built-in change tests {root}, or the name of its target is not known")
-    missing: dict[str, None] = {}
+        return context.Proposal(
+            f"no built-in change tests {root}, or the name of its target is not known"
+        )
+    missing: list[str] = []
     for changes in possible:
-        found = [_find_step(change, allowed, offered) for change in changes]
-        steps = tuple(step for step in found if isinstance(step, Step))
-        if len(steps) == len(found):
-            return Choice(f"it tests this cause: {root}", steps)
-        missing |= dict.fromkeys(step for step in found if isinstance(step, str))
-    return Choice(f"{_join(possible[0])} would test {root}, but {'; '.join(missing)}")
+        steps, obstacles = [], []
+        for change in changes:
+            name = _find_name(change, offered)
+            if change.builtin not in allowed:
+                obstacles.append(f"the plan does not allow {change.builtin}")
+            elif not name:
+                obstacles.append(f"agent.toml of the host lists no {change}")
+            else:
+                steps.append(f"{name} {change.target}".rstrip())
+        if not obstacles:
+            return context.Proposal(f"it tests this cause: {root}", _join(changes), tuple(steps))
+        missing += obstacles
+    why = "; ".join(dict.fromkeys(missing))
+    return context.Proposal(f"{_join(possible[0])} would test {root}, but {why}")
 
 
 def _join(changes: Iterable[host_changes.Change]) -> str:
     return host_changes.THEN.join(map(str, changes))
 
 
-def _find_step(
-    change: host_changes.Change, allowed: Collection[str], offered: Offered | None
-) -> Step | str:
-    """Return the step, or what is missing for it."""
-    if change.builtin not in allowed:
-        return f"the plan does not allow {change.builtin}"
+def _find_name(change: host_changes.Change, offered: Offered | None) -> str:
+    """Return the name of a change in the host's configuration; '' if it does not list the change."""
     if offered is None:
-        return Step(str(change.builtin), change)
+        return change.builtin
     for name, listed in offered.items():
         if isinstance(listed, task_config.BuiltinChange) and listed.builtin is change.builtin:
-            try:
-                return Step(name, listed.check(change.target))
-            except ValueError:
-                continue
-    return f"agent.toml of the host lists no {change}"
+            with contextlib.suppress(ValueError):
+                listed.check(change.target)
+                return name
+    return ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Judgement:
-    """What an experiment showed; `needs_hours`: host-hours without an event that would confirm the cause."""
-
-    answer: Answer
-    says: str
-    needs_hours: float | None = None
-
-
-def judge(before: ArmRun, after: ArmRun, kinds: Collection[str] = ()) -> Judgement:
+def judge(before: ArmRun, after: ArmRun, kinds: Collection[str] = ()) -> context.Judgement:
     """Compare the events of an arm before and after the change; `kinds` are those that count, none: all."""
     spans = [_read_spans(arm, kinds) for arm in (before, after)]
     hosts = sorted({host for side in spans for host in side})
@@ -114,7 +86,7 @@ def judge(before: ArmRun, after: ArmRun, kinds: Collection[str] = ()) -> Judgeme
     hours = [[seconds / 3600 for seconds, _ in row] for row in rows]
     if not all(sum(row[side] for row in hours) > 0 for side in (0, 1)):
         side = "after" if any(row[0] for row in hours) else "before"
-        return Judgement(Answer.UNDECIDED, f"nothing was observed {side} the change")
+        return context.Judgement(Answer.UNDECIDED, f"nothing was observed {side} the change")
     dispersion = rates.measure_dispersion([tuple(side.values()) for side in spans])
     return judge_rates(rates.compare(events, hours, dispersion=dispersion))
 
@@ -135,25 +107,25 @@ def _read_spans(arm: ArmRun, kinds: Collection[str]) -> dict[str, rates.Span]:
     }  # fmt: skip
 
 
-def judge_rates(compared: rates.Comparison) -> Judgement:
+def judge_rates(compared: rates.Comparison) -> context.Judgement:
     """Confirmed: the rate fell, by half at least. Refuted: the interval has no room for a fall by half."""
     ratio, low, high = compared.ratio, compared.ratio_low, compared.ratio_high
     facts = f"{_describe(compared.before)} before the change, {_describe(compared.after)} after it"
     if ratio is None or high is None:
         why = "there was no event before it to compare with"
-        return Judgement(Answer.UNDECIDED, f"{facts}; {why}")
+        return context.Judgement(Answer.UNDECIDED, f"{facts}; {why}")
     sure = f"{100 * compared.confidence:.3g} %"
     facts += f"; ratio of the rates {rounded(ratio)}, {sure} interval {rounded(low)} to {rounded(high)}"  # fmt: skip
     if high < 1 and ratio <= rates.HALF:
-        return Judgement(Answer.CONFIRMED, f"the event became rarer: {facts}")
+        return context.Judgement(Answer.CONFIRMED, f"the event became rarer: {facts}")
     if low > rates.HALF and high >= 1:
-        return Judgement(Answer.REFUTED, f"the event did not become rarer by half: {facts}")  # fmt: skip
+        return context.Judgement(Answer.REFUTED, f"the event did not become rarer by half: {facts}")  # fmt: skip
     if low > rates.HALF:
         why = "it became rarer, but by less than half, so this is at most a part of the cause"
-        return Judgement(Answer.UNDECIDED, f"{why}: {facts}")
+        return context.Judgement(Answer.UNDECIDED, f"{why}: {facts}")
     # Ratio and bounds are inversely proportional to the time after, as long as no event adds to it.
     needed = compared.after.exposure * max(high - 1, ratio / rates.HALF - 1)
-    return Judgement(
+    return context.Judgement(
         Answer.UNDECIDED,
         f"{facts}; {_hours(needed)} more without an event would confirm it",
         needed,

@@ -43,7 +43,7 @@ ANY = "any warning"  # the row of arms in which nothing happened
 CORES = "cores"  # among the doses: not one, but what makes hours core-hours
 _Part = TypeVar("_Part")
 # The verdict on an event with what the arms say, or None where its evidence is not here.
-Diagnose = Callable[[Occurrence, diagnoses.AskFleet], "diagnoses.Diagnosis | None"]
+Diagnose = Callable[[Occurrence, diagnoses.AskFleet | None], "diagnoses.Diagnosis | None"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,7 +257,7 @@ def diagnose_here(
 def read_windows(find: Callable[[Occurrence], pathlib.Path | None]) -> Diagnose:
     """Return how a server diagnoses: from the bundle that a host has uploaded for an event, if it has."""
 
-    def diagnose(seen: Occurrence, ask: diagnoses.AskFleet) -> diagnoses.Diagnosis | None:
+    def diagnose(seen: Occurrence, ask: diagnoses.AskFleet | None) -> diagnoses.Diagnosis | None:
         if (bundle := find(seen)) is None:
             return None
         request = diagnoses.Request(bundle.parent, bundle, event_id=seen.event, ask_fleet=ask)

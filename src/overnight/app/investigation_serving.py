@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -9,15 +11,24 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.app import answer_process, driving, fleet_windows, investigation_evidence
+from overnight.app import (
+    answer_process,
+    driving,
+    fleet_windows,
+    investigation_evidence,
+    investigation_reports,
+    investigations,
+    reservation_serving,
+)
 from overnight.investigations import context, hosts
-from overnight.model.control_plane import Principal, Role
 from overnight.model.investigation import INVESTIGATION_ID, Investigation, Occurrence, Phase
 from overnight.model.selection import Window
 
 if TYPE_CHECKING:
-    from overnight.app import investigations, reservations
+    from overnight.app import diagnose as diagnoses
+    from overnight.app import reservations
     from overnight.fleet import control
+    from overnight.model.control_plane import Principal
     from overnight.model.fleet import Fleet
     from overnight.model.plan import Plan
 
@@ -31,6 +42,79 @@ MEDIA = {
 }
 
 
+class FleetEvidence(investigation_evidence.Evidence):
+    """The evidence that the fleet of a server has; reports go to the folder that all its servers share."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        use: reservations.Reservations,
+        fleet: control.ControlPlane,
+        endpoint: Callable[[], str],
+        diagnosis: Callable[[str, str], pathlib.Path],
+    ) -> None:
+        super().__init__(folder, use)
+        self._fleet, self._endpoint, self._diagnosis = fleet, endpoint, diagnosis
+
+    def diagnose(self, _: Investigation, seen: Occurrence) -> Occurrence | None:
+        try:
+            document = json.loads(self._diagnosis(seen.event, "json").read_bytes())
+        except (fleet_windows.WindowMissingError, answer_process.BusyError):
+            return None
+        link = f"{self._endpoint()}/reports/{seen.event}"
+        return dataclasses.replace(seen, headline=document["verdict"]["headline"], report=link)
+
+    def _read_verdict(
+        self, _: Investigation, seen: Occurrence, ask: diagnoses.AskFleet | None = None
+    ) -> diagnoses.Diagnosis | None:
+        return investigation_reports.read_windows(self._find_window)(seen, ask)
+
+    def _find_window(self, seen: Occurrence) -> pathlib.Path | None:
+        try:
+            event = self._fleet.event(seen.event)
+            held = fleet_windows.find_held(self._fleet, event.host, event.id)
+        except errors.NotFoundError:
+            return None
+        return self._fleet.open_window(held.sha256)
+
+    def _read_fleet(self, investigation: Investigation) -> Fleet:
+        """Return the reserved hosts, by the names of their platform."""
+        window = Window(investigation.made_us, self._fleet.context.clock())
+        known = self._fleet.fleet(investigation.plan.wait.events or None, window)
+        reserved = {host for arm in investigation.arms for host in arm.hosts}
+        names = hosts.FleetHosts(self._fleet, investigation.id).find_names(sorted(reserved))
+        found = (dataclasses.replace(h, name=names[h.name]) for h in known.hosts if h.name in names)
+        return dataclasses.replace(known, hosts=tuple(found))
+
+    def _link(self, investigation: Investigation, path: pathlib.Path) -> str:
+        return f"{self._endpoint()}/investigations/{investigation.id}/{path.name}"
+
+
+class ServedInvestigations(investigations.Investigations):
+    """Investigations whose hosts report to the fleet of a server."""
+
+    def __init__(
+        self,
+        use: reservations.Reservations,
+        fleet: control.ControlPlane,
+        endpoint: Callable[[], str],
+        evidence: FleetEvidence,
+    ) -> None:
+        super().__init__(use.home, use)
+        self._endpoint, self._evidence = endpoint, evidence
+        self._open_hosts = functools.cache(functools.partial(hosts.FleetHosts, fleet))
+
+    def _make_context(self) -> context.Context:
+        use = self.reservations.plane
+        return context.Context(
+            use.context.database,
+            use,
+            lambda investigation: self._open_hosts(investigation.id),
+            self._evidence,
+            endpoint=self._endpoint,
+        )
+
+
 def make_loop(
     where: investigations.Investigations, interval: float, progress: Callable[[str], None]
 ) -> driving.Loop[Investigation]:
@@ -38,48 +122,6 @@ def make_loop(
         "investigations", where.tick, lambda each: each.phase is not Phase.ENDED,
         interval=interval, soon=STEP_SECONDS, progress=progress,
     )  # fmt: skip
-
-
-def make_evidence(
-    plane: control.ControlPlane,
-    use: reservations.Reservations,
-    folder: pathlib.Path,
-    endpoint: Callable[[], str],
-    diagnosis: Callable[[str, str], pathlib.Path],
-) -> investigation_evidence.Evidence:
-    """Return the evidence that the fleet of a server has; reports go to the folder that all its servers share."""
-
-    def find_window(seen: Occurrence) -> pathlib.Path | None:
-        try:
-            event = plane.event(seen.event)
-            held = fleet_windows.find_held(plane, event.host, event.id)
-        except errors.NotFoundError:
-            return None
-        return plane.open_window(held.sha256)
-
-    def find_verdict(_: Investigation, seen: Occurrence) -> context.FirstVerdict | None:
-        try:
-            document = json.loads(diagnosis(seen.event, "json").read_bytes())
-        except (fleet_windows.WindowMissingError, answer_process.BusyError):
-            return None
-        link = f"{endpoint()}/reports/{seen.event}"
-        return context.FirstVerdict(document["verdict"]["headline"], link)
-
-    def read_fleet(investigation: Investigation) -> Fleet:
-        window = Window(investigation.made_us, plane.context.clock())
-        known = plane.fleet(investigation.plan.wait.events or None, window)
-        reserved = {host for arm in investigation.arms for host in arm.hosts}
-        names = hosts.FleetHosts(plane, investigation.id).find_names(sorted(reserved))
-        return investigation_evidence.rename_hosts(known, names)
-
-    return investigation_evidence.Evidence(
-        home_of=lambda each: folder / each.id,
-        reservation=use.plane.show,
-        read_fleet=read_fleet,
-        find_window=find_window,
-        first_verdict=find_verdict,
-        link=lambda each, path: f"{endpoint()}/investigations/{each.id}/{path.name}",
-    )
 
 
 def find_file(folder: pathlib.Path, investigation_id: str, name: str) -> tuple[pathlib.Path, str]:
@@ -100,7 +142,9 @@ def admit(
 ) -> dict[str, Any]:
     """Return a request as the server carries it out; raise NotAllowedError where it concerns somebody else's."""
     if "plan" not in given:
-        _check_owner(where.plane.show(given["investigation_id"]).owner, by)
+        reservation_serving.check_owner(
+            "investigation", where.plane.show(given["investigation_id"]).owner, by
+        )
         return dict(given)
     plan: Plan = given["plan"]
     if plan.is_local:
@@ -109,14 +153,6 @@ def admit(
             why="provider local is the machine that overnight run runs on",
             todo="overnight run PLAN without --server, on that machine",
         )
-    _check_owner(given.get("owner") or by.name, by)
-    return {**given, "owner": given.get("owner") or by.name}
-
-
-def _check_owner(owner: str, by: Principal) -> None:
-    if owner != by.name and not by.role.allows(Role.ADMIN):
-        raise errors.NotAllowedError(
-            f"the investigation belongs to {owner or 'nobody'}",
-            why=f"token {by.name} has the role {by.role}, which may change its own investigations only",
-            todo="ask the owner or an admin",
-        )
+    owner = given.get("owner") or by.name
+    reservation_serving.check_owner("investigation", owner, by)
+    return {**given, "owner": owner}

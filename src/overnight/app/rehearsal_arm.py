@@ -1,6 +1,6 @@
 """The incident of one arm of an investigation, as a process: prepare the fault, strike, undo.
 
-    python -m overnight.app.rehearsal_arm HOME NAME ARM SEED STRIKES [CHANGE …]
+    python -m overnight.app.rehearsal_arm HOME NAME ARM SEED [CHANGE …]
 
 It creates HOME/rehearsal.ready once the fault is prepared, and ends with SIGTERM or with the process that started it.
 Nothing records here: the recorder of the arm does. The fault is on the first core, which loads leave free.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import pathlib
 import random
@@ -31,7 +32,6 @@ READY, LOG = "rehearsal.ready", "rehearsal.log"
 END_SECONDS = 60.0
 POLL_SECONDS = 0.5
 BASELINE_SECONDS = 12.0  # without the fault
-REST_SECONDS = 15.0  # between two strikes
 # Of the victim's core. Less than in `overnight rehearse`: in the arms without the fault it must survive neighbours.
 SHARE = 0.4
 
@@ -57,17 +57,18 @@ def check(name: str) -> None:
 class Process:
     """The process of the arm that is prepared or observed now."""
 
-    def __init__(self, home: pathlib.Path) -> None:
-        self._home = home
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def begin(self, plan: RehearsalPlan, arm: ArmKind, changes: Sequence[str]) -> bool:
+    def begin(
+        self, home: pathlib.Path, plan: RehearsalPlan, arm: ArmKind, changes: Sequence[str]
+    ) -> bool:
         """Start it unless it runs; return whether the fault is prepared. Raise CannotError where it has ended."""
-        ready, log = self._home / READY, self._home / LOG
+        ready, log = home / READY, home / LOG
         if self._process is None:
             ready.unlink(missing_ok=True)
-            words = (plan.name, arm, str(plan.seed), str(plan.strikes), *changes)
-            command = (sys.executable, "-m", "overnight.app.rehearsal_arm", str(self._home), *words)
+            words = (str(home), plan.name, arm, str(plan.seed), *changes)
+            command = (sys.executable, "-m", "overnight.app.rehearsal_arm", *words)
             with log.open("wb") as output:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0
@@ -115,7 +116,7 @@ class _Incident:
         self._victim = victims.Victim(self.stage, dataclasses.replace(drawn.victim, share=SHARE))
         self._parent = os.getppid()
 
-    def play(self, strikes: int, changes: list[str]) -> None:
+    def play(self, changes: list[str]) -> None:
         """Prepare, change, and strike until this process is to end."""
         with self._journal, load.keep_off((self._core,)):
             self._journal.write("folder", self.stage.folder)
@@ -126,50 +127,35 @@ class _Incident:
                     self._rehearsal.change(self.stage, change)
                 self._victim.start()
                 (self.stage.home / READY).touch()
-                going = self._wait(BASELINE_SECONDS)
-                for number in range(1, strikes + 1):
-                    if not going:
-                        break
-                    self.stage.stop.clear()
+                if self._wait(BASELINE_SECONDS):
                     self._rehearsal.strike(self.stage)
-                    resets = self._victim.status().resets
-                    # The last strike goes on until the arm ends.
-                    going = self._wait(None if number == strikes else 3600.0, resets)
-                    self._end_strike()
-                    going = going and self._wait(REST_SECONDS)
+                    self._wait(math.inf)  # the fault goes on until the arm ends
             finally:
-                self._end_strike()
+                self.stage.stop.set()
+                for thread in self.stage.ending:
+                    thread.join(rehearsal.END_SECONDS)
                 self._victim.stop()
 
-    def _wait(self, seconds: float | None, resets: int | None = None) -> bool:
-        """Return whether the parent still runs, after so long or once the victim was reset."""
-        until = None if seconds is None else time.monotonic() + seconds
-        while until is None or time.monotonic() < until:
+    def _wait(self, seconds: float) -> bool:
+        """Wait, and watch fault and victim; return False once the parent is gone."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
             time.sleep(POLL_SECONDS)
             if os.getppid() != self._parent:
                 return False
             processes.check(self.stage)
             self._victim.check()
-            if until is not None and resets is not None and self._victim.status().resets > resets:
-                return True
         return True
-
-    def _end_strike(self) -> None:
-        self.stage.stop.set()
-        for thread in self.stage.ending:
-            thread.join(rehearsal.END_SECONDS)
-        self.stage.ending.clear()
 
 
 def main() -> None:
-    home, name, arm, seed, strikes, *changes = sys.argv[1:]
+    home, name, arm, seed, *changes = sys.argv[1:]
     with (
         contextlib.suppress(KeyboardInterrupt),
         stop_signals.interrupt_on_signals(),
         rehearsal_host.alone(),
     ):
-        incident = _Incident(pathlib.Path(home), name, ArmKind(arm), int(seed))
-        incident.play(int(strikes), changes)
+        _Incident(pathlib.Path(home), name, ArmKind(arm), int(seed)).play(changes)
 
 
 if __name__ == "__main__":

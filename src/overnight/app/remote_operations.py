@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import secrets
-import threading
 import time
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from overnight import errors, http_client
@@ -17,6 +17,8 @@ from overnight.model.reservation import Order, Preflight, Reservation, Reservati
 
 if typing.TYPE_CHECKING:
     import pathlib
+
+    from overnight.model.investigation import Investigation
 
 ANSWER_SECONDS = 300.0  # a provider may be slow
 POLL_SECONDS = 1.0
@@ -102,13 +104,9 @@ class RemoteInvestigations(
 
     look = "overnight run list"
 
-    def run(self, investigation_id: str, *arguments: Any, **named: Any) -> investigations.Report:
-        report: investigations.Report = self.follow(investigation_id, *arguments, **named)
-        return report
-
-    def finish(self, investigation_id: str, *arguments: Any, **named: Any) -> investigations.Report:
-        self.stop(investigation_id)
-        return self.run(investigation_id, threading.Event(), *arguments, **named)
+    @contextlib.contextmanager
+    def _drive(self, _: Investigation) -> Iterator[Callable[[], float]]:
+        yield lambda: investigations.POLL_SECONDS  # the server takes the steps
 
 
 class RemoteReservations(Remote, _publish(operations.RESERVATIONS), reservations.Reservations):  # type: ignore[misc]  # as above

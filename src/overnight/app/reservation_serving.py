@@ -34,12 +34,12 @@ def admit(
     """
     if "order" in given:
         return {**given, "order": _own(given["order"], by, endpoint)}
-    _check_owner(where.plane.show(given["reservation_id"]).order.owner, by)
+    check_owner("reservation", where.plane.show(given["reservation_id"]).order.owner, by)
     return dict(given)
 
 
 def _own(order: Order, by: Principal, endpoint: str) -> Order:
-    _check_owner(order.owner or by.name, by)
+    check_owner("reservation", order.owner or by.name, by)
     if order.agent_server not in ("", endpoint):
         raise errors.UsageError(
             f"agents cannot report to {order.agent_server}",
@@ -50,11 +50,12 @@ def _own(order: Order, by: Principal, endpoint: str) -> Order:
     return dataclasses.replace(order, owner=order.owner or by.name, agent_server=server)
 
 
-def _check_owner(owner: str, by: Principal) -> None:
+def check_owner(what: str, owner: str, by: Principal) -> None:
+    """Raise NotAllowedError if somebody else owns it, unless an admin asks."""
     if owner != by.name and not by.role.allows(Role.ADMIN):
         raise errors.NotAllowedError(
-            f"the reservation belongs to {owner or 'nobody'}",
-            why=f"token {by.name} has the role {by.role}, which may change its own reservations only",
+            f"the {what} belongs to {owner or 'nobody'}",
+            why=f"token {by.name} has the role {by.role}, which may change its own {what}s only",
             todo="ask the owner or an admin",
         )
 

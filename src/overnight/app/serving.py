@@ -108,22 +108,11 @@ class Server:
         )
         self.agents = fleet_agents.Agents(self.fleet, self.counters)
         self._reports = folder / investigations.FOLDER
-        self.investigations = investigations.Investigations(
-            request.home,
-            request.database,
-            served=investigations.Served(
-                self._database,
-                self.reservations,
-                self.fleet,
-                lambda: self._endpoint,
-                investigation_serving.make_evidence(
-                    self.fleet,
-                    self.reservations,
-                    self._reports,
-                    lambda: self._endpoint,
-                    self.diagnosis,
-                ),
-            ),
+        evidence = investigation_serving.FleetEvidence(
+            self._reports, self.reservations, self.fleet, self._find_endpoint, self.diagnosis
+        )
+        self.investigations = investigation_serving.ServedInvestigations(
+            self.reservations, self.fleet, self._find_endpoint, evidence
         )
         self._investigator = investigation_serving.make_loop(
             self.investigations, request.interval, progress
@@ -133,6 +122,9 @@ class Server:
         self._stop = threading.Event()
         self._opened = contextlib.ExitStack()
         self._threads: list[threading.Thread] = []
+
+    def _find_endpoint(self) -> str:
+        return self._endpoint  # known once the server listens
 
     def start(self, url: str) -> None:
         """Save the URL for pool members, and start the reaper, background work and metrics."""

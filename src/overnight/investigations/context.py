@@ -1,4 +1,4 @@
-"""What an investigation needs of parts that this package does not know: hosts, reservations, verdicts, reports."""
+"""What an investigation needs of parts that this package does not know: hosts, verdicts, reports."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from overnight.model.investigation import Answer
-
 if TYPE_CHECKING:
     from overnight.database import engine
     from overnight.model.event import Event
-    from overnight.model.investigation import ArmRun, Investigation, Note, Occurrence
+    from overnight.model.investigation import Answer, ArmRun, Investigation, Note, Occurrence
     from overnight.model.plan import ArmPlan
     from overnight.model.protocol import TaskKind, TaskState
     from overnight.model.reservation import Order, Reservation
+    from overnight.reservations import control
 
 DRIVER_SECONDS = 300  # lease of a driver, longer than a first verdict takes
 
@@ -53,88 +52,61 @@ class HostControl(Protocol):
     def used_bytes(self) -> int:
         """Return the disk space of the host with most; 0 if it is not known."""
 
-    def is_constant(self, host: str, begin_us: int) -> bool | None:
-        """Return whether the load that runs on a host is constant so far; None if that is not known."""
-
-
-class HostReservations(Protocol):
-    """The use cases of reservations, for one investigation at a time."""
-
-    def find(self, purpose: str) -> Sequence[Reservation]:
-        """Return the open reservations of an investigation."""
-
-    def create(self, order: Order) -> Reservation:
-        """Write the record of a reservation; `drive` then takes the hosts."""
-
-    def show(self, reservation_id: str) -> Reservation: ...
-
-    def drive(self, reservation_id: str) -> None:
-        """Prepare, renew and check what is due, unless a server does."""
-
-    def compare(self, reservation: Reservation) -> Mapping[str, Sequence[str]]:
-        """Return what differs on each host from the one that the order refers to."""
-
-    def release(self, reservation_id: str, reason: str) -> Reservation: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class FirstVerdict:
-    headline: str
-    report: str = ""  # path or URL
-
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """An experiment: what is changed, in words, the claim that it tests, and the changes of each host."""
+    """An experiment: the changes in words, the claim that they test, and the steps as in a plan: `name` or `name target`.
 
-    change: str
+    Without steps `why` is the reason for that.
+    """
+
     why: str
-    steps: tuple[str, ...]  # as in a plan: `name` or `name target`
+    change: str = ""
+    steps: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
+    """What an experiment showed; `needs_hours`: host-hours without an event that would confirm the cause."""
+
     answer: Answer
     says: str
     needs_hours: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """Where the final report is, and the next plan if the event did not reproduce."""
+class Hooks(Protocol):
+    """What `app` does for an investigation: it joins the parts that act on hosts with those that read evidence."""
 
-    report: str
-    next_plan: str = ""
+    def reserve(self, order: Order) -> Reservation:
+        """Write the record of a reservation; whoever started the investigation has agreed to what it disturbs."""
 
+    def compare(self, reservation: Reservation) -> Mapping[str, Sequence[str]]:
+        """Return what differs on each host from the one that the order refers to."""
 
-def _not_ready(_investigation: Investigation, _occurrence: Occurrence) -> FirstVerdict | None:
-    return None
+    def begin_incident(self, investigation: Investigation, arm: ArmPlan, run: ArmRun) -> bool:
+        """Cause the incident of a rehearsal; called until it returns True, then at each step of the arm."""
 
+    def end_incident(self) -> None:
+        """End the incident; called at each step once the observation has ended."""
 
-@dataclasses.dataclass(frozen=True)
-class Hooks:
-    """What reads evidence: `app` joins it with what acts on hosts."""
+    def diagnose(self, investigation: Investigation, seen: Occurrence) -> Occurrence | None:
+        """Return an event with its first verdict; None while the window is not there yet."""
 
-    # Of a rehearsal: called until it returns True before an arm is observed, and at each step while it is.
-    begin_incident: Callable[[Investigation, ArmPlan, ArmRun], bool] = lambda *_: True
-    # Called at each step once the observation has ended.
-    end_incident: Callable[[Investigation], None] = lambda _: None
-    # None while the window is not there yet.
-    diagnose: Callable[[Investigation, Occurrence], FirstVerdict | None] = _not_ready
-    # Without steps: nothing that the plan allows tests the cause.
-    choose_experiment: Callable[[Investigation], Proposal] = lambda _: Proposal("", "", ())
-    judge: Callable[[Investigation, ArmRun, ArmRun], Judgement] = lambda *_: Judgement(
-        Answer.UNDECIDED, "nothing compares the arms"
-    )
-    write_report: Callable[[Investigation, Sequence[Note]], Written] = lambda *_: Written("")
+    def choose_experiment(self, investigation: Investigation) -> Proposal:
+        """Return what tests the cause, of what the plan allows."""
+
+    def judge(self, investigation: Investigation, before: ArmRun, after: ArmRun) -> Judgement:
+        """Compare an arm with its repetition after the change."""
+
+    def write_report(self, investigation: Investigation, notes: Sequence[Note]) -> tuple[str, str]:
+        """Return where the report is, and the next plan if the event did not reproduce, else ''."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Context:
     database: engine.Database
-    reservations: HostReservations
-    # Opened when the investigation needs it; the same for the same investigation.
-    hosts: Callable[[Investigation], HostControl]
-    hooks: Hooks = dataclasses.field(default_factory=Hooks)
+    reservations: control.ControlPlane
+    hosts: Callable[[Investigation], HostControl]  # the same for the same investigation
+    hooks: Hooks
     clock: Callable[[], int] = now_us
     endpoint: Callable[[], str] = lambda: ""  # URL that agents of reserved hosts report to

@@ -2,31 +2,26 @@
 
     plane = control.ControlPlane(context.Context(database, reservations, hosts))
     made = plane.create(plan)
-    plane.run(made.id, …)      # here, until it has ended
-    plane.tick()               # or, on a server, every few seconds for all that have hosts elsewhere
+    with plane.drive(made) as step: …    # here, until it has ended
+    plane.tick(progress)                 # or, on a server, every few seconds for all that have hosts elsewhere
 
 Several control planes may use one database at once, in one process or in many.
 """
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from overnight import errors
 from overnight.investigations import context, decisions, driver
 from overnight.investigations.sql import investigation_rows
-from overnight.model.investigation import Investigation, Note, Phase
+from overnight.model.investigation import Investigation, Note
 
 if TYPE_CHECKING:
     from overnight.model.plan import Plan
-
-NOTES = 100
-
-
-def _quiet(_: str) -> None:
-    return
 
 
 class ControlPlane:
@@ -52,7 +47,7 @@ class ControlPlane:
             found = investigation_rows.find(connection, investigation_id)
         return found or _refuse_unknown(investigation_id)
 
-    def notes(self, investigation_id: str, limit: int = NOTES) -> tuple[Note, ...]:
+    def notes(self, investigation_id: str, limit: int) -> tuple[Note, ...]:
         """Return the last lines of the log, the oldest first."""
         with self.context.database.read() as connection:
             return investigation_rows.list_notes(connection, investigation_id, limit)
@@ -63,32 +58,25 @@ class ControlPlane:
             investigation_rows.ask_to_stop(connection, investigation_id)
         return self.show(investigation_id)
 
-    def run(
-        self,
-        investigation_id: str,
-        on_step: Callable[[Investigation], None],
-        wait: Callable[[float], None],
-        progress: driver.Progress = _quiet,
-    ) -> Investigation:
-        """Drive an investigation until it has ended; raise ConflictError if another driver takes it over.
+    @contextlib.contextmanager
+    def drive(self, read: Investigation) -> Iterator[Callable[[], float]]:
+        """Become the driver; yield a function that takes the next step, and returns how long to wait after it.
 
-        The caller makes sure that no other process drives it: on this machine by the lock of `hosts.LocalHost`.
+        Raise ConflictError if another driver takes it over. The caller makes sure that no other process drives it: on
+        this machine by the lock of `hosts.LocalHost`.
         """
-        driven = driver.take(self.context, self.show(investigation_id), progress)
         try:
-            while (now := driven.step()).phase is not Phase.ENDED:
-                on_step(now)
-                wait(decisions.pause_seconds(now, self.context.clock()))
-            on_step(now)
-            return driven.free()
+            driven = driver.take(self.context, read, lambda _: None)
+            yield lambda: decisions.pause_seconds(driven.step(), self.context.clock())
+            driven.free()
         except driver.FenceLostError:
             raise errors.ConflictError(
-                f"another process drives {investigation_id} now",
+                f"another process drives {read.id} now",
                 why="it took it over",
-                todo=f"overnight run status {investigation_id}",
+                todo=f"overnight run status {read.id}",
             ) from None
 
-    def tick(self, progress: driver.Progress = _quiet) -> tuple[Investigation, ...]:
+    def tick(self, progress: driver.Progress) -> tuple[Investigation, ...]:
         """Drive every investigation with hosts elsewhere that no other driver has, one step."""
         with self.context.database.read() as connection:
             due = investigation_rows.list_due(connection, self.context.clock())

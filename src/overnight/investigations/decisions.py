@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight.model.host_changes import Builtin
 from overnight.model.investigation import ArmRun, ArmState, HostTask, Investigation, Outcome, Phase
-from overnight.model.plan import ArmKind, ArmPlan, Plan, RecordPlan
+from overnight.model.plan import ArmKind, ArmPlan, LoadPlan, Plan, RecordPlan
 from overnight.model.protocol import INTERRUPTED, TaskKind, TaskState
 from overnight.model.reservation import MAX_SECONDS, AgentTasks, Order
 from overnight.model.severity import Severity
@@ -33,6 +33,8 @@ POLL_SECONDS, IDLE_SECONDS = 1.0, 5.0
 MEASURE_SECONDS = 60.0  # until a host must have been measured
 DAY_SECONDS = 86_400  # of one task
 OBSERVING = (TaskKind.RECORD, TaskKind.LOAD, TaskKind.INSTRUMENT)
+# What every plan asks of hosts elsewhere.
+EVERY_PLAN = (TaskKind.SNAPSHOT, TaskKind.UPLOAD_WINDOW, TaskKind.RECORD, TaskKind.AGE, TaskKind.STOP)  # fmt: skip
 
 
 class Stage(enum.Enum):
@@ -47,14 +49,22 @@ class Stage(enum.Enum):
 def find_stage(task: HostTask) -> Stage:
     if task.kind in OBSERVING:
         return Stage.OBSERVE
-    if task.kind == TaskKind.AGE and task.name == MEASURE:
+    if (task.kind, task.name) == (TaskKind.AGE, MEASURE):
         return Stage.MEASURE
-    closes = task.kind == TaskKind.UNDO or task.name == UNDO
-    return Stage.CLOSE if closes else Stage.PREPARE
+    return Stage.CLOSE if task.kind is TaskKind.UNDO or task.name == UNDO else Stage.PREPARE
 
 
-def is_over(task: HostTask) -> bool:
-    return TaskState(task.state).is_final
+def list_stage(run: ArmRun, stage: Stage) -> list[HostTask]:
+    return [task for task in run.tasks if find_stage(task) is stage]
+
+
+def list_due(run: ArmRun, stage: Stage) -> list[HostTask]:
+    """Return the open tasks of a stage; but for observation only the first one of each host."""
+    due = [task for task in list_stage(run, stage) if not task.is_over]
+    first: dict[str, HostTask] = {}
+    for task in due:
+        first.setdefault(task.host, task)
+    return due if stage is Stage.OBSERVE else list(first.values())
 
 
 def list_tries(run: ArmRun, of: HostTask) -> list[HostTask]:
@@ -64,25 +74,18 @@ def list_tries(run: ArmRun, of: HostTask) -> list[HostTask]:
 
 def is_repeated(run: ArmRun, task: HostTask) -> bool:
     """Return whether a task that prepares or undoes something is asked for again: its agent was killed."""
-    return (
-        task.state == TaskState.FAILED
-        and task.detail == INTERRUPTED
-        and find_stage(task) is not Stage.OBSERVE
-        and len(list_tries(run, task)) < STARTS
-    )
+    interrupted = task.state is TaskState.FAILED and task.detail == INTERRUPTED
+    observes = find_stage(task) is Stage.OBSERVE
+    return interrupted and not observes and len(list_tries(run, task)) < STARTS
 
 
 def has_failed(run: ArmRun, task: HostTask) -> bool:
     """Return whether a task ended without success, and no later one does the same."""
     last = list_tries(run, task)[-1].id == task.id
-    return is_over(task) and task.state != TaskState.DONE and last
+    return task.is_over and task.state is not TaskState.DONE and last
 
 
 # --- hosts and time
-
-
-def count_hosts(plan: Plan) -> int:
-    return sum(arm.hosts for arm in plan.arms) or len(plan.hosts.names) or plan.hosts.count
 
 
 def make_order(investigation: Investigation, now_us: int, server: str = "") -> Order:
@@ -92,7 +95,7 @@ def make_order(investigation: Investigation, now_us: int, server: str = "") -> O
     longest = round(max(MIN_LEASE_SECONDS, min(MAX_SECONDS, left)))
     return Order(
         provider=hosts.provider, where=hosts.where, region=hosts.region, hosts=hosts.names,
-        count=count_hosts(plan), labels=hosts.labels, zone=hosts.zone,
+        count=plan.host_count, labels=hosts.labels, zone=hosts.zone,
         instance_type=hosts.instance_type, min_uptime_seconds=hosts.up_at_least,
         evict=hosts.evict, reference=hosts.like, seconds=min(LEASE_SECONDS, longest), renew=True, max_seconds=longest,
         start_agent=not plan.is_local, agent_server="" if plan.is_local else server,
@@ -104,13 +107,7 @@ def make_order(investigation: Investigation, now_us: int, server: str = "") -> O
 def _list_tasks(plan: Plan) -> AgentTasks:
     """Return what the plan asks of its hosts, and nothing else."""
     changes = tuple(map(Builtin, plan.experiment.allow))
-    kinds = [
-        TaskKind.SNAPSHOT,
-        TaskKind.UPLOAD_WINDOW,
-        TaskKind.RECORD,
-        TaskKind.AGE,
-        TaskKind.STOP,
-    ]
+    kinds = [*EVERY_PLAN]
     kinds += [TaskKind.LOAD] if plan.load else []
     kinds += [TaskKind.INSTRUMENT] if plan.instruments else []
     kinds += [TaskKind.CHANGE, TaskKind.UNDO] if changes else []
@@ -125,11 +122,15 @@ def _list_tasks(plan: Plan) -> AgentTasks:
 
 def end_us(investigation: Investigation) -> int:
     """Return when every host must be given back, by the hours and the money of the budget."""
-    budget, hosts = investigation.plan.budget, count_hosts(investigation.plan)
-    limits = [MAX_SECONDS / 3600]
-    limits += [budget.hours] if budget.hours else []
-    limits += [budget.money / (budget.price * hosts)] if budget.money and budget.price else []
-    return investigation.made_us + round(min(limits) * 3600 * SECOND_US)
+    plan = investigation.plan
+    hours = min(plan.budget.hours, _paid_hours(plan), MAX_SECONDS / 3600)
+    return investigation.made_us + round(hours * 3600 * SECOND_US)
+
+
+def _paid_hours(plan: Plan) -> float:
+    """Return how long the money lasts."""
+    an_hour = plan.budget.price * plan.host_count
+    return plan.budget.money / an_hour if plan.budget.money and an_hour else math.inf
 
 
 def close_us(investigation: Investigation) -> int:
@@ -141,16 +142,12 @@ def close_us(investigation: Investigation) -> int:
 
 def why_end(investigation: Investigation, now_us: int, used_bytes: int = 0) -> str:
     """Return why no arm and no experiment goes on; '' if they do."""
-    budget = investigation.plan.budget
+    plan = investigation.plan
     if investigation.stop:
         return "stopped on request"
     if now_us >= close_us(investigation):
-        by_hours = investigation.made_us + round(budget.hours * 3600 * SECOND_US)
-        money = bool(budget.money) and (not budget.hours or end_us(investigation) < by_hours)
-        return f"the budget of {'money' if money else 'hours'} is used up"
-    if budget.disk and used_bytes >= budget.disk:
-        return "the disk budget is used up"
-    return ""
+        return f"budget.{'money' if _paid_hours(plan) < plan.budget.hours else 'hours'} is used up"
+    return "budget.disk is used up" if 0 < plan.budget.disk <= used_bytes else ""
 
 
 def left_seconds(investigation: Investigation, now_us: int) -> float:
@@ -161,7 +158,7 @@ def left_seconds(investigation: Investigation, now_us: int) -> float:
     left = [
         arm_left(investigation, at, now_us)
         if at < len(runs)
-        else _observed_seconds(plan, plan.arms[at])
+        else plan.observed_seconds(plan.arms[at])
         for at in range(len(plan.arms))
     ]
     own = [seconds for arm, seconds in zip(plan.arms, left, strict=True) if arm.hosts]
@@ -209,18 +206,13 @@ def find_arm(investigation: Investigation, at: int | None) -> tuple[ArmPlan, Arm
     assert experiment is not None
     before = plan.arms[like or 0]
     seconds = plan.experiment.seconds or before.seconds
-    changed = dataclasses.replace(before, seconds=seconds, changes=experiment.arm.changes)
-    return changed, experiment.arm
-
-
-def _observed_seconds(plan: Plan, arm: ArmPlan) -> float:
-    return arm.seconds or plan.wait.seconds
+    return dataclasses.replace(before, seconds=seconds, changes=experiment.arm.changes), experiment.arm  # fmt: skip
 
 
 def arm_left(investigation: Investigation, at: int | None, now_us: int) -> float:
     """Return for how long an arm is still observed, unless events end it."""
     plan, run = find_arm(investigation, at)
-    whole = _observed_seconds(investigation.plan, plan)
+    whole = investigation.plan.observed_seconds(plan)
     if run.state in (ArmState.WAITING, ArmState.PREPARING):
         left = whole
     elif run.state is ArmState.RUNNING:
@@ -263,21 +255,18 @@ def list_preparation(plan: Plan, arm: ArmPlan) -> list[tuple[TaskKind, str]]:
 
 def list_closing(run: ArmRun, host: str) -> list[tuple[TaskKind, str]]:
     """Return the tasks that undo what was done to a host, the last first."""
-    done = [task for task in run.tasks if task.host == host and find_stage(task) is Stage.PREPARE]
+    done = [task for task in list_stage(run, Stage.PREPARE) if task.host == host]
     # A change that failed may have been made in part.
-    changes = [task.id for task in done if task.kind == TaskKind.CHANGE and task.state != "pending"]
-    aged = any(task.kind == TaskKind.AGE and task.name not in (NOTE_ARM, PURGE) for task in done)
+    changes = [t.id for t in done if t.kind is TaskKind.CHANGE and t.state is not TaskState.PENDING]
+    aged = any(task.kind is TaskKind.AGE and task.name not in (NOTE_ARM, PURGE) for task in done)
     undo = [(TaskKind.UNDO, task_id) for task_id in reversed(changes)]
     return [*undo, *([(TaskKind.AGE, UNDO)] if aged else [])]
 
 
 def awaits_verdicts(investigation: Investigation, run: ArmRun, now_us: int) -> bool:
     """Return whether hosts elsewhere are kept until they have uploaded the windows of the last events."""
-    if (
-        investigation.plan.is_local
-        or investigation.stop
-        or all(o.headline for o in run.occurrences)
-    ):
+    judged = all(seen.headline for seen in run.occurrences)
+    if judged or investigation.plan.is_local or investigation.stop:
         return False
     half = (close_us(investigation) + end_us(investigation)) // 2
     return now_us < min(run.ended_us + round(VERDICT_SECONDS * SECOND_US), half)
@@ -285,12 +274,8 @@ def awaits_verdicts(investigation: Investigation, run: ArmRun, now_us: int) -> b
 
 def list_left(run: ArmRun) -> list[HostTask]:
     """Return the tasks of an ended arm that should have undone something, and did not."""
-    closing = [task for task in run.tasks if find_stage(task) is Stage.CLOSE]
-    return [
-        task
-        for task in closing
-        if task.name != MEASURE and (has_failed(run, task) or not is_over(task))
-    ]
+    closing = list_stage(run, Stage.CLOSE)
+    return [task for task in closing if not task.is_over or has_failed(run, task)]
 
 
 def list_observation(plan: Plan, kind: ArmKind) -> list[tuple[TaskKind, str]]:
@@ -314,13 +299,9 @@ def find_missing(plan: Plan, run: ArmRun, host: str, left: float) -> Iterable[tu
     for kind, name in list_observation(plan, run.kind):
         if kind is TaskKind.LOAD and is_shared(plan) and host != run.hosts[0]:
             continue
-        tries = [t for t in run.tasks if (t.host, t.kind, t.name) == (host, kind, name)]
-        if not tries or (
-            is_over(tries[-1])
-            and tries[-1].state != TaskState.REFUSED
-            and len(tries) < STARTS
-            and left > WORTHWHILE_SECONDS
-        ):
+        tries = list_tries(run, HostTask(host, kind, "", name))
+        again = len(tries) < STARTS and left > WORTHWHILE_SECONDS
+        if not tries or (again and tries[-1].is_over and tries[-1].state is not TaskState.REFUSED):
             yield kind, name
 
 
@@ -329,7 +310,7 @@ def can_observe(plan: Plan, run: ArmRun, host: str, left: float) -> bool:
     records = [t for t in run.tasks if t.host == host and t.kind == TaskKind.RECORD]
     missing = any(kind is TaskKind.RECORD for kind, _ in find_missing(plan, run, host, left))
     # One that ended a little early has observed the arm.
-    return missing or left <= WORTHWHILE_SECONDS or not all(map(is_over, records))
+    return missing or left <= WORTHWHILE_SECONDS or not all(task.is_over for task in records)
 
 
 def make_arguments(
@@ -338,7 +319,7 @@ def make_arguments(
     """Return the arguments of a task; only those that differ from the host's default, for older agents."""
     name, _, rest = task.name.partition(" ")
     lasting = max(1, round(seconds))
-    match TaskKind(task.kind):
+    match task.kind:
         case TaskKind.AGE if name == UNDO:
             return {"state": UNDO}
         case TaskKind.AGE:
@@ -350,30 +331,30 @@ def make_arguments(
         case TaskKind.UNDO:
             return {"task": task.name}
         case TaskKind.RECORD:
-            return {"seconds": lasting, "frequency": plan.record.frequency, **_recorder(plan)}
+            record, segment = plan.record, round(plan.record.segment_seconds)
+            return {
+                "seconds": lasting,
+                "frequency": record.frequency,
+                **({"segment": segment} if segment != RecordPlan().segment_seconds else {}),
+                **({"every": dict(record.every)} if record.every else {}),
+                **({"budget": plan.budget.disk} if plan.budget.disk else {}),
+            }
         case TaskKind.LOAD:
-            shared = {"hosts": list(hosts)} if is_shared(plan) else {}
-            return {"workload": task.name, "seconds": lasting, **_load(plan), **shared}
+            return {"workload": task.name, "seconds": lasting, **_load(plan, hosts)}
     raise ValueError(f"an arm has no tasks of kind {task.kind}")
 
 
-def _recorder(plan: Plan) -> dict[str, Any]:
-    segment, disk = plan.record.segment_seconds, plan.budget.disk
-    found: dict[str, Any] = (
-        {"segment": round(segment)} if segment != RecordPlan().segment_seconds else {}
-    )
-    found |= {"every": dict(plan.record.every)} if plan.record.every else {}
-    return found | ({"budget": disk} if disk else {})
-
-
-def _load(plan: Plan) -> dict[str, Any]:
-    load = plan.load
-    assert load is not None
-    given: Mapping[str, Any] = {
-        "cores": load.cores, "orchestrator": load.orchestrator, "address": load.address,
-        "profile": load.profile, "duty": None if load.duty is None else round(100 * load.duty),
-        "seed": None if load.seed == 1 else load.seed,
-    }  # fmt: skip
+def _load(plan: Plan, hosts: Sequence[str]) -> dict[str, Any]:
+    load = plan.load or LoadPlan()
+    given: dict[str, Any] = {
+        "cores": load.cores,
+        "duty": None if load.duty is None else max(1, round(100 * load.duty)),
+        "seed": None if load.seed == LoadPlan().seed else load.seed,
+        "orchestrator": load.orchestrator,
+        "address": load.address,
+        "profile": load.profile,
+        "hosts": list(hosts) if is_shared(plan) else None,
+    }
     return {name: value for name, value in given.items() if value not in (None, "")}
 
 
@@ -381,11 +362,10 @@ def _load(plan: Plan) -> dict[str, Any]:
 
 
 def find_outcome(investigation: Investigation) -> Outcome:
-    arms = investigation.arms
-    if any(arm.occurrences for arm in arms):
+    if any(arm.occurrences for arm in investigation.arms):
         return Outcome.REPRODUCED
     # A host has a load where a recorder ran.
-    observed = any("load" in dose for arm in arms for dose in arm.doses.values())
+    observed = any("load" in dose for arm in investigation.arms for dose in arm.doses.values())
     return Outcome.NOT_REPRODUCED if observed else Outcome.FAILED
 
 

@@ -23,17 +23,25 @@ from overnight.model.investigation import (
     Phase,
 )
 from overnight.model.plan import ArmKind
-from overnight.model.reservation import Check, CheckState, Reservation, ReservationState
+from overnight.model.reservation import (
+    Check,
+    CheckState,
+    Reservation,
+    ReservationState,
+    ReservedHost,
+)
 from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.model.investigation import Occurrence
+    from overnight.model.plan import Plan
 
 Progress = Callable[[str], None]
 AGENT_SECONDS = 300.0  # until the agents of all hosts must have reported
 RELEASE_SECONDS = 900.0  # then reservations and janitors go on alone
 DRIVE_US = 30 * SECOND_US
 KEPT_NOTES = 10_000
+AGENT = "agent"  # the check of a reservation
 FenceLostError = fences.FenceLostError
 
 
@@ -71,15 +79,11 @@ class Driver:
         if before is Phase.ENDED:
             return self.investigation
         try:
-            if before not in (Phase.RELEASE, Phase.REPORT):
-                self._drive_reservations()
             steps[before]()
         except fences.FenceLostError:
             raise
-        except errors.OvernightError as error:
-            self._note_failure(f"{error.what}: {error.why}")
         except Exception as error:  # hosts are given back whatever happens
-            self._note_failure(f"{type(error).__name__}: {error}")
+            self._note_failure(_describe(error))
         else:
             if self.investigation.attempts and self.investigation.phase is before:
                 self.save(attempts=0, next_us=0)
@@ -108,7 +112,7 @@ class Driver:
             investigation_rows.save(connection, changed, notes)
         self.investigation = changed
         for note in notes:
-            self._progress(f"{note.host}: {note.text}" if note.host else note.text)
+            self._progress(str(note))
 
     def note(self, text: str, host: str = "") -> Note:
         return Note(self.now_us, text, host)
@@ -134,70 +138,74 @@ class Driver:
 
     def _conclude(self, reason: str) -> None:
         """Give the hosts back, then report what was learnt."""
-        self.save(
-            self.note(f"ends: {reason}"),
-            phase=Phase.RELEASE,
-            reason=self.investigation.reason or reason,
-        )
-
-    def _drive_reservations(self) -> None:
-        soon = self.investigation.phase is Phase.RESERVE
-        if soon or self.now_us - self._driven_us >= DRIVE_US:
-            self._driven_us = self.now_us
-            for reservation_id in self.investigation.reservations:
-                self.control.reservations.drive(reservation_id)
+        reason = self.investigation.reason or reason
+        self.save(self.note(f"ending: {reason}"), phase=Phase.RELEASE, reason=reason)
 
     # phases
 
     def _reserve(self) -> None:
-        now, use = self.investigation, self.control.reservations
+        now = self.investigation
         if why := decisions.why_end(now, self.now_us):
             self._conclude(why)
-            return
-        if not now.reservations:
+        elif not now.reservations:
+            self._order_hosts()
+        else:
+            reservation = self._drive_reservation()
+            if reservation.state is ReservationState.ACTIVE:
+                names = ", ".join(host.name for host in reservation.held)
+                self.save(self.note(f"reserved {names}"), phase=Phase.CHECK)
+            elif reservation.state is not ReservationState.PREPARING:
+                self._conclude(f"{reservation.id} could not be made: {reservation.reason}")
+
+    def _order_hosts(self) -> None:
+        order = decisions.make_order(self.investigation, self.now_us, self.control.endpoint())
+        try:
             # A driver that was killed may have made it.
-            known = use.find(now.id)
-            order = decisions.make_order(now, self.now_us, self.control.endpoint())
-            try:
-                made = known[0] if known else use.create(order)
-            except (errors.UsageError, errors.UnconfirmedError) as error:
-                self._conclude(f"{error.what}: {error.why}")
-                return
-            self.save(self.note(f"reserves hosts as {made.id}"), reservations=(made.id,))
+            made = next(iter(self._find_reservations()), None) or self.control.hooks.reserve(order)
+        except (errors.UsageError, errors.UnconfirmedError) as error:
+            self._conclude(f"{error.what}: {error.why}")
             return
-        reservation = use.show(now.reservations[0])
-        if reservation.state is ReservationState.ACTIVE:
-            names = ", ".join(host.name for host in reservation.held)
-            self.save(self.note(f"reserved {names}"), phase=Phase.CHECK)
-        elif reservation.state is not ReservationState.PREPARING:
-            self._conclude(f"{reservation.id} could not be made: {reservation.reason}")
+        self.save(self.note(f"reserving hosts as {made.id}"), reservations=(made.id,))
+
+    def _find_reservations(self) -> list[Reservation]:
+        listed = self.control.reservations.list()
+        return [each for each in listed if each.order.purpose == self.investigation.id]
+
+    def _drive_reservation(self) -> Reservation:
+        """Return the reservation; on this machine, where no server does so, renew it and check its host."""
+        [reservation_id] = self.investigation.reservations
+        reservation = self.control.reservations.show(reservation_id)
+        soon = self.investigation.phase is Phase.RESERVE
+        if self.investigation.plan.is_local and (soon or self.now_us - self._driven_us >= DRIVE_US):
+            self._driven_us = self.now_us
+            reservation = self.control.reservations.drive(reservation) or reservation
+        return reservation
 
     def _check(self) -> None:
-        now, use = self.investigation, self.control.reservations
-        if why := decisions.why_end(now, self.now_us):
+        now, like = self.investigation, self.investigation.plan.hosts.like
+        if why := self._why_end():
             self._conclude(why)
             return
-        reservation = use.show(now.reservations[0])
+        reservation = self.control.reservations.show(now.reservations[0])
         waited = (self.now_us - now.phase_us) / SECOND_US
-        if not now.plan.is_local and waited < AGENT_SECONDS and not _has_agents(reservation):
+        without = [host for host in reservation.held if not _has_agent(host)]
+        if without and not now.plan.is_local and waited < AGENT_SECONDS:
             return
         notes = [
             self.note(f"{check.name}: {check.detail}; {check.advice}".rstrip("; "), host.name)
             for host in reservation.held
             for check in host.checks
-            # On this machine the tasks of an arm record, no agent.
-            if not (now.plan.is_local and check.name == "agent")
-            and (check.state is CheckState.FAILED or _is_missing_agent(check))
+            if _is_noted(check, now.plan)
         ]
-        different = use.compare(reservation) if now.plan.hosts.like else {}
+        different = self.control.hooks.compare(reservation) if like else {}
         notes += [
-            self.note(f"differs from {now.plan.hosts.like}: {text}", host)
+            self.note(f"differs from {like}: {text}", host)
             for host, texts in different.items()
             for text in texts
         ]
         if any(different.values()) and now.plan.hosts.require_equal:
             self.save(*notes)
-            self._conclude(f"a host is not like {now.plan.hosts.like}")
+            self._conclude(f"a host is not like {like}")
             return
         hosts = tuple(host.name for host in reservation.held)
         self.save(*notes, phase=Phase.ARMS, arms=decisions.assign_hosts(now.plan, hosts))
@@ -216,34 +224,16 @@ class Driver:
     def _why_end(self) -> str:
         disk = self.investigation.plan.budget.disk
         used = self.hosts.used_bytes() if disk else 0
-        why = decisions.why_end(self.investigation, self.now_us, used)
-        if not why:
-            reservation = self.control.reservations.show(self.investigation.reservations[0])
-            if reservation.state is not ReservationState.ACTIVE:
-                why = f"the hosts are not reserved any more: {reservation.reason}"
-        return why
+        reservation = self._drive_reservation()
+        if why := decisions.why_end(self.investigation, self.now_us, used):
+            return why
+        is_held = reservation.state is ReservationState.ACTIVE
+        return "" if is_held else f"the reservation has ended: {reservation.reason}"
 
     def _experiment(self) -> None:
         now, why = self.investigation, self._why_end()
         if now.experiment is None:
-            compared = decisions.find_compared(now)
-            if compared is None or not now.plan.experiment.allow or why:
-                self.save(phase=Phase.RELEASE, reason=now.reason or why)
-                return
-            chosen = self.control.hooks.choose_experiment(now)
-            if not chosen.steps:
-                self.save(self.note(f"no experiment: {chosen.why}"), phase=Phase.RELEASE)
-                return
-            before = now.arms[compared]
-            arm = ArmRun(
-                kind=ArmKind.FIXED,
-                hosts=before.hosts,
-                changes=(*now.plan.arms[compared].changes, *chosen.steps),
-            )
-            self.save(
-                self.note(f"experiment: {chosen.change}: {chosen.why}"),
-                experiment=ExperimentRun(change=chosen.change, why=chosen.why, arm=arm),
-            )
+            self._begin_experiment(why)
             return
         if now.experiment.arm.state is not ArmState.ENDED:
             arms.Arm(self, None).step(why)
@@ -251,23 +241,54 @@ class Driver:
         before = now.arms[decisions.find_compared(now) or 0]
         judged = self.control.hooks.judge(now, before, now.experiment.arm)
         undone = not decisions.list_left(now.experiment.arm)
-        judged_experiment = dataclasses.replace(now.experiment, **vars(judged), undone=undone)
         self.save(
             self.note(f"experiment {judged.answer}: {judged.says}"),
             phase=Phase.RELEASE,
-            experiment=judged_experiment,
+            experiment=dataclasses.replace(now.experiment, **vars(judged), undone=undone),
             reason=now.reason or why,
         )
 
-    def diagnose(self, occurrence: Occurrence) -> context.FirstVerdict | None:
-        """Return the first verdict on an event; None while there is none, or if none can be made."""
+    def _begin_experiment(self, why_end: str) -> None:
+        now = self.investigation
+        compared = decisions.find_compared(now)
+        if compared is None or not now.plan.experiment.allow or why_end:
+            self.save(phase=Phase.RELEASE, reason=now.reason or why_end)
+            return
+        chosen = self.control.hooks.choose_experiment(now)
+        if not chosen.steps:
+            self.save(self.note(f"no experiment: {chosen.why}"), phase=Phase.RELEASE)
+            return
+        changes = (*now.plan.arms[compared].changes, *chosen.steps)
+        arm = ArmRun(kind=ArmKind.FIXED, hosts=now.arms[compared].hosts, changes=changes)
+        self.save(
+            self.note(f"experiment: {chosen.change}; {chosen.why}"),
+            experiment=ExperimentRun(change=chosen.change, why=chosen.why, arm=arm),
+        )
+
+    def diagnose(self, seen: Occurrence) -> Occurrence | None:
+        """Return an event with its first verdict, or the reason why there is none; None while its window is missing."""
         self.keep()
         try:
-            return self.control.hooks.diagnose(self.investigation, occurrence)
-        except errors.OvernightError as error:
-            return context.FirstVerdict(f"not diagnosed: {error.what}: {error.why}")
+            return self.control.hooks.diagnose(self.investigation, seen)
         except Exception as error:  # the night goes on
-            return context.FirstVerdict(f"not diagnosed: {type(error).__name__}: {error}")
+            return dataclasses.replace(seen, headline=f"not diagnosed: {_describe(error)}")
+
+    def _release(self) -> None:
+        now = self.investigation
+        left = []
+        for reservation_id in sorted(
+            {*now.reservations, *(r.id for r in self._find_reservations())}
+        ):
+            self.keep()
+            released = self.control.reservations.release(reservation_id, f"{now.id} has ended")
+            if released.state is not ReservationState.RELEASED:
+                left.append(reservation_id)
+        if left and (self.now_us - now.phase_us) / SECOND_US < RELEASE_SECONDS:
+            return
+        texts = [
+            f"{each} is not released yet; overnight release {each} tries again" for each in left
+        ]
+        self.save(*map(self.note, texts or ["every host is given back"]), phase=Phase.REPORT)
 
     def _report(self) -> None:
         outcome = decisions.find_outcome(self.investigation)
@@ -275,34 +296,22 @@ class Driver:
             self.save(outcome=outcome)
         with self.control.database.read() as connection:
             notes = investigation_rows.list_notes(connection, self.investigation.id, KEPT_NOTES)
-        written = self.control.hooks.write_report(self.investigation, notes)
-        self.save(phase=Phase.ENDED, report=written.report, next_plan=written.next_plan)
-
-    def _release(self) -> None:
-        now, use = self.investigation, self.control.reservations
-        mine = {*now.reservations, *(found.id for found in use.find(now.id))}
-        left = []
-        for reservation_id in sorted(mine):
-            self.keep()
-            released = use.release(reservation_id, f"{now.id} has ended")
-            if released.state is not ReservationState.RELEASED:
-                left.append(reservation_id)
-        waited = (self.now_us - now.phase_us) / SECOND_US
-        if left and waited < RELEASE_SECONDS:
-            return
-        texts = [
-            f"{each} is not released yet; overnight release {each} tries again" for each in left
-        ]
-        notes = [self.note(text) for text in texts] or [self.note("every host is given back")]
-        self.save(*notes, phase=Phase.REPORT)
+        report, next_plan = self.control.hooks.write_report(self.investigation, notes)
+        self.save(phase=Phase.ENDED, report=report, next_plan=next_plan)
 
 
-def _is_missing_agent(check: Check) -> bool:
-    return check.name == "agent" and check.state is not CheckState.PASSED
+def _describe(error: Exception) -> str:
+    if isinstance(error, errors.OvernightError):
+        return f"{error.what}: {error.why}"
+    return f"{type(error).__name__}: {error}"
 
 
-def _has_agents(reservation: Reservation) -> bool:
-    return all(
-        any(check.name == "agent" and check.state is CheckState.PASSED for check in host.checks)
-        for host in reservation.held
-    )
+def _is_noted(check: Check, plan: Plan) -> bool:
+    """Return whether a check of a host goes into the log; on this machine the tasks of an arm record, no agent."""
+    if check.name == AGENT:
+        return not plan.is_local and check.state is not CheckState.PASSED
+    return check.state is CheckState.FAILED
+
+
+def _has_agent(host: ReservedHost) -> bool:
+    return any(check.name == AGENT and check.state is CheckState.PASSED for check in host.checks)

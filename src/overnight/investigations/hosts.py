@@ -20,11 +20,9 @@ from overnight.investigations import context
 from overnight.model import files
 from overnight.model.control_plane import EventFilter, HostFilter
 from overnight.model.host_changes import Builtin
-from overnight.model.load import Constancy
 from overnight.model.pins import Pin, Pins
 from overnight.model.protocol import TaskKind, TaskState
 from overnight.model.times import DAY_US, MINUTE_US, SECOND_US
-from overnight.store import loads
 from overnight.store.ring import layout
 from overnight.store.ring import reader as rings
 
@@ -54,14 +52,10 @@ def own_config(plan: Plan) -> task_config.TaskConfig:
     )
 
 
-class DrivenError(errors.ConflictError):
-    """Another process on this machine drives the investigation."""
-
-
 class LocalHost(context.HostControl):
     """The machine that this runs on. Tasks are child processes, as those of an agent are; `close` ends them.
 
-    They write to a data home of the investigation, which one process at a time has.
+    They write to a data home of the investigation, which one process at a time has: others get a BlockingIOError.
     """
 
     def __init__(self, home: pathlib.Path, host: str, plan: Plan) -> None:
@@ -73,11 +67,7 @@ class LocalHost(context.HostControl):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise DrivenError(
-                f"another process drives {home.name}",
-                why=f"it holds the lock of {home}",
-                todo=f"overnight run status {home.name}, or overnight run stop {home.name}",
-            ) from None
+            raise
         self._runner = task_runner.TaskRunner(home, host, own=own_config(plan))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)
@@ -139,12 +129,6 @@ class LocalHost(context.HostControl):
             with contextlib.suppress(OSError):  # it was removed meanwhile
                 total += path.lstat().st_blocks * 512
         return total
-
-    def is_constant(self, host: str, begin_us: int) -> bool | None:  # noqa: ARG002  one host
-        runs = loads.read_loads(self.home, begin_us=begin_us)
-        if not runs or runs[-1].status not in (Constancy.CONSTANT, Constancy.NOT_CONSTANT):
-            return None
-        return runs[-1].status == Constancy.CONSTANT
 
 
 class FleetHosts(context.HostControl):
@@ -226,9 +210,6 @@ class FleetHosts(context.HostControl):
 
     def used_bytes(self) -> int:
         return 0  # the recorder of each host keeps to its budget
-
-    def is_constant(self, host: str, begin_us: int) -> bool | None:  # noqa: ARG002  known at its end
-        return None
 
 
 def _stop_id(task_id: str, now_us: int, every_us: int) -> str:

@@ -1,10 +1,11 @@
 """Plan files: YAML to `model.plan.Plan`, with line and column in every error, and back.
 
-The types in `model.plan` are the only definition of a file's keys; the JSON schema for editors is made from them.
+The types in `model.plan` are the only definition of a file's keys; tools/plan_docs.py makes the JSON schema from them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import enum
@@ -12,40 +13,92 @@ import math
 import pathlib
 import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
 from overnight import errors
-from overnight.model import host_changes, sizes, times
 from overnight.model import plan as plans
+from overnight.model import sizes, times
+from overnight.model.host_changes import Builtin
 from overnight.model.plan import Plan, Unit
+from overnight.model.text import plural
 
 EXAMPLES = pathlib.Path(__file__).parent / "examples"
 MAX_BYTES = 1 << 20
-TODO = "overnight run --example driver-resets   prints a plan that is valid"
+TODO = "overnight run --example driver-resets   prints a valid plan"
 KINDS = {
     str: "a text; put it in quotes",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
 }
-UNITS: Mapping[Unit, str] = {Unit.DURATION: "a time such as 8h", Unit.SIZE: "a size such as 40GB", Unit.SHARE: "a share such as 60%"}  # fmt: skip
 
 
-def load(path: pathlib.Path) -> Plan:
+def _parse_share(text: str) -> float:
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+UNITS: Mapping[Unit, tuple[str, Callable[[str], float]]] = {
+    Unit.DURATION: ("a time such as 8h", times.parse_duration),
+    Unit.SIZE: ("a size such as 40GB", sizes.parse_size),
+    Unit.SHARE: ("a share such as 60%", _parse_share),
+}
+
+
+class Problem(NamedTuple):
+    """Why a plan cannot be carried out; `where` is a key, as `hosts.count`."""
+
+    where: str
+    why: str
+    todo: str
+
+
+Check = Callable[[Plan], Iterable[Problem]]
+
+
+def find_problems(plan: Plan) -> Iterator[Problem]:
+    """Yield what the types of a plan do not exclude."""
+    kinds = [arm.kind for arm in plan.arms]
+    if not kinds or len(set(kinds)) != len(kinds):
+        yield Problem("arms", "arms must have at least one entry, and each kind only once", "arms: [{kind: cold}, {kind: hot}]")  # fmt: skip
+    own = [arm.hosts > 0 for arm in plan.arms]
+    if any(own) and not all(own):
+        yield Problem("arms", "either all arms set `hosts`, or none does", "give each arm `hosts`")
+    if plan.hosts.names and any(own):
+        yield Problem("hosts.names", "hosts.names cannot be combined with `hosts` of arms", "use hosts.labels instead of hosts.names")  # fmt: skip
+    for name in plan.experiment.allow:
+        if name not in list(Builtin):
+            yield Problem("experiment.allow", f"unknown change {name}", f"use {', '.join(Builtin)}")
+    if plan.is_local and Builtin.REBOOT in plan.experiment.allow:
+        yield Problem("experiment.allow", "reboot is not possible with provider local: this machine carries out the plan", "remove reboot")  # fmt: skip
+    load = plan.load
+    if load and load.duty is not None and not 0 < load.duty <= 1:
+        yield Problem("load.duty", f"load.duty must be above 0 and at most 100% (got {100 * load.duty:g}%)", "duty: 60%")  # fmt: skip
+    if load and (load.kind == "replay") != bool(load.profile):
+        yield Problem("load", "`kind: replay` needs load.profile, and no other kind takes one", "overnight cpu -O json > profile.json")  # fmt: skip
+    if plan.rehearsal and not plan.is_local:
+        yield Problem("rehearsal", "a rehearsal needs provider local: it causes the incident on this machine", "use `provider: local`, or remove rehearsal")  # fmt: skip
+    budget = plan.budget
+    if plan.busy_hours > budget.hours:
+        yield Problem("budget.hours", f"arms and experiment take up to {plan.busy_hours:.3g} hours, but budget.hours is {budget.hours:g}", "raise it, or shorten `wait.for`")  # fmt: skip
+    if budget.money and plan.cost > budget.money:
+        yield Problem("budget.money", f"{plural(plan.host_count, 'host')} for {budget.hours:g} hours may cost {plan.cost:.2f}, but budget.money is {budget.money:g}", "raise it, or use fewer hosts or hours")  # fmt: skip
+
+
+def load(path: pathlib.Path, check: Check = find_problems) -> Plan:
     """Read a plan; raise UsageError with line and column if it is not valid."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise errors.unreadable(path, error, "name a plan file") from error
-    return parse(text, str(path))
+    return parse(text, str(path), check)
 
 
-def parse(text: bytes, name: str = "the plan") -> Plan:
-    return _Reader(name).read(text)
+def parse(text: bytes, name: str = "the plan", check: Check = find_problems) -> Plan:
+    return _Reader(name).read(text, check)
 
 
 def examples() -> dict[str, str]:
@@ -56,93 +109,46 @@ def examples() -> dict[str, str]:
 def dump(plan: Plan, comment: str = "") -> str:
     """Return the file of a plan: what differs from the defaults."""
     lines = "".join(f"# {line}\n" for line in comment.splitlines())
-    document = {"schema": plans.SCHEMA, **_plain(plan)}
+    document = {"schema": plans.SCHEMA, **write_value(plan)}
     text: str = yaml.safe_dump(document, sort_keys=False)
     return lines + text
 
 
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of plan files, for editors."""
-    document = _describe(Plan)
-    document["properties"] = {"schema": {"const": plans.SCHEMA}, **document["properties"]}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "a plan of overnight run",
-        **document,
-    }
-
-
-def list_keys() -> tuple[tuple[str, str, str], ...]:
-    """Return every key as `hosts.count`, its default, and what it means."""
-    return tuple(_walk(Plan, ""))
-
-
-def _walk(kind: Any, where: str) -> typing.Iterator[tuple[str, str, str]]:
-    for field, name, hint in _fields(kind):
-        inner = _inner(hint)
-        if inner is not None:
-            mark = "[]" if typing.get_origin(hint) is tuple else ""
-            yield from _walk(inner, f"{where}{name}{mark}.")
-        else:
-            default = "required" if _is_required(field) else _show(field)
-            yield f"{where}{name}", default, field.metadata["about"]
-
-
-def _show(field: dataclasses.Field[Any]) -> str:
-    value = None if field.default is dataclasses.MISSING else field.default
-    return "" if value in (None, "", ()) else str(_write(value, field.metadata["unit"]))
+def write_value(value: Any, unit: Unit | None = None) -> Any:
+    """Return a value of a plan as a file has it; of a dataclass, the keys that differ from their defaults."""
+    if dataclasses.is_dataclass(value):
+        given = [(field, key, getattr(value, field.name)) for field, key, _ in list_fields(type(value))]  # fmt: skip
+        changed = (each for each in given if each[2] not in (each[0].default, {}))
+        return {key: write_value(each, field.metadata["unit"]) for field, key, each in changed}
+    if isinstance(value, tuple):
+        return [write_value(each) for each in value]
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if unit is Unit.DURATION:
+        text = times.format_duration(value).replace(" ", "").replace("min", "m")
+        return text if times.parse_duration(text) == value else value
+    if unit is Unit.SHARE:
+        return f"{100 * value:g}%"
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 # --- types
 
 
-def _fields(kind: Any) -> list[tuple[dataclasses.Field[Any], str, Any]]:
-    """Return each field with its key and its type."""
-    hints = typing.get_type_hints(kind)
+def list_fields(kind: Any) -> list[tuple[dataclasses.Field[Any], str, Any]]:
+    """Return each field with its key and its type; the type is without None."""
+    hints = {name: _strip_none(hint) for name, hint in typing.get_type_hints(kind).items()}
     return [(f, f.metadata["name"] or f.name, hints[f.name]) for f in dataclasses.fields(kind)]
 
 
-def _is_required(field: dataclasses.Field[Any]) -> bool:
+def is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is field.default_factory is dataclasses.MISSING
 
 
-def _bare(hint: Any) -> Any:
-    """Return a type without None."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+def _strip_none(hint: Any) -> Any:
+    if isinstance(hint, types.UnionType):
         return next(each for each in typing.get_args(hint) if each is not type(None))
     return hint
-
-
-def _inner(hint: Any) -> Any:
-    """Return the dataclass that a key holds, or a list of; None for a plain value."""
-    bare = _bare(hint)
-    item = typing.get_args(bare)[0] if typing.get_origin(bare) is tuple else bare
-    return item if dataclasses.is_dataclass(item) else None
-
-
-def _describe(hint: Any, unit: Unit | None = None) -> dict[str, Any]:
-    bare = _bare(hint)
-    if typing.get_origin(bare) is tuple:
-        return {"type": "array", "items": _describe(typing.get_args(bare)[0])}
-    if typing.get_origin(bare) is not None:  # a mapping
-        return {"type": "object", "additionalProperties": _describe(typing.get_args(bare)[1])}
-    if dataclasses.is_dataclass(bare):
-        fields = _fields(bare)
-        properties = {}
-        for field, name, kind in fields:
-            described = _describe(kind, field.metadata["unit"])
-            least = field.metadata["least"]
-            limits = {} if least is None else {"minimum": least}
-            properties[name] = {"description": field.metadata["about"], **described, **limits}
-        required = [name for field, name, _ in fields if _is_required(field)]
-        about = {"description": (bare.__doc__ or "").strip(), "type": "object"}
-        limits = {"required": required} if required else {}
-        return {**about, "properties": properties, **limits, "additionalProperties": False}
-    if issubclass(bare, enum.Enum):
-        return {"enum": [str(each) for each in bare]}
-    if unit is not None:
-        return {"type": ["number", "string"]}
-    return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[bare]}
 
 
 # --- reading
@@ -153,23 +159,20 @@ class _Reader:
         self._name = name
         self._marks: dict[str, yaml.Mark] = {}  # of each key, as `hosts.count`
 
-    def read(self, text: bytes) -> Plan:
+    def read(self, text: bytes, check: Check) -> Plan:
         if len(text) > MAX_BYTES:
             self._refuse(None, f"it is larger than {sizes.format_size(MAX_BYTES)}")
         try:
-            loader = yaml.SafeLoader(text)
-            try:
-                node = loader.get_single_node()
-            finally:
-                loader.dispose()
+            node = yaml.compose(text, yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             self._refuse(error.problem_mark, f"not valid YAML: {error.problem}")
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
             self._refuse(None, "it is not a YAML document in UTF-8")
         if node is None:
             self._refuse(None, "it is empty")
-        plan: Plan = self._read(Plan, node, "")
-        check(plan, lambda where, why, todo: self._refuse(self._find(where), why, todo))
+        plan: Plan = self._read_keys(Plan, node, "")
+        for problem in check(plan):
+            self._refuse(self._find(problem.where), problem.why, problem.todo)
         return plan
 
     def _find(self, where: str) -> yaml.Mark | None:
@@ -178,182 +181,81 @@ class _Reader:
             where = where.rpartition(".")[0]
         return self._marks.get(where)
 
-    def _refuse(self, mark: yaml.Mark | None, why: str, todo: str = TODO) -> NoReturn:
+    def _refuse(self, mark: yaml.Mark | None, what: str, todo: str = TODO) -> NoReturn:
         at = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
-        raise errors.UsageError(f"{at}: {why}", why="the plan is not valid; nothing was started", todo=todo)  # fmt: skip
+        raise errors.UsageError(f"{at}: {what}", why="the plan is not valid; nothing was started", todo=todo)  # fmt: skip
 
-    def _read(self, hint: Any, node: yaml.Node, where: str, field: Mapping[str, Any] = types.MappingProxyType({})) -> Any:  # fmt: skip
-        bare, origin = _bare(hint), typing.get_origin(_bare(hint))
+    def _read(self, kind: Any, node: yaml.Node, where: str, field: Mapping[str, Any]) -> Any:
+        origin, inner = typing.get_origin(kind), typing.get_args(kind)
         if origin is tuple:
             if not isinstance(node, yaml.SequenceNode):
                 self._refuse(node.start_mark, f"{where} is not a list")
-            item = typing.get_args(bare)[0]
-            return tuple(self._read(item, each, f"{where}.{n}") for n, each in enumerate(node.value))  # fmt: skip
+            return tuple(self._read(inner[0], each, f"{where}.{n}", field) for n, each in enumerate(node.value))  # fmt: skip
         if origin is not None:
-            item = typing.get_args(bare)[1]
-            return {
-                name: self._read(item, value, f"{where}.{name}")
-                for name, (_, value) in self._items(node, where).items()
-            }
-        if dataclasses.is_dataclass(bare):
-            return self._read_keys(bare, node, where)
-        return self._read_value(bare, node, where, field)
+            items = self._read_mapping(node, where).items()
+            return {name: self._read(inner[1], each, f"{where}.{name}", field) for name, each in items}  # fmt: skip
+        if dataclasses.is_dataclass(kind):
+            return self._read_keys(kind, node, where)
+        return self._read_scalar(kind, node, where, field)
 
-    def _items(self, node: yaml.Node, where: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    def _read_mapping(self, node: yaml.Node, where: str) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):
             self._refuse(node.start_mark, f"{where or 'the document'} has no `key: value`")
-        items: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        items: dict[str, yaml.Node] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._refuse(key.start_mark, "a key is not a text")
             if key.value in items:
                 self._refuse(key.start_mark, f"{key.value} is given twice")
-            items[key.value] = (key, value)
-            self._marks[f"{where}.{key.value}".lstrip(".")] = key.start_mark
+            items[key.value] = value
+            self._marks[_join(where, key.value)] = key.start_mark
         return items
 
     def _read_keys(self, kind: Any, node: yaml.Node, where: str) -> Any:
-        items = self._items(node, where)
-        if not where and "schema" in items:
-            key, value = items.pop("schema")
-            if value.value != plans.SCHEMA:
-                self._refuse(key.start_mark, f"schema is not {plans.SCHEMA}")
-        known = {name: (field, hint) for field, name, hint in _fields(kind)}
-        for name, (key, _) in items.items():
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"keys: {', '.join(known)}"
-                place = f"{where} has no key {name}" if where else f"a plan has no key {name}"
-                self._refuse(key.start_mark, f"{place}; {hint}")
+        items = self._read_mapping(node, where)
+        known = {name: (field, hint) for field, name, hint in list_fields(kind)}
+        if not where and "schema" in items and items.pop("schema").value != plans.SCHEMA:
+            self._refuse(self._marks["schema"], f"schema is not {plans.SCHEMA}")
+        for name in (each for each in items if each not in known):
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"keys: {', '.join(known)}"
+            self._refuse(self._marks[_join(where, name)], f"{where or 'a plan'} has no key {name}; {hint}")  # fmt: skip
         values = {}
         for name, (field, hint) in known.items():
-            at = f"{where}.{name}".lstrip(".")
+            at = _join(where, name)
             if name in items:
-                values[field.name] = self._read(hint, items[name][1], at, field.metadata)
-            elif _is_required(field):
+                values[field.name] = self._read(hint, items[name], at, field.metadata)
+            elif is_required(field):
                 self._refuse(node.start_mark, f"{at} is missing")
         return kind(**values)
 
-    def _read_value(self, kind: Any, node: yaml.Node, where: str, field: Mapping[str, Any]) -> Any:
-        unit = field.get("unit")
+    def _read_scalar(self, kind: Any, node: yaml.Node, where: str, field: Mapping[str, Any]) -> Any:
         value = _construct(node)
         if issubclass(kind, enum.Enum):
             if value not in list(kind):
                 self._refuse(node.start_mark, f"{where} is not one of {', '.join(kind)}")
             return kind(value)
-        if unit is not None and isinstance(value, str):
-            try:
-                value = kind(PARSERS[unit](value))
-            except (errors.UsageError, ValueError):
-                self._refuse(node.start_mark, f"{where} is not {UNITS[unit]}")
+        wanted, parse_unit = UNITS[field["unit"]] if field["unit"] else (KINDS[kind], None)
+        if parse_unit and isinstance(value, str):
+            with contextlib.suppress(errors.UsageError, ValueError):
+                value = kind(parse_unit(value))
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
-            wanted = UNITS[unit] if unit is not None else KINDS[kind]
             self._refuse(node.start_mark, f"{where} is not {wanted}")
-        least = field.get("least")
-        if least is not None and not value >= least:
-            self._refuse(node.start_mark, f"{where} is less than {least}")
+        if field["least"] is not None and value < field["least"]:
+            self._refuse(node.start_mark, f"{where} is less than {field['least']}")
         return value
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}".lstrip(".")
 
 
 def _construct(node: yaml.Node) -> object:
     if not isinstance(node, yaml.ScalarNode):
         return None
-    loader = yaml.SafeLoader("")
     try:
-        return loader.construct_object(node)
+        return yaml.constructor.SafeConstructor().construct_document(node)
     except (yaml.YAMLError, ValueError):  # such as a date that does not exist
         return None
-    finally:
-        loader.dispose()
-
-
-def _parse_share(text: str) -> float:
-    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-
-
-PARSERS: Mapping[Unit, Callable[[str], float]] = {
-    Unit.DURATION: times.parse_duration,
-    Unit.SIZE: sizes.parse_size,
-    Unit.SHARE: _parse_share,
-}
-
-
-# --- what is valid beyond types
-
-Refuse = Callable[[str, str, str], NoReturn]
-CHANGES = tuple(host_changes.Builtin)
-
-
-def check(plan: Plan, refuse: Refuse) -> None:
-    """Call `refuse` with the key, the reason and the remedy of the first thing that cannot be carried out."""
-    kinds = [arm.kind for arm in plan.arms]
-    if not kinds or len(set(kinds)) != len(kinds):
-        refuse("arms", "arms must name each kind once, and at least one", "arms: [{kind: cold}, {kind: hot}]")  # fmt: skip
-    own = [arm.hosts > 0 for arm in plan.arms]
-    if any(own) and not all(own):
-        refuse("arms", "either every arm has hosts of its own or none has", "give each arm `hosts`")
-    if plan.hosts.names and all(own):
-        refuse("hosts.names", "arms with hosts of their own cannot share named hosts", "use labels and count")  # fmt: skip
-    for name in plan.experiment.allow:
-        if name not in CHANGES:
-            refuse("experiment.allow", f"unknown change {name}", f"use {', '.join(CHANGES)}")
-    if plan.is_local and host_changes.Builtin.REBOOT in plan.experiment.allow:
-        refuse("experiment.allow", "this machine carries the plan out, and cannot reboot", "leave reboot out")  # fmt: skip
-    if plan.load is not None and plan.load.duty is not None and not 0 < plan.load.duty <= 1:
-        refuse("load.duty", "a share is above 0 and at most 100%", "duty: 60%")
-    if plan.load is not None and (plan.load.kind == "replay") != bool(plan.load.profile):
-        refuse("load", "`kind: replay` needs `profile`, and no other kind takes one", "overnight cpu -O json > profile.json")  # fmt: skip
-    if plan.rehearsal is not None and not plan.is_local:
-        refuse("rehearsal", "an incident is caused on purpose on this machine only", "use `provider: local`, or leave it out")  # fmt: skip
-    needed = hours(plan)
-    if needed > plan.budget.hours:
-        refuse("budget.hours", f"the arms alone take {needed:.3g} hours", "raise it, or shorten `wait.for`")  # fmt: skip
-    if plan.budget.money and cost(plan) > plan.budget.money:
-        refuse("budget.money", f"{host_count(plan)} hosts for {plan.budget.hours:g} hours cost up to {cost(plan):.2f}", "raise it, or use fewer hosts or hours")  # fmt: skip
-
-
-def hours(plan: Plan) -> float:
-    """Return how long the arms and the experiment take at most."""
-    each = [arm.seconds or plan.wait.seconds for arm in plan.arms]
-    together = all(arm.hosts for arm in plan.arms)
-    experiment = plan.experiment.seconds or max(each, default=0.0) if plan.experiment.allow else 0.0
-    return ((max(each, default=0.0) if together else sum(each)) + experiment) / 3600
-
-
-def host_count(plan: Plan) -> int:
-    return sum(arm.hosts for arm in plan.arms) or len(plan.hosts.names) or plan.hosts.count
-
-
-def cost(plan: Plan) -> float:
-    return host_count(plan) * plan.budget.hours * plan.budget.price
-
-
-# --- writing
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """Return the keys of a dataclass that differ from its defaults."""
-    document: dict[str, Any] = {}
-    for field, name, _ in _fields(type(value)):
-        given = getattr(value, field.name)
-        is_default = given == field.default or (field.default is dataclasses.MISSING and given == {})  # fmt: skip
-        if not is_default:
-            document[name] = _write(given, field.metadata["unit"])
-    return document
-
-
-def _write(value: Any, unit: Unit | None = None) -> Any:
-    if dataclasses.is_dataclass(value):
-        return _plain(value)
-    if isinstance(value, tuple):
-        return [_write(each) for each in value]
-    if isinstance(value, enum.Enum):
-        return str(value)
-    if unit is Unit.DURATION:
-        text = times.format_duration(value).replace(" ", "").replace("min", "m")
-        return text if times.parse_duration(text) == value else value
-    if unit is Unit.SHARE:
-        return f"{100 * value:g}%"
-    return dict(value) if isinstance(value, Mapping) else value

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from overnight.model.plan import ArmKind, Plan  # noqa: TC001 - decoding reads the hints
+from overnight.model.protocol import TaskKind, TaskState
 
 SCHEMA = "overnight.investigation/1"
 INVESTIGATION_ID = re.compile(r"i-[0-9a-f]{12}")
@@ -68,11 +69,15 @@ class HostTask:
     """A task of a host: what was asked, its id there, and how it ended."""
 
     host: str
-    kind: str  # a TaskKind
+    kind: TaskKind
     id: str
     name: str = ""  # of an instrument, a change, a state
-    state: str = "running"  # a TaskState
+    state: TaskState = TaskState.PENDING
     detail: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state.is_final
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,6 +119,9 @@ class Note:
     text: str
     host: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.host}: {self.text}" if self.host else self.text
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Investigation:
@@ -135,6 +143,16 @@ class Investigation:
     driver_until_us: int = 0
     attempts: int = 0
     next_us: int = 0
+
+    @property
+    def is_ended(self) -> bool:
+        return self.phase is Phase.ENDED
+
+    def list_arms(self) -> Iterator[tuple[str, ArmRun]]:
+        """Yield the arms with their names, the experiment's last."""
+        yield from ((f"arm {arm.kind}", arm) for arm in self.arms)
+        if self.experiment is not None:
+            yield f"experiment {self.experiment.change}", self.experiment.arm
 
     def as_json(self) -> dict[str, Any]:
         """Return the document; docs/schemas/investigation-1.json describes it."""

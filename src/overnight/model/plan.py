@@ -44,18 +44,20 @@ def key(default: Any, about: str, *, name: str = "", unit: Unit | None = None, l
 class HostsPlan:
     """Which hosts to reserve; the same choices as `overnight reserve` has."""
 
-    provider: str = key(LOCAL, "how they are reserved: local, nspawn, pool, kubernetes, ec2 or ecs")
+    provider: str = key(
+        LOCAL, "provider of the reservation: local, nspawn, pool, kubernetes, ec2 or ecs"
+    )
     where: str = key("", "kubeconfig context, Auto Scaling group, ECS cluster, pool or image")
-    region: str = key("", "region of AWS")
-    names: tuple[str, ...] = key((), "these hosts, instead of `count` that fit")
-    count: int = key(1, "how many; arms may say their own", least=1)
-    labels: Mapping[str, str] = key({}, "labels that they must have")
+    region: str = key("", "AWS region")
+    names: tuple[str, ...] = key((), "names of the hosts, instead of `count`")
+    count: int = key(1, "number of hosts, unless arms set `hosts`", least=1)
+    labels: Mapping[str, str] = key({}, "required labels")
     zone: str = key("", "availability zone")
     instance_type: str = key("", "instance type")
-    up_at_least: float = key(0.0, "age since boot: `5d`", unit=Unit.DURATION, least=0)
+    up_at_least: float = key(0.0, "minimum uptime: `5d`", unit=Unit.DURATION, least=0)
     evict: bool = key(False, "move other workloads away; asks first")
-    like: str = key("", "host of production whose image, kernel and packages they must have")
-    require_equal: bool = key(True, "stop if a host differs from `like`; else the report says so")
+    like: str = key("", "production host; all hosts must have its image, kernel and packages")
+    require_equal: bool = key(True, "stop if a host differs from `like`; false: only report it")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,10 +65,12 @@ class ArmPlan:
     """One arm: hosts that differ from the others in one thing."""
 
     kind: ArmKind = key(dataclasses.MISSING, "cold, hot, purged or fixed")
-    hosts: int = key(0, "hosts of its own, at the same time as the others; else arms take turns", least=0)  # fmt: skip
-    age: Mapping[str, int] = key({}, "state put on the hosts first: `memory-cgroups: 15000`")
-    changes: tuple[str, ...] = key((), "changes that the hosts' agent.toml lists: `mask-scout`")
-    seconds: float = key(0.0, "how long; as `wait` says unless given", name="for", unit=Unit.DURATION, least=0)  # fmt: skip
+    hosts: int = key(0, "number of hosts of this arm alone, and all arms run at the same time; 0: arms take turns", least=0)  # fmt: skip
+    age: Mapping[str, int] = key({}, "state to create on the hosts first: `memory-cgroups: 15000`")
+    changes: tuple[str, ...] = key(
+        (), "changes to make first, by their names in agent.toml: `mask-scout`"
+    )
+    seconds: float = key(0.0, "duration; default `wait.for`", name="for", unit=Unit.DURATION, least=0)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,12 +79,11 @@ class LoadPlan:
 
     kind: str = key("cpu", "a workload of `overnight load --list`; `replay` follows a profile")
     duty: float | None = key(None, "share of each core: `60%`", unit=Unit.SHARE, least=0)
-    cores: str = key("", "cores: `1-3,5`; all but the first unless given")
+    cores: str = key("", "cores: `1-3,5`; default: all but the first")
     orchestrator: str = key("", "`ray` runs identical trials over all hosts")
     address: str = key("", "address of an existing Ray cluster")
     profile: str = key("", "file of `overnight cpu -O json` that `replay` follows")
-    seed: int = key(1, "of identical trials")
-    require_constant: bool = key(False, "end an arm whose load is not constant; else the report says so")  # fmt: skip
+    seed: int = key(1, "seed of the trials")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,63 +99,85 @@ class RecordPlan:
 class InstrumentPlan:
     """An instrument of `overnight instrument list`, on hosts where its cost does not matter."""
 
-    name: str = key(dataclasses.MISSING, "its name")
-    target: str = key("", "the process, function or command, for those that take one")
-    arms: tuple[ArmKind, ...] = key((), "only in these arms")
+    name: str = key(dataclasses.MISSING, "name")
+    target: str = key("", "process, function or command, if it takes one")
+    arms: tuple[ArmKind, ...] = key((), "arms in which it runs; default: all")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WaitPlan:
     """When an arm ends."""
 
-    seconds: float = key(8 * 3600.0, "after this time", name="for", unit=Unit.DURATION, least=1)
-    events: tuple[str, ...] = key((), "kinds that count; every warning unless given")
-    count: int = key(0, "or after this number of events; 0: only the time ends it", least=0)
+    seconds: float = key(
+        8 * 3600.0, "maximum duration of an arm", name="for", unit=Unit.DURATION, least=1
+    )
+    events: tuple[str, ...] = key((), "event kinds that count; default: severity warning or above")
+    count: int = key(0, "number of events that ends an arm; 0: only the time does", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BudgetPlan:
     """Limits of the whole investigation."""
 
-    hours: float = key(12.0, "until every host is given back", least=0)
-    disk: int = key(0, "on each host: `40GB`; 0: no limit", unit=Unit.SIZE, least=0)
-    money: float = key(0.0, "cost of all hosts; 0: no limit", least=0)
-    price: float = key(0.0, "of one host for an hour, in the same currency", least=0)
+    hours: float = key(12.0, "time until every host is given back", least=0)
+    disk: int = key(0, "disk space on each host: `40GB`; 0: no limit", unit=Unit.SIZE, least=0)
+    money: float = key(0.0, "maximum cost of all hosts; 0: no limit", least=0)
+    price: float = key(0.0, "price of one host per hour, in the same currency", least=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentPlan:
     """What may be changed on hosts to confirm or refute a cause; it is undone afterwards."""
 
-    allow: tuple[str, ...] = key((), "of purge, mask-unit, reboot, move-irq and cap-cpu; none: nothing is changed")  # fmt: skip
-    seconds: float = key(0.0, "how long it is observed; as the arm it is compared with unless given", name="for", unit=Unit.DURATION, least=0)  # fmt: skip
+    allow: tuple[str, ...] = key((), "allowed changes: purge, mask-unit, reboot, move-irq, cap-cpu; none: no experiment")  # fmt: skip
+    seconds: float = key(0.0, "duration; default: that of the arm it repeats", name="for", unit=Unit.DURATION, least=0)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RehearsalPlan:
     """The incident is caused on purpose, on this machine only: to practise."""
 
-    name: str = key(dataclasses.MISSING, "one of `overnight rehearse --list`")
-    seed: int = key(1, "names, rates and timing are drawn from it")
-    strikes: int = key(1, "in each arm", least=1)
+    name: str = key(dataclasses.MISSING, "rehearsal of `overnight rehearse --list`")
+    seed: int = key(1, "seed of names, rates and timing")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """A whole investigation."""
 
-    name: str = key(dataclasses.MISSING, "what the report is called")
-    hosts: HostsPlan = key(HostsPlan(), "the hosts")
-    arms: tuple[ArmPlan, ...] = key((ArmPlan(kind=ArmKind.HOT),), "the arms, in order")
-    load: LoadPlan | None = key(None, "the load; none unless given")
-    record: RecordPlan = key(RecordPlan(), "the recording")
+    name: str = key(dataclasses.MISSING, "name of the investigation")
+    hosts: HostsPlan = key(HostsPlan(), "hosts")
+    arms: tuple[ArmPlan, ...] = key((ArmPlan(kind=ArmKind.HOT),), "arms, in order")
+    load: LoadPlan | None = key(None, "load; default: none")
+    record: RecordPlan = key(RecordPlan(), "recording")
     instruments: tuple[InstrumentPlan, ...] = key((), "further instruments")
-    wait: WaitPlan = key(WaitPlan(), "what an arm waits for")
+    wait: WaitPlan = key(WaitPlan(), "end of an arm")
     budget: BudgetPlan = key(BudgetPlan(), "limits")
-    experiment: ExperimentPlan = key(ExperimentPlan(), "how a cause may be tested")
-    report: str = key("", "file of the report; in the data home unless given")
+    experiment: ExperimentPlan = key(ExperimentPlan(), "test of the cause")
+    report: str = key("", "file of the report; default: in the data home")
     rehearsal: RehearsalPlan | None = key(None, "cause the incident on purpose")
 
     @property
     def is_local(self) -> bool:
         return self.hosts.provider == LOCAL
+
+    @property
+    def host_count(self) -> int:
+        return sum(arm.hosts for arm in self.arms) or len(self.hosts.names) or self.hosts.count
+
+    def observed_seconds(self, arm: ArmPlan) -> float:
+        return arm.seconds or self.wait.seconds
+
+    @property
+    def busy_hours(self) -> float:
+        """How long the arms and the experiment take at most; arms without hosts of their own take turns."""
+        each = [self.observed_seconds(arm) for arm in self.arms]
+        longest = max(each, default=0.0)
+        arms = longest if all(arm.hosts for arm in self.arms) else sum(each)
+        experiment = (self.experiment.seconds or longest) if self.experiment.allow else 0.0
+        return (arms + experiment) / 3600
+
+    @property
+    def cost(self) -> float:
+        """The price of all hosts for the hours of the budget."""
+        return self.host_count * self.budget.hours * self.budget.price

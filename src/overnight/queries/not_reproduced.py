@@ -188,12 +188,7 @@ def plan_next(plan: Plan, open_moves: set[Move]) -> tuple[Plan, tuple[str, ...]]
 def _wait_longer(plan: Plan, least: float, most: float) -> Plan:
     """Double the time of every arm, as far as the hours allow."""
     factor, hours = max(2.0, least / plan.wait.seconds if plan.wait.seconds else 2.0), plan.budget.hours  # fmt: skip
-    each = [arm.seconds or plan.wait.seconds for arm in plan.arms]
-    longest = max(each, default=0.0)
-    # Arms without hosts of their own take turns.
-    arms_s = longest if all(arm.hosts for arm in plan.arms) else sum(each)
-    busy = (arms_s + ((plan.experiment.seconds or longest) if plan.experiment.allow else 0)) / 3600
-    budget = plan.budget
+    busy, budget = plan.busy_hours, plan.budget
     if hours and busy:
         factor = max(1.0, min(factor, (MAX_GROWTH * hours - SPARE_H) / busy))
         needed = math.ceil(factor * busy + SPARE_H)
@@ -233,15 +228,10 @@ def _pay(following: Plan, plan: Plan, most: float) -> Plan:
     budget = following.budget
     if not (budget.money and budget.price):
         return following
-    own = sum(arm.hosts for arm in following.arms)
-    # In this order a plan's check multiplies them, too: it must not come out larger there.
-    need = (own or len(following.hosts.names) or following.hosts.count) * budget.hours * budget.price  # fmt: skip
-    if need > most:
+    if following.cost > most:
         return plan
-    return dataclasses.replace(
-        following,
-        budget=dataclasses.replace(budget, money=max(budget.money, need)),
-    )
+    money = max(budget.money, following.cost)
+    return dataclasses.replace(following, budget=dataclasses.replace(budget, money=money))
 
 
 def _list_changes(plan: Plan, following: Plan) -> Iterator[str]:

@@ -99,8 +99,9 @@ def test_an_instrument_is_run_as_it_is_written(host: Host) -> None:
         ("record", {"seconds": 3601}, "seconds is not a whole number"),
         ("record", {"seconds": True}, "seconds is not a whole number"),
         ("record", {"seconds": 10, "frequency": 10**6}, "frequency is not a whole number"),
+        ("record", {"seconds": 10, "every": ["units"]}, "every is not an object"),
         ("load", {"seconds": 5, "workload": "--help"}, "workload is not of the form"),
-        ("load", {"seconds": 5, "workload": "cpu", "cores": "--home"}, "cores is not a list"),
+        ("load", {"seconds": 5, "workload": "cpu", "cores": "--home"}, "cores is not of the form"),
         ("load", {"seconds": 5, "workload": "cpu", "duty": 101}, "duty is not a whole number"),
         ("age", {"state": "x", "number": -1}, "number is not a whole number"),
         ("snapshot", {"root": "/etc"}, "unknown argument"),
@@ -130,13 +131,13 @@ def test_values_become_arguments_of_a_fixed_command(host: Host) -> None:
     config = task_config.TaskConfig(frozenset({"record", "load", "age"}))
     cli = (sys.executable, "-m", "overnight", "--home", str(host.home))
     for kind, given, words in (
-        ("record", {"seconds": 60}, ("record", "--for", "60s", "--frequency", "97", "--profiles-only")),
-        ("record", {"seconds": 60, "segment": 15, "budget": 10**9}, ("record", "--for", "60s", "--frequency", "97", "--profiles-only", "--segment", "15s", "--budget", "1000000000B")),
-        ("load", {"workload": "cpu", "seconds": 9, "cores": "1-3,5", "duty": 60}, ("load", "-O", "json", "cpu", "--for", "9s", "--cores", "1-3,5", "--duty", "60%")),
+        ("record", {"seconds": 60}, ("record", "--for", "60s", "--profiles-only")),
+        ("record", {"seconds": 60, "frequency": 49, "segment": 15, "budget": 10**9, "every": {"units": 2}}, ("record", "--for", "60s", "--frequency", "49", "--segment", "15s", "--budget", "1000000000B", "--every", "units=2", "--profiles-only")),
+        ("load", {"workload": "cpu", "seconds": 9, "cores": "1-3,5", "duty": 60}, ("load", "-O", "json", "cpu", "--for", "9s", "--duty", "60%", "--cores", "1-3,5")),
         ("load", {"workload": "trials", "seconds": 9, "seed": 4, "orchestrator": "ray", "address": "ray://head:10001"}, ("load", "-O", "json", "trials", "--for", "9s", "--seed", "4", "--orchestrator", "ray", "--address", "ray://head:10001")),
         ("age", {"state": "memory-cgroups", "number": 500}, ("age", "-O", "json", "memory-cgroups", "500")),
-        ("age", {"state": "uptime", "arm": "fixed"}, ("age", "-O", "json", "uptime", "--arm=fixed")),
-        ("age", {"state": "purge", "arm": "purged"}, ("age", "-O", "json", "purge", "--yes", "--arm=purged")),
+        ("age", {"state": "uptime", "arm": "fixed"}, ("age", "-O", "json", "uptime", "--arm", "fixed")),
+        ("age", {"state": "purge", "arm": "purged"}, ("age", "-O", "json", "purge", "--yes", "--arm", "purged")),
         ("age", {"state": "undo"}, ("age", "-O", "json", "--undo")),
     ):  # fmt: skip
         arguments = checked_json.Object(given, "arguments")
@@ -412,7 +413,7 @@ def test_a_reboot_is_done_when_the_boot_id_is_another(
     program = "raise SystemExit(3)" if ends == "by itself" else SLEEP
     argv = (sys.executable, "-c", program)
     command = task_config.Command(argv, 60, is_builtin=True, is_reboot=True)
-    monkeypatch.setattr(host.runner, "_builtin", lambda *_: command)
+    monkeypatch.setattr(host.runner, "_builtin", lambda *_, **__: command)
     host.ask("1", "change", name="reboot")
     if ends == "by itself":
         assert host.finish("1")["detail"] == "exit code 3"
@@ -443,5 +444,5 @@ def test_an_agent_that_records_stacks_itself_only_waits(tmp_path: pathlib.Path) 
 def test_hosts_of_a_cluster_are_plain_names(host: Host, hosts: object) -> None:
     host.ask("t-1", "load", workload="trials", seconds=1, hosts=hosts)
     assert host.state("t-1")["detail"] == "hosts is not a list of host names"
-    words = task_runner._load_words(checked_json.Object({"hosts": ["a", "b.c"]}, "arguments"))
+    words = task_runner._list_options(checked_json.Object({"hosts": ["a", "b.c"]}, "arguments"))
     assert [*words] == ["--hosts", "a,b.c"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 PLAN = Plan(name="night", hosts=HostsPlan(provider="played"))
 BEGUN = Investigation(id="i-1", plan=PLAN)
+
+
+def ignore(_: object) -> None:
+    return
 
 
 def step(phase: Phase, *notes: Note) -> investigations.Report:
@@ -58,11 +63,37 @@ def test_a_run_follows_the_server_and_shows_each_note_once() -> None:
 def test_ctrl_c_asks_the_server_to_stop_once() -> None:
     client, stop = Client(step(Phase.ARMS), step(Phase.ARMS), step(Phase.ENDED)), threading.Event()
     stop.set()
-    client.run("i-1", stop)
+    client.run("i-1", stop, ignore, ignore)
     assert client.sent == ["show", "stop", "show", "show"]
 
 
 def test_finish_waits_for_the_end() -> None:
     client = Client(step(Phase.ARMS), step(Phase.ENDED))
-    assert client.finish("i-1").investigation.phase is Phase.ENDED
+    assert client.finish("i-1", ignore, ignore).investigation.phase is Phase.ENDED
     assert client.sent == ["stop", "show", "show"]
+
+
+class Here(investigations.Investigations):
+    """The same on this machine, while another process has the host."""
+
+    show = Client.show
+    send = Client.send
+
+    def __init__(self, *steps: investigations.Report) -> None:
+        super().__init__(pathlib.Path("unused"))
+        self.steps, self.sent = [*steps], list[str]()
+
+    def _open_host(self, _: Investigation) -> NoReturn:
+        raise BlockingIOError
+
+
+def test_a_second_process_on_this_machine_follows_the_first() -> None:
+    local = dataclasses.replace(BEGUN, plan=Plan(name="night"))
+    steps = [
+        investigations.Report(dataclasses.replace(local, phase=phase), (), 0.0)
+        for phase in (Phase.ARMS, Phase.ENDED)
+    ]
+    phases: list[Phase] = []
+    here = Here(*steps)
+    here.run("i-1", threading.Event(), lambda each: phases.append(each.investigation.phase), ignore)
+    assert phases == [Phase.ARMS, Phase.ENDED]

@@ -71,10 +71,10 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> LocalHost:
     played = LocalHost(Clock())  # type: ignore[arg-type]
     played.fault = (ArmKind.HOT, 2.0)
     monkeypatch.setattr(reservations, "open_providers", lambda *_, **__: {"local": platform})
-    monkeypatch.setattr(use_cases.Investigations, "_open_local", lambda *_: played)
+    monkeypatch.setattr(use_cases.Investigations, "_open_host", lambda *_: played)
     quick = functools.partial(investigation_context.Context, clock=played.clock)
     monkeypatch.setattr(investigation_context, "Context", quick)
-    monkeypatch.setattr(investigation_evidence.Evidence, "_write_verdict", lambda *_: None)
+    monkeypatch.setattr(investigation_evidence.Evidence, "diagnose", lambda *_: None)
     monkeypatch.setattr(decisions, "pause_seconds", lambda *_: 0.01)
     monkeypatch.setenv(use_cases.MARK, "")  # restored after the test
     return played
@@ -122,10 +122,15 @@ def test_wrong_calls_say_what_to_do(run: Run, tmp_path: pathlib.Path) -> None:
     assert (code, "overnight run local.yaml" in err) == (2, True)
     (tmp_path / "bad.yaml").write_text("name: x\nhosts: {coutn: 2}\n")
     assert "bad.yaml:2:9: hosts has no key coutn" in run("bad.yaml")[2]
-    for wrong, right in (("memory-cgroups", "memory-groups"), ("duty: 20%", "kind: cpus")):
+    for wrong, right, says in (
+        ("memory-cgroups", "memory-groups", "bad.yaml:9:7: unknown name memory-groups"),
+        ("duty: 20%", "kind: cpus", "bad.yaml:14:3: unknown name cpus"),
+    ):
         (tmp_path / "bad.yaml").write_text(PLAN.format(provider="local").replace(wrong, right))
         code, _, err = run("bad.yaml")
-        assert (code, "is unknown" in err) == (2, True)
+        assert (code, says in err) == (2, True), err
+    code, _, err = run("local.yaml --for 1h")
+    assert (code, "take up to 2 hours, but budget.hours is 1" in err) == (2, True)
     for words in ("status i-x", "stop i-x", "resume i-x"):
         assert "no investigation 'i-x'" in run(words)[2]
 
@@ -144,7 +149,7 @@ def test_files_of_a_plan_do_not_depend_on_the_folder(run: Run, tmp_path: pathlib
 def test_a_dry_run_changes_nothing(hosts: LocalHost, run: Run) -> None:
     code, out, _ = run("local.yaml --dry-run --for 1m")
     assert code == 0
-    assert out.splitlines()[1].endswith("age uptime; then record, load cpu for 1 min")
+    assert out.splitlines()[1] == "2. arm cold on all hosts: record, load cpu for 1 min"
     assert "arms take at most 2 min" in out.splitlines()
     assert out.splitlines()[-1] == "would reserve 1 host; nothing was changed"
     code, out, _ = run("local.yaml --dry-run -O json")
@@ -194,9 +199,9 @@ def test_ctrl_c_ends_it_cleanly_and_twice_leaves_it(
         return begin(*words)
 
     monkeypatch.setattr(hosts, "list_events", interrupt)
-    code, _, err = run("local.yaml --for 1h")
+    code, _, err = run("local.yaml --for 20m")
     assert code == 130
-    left = next(line for line in err.splitlines() if line.startswith("left as it is"))
+    left = next(line for line in err.splitlines() if line.startswith("interrupted; continue with"))
     made = left.split()[-1]
     assert "run resume" in left
     assert [t.kind for t in hosts.tasks.values() if not t.state.is_final] == ["record", "load"]

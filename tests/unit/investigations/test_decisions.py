@@ -65,7 +65,7 @@ arm_runs = st.builds(
 @given(st.lists(arm_plans, min_size=1, max_size=4).map(tuple))
 def test_every_host_of_an_own_arm_is_in_that_arm_alone(arms: tuple[ArmPlan, ...]) -> None:
     plan = Plan(name="x", arms=arms, hosts=HostsPlan(count=2))
-    names = tuple(f"h{n}" for n in range(decisions.count_hosts(plan)))
+    names = tuple(f"h{n}" for n in range(plan.host_count))
     runs = decisions.assign_hosts(plan, names)
     own = [run.hosts for arm, run in zip(arms, runs, strict=True) if arm.hosts]
     assert [len(hosts) for hosts in own] == [arm.hosts for arm in arms if arm.hosts]
@@ -108,13 +108,13 @@ def test_why_it_ends() -> None:
     now = make(plan)
     assert decisions.end_us(now) == START + 5 * HOUR  # 4 hosts cost 12 an hour
     assert decisions.why_end(now, START) == ""
-    assert decisions.why_end(now, START + 5 * HOUR) == "the budget of money is used up"
+    assert decisions.why_end(now, START + 5 * HOUR) == "budget.money is used up"
     hours = make(dataclasses.replace(plan, budget=BudgetPlan(hours=1)))
     assert decisions.why_end(hours, START + 53 * 60 * S) == ""
-    assert decisions.why_end(hours, START + 54 * 60 * S) == "the budget of hours is used up"
+    assert decisions.why_end(hours, START + 54 * 60 * S) == "budget.hours is used up"
     disk = make(dataclasses.replace(plan, budget=BudgetPlan(disk=100)))
     assert decisions.why_end(disk, START, 99) == ""
-    assert decisions.why_end(disk, START, 100) == "the disk budget is used up"
+    assert decisions.why_end(disk, START, 100) == "budget.disk is used up"
     assert decisions.why_end(dataclasses.replace(now, stop=True), START) == "stopped on request"
 
 
@@ -141,17 +141,19 @@ def test_preparation_and_what_undoes_it() -> None:
     rehearsed = Plan(name="x", rehearsal=RehearsalPlan(name="zombies"))
     assert decisions.list_preparation(rehearsed, arm) == steps[:2]
     tasks = tuple(
-        HostTask("a", kind, f"t{n}", name, "done") for n, (kind, name) in enumerate(steps)
+        HostTask("a", kind, f"t{n}", name, TaskState.DONE) for n, (kind, name) in enumerate(steps)
     )
     run = ArmRun(kind=ArmKind.PURGED, hosts=("a",), tasks=tasks)
-    closing = [("undo", "t2"), ("age", "undo")]
+    closing = [(TaskKind.UNDO, "t2"), (TaskKind.AGE, "undo")]
     assert decisions.list_closing(run, "a") == closing
     # A change that was never asked for is not undone.
-    unmade = dataclasses.replace(run, tasks=(dataclasses.replace(tasks[2], state="pending"),))
+    unmade = dataclasses.replace(
+        run, tasks=(dataclasses.replace(tasks[2], state=TaskState.PENDING),)
+    )
     assert decisions.list_closing(unmade, "a") == []
-    stages = [decisions.find_stage(HostTask("a", *step[:1], "t", step[1])) for step in closing]
+    stages = [decisions.find_stage(HostTask("a", kind, "t", name)) for kind, name in closing]
     assert {*stages} == {Stage.CLOSE}
-    assert decisions.find_stage(HostTask("a", "age", "t", "measure")) is Stage.MEASURE
+    assert decisions.find_stage(HostTask("a", TaskKind.AGE, "t", "measure")) is Stage.MEASURE
     assert {decisions.find_stage(task) for task in tasks} == {Stage.PREPARE}
 
 
@@ -173,7 +175,9 @@ def test_arguments_of_tasks() -> None:
     assert of(TaskKind.CHANGE, "mask x") == {"name": "mask", "target": "x"}
     assert of(TaskKind.INSTRUMENT, "softnet") == {"name": "softnet", "seconds": 100}
     assert of(TaskKind.UNDO, "t2") == {"task": "t2"}
-    plain = decisions.make_arguments(HostTask("a", "record", "t"), Plan(name="x"), ArmKind.HOT, 0.1)
+    plain = decisions.make_arguments(
+        HostTask("a", TaskKind.RECORD, "t"), Plan(name="x"), ArmKind.HOT, 0.1
+    )
     assert plain == {"seconds": 1, "frequency": 97}  # what older agents take
     with pytest.raises(ValueError, match="snapshot"):
         of(TaskKind.SNAPSHOT)
@@ -206,7 +210,10 @@ def test_what_runs_while_an_arm_is_observed() -> None:
 def test_a_recorder_that_ended_is_started_again(
     states: tuple[str, ...], left: float, again: bool
 ) -> None:
-    tasks = tuple(HostTask("a", "record", f"t{n}", "", state) for n, state in enumerate(states))
+    tasks = tuple(
+        HostTask("a", TaskKind.RECORD, f"t{n}", "", TaskState(state))
+        for n, state in enumerate(states)
+    )
     run = ArmRun(kind=ArmKind.HOT, hosts=("a",), tasks=tasks)
     missing = [*decisions.find_missing(Plan(name="x"), run, "a", left)]
     assert missing == ([("record", "")] if again else [])
@@ -215,11 +222,11 @@ def test_a_recorder_that_ended_is_started_again(
 
 
 def test_only_what_an_agent_left_is_repeated() -> None:
-    killed = HostTask("a", "age", "t1", "dentries 9", TaskState.FAILED, INTERRUPTED)
+    killed = HostTask("a", TaskKind.AGE, "t1", "dentries 9", TaskState.FAILED, INTERRUPTED)
     run = ArmRun(kind=ArmKind.HOT, tasks=(killed,))
     assert decisions.is_repeated(run, killed)
     assert not decisions.is_repeated(run, dataclasses.replace(killed, detail="exit code 1"))
-    later = dataclasses.replace(killed, id="t2", state="done")
+    later = dataclasses.replace(killed, id="t2", state=TaskState.DONE)
     assert not decisions.has_failed(dataclasses.replace(run, tasks=(killed, later)), killed)
     assert decisions.has_failed(run, killed)
 

@@ -48,7 +48,6 @@ def test_a_task_is_run_once_and_has_a_result(host: hosts.LocalHost, home: pathli
     assert (result["arm"], result["uptime_s"] > 0) == ("fixed", True)
     assert len((home / "arms.jsonl").read_text().splitlines()) == 1
     assert host.used_bytes() > 0
-    assert host.is_constant("vm", 0) is None
 
 
 def test_a_stop_reaches_a_task_that_begins_after_it(host: hosts.LocalHost) -> None:
@@ -61,7 +60,7 @@ def test_a_stop_reaches_a_task_that_begins_after_it(host: hosts.LocalHost) -> No
 
 
 def test_one_process_at_a_time_has_the_tasks(host: hosts.LocalHost, home: pathlib.Path) -> None:
-    with pytest.raises(hosts.DrivenError, match="another process drives i-1"):
+    with pytest.raises(BlockingIOError):
         hosts.LocalHost(home, "vm", Plan(name="x"))
 
 

@@ -28,21 +28,16 @@ class Context:
     home: pathlib.Path
 
 
-@dataclasses.dataclass(frozen=True)
-class Made:
-    """`is_new` is False where the host already was so."""
-
-    says: str
-    is_new: bool = True
-
-
 class Kind(Protocol):
     """One built-in change: a module with these names."""
 
     BUILTIN: host_changes.Builtin
 
-    def apply(self, words: tuple[str, ...], context: Context) -> Made:
-        """Make the change, each step in the journal first; raise CannotError, and the caller undoes the journal."""
+    def apply(self, words: tuple[str, ...], context: Context) -> str:
+        """Make the change, each step in the journal first, and return what was done.
+
+        Raise CannotError where that fails: the caller then undoes the journal.
+        """
 
 
 def kinds() -> dict[host_changes.Builtin, Kind]:
@@ -52,11 +47,11 @@ def kinds() -> dict[host_changes.Builtin, Kind]:
     return {kind.BUILTIN: kind for kind in modules}
 
 
-def apply(task: str, change: host_changes.Change, home: pathlib.Path) -> Made:
-    """Make a change for a task; on an error nothing of it is left."""
+def apply(task: str, change: host_changes.Change, home: pathlib.Path) -> str:
+    """Make a change for a task, and return what was done; on an error nothing of it is left."""
     if known := journal.runs(what=f"{WHAT}{task} "):
         if known[0].state != "left":
-            return Made(f"task {task} has already made this change", is_new=False)
+            return f"task {task} has already made this change"
         undo(task)  # its process was killed halfway
     kind = kinds()[change.builtin]
     with stop_signals.interrupt_on_signals(), journal.Journal(f"{WHAT}{task} {change}") as run:

@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
             says = changes.undo(task)
         else:
             change = host_changes.parse(rest[0], " ".join(rest[1:]))
-            says = changes.apply(task, change, pathlib.Path(home)).says
+            says = changes.apply(task, change, pathlib.Path(home))
     except errors.OvernightError as error:
         sys.stdout.write(f"{error.what}: {error.why}; {error.todo}\n")
         return error.exit_code

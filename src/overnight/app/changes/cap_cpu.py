@@ -18,12 +18,12 @@ SETTLE_SECONDS = 5.0
 MIN_QUOTA_US = 1000  # of the kernel
 
 
-def apply(words: tuple[str, ...], context: changes.Context) -> changes.Made:
+def apply(words: tuple[str, ...], context: changes.Context) -> str:
     name, percent = words[0], int(words[1].removesuffix("%"))
     if not name.startswith("/"):
         mask_unit.need_unit(name)
     if _is_capped(name, percent):
-        return changes.Made(f"{name} is already limited to {percent} % of a core", is_new=False)
+        return f"{name} is already limited to {percent} % of a core"
     try:
         (_cap_cgroup if name.startswith("/") else _cap_unit)(name, percent, context)
     except OSError as error:
@@ -34,7 +34,7 @@ def apply(words: tuple[str, ...], context: changes.Context) -> changes.Made:
         if time.monotonic() > deadline:
             changes.refuse(f"{name} was not limited", "the kernel shows no such limit of its cgroup: it does not run, or has no cpu controller", "systemd-cgls")  # fmt: skip
         time.sleep(0.05)
-    return changes.Made(f"limited {name} to {percent} % of a core")
+    return f"limited {name} to {percent} % of a core"
 
 
 def _cap_cgroup(name: str, percent: int, context: changes.Context) -> None:

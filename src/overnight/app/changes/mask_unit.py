@@ -13,7 +13,7 @@ BUILTIN = host_changes.Builtin.MASK_UNIT
 PROPERTIES = ("Id", "LoadState", "ActiveState")
 
 
-def apply(words: tuple[str, ...], context: changes.Context) -> changes.Made:
+def apply(words: tuple[str, ...], context: changes.Context) -> str:
     (unit,) = words
     need_unit(unit)
     try:
@@ -21,7 +21,7 @@ def apply(words: tuple[str, ...], context: changes.Context) -> changes.Made:
         is_masked = state["LoadState"] == "masked"
         is_active = state["ActiveState"] not in settings.INACTIVE
         if is_masked and not is_active:
-            return changes.Made(f"{unit} is already masked and does not run", is_new=False)
+            return f"{unit} is already masked and does not run"
         if is_masked:
             changes.refuse(f"{unit} is masked, but runs", "it could not be started again", f"systemctl stop {unit}")  # fmt: skip
         # In this order: the undo unmasks it first.
@@ -36,7 +36,7 @@ def apply(words: tuple[str, ...], context: changes.Context) -> changes.Made:
     if state["LoadState"] != "masked" or state["ActiveState"] not in settings.INACTIVE:
         now = f"it is {state['LoadState']} and {state['ActiveState']}"
         changes.refuse(f"{unit} could not be masked", now, f"systemctl status {unit}")
-    return changes.Made(f"masked {unit}, {'and stopped it' if is_active else 'which did not run'}")
+    return f"masked {unit}, {'and stopped it' if is_active else 'which did not run'}"
 
 
 def need_unit(unit: str) -> None:

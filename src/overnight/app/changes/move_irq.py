@@ -18,7 +18,7 @@ WHY = {
 }
 
 
-def apply(words: tuple[str, ...], context: changes.Context) -> changes.Made:
+def apply(words: tuple[str, ...], context: changes.Context) -> str:
     name, core = words
     moved = []
     for irq in find_irqs(name):
@@ -37,8 +37,8 @@ def apply(words: tuple[str, ...], context: changes.Context) -> changes.Made:
             changes.refuse(f"interrupt {irq} did not move to core {core}", f"its cores are {now}", "systemctl stop irqbalance.service")  # fmt: skip
         moved.append(f"interrupt {irq} from cores {before} to core {core}")
     if not moved:
-        return changes.Made(f"interrupt {name} is already on core {core}", is_new=False)
-    return changes.Made(f"moved {', '.join(moved)}{_warn()}")
+        return f"interrupt {name} is already on core {core}"
+    return f"moved {', '.join(moved)}{_warn()}"
 
 
 def find_irqs(name: str, root: pathlib.Path = sources.ROOT) -> list[int]:

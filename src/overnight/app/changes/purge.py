@@ -14,11 +14,11 @@ BUILTIN = host_changes.Builtin.PURGE
 COUNTED = {"dying": "dying memory cgroups", "dentries": "dentries"}
 
 
-def apply(_: tuple[str, ...], context: changes.Context) -> changes.Made:
+def apply(_: tuple[str, ...], context: changes.Context) -> str:
     report = age.purge(context.home)
     if report.problems:
         changes.refuse(f"not everything was undone: {'; '.join(report.problems)}", "a state of overnight age stays", "overnight age --undo")  # fmt: skip
-    return changes.Made("; ".join(("dropped caches", *_describe(report.before, report.after))))
+    return "; ".join(("dropped caches", *_describe(report.before, report.after)))
 
 
 def _describe(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:

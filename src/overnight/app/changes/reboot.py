@@ -13,7 +13,7 @@ BUILTIN = host_changes.Builtin.REBOOT
 DOWN_SECONDS = 240.0  # systemd kills what does not stop after 90 s
 
 
-def apply(_: tuple[str, ...], context: changes.Context) -> changes.Made:
+def apply(_: tuple[str, ...], context: changes.Context) -> str:
     """Ask systemd, and wait to be ended by it."""
     del context
     if not systemd.booted():
@@ -26,4 +26,4 @@ def apply(_: tuple[str, ...], context: changes.Context) -> changes.Made:
         changes.refuse("cannot reboot", str(error), "run as root")
     except KeyboardInterrupt:  # systemd ends this process with all others
         pass
-    return changes.Made("the host goes down")
+    return "the host goes down"

@@ -171,7 +171,7 @@ def _as_usage_error(error: typer.TyperException) -> errors.UsageError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "overnight"
     return errors.UsageError(
-        error.format_message(),
+        error.format_message() or f"{path} needs a command",  # Typer has printed the help
         why="the command line is not valid",
         todo=f"{path} --help   lists arguments and options",
     )

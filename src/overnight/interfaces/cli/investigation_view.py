@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.interfaces.cli import local_time, reservation_view, session, terminal
 from overnight.model import times
-from overnight.model.investigation import ArmRun, ArmState, Investigation, Outcome, Phase
-from overnight.model.text import plural
+from overnight.model.investigation import ArmRun, ArmState, Investigation, Outcome
+from overnight.model.text import percent, plural
 
 if TYPE_CHECKING:
     from overnight.app import investigations
@@ -31,18 +31,16 @@ def progress(
     with current.progress(begun.investigation.plan.name, total) as update:
 
         def show(report: investigations.Report) -> None:
-            now = report.investigation
-            running = [f"arm {a.kind} {a.state}" for a in now.arms if _is_open(a)]
-            parts = [now.phase, *running, plural(len(report.events), "event")]
-            if report.left_s:
-                parts.append(f"{times.format_duration(round(report.left_s))} left")
-            update(min(total, max(0.0, total - report.left_s)), " · ".join(parts))
+            now, idle = report.investigation, (ArmState.WAITING, ArmState.ENDED)
+            running = [f"arm {arm.kind} {arm.state}" for arm in now.arms if arm.state not in idle]
+            parts = [now.phase, *running, plural(len(report.events), "event"), _left(report)]
+            update(min(total, max(0.0, total - report.left_s)), " · ".join(filter(None, parts)))
 
         yield show, lambda text: terminal.print_line(notes, text, "dim")
 
 
-def _is_open(arm: ArmRun) -> bool:
-    return arm.state not in (ArmState.WAITING, ArmState.ENDED)
+def _left(report: investigations.Report) -> str:
+    return f"{times.format_duration(round(report.left_s))} left" if report.left_s else ""
 
 
 def plan(current: session.Session, planned: investigations.DryRun) -> int:
@@ -71,7 +69,7 @@ def listing(current: session.Session, listed: tuple[Investigation, ...]) -> None
             each.phase,
             each.outcome,
             local_time.short(each.made_us),
-            str(sum(len(arm.occurrences) for arm in each.arms)),
+            str(sum(len(arm.occurrences) for _, arm in each.list_arms())),
             each.owner,
             each.reason,
         ]
@@ -82,37 +80,27 @@ def listing(current: session.Session, listed: tuple[Investigation, ...]) -> None
 
 
 def report(current: session.Session, shown: investigations.Report) -> int:
-    """Print an investigation; the exit code says what came out."""
+    """Print an investigation with its log; the exit code says what came out."""
     this = shown.investigation
-    code = CODES.get(this.outcome, errors.ExitCode.DONE)
-    if current.printed_json(shown):
-        return code
-    for line in _lines(shown):
-        terminal.echo(line)
-    for note in shown.notes:
-        at = local_time.short(note.at_us)
-        terminal.echo(f"  {at}  {note.host}  {note.text}".rstrip())
-    if this.phase is not Phase.ENDED:
-        terminal.echo("end it: " + current.command(f"run stop {this.id}"))
-    return code
+    if not current.printed_json(shown):
+        for line in _describe(shown):
+            terminal.echo(line)
+        for note in shown.notes:
+            terminal.echo(f"  {local_time.short(note.at_us)}  {note}")
+        if not this.is_ended:
+            terminal.echo("end it: " + current.command(f"run stop {this.id}"))
+    return CODES.get(this.outcome, errors.ExitCode.DONE)
 
 
 def result(current: session.Session, shown: investigations.Report) -> int:
     """Print what an investigation that was followed to its end has found, and what to do next."""
     this = shown.investigation
-    code = CODES.get(this.outcome, errors.ExitCode.DONE)
-    if current.printed_json(shown):
-        return code
-    terminal.echo("")
-    terminal.echo(shown.summary or "\n".join(_lines(shown)), keep="\n")
-    terminal.echo("")
-    for name, path in (("report", this.report), ("next plan", this.next_plan)):
-        if path:
-            terminal.echo(f"{name}: {path}")
-    terminal.echo("next:")
-    for command in _next_commands(current, shown):
-        terminal.echo(f"  {command}")
-    return code
+    if not current.printed_json(shown):
+        summary = shown.summary or "\n".join(_describe(shown))
+        lines = ["", summary, "", f"report: {this.report or 'not written'}", "next:"]
+        for line in (*lines, *(f"  {command}" for command in _next_commands(current, shown))):
+            terminal.echo(line, keep="\n")
+    return CODES.get(this.outcome, errors.ExitCode.DONE)
 
 
 def _next_commands(current: session.Session, shown: investigations.Report) -> Iterator[str]:
@@ -125,31 +113,41 @@ def _next_commands(current: session.Session, shown: investigations.Report) -> It
     yield current.command("run --example driver-resets > plan.yaml")
 
 
-def _lines(shown: investigations.Report) -> Iterator[str]:
+def _describe(shown: investigations.Report) -> Iterator[str]:
     this = shown.investigation
-    left = f"  {times.format_duration(round(shown.left_s))} left" if shown.left_s else ""
-    yield f"{this.id}  {this.plan.name}  {this.phase}  {this.outcome}{left}"
+    yield f"{this.id}  {this.plan.name}  {this.phase}  {this.outcome}  {_left(shown)}".rstrip()
     if this.reason:
         yield f"  {this.reason}"
-    arms = [(f"arm {arm.kind}", arm) for arm in this.arms]
-    if this.experiment is not None:
-        arms.append((f"experiment {this.experiment.change}", this.experiment.arm))
-    for name, arm in arms:
-        lasted = f"  {times.format_duration((arm.ended_us - arm.began_us) / 1e6)}" if arm.began_us and arm.ended_us else ""  # fmt: skip
-        yield f"  {name}  {arm.state}{lasted}  {', '.join(arm.hosts)}  {plural(len(arm.occurrences), 'event')}"
-        if arm.note:
-            yield f"    {arm.note}"
-        for host, dose in arm.doses.items():
-            figures = ", ".join(f"{key} {value:g}" for key, value in dose.items())
-            constant = f", load {arm.constancy[host]}" if host in arm.constancy else ""
-            yield f"    {host}: {figures}{constant}"
-        for event in arm.occurrences:
-            yield f"    {local_time.short(event.time_us)}  {event.kind}  {event.host}  {event.event}"
-            if event.headline:
-                yield f"      {event.headline}"
+    for name, arm in this.list_arms():
+        yield from _describe_arm(name, arm)
     if this.experiment is not None and this.experiment.says:
-        yield f"  {this.experiment.answer}: {this.experiment.says}"
-    if this.report:
-        yield f"  report: {this.report}"
-    if this.next_plan:
-        yield f"  next plan: {this.next_plan}"
+        yield f"  experiment {this.experiment.answer}: {this.experiment.says}"
+    for what, path in (("report", this.report), ("next plan", this.next_plan)):
+        if path:
+            yield f"  {what}: {path}"
+
+
+def _describe_arm(name: str, arm: ArmRun) -> Iterator[str]:
+    seconds = (arm.ended_us - arm.began_us) / 1e6 if arm.began_us and arm.ended_us else 0.0
+    lasted = f" after {times.format_duration(seconds)}" if seconds else ""
+    hosts = ", ".join(arm.hosts) or "no host"
+    yield f"  {name}  {arm.state}{lasted}  {hosts}  {plural(len(arm.occurrences), 'event')}"
+    if arm.note:
+        yield f"    {arm.note}"
+    for host, dose in arm.doses.items():
+        figures = [*_describe_dose(dose)]
+        figures += [f"load constancy: {arm.constancy[host]}"] if host in arm.constancy else []
+        yield f"    {host}: {', '.join(figures) or 'not measured'}"
+    for event in arm.occurrences:
+        yield f"    {local_time.short(event.time_us)}  {event.kind}  {event.host}  {event.event}"
+        if event.headline:
+            yield f"      {event.headline}"
+
+
+def _describe_dose(dose: Mapping[str, float]) -> Iterator[str]:
+    if "load" in dose:
+        yield f"{plural(round(dose['cores']), 'core')} {percent(dose['load'])} busy"
+    if "zombies" in dose:
+        yield f"{dose['zombies']:,.0f} dying memory cgroups"
+    if "uptime_s" in dose:
+        yield f"up for {times.format_duration(round(dose['uptime_s']))}"

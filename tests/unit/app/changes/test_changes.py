@@ -21,7 +21,7 @@ def undo(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pat
     return tmp_path / "undo"
 
 
-def apply(text: str, home: pathlib.Path, task: str = "t") -> changes.Made:
+def apply(text: str, home: pathlib.Path, task: str = "t") -> str:
     builtin, _, target = text.partition(" ")
     return changes.apply(task, host_changes.parse(builtin, target), home)
 
@@ -46,10 +46,10 @@ def read(irqs: pathlib.Path) -> list[str]:
 
 
 def test_an_interrupt_is_moved_and_moved_back(irqs: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert apply("move-irq 45 2", tmp_path).says == "moved interrupt 45 from cores 0-3 to core 2"
+    assert apply("move-irq 45 2", tmp_path) == "moved interrupt 45 from cores 0-3 to core 2"
     assert read(irqs) == ["0-3", "2"]
-    assert apply("move-irq 45 2", tmp_path, "other") == changes.Made("interrupt 45 is already on core 2", is_new=False)  # fmt: skip
-    assert apply("move-irq 45 1", tmp_path).says == "task t has already made this change"
+    assert apply("move-irq 45 2", tmp_path, "other") == "interrupt 45 is already on core 2"
+    assert apply("move-irq 45 1", tmp_path) == "task t has already made this change"
     assert changes.undo("other") == "nothing of task other is left to undo"
     assert read(irqs) == ["0-3", "2"]
     assert changes.undo("t").startswith("undone: change t move-irq 45 2")
@@ -122,11 +122,11 @@ def test_a_unit_is_limited_by_a_drop_in(
     monkeypatch.setattr(settings, "systemctl", systemd)
     monkeypatch.setattr(cgroups, "read_layout", lambda: layout)
     monkeypatch.setattr(cap_cpu.mask_unit.systemd, "booted", lambda: True)
-    assert apply("cap-cpu ember.service 30%", tmp_path).is_new
+    assert apply("cap-cpu ember.service 30%", tmp_path).startswith("limited ")
     (drop_in,) = systemd.drop_ins.glob("*/*")
     assert drop_in.read_text() == "[Service]\nCPUQuota=30%\n"
     assert (systemd.folder / "cpu.max").read_text() == "30000 100000\n"
-    assert not apply("cap-cpu ember.service 30%", tmp_path, "other").is_new
+    assert "is already limited" in apply("cap-cpu ember.service 30%", tmp_path, "other")
     changes.undo("t")
     assert (systemd.folder / "cpu.max").read_text() == "max 100000\n"
     assert not list(systemd.drop_ins.iterdir())
@@ -162,7 +162,7 @@ def test_a_purge_states_what_it_freed_and_leaves_nothing_to_undo(
 
     monkeypatch.setattr(age, "purge", purge)
     made = apply("purge", tmp_path)
-    assert made.says == "dropped caches; dying memory cgroups 18,514 before, 12 now"
+    assert made == "dropped caches; dying memory cgroups 18,514 before, 12 now"
     assert changes.undo("t") == "nothing of task t is left to undo"
     monkeypatch.setattr(age, "purge", lambda home: purge(home, ("busy",)))
     with pytest.raises(errors.CannotError, match="busy"):

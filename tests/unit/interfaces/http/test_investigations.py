@@ -135,7 +135,7 @@ def test_a_preflight_names_steps_and_hosts(world: World) -> None:
     answer = world.ask("POST", f"{PATH}/preflight", role="operator", json={"plan": PLAN})
     document = answer.json()
     assert [each["host"]["name"] for each in document["hosts"]["hosts"]] == ["a", "b"]
-    assert document["steps"][0] == "reserve 2 hosts from played, for at most 2 h"
+    assert document["steps"][0] == "reserve 2 hosts from played for at most 2 h"
     assert document["seconds"] == pytest.approx(3600)
     assert "age memory-cgroups 500" in json.dumps(document["steps"])
     assert world.platform.marked == []

@@ -49,9 +49,9 @@ def start(
 ) -> int:
     """Carry out a plan, from the reservation to the report.
 
-    The word start may be left out. Every host is given back, whatever happens. Ctrl-C ends the investigation cleanly
-    with what was learnt; a second Ctrl-C leaves it, and overnight run resume ID goes on. Exits with 0 if the event
-    occurred, with 1 if it did not, with 3 if nothing could be observed.
+    The word start is optional. Every host is given back, whatever happens. Ctrl-C ends the investigation cleanly and
+    reports what was learnt; a second Ctrl-C leaves it, and overnight run resume ID continues it. Exits with 0 if the
+    event occurred, with 1 if it did not, with 3 if nothing could be observed.
     """
     from overnight.app import investigations
 
@@ -60,12 +60,12 @@ def start(
         return errors.ExitCode.DONE
     if plan is None:
         raise errors.UsageError(
-            "no plan was given",
+            "missing argument PLAN",
             why="an investigation needs a plan file",
             todo="overnight run --example driver-resets   prints one",
         )
     given = investigations.load_plan(plan, times.parse_duration(lasting) if lasting else None)
-    _check_place(current, given.hosts.provider, plan, local=given.is_local)
+    _check_server(current, given.hosts.provider, plan, local=given.is_local)
     use = _open(current, why)
     if dry_run:
         with current.notes().status("reading the platform …"):
@@ -79,7 +79,8 @@ def start(
 
 
 def list_(
-    current: session.Session, everything: bool = session.flag("Include ended ones.", "--all")
+    current: session.Session,
+    everything: bool = session.flag("Include ended investigations.", "--all"),
 ) -> None:
     """List investigations, the newest first."""
     investigation_view.listing(current, _open(current).list(ended=everything))
@@ -99,9 +100,9 @@ def stop(
     investigation_id: str = session.argument(..., ID, "ID"),
     why: pool_options.WhyOption = "",
 ) -> int:
-    """End an investigation cleanly, with what was learnt.
+    """End an investigation cleanly, and report what was learnt.
 
-    Waits until its report is written and every host is given back.
+    Waits until every host is given back and the report is written.
     """
     use = _open(current, why)
     with investigation_view.progress(current, use.show(investigation_id)) as (show, note):
@@ -112,9 +113,9 @@ def stop(
 def resume(
     current: session.Session, investigation_id: str = session.argument(..., ID, "ID")
 ) -> int:
-    """Go on with an investigation whose process was killed.
+    """Continue an investigation whose process was killed.
 
-    A server goes on without this command, which then shows what it does.
+    While another process or a server carries it out, this command shows the progress.
     """
     use = _open(current)
     return _carry_out(current, use, use.show(investigation_id))
@@ -132,26 +133,28 @@ def _carry_out(
         ):
             report = use.run(name, stopping, show, note)
     except KeyboardInterrupt:
-        terminal.print_line(current.notes(), f"left as it is; go on with: {current.command(f'run resume {name}')}")  # fmt: skip
+        terminal.print_line(current.notes(), f"interrupted; continue with: {current.command(f'run resume {name}')}")  # fmt: skip
         raise
     return investigation_view.result(current, report)
 
 
-def _check_place(current: session.Session, provider: str, plan: pathlib.Path, *, local: bool) -> None:  # fmt: skip
+def _check_server(
+    current: session.Session, provider: str, plan: pathlib.Path, *, local: bool
+) -> None:
     """Raise UsageError for a plan with hosts elsewhere without a server, and the reverse."""
     if local and current.chosen_server is None:
         current.__dict__["server"] = None  # OVERNIGHT_SERVER is for plans with hosts elsewhere
     elif local:
         raise errors.UsageError(
-            "this plan does not take --server",
+            "a plan with provider local cannot be used with --server",
             why="provider local is the machine that overnight run runs on",
             todo=f"overnight run {plan}",
         )
     elif current.server is None:
         raise errors.UsageError(
             f"a plan with hosts of provider {provider} needs a server",
-            why="their agents report to it, and it goes on when this machine does not",
-            todo=f"overnight run {plan} --server URL; overnight serve starts one",
+            why="agents report to the server, and it continues while this machine is off",
+            todo=f"overnight run {plan} --server URL (overnight serve starts a server)",
         )
 
 
