@@ -97,42 +97,39 @@ def run(
         raise
     finally:
         writer.close()
-    return _read(request.home, host, writer.began_us, 1 << 62, lambda found: found.id == writer.id)
+    own = [each for each in readings.read_recordings(request.home, host) if each.id == writer.id]
+    return _sum_up(request.home, own, Window(writer.began_us, 1 << 62))
 
 
 def show(
     home: pathlib.Path, *, begin: str = "", end: str = "", host: str = "", name: str = ""
 ) -> Result:
     """Return what instruments read in a window; `name` is an instrument or a recording. Raise CannotError for none."""
-
-    def is_wanted(found: Recording) -> bool:
-        return not name or name in (found.id, found.instrument)
-
-    stored = tuple(filter(is_wanted, readings.read_recordings(home, host)))
+    stored = [
+        each
+        for each in readings.read_recordings(home, host)
+        if not name or name in (each.id, each.instrument)
+    ]
     if not stored:
         raise errors.NotFoundError(
             f"no readings{f' of {name}' if name else ''}{f' on {host}' if host else ''}",
             why=f"no such instrument has run with the data home {home}",
             todo="overnight instrument list   shows those that can run",
         )
-    recorded = Window(
-        min(each.began_us for each in stored), max(each.until_us for each in stored) + 1
-    )
-    window = windows.resolve_window(recorded, begin, end)
-    return _read(home, host, window.begin_us, window.end_us, is_wanted)
+    recorded = Window(min(each.began_us for each in stored), max(each.until_us for each in stored) + 1)  # fmt: skip
+    return _sum_up(home, stored, windows.resolve_window(recorded, begin, end))
 
 
-def _read(
-    home: pathlib.Path, host: str, begin_us: int, end_us: int, wanted: Callable[[Recording], bool]
-) -> Result:
-    recordings = tuple(filter(wanted, readings.read_recordings(home, host, begin_us, end_us)))
+def _sum_up(home: pathlib.Path, stored: Sequence[Recording], window: Window) -> Result:
+    begin, end = window.begin_us, window.end_us
+    chosen = {each.id: each for each in stored if each.began_us <= end and each.until_us >= begin}
     found = [
         reading
-        for name in sorted({recording.host for recording in recordings})
-        for recording, reading in readings.read_readings(home, name, begin_us, end_us)
-        if wanted(recording)
+        for host in sorted({each.host for each in chosen.values()})
+        for recording, reading in readings.read_readings(home, host, begin, end)
+        if recording.id in chosen
     ]
-    return Result(recordings, sums.sum_rows(found))
+    return Result(tuple(chosen.values()), sums.sum_rows(found))
 
 
 def _find_all(config: pathlib.Path) -> Mapping[str, instruments.Instrument]:

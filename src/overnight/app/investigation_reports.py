@@ -6,6 +6,7 @@ On this machine the evidence is in the data home of the investigation; on a serv
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import io
@@ -21,6 +22,7 @@ from overnight.investigations import plan_file
 from overnight.model import files
 from overnight.model.event import Event
 from overnight.model.investigation import ArmRun, Investigation, Occurrence, Outcome
+from overnight.model.plan import ArmPlan
 from overnight.model.selection import Window
 from overnight.model.severity import Severity
 from overnight.model.text import printable
@@ -39,7 +41,7 @@ MAX_KINDS = 6
 MAX_VERDICTS = 3
 MAX_CHANGES = 15
 MAX_PROCESSES = 1000  # of an arm: one that is left out would read as 0 %
-ANY = "any warning"  # the row of arms in which nothing happened
+ANY = "warning"  # the row of arms in which nothing happened, of any kind
 CORES = "cores"  # among the doses: not one, but what makes hours core-hours
 _Part = TypeVar("_Part")
 # The verdict on an event with what the arms say, or None where its evidence is not here.
@@ -71,23 +73,23 @@ def write(
     # The plan of a client must not choose where a server writes.
     own = run.plan.report if run.plan.is_local else ""
     page = pathlib.Path(own) if own else home / "report.html"
-    paths = Paths(page, page.with_suffix(".json"), page.with_suffix(".txt"))
     files.make_folder(page.parent)
-    read = functools.partial(diagnose_here, run, home)
-    report = gather(run, fleet, home, reservations=reservations, diagnose=diagnose or read, page=page)  # fmt: skip
-    report = dataclasses.replace(report, notes=tuple(notes), folder=str(page.parent))
+    report = gather(run, fleet, home, diagnose=diagnose or functools.partial(diagnose_here, run, home), page=page)  # fmt: skip
+    report = dataclasses.replace(report, reservations=tuple(reservations), notes=tuple(notes), folder=str(page.parent))  # fmt: skip
+    following = None
     if missed := report.not_reproduced:
         following = page.with_name(f"{page.stem}-next-plan.yaml")
-        changes = "\n".join(map(printable, missed.changes))
-        files.write_atomically(following, plan_file.dump(missed.next_plan, changes))
-        report = dataclasses.replace(report, next_plan=str(following))
-        paths = dataclasses.replace(paths, next_plan=following)
+        plan = plan_file.dump(missed.next_plan, "\n".join(map(printable, missed.changes)))
+        files.write_atomically(following, plan)
+        name = str(following) if run.plan.is_local else following.name
+        report = dataclasses.replace(report, next_plan=name, next_plan_text=plan)
+    verdicts = tuple(page.parent / each.report for each in report.diagnosed if each.report)
+    paths = Paths(page, page.with_suffix(".json"), page.with_suffix(".txt"), following, verdicts)
     for path, module in ((paths.html, html), (paths.json, json), (paths.text, text)):
         out = io.BytesIO()
         module.write(report, out)
         files.write_atomically(path, out.getvalue())
-    written = (page.parent / each.report for each in report.diagnosed if each.report)
-    return dataclasses.replace(paths, verdicts=tuple(written))
+    return paths
 
 
 def gather(
@@ -95,21 +97,21 @@ def gather(
     fleet: Fleet,
     home: pathlib.Path,
     *,
-    reservations: Sequence[Reservation] = (),
     diagnose: Diagnose | None = None,
     page: pathlib.Path | None = None,
 ) -> reports.Report:
     """Return the report; what cannot be read is among its problems. Verdicts are written beside `page`."""
     problems = [*fleet.problems]
     arms = observe(run, fleet, home, problems)
-    kinds = find_kinds(run, arms)
-    compared = contrast.contrast(arms, kinds)
+    compared = contrast.contrast(arms, find_kinds(run, arms))
     diagnosed = []
     if diagnose is not None and page is not None:
         ask = ask_arms(run, compared)
         for number, seen in enumerate(choose_occurrences(run), 1):
-            write_verdict = functools.partial(_write_verdict, seen, diagnose, ask, page, number)
-            diagnosed.append(_try("verdict on " + seen.event, write_verdict, problems) or reports.Diagnosed(seen, None))  # fmt: skip
+            path = page.with_name(f"{page.stem}-verdict-{number}.html")
+            write_verdict = functools.partial(_write_verdict, seen, diagnose, ask, path)
+            found = _try(f"verdict on {seen.event}", write_verdict, problems)
+            diagnosed.append(found or reports.Diagnosed(seen, None))
     missed = None
     if run.outcome is Outcome.NOT_REPRODUCED:
         hours = {arm.name: sum(each.hours for each in arm.hosts) for arm in arms}
@@ -120,7 +122,6 @@ def gather(
         diagnosed=tuple(diagnosed),
         differences=tuple(_compare_profiles(run, home, problems)),
         not_reproduced=missed,
-        reservations=tuple(reservations),
         problems=tuple(dict.fromkeys(problems)),
         written_us=time.time_ns() // 1000,
     )
@@ -192,44 +193,35 @@ def find_kinds(run: Investigation, arms: Sequence[contrast.Arm]) -> tuple[str, .
     """Return the kinds that the plan waits for, or every one that is at least a warning, the most frequent first."""
     if run.plan.wait.events:
         return tuple(dict.fromkeys(run.plan.wait.events))
-    counts: dict[str, int] = {}
-    for arm in arms:
-        for event in (event for each in arm.hosts for event in each.host.events):
-            if Severity.of(event.severity).rank:
-                counts[event.kind] = counts.get(event.kind, 0) + 1
-    most = tuple(sorted(counts, key=lambda kind: (-counts[kind], kind))[:MAX_KINDS])
-    return most or (ANY,)
+    events = (event for arm in arms for each in arm.hosts for event in each.host.events)
+    counts = collections.Counter(e.kind for e in events if Severity.of(e.severity).rank)
+    most = sorted(counts, key=lambda kind: (-counts[kind], kind))[:MAX_KINDS]
+    return tuple(most) or (ANY,)
 
 
 # --- verdicts
 
 
-def ask_arms(
-    run: Investigation, compared: contrast.Contrast, also: diagnoses.AskFleet | None = None
-) -> diagnoses.AskFleet:
-    """Return what a diagnosis asks about other hosts: the arms, and `also` the rest of the fleet.
+def ask_arms(run: Investigation, compared: contrast.Contrast) -> diagnoses.AskFleet:
+    """Return what a diagnosis asks about other hosts: the arms.
 
-    The usual fleet detectors are not asked about the arms: their hosts were made different on purpose.
+    The usual fleet detectors are not asked: the hosts of arms were made different on purpose.
     """
-    arms = list(list_arms(run))
-    changed = {arm.kind: arm for arm in run.plan.arms}
-    treatments = {
-        name: arm_detector.Treatment(
-            tuple(changed[arm.kind].age) if arm.kind in changed else (),
-            arm.changes or (changed[arm.kind].changes if arm.kind in changed else ()),
-        )
-        for name, arm in arms
-    }
+    arms = dict(list_arms(run))
+    planned = {arm.kind: arm for arm in run.plan.arms}
+    treatments = {}
+    for name, arm in arms.items():
+        plan = planned.get(arm.kind, ArmPlan(kind=arm.kind))
+        treatments[name] = arm_detector.Treatment(tuple(plan.age), arm.changes or plan.changes)
     if run.experiment:
         treatments[wording.EXPERIMENT] = arm_detector.Treatment(changes=(run.experiment.change,))
+    hosts = {host for arm in arms.values() for host in arm.hosts}
 
     def ask(kind: str) -> fleet_questions.Findings:
-        found = also(kind) if also else fleet_questions.Findings(kind, 0, ())
-        spans = [window_of(arm) for _, arm in arms]
+        spans = [window_of(arm) for arm in arms.values()]
         window = Window(min(s.begin_us for s in spans), max(s.end_us for s in spans))
         answer = arm_detector.Arms().ask(compared, treatments, window, kind)
-        hosts = max(found.hosts, len({host for _, arm in arms for host in arm.hosts}))
-        return dataclasses.replace(found, hosts=hosts, answers=(*found.answers, answer))
+        return fleet_questions.Findings(kind, len(hosts), (answer,))
 
     return ask
 
@@ -267,16 +259,12 @@ def read_windows(find: Callable[[Occurrence], pathlib.Path | None]) -> Diagnose:
 
 
 def _write_verdict(
-    seen: Occurrence,
-    diagnose: Diagnose,
-    ask: diagnoses.AskFleet,
-    page: pathlib.Path,
-    number: int,
-) -> reports.Diagnosed:
+    seen: Occurrence, diagnose: Diagnose, ask: diagnoses.AskFleet, path: pathlib.Path
+) -> reports.Diagnosed | None:
     found = diagnose(seen, ask)
     if found is None:
-        return reports.Diagnosed(seen, None)
-    out, path = io.BytesIO(), page.with_name(f"{page.stem}-verdict-{number}.html")
+        return None
+    out = io.BytesIO()
     found.write("html", out)
     files.write_atomically(path, out.getvalue())
     return reports.Diagnosed(seen, found.verdict, path.name)
@@ -290,38 +278,32 @@ def _compare_profiles(
 ) -> Iterator[reports.ProfileDifference]:
     arms = dict(list_arms(run))
     source = _try("profiles", lambda: windows.open_reader(home), problems)
-    recorded = set(source.catalogue.hosts()) if source else set()
     for name, base in contrast.PAIRS:
-        if source and recorded and name in arms and base in arms:
-            compare = functools.partial(_diff, source, recorded, name, arms[name], base, arms[base])
+        if source and name in arms and base in arms:
+            compare = functools.partial(_diff, source, name, arms[name], base, arms[base])
             if found := _try(f"profiles of {name} and {base}", compare, problems):
                 yield found
 
 
 def _diff(
-    source: reader.Reader,
-    recorded: set[str],
-    name: str,
-    arm: ArmRun,
-    base_name: str,
-    base: ArmRun,
+    source: reader.Reader, name: str, arm: ArmRun, base_name: str, base: ArmRun
 ) -> reports.ProfileDifference | None:
-    hosts, base_hosts = (sorted(recorded & {*each.hosts}) for each in (arm, base))
+    recorded = source.catalogue.hosts()
+    hosts, base_hosts = (sorted({*recorded} & {*each.hosts}) for each in (arm, base))
     if not hosts or not base_hosts:
         return None
     window, before = window_of(arm), window_of(base)
     functions = diff.diff(source, window, before, hosts=hosts, baseline_hosts=base_hosts, limit=MAX_CHANGES)  # fmt: skip
-    shares = [
-        {row.name: row for row in top.top(source, span, hosts=names, limit=MAX_PROCESSES).rows}
-        for span, names in ((window, hosts), (before, base_hosts))
-    ]
     by_capacity = bool(functions.coverage.capacity and functions.baseline.capacity)
 
-    def share(rows: dict[str, top.Row], process: str) -> float:
-        row = rows.get(process)
-        return (row.share_of_capacity if by_capacity else row.share_of_samples) or 0.0 if row else 0.0  # fmt: skip
+    def measure(span: Window, names: list[str]) -> dict[str, float]:
+        rows = top.top(source, span, hosts=names, limit=MAX_PROCESSES).rows
+        return {row.name: (row.share_of_capacity if by_capacity else row.share_of_samples) or 0.0 for row in rows}  # fmt: skip
 
-    names = {process for rows in shares for process in rows}
-    processes = [reports.ProcessShare(each, *(share(rows, each) for rows in shares)) for each in names]  # fmt: skip
+    shares, base_shares = measure(window, hosts), measure(before, base_hosts)
+    processes = [
+        reports.ProcessShare(process, shares.get(process, 0.0), base_shares.get(process, 0.0))
+        for process in {*shares, *base_shares}
+    ]
     processes.sort(key=lambda each: (-abs(each.difference), each.name))
     return reports.ProfileDifference(name, base_name, functions, tuple(processes[:MAX_CHANGES]))

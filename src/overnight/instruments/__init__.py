@@ -15,7 +15,7 @@ import pkgutil
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from overnight import errors
 
@@ -27,8 +27,14 @@ CLONE_NEWNS, MS_REC, MS_SLAVE = 0x20000, 0x4000, 0x80000
 TRACEFS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 HELPERS = ("runner",)  # modules of this package that are not instruments
 PACKAGES = {"bpftrace": "bpftrace", "perf": "linux-perf (Ubuntu: linux-tools-generic)"}
-PROCESS = re.compile(r"[A-Za-z0-9_.:/@+-]{1,64}")
-COMM = 15  # the kernel cuts names there
+
+Tracepoints: TypeAlias = Mapping[
+    str, tuple[str, ...]
+]  # `sched:sched_switch`, and fields that it must have
+
+
+def own_environment() -> dict[str, str]:
+    return {**os.environ, "LC_ALL": "C"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Pipeline:
 
     commands: tuple[tuple[str, ...], ...]
     reader: Reader
-    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = dataclasses.field(default_factory=own_environment)
     is_endless: bool = True  # False: a command that may end before its time
     announces: bool = False  # it prints something once it traces
 
@@ -89,8 +95,8 @@ def find_tool(name: str) -> str:
     return path
 
 
-def need_tracepoints(fields: Mapping[str, tuple[str, ...]], root: pathlib.Path = ROOT) -> None:
-    """Raise CannotError unless the kernel has these tracepoints (`sched:sched_switch`) with these fields."""
+def need_tracepoints(fields: Tracepoints, root: pathlib.Path = ROOT) -> None:
+    """Raise CannotError unless the kernel has these tracepoints with these fields."""
     events = _find_events(root)
     if events is None and root == ROOT:
         _mount_tracefs()
@@ -112,8 +118,7 @@ def need_tracepoints(fields: Mapping[str, tuple[str, ...]], root: pathlib.Path =
 
 
 def _find_events(root: pathlib.Path) -> pathlib.Path | None:
-    folders = (root / path / "events" for path in TRACEFS)
-    return next((folder for folder in folders if folder.is_dir()), None)
+    return next(filter(pathlib.Path.is_dir, (root / path / "events" for path in TRACEFS)), None)
 
 
 def _mount_tracefs() -> None:
@@ -132,18 +137,3 @@ def _mount_tracefs() -> None:
 def _without(what: str, why: str) -> errors.CannotError:
     todo = "choose another instrument: overnight instrument list"
     return errors.CannotError(f"this kernel has no {what}", why=why, todo=todo)
-
-
-def match_process(target: str, name: str = "comm", pid: str = "pid") -> str:
-    """Return the condition of a bpftrace program that selects a process by name or PID.
-
-    >>> match_process("kubelet"), match_process("812")
-    ('comm == "kubelet"', 'pid == 812')
-    """
-    if not PROCESS.fullmatch(target):
-        raise errors.UsageError(
-            f"{target!r} is not a process",
-            why="a process is a PID, or a name of letters, digits and _ . : / @ + -",
-            todo="write the name as top shows it, or the PID",
-        )
-    return f"{pid} == {target}" if target.isdigit() else f'{name} == "{target[:COMM]}"'

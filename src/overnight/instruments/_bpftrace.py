@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from overnight import instruments
+from overnight import errors, instruments
 from overnight.model.instrument import Reading, ReadingKind
 
 # Tasks that wait, cgroups, stacks: more of them than bpftrace's 4096 exist on a large host.
@@ -31,6 +31,8 @@ ENVIRONMENT = {
 }
 WIDE = re.compile(rb"\\uffffff([89a-f][0-9a-f])")  # how bpftrace 0.17 escapes a byte of UTF-8
 MAX_ROWS = 400  # of a map; a program prints its top rows
+PROCESS = re.compile(r"[A-Za-z0-9_.:/@+-]{1,64}")
+COMM = 15  # the kernel cuts names there
 
 Maps: TypeAlias = Mapping[str, Mapping[str, Any]]
 
@@ -72,39 +74,64 @@ class JsonReader:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A bpftrace program and what it needs; `maps` are those that it prints, with a limit or 0."""
+    """A bpftrace program and what it needs; `maps` are those that it prints each second."""
 
-    tracepoints: Mapping[str, tuple[str, ...]]
+    tracepoints: instruments.Tracepoints
     probes: str
-    maps: Mapping[str, int]
-    kept: tuple[str, ...] = ()  # maps that hold what has begun and not ended
+    maps: tuple[str, ...]
+    kept: tuple[str, ...]  # maps that hold what has begun and not ended
+    most: int = 0  # rows of a map that it prints; 0: all
 
     def text(self) -> str:
-        tick = ""
-        if self.maps:
-            prints = "".join(
-                f"print(@{name}{f', {limit}' if limit else ''}); clear(@{name}); "
-                for name, limit in self.maps.items()
-            )
-            tick = prints + 'printf("tick %llu\\n", nsecs);'
+        limit = f", {self.most}" if self.most else ""
+        prints = "".join(f"print(@{name}{limit}); clear(@{name}); " for name in self.maps)
+        tick = prints + 'printf("tick %llu\\n", nsecs);'
         # bpftrace prints all maps when it ends, also those of tasks that still wait.
         clears = " ".join(f"clear(@{name});" for name in self.kept)
-        each = f"interval:s:1 {{ {tick} }}" if tick else ""
-        return "\n".join(filter(None, (self.probes.strip(), each, f"END {{ {tick} {clears} }}")))
+        return f"{self.probes.strip()}\ninterval:s:1 {{ {tick} }}\nEND {{ {tick} {clears} }}"
 
     def pipeline(self, reader: JsonReader, root: pathlib.Path) -> instruments.Pipeline:
         binary = instruments.find_tool("bpftrace")
         instruments.need_tracepoints(self.tracepoints, root)
         command = (binary, "-f", "json", "-e", self.text())
-        return instruments.Pipeline((command,), reader, ENVIRONMENT, announces=True)
+        environment = instruments.own_environment() | ENVIRONMENT
+        return instruments.Pipeline((command,), reader, environment, announces=True)
 
 
-def read_latency(
-    maps: Maps, kind: ReadingKind, subject: str = "", hist: str = "@wait", most: str = "@max"
-) -> Iterator[Reading]:
-    """Yield a reading for each core, from a histogram and a maximum by core, in microseconds."""
-    longest = maps.get(most, {})
-    for core, buckets in maps.get(hist, {}).items():
+@dataclasses.dataclass
+class Instrument(instruments.Instrument):
+    """An instrument that is a program; program and reader are made for its target."""
+
+    name: str
+    about: str
+    make_program: Callable[[str], Program]
+    make_reader: Callable[[str, pathlib.Path], JsonReader]
+    target: str = ""
+    needs_target: bool = False
+
+    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:
+        return self.make_program(target).pipeline(self.make_reader(target, root), root)
+
+
+def match_process(target: str) -> str:
+    """Return the condition of a program that selects a process by name or PID.
+
+    >>> match_process("kubelet"), match_process("812")
+    ('comm == "kubelet"', 'pid == 812')
+    """
+    if not PROCESS.fullmatch(target):
+        raise errors.UsageError(
+            f"{target!r} is not a process",
+            why="a process is a PID, or a name of letters, digits and _ . : / @ + -",
+            todo="write the name as top shows it, or the PID",
+        )
+    return f"pid == {target}" if target.isdigit() else f'comm == "{target[:COMM]}"'
+
+
+def read_latency(maps: Maps, kind: ReadingKind, subject: str = "") -> Iterator[Reading]:
+    """Yield a reading for each core, from the histogram @wait and the maximum @max by core, in microseconds."""
+    longest = maps.get("@max", {})
+    for core, buckets in maps.get("@wait", {}).items():
         count = sum(bucket["count"] for bucket in buckets)
         if not count:
             continue
@@ -132,13 +159,12 @@ def find_percentile(buckets: list[dict[str, int]], share: float) -> float:
     return 0.0
 
 
-def read_sums(maps: Maps, stats: str, most: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each key with count, total_us and max_us, of maps in nanoseconds."""
-    longest = maps.get(most, {})
-    for key, row in list(maps.get(stats, {}).items())[-MAX_ROWS:]:
+def read_sums(maps: Maps, name: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each key with count, total_us and max_us, of the maps @name and @name_max in nanoseconds."""
+    longest = maps.get(f"@{name}_max", {})
+    for key, row in list(maps.get(f"@{name}", {}).items())[-MAX_ROWS:]:
         highest = float(longest.get(key, 0)) / 1e3
-        values = {"count": row["count"], "total_us": row["total"] / 1e3, "max_us": highest}
-        yield key, values
+        yield key, {"count": row["count"], "total_us": row["total"] / 1e3, "max_us": highest}
 
 
 def find_reason(stderr: bytes) -> str:
@@ -147,10 +173,8 @@ def find_reason(stderr: bytes) -> str:
     >>> find_reason(b"stdin:1:1-15: ERROR: kfunc/kretfunc not available for your kernel version.\\nkfunc:vfs_read")
     'kfunc/kretfunc not available for your kernel version.'
     """
-    lines = [
-        line.strip() for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()
-    ]
+    lines = list(filter(None, map(str.strip, stderr.decode("utf-8", "replace").splitlines())))
     # Without CAP_SYS_RESOURCE it says that it cannot raise this limit, and works.
-    errors = [line for line in lines if "ERROR: " in line and "RLIMIT_MEMLOCK" not in line]
-    reasons = [*(line.partition("ERROR: ")[2] for line in errors), *reversed(lines)]
+    failed = [line for line in lines if "ERROR: " in line and "RLIMIT_MEMLOCK" not in line]
+    reasons = [*(line.partition("ERROR: ")[2] for line in failed), *reversed(lines)]
     return reasons[0][:300] if reasons else ""

@@ -10,9 +10,10 @@ It costs more than a bpftrace program, which sums up in the kernel, but only nee
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from overnight import instruments
@@ -54,24 +55,19 @@ class EventReader:
         self._event(int(match[1]), at, match[4], match[5])
 
 
-def prepare(
-    reader: EventReader, tracepoints: Mapping[str, tuple[str, ...]], root: pathlib.Path
-) -> instruments.Pipeline:
-    perf = instruments.find_tool("perf")
-    instruments.need_tracepoints(tracepoints, root)
-    # Times by a clock that other processes have, too; perf writes when half of a core's megabyte is used.
-    record = (
-        "record",
-        "-q",
-        "-a",
-        "-k",
-        "mono",
-        "-m",
-        "1M",
-        "-e",
-        ",".join(tracepoints),
-        "-o",
-        "-",
-    )
-    script = ("script", "-i", "-", "--ns", "-F", "cpu,time,event,trace", "--show-lost-events")
-    return instruments.Pipeline(((perf, *record), (perf, *script)), reader)
+@dataclasses.dataclass
+class Instrument(instruments.Instrument):
+    name: str
+    about: str
+    tracepoints: instruments.Tracepoints
+    make_reader: Callable[[], EventReader]
+    tool: str = "perf"
+
+    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:  # noqa: ARG002 - it takes no target
+        perf = instruments.find_tool("perf")
+        instruments.need_tracepoints(self.tracepoints, root)
+        # Times by a clock that other processes have, too; perf writes when half of a core's megabyte is used.
+        record = f"record -q -a -k mono -m 1M -o - -e {','.join(self.tracepoints)}"
+        script = "script -i - --ns -F cpu,time,event,trace --show-lost-events"
+        commands = ((perf, *record.split()), (perf, *script.split()))
+        return instruments.Pipeline(commands, self.make_reader())

@@ -33,17 +33,9 @@ tracepoint:cgroup:cgroup_{word} {{
         for number, word in enumerate(WORDS)
     )
     + "\ninterval:s:1 { @seen = 0; }",
-    {"count": 0},
+    ("count",),
     ("seen",),
 )
-
-
-class CgroupChurn(instruments.Instrument):
-    name = "cgroup-churn"
-    about = "which process creates and removes each cgroup, and when the kernel releases it"
-
-    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:  # noqa: ARG002 - it takes no target
-        return PROGRAM.pipeline(make_reader(read_memory_hierarchy(root)), root)
 
 
 def make_reader(memory: int) -> _bpftrace.JsonReader:
@@ -82,4 +74,9 @@ def read_memory_hierarchy(root: pathlib.Path = instruments.ROOT) -> int:
     return next((int(n) for n, controllers, _ in parts if "memory" in controllers.split(",")), 0)
 
 
-INSTRUMENT = CgroupChurn()
+INSTRUMENT = _bpftrace.Instrument(
+    "cgroup-churn",
+    "which process creates and removes each cgroup, and when the kernel releases it",
+    lambda _: PROGRAM,
+    lambda _, root: make_reader(read_memory_hierarchy(root)),
+)

@@ -68,7 +68,7 @@ def make_program(entry: str, leave: str, function: str) -> _bpftrace.Program:
   @max[cpu] = max($us);
 }}
 """,
-        {"wait": 0, "max": 0},
+        ("wait", "max"),
         ("at",),
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from overnight import instruments
 from overnight.instruments import _bpftrace
 from overnight.model.instrument import Reading, ReadingKind
+from overnight.sources import softirqs
 
 # A softirq that an interrupt handler interrupts is as long as both.
 PROGRAM = _bpftrace.Program(
@@ -33,40 +34,25 @@ tracepoint:irq:irq_handler_exit /@hard_at[cpu, args->irq]/ {
   @hard_max[cpu, args->irq] = max($ns);
 }
 """,
-    {"soft": 0, "soft_max": 0, "hard": 0, "hard_max": 0},
+    ("soft", "soft_max", "hard", "hard_max"),
     ("soft_at", "hard_at"),
 )
 
 
-class InterruptTime(instruments.Instrument):
-    name = "interrupt-time"
-    about = "how long each core was in softirqs and interrupt handlers, by vector and interrupt"
+def make_reader(devices: Mapping[int, str]) -> _bpftrace.JsonReader:
+    """`devices` are the names of interrupts, by their number."""
 
-    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:  # noqa: ARG002 - it takes no target
-        return PROGRAM.pipeline(make_reader(read_softirqs(root), read_interrupts(root)), root)
-
-
-def make_reader(softirqs: tuple[str, ...], names: Mapping[int, str]) -> _bpftrace.JsonReader:
     def read_maps(maps: _bpftrace.Maps) -> Iterator[Reading]:
-        for key, values in _bpftrace.read_sums(maps, "@soft", "@soft_max"):
+        for key, values in _bpftrace.read_sums(maps, "soft"):
             core, vector = map(int, key.split(","))
-            name = softirqs[vector] if vector < len(softirqs) else f"softirq {vector}"
+            name = dict(enumerate(softirqs.KINDS)).get(vector, f"softirq {vector}")
             yield Reading(0, ReadingKind.SOFTIRQ, core, subject=name, values=values)
-        for key, values in _bpftrace.read_sums(maps, "@hard", "@hard_max"):
+        for key, values in _bpftrace.read_sums(maps, "hard"):
             core, number = map(int, key.split(","))
-            name = " ".join(filter(None, (str(number), names.get(number, ""))))
+            name = f"{number} {devices.get(number, '')}".rstrip()
             yield Reading(0, ReadingKind.HARDIRQ, core, subject=name, values=values)
 
     return _bpftrace.JsonReader(read_maps)
-
-
-def read_softirqs(root: pathlib.Path = instruments.ROOT) -> tuple[str, ...]:
-    """Return the names of the vectors: /proc/softirqs has a line for each, in order."""
-    try:
-        lines = (root / "proc/softirqs").read_text().splitlines()[1:]
-    except OSError:
-        return ()
-    return tuple(line.partition(":")[0].strip() for line in lines)
 
 
 def read_interrupts(root: pathlib.Path = instruments.ROOT) -> dict[int, str]:
@@ -79,4 +65,9 @@ def read_interrupts(root: pathlib.Path = instruments.ROOT) -> dict[int, str]:
     return {int(n): rest.split()[-1] for n, _, rest in parts if n.strip().isdigit() and rest.split()}  # fmt: skip
 
 
-INSTRUMENT = InterruptTime()
+INSTRUMENT = _bpftrace.Instrument(
+    "interrupt-time",
+    "how long each core was in softirqs and interrupt handlers, by vector and interrupt",
+    lambda _: PROGRAM,
+    lambda _, root: make_reader(read_interrupts(root)),
+)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 from collections.abc import Iterator
 
-from overnight import instruments
 from overnight.instruments import _perf, interrupt_time
 from overnight.model.instrument import Reading, ReadingKind
 
 SOFTIRQ = re.compile(rb"vec=(\d+) \[action=(\w+)\]")
 HARDIRQ = re.compile(rb"irq=(\d+)(?: name=(.*))?", re.DOTALL)
-
-
-class InterruptTracepoints(instruments.Instrument):
-    name = "interrupt-tracepoints"
-    about = "as interrupt-time, by perf: for hosts without bpftrace"
-    tool = "perf"
-
-    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:  # noqa: ARG002 - it takes no target
-        return _perf.prepare(make_reader(), interrupt_time.PROGRAM.tracepoints, root)
 
 
 def make_reader() -> _perf.EventReader:
@@ -46,7 +35,7 @@ def make_reader() -> _perf.EventReader:
 
     def sum_up() -> Iterator[Reading]:
         for (kind, core, vector), (count, total, highest) in sorted(sums.items()):
-            subject = " ".join(filter(None, (vector.decode(), names.get(vector, "") if kind is ReadingKind.HARDIRQ else "")))  # fmt: skip
+            subject = f"{vector.decode()} {names.get(vector, '')}".rstrip()
             values = {"count": count, "total_us": total, "max_us": highest}
             yield Reading(0, kind, core, subject=subject, values=values)
         sums.clear()
@@ -54,4 +43,9 @@ def make_reader() -> _perf.EventReader:
     return _perf.EventReader(read_event, sum_up)
 
 
-INSTRUMENT = InterruptTracepoints()
+INSTRUMENT = _perf.Instrument(
+    "interrupt-tracepoints",
+    "as interrupt-time, by perf: for hosts without bpftrace",
+    interrupt_time.PROGRAM.tracepoints,
+    make_reader,
+)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 from collections.abc import Iterator
 
-from overnight import instruments
 from overnight.instruments import _bpftrace
 from overnight.model.instrument import Reading, ReadingKind
 
@@ -18,17 +16,8 @@ KEY = re.compile(r"(\d+),\n((?:    [^\n]*\n)*),(.*)", re.DOTALL)
 IDLE = "kthread"  # the outermost function of kernel threads, which wait for work most of the time
 
 
-class OffCpu(instruments.Instrument):
-    name = "off-cpu"
-    about = "kernel stacks in which tasks blocked for 1 ms or longer, and for how long"
-    target = "process"
-
-    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:
-        return make_program(target).pipeline(make_reader(bool(target)), root)
-
-
 def make_program(target: str) -> _bpftrace.Program:
-    chosen = f" && {instruments.match_process(target)}" if target else ""
+    chosen = f" && {_bpftrace.match_process(target)}" if target else ""
     return _bpftrace.Program(
         {"sched:sched_switch": ("prev_pid", "prev_state", "next_pid", "next_comm")},
         f"""
@@ -46,8 +35,9 @@ tracepoint:sched:sched_switch {{
   }}
 }}
 """,
-        {"off": PRINTED},
+        ("off",),
         ("at", "stack"),
+        PRINTED,
     )
 
 
@@ -64,12 +54,16 @@ def make_reader(with_kernel: bool) -> _bpftrace.JsonReader:
             if IDLE in frames and not with_kernel:
                 continue
             kept += 1
-            yield Reading(
-                0, ReadingKind.OFF_CPU, -1, int(match[1]), match[3], ";".join(frames),
-                {"total_us": float(total)},
-            )  # fmt: skip
+            values, stack = {"total_us": float(total)}, ";".join(frames)
+            yield Reading(0, ReadingKind.OFF_CPU, -1, int(match[1]), match[3], stack, values)
 
     return _bpftrace.JsonReader(read_maps)
 
 
-INSTRUMENT = OffCpu()
+INSTRUMENT = _bpftrace.Instrument(
+    "off-cpu",
+    "kernel stacks in which tasks blocked for 1 ms or longer, and for how long",
+    make_program,
+    lambda target, _: make_reader(bool(target)),
+    target="process",
+)

@@ -23,9 +23,9 @@ from typing import IO
 
 from overnight import errors, instruments
 from overnight.instruments import _bpftrace
+from overnight.model import process_identity
 from overnight.model.instrument import Reading, Usage
 
-PR_SET_PDEATHSIG = 1
 START_SECONDS = 30.0
 POLL_SECONDS = 0.25
 USAGE_SECONDS = 10.0
@@ -33,7 +33,6 @@ END_SECONDS = 10.0  # between SIGINT and SIGKILL
 PIECE, MAX_LINE = 1 << 16, 4 << 20
 ERROR_BYTES = 8 << 20
 MAX_PER_SECOND = 2_000  # readings; a storm of events must not fill the disk
-TICKS = os.sysconf("SC_CLK_TCK")
 BPF = {"x86_64": 321, "aarch64": 280}  # system call
 BPF_ENABLE_STATS = 32
 
@@ -77,44 +76,37 @@ class _Running:
         self._kernel: float | None = None
         self._cpu: dict[int, float] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._errors: list[IO[bytes]] = []
+        self._errors = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by the stack
         stack.callback(self._kill)
-        environment = {**os.environ, "LC_ALL": "C", **pipeline.environment}
-        if not pipeline.is_endless:  # of the administrator: runs as it is written
-            environment = dict(pipeline.environment)
-        source: IO[bytes] | int = subprocess.DEVNULL
+        source: IO[bytes] | None = None
         for argv in pipeline.commands:
-            stderr = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed by the stack
-            self._errors.append(stderr)
-            try:
-                process = subprocess.Popen(
-                    argv,
-                    stdin=source,
-                    stdout=subprocess.PIPE,
-                    stderr=stderr,
-                    env=environment,
-                    cwd="/",
-                    start_new_session=True,  # Ctrl-C is for this process
-                    preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - two system calls
-                )
-            except OSError as error:
-                raise errors.CannotError(
-                    f"cannot start {argv[0]}",
-                    why=str(error),
-                    todo="install it, or correct its path",
-                ) from error
+            process = self._start(argv, source)
             self._processes.append(process)
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # its messages are the only file that it writes
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (ERROR_BYTES, ERROR_BYTES))
             assert process.stdout is not None
-            stack.enter_context(process.stdout)
-            if isinstance(source, IO) or source != subprocess.DEVNULL:
-                source.close()  # type: ignore[union-attr]  # the processes have their own
-            source = process.stdout
-        assert not isinstance(source, int)
-        self._output = source
+            if source is not None:
+                source.close()  # the processes have their own
+            self._output = source = stack.enter_context(process.stdout)
+
+    def _start(self, argv: Sequence[str], source: IO[bytes] | None) -> subprocess.Popen[bytes]:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=source or subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=self._pipeline.environment,
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is for this process
+                preexec_fn=process_identity.die_with(os.getpid(), signal.SIGKILL),  # noqa: PLW1509 - two system calls
+            )
+        except OSError as error:
+            raise errors.CannotError(
+                f"cannot start {argv[0]}", why=str(error), todo="install it, or correct its path"
+            ) from error
+        with contextlib.suppress(ProcessLookupError):
+            # Its messages are the only file that it writes.
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (ERROR_BYTES, ERROR_BYTES))
+        return process
 
     def wait_started(self, stop: threading.Event) -> None:
         deadline = time.monotonic() + (START_SECONDS if self._pipeline.announces else 0.0)
@@ -152,8 +144,8 @@ class _Running:
 
     def measure(self) -> Usage:
         for process in self._processes:
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                self._cpu[process.pid] = read_cpu_seconds(process.pid)
+            with contextlib.suppress(OSError):
+                self._cpu[process.pid] = process_identity.read_cpu_seconds(process.pid)
         spent = read_program_seconds([process.pid for process in self._processes])
         self._kernel = spent if spent is not None else self._kernel
         own = time.thread_time() - self._thread_began
@@ -186,16 +178,12 @@ class _Running:
                 process.wait()
 
     def _raise_failure(self) -> None:
-        texts = []
-        for file in self._errors:
-            file.seek(0)
-            texts.append(file.read(PIECE))
+        self._errors.seek(0)
         name = pathlib.Path(self._pipeline.commands[0][0]).name
         code = next((each.returncode for each in self._processes if each.returncode), 0)
-        reasons = filter(None, map(_bpftrace.find_reason, texts))
         raise errors.CannotError(
             f"{name} ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}",
-            why=next(reasons, "it printed no error message"),
+            why=_bpftrace.find_reason(self._errors.read(PIECE)) or "it printed no error message",
             todo="overnight doctor   shows what this host allows; run it as root",
         )
 
@@ -212,12 +200,6 @@ def to_wall_clock(nanoseconds: int) -> int:
     clocks = map(time.clock_gettime_ns, (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME))
     age = min((clock - nanoseconds for clock in clocks), key=abs)
     return (now - age) // 1000
-
-
-def read_cpu_seconds(pid: int) -> float:
-    text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    fields = text.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS  # utime and stime (proc(5))
 
 
 def read_program_seconds(pids: Sequence[int]) -> float | None:
@@ -254,16 +236,3 @@ def _is_alive(process: subprocess.Popen[bytes]) -> bool:
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
         return False
-
-
-def _die_with(parent: int) -> Callable[[], None]:
-    """Return the function that the child runs between fork and exec: it only makes two system calls."""
-    prctl = ctypes.PyDLL(None).prctl
-    exit_now, get_parent = os._exit, os.getppid
-
-    def prepare() -> None:
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if get_parent() != parent:  # died before the prctl took effect
-            exit_now(1)
-
-    return prepare

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Iterator
 
-from overnight import instruments
 from overnight.instruments import _bpftrace
 from overnight.model.instrument import Reading, ReadingKind
 
@@ -33,17 +31,9 @@ tracepoint:sched:sched_switch {{
   }}
 }}
 """,
-    {"wait": 0, "max": 0},
+    ("wait", "max"),
     ("at",),
 )
-
-
-class RunQueueLatency(instruments.Instrument):
-    name = "runqueue-latency"
-    about = "how long tasks waited for each core, and which tasks waited 20 ms or longer"
-
-    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:  # noqa: ARG002 - it takes no target
-        return PROGRAM.pipeline(make_reader(), root)
 
 
 def make_reader() -> _bpftrace.JsonReader:
@@ -58,4 +48,9 @@ def make_reader() -> _bpftrace.JsonReader:
     )
 
 
-INSTRUMENT = RunQueueLatency()
+INSTRUMENT = _bpftrace.Instrument(
+    "runqueue-latency",
+    "how long tasks waited for each core, and which tasks waited 20 ms or longer",
+    lambda _: PROGRAM,
+    lambda *_: make_reader(),
+)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from overnight import instruments
 from overnight.instruments import _perf, runqueue_latency
 from overnight.model.instrument import Reading, ReadingKind
 
@@ -18,16 +16,6 @@ SWITCH = re.compile(
 )
 MAX_LONG = 100  # tasks a second
 MAX_WAITING = 100_000
-
-
-class SchedulerTracepoints(instruments.Instrument):
-    name = "scheduler-tracepoints"
-    about = "as runqueue-latency, by perf: for hosts without bpftrace"
-    tool = "perf"
-
-    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:  # noqa: ARG002 - it takes no target
-        tracepoints = runqueue_latency.PROGRAM.tracepoints
-        return _perf.prepare(make_reader(), tracepoints, root)
 
 
 def make_reader() -> _perf.EventReader:
@@ -70,4 +58,9 @@ def make_reader() -> _perf.EventReader:
     return _perf.EventReader(read_event, sum_up)
 
 
-INSTRUMENT = SchedulerTracepoints()
+INSTRUMENT = _perf.Instrument(
+    "scheduler-tracepoints",
+    "as runqueue-latency, by perf: for hosts without bpftrace",
+    runqueue_latency.PROGRAM.tracepoints,
+    make_reader,
+)

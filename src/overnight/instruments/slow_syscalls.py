@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pathlib
 import platform
 from collections.abc import Iterator
 
-from overnight import instruments
 from overnight.instruments import _bpftrace
 from overnight.model.instrument import Reading, ReadingKind
 
@@ -27,28 +25,18 @@ NAMES = {
 }  # fmt: skip
 
 
-class SlowSyscalls(instruments.Instrument):
-    name = "slow-syscalls"
-    about = "system calls of a process that took 10 ms or longer"
-    target = "process"
-    needs_target = True
-
-    def prepare(self, target: str, root: pathlib.Path = instruments.ROOT) -> instruments.Pipeline:
-        return make_program(target).pipeline(make_reader(target), root)
-
-
 def make_program(target: str) -> _bpftrace.Program:
     return _bpftrace.Program(
         {"raw_syscalls:sys_enter": ("id",), "raw_syscalls:sys_exit": ("id",)},
         f"""
-tracepoint:raw_syscalls:sys_enter /{instruments.match_process(target)}/ {{ @at[tid] = nsecs; }}
+tracepoint:raw_syscalls:sys_enter /{_bpftrace.match_process(target)}/ {{ @at[tid] = nsecs; }}
 tracepoint:raw_syscalls:sys_exit /@at[tid]/ {{
   $ns = nsecs - @at[tid];
   delete(@at[tid]);
-  if ($ns >= {SLOW_US}000) {{ @slow[args->id] = stats($ns); @max[args->id] = max($ns); }}
+  if ($ns >= {SLOW_US}000) {{ @slow[args->id] = stats($ns); @slow_max[args->id] = max($ns); }}
 }}
 """,
-        {"slow": 0, "max": 0},
+        ("slow", "slow_max"),
         ("at",),
     )
 
@@ -57,11 +45,18 @@ def make_reader(target: str, machine: str = platform.machine()) -> _bpftrace.Jso
     names = NAMES if machine == "x86_64" else {}
 
     def read_maps(maps: _bpftrace.Maps) -> Iterator[Reading]:
-        for key, values in _bpftrace.read_sums(maps, "@slow", "@max"):
+        for key, values in _bpftrace.read_sums(maps, "slow"):
             name = names.get(int(key), f"syscall {key}")
             yield Reading(0, ReadingKind.SYSCALL, subject=name, text=target, values=values)
 
     return _bpftrace.JsonReader(read_maps)
 
 
-INSTRUMENT = SlowSyscalls()
+INSTRUMENT = _bpftrace.Instrument(
+    "slow-syscalls",
+    "system calls of a process that took 10 ms or longer",
+    make_program,
+    lambda target, _: make_reader(target),
+    target="process",
+    needs_target=True,
+)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from overnight import sources
 from overnight.model import cpu as modes
+from overnight.model import process_identity
 from overnight.sources import cpu, pressure
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ class Meter:
         for rank, pid in self._running.all_pids():
             ranks[pid] = rank
             with contextlib.suppress(OSError):
-                # The kernel's CPU clock of the process, in ns: ticks of 10 ms would be an error of 2 %.
-                used[pid] = time.clock_gettime((~pid << 3) | 2)
+                # Ticks of 10 ms would be an error of 2 %.
+                used[pid] = process_identity.read_cpu_seconds(pid)
                 text = pathlib.Path(f"/proc/{pid}/schedstat").read_text()
                 waited += int(text.split()[1]) / 1e9
         counters = {

@@ -52,6 +52,18 @@ def rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}"
 
 
+def host_time(hours: float) -> str:
+    """Format time summed over hosts.
+
+    >>> host_time(0.01), host_time(1.5), host_time(30), host_time(240)
+    ('36 host-seconds', '90 host-minutes', '30 host-hours', '10 host-days')
+    """
+    for unit, size in (("days", 24.0), ("hours", 1.0), ("minutes", 1 / 60)):
+        if hours >= 2 * size:
+            return f"{rounded(hours / size)} host-{unit}"
+    return f"{rounded(3600 * hours)} host-seconds"
+
+
 def decode_octal(path: str) -> str:
     r"""Decode a path of /proc/mounts: the kernel writes blanks, newlines and backslashes in octal.
 

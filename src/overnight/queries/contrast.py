@@ -27,6 +27,7 @@ SEED = 31407  # the same evidence gives the same answer
 DROP = 1.9207  # of the log-likelihood, for 95 %: half of chi-squared with one degree of freedom
 MAX_LOG = 50.0  # of a ratio: beyond it, a bound is not one
 EQUAL = 1e-9
+NEEDED_HOSTS = "a trend needs five hosts with different doses, or six that were in two arms"
 # The arm in question, and the one it is compared with.
 PAIRS = (("hot", "cold"), ("purged", "hot"), ("fixed", "hot"), ("experiment", "hot"))
 # Arms that differ in doses only; a fix may stop the event whatever the dose.
@@ -110,6 +111,15 @@ class Trend:
     p: float | None = None
     smallest_p: float | None = None
     why: str = ""  # it cannot tell
+
+    @property
+    def has_events(self) -> bool:
+        return any(point.events for point in self.points)
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether these hosts and doses could show a trend, whatever the events."""
+        return self.smallest_p is not None and self.smallest_p <= rates.ALPHA
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,10 +247,7 @@ def _point(arm: str, each: Observed, dose: str, kind: str) -> Point:
 def _judge(low: float, high: float | None, p: float, smallest: float) -> tuple[rates.Outcome, str]:
     top = math.inf if high is None else high
     if smallest > rates.ALPHA:
-        return (
-            rates.Outcome.CANNOT_TELL,
-            "too few hosts: chance alone orders them like this too often",
-        )
+        return rates.Outcome.CANNOT_TELL, f"too few hosts: {NEEDED_HOSTS}"
     if low > rates.HALF and top < 1 / rates.HALF:
         return rates.Outcome.UNCHANGED, ""
     if low <= 1 <= top:

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from overnight import instruments
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "instruments"
-SOFTIRQS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")  # fmt: skip
 MAKERS = {
     "cgroup-churn": lambda: cgroup_churn.make_reader(4),
-    "interrupt-time": lambda: interrupt_time.make_reader(SOFTIRQS, {36: "virtio1-req.0"}),
+    "interrupt-time": lambda: interrupt_time.make_reader({36: "virtio1-req.0"}),
     "interrupt-tracepoints": interrupt_tracepoints.make_reader,
     "off-cpu": lambda: off_cpu.make_reader(True),
     "runqueue-latency": runqueue_latency.make_reader,

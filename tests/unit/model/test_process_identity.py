@@ -67,3 +67,10 @@ def test_a_pid_that_is_reused_before_the_signal_is_left(monkeypatch: pytest.Monk
         monkeypatch.setattr(process_identity, "read_start", end_meanwhile)
         monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("signalled by number"))
         process_identity.send_signal(child.pid, started)
+
+
+def test_cpu_time_of_a_process_that_has_ended_is_counted() -> None:
+    process = subprocess.Popen(["/bin/sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"])  # fmt: skip
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert process_identity.read_cpu_seconds(process.pid) > 0
+    process.wait()

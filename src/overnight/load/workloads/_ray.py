@@ -17,6 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from overnight.model import process_identity
+
 if TYPE_CHECKING:
     from overnight.load import worker
 
@@ -203,5 +205,5 @@ def read_ray_seconds() -> dict[int, float]:
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes()
             if words.startswith(b"ray::") or b"/ray/" in words:
-                used[int(folder.name)] = time.clock_gettime((~int(folder.name) << 3) | 2)
+                used[int(folder.name)] = process_identity.read_cpu_seconds(int(folder.name))
     return used

@@ -1,7 +1,7 @@
 """The report as one HTML file with every picture inside: offline, printable, for light and dark.
 
-The page is `templates/report.html`. `finalize` makes every value printable and Jinja escapes it, so that no
-template can forget to.
+`templates/page.html` is the frame of every report, `templates/report.html` the one of a diagnosis. `finalize` makes
+every value printable and Jinja escapes it, so that no template can forget to.
 """
 
 from __future__ import annotations
@@ -53,14 +53,18 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
     in_chain = {step.id for step in verdict.chain.steps} if verdict.chain else set()
     in_fleet = {finding.id for finding in material.fleet}
     order = list(ANSWERS)
-    page = _template().render(
+    event_id = verdict.event.id if verdict.event else ""
+    write_page(
+        file,
+        _template(),
+        title=wording.title(verdict, known),
+        facts=[*([("id", event_id)] if event_id else []), *material.labels.items()],
+        look=verdict.status,
+        symbol=SYMBOLS.get(verdict.status, ""),
+        headline=verdict.narrative.headline,
+        answer=verdict.narrative.parts,
         verdict=verdict,
         material=material,
-        title=wording.title(verdict, known),
-        style=trust(style.sheet()),
-        policy=trust(style.policy()),
-        script=trust(style.COPY_SCRIPT),
-        symbol=SYMBOLS.get(verdict.status, ""),
         percent_sure=f"{100 * min(1.0, max(0.0, verdict.confidence)):.0f}",
         claimed=wording.is_claimed(verdict),
         kind_title=known.title,
@@ -80,6 +84,18 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         explain_answer=functools.partial(wording.explain_answer, known=known),
         wording=wording,
     )
+
+
+def write_page(
+    file: BinaryIO, template: jinja2.Template, *, more_style: str = "", **values: object
+) -> None:
+    """Write a template that extends `page.html`: title, facts, look, symbol, headline, answer and its own values."""
+    page = template.render(
+        style=trust(style.sheet() + more_style),
+        policy=trust(style.policy()),
+        script=trust(style.COPY_SCRIPT),
+        **values,
+    )
     file.write(page.encode("utf-8", "replace"))
 
 
@@ -89,7 +105,7 @@ def _template() -> jinja2.Template:
 
 
 def make_environment(*packages: str) -> jinja2.Environment:
-    """Return the environment of this page's templates, and of those of other packages before them."""
+    """Return the environment of this package's templates, and of those of other packages."""
     every = (*packages, "overnight.reports.diagnosis")
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package) for package in every]),

@@ -74,7 +74,7 @@ a{color:var(--link)}
 .cause-found h1{color:var(--bad)}.inconclusive h1{color:var(--warn)}.no-cause h1{color:var(--good)}
 dl.form{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.45rem 1.1rem;margin:.7rem 0}
 dl.form dt{font-weight:650;color:var(--soft)}dl.form dd{margin:0;max-width:90ch;white-space:pre-wrap}
-details{border-top:1px solid var(--line);padding:.45rem 0}
+details{border-top:1px solid var(--line);padding:.45rem 0}.scroll+details{border-top:0}
 summary{cursor:pointer;font-weight:600}details[open]>summary{margin-bottom:.5rem}
 .confidence{display:inline-flex;align-items:center;gap:8px;font-weight:600}
 .bar{display:inline-block;width:130px;height:12px;border:1px solid var(--ink);background:var(--ground)}
@@ -130,7 +130,8 @@ svg#flame>rect:first-of-type{fill:var(--ground)}svg#flame>text{fill:var(--ink)}s
 """
 
 NARROW = """
-@media screen and (max-width:760px){figure,.scroll{overflow-x:auto}figure svg,svg.embedded{max-width:none;width:860px}}
+@media screen and (max-width:760px){figure,.scroll{overflow-x:auto}figure svg,svg.embedded{max-width:none;width:860px}
+caption,figcaption{position:sticky;left:0;max-width:calc(100vw - 48px)}}
 """
 
 PAPER = """

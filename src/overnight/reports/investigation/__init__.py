@@ -58,7 +58,8 @@ class Report:
     diagnosed: tuple[Diagnosed, ...] = ()
     differences: tuple[ProfileDifference, ...] = ()
     not_reproduced: not_reproduced.NotReproduced | None = None
-    next_plan: str = ""  # the file
+    next_plan: str = ""  # its path; on a server only the name, beside the report
+    next_plan_text: str = ""  # YAML
     reservations: tuple[Reservation, ...] = ()
     problems: tuple[str, ...] = ()  # what could not be read or written
     notes: tuple[Note, ...] = ()  # the log

@@ -6,10 +6,11 @@ The page is `templates/investigation.html`; every value is made printable and es
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from overnight.model.investigation import Outcome
-from overnight.reports.diagnosis import html, style
+from overnight.reports.diagnosis import html
 from overnight.reports.diagnosis import wording as texts
 from overnight.reports.investigation import pictures, sections, wording
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import jinja2
     import markupsafe
 
+    from overnight.model.investigation import Investigation
     from overnight.reports import investigation
 
 MAX_TRENDS, MAX_ROWS = 4, 60
@@ -31,40 +33,54 @@ LOOKS = {
 
 def write(report: investigation.Report, file: BinaryIO) -> None:
     """Write the page; the same values give the same bytes."""
-    look, symbol = LOOKS[report.investigation.outcome]
-    page = _template().render(
-        report=report,
-        run=report.investigation,
-        title=f"Investigation {report.investigation.plan.name}, {report.investigation.id}",
-        style=html.trust(style.sheet() + pictures.STYLE),
-        policy=html.trust(style.policy()),
-        script=html.trust(style.COPY_SCRIPT),
+    run = report.investigation
+    look, symbol = LOOKS[run.outcome]
+    html.write_page(
+        file,
+        _template(),
+        more_style=pictures.STYLE,
+        title=f"Investigation {run.plan.name}, {run.id}",
+        facts=[*_list_facts(run)],
         look=look,
         symbol=symbol,
+        headline=wording.headline(report),
+        answer=wording.parts(report),
         sections=sections.make_sections(report),
-        pictures=_draw(report),
+        pictures={"arms": [*_draw_arms(report)], "dose": [*_draw_trends(report)]},
         most_rows=MAX_ROWS,
-        words=wording,
-        texts=texts,
+        link=functools.partial(wording.link, folder=report.folder),
     )
-    file.write(page.encode("utf-8", "replace"))
 
 
-def _draw(report: investigation.Report) -> dict[str, list[tuple[markupsafe.Markup, str]]]:
-    """Return the pictures of each section with their captions."""
-    arms, unit = pictures.draw_arms(report), report.contrast.unit.removesuffix("s")
-    times = "When each arm was observed on each host. A triangle is an event."
-    rates = f"Events per {unit}: the dot is the rate, the bar its exact 95 % interval. Arms whose bars overlap may still differ."
-    dose = "A dot is a host in an arm, with the exact 95 % interval of its rate per host-hour."
-    drawn = {
-        "arms": [(arms, times)] * bool(arms) + [(pictures.draw_rates(report), rates)],
-        "dose": [
-            (pictures.draw_trend(trend, n), f"{trend.kind} per host-hour by {wording.DOSES.get(trend.dose, trend.dose)}. {dose}")
-            for n, trend in enumerate(report.contrast.trends)
-            if len({point.dose for point in trend.points}) > 1 and any(p.events for p in trend.points)
-        ][:MAX_TRENDS],
-    }  # fmt: skip
-    return {name: [(html.trust(svg), text) for svg, text in many] for name, many in drawn.items()}
+def _list_facts(run: Investigation) -> Iterator[tuple[str, str]]:
+    yield "started", f"{texts.clock(run.made_us)} UTC"
+    if run.owner:
+        yield "by", run.owner
+    yield "hosts", f"{run.plan.hosts.provider} {run.plan.hosts.where}"
+    if run.plan.load:
+        yield "load", run.plan.load.kind
+    if run.plan.rehearsal:
+        yield "rehearsal", run.plan.rehearsal.name
+
+
+def _draw_arms(report: investigation.Report) -> Iterator[tuple[markupsafe.Markup, str]]:
+    """Yield the pictures of the arms with their captions."""
+    if over_time := pictures.draw_arms(report):
+        yield (
+            html.trust(over_time),
+            "When each arm was observed on each host. A triangle is an event.",
+        )
+    unit = report.contrast.unit.removesuffix("s")
+    caption = f"Events per {unit}: the dot is the rate, the bar its exact 95 % interval. Arms whose bars overlap may still differ."
+    yield html.trust(pictures.draw_rates(report)), caption
+
+
+def _draw_trends(report: investigation.Report) -> Iterator[tuple[markupsafe.Markup, str]]:
+    trends = [each for each in report.contrast.trends if each.has_events and each.can_tell]
+    for number, trend in enumerate(trends[:MAX_TRENDS]):
+        what = f"{trend.kind} per host-hour by {wording.name_dose(trend.dose)}"
+        how = "A dot is a host in an arm, with the exact 95 % interval of its rate."
+        yield html.trust(pictures.draw_trend(trend, number)), f"{what}. {how}"
 
 
 @functools.cache

@@ -131,7 +131,7 @@ def draw_trend(trend: contrast.Trend, number: int) -> str:
     # The upper bound of a host that was hardly observed would flatten all others.
     most = max(3 * max(point.rate for point in points), min(point.high for point in points)) or 1.0
     bottom = DOSE_HEIGHT - 44
-    name = wording.DOSES.get(trend.dose, trend.dose)
+    name = wording.name_dose(trend.dose)
 
     def y(rate: float) -> float:
         return bottom - min(rate, most) / most * (bottom - 14)

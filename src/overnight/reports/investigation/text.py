@@ -41,11 +41,12 @@ def render(report: investigation.Report) -> rich.console.Group:
     for section in sections.make_sections(report):
         lines += [_text(""), _text(section.heading, "bold underline")]
         lines += [_behind("- ", _text(line, most=1500)) for line in section.lines]
-        lines += [*_command(section.command)]
         for table in section.tables:
             lines += [_text(table.caption, "dim"), _render(table)]
             if len(table.rows) > MAX_ROWS:
                 lines.append(_text(f"{len(table.rows) - MAX_ROWS} more are left out"))
+        if section.file:
+            lines += [_text(section.file_title, "dim"), *_command(section.file)]
     return rich.console.Group(*lines)
 
 

@@ -10,7 +10,6 @@ comes back on-line.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pathlib
 import select
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable
 
 from overnight import errors, sources
-from overnight.model import files
+from overnight.model import files, process_identity
 from overnight.sources import perf
 from overnight.sources.perf import command, hotplug, recovery, segmentfile
 
@@ -30,25 +29,6 @@ SWITCH_SECONDS = 5.0  # a signal during a switch is lost: send it again after th
 # At every poll of a second, also of one that began a little early.
 PING_SECONDS = CORES_SECONDS = 0.9
 USAGE = 129  # perf's exit status for an unknown option
-PR_SET_PDEATHSIG = 1
-
-
-def _die_with(parent: int) -> Callable[[], None]:
-    """Return the function that the child runs between fork and exec.
-
-    Everything is looked up before the fork, and the child only makes two system calls: safe even when
-    other threads hold locks. The kernel sends the signal when the *thread* that forked ends, so the
-    recorder must be started by the thread that owns it.
-    """
-    prctl = ctypes.PyDLL(None).prctl
-    exit_now, get_parent = os._exit, os.getppid
-
-    def prepare() -> None:
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if get_parent() != parent:  # died before the prctl took effect
-            exit_now(1)
-
-    return prepare
 
 
 class PerfRecorder:
@@ -163,7 +143,7 @@ class PerfRecorder:
                 # its error path, which does not finish the file (perf 6.1, measured).
                 pass_fds=theirs + ours,
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - see _die_with
+                preexec_fn=process_identity.die_with(os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - two system calls
             )
         except OSError as error:
             for descriptor in ours:

@@ -65,7 +65,7 @@ def test_the_answer_comes_first() -> None:
     assert labels == ["Events", "Cause", "Mechanism", "Change", "Arms", "", "", "Experiment", "Hosts"]  # fmt: skip
     page = Page(write(full))
     assert page.tags.count("h1") == 1
-    assert page.text.index(headline) < page.text.index("Arms compared")
+    assert page.text.index(headline) < page.text.index("Ratio of the rates of two arms")
 
 
 def test_other_outcomes_have_their_headline() -> None:
@@ -117,7 +117,7 @@ def test_what_did_not_come_has_a_bound_moves_and_the_next_plan() -> None:
         text = write(quiet, module)
         text = re.sub(r"\s+", " ", Page(text).text if module is pages else text)
         for part in (
-            "more often than once in 40 min 3 s of a host", "would have come with 95 % probability",
+            "rarer than once in 40 host-minutes (1.5 per host-hour), with 95 % confidence",
             "not compared with a host of production", "the workloads of this machine kept running",
             "wait 8 h instead of 2 h", "overnight run /srv/overnight/report-next-plan.yaml",
         ):  # fmt: skip
@@ -132,7 +132,7 @@ def test_long_times_are_days_and_none_is_not_a_rate() -> None:
         assert words in wording.format_missed(dataclasses.replace(quiet, not_reproduced=missed))
     missed = dataclasses.replace(quiet.not_reproduced, missed_rate=None)
     shown = dataclasses.replace(quiet, not_reproduced=missed)
-    assert wording.format_missed(shown).startswith("Nothing was observed")
+    assert wording.format_missed(shown).startswith("No host was observed")
 
 
 @pytest.mark.parametrize("make", [nightreports.full_report, nightreports.quiet_report])
@@ -211,3 +211,39 @@ def test_a_task_that_its_arm_stopped_did_not_fail() -> None:
     limits = list(wording.list_limits(dataclasses.replace(full, investigation=run)))
     assert limits[0] == "hot arm, node-5: age dentries failed: no space left"
     assert not any("stopped by" in limit for limit in limits)
+
+
+def test_a_load_that_is_not_constant_is_listed_once_with_its_figures() -> None:
+    full = nightreports.full_report()
+    arm = full.investigation.arms[1]
+    tasks = (
+        HostTask("node-4", "load", "t-1", state="failed", detail="not constant: cpu CV 12 %"),
+        HostTask("node-5", "load", "t-2", state="failed", detail="stress-ng is not installed"),
+    )
+    constancy = {"node-4": "not constant", "node-6": "constant"}
+    arm = dataclasses.replace(arm, tasks=tasks, constancy=constancy)
+    run = dataclasses.replace(full.investigation, arms=(arm,), experiment=None)
+    shown = dataclasses.replace(full, investigation=run)
+    assert list(wording.list_constancy(shown)) == [
+        ("hot", "node-4", "not constant: cpu CV 12 %"),
+        ("hot", "node-6", "constant"),
+    ]
+    assert Page(write(shown)).text.count("cpu CV 12 %") == 1
+    assert "hot arm, node-5: load failed: stress-ng is not installed" in wording.list_limits(shown)
+
+
+def test_a_dose_that_one_host_cannot_judge_is_not_drawn() -> None:
+    drawn = write(nightreports.full_report())
+    assert 'class="dose0"' in drawn
+    assert "No dose can be judged" not in drawn
+    quiet = nightreports.quiet()
+    cold, hot = (
+        nightreports.make_arm(kind, at, 2, {"db-7": events}, {"db-7": {"zombies": dose}})
+        for kind, at, events, dose in (("cold", 0, (), 320.0), ("hot", 2, (1.0,), 15_000.0))
+    )
+    run = dataclasses.replace(quiet, outcome=Outcome.REPRODUCED, arms=(cold, hot))
+    for module in (pages, texts):
+        written = write(nightreports.report_of(run), module)
+        text = re.sub(r"\s+", " ", Page(written).text if module is pages else written)
+        assert "No dose can be judged: 1 host was observed. A trend needs five hosts" in text
+        assert 'class="dose0"' not in written
