@@ -106,22 +106,11 @@ def plans() -> st.SearchStrategy[Plan]:
     )  # fmt: skip
 
 
-class RefusedError(Exception):
-    pass
-
-
-def refuse(key: str, why: str, _: str) -> None:
-    raise RefusedError(f"{key}: {why}")
-
-
 @hypothesis.given(plans(), st.sets(st.sampled_from(Move)))
 def test_the_next_plan_can_be_carried_out_and_read_back(plan: Plan, moves: set[Move]) -> None:
-    try:
-        plan_file.check(plan, refuse)  # type: ignore[arg-type]
-    except RefusedError:
-        return
+    hypothesis.assume(not list(plan_file.find_problems(plan)))
     following, changes = not_reproduced.plan_next(plan, moves)
-    plan_file.check(following, refuse)  # type: ignore[arg-type]
+    assert not list(plan_file.find_problems(following))
     assert following.wait.seconds >= plan.wait.seconds
     assert following.hosts.count >= plan.hosts.count
     assert following.budget.hours <= not_reproduced.MAX_GROWTH * plan.budget.hours
