@@ -165,6 +165,7 @@ class Arm:
         elif all(task.is_over for task in steps if task.host in hosts) and self._begin_incident():
             note = self._note(f"observing {', '.join(hosts)}")
             self._save(note, state=ArmState.RUNNING, began_us=self._driver.now_us)
+            self._observe()
 
     def _begin_incident(self) -> bool:
         found = decisions.find_arm(self._investigation, self._at)
@@ -173,12 +174,13 @@ class Arm:
     def _observe(self) -> None:
         self._begin_incident()
         plan, left = self._investigation.plan, self._left
-        self._add_tasks(
+        self._advance(Stage.OBSERVE)
+        if self._add_tasks(
             _make_task(host, *step)
             for host in self._run.hosts
             for step in decisions.find_missing(plan, self._run, host, left)
-        )
-        self._advance(Stage.OBSERVE)
+        ):
+            self._advance(Stage.OBSERVE)
         self._find_events()
         self._diagnose()
         hosts = self._run.hosts
