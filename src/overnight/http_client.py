@@ -101,7 +101,7 @@ def _away(what: str, why: str, todo: str = "") -> ServerAwayError:
     return ServerAwayError(what, why=why, todo=todo or "check the URL, and that overnight serve runs there")  # fmt: skip
 
 
-class Client:
+class Client(contextlib.AbstractContextManager["Client"]):
     """One connection to one server, opened when needed. Not for several threads at once."""
 
     def __init__(
@@ -126,6 +126,9 @@ class Client:
         self._socket: socket.socket | None = None
         self._buffer = b""
         self._deadline = 0.0
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         if self._socket is not None:

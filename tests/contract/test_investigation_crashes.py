@@ -38,7 +38,8 @@ def _kill_at(world: World, made: Investigation, at: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_every_kill_is_resumed(where: str) -> None:
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.long)])
+def test_every_kill_is_resumed(where: str, every: int) -> None:
     at = 0
     while True:
         world = World(where)
@@ -57,7 +58,7 @@ def test_every_kill_is_resumed(where: str) -> None:
             world.close()
         if not going:
             break
-        at += 1
+        at += every
     assert at > 150
 
 

@@ -47,6 +47,9 @@ def test_a_plan_is_carried_out_to_the_end(world: World) -> None:
     assert {o.headline for o in hot.occurrences} == {f"cause of {KIND}"}
     assert hot.doses["host-1"] == {"load": 0.5, "cores": 4.0, "zombies": 7.0, "uptime_s": 60.0}
     assert hot.constancy == {"host-0": "constant", "host-1": "constant"}
+    # Recorders start with the observation.
+    started = {t.began_us for t in world.hosts.tasks.values() if t.kind is TaskKind.RECORD}
+    assert started >= {cold.began_us, hot.began_us}
     # Each event pins windows on every host.
     assert world.hosts.pins == {
         (host, o.event) for o in hot.occurrences for host in ("host-0", "host-1")
@@ -192,6 +195,7 @@ def test_a_release_that_fails_is_left_to_the_reservation(world: World) -> None:
     ended = world.run(made)
     assert ended.phase is Phase.ENDED
     assert "is not released yet" in world.texts(made)[-1]
+    assert 10 < world.reserved.releases < 100  # a platform is not asked every second
 
 
 def test_a_bug_in_a_hook_gives_the_hosts_back(world: World) -> None:

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from overnight.app import rehearsal_host
+from overnight.app import investigations, rehearsal_host
 from overnight.investigations import plan_file
+from overnight.model.investigation import Phase
 from overnight.store.ring import reader as rings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from overnight.model.investigation import Investigation
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_perf, pytest.mark.timeout(300)]
 RUN = """
@@ -47,6 +50,7 @@ class Machine:
         self.folder, self.home, self.undo = folder, folder / "home", folder / "undo"
         self.mark = folder / "run/overnight"
         self.environment = {**os.environ, "OVERNIGHT_UNDO": str(self.undo)}
+        self.investigations = investigations.Investigations(self.home)
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", RUN, str(self.mark), "--home", str(self.home), *words]
@@ -61,12 +65,13 @@ class Machine:
         document: dict[str, Any] = json.loads(out)
         return document
 
-    def find(self) -> dict[str, Any]:
-        listed = self.ask("run", "list", "--all")["investigations"]
-        return dict(listed[0]) if listed else {"arms": []}
+    def find(self) -> Investigation | None:
+        """Return the investigation; a command would take a second for each look."""
+        return next(iter(self.investigations.list(ended=True)), None)
 
     def states(self) -> list[tuple[str, str]]:
-        return [(t["kind"], t["state"]) for arm in self.find()["arms"] for t in arm["tasks"]]
+        found = self.find()
+        return [(t.kind, t.state) for arm in (found.arms if found else ()) for t in arm.tasks]
 
     def processes(self) -> list[str]:
         """Return the command lines that name the data home."""
@@ -97,10 +102,11 @@ def test_a_run_that_is_killed_goes_on_and_an_event_ends_it(tmp_path: pathlib.Pat
         _, log = first.communicate()
         assert first.returncode == -9, log
     made = machine.find()
-    assert made["phase"] == "arms"
+    assert made is not None
+    assert made.phase is Phase.ARMS
     assert machine.processes()  # the tasks outlive their driver
-    home = machine.home / "investigations" / made["id"]
-    with machine.begin("run", "resume", made["id"]) as second:
+    home = machine.home / "investigations" / made.id
+    with machine.begin("run", "resume", made.id) as second:
         running = [
             ("record", "failed"),
             ("load", "failed"),
@@ -109,13 +115,13 @@ def test_a_run_that_is_killed_goes_on_and_an_event_ends_it(tmp_path: pathlib.Pat
         ]
         wait_for(lambda: machine.states()[1:] == running or second.poll() is not None)
         wait_for(lambda: rings.Reader(home).hosts())
-        time.sleep(8)  # long enough to count as observed
+        time.sleep(6)  # long enough to count as observed
         added = [sys.executable, "-m", "overnight", "--home", str(home), "event", "add"]
         at = ["--kind", "test.incident", "--at", "now", "--text", "it happened"]
         subprocess.run([*added, *at], env=machine.environment, check=True, capture_output=True)
         _, log = second.communicate(timeout=200)
         assert second.returncode == 0, log
-    ended = machine.ask("run", "status", made["id"])
+    ended = machine.ask("run", "status", made.id)
     assert (ended["phase"], ended["outcome"], ended["reason"]) == ("ended", "reproduced", "")
     [arm] = ended["arms"]
     [seen] = arm["occurrences"]
@@ -151,10 +157,11 @@ def test_a_night_in_miniature_is_right_also_if_it_is_killed(
         first.kill()
         first.communicate()
     made = machine.find()
-    with machine.begin("run", "resume", made["id"]) as second:
+    assert made is not None
+    with machine.begin("run", "resume", made.id) as second:
         _, log = second.communicate(timeout=600)
     assert second.returncode == 0, log
-    ended = machine.ask("run", "status", made["id"])
+    ended = machine.ask("run", "status", made.id)
     events = {arm["kind"]: len(arm["occurrences"]) for arm in ended["arms"]}
     assert (ended["outcome"], events) == ("reproduced", {"cold": 0, "hot": 1, "fixed": 0}), log
     report = pathlib.Path(ended["report"]).with_suffix(".txt").read_text()

@@ -167,6 +167,7 @@ class Reserved:
         self.steps: Callable[[str], None] = lambda _: None
         self.error: errors.OvernightError | None = None
         self.stuck = False  # a release that the platform refuses
+        self.releases = 0
         self.differences: dict[str, tuple[str, ...]] = {}
 
     def list(self) -> tuple[Reservation, ...]:
@@ -204,6 +205,7 @@ class Reserved:
         return changed
 
     def release(self, reservation_id: str, reason: str) -> Reservation:
+        self.releases += 1
         self.steps("release: before")
         state = ReservationState.RELEASING if self.stuck else ReservationState.RELEASED
         released = self.change(reservation_id, state=state, reason=reason)

@@ -75,10 +75,7 @@ def script(*answers: bytes, context: ssl.SSLContext | None = None) -> Iterator[S
 
 
 def test_requests_share_a_connection_and_carry_the_bearer() -> None:
-    with (
-        script(OK, OK) as server,
-        contextlib.closing(http_client.Client(server.url, bearer=SECRET)) as client,
-    ):
+    with script(OK, OK) as server, http_client.Client(server.url, bearer=SECRET) as client:
         client.ask("POST", "/a", {"x": 1})
         client.request("GET", "/b")
     assert server.connections == 1
@@ -89,7 +86,7 @@ def test_requests_share_a_connection_and_carry_the_bearer() -> None:
 
 def test_a_chunked_answer_and_an_interim_one_are_read() -> None:
     answer = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"
-    with script(answer, OK) as server, contextlib.closing(http_client.Client(server.url)) as client:
+    with script(answer, OK) as server, http_client.Client(server.url) as client:
         assert client.request("GET", "/").body == b"abcde"
         assert client.request("GET", "/").body == b"{}"  # nothing is left of the first
     assert server.connections == 1
@@ -98,7 +95,7 @@ def test_a_chunked_answer_and_an_interim_one_are_read() -> None:
 def test_an_answer_without_a_length_ends_with_the_connection() -> None:
     with script(b"HTTP/1.0 200 OK\r\n\r\nabc", b"") as server:
         server._answers.pop()  # so that it closes after the answer
-        with contextlib.closing(http_client.Client(server.url)) as client:
+        with http_client.Client(server.url) as client:
             assert client.request("GET", "/").body == b"abc"
 
 
@@ -109,10 +106,7 @@ def test_an_answer_without_a_length_ends_with_the_connection() -> None:
 def test_a_request_is_repeated_only_where_that_is_harmless(
     method: str, repeatable: bool | None, works: bool
 ) -> None:
-    with (
-        script(OK, b"", OK) as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
-    ):
+    with script(OK, b"", OK) as server, http_client.Client(server.url) as client:
         client.request("GET", "/")
         if works:
             assert client.request(method, "/x", repeatable=repeatable).status == 200
@@ -125,7 +119,7 @@ def test_a_request_is_repeated_only_where_that_is_harmless(
 def test_a_new_connection_that_ends_is_an_error() -> None:
     with (
         script(b"", b"") as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
+        http_client.Client(server.url) as client,
         pytest.raises(http_client.ServerAwayError),
     ):
         client.request("GET", "/")
@@ -137,7 +131,7 @@ def test_a_problem_document_becomes_an_error() -> None:
     head = b"HTTP/1.1 409 Conflict\r\nContent-Type: application/problem+json\r\nRetry-After: 17\r\nContent-Length: %d\r\n\r\n"
     with (
         script(head % len(body) + body) as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
+        http_client.Client(server.url) as client,
         pytest.raises(http_client.RefusedError) as caught,
     ):
         client.request("POST", "/")
@@ -157,7 +151,7 @@ def test_another_error_is_readable_too(status: int) -> None:
     answer = b"HTTP/1.1 %d X\r\nContent-Length: 4\r\n\r\noops" % status
     with (
         script(answer) as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
+        http_client.Client(server.url) as client,
         pytest.raises(http_client.RefusedError, match=f"status {status}") as caught,
     ):
         client.request("GET", "/")
@@ -170,7 +164,7 @@ def test_redirects_are_refused() -> None:
     )
     with (
         script(answer) as server,
-        contextlib.closing(http_client.Client(server.url, bearer=SECRET)) as client,
+        http_client.Client(server.url, bearer=SECRET) as client,
         pytest.raises(http_client.RefusedError, match=r"redirects to evil\.example/"),
     ):
         client.request("GET", "/")
@@ -193,7 +187,7 @@ def test_redirects_are_refused() -> None:
 def test_hostile_answers_are_errors(answer: bytes) -> None:
     with (
         script(answer) as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
+        http_client.Client(server.url) as client,
         pytest.raises(http_client.ServerAwayError),
     ):
         client.request("GET", "/", max_bytes=1000)
@@ -214,7 +208,7 @@ def test_a_slow_server_is_an_error_also_when_it_drips() -> None:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
         with (
-            contextlib.closing(http_client.Client(url, seconds=0.3)) as client,
+            http_client.Client(url, seconds=0.3) as client,
             pytest.raises(http_client.ServerAwayError, match="does not answer"),
         ):
             client.request("GET", "/")
@@ -263,10 +257,7 @@ def test_a_download_appears_when_it_is_complete(tmp_path: pathlib.Path) -> None:
     data = bytes(range(256)) * 1000
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data)
     seen: list[tuple[int, int]] = []
-    with (
-        script(head + data, head + data[:9]) as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
-    ):
+    with script(head + data, head + data[:9]) as server, http_client.Client(server.url) as client:
         assert client.download("/w", file, lambda *now: seen.append(now)) == len(data)
         assert file.read_bytes() == data
         assert seen[-1] == (len(data), len(data))
@@ -278,10 +269,7 @@ def test_a_download_appears_when_it_is_complete(tmp_path: pathlib.Path) -> None:
 def test_a_download_on_a_full_disk_names_the_file(tmp_path: pathlib.Path) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with (
-        script(head + bytes(5000)) as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
-    ):
+    with script(head + bytes(5000)) as server, http_client.Client(server.url) as client:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
         try:
             with pytest.raises(errors.CannotError, match=r"window\.overnight cannot be written"):
@@ -298,7 +286,7 @@ def test_a_refused_download_leaves_nothing(tmp_path: pathlib.Path) -> None:
     )
     with (
         script(answer % (len(body), body)) as server,
-        contextlib.closing(http_client.Client(server.url)) as client,
+        http_client.Client(server.url) as client,
         pytest.raises(http_client.RefusedError, match="no such window"),
     ):
         client.download("/w", tmp_path / "file")
@@ -315,16 +303,16 @@ def test_tls_needs_a_trusted_certificate(certificate: pathlib.Path) -> None:
     context.load_cert_chain(certificate)
     with script(OK, OK, context=context) as server:
         with (
-            contextlib.closing(http_client.Client(server.url)) as client,
+            http_client.Client(server.url) as client,
             pytest.raises(http_client.ServerAwayError, match="is not trusted") as caught,
         ):
             client.request("GET", "/")
         assert "--ca FILE" in caught.value.todo
-        with contextlib.closing(http_client.Client(server.url, ca=certificate)) as client:
+        with http_client.Client(server.url, ca=certificate) as client:
             assert client.request("GET", "/").body == b"{}"
         elsewhere = server.url.replace("127.0.0.1", "localhost")
         with (
-            contextlib.closing(http_client.Client(elsewhere, ca=certificate)) as client,
+            http_client.Client(elsewhere, ca=certificate) as client,
             pytest.raises(http_client.ServerAwayError, match="is not trusted"),
         ):
             client.request("GET", "/")

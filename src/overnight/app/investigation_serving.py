@@ -54,14 +54,14 @@ class FleetEvidence(investigation_evidence.Evidence):
         diagnosis: Callable[[str, str], pathlib.Path],
     ) -> None:
         super().__init__(folder, use)
-        self._fleet, self._endpoint, self._diagnosis = fleet, endpoint, diagnosis
+        self.fleet, self.endpoint, self._diagnosis = fleet, endpoint, diagnosis
 
     def diagnose(self, _: Investigation, seen: Occurrence) -> Occurrence | None:
         try:
             document = json.loads(self._diagnosis(seen.event, "json").read_bytes())
         except (fleet_windows.WindowMissingError, answer_process.BusyError):
             return None
-        link = f"{self._endpoint()}/reports/{seen.event}"
+        link = f"{self.endpoint()}/reports/{seen.event}"
         return dataclasses.replace(seen, headline=document["verdict"]["headline"], report=link)
 
     def _read_verdict(
@@ -71,47 +71,41 @@ class FleetEvidence(investigation_evidence.Evidence):
 
     def _find_window(self, seen: Occurrence) -> pathlib.Path | None:
         try:
-            event = self._fleet.event(seen.event)
-            held = fleet_windows.find_held(self._fleet, event.host, event.id)
+            event = self.fleet.event(seen.event)
+            held = fleet_windows.find_held(self.fleet, event.host, event.id)
         except errors.NotFoundError:
             return None
-        return self._fleet.open_window(held.sha256)
+        return self.fleet.open_window(held.sha256)
 
     def _read_fleet(self, investigation: Investigation) -> Fleet:
         """Return the reserved hosts, by the names of their platform."""
-        window = Window(investigation.made_us, self._fleet.context.clock())
-        known = self._fleet.fleet(investigation.plan.wait.events or None, window)
+        window = Window(investigation.made_us, self.fleet.context.clock())
+        known = self.fleet.fleet(investigation.plan.wait.events or None, window)
         reserved = {host for arm in investigation.arms for host in arm.hosts}
-        names = hosts.FleetHosts(self._fleet, investigation.id).find_names(sorted(reserved))
+        names = hosts.FleetHosts(self.fleet, investigation.id).find_names(sorted(reserved))
         found = (dataclasses.replace(h, name=names[h.name]) for h in known.hosts if h.name in names)
         return dataclasses.replace(known, hosts=tuple(found))
 
     def _link(self, investigation: Investigation, path: pathlib.Path) -> str:
-        return f"{self._endpoint()}/investigations/{investigation.id}/{path.name}"
+        return f"{self.endpoint()}/investigations/{investigation.id}/{path.name}"
 
 
 class ServedInvestigations(investigations.Investigations):
     """Investigations whose hosts report to the fleet of a server."""
 
-    def __init__(
-        self,
-        use: reservations.Reservations,
-        fleet: control.ControlPlane,
-        endpoint: Callable[[], str],
-        evidence: FleetEvidence,
-    ) -> None:
+    def __init__(self, use: reservations.Reservations, evidence: FleetEvidence) -> None:
         super().__init__(use.home, use)
-        self._endpoint, self._evidence = endpoint, evidence
-        self._open_hosts = functools.cache(functools.partial(hosts.FleetHosts, fleet))
+        self._evidence = evidence
 
     def _make_context(self) -> context.Context:
-        use = self.reservations.plane
+        use, evidence = self.reservations.plane, self._evidence
+        open_hosts = functools.cache(functools.partial(hosts.FleetHosts, evidence.fleet))
         return context.Context(
             use.context.database,
             use,
-            lambda investigation: self._open_hosts(investigation.id),
-            self._evidence,
-            endpoint=self._endpoint,
+            lambda investigation: open_hosts(investigation.id),
+            evidence,
+            endpoint=evidence.endpoint,
         )
 
 

@@ -54,7 +54,7 @@ def check_owner(what: str, owner: str, by: Principal) -> None:
     """Raise NotAllowedError if somebody else owns it, unless an admin asks."""
     if owner != by.name and not by.role.allows(Role.ADMIN):
         raise errors.NotAllowedError(
-            f"the {what} belongs to {owner or 'nobody'}",
+            f"the {what} belongs to {owner}" if owner else f"the {what} has no owner",
             why=f"token {by.name} has the role {by.role}, which may change its own {what}s only",
             todo="ask the owner or an admin",
         )

@@ -112,7 +112,7 @@ class Server:
             self._reports, self.reservations, self.fleet, self._find_endpoint, self.diagnosis
         )
         self.investigations = investigation_serving.ServedInvestigations(
-            self.reservations, self.fleet, self._find_endpoint, evidence
+            self.reservations, evidence
         )
         self._investigator = investigation_serving.make_loop(
             self.investigations, request.interval, progress

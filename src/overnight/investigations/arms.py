@@ -102,10 +102,8 @@ class Arm:
         found = self._hosts.look([task.id for task in due])
         changed: dict[str, HostTask] = {}
         for before, task in zip(due, asked, strict=True):
-            now = task
-            if task.id in found and not task.is_over:
-                status = found[task.id]
-                now = _end_task(task, status.state, status.detail)
+            status = None if task.is_over else found.get(task.id)
+            now = _set_state(task, status.state, status.detail) if status else task
             if now != before:
                 changed[now.id] = now
         if not changed:
@@ -125,7 +123,7 @@ class Arm:
         try:
             self._hosts.start(task.host, task.id, task.kind, arguments)
         except errors.OvernightError as error:
-            return _end_task(task, TaskState.FAILED, f"{error.what}: {error.why}")
+            return _set_state(task, TaskState.FAILED, f"{error.what}: {error.why}")
         steps(f"start {task.kind}: after")
         return task
 
@@ -165,6 +163,7 @@ class Arm:
         elif all(task.is_over for task in steps if task.host in hosts) and self._begin_incident():
             note = self._note(f"observing {', '.join(hosts)}")
             self._save(note, state=ArmState.RUNNING, began_us=self._driver.now_us)
+            self._observe()
 
     def _begin_incident(self) -> bool:
         found = decisions.find_arm(self._investigation, self._at)
@@ -173,12 +172,13 @@ class Arm:
     def _observe(self) -> None:
         self._begin_incident()
         plan, left = self._investigation.plan, self._left
-        self._add_tasks(
+        self._advance(Stage.OBSERVE)
+        if self._add_tasks(
             _make_task(host, *step)
             for host in self._run.hosts
             for step in decisions.find_missing(plan, self._run, host, left)
-        )
-        self._advance(Stage.OBSERVE)
+        ):
+            self._advance(Stage.OBSERVE)
         self._find_events()
         self._diagnose()
         hosts = self._run.hosts
@@ -245,9 +245,9 @@ class Arm:
         running = [t for stage in stages for t in decisions.list_stage(self._run, stage) if not t.is_over]  # fmt: skip
         for task in running:
             if waited >= decisions.STOP_SECONDS:
-                self._replace(_end_task(task, TaskState.EXPIRED, LOST))
+                self._replace(_set_state(task, TaskState.EXPIRED, LOST))
             elif task.state is TaskState.PENDING and not self._hosts.look([task.id]):
-                self._replace(_end_task(task, TaskState.CANCELLED, ""))
+                self._replace(_set_state(task, TaskState.CANCELLED, ""))
             else:
                 self._hosts.stop(task.host, task.id)
         self._advance(*stages)
@@ -292,7 +292,7 @@ def _make_task(host: str, kind: TaskKind, name: str) -> HostTask:
     return HostTask(host, kind, f"t-{secrets.token_hex(8)}", name)
 
 
-def _end_task(task: HostTask, state: TaskState, detail: str) -> HostTask:
+def _set_state(task: HostTask, state: TaskState, detail: str) -> HostTask:
     return dataclasses.replace(task, state=state, detail=printable(detail)[:DETAIL])
 
 

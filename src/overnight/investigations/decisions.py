@@ -161,9 +161,7 @@ def left_seconds(investigation: Investigation, now_us: int) -> float:
         else plan.observed_seconds(plan.arms[at])
         for at in range(len(plan.arms))
     ]
-    own = [seconds for arm, seconds in zip(plan.arms, left, strict=True) if arm.hosts]
-    shared = [seconds for arm, seconds in zip(plan.arms, left, strict=True) if not arm.hosts]
-    total = max(own, default=0.0) + sum(shared)
+    total = max(left) if all(arm.hosts for arm in plan.arms) else sum(left)
     if investigation.experiment is not None:
         total += arm_left(investigation, None, now_us)
     return max(0.0, min(total, (close_us(investigation) - now_us) / SECOND_US))

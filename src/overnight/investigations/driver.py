@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 AGENT_SECONDS = 300.0  # until the agents of all hosts must have reported
 RELEASE_SECONDS = 900.0  # then reservations and janitors go on alone
+RELEASE_RETRY_US = 15 * SECOND_US
 DRIVE_US = 30 * SECOND_US
 KEPT_NOTES = 10_000
 AGENT = "agent"  # the check of a reservation
@@ -284,6 +285,7 @@ class Driver:
             if released.state is not ReservationState.RELEASED:
                 left.append(reservation_id)
         if left and (self.now_us - now.phase_us) / SECOND_US < RELEASE_SECONDS:
+            self.save(next_us=self.now_us + RELEASE_RETRY_US)
             return
         texts = [
             f"{each} is not released yet; overnight release {each} tries again" for each in left

@@ -114,6 +114,7 @@ def test_examples_are_printed(run: Run) -> None:
 
 def test_wrong_calls_say_what_to_do(run: Run, tmp_path: pathlib.Path) -> None:
     assert "overnight run --example driver-resets" in run("--dry-run")[2]
+    assert "error: overnight run needs a command" in run("")[2]
     code, _, err = run("kubernetes.yaml")
     assert code == 2
     assert "a plan with hosts of provider kubernetes needs a server" in err
@@ -152,13 +153,15 @@ def test_a_dry_run_changes_nothing(hosts: LocalHost, run: Run) -> None:
     assert out.splitlines()[1] == "2. arm cold on all hosts: record, load cpu for 1 min"
     assert "arms take at most 2 min" in out.splitlines()
     assert out.splitlines()[-1] == "would reserve 1 host; nothing was changed"
-    code, out, _ = run("local.yaml --dry-run -O json")
+    code, out, _ = run("start local.yaml --dry-run -O json")
     assert parse(out, "run-plan")["seconds"] == pytest.approx(12)
     assert not hosts.tasks
     assert run("list")[1] == "no investigations\n"
 
 
-@pytest.mark.parametrize("words", ["local.yaml", "start local.yaml"])
+@pytest.mark.parametrize(
+    "words", ["local.yaml", pytest.param("start local.yaml", marks=pytest.mark.long)]
+)
 def test_a_plan_is_carried_out_and_shown(hosts: LocalHost, run: Run, words: str) -> None:
     code, out, err = run(words)
     assert code == 0, err

@@ -26,4 +26,4 @@ def apply(_: tuple[str, ...], context: changes.Context) -> str:
         changes.refuse("cannot reboot", str(error), "run as root")
     except KeyboardInterrupt:  # systemd ends this process with all others
         pass
-    return "the host goes down"
+    return "the host reboots"

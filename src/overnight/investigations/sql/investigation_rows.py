@@ -28,12 +28,8 @@ def save(connection: sa.Connection, changed: Investigation, more: Iterable[Note]
     row = _row(changed)
     del row["stop"]
     fences.save(connection, investigations, row)
-    add_notes(connection, changed.id, more)
-
-
-def add_notes(connection: sa.Connection, investigation_id: str, more: Iterable[Note]) -> None:
     for note in more:
-        connection.execute(notes.insert().values(investigation_id=investigation_id, **vars(note)))
+        connection.execute(notes.insert().values(investigation_id=changed.id, **vars(note)))
 
 
 def take(connection: sa.Connection, read: Investigation, until_us: int) -> None:
