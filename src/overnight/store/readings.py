@@ -104,15 +104,9 @@ def read_readings(
     """Yield the readings of a time range, each with its recording, file by file; of all kinds, or of these."""
     # Before a line is parsed: a large host has a thousand readings of other kinds each second.
     marks = [f'"kind":"{kind}"'.encode() for kind in kinds]
-    for path in run_files.list_files(home, PART, host, end_us):
-        recording = _read_ends(path)
-        if recording is None or recording.host != host or recording.until_us < begin_us:
-            continue
-        for line in _lines(path):
-            begins = TIME.match(line)
-            if not begins or not begin_us <= int(begins[1]) < end_us:
-                continue
-            if not marks or any(mark in line for mark in marks):
+    for path, recording in _find_files(home, host, begin_us, end_us):
+        for line in _select_lines(path, begin_us, end_us):
+            if TIME.match(line) and (not marks or any(mark in line for mark in marks)):
                 for reading in _parse_line(line):
                     if not kinds or reading.kind in kinds:
                         yield recording, reading
@@ -127,29 +121,42 @@ def copy_readings(
     clean: Callable[[str], str] = lambda text: text,
 ) -> int:
     """Copy the readings of a time range to another data home, with cleaned texts; return how many files."""
-    copied = 0
-    for path in run_files.list_files(home, PART, host, end_us):
-        recording = _read_ends(path)
-        if recording is None or recording.host != host or recording.until_us < begin_us:
-            continue
+    found = list(_find_files(home, host, begin_us, end_us))
+    for path, _ in found:
         new = run_files.find_folder(target, PART, host) / path.name
         files.make_folder(new.parent, durable=False)
-        copied += 1
         with os.fdopen(files.open_private(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as out:
-            for number, line in enumerate(_lines(path)):
-                begins = TIME.match(line)
-                if begins and not begin_us <= int(begins[1]) < end_us:
-                    continue
-                entry = journal.parse_line(line)
-                if entry is None:
-                    continue
-                if number == 0:
-                    entry["target"] = clean(str(entry.get("target", "")))
-                for row in entry.get("readings", ()) if begins else ():
-                    for key in {"subject", "text"} & row.keys():
+            for entry in filter(
+                None, map(journal.parse_line, _select_lines(path, begin_us, end_us))
+            ):
+                for row in (entry, *entry.get("readings", ())):
+                    for key in {"target", "subject", "text"} & row.keys():
                         row[key] = clean(str(row[key]))
                 out.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
-    return copied
+    return len(found)
+
+
+def _find_files(
+    home: pathlib.Path, host: str, begin_us: int, end_us: int
+) -> Iterator[tuple[pathlib.Path, Recording]]:
+    for path in run_files.list_files(home, PART, host, end_us):
+        recording = _read_ends(path)
+        if recording is not None and recording.host == host and recording.until_us >= begin_us:
+            yield path, recording
+
+
+def _select_lines(path: pathlib.Path, begin_us: int, end_us: int) -> Iterator[bytes]:
+    """Yield all lines but those of readings at other times."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        errors.raise_own(error)
+        return
+    with file:
+        while line := file.readline(journal.MAX_LINE):
+            begins = TIME.match(line)
+            if not begins or begin_us <= int(begins[1]) < end_us:
+                yield line
 
 
 def _as_json(reading: Reading) -> dict[str, object]:
@@ -182,17 +189,6 @@ def _parse_line(line: bytes) -> Iterator[Reading]:
                     if math.isfinite(value)
                 },
             )
-
-
-def _lines(path: pathlib.Path) -> Iterator[bytes]:
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        errors.raise_own(error)
-        return
-    with file:
-        while line := file.readline(journal.MAX_LINE):
-            yield line
 
 
 def _read_ends(path: pathlib.Path) -> Recording | None:

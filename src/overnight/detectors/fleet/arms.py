@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _base
 from overnight.model.finding import Answer, Subject
+from overnight.model.host_changes import THEN, Builtin
 from overnight.model.text import fraction, plural, rounded
 from overnight.queries import contrast, rates
 
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
     from overnight.model.selection import Window
 
 CONTRAST, DOSE = "arm.contrast", "arm.dose"
-NAME = "fleet.arms"
 DECIDED = (rates.Outcome.ROSE, rates.Outcome.FELL, rates.Outcome.UNCHANGED)
 # Changes that remove accumulated state, and those that name the unit they change.
-THEN = " then "
-PURGES, OF_UNITS = ("purge", "reboot"), ("mask-unit", "cap-cpu")
+PURGES, OF_UNITS = {Builtin.PURGE, Builtin.REBOOT}, {Builtin.MASK_UNIT, Builtin.CAP_CPU}
 DOSES = {"zombies": "dying memory cgroups", "uptime_s": "uptime", "load": "busy share of the cores"}
 
 
@@ -38,15 +37,23 @@ class Treatment:
     changes: tuple[str, ...] = ()  # several in one text are joined by ` then `
 
     @property
-    def words(self) -> tuple[list[str], ...]:
+    def words(self) -> list[list[str]]:
         every = (part.split() for change in self.changes for part in change.split(THEN))
-        return tuple(words for words in every if words)
+        return [words for words in every if words]
+
+    @property
+    def unit(self) -> str:
+        """The only unit that the arm changes, purged or not; with other changes it is not known what helped."""
+        others = [words for words in self.words if words[0] not in PURGES]
+        if len(others) == 1 and len(others[0]) > 1 and others[0][0] in OF_UNITS:
+            return others[0][1]
+        return ""
 
 
 class Arms(_base.Detector):
     """All decided comparisons of one kind of event."""
 
-    name = NAME
+    name = "fleet.arms"
 
     def ask(
         self,
@@ -60,9 +67,11 @@ class Arms(_base.Detector):
         if not pairs and not trends:
             return self.no_data("no two arms were observed")
         drafts = [
-            *(_draft_pair(pair, compared.unit, treatments, window) for pair in pairs if pair.compared.outcome in DECIDED and not pair.is_confounded),
-            *(_draft_trend(trend, window) for trend in trends if trend.outcome in DECIDED),
-        ]  # fmt: skip
+            _draft_pair(pair, compared.unit, treatments.get(pair.arm, Treatment()), window)
+            for pair in pairs
+            if pair.compared.outcome in DECIDED and not pair.is_confounded
+        ]
+        drafts += [_draft_trend(trend, window) for trend in trends if trend.outcome in DECIDED]
         if not drafts:
             return self.no_data(
                 f"cannot tell: too few {kind}, hosts or hours to tell the arms apart"
@@ -76,26 +85,27 @@ def _covers(compared: str, kind: str) -> bool:
 
 
 def _draft_pair(
-    pair: contrast.Pair, unit: str, treatments: Mapping[str, Treatment], window: Window
+    pair: contrast.Pair, unit: str, treatment: Treatment, window: Window
 ) -> _base.Draft:
-    both, treatment = pair.compared, treatments.get(pair.arm, Treatment())
-    ratio = 1.0 if both.outcome is rates.Outcome.UNCHANGED else _bounded(both)
-    bounds = f"{rounded(both.ratio_low)} to {'∞' if both.ratio_high is None else rounded(both.ratio_high)}"
+    both = pair.compared
     word = {rates.Outcome.ROSE: "more", rates.Outcome.FELL: "less"}.get(both.outcome, "no more and no less")  # fmt: skip
+    counts = (
+        f"{both.after.events} in {rounded(both.after.exposure)} {unit} against {both.before.events} in "
+        f"{rounded(both.before.exposure)}, ratio {_format(both.ratio_low, both.ratio_high)}"
+    )
     draft = _base.Draft(
         CONTRAST,
         # The arm keeps the ids of two comparisons apart.
-        Subject(cohort=f"{pair.arm} arm", unit=_unit(treatment)),
+        Subject(cohort=f"{pair.arm} arm", unit=treatment.unit),
         window,
         both.confidence,
-        f"{pair.kind} is {word} frequent in the {pair.arm} arm than in the {pair.base} arm: {both.after.events} in "
-        f"{rounded(both.after.exposure)} {unit} against {both.before.events} in {rounded(both.before.exposure)}, "
-        f"ratio {bounds}",
-        magnitude=dict.fromkeys(_numbers(pair, treatment), ratio),
+        f"{pair.kind} is {word} frequent in the {pair.arm} arm than in the {pair.base} arm: {counts}",
+        magnitude=dict.fromkeys(
+            _numbers(pair, treatment), _measure(both.outcome, both.ratio, both.ratio_low)
+        ),
     )
     draft.support(
-        f"{pair.arm}: {both.after.events} {pair.kind} in {both.after.exposure:.4g} {unit}; {pair.base}: "
-        f"{both.before.events} in {both.before.exposure:.4g}; 95 % interval of the ratio {bounds}"
+        f"{pair.arm} against {pair.base}: {counts} (95 % interval)"
         + ("; each host is compared with itself" if pair.same_hosts else ""),
         "events",
         events=both.after.events,
@@ -108,9 +118,15 @@ def _draft_pair(
     return draft
 
 
-def _bounded(both: rates.Comparison) -> float:
-    """Return the ratio; its bound that is nearer to 1 where there is none."""
-    return both.ratio_low if both.ratio is None else both.ratio
+def _measure(outcome: rates.Outcome, ratio: float | None, low: float) -> float:
+    """Return the number of a finding: the ratio, or its lower bound where it has none."""
+    if outcome is rates.Outcome.UNCHANGED:
+        return 1.0
+    return low if ratio is None else ratio
+
+
+def _format(low: float, high: float | None) -> str:
+    return f"{rounded(low)} to {'∞' if high is None else rounded(high)}"
 
 
 def _numbers(pair: contrast.Pair, treatment: Treatment) -> Iterator[str]:
@@ -121,25 +137,16 @@ def _numbers(pair: contrast.Pair, treatment: Treatment) -> Iterator[str]:
             yield "aged_by_cold"
     elif pair.base == "hot":
         names = {words[0] for words in treatment.words}
-        if _unit(treatment):
+        if treatment.unit:
             yield "changed_by_hot"
-        elif pair.arm == "purged" or (names and names <= {*PURGES}):
+        elif pair.arm == "purged" or (names and names <= PURGES):
             yield "purged_by_hot"
-
-
-def _unit(treatment: Treatment) -> str:
-    """Return the only unit that the arm changes, purged or not; with other changes it is not known what helped."""
-    others = [words for words in treatment.words if words[0] not in PURGES]
-    if len(others) == 1 and len(others[0]) > 1 and others[0][0] in OF_UNITS:
-        return others[0][1]
-    return ""
 
 
 def _draft_trend(trend: contrast.Trend, window: Window) -> _base.Draft:
     name = DOSES.get(trend.dose, trend.dose)
     low = trend.low or 0.0
-    ratio = 1.0 if trend.outcome is rates.Outcome.UNCHANGED else low if trend.ratio is None else trend.ratio  # fmt: skip
-    bounds = f"{rounded(low)} to {'∞' if trend.high is None else rounded(trend.high)}"
+    bounds = _format(low, trend.high)
     how = {rates.Outcome.ROSE: "rises", rates.Outcome.FELL: "falls"}.get(trend.outcome, "does not change")  # fmt: skip
     draft = _base.Draft(
         DOSE,
@@ -148,11 +155,13 @@ def _draft_trend(trend: contrast.Trend, window: Window) -> _base.Draft:
         1 - rates.ALPHA,
         f"the rate of {trend.kind} {how} with the {name}: {bounds} times from the lowest to the highest of "
         f"{plural(len(trend.points), 'host')}",
-        magnitude={f"{trend.dose.removesuffix('_s')}_ratio": ratio},
+        magnitude={
+            f"{trend.dose.removesuffix('_s')}_ratio": _measure(trend.outcome, trend.ratio, low)
+        },
     )
     draft.support(
         f"Poisson regression on the {name}: ratio {bounds}; with doses assigned at random p = "
-        f"{fraction(trend.p if trend.p is not None else 1.0)}",
+        f"{fraction(trend.p or 1.0)}",
         "events",
         ratio_low=trend.low,
         ratio_high=trend.high,

@@ -22,7 +22,7 @@ from overnight.reports.diagnosis import wording
 if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
     from overnight.model.finding import Finding
-    from overnight.model.verdict import Link, Step, Verdict
+    from overnight.model.verdict import Link, Part, Step, Verdict
 
 _Lines: TypeAlias = Iterator[rich.console.RenderableType]
 STYLES = {
@@ -46,23 +46,23 @@ def render(verdict: Verdict, material: diagnosis.Material = diagnosis.EMPTY) -> 
         wording.chain_heading(verdict): _chain(verdict, known),
         wording.consumers_heading(material): _processes(material),
         "Instruments": (
-            _behind("- ", _text(wording.clean(line))) for line in wording.list_readings(material)
+            behind("- ", make_text(wording.clean(line))) for line in wording.list_readings(material)
         ),
         "Alternatives": _alternatives(verdict, known),
         wording.SUSPECTS: _suspects(verdict),
         "Also found, not linked to this event": _ruled_out(verdict, known),
         "Missing evidence": _gaps(verdict, material),
-        "Notes": (_behind("- ", _text(wording.clean(note))) for note in verdict.notes),
+        "Notes": (behind("- ", make_text(wording.clean(note))) for note in verdict.notes),
         "Detectors": _answers(verdict, known),
     }
     lines = [*_verdict(verdict)]
     for heading, section in sections.items():
         if body := list(section):
-            lines += [_text(""), _text((heading, "bold underline")), *body]
+            lines += [make_text(""), make_text((heading, "bold underline")), *body]
     return rich.console.Group(*lines)
 
 
-def _behind(lead: str, body: rich.console.RenderableType, style: str = "") -> rich.console.RenderableType:  # fmt: skip
+def behind(lead: str, body: rich.console.RenderableType, style: str = "") -> rich.console.RenderableType:  # fmt: skip
     """Put a lead in a column of its own, so that wrapped lines stay aligned."""
     grid = rich.table.Table.grid(padding=0)
     grid.add_column(no_wrap=True, style=style)
@@ -81,7 +81,7 @@ class _Text(rich.text.Text):
         return lines
 
 
-def _text(*parts: tuple[str, str] | str) -> _Text:
+def make_text(*parts: tuple[str, str] | str) -> _Text:
     text = _Text()
     for part in parts:
         words, style = (part, "") if isinstance(part, str) else part
@@ -92,15 +92,18 @@ def _text(*parts: tuple[str, str] | str) -> _Text:
 def _verdict(verdict: Verdict) -> _Lines:
     style = STYLES.get(verdict.status, "bold")
     headline = wording.clean(verdict.narrative.headline, 600)
-    yield _Headline(_text((headline, style)), wording.format_confidence(verdict))
-    yield _text("")
-    for part in verdict.narrative.parts:
-        lines: list[rich.console.RenderableType] = [_text(wording.clean(part.text, 1500))]
-        lines += [_text((line, "green")) for line in _split_command(part.command)]
-        yield _behind(f"  {part.label:<10}  ", rich.console.Group(*lines), "bold")
+    yield _Headline(make_text((headline, style)), wording.format_confidence(verdict))
+    yield make_text("")
+    yield from map(render_part, verdict.narrative.parts)
     if meaning := wording.explain_confidence(verdict):
-        yield _text("")
-        yield _text((meaning, "dim"))
+        yield make_text("")
+        yield make_text((meaning, "dim"))
+
+
+def render_part(part: Part) -> rich.console.RenderableType:
+    lines: list[rich.console.RenderableType] = [make_text(wording.clean(part.text, 2000))]
+    lines += [make_text((line, "green")) for line in _split_command(part.command)]
+    return behind(f"  {part.label:<10}  ", rich.console.Group(*lines), "bold")
 
 
 class _Headline:
@@ -131,20 +134,22 @@ def _chain(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
         rail = "│" if at < last else " "
         mark = "●" if at in (0, last) else "○"
         kind = wording.clean(known.title(step.kind))
-        yield _behind(f"{mark} ", _text((kind, "bold"), f"  {_when(step)}"))
+        yield behind(f"{mark} ", make_text((kind, "bold"), f"  {_when(step)}"))
         details = wording.list_details(step, known)
         for detail, style in zip(details, ("cyan", "", ""), strict=True):
             if detail:
-                yield _Railed(rail, _text((detail, style)))
+                yield _Railed(rail, make_text((detail, style)))
         for evidence in step.evidence[:3]:
-            yield _Railed(rail, _text(("· ", "dim"), wording.clean(evidence.text, 600)))
+            yield _Railed(rail, make_text(("· ", "dim"), wording.clean(evidence.text, 600)))
             if evidence.look:
-                yield _Railed(rail, _text(("  $ " + wording.command(evidence.look), "dim")))
+                yield _Railed(rail, make_text(("  $ " + wording.command(evidence.look), "dim")))
         for evidence in step.against[:2]:
-            yield _Railed(rail, _text(("against: ", "yellow"), wording.clean(evidence.text, 600)))
+            yield _Railed(
+                rail, make_text(("against: ", "yellow"), wording.clean(evidence.text, 600))
+            )
         if at < last:
             link = following.get(step.id)
-            yield _Railed("│", _link(link) if link else _text("no link"), "▼")
+            yield _Railed("│", _link(link) if link else make_text("no link"), "▼")
 
 
 class _Railed:
@@ -165,7 +170,7 @@ class _Railed:
 
 def _link(link: Link) -> rich.text.Text:
     against = f"; against: {wording.clean('; '.join(link.against))}" if link.against else ""
-    return _text(
+    return make_text(
         (f"leads to the next, {wording.format_strength(link.strength)}: ", "italic"),
         f"{wording.clean('; '.join(link.reasons))}{against}",
     )
@@ -195,53 +200,53 @@ def _processes(material: diagnosis.Material) -> _Lines:
             "-" if row.cores is None else f"{row.cores:.2f}",
         )
     yield table
-    yield _text((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
+    yield make_text((f"{material.processes.coverage.lost:,} samples were lost.", "dim"))
     for line in material.processes.coverage.remarks():
-        yield _text((wording.clean(line), "dim"))
+        yield make_text((wording.clean(line), "dim"))
 
 
 def _alternatives(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
     for number, chain in enumerate(verdict.alternatives, 1):
         why = wording.clean(chain.why_not, 1000)
-        yield _behind(f"{number}. ", _text(wording.format_chain(chain, known)))
-        yield _behind("   ", _text(("why not: ", "dim"), why))
+        yield behind(f"{number}. ", make_text(wording.format_chain(chain, known)))
+        yield behind("   ", make_text(("why not: ", "dim"), why))
 
 
 def _suspects(verdict: Verdict) -> _Lines:
     for suspect in wording.order_suspects(verdict):
         text = f"{wording.clean(suspect.title, 60)}: {wording.clean(suspect.text)}"
-        yield _behind(f"{wording.format_outcome(suspect):11}  ", _text(text))
+        yield behind(f"{wording.format_outcome(suspect):11}  ", make_text(text))
         if suspect.outcome is SuspectOutcome.NOT_CLEARED and suspect.look:
-            yield _behind(" " * 13, _text((wording.command(suspect.look), "green")))
+            yield behind(" " * 13, make_text((wording.command(suspect.look), "green")))
 
 
 def _ruled_out(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
     findings = {finding.id: finding for finding in verdict.findings}
     for ruled_out in verdict.ruled_out:
-        yield _behind("- ", _text(wording.name_finding(findings[ruled_out.finding], known)))
-        yield _behind("  ", _text(("why not: ", "dim"), wording.clean(ruled_out.why, 600)))
+        yield behind("- ", make_text(wording.name_finding(findings[ruled_out.finding], known)))
+        yield behind("  ", make_text(("why not: ", "dim"), wording.clean(ruled_out.why, 600)))
 
 
 def _gaps(verdict: Verdict, material: diagnosis.Material) -> _Lines:
     if verdict.gaps:
-        yield _text((f"{wording.FACTORS}.", "dim"))
+        yield make_text((f"{wording.FACTORS}.", "dim"))
     for gap in verdict.gaps:
         body = f"{wording.clean(gap.what)}: {wording.clean(gap.why)}"
-        yield _behind(f"{gap.factor:.2f}  ", _text(body))
+        yield behind(f"{gap.factor:.2f}  ", make_text(body))
     for problem in material.problems:
-        yield _behind("not shown  ", _text(wording.clean(problem)))
+        yield behind("not shown  ", make_text(wording.clean(problem)))
     if not verdict.gaps and not material.problems:
-        yield _text(wording.NOTHING_MISSING)
+        yield make_text(wording.NOTHING_MISSING)
 
 
 def _steps(steps: tuple[Step, ...]) -> _Lines:
     for number, step in enumerate(steps, 1):
-        yield _behind(f"{number}. ", _text(wording.clean(step.what, 1000)))
+        yield behind(f"{number}. ", make_text(wording.clean(step.what, 1000)))
         for line in _split_command(step.command):
             # Without a prompt: what is selected is what is run.
-            yield rich.padding.Padding(_text((line, "green")), (0, 0, 0, 5))
+            yield rich.padding.Padding(make_text((line, "green")), (0, 0, 0, 5))
         if step.expect and step.expect not in wording.OUTCOMES:
-            yield _behind("   ", _text(("expect: ", "dim"), wording.clean(step.expect, 1000)))
+            yield behind("   ", make_text(("expect: ", "dim"), wording.clean(step.expect, 1000)))
 
 
 def _split_command(command: str) -> list[str]:
@@ -263,4 +268,4 @@ def _answers(verdict: Verdict, known: knowledge.Knowledge) -> _Lines:
             if answer.status == status:
                 why = wording.explain_answer(answer, known)
                 name = wording.clean(answer.detector, 60)
-                yield _behind(f"{status:8} ", _text(f"{name}: {why}" if why else name))
+                yield behind(f"{status:8} ", make_text(f"{name}: {why}" if why else name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 import rich.console
@@ -11,6 +10,7 @@ import rich.table
 import rich.text
 
 from overnight.model.investigation import Outcome
+from overnight.reports.diagnosis import text as diagnosis
 from overnight.reports.diagnosis import wording as texts
 from overnight.reports.investigation import sections, wording
 
@@ -34,33 +34,19 @@ def write(report: investigation.Report, file: BinaryIO) -> None:
 def render(report: investigation.Report) -> rich.console.Group:
     """Render the report; names are text, never markup."""
     style = STYLES.get(report.investigation.outcome, "bold yellow")
-    lines: list[rich.console.RenderableType] = [_text(wording.headline(report), style, 600), _text("")]  # fmt: skip
-    for part in wording.parts(report):
-        body = rich.console.Group(_text(part.text, most=2000), *_command(part.command))
-        lines.append(_behind(f"  {part.label:<10}  ", body))
+    lines: list[rich.console.RenderableType] = [_text(wording.headline(report), style, 600), ""]
+    lines += map(diagnosis.render_part, wording.parts(report))
     for section in sections.make_sections(report):
-        lines += [_text(""), _text(section.heading, "bold underline")]
-        lines += [_behind("- ", _text(line, most=1500)) for line in section.lines]
+        lines += ["", _text(section.heading, "bold underline")]
+        lines += [diagnosis.behind("- ", _text(line, most=1500)) for line in section.lines]
         for table in section.tables:
             lines += [_text(table.caption, "dim"), _render(table)]
             if len(table.rows) > MAX_ROWS:
                 lines.append(_text(f"{len(table.rows) - MAX_ROWS} more are left out"))
         if section.file:
-            lines += [_text(section.file_title, "dim"), *_command(section.file)]
+            file = texts.command(section.file).split("\n")
+            lines += [_text(section.file_title, "dim"), *(_text(line, "green") for line in file)]
     return rich.console.Group(*lines)
-
-
-def _command(text: str) -> Iterator[rich.text.Text]:
-    yield from (rich.text.Text(line, "green") for line in texts.command(text).split("\n") if line)
-
-
-def _behind(lead: str, body: rich.console.RenderableType) -> rich.table.Table:
-    """Put a lead in a column of its own, so that wrapped lines stay aligned."""
-    grid = rich.table.Table.grid(padding=0)
-    grid.add_column(no_wrap=True, style="bold")
-    grid.add_column(overflow="fold")
-    grid.add_row(lead, body)
-    return grid
 
 
 def _render(table: sections.Table) -> rich.table.Table:
@@ -74,4 +60,4 @@ def _render(table: sections.Table) -> rich.table.Table:
 
 
 def _text(text: str, style: str = "", most: int = 400) -> rich.text.Text:
-    return rich.text.Text(texts.clean(text, most), style)
+    return diagnosis.make_text((texts.clean(text, most), style))
