@@ -295,12 +295,7 @@ def fit_trend(
 
 
 def permute_doses(
-    doses: Floats,
-    events: Floats,
-    hours: Floats,
-    strata: npt.NDArray[np.int_],
-    *,
-    expected: int = 0,
+    doses: Floats, events: Floats, hours: Floats, strata: npt.NDArray[np.int_], *, expected: int = 0
 ) -> tuple[float, float]:
     """Return p with doses permuted over the hosts of a stratum, and the smallest attainable.
 

@@ -239,8 +239,7 @@ def _pay(following: Plan, plan: Plan, most: float) -> Plan:
     if need > most:
         return plan
     return dataclasses.replace(
-        following,
-        budget=dataclasses.replace(budget, money=max(budget.money, need)),
+        following, budget=dataclasses.replace(budget, money=max(budget.money, need))
     )
 
 
