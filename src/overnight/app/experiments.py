@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from overnight.agent import task_config
 from overnight.diagnosis import knowledge, remedies
 from overnight.investigations import context
-from overnight.model import host_changes, times
+from overnight.model import host_changes
 from overnight.model.investigation import Answer
-from overnight.model.text import plural, rounded
+from overnight.model.text import host_time, plural, rounded
 from overnight.queries import rates
 
 if TYPE_CHECKING:
@@ -127,14 +127,10 @@ def judge_rates(compared: rates.Comparison) -> context.Judgement:
     needed = compared.after.exposure * max(high - 1, ratio / rates.HALF - 1)
     return context.Judgement(
         Answer.UNDECIDED,
-        f"{facts}; {_hours(needed)} more without an event would confirm it",
+        f"{facts}; {host_time(needed)} more without an event would confirm it",
         needed,
     )
 
 
 def _describe(rate: rates.Rate) -> str:
-    return f"{plural(rate.events, 'event')} in {_hours(rate.exposure)}"
-
-
-def _hours(hours: float) -> str:
-    return f"{rounded(hours)} host-hours" if hours >= 1 else f"{times.format_duration(hours * 3600)} of a host"  # fmt: skip
+    return f"{plural(rate.events, 'event')} in {host_time(rate.exposure)}"

@@ -32,9 +32,7 @@ class EventReader:
     """Calls `event` with core, nanoseconds, name and fields of each line, and `sums` after each second."""
 
     def __init__(
-        self,
-        event: Callable[[int, int, bytes, bytes], None],
-        sums: Callable[[], Iterable[Reading]],
+        self, event: Callable[[int, int, bytes, bytes], None], sums: Callable[[], Iterable[Reading]]
     ) -> None:
         self.lost = 0
         self._event, self._sums = event, sums

@@ -40,9 +40,8 @@ class Usage:
     """What an instrument cost so far."""
 
     cpu_seconds: float = 0.0  # of its processes and of overnight, which reads them
-    kernel_seconds: float | None = (
-        None  # of its BPF programs, in whatever they interrupt; None: unknown
-    )
+    # Of its BPF programs, in whatever they interrupt; None: unknown.
+    kernel_seconds: float | None = None
     lost: int = 0  # events that the tool lost
     dropped: int = 0  # readings above the limits of overnight
 

@@ -46,6 +46,9 @@ class Observed:
     def hours(self) -> float:
         return self.host.seconds / HOUR
 
+    def exposure(self, *, by_core: bool) -> float:
+        return self.hours * (self.cores if by_core else 1)
+
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
@@ -152,14 +155,10 @@ def contrast(arms: Sequence[Arm], kinds: Sequence[str]) -> Contrast:
     )
 
 
-def _exposure(each: Observed, *, by_core: bool) -> float:
-    return each.hours * (each.cores if by_core else 1)
-
-
 def _measure(kind: str, arm: Arm, *, by_core: bool) -> ArmRate:
     spans = [span for each in arm.hosts for span in each.host.spans(kind)]
     count = sum(len(events) for _, events in spans)
-    exposure = sum(_exposure(each, by_core=by_core) for each in arm.hosts)
+    exposure = sum(each.exposure(by_core=by_core) for each in arm.hosts)
     rate = None
     if exposure > 0:
         bounds = rates.bound_rate(count, exposure, rates.measure_dispersion([spans]))
@@ -179,21 +178,19 @@ def _measure(kind: str, arm: Arm, *, by_core: bool) -> ArmRate:
 def _compare(kind: str, arm: Arm, base: Arm, alpha: float, *, by_core: bool) -> Pair:
     sides = [{each.host.name: each for each in side.hosts} for side in (base, arm)]
     names = sorted({name for side in sides for name in side})
-    events, exposures = np.zeros((len(names), 2)), np.zeros((len(names), 2))
-    for column, side in enumerate(sides):
-        for row, name in enumerate(names):
-            if name in side:
-                events[row, column] = len(side[name].host.places(kind))
-                exposures[row, column] = _exposure(side[name], by_core=by_core)
-    spans = [list(itertools.chain(*(each.host.spans(kind) for each in s.values()))) for s in sides]
-    compared = rates.compare(
-        events, exposures, dispersion=rates.measure_dispersion(spans), alpha=alpha
-    )
+    rows = [[side.get(name) for side in sides] for name in names]
+    events = np.array([[len(e.host.places(kind)) if e else 0 for e in row] for row in rows], float)
+    exposures = np.array([[e.exposure(by_core=by_core) if e else 0 for e in row] for row in rows])
+    spans = [
+        [span for each in side.hosts for span in each.host.spans(kind)] for side in (base, arm)
+    ]
+    dispersion = rates.measure_dispersion(spans)
+    compared = rates.compare(events, exposures, dispersion=dispersion, alpha=alpha)
     both = (exposures > 0).all(axis=1)
     if both.any():
         return Pair(kind, arm.name, base.name, compared, same_hosts=True)
     kept = exposures.sum(axis=1) > 0
-    counts, hours = (rows[kept].sum(axis=1) for rows in (events, exposures))
+    counts, hours = (table[kept].sum(axis=1) for table in (events, exposures))
     is_member = exposures[kept, 1] > 0
     # Which arm should have more was known before: the aged one.
     more = 1 if arm.name == "hot" else -1
@@ -298,12 +295,7 @@ def fit_trend(
 
 
 def permute_doses(
-    doses: Floats,
-    events: Floats,
-    hours: Floats,
-    strata: npt.NDArray[np.int_],
-    *,
-    expected: int = 0,
+    doses: Floats, events: Floats, hours: Floats, strata: npt.NDArray[np.int_], *, expected: int = 0
 ) -> tuple[float, float]:
     """Return p with doses permuted over the hosts of a stratum, and the smallest attainable.
 

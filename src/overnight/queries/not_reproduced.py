@@ -163,7 +163,7 @@ def _planned_hours(plan: Plan, kind: ArmKind) -> float:
     """Return the host-hours that a plan observes in arms of a kind."""
     shared = len(plan.hosts.names) or plan.hosts.count
     arms = [arm for arm in plan.arms if arm.kind is kind]
-    return sum((arm.hosts or shared) * (arm.seconds or plan.wait.seconds) for arm in arms) / 3600
+    return sum((arm.hosts or shared) * plan.observed_seconds(arm) for arm in arms) / 3600
 
 
 def plan_next(plan: Plan, open_moves: set[Move]) -> tuple[Plan, tuple[str, ...]]:

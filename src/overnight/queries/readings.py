@@ -6,11 +6,7 @@ from collections.abc import Iterable
 
 from overnight.model.instrument import Reading, ReadingKind, Row
 
-CGROUPS = (
-    ReadingKind.CGROUP_CREATED,
-    ReadingKind.CGROUP_REMOVED,
-    ReadingKind.CGROUP_RELEASED,
-)
+CGROUPS = (ReadingKind.CGROUP_CREATED, ReadingKind.CGROUP_REMOVED, ReadingKind.CGROUP_RELEASED)
 
 
 def sum_rows(found: Iterable[Reading]) -> tuple[Row, ...]:

@@ -38,7 +38,7 @@ class Host:
 
     id: str
     name: str
-    resources: Mapping[str, float]  # that a trial takes
+    resources: dict[str, float]  # that a trial takes
 
 
 def choose_hosts(nodes: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> tuple[Host, ...]:
@@ -94,23 +94,13 @@ def run(link: worker.Link) -> None:
     _links.append(link)
 
     class Reporter(tune.Callback):  # type: ignore[misc]  # Ray is not installed where this is checked
-        def on_trial_result(
-            self,
-            iteration: int,  # noqa: ARG002 - Ray's signature
-            trials: list[Any],  # noqa: ARG002 - Ray passes it
-            trial: Any,  # noqa: ARG002 - Ray passes it
-            result: dict[str, Any],
-            **info: Any,  # noqa: ARG002 - Ray passes it
-        ) -> None:
+        def on_trial_result(self, *, result: dict[str, Any], **_: Any) -> None:
             pass_on(result)  # by name: Tune pickles this class, and shared memory cannot be pickled
 
     order = {**settings, "names": {host.id: host.name for host in hosts}}
     results = tune.Tuner(
         tune.with_resources(_trial, _resources),
-        param_space={
-            **order,
-            "resources": tune.grid_search([dict(host.resources) for host in hosts]),
-        },
+        param_space={**order, "resources": tune.grid_search([host.resources for host in hosts])},
         run_config=tune.RunConfig(
             storage_path=str(pathlib.Path(settings["folder"]) / "results"),
             verbose=0,
@@ -147,7 +137,7 @@ def pass_on(result: Mapping[str, Any]) -> None:
 def _resources(config: Mapping[str, Any]) -> Any:
     from ray import tune
 
-    return tune.PlacementGroupFactory([dict(config["resources"])])
+    return tune.PlacementGroupFactory([config["resources"]])
 
 
 def _trial(config: Mapping[str, Any]) -> None:
@@ -160,6 +150,7 @@ def _trial(config: Mapping[str, Any]) -> None:
     from overnight.undo import journal
 
     node = ray.get_runtime_context().get_node_id()
+    host = config["names"][node]
     fields = ("seed", "duty", "trials", "steps", "backend")
     cores = tuple(config["cores"]) or runner.choose_cores(config["cores_text"])
     options = load.Options(cores, config["name"], **{name: config[name] for name in fields})
@@ -176,12 +167,7 @@ def _trial(config: Mapping[str, Any]) -> None:
         share = spent / (time.monotonic() - began_at)
         figures = (*verdict.figures, f"Ray itself used {share:.3f} cores of this host")
         verdict = dataclasses.replace(verdict, figures=figures)
-        line = {
-            "node": node,
-            "host": config["names"][node],
-            "began_us": began,
-            "cores": list(cores),
-        }
+        line = {"node": node, "host": host, "began_us": began, "cores": list(cores)}
         line |= {"seconds": list(batch), "verdict": verdict.as_json()}
         tune.report({**line, "trials": trials, "loss": loss, "ended_by": ended_by})
         batch.clear()
@@ -194,7 +180,7 @@ def _trial(config: Mapping[str, Any]) -> None:
         count += 1
 
     with journal.Journal("load trials by Ray") as changes:
-        outcome = runner.run(plan, changes, host=config["names"][node], on_second=on_second)
+        outcome = runner.run(plan, changes, host=host, on_second=on_second)
     report(outcome.verdict, outcome.trials, outcome.loss, outcome.ended_by)
 
 

@@ -93,7 +93,7 @@ def _explain_missed(report: package.Report) -> Section:
         "Counter-moves: what makes a rare event come, or shows that it is rarer.",
         ("made", "move", "why"),
         (
-            ("■ made" if move.made else "□ not made", wording.MOVES[move.move], move.why)
+            ("■ made" if move.made else "□ not made", move.move.replace("-", " "), move.why)
             for move in (missed.moves if missed else ())
         ),
     )

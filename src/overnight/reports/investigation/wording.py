@@ -15,7 +15,7 @@ from overnight.model.protocol import TaskKind
 from overnight.model.reservation import CheckState, HostState
 from overnight.model.text import fraction, host_time, percent, plural, rounded
 from overnight.model.verdict import Narrative, Part, Verdict, VerdictStatus
-from overnight.queries import contrast, not_reproduced, rates
+from overnight.queries import contrast, rates
 
 if TYPE_CHECKING:
     from overnight.reports import investigation as package
@@ -35,14 +35,6 @@ TRENDS = {
     rates.Outcome.FELL: "falls with the dose",
     rates.Outcome.ROSE: "rises with the dose",
     rates.Outcome.UNCHANGED: "no large effect",
-}
-MOVES = {
-    not_reproduced.Move.LONGER: "observe longer",
-    not_reproduced.Move.OLDER_HOST: "older host",
-    not_reproduced.Move.HEAVIER_LOAD: "heavier load",
-    not_reproduced.Move.SAME_IMAGE: "same image",
-    not_reproduced.Move.SAME_NEIGHBOURS: "same neighbours",
-    not_reproduced.Move.MORE_HOSTS: "more hosts",
 }
 ANSWERS = {
     Answer.CONFIRMED: "confirmed by an experiment",

@@ -114,8 +114,6 @@ def _show(current: session.Session, found: instrument.Result, limit: int) -> Non
 def _format_recording(recording: Recording) -> str:
     name = " ".join(filter(None, (recording.instrument, recording.target)))
     state = "" if recording.ended else " (running)" if recording.running else " (cut off)"
-    began, lasted = (
-        local_time.cell(recording.began_us)[:19],
-        times.format_duration(recording.seconds),
-    )
+    began = local_time.cell(recording.began_us)[:19]
+    lasted = times.format_duration(recording.seconds)
     return f"{recording.id}  {name} on {recording.host}, {began}, {lasted}{state}; {recording.describe_cost()}"
