@@ -11,7 +11,8 @@ import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from overnight.model.pool import CAPACITY, Claim, Counts, Member, MemberState, Pool
+from overnight.model.cluster import Cluster, ClusterState
+from overnight.model.pool import CAPACITY, Claim, Counts, Member, MemberState, Pool, PoolStatus
 from overnight.model.times import SECOND_US
 
 State = MemberState
@@ -80,6 +81,28 @@ class EndClaim:
 Instruction = Retire | Fail | Abandon | FlagClaim | EndClaim
 
 
+@dataclasses.dataclass(frozen=True)
+class HoldCluster:
+    """Claim this many members for a cluster, and launch no more."""
+
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class EndCluster:
+    """End every claim of a cluster, and terminate its members."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ForgetCluster:
+    """Delete the pool of a cluster that has ended and has no members left."""
+
+
+ClusterStep = HoldCluster | EndCluster | ForgetCluster
+
+
 def counts(view: View) -> Counts:
     """Count the members by state; one that is held back is not capacity."""
     number = collections.Counter(
@@ -99,7 +122,8 @@ def counts(view: View) -> Counts:
 def is_empty(view: View) -> bool:
     """Whether no member is ready although some should be: claims fail."""
     ready = any(member.serves and member.state is State.READY for member in view.members)
-    return view.pool.refills and view.pool.target_size > 0 and not ready
+    is_active = view.pool.status is PoolStatus.ACTIVE
+    return is_active and view.pool.target_size > 0 and not ready
 
 
 def queue_key(pool: Pool, priority: int, queued_us: int) -> tuple[int, int]:
@@ -290,3 +314,25 @@ def endings(view: View) -> Iterable[Member]:
         limit = max(1, view.pool.settings.terminate_backoff_max_seconds)
         if not _is_ahead(member.next_attempt_us, view.now_us, limit):
             yield member
+
+
+def advance(cluster: Cluster, view: View, ready: int) -> ClusterStep | None:
+    """Return the next step of a cluster of which `ready` members can be claimed; None if none is due."""
+    pool = view.pool
+    if cluster.state is ClusterState.ENDED:
+        return None if view.members else ForgetCluster()
+    if cluster.state is ClusterState.HELD:
+        if view.claims:
+            return None
+        # Otherwise each claim was returned, or lost its machine.
+        until_us = (cluster.held_us or 0) + cluster.lease_seconds * SECOND_US
+        return EndCluster("lease_expired" if view.now_us >= until_us else "claims_ended")
+    if ready >= cluster.count:
+        return HoldCluster(cluster.count)
+    # With the breaker open no more will come soon, and those that are ready cost money meanwhile.
+    stuck = pool.breaker_opened_us is not None and not _is_warming(view)
+    if not stuck and view.now_us < (pool.assemble_until_us or 0):
+        return None
+    if ready >= cluster.at_least:
+        return HoldCluster(ready)
+    return EndCluster(pool.last_failure or "assembly_timeout")

@@ -125,6 +125,14 @@ class Maintenance:
                 )  # fmt: skip
                 return True
 
+    def retire_unclaimed(self, connection: engine.Connection, pool: Pool, now: int) -> int:
+        """Retire the unclaimed members of a locked pool that winds down; return how many."""
+        return sum(
+            self.apply(connection, pool, instruction, now)
+            for instruction in decisions.recycle(pool_rows.view(connection, pool, now))
+            if isinstance(instruction, decisions.Retire)
+        )
+
     # terminate
 
     def terminate_due(self, pool: Pool) -> int:

@@ -9,7 +9,7 @@ import collections
 from collections.abc import Iterable
 
 from overnight.model import times
-from overnight.model.pool import MemberState, Past, PoolDetails, Problem
+from overnight.model.pool import Member, MemberState, Past, PoolDetails, Problem
 from overnight.model.text import plural
 from overnight.model.times import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from overnight.pools import demand
@@ -135,11 +135,16 @@ def _explain_empty(details: PoolDetails) -> tuple[str, str]:
     return "no member has come up yet", f"overnight pool replenish {pool.name}"
 
 
+def is_slow(member: Member, now_us: int) -> bool:
+    """Whether a member has been warming for too long."""
+    return member.state is State.WARMING and now_us - member.warming_started_us >= SLOW_WARMING_US
+
+
 def _warming(details: PoolDetails, now: int) -> Iterable[Problem]:
     """'Members stuck warming'."""
     for member in details.members:
         age = now - member.warming_started_us
-        if member.state is not State.WARMING or age < SLOW_WARMING_US:
+        if not is_slow(member, now):
             continue
         if member.machine_id is None:
             why = "the provider has not answered its launch"
