@@ -66,10 +66,12 @@ class Clusters:
         return self._report(*self._pools.plane.clusters.show(cluster_id, recent=recent))
 
     def _report(self, cluster: Cluster, details: PoolDetails) -> ClusterReport:
-        is_over = cluster.state is ClusterState.ENDED and not details.counts.members
-        return ClusterReport(
-            cluster, details, () if is_over else self._pools.find_problems(details)
-        )
+        if cluster.state is ClusterState.ENDED and not details.counts.members:
+            return ClusterReport(cluster, details)
+        found = self._pools.find_problems(details)
+        if cluster.state is ClusterState.HELD:  # its claims are meant to remain
+            found = tuple(problem for problem in found if problem.name != "claims_remain")
+        return ClusterReport(cluster, details, found)
 
     def cancel(self, cluster_id: str) -> ClusterReport:
         """Cancel a cluster that is assembling, and terminate what was launched."""

@@ -266,25 +266,27 @@ class Pools:
 
     def follow(self, name: str, stop: threading.Event, recent: int = 20) -> Iterator[PoolEvent]:
         """Yield the last events, then each new one, until `stop` is set."""
-        seen: dict[int, int] = {}  # id -> time, of events that are not settled
-        settled = cursor = 0
-        limit = recent
-        while True:
-            page = self.events(name, after=cursor, recent=limit)
-            for event in page:
-                cursor = event.id
+        # Of events that are not settled, id and time: one whose transaction took longer may get a smaller id.
+        first = self.events(name, recent=max(1, recent))
+        yield from first[len(first) - recent :]
+        seen = {event.id: event.at_us for event in first}
+        settled = min(seen, default=1) - 1
+        while not stop.wait(FOLLOW_SECONDS):
+            for event in self._list_after(name, settled):
                 if event.id not in seen:
-                    seen[event.id] = event.at_us
                     yield event
-            if len(page) == limit and limit == MAX_EVENTS:
-                continue
-            # An event whose transaction took longer may get a smaller id than one that was read.
-            before = time.time_ns() // 1000 - SETTLED_US
-            settled = max((n for n, at in seen.items() if at <= before), default=settled)
-            cursor = settled or min(seen, default=1) - 1
-            seen = {n: at for n, at in seen.items() if n > cursor}
-            limit = MAX_EVENTS
-            if stop.wait(FOLLOW_SECONDS):
+                seen[event.id] = event.at_us
+            now = time.time_ns() // 1000
+            # abs(): a time in the future means that the clock was set back.
+            old = (number for number, at in seen.items() if abs(now - at) >= SETTLED_US)
+            settled = max(old, default=settled)
+            seen = {n: at for n, at in seen.items() if n > settled}
+
+    def _list_after(self, name: str, after: int) -> Iterator[PoolEvent]:
+        while page := self.events(name, after=after, recent=MAX_EVENTS):
+            yield from page
+            after = page[-1].id
+            if len(page) < MAX_EVENTS:
                 return
 
     def cancel(self, task: str) -> Member:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from typing import TYPE_CHECKING
 
 from overnight.model.cluster import Cluster, ClusterOrder, ClusterState
@@ -50,6 +51,10 @@ class ClusterControl:
         ):
             if isinstance(value, bool) or not 1 <= value <= most:
                 raise pool_errors.BadKnobError(name, value, f"a whole number from 1 to {most}")
+        price = order.cost_per_host_hour
+        if price is not None and not 0 <= price < math.inf:
+            raise pool_errors.BadKnobError("cost_per_host_hour", price, "0 or more")
+        pool_errors.check_known(order.settings, settings.NAMES)
         given = {n: v for n in MADE_FROM if (v := getattr(order, n)) is not None}
         lease_max = max(order.lease_seconds, settings.DEFAULTS.lease_max_seconds)
         pool = self._admin.build(
@@ -84,7 +89,7 @@ class ClusterControl:
         return cluster
 
     def list(self, *, ended: bool = False) -> list[tuple[Cluster, PoolDetails]]:
-        """Return the clusters, the newest first; with `ended` also those that have ended."""
+        """Return the clusters, the newest first; with `ended` also those that have no members any more."""
         with self._database.read() as connection:
             names = cluster_rows.list_ids(connection, ended=ended)
         return [self.show(name, recent=0) for name in names]

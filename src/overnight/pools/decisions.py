@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 from collections.abc import Iterable, Sequence
 
 from overnight.model.cluster import Cluster, ClusterState
@@ -29,12 +30,32 @@ class View:
     now_us: int = 0
 
 
+# The numbers behind a decision, for its event.
+_WHY: str = dataclasses.field(default="", compare=False)
+
+
 @dataclasses.dataclass(frozen=True)
 class Launch:
     """`trial`: the breaker is open, and one launch tests whether it can close."""
 
     count: int
     trial: bool = False
+    why: str = _WHY
+
+
+class SkipReason(enum.StrEnum):
+    AT_MAXIMUM = "at_maximum"
+    BACKOFF = "launch_backoff"
+    ONE_AT_A_TIME = "one_at_a_time"
+    BREAKER_OPEN = "breaker_open"
+
+
+@dataclasses.dataclass(frozen=True)
+class Skip:
+    """Members are wanted, but not launched now."""
+
+    reason: SkipReason
+    why: str = _WHY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +64,7 @@ class Retire:
 
     member_id: str
     reason: str
+    why: str = _WHY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +74,7 @@ class Fail:
     member_id: str
     reason: str
     counts: bool = True
+    why: str = _WHY
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,26 +198,39 @@ def after_success(pool: Pool) -> Pool:
 
 def replenish(view: View) -> Launch | None:
     """Return how many to launch now, None for none. Waiting callers count as demand."""
+    decision = plan_launch(view)
+    return decision if isinstance(decision, Launch) else None
+
+
+def plan_launch(view: View) -> Launch | Skip | None:
+    """Return how many to launch now, or why none of those that are wanted; None if none is."""
     pool = view.pool
-    if not pool.refills:
-        return None
-    room = pool.max_size - len(view.members)
     usable = sum(m.serves and m.generation >= pool.generation for m in view.members)
-    wanted = min(room, pool.target_size + view.waiting - usable)
-    limit = pool.settings.launch_backoff_max_seconds
-    if wanted <= 0 or _is_ahead(pool.launch_not_before_us, view.now_us, limit):
+    wanted = pool.target_size + view.waiting - usable
+    if not pool.refills or wanted <= 0:
         return None
+    why = f"{usable} usable of target {pool.target_size}"
+    why += f", {view.waiting} waited for" if view.waiting else ""
+    room = pool.max_size - len(view.members)
+    if room <= 0:
+        return Skip(SkipReason.AT_MAXIMUM, f"{why}; {len(view.members)} of at most {pool.max_size}")
+    after = f"{why}; {pool.failures} failed in a row"
+    if _is_ahead(pool.launch_not_before_us, view.now_us, pool.settings.launch_backoff_max_seconds):
+        left = (pool.launch_not_before_us - view.now_us) // SECOND_US
+        return Skip(SkipReason.BACKOFF, f"{after}, next attempt in {left} s")
     if pool.breaker_opened_us is None:
         # After a failure one at a time until one comes up, to spare the provider.
         if pool.failures:
-            return None if _is_warming(view) else Launch(1)
-        return Launch(wanted)
+            return (
+                Skip(SkipReason.ONE_AT_A_TIME, after) if _is_warming(view) else Launch(1, why=after)
+            )
+        return Launch(min(room, wanted), why=why)
     retry = pool.settings.breaker_retry_seconds
     # abs(): a time in the future means that the clock was set back.
     due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND_US
     if not due or _is_warming(view):
-        return None
-    return Launch(1, trial=True)
+        return Skip(SkipReason.BREAKER_OPEN, after)
+    return Launch(1, trial=True, why=after)
 
 
 def _is_warming(view: View) -> bool:
@@ -243,17 +279,26 @@ def _stale(view: View, member: Member) -> Instruction | None:
     if member.cordoned:
         return None
     if member.state is State.READY:
-        silent = now - member.heard_us >= settings.heartbeat_stale_after_seconds * SECOND_US
-        return Retire(member.id, "heartbeat_stale") if silent else None
+        silent, limit = now - member.heard_us, settings.heartbeat_stale_after_seconds
+        if silent >= limit * SECOND_US:
+            why = f"silent for {silent // SECOND_US} s, limit {limit} s"
+            return Retire(member.id, "heartbeat_stale", why)
+        return None
     age = now - member.warming_started_us
+    why = f"warming for {age // SECOND_US} s"
     if member.machine_id is None and age >= (settings.provider_timeout_seconds + 30) * SECOND_US:
         # Its launcher was killed, or the provider never answered.
-        return Fail(member.id, "launch_lost", counts=False)
+        return Fail(member.id, "launch_lost", counts=False, why=f"{why} without a machine")
     if age >= settings.warming_timeout_seconds * SECOND_US:
-        return Fail(member.id, "never_enrolled" if member.beat_us is None else "warming_timeout")
+        reason = "never_enrolled" if member.beat_us is None else "warming_timeout"
+        return Fail(member.id, reason, why=f"{why}, limit {settings.warming_timeout_seconds} s")
     if member.generation < pool.generation and pool.refills:
-        return Retire(member.id, "template_changed")
+        return Retire(member.id, "template_changed", _describe_generation(member, pool))
     return None
+
+
+def _describe_generation(member: Member, pool: Pool) -> str:
+    return f"generation {member.generation}, the pool has {pool.generation}"
 
 
 def _surplus(view: View, members: Sequence[Member]) -> Iterable[Retire]:
@@ -271,7 +316,8 @@ def _surplus(view: View, members: Sequence[Member]) -> Iterable[Retire]:
     fresh = [m for m in (*ready, *warming) if m.generation >= pool.generation]
     # Members of an old template are not surplus: they serve until the new ones are ready.
     surplus = fresh[: max(0, len(fresh) - pool.target_size - view.waiting)]
-    yield from (Retire(member.id, "pool_shrunk") for member in surplus)
+    why = f"{len(fresh)} usable, target {pool.target_size}"
+    yield from (Retire(member.id, "pool_shrunk", why) for member in surplus)
     retired = {member.id for member in surplus}
     ready = [member for member in ready if member.id not in retired]
     yield from _aged(view, ready, len(members) - len(surplus))
@@ -290,13 +336,18 @@ def _aged(view: View, ready: list[Member], live: int) -> Iterable[Retire]:
     )
     for member in ready:
         outdated = member.generation < pool.generation and pool.refills
-        old = view.now_us - (member.ready_us or 0) >= pool.settings.ready_ttl_seconds * SECOND_US
+        age, limit = view.now_us - (member.ready_us or 0), pool.settings.ready_ttl_seconds
+        old = age >= limit * SECOND_US
         # For each new member that is ready one of the old template goes.
         spared = left > pool.target_size if outdated else left > pool.min_size or not pool.refills
         if (outdated or old) and (spared or stuck):
             stuck = stuck and spared
             left -= 1
-            yield Retire(member.id, "template_changed" if outdated else "ready_ttl")
+            if outdated:
+                yield Retire(member.id, "template_changed", _describe_generation(member, pool))
+            else:
+                why = f"ready for {age // SECOND_US} s, limit {limit} s"
+                yield Retire(member.id, "ready_ttl", why)
 
 
 def _is_changing(member: Member) -> bool:

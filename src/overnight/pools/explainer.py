@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight import pools
-from overnight.pools import explanations, pool_errors
+from overnight.pools import explanations, maintenance, pool_errors
 from overnight.pools.sql import claim_rows, enrolment_rows, event_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from overnight.pools import admin, context
 
 EVENTS = 200
-CONSOLE_SECONDS = 10.0
 CONSOLE_LINES, LINE_LENGTH = 40, 400
 
 
@@ -82,7 +81,7 @@ class Explainer:
             return "", f"only a server on {member.host} can read it"
         client = self._control.provider(member.provider)
         try:
-            text = client.console(str(member.machine_id), CONSOLE_SECONDS)
+            text = client.console(str(member.machine_id), maintenance.CONSOLE_SECONDS)
         except pools.ProviderError as error:
             return "", f"the provider failed: {error.reason}"
         if text is None:

@@ -19,8 +19,9 @@ from overnight.model.pool import (
     Reason,
 )
 from overnight.model.pool_explanation import Cause, Evidence, Explanation, Source, Subject
+from overnight.model.text import plural
 from overnight.model.times import MINUTE_US, SECOND_US
-from overnight.pools import problems
+from overnight.pools import decisions, problems
 
 CONSOLE = "member_console"
 State = MemberState
@@ -28,7 +29,6 @@ INTENDED = (
     "", "claimed", "phase_ready", "returned", "released", "cancelled", "terminated", "forgotten", "operator",
     "pool_draining", "pool_shrunk", "template_changed", "ready_ttl", "not_in_inventory",
 )  # fmt: skip
-BOOTSTRAP = ("unit_failed", "readiness_timeout", "readiness_failed", "bootstrap_failed", "never_enrolled", "warming_timeout")  # fmt: skip
 LOST = (Reason.MACHINE_GONE, Reason.SPOT_INTERRUPTED, Reason.TERMINATED_ELSEWHERE, Reason.SHUT_DOWN_FROM_INSIDE, Reason.MAINTENANCE)  # fmt: skip
 CAUSES: dict[str, Cause] = {
     **dict.fromkeys(Reason, Cause.PROVIDER_FAILED),
@@ -39,13 +39,13 @@ CAUSES: dict[str, Cause] = {
     Reason.TEMPLATE_INVALID: Cause.TEMPLATE_MISSING,
     Reason.TEMPLATE_NOT_FOUND: Cause.TEMPLATE_MISSING,
     "module_pull_failed": Cause.TEMPLATE_MISSING,
-    **dict.fromkeys(BOOTSTRAP, Cause.BOOTSTRAP_FAILED),
+    **dict.fromkeys(problems.BOOTSTRAP_FAILURES, Cause.BOOTSTRAP_FAILED),
     "bootstrap_token_expired": Cause.TOKEN_EXPIRED,
     "heartbeat_stale": Cause.HEARTBEAT_LOST,
     **dict.fromkeys(("lease_expired", "claimed_ttl"), Cause.LEASE_EXPIRED),
     **dict.fromkeys(INTENDED, Cause.ENDED_AS_INTENDED),
 }
-# Problems of a pool, the one that explains most first.
+# Problems of a pool; `_cause_of` says more about some.
 PROBLEMS: dict[str, Cause] = {
     "reaper_not_running": Cause.REAPER_NOT_RUNNING,
     "breaker_open": Cause.PROVIDER_FAILED,
@@ -78,8 +78,8 @@ TEXTS: dict[Cause, tuple[str, str]] = {
     Cause.TEARDOWN_STALLED: ("the provider does not terminate its machine", "terminate it at the provider, then: overnight pool terminate {member}; to stop trying: overnight pool cancel {member}:terminate"),
     Cause.REAPER_NOT_RUNNING: ("no reaper is running", "overnight pool serve"),
     Cause.HEARTBEAT_LOST: ("its agent stopped reporting", "check that the machine reaches the endpoint of overnight pool serve"),
-    Cause.MACHINE_LOST: ("its machine is gone, and overnight did not terminate it", "check the provider's console; claim another: overnight pool acquire {pool}"),
-    Cause.LEASE_EXPIRED: ("its lease ended, and nobody renewed it", "claim again with a longer --lease: overnight pool acquire {pool}; renew in time: overnight pool renew CLAIM"),
+    Cause.MACHINE_LOST: ("its machine is gone, and overnight did not terminate it", "check the provider's console for who terminated it"),
+    Cause.LEASE_EXPIRED: ("its lease ended, and nobody renewed it", "claim again with a longer --lease, and renew it in time: overnight pool renew CLAIM --lease 4h"),
     Cause.HELD_FOR_INSPECTION: ("it is cordoned", "overnight pool uncordon {member}"),
     Cause.ENDED_AS_INTENDED: ("it ended as intended", "overnight pool member {member}"),
     Cause.AT_MAXIMUM: ("the pool was at its maximum", "raise it: overnight pool update {pool} --max N"),
@@ -99,13 +99,17 @@ SOURCES = {
     "claim_missed": Source.CALLER,
     CONSOLE: Source.CONSOLE,
 }
+# Events whose detail overnight wrote itself, unless an agent or a provider reported them.
+OURS = ("member_warming", "member_draining", "member_errored", "member_abandoned", "launch_skipped", "breaker_opened", "cluster_held")  # fmt: skip
+# What happens in every pool, and explains nothing about one.
+ROUTINE = ("member_warming", "member_launched", "member_enrolled", "member_ready", "member_claimed", "member_gone", "claim_ended", "waiter_queued")  # fmt: skip
 
 
 def explain_pool(report: PoolReport, now_us: int) -> Explanation:
     """Explain a pool by the problem that explains most; the others are named."""
-    details, order = report.details, list(PROBLEMS)
-    found = sorted(report.problems, key=lambda problem: order.index(problem.name))
-    causes = [_cause_of(problem, details, now_us) for problem in found]
+    details, order = report.details, list(Cause)
+    found = [(_cause_of(problem, details, now_us), problem) for problem in report.problems]
+    found.sort(key=lambda pair: order.index(pair[0]))
     name = details.pool.name
     if not found:
         counts = details.counts
@@ -114,16 +118,19 @@ def explain_pool(report: PoolReport, now_us: int) -> Explanation:
             subject=Subject.POOL, name=name, pool=name, cause=Cause.NONE, summary=summary,
             todo=f"overnight pool show {name}",
         )  # fmt: skip
-    first = found[0]
+    cause, first = found[0]
     rows = [
-        Evidence(at_us=now_us, source=Source.REAPER, what=problem.name, host_text=problem.host_text)
-        for problem in found
-    ]
+        Evidence(
+            at_us=now_us, source=Source.REAPER, what=problem.name, detail=problem.why,
+            host_text=problem.host_text,
+        )
+        for _, problem in found
+    ]  # fmt: skip
     return Explanation(
-        subject=Subject.POOL, name=name, pool=name, cause=causes[0],
+        subject=Subject.POOL, name=name, pool=name, cause=cause,
         summary=f"{first.what}: {first.why}", todo=first.todo,
-        evidence=(*_rows(details.events), *rows),
-        others=tuple(cause for cause in dict.fromkeys(causes) if cause is not causes[0]),
+        evidence=(*_rows([e for e in details.events if e.kind not in ROUTINE]), *rows),
+        others=tuple(dict.fromkeys(other for other, _ in found if other is not cause)),
     )  # fmt: skip
 
 
@@ -159,7 +166,7 @@ def explain_member(
         pass
     elif member.abandoned_us is not None or member.attempts:
         cause = Cause.TEARDOWN_STALLED
-        summary = f"{member.attempts} attempts to terminate its machine failed"
+        summary = f"{plural(member.attempts, 'attempt')} to terminate its machine failed"
     elif member.cordoned:
         cause = Cause.HELD_FOR_INSPECTION
     elif member.state is State.WARMING:
@@ -204,7 +211,7 @@ def explain_request(name: str, pool: str, events: Sequence[PoolEvent]) -> Explan
     """Explain why a caller left the queue without a member, from what the pool did meanwhile, newest first."""
     left = any(event.kind == "waiter_left" for event in events)
     failed = next((event for event in events if event.kind == "member_errored"), None)
-    full = any(event.reason == "at_maximum" for event in events)
+    full = any(event.reason == decisions.SkipReason.AT_MAXIMUM for event in events)
     cause = Cause.AT_MAXIMUM if full else Cause.CLAIMS_TOO_FAST
     if failed is not None:
         cause = CAUSES.get(failed.reason, Cause.BOOTSTRAP_FAILED)
@@ -235,13 +242,15 @@ def _explanation(
 
 def _rows(events: Sequence[PoolEvent]) -> tuple[Evidence, ...]:
     """Return events, newest first, as evidence, oldest first; the console is shown apart."""
-    return tuple(
-        Evidence(
-            at_us=event.at_us, source=_source(event), what=event.kind, reason=event.reason,
-            host_text=event.detail,
-        )
-        for event in reversed(events)
-        if event.kind != CONSOLE
+    return tuple(_row(event) for event in reversed(events) if event.kind != CONSOLE)
+
+
+def _row(event: PoolEvent) -> Evidence:
+    source = _source(event)
+    ours = event.kind in OURS and source in (Source.REAPER, Source.OPERATOR)
+    return Evidence(
+        at_us=event.at_us, source=source, what=event.kind, reason=event.reason,
+        detail=event.detail if ours else "", host_text="" if ours else event.detail,
     )  # fmt: skip
 
 

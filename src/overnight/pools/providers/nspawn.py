@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from overnight import errors, pools
 from overnight.machines import container
+from overnight.model import files
 from overnight.model.pool import Reason
 from overnight.pools.providers import _capacity, _folder_lock, _host_name, _images
 from overnight.undo import operations
@@ -29,6 +30,7 @@ from overnight.undo import operations
 NAME = "nspawn"
 START_SECONDS = 30.0
 TAIL = 600
+CONSOLE_BYTES = 16384
 KEEP_SECONDS = 86400.0  # the log of a dead machine may be needed
 NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,47}")  # a valid host name
@@ -130,6 +132,12 @@ class Machines(pools.Provider):
             raise pools.ProviderError(
                 Reason.ERROR, f"{name} could not be terminated: {error}"
             ) from error
+
+    def console(self, machine_id: str) -> str:
+        """Return the end of what systemd and the units of the machine wrote to its console."""
+        name = _check_name(machine_id)
+        logs = (owner / name / "log" for owner in _list_folder(self.members))
+        return next(filter(None, (files.read_tail(log, CONSOLE_BYTES) for log in logs)), "")
 
     def inventory(self, owner: str) -> Sequence[pools.Machine]:
         """List the owner's running machines, and clean up after the others."""

@@ -42,14 +42,13 @@ def find_pool(connection: sa.Connection, cluster_id: str) -> Pool:
 
 
 def list_ids(connection: sa.Connection, *, ended: bool) -> list[str]:
-    """Return the clusters, the newest first; with `ended` also those that have ended."""
-    chosen = sa.select(clusters.c.pool_id).join(
-        schema.pools, schema.pools.c.id == clusters.c.pool_id
-    )
+    """Return the clusters, the newest first; with `ended` also those that have no members any more."""
+    pools = schema.pools
+    chosen = sa.select(pools.c.id).join(clusters, clusters.c.pool_id == pools.c.id)
     if not ended:
-        chosen = chosen.where(clusters.c.ended_us.is_(None))
-    newest = schema.pools.c.created_us.desc()
-    return list(connection.execute(chosen.order_by(newest, clusters.c.pool_id)).scalars())
+        chosen = chosen.where(pool_rows.EXISTS)
+    newest = chosen.order_by(pools.c.created_us.desc(), pools.c.id)
+    return list(connection.execute(newest).scalars())
 
 
 def insert(connection: sa.Connection, cluster: Cluster) -> None:
