@@ -296,3 +296,15 @@ def test_the_cost_is_shown_and_confirmed_and_a_reaper_must_run(tmp_path: pathlib
     assert "no reaper is running" in refused.value.why
     assert use.list(ended=True) == ()
     where.plane.context.database.close()
+
+
+def test_its_pool_is_deleted_once(fast_world: World) -> None:
+    world = fast_world
+    name = assemble(world).id
+    world.plane.clusters.end(name, ClusterState.HELD, "released")
+    pool = world.plane.show(name).pool
+    world.plane.clusters.step(pool)
+    world.clock.forward(10)
+    with pytest.raises(pool_errors.PoolNotFoundError):
+        world.another().clusters.step(pool)  # a reaper that read the pool before
+    assert [e.kind for e in world.plane.events(name)].count("pool_deleted") == 1

@@ -51,7 +51,6 @@ class Source(enum.StrEnum):
     AGENT = "agent"
     CALLER = "caller"
     OPERATOR = "operator"
-    CONSOLE = "console"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

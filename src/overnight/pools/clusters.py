@@ -17,13 +17,13 @@ from overnight.model.cluster import Cluster, ClusterOrder, ClusterState
 from overnight.model.pool import PoolDetails, PoolStatus, Request, new_id
 from overnight.model.reservation import MAX_SECONDS
 from overnight.model.times import SECOND_US
-from overnight.pools import claims, decisions, pool_errors, settings
+from overnight.pools import admin, claims, decisions, pool_errors, settings
 from overnight.pools.sql import cluster_rows, event_rows, member_rows, pool_rows
 
 if TYPE_CHECKING:
     from overnight.database import engine
     from overnight.model.pool import Pool
-    from overnight.pools import admin, context, maintenance
+    from overnight.pools import context, maintenance
 
 PREFIX = "cluster"
 MADE_FROM = ("lifecycle_class", "region", "preferred_regions", "instance_type", "labels")
@@ -44,7 +44,7 @@ class ClusterControl:
         """Return the pool that the order needs; raises for one that could never be served."""
         at_least = order.count if order.at_least is None else order.at_least
         for name, value, most in (
-            ("count", order.count, self._admin.largest),
+            ("count", order.count, admin.MAX_SIZE),
             ("at_least", at_least, order.count),
             ("lease_seconds", order.lease_seconds, MAX_SECONDS),
             ("wait_seconds", order.wait_seconds, MAX_SECONDS),
@@ -97,15 +97,13 @@ class ClusterControl:
     def show(self, cluster_id: str, *, recent: int) -> tuple[Cluster, PoolDetails]:
         """Return a cluster, also one that has ended, with its members, claims and last events."""
         with self._database.read() as connection:
-            pool = cluster_rows.find_pool(connection, cluster_id)
-            cluster = cluster_rows.find(connection, pool)
-            assert cluster is not None  # rows of clusters go with their pool
+            pool, cluster = cluster_rows.read(connection, cluster_id)
             return cluster, self._admin.read_details(connection, pool, recent)
 
     def end(self, cluster_id: str, expected: ClusterState, reason: str) -> None:
         """Give up a cluster in this state; again for one that ended this way changes nothing."""
         with self._database.write("end cluster") as connection:
-            pool, cluster = self._lock(connection, cluster_id)
+            pool, cluster = cluster_rows.read(connection, cluster_id, lock=True)
             if cluster.state is State.ENDED and cluster.reason == reason:
                 return
             if cluster.state is not expected:
@@ -114,7 +112,7 @@ class ClusterControl:
         self._finish(pool)
 
     def step(self, pool: Pool) -> None:
-        """Take the step of a cluster that is due, if there is one."""
+        """Take the step of a cluster that is due, if there is one; raises PoolNotFoundError after the last."""
         if not (pool.assembles or pool.status is PoolStatus.ARCHIVED):
             return
         with self._database.read() as connection:
@@ -122,19 +120,13 @@ class ClusterControl:
             if cluster is None or self._decide(connection, pool, cluster) is None:
                 return
         with self._database.write("cluster step") as connection:
-            pool, cluster = self._lock(connection, pool.id)
+            pool = pool_rows.lock(connection, pool.id)
+            cluster = cluster_rows.find(connection, pool) or cluster
             step = self._decide(connection, pool, cluster, lock=True)
             if step is None:
                 return  # another reaper has taken it
             pool = self._apply(connection, pool, cluster, step)
         self._finish(pool)
-
-    def _lock(self, connection: engine.Connection, cluster_id: str) -> tuple[Pool, Cluster]:
-        found = cluster_rows.find_pool(connection, cluster_id)
-        pool = pool_rows.lock(connection, found.id, deleted=True)
-        cluster = cluster_rows.find(connection, pool)
-        assert cluster is not None
-        return pool, cluster
 
     def _decide(
         self, connection: engine.Connection, pool: Pool, cluster: Cluster, *, lock: bool = False

@@ -72,7 +72,7 @@ TEXTS: dict[Cause, tuple[str, str]] = {
     Cause.CAPACITY_EXHAUSTED: ("the provider has no machine of this kind left", "overnight pool update {pool} --prefer-region NAME, or --instance-type NAME"),
     Cause.TEMPLATE_MISSING: ("the template, or a module that it names, does not exist", "fix the template, then: overnight pool update {pool} --template NAME"),
     Cause.PROVIDER_FAILED: ("the provider failed", "check the provider's console, then: overnight pool update {pool} --close-breaker"),
-    Cause.BOOTSTRAP_FAILED: ("the machine came up, but did not become ready", "read its console below, fix the template, then: overnight pool update {pool} --close-breaker"),
+    Cause.BOOTSTRAP_FAILED: ("the machine came up, but did not become ready", "fix the template, then: overnight pool update {pool} --close-breaker"),
     Cause.TOKEN_EXPIRED: ("the bootstrap token expired before the agent used it", "boot faster, or: overnight pool update {pool} --set bootstrap_token_seconds=3600"),
     Cause.STILL_WARMING: ("it is still warming", "wait, or pre-bake the image; what that saves: overnight pool size --pool {pool}"),
     Cause.TEARDOWN_STALLED: ("the provider does not terminate its machine", "terminate it at the provider, then: overnight pool terminate {member}; to stop trying: overnight pool cancel {member}:terminate"),
@@ -97,10 +97,9 @@ SOURCES = {
     "waiter_queued": Source.CALLER,
     "waiter_left": Source.CALLER,
     "claim_missed": Source.CALLER,
-    CONSOLE: Source.CONSOLE,
 }
-# Events whose detail overnight wrote itself, unless an agent or a provider reported them.
-OURS = ("member_warming", "member_draining", "member_errored", "member_abandoned", "launch_skipped", "breaker_opened", "cluster_held")  # fmt: skip
+# Events whose detail overnight wrote; that of member_errored may be a host's, whatever its reason.
+OURS = ("member_warming", "member_draining", "member_abandoned", "launch_skipped", "breaker_opened", "cluster_held")  # fmt: skip
 # What happens in every pool, and explains nothing about one.
 ROUTINE = ("member_warming", "member_launched", "member_enrolled", "member_ready", "member_claimed", "member_gone", "claim_ended", "waiter_queued")  # fmt: skip
 
@@ -246,10 +245,9 @@ def _rows(events: Sequence[PoolEvent]) -> tuple[Evidence, ...]:
 
 
 def _row(event: PoolEvent) -> Evidence:
-    source = _source(event)
-    ours = event.kind in OURS and source in (Source.REAPER, Source.OPERATOR)
+    ours = event.kind in OURS
     return Evidence(
-        at_us=event.at_us, source=source, what=event.kind, reason=event.reason,
+        at_us=event.at_us, source=_source(event), what=event.kind, reason=event.reason,
         detail=event.detail if ours else "", host_text="" if ours else event.detail,
     )  # fmt: skip
 

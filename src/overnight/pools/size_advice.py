@@ -86,20 +86,14 @@ class Advice:
     prebaked: Prebaked | None = None
 
     def as_json(self) -> dict[str, object]:
-        prebaked = self.prebaked
+        proposed = ("target_size", "min_size", "max_size", "claimed_at_once", "max_cost_per_hour")
         return {
-            "proposed": {
-                "target_size": self.target_size,
-                "min_size": self.min_size,
-                "max_size": self.max_size,
-                "claimed_at_once": self.claimed_at_once,
-                "max_cost_per_hour": self.max_cost_per_hour,
-            },
+            "proposed": {name: getattr(self, name) for name in proposed},
             "hold_s": self.usage.hold_s,
             "baseline_per_minute": self.usage.baseline_per_minute,
             "idle_per_saved_hour": self.idle_per_saved_hour,
             "wrong_tool": [dataclasses.asdict(misfit) for misfit in self.misfits],
-            "prebaked": None if prebaked is None else dataclasses.asdict(prebaked),
+            "prebaked": self.prebaked and dataclasses.asdict(self.prebaked),
         }
 
 
