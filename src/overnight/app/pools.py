@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from overnight.pools import autoscaler, control
 
 EXPLAINED_EVENTS = 50
-RECORDS = ("m-", "c-", "w-")  # ids of members, claims and requests
+RECORDS = ("m-", "c-", "w-", "cluster-")  # ids of members, claims, requests and clusters
 MAX_EVENTS = 1000
 FOLLOW_SECONDS = 1.0
 SETTLED_US = 30 * SECOND_US

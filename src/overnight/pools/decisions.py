@@ -214,23 +214,23 @@ def plan_launch(view: View) -> Launch | Skip | None:
     room = pool.max_size - len(view.members)
     if room <= 0:
         return Skip(SkipReason.AT_MAXIMUM, f"{why}; {len(view.members)} of at most {pool.max_size}")
-    after = f"{why}; {pool.failures} failed in a row"
-    if _is_ahead(pool.launch_not_before_us, view.now_us, pool.settings.launch_backoff_max_seconds):
+    why += f"; {pool.failures} failed in a row" if pool.failures else ""
+    limit = pool.settings.launch_backoff_max_seconds
+    waits = _is_ahead(pool.launch_not_before_us, view.now_us, limit)
+    if pool.breaker_opened_us is not None:
+        retry = pool.settings.breaker_retry_seconds
+        # abs(): a time in the future means that the clock was set back.
+        due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND_US
+        if waits or not due or _is_warming(view):
+            return Skip(SkipReason.BREAKER_OPEN, why)
+        return Launch(1, trial=True, why=why)
+    if waits:
         left = (pool.launch_not_before_us - view.now_us) // SECOND_US
-        return Skip(SkipReason.BACKOFF, f"{after}, next attempt in {left} s")
-    if pool.breaker_opened_us is None:
-        # After a failure one at a time until one comes up, to spare the provider.
-        if pool.failures:
-            return (
-                Skip(SkipReason.ONE_AT_A_TIME, after) if _is_warming(view) else Launch(1, why=after)
-            )
-        return Launch(min(room, wanted), why=why)
-    retry = pool.settings.breaker_retry_seconds
-    # abs(): a time in the future means that the clock was set back.
-    due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND_US
-    if not due or _is_warming(view):
-        return Skip(SkipReason.BREAKER_OPEN, after)
-    return Launch(1, trial=True, why=after)
+        return Skip(SkipReason.BACKOFF, f"{why}, next attempt in {left} s")
+    # After a failure one at a time until one comes up, to spare the provider.
+    if pool.failures and _is_warming(view):
+        return Skip(SkipReason.ONE_AT_A_TIME, why)
+    return Launch(1 if pool.failures else min(room, wanted), why=why)
 
 
 def _is_warming(view: View) -> bool:

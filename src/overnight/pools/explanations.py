@@ -6,6 +6,7 @@ No sentence contains text of hosts, providers or callers: that stays in `host_te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from overnight.model.pool import (
     IN_USE,
@@ -23,11 +24,14 @@ from overnight.model.text import plural
 from overnight.model.times import MINUTE_US, SECOND_US
 from overnight.pools import decisions, problems
 
+if TYPE_CHECKING:
+    from overnight.model.cluster import Cluster
+
 CONSOLE = "member_console"
 State = MemberState
 INTENDED = (
     "", "claimed", "phase_ready", "returned", "released", "cancelled", "terminated", "forgotten", "operator",
-    "pool_draining", "pool_shrunk", "template_changed", "ready_ttl", "not_in_inventory",
+    "pool_draining", "pool_shrunk", "template_changed", "ready_ttl", "not_in_inventory", "claims_ended",
 )  # fmt: skip
 LOST = (Reason.MACHINE_GONE, Reason.SPOT_INTERRUPTED, Reason.TERMINATED_ELSEWHERE, Reason.SHUT_DOWN_FROM_INSIDE, Reason.MAINTENANCE)  # fmt: skip
 CAUSES: dict[str, Cause] = {
@@ -42,6 +46,7 @@ CAUSES: dict[str, Cause] = {
     **dict.fromkeys(problems.BOOTSTRAP_FAILURES, Cause.BOOTSTRAP_FAILED),
     "bootstrap_token_expired": Cause.TOKEN_EXPIRED,
     "heartbeat_stale": Cause.HEARTBEAT_LOST,
+    "assembly_timeout": Cause.STILL_WARMING,
     **dict.fromkeys(("lease_expired", "claimed_ttl"), Cause.LEASE_EXPIRED),
     **dict.fromkeys(INTENDED, Cause.ENDED_AS_INTENDED),
 }
@@ -161,9 +166,11 @@ def explain_member(
         cause = Cause.BOOTSTRAP_FAILED if failed else Cause.UNKNOWN
     summary = ""
     reaped = reaper_us is not None and now_us - reaper_us <= problems.REAPER_LATE_US
+    # An attempt is counted before it is made.
+    stalled = any(event.kind == "terminate_failed" for event in details.events)
     if member.gone_us is not None:
         pass
-    elif member.abandoned_us is not None or member.attempts:
+    elif member.abandoned_us is not None or stalled:
         cause = Cause.TEARDOWN_STALLED
         summary = f"{plural(member.attempts, 'attempt')} to terminate its machine failed"
     elif member.cordoned:
@@ -220,6 +227,21 @@ def explain_request(name: str, pool: str, events: Sequence[PoolEvent]) -> Explan
     return Explanation(
         subject=Subject.REQUEST, name=name, pool=pool, cause=cause, summary=summary,
         todo=TEXTS[cause][1].format(pool=pool, member=""), evidence=_rows(events),
+    )  # fmt: skip
+
+
+def explain_cluster(cluster: Cluster, events: Sequence[PoolEvent]) -> Explanation:
+    """Explain why a cluster ended."""
+    cause = CAUSES.get(cluster.reason, Cause.BOOTSTRAP_FAILED)
+    failed = next((event.member_id for event in events if event.kind == "member_errored"), "")
+    todo = f"overnight pool explain {failed}" if failed else f"overnight cluster show {cluster.id}"
+    held = (
+        "was held" if cluster.held_us else f"was not assembled, all or at least {cluster.at_least}"
+    )
+    return Explanation(
+        subject=Subject.POOL, name=cluster.id, pool=cluster.id, cause=cause,
+        summary=f"the cluster {held}, and has ended: {TEXTS[cause][0]}", todo=todo,
+        evidence=_rows([event for event in events if event.kind not in ROUTINE]),
     )  # fmt: skip
 
 

@@ -195,7 +195,7 @@ class Maintenance:
                 with self._database.write("console") as connection:
                     event_rows.add(
                         connection, "member_console", self._control.clock(), pool=pool,
-                        member_id=member.id, detail=text.strip()[-event_rows.MAX_DETAIL :],
+                        member_id=member.id, detail=_last_lines(text.strip()),
                     )  # fmt: skip
 
     def _begin_attempt(self, pool: Pool, member: Member, attempt: int, now: int) -> bool:
@@ -321,6 +321,12 @@ class Maintenance:
             if error.nothing_made:
                 member_rows.set_gone(connection, pool, member_id, reason=error.reason, now_us=now)
             count_failure(connection, pool, error.reason, now)
+
+
+def _last_lines(text: str) -> str:
+    """Return as many whole lines as the detail of an event holds."""
+    tail = text[-event_rows.MAX_DETAIL :]
+    return tail if tail == text else tail.partition("\n")[2] or tail
 
 
 def _noted(view: decisions.View) -> Pool:

@@ -276,9 +276,16 @@ def _until(claim: Claim) -> str:
     return "" if lease is None else f", until {local_time.cell(lease)}"
 
 
+def describe(event: PoolEvent) -> str:
+    """Return the detail of an event as one line; a console has too many."""
+    if event.kind == "member_console":
+        return f"overnight pool explain {event.member_id}"
+    return event.detail.replace("\n", " ")
+
+
 def _print_events(events: tuple[PoolEvent, ...]) -> None:
     rows = [
-        (local_time.cell(event.at_us), event.kind, " ".join(filter(None, (event.member_id, event.claim_id, event.reason, event.detail))))
+        (local_time.cell(event.at_us), event.kind, " ".join(filter(None, (event.member_id, event.claim_id, event.reason, describe(event)))))
         for event in events
     ]  # fmt: skip
     _print_table("Events, newest first", (local_time.heading(), "event", "about"), rows)

@@ -115,7 +115,7 @@ def _follow(current: session.Session, use: clusters.Clusters, made: ClusterRepor
             f"{name} was not assembled within {times.format_duration(cluster_view.took_s(report))}: "
             f"{report.cluster.reason}",
             why=f"fewer than {report.cluster.at_least} of {report.cluster.count} hosts became ready",
-            todo=f"see what failed: overnight pool events {name}",
+            todo=f"see what failed: overnight pool explain {name}",
         )
     return report
 

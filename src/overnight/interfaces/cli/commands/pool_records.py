@@ -56,7 +56,7 @@ def events(
 def _cells(event: PoolEvent) -> tuple[str, ...]:
     about = " ".join(filter(None, (event.member_id, event.claim_id)))
     when = local_time.cell(event.at_us)
-    return when, event.pool, event.kind, event.reason, about, event.detail.replace("\n", " ")
+    return when, event.pool, event.kind, event.reason, about, pool_view.describe(event)
 
 
 def explain(
