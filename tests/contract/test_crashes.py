@@ -295,9 +295,6 @@ SCENARIOS: dict[str, Scenario] = {
         lambda _w, p, _g: p.clusters.create(cluster_order(2), "k"),
         _one_cluster,
     ),
-    "assemble a cluster": Scenario(
-        lambda w: w.cluster(2).id, lambda _w, p, _g: reaper.Reaper(p).tick(), _is_held
-    ),
     "hold a cluster": Scenario(
         _assembled, lambda w, p, g: p.clusters.step(w.plane.show(g).pool), _is_held
     ),
@@ -315,7 +312,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "the lease of a cluster ends": Scenario(
         lambda w: (_held(w), w.clock.forward(DAY_SECONDS + 1))[0],
-        lambda _w, p, _g: [reaper.Reaper(p).tick() for _ in range(3)],
+        lambda _w, p, _g: [reaper.Reaper(p).tick() for _ in range(2)],
         lambda w, g: _is_ended(w, g, ClusterState.HELD, "lease_expired"),
     ),
     "cancel a launch": Scenario(
