@@ -164,18 +164,7 @@ class Pools:
         from overnight.model.pool import PoolReport
 
         details = self.plane.show(name, recent=recent)
-        return PoolReport(details, self.find_problems(details))
-
-    def find_problems(self, details: PoolDetails) -> tuple[Problem, ...]:
-        from overnight.pools import problems
-
-        return problems.find_problems(
-            details,
-            now_us=self.plane.context.clock(),
-            reaper_us=self.plane.reaper_us,
-            past=self.plane.past(details.pool.id),
-            orphans=self.plane.orphans_left(details.pool.provider),
-        )
+        return PoolReport(details, find_problems(self.plane, details))
 
     def past(self, name: str, seconds: int = 7 * 86_400) -> Past:
         """Show the demand on a pool: requests, missed ones, and warm-up times."""
@@ -183,7 +172,7 @@ class Pools:
 
     def replenish(self, name: str) -> dict[str, int]:
         """Launch what is missing now."""
-        self.require_endpoint()
+        require_endpoint(self.plane)
         self.plane.check(name)
         return {"launched": self.plane.replenish(name)}
 
@@ -213,7 +202,7 @@ class Pools:
             if grant is not None:
                 return (grant,)
         if request.cold:
-            self.require_endpoint()
+            require_endpoint(self.plane)
         return self.plane.acquire(name, is_gone=is_gone, **vars(request))
 
     def renew(self, claim_id: str, lease_seconds: int) -> Grant:
@@ -305,15 +294,6 @@ class Pools:
         """Give up the members on a host that is gone for good; refused unless `confirmed`."""
         return {"forgotten": self.plane.forget(host, confirmed=confirmed)}
 
-    def require_endpoint(self) -> None:
-        """Raise unless members have an endpoint to which they can report that they are ready."""
-        if not self.plane.endpoint:
-            raise errors.CannotError(
-                "members cannot be launched yet",
-                why="they could not report that they are ready: no reaper has served from this database",
-                todo="overnight pool serve",
-            )
-
     def autoscale(
         self,
         name: str,
@@ -361,3 +341,26 @@ class Pools:
     def autoscale_off(self, name: str) -> dict[str, int]:
         """Remove the autoscale policy of a pool and keep its size."""
         return {"removed": int(self.plane.autoscale_off(name))}
+
+
+def find_problems(plane: control.ControlPlane, details: PoolDetails) -> tuple[Problem, ...]:
+    """Return what is wrong with a pool."""
+    from overnight.pools import problems
+
+    return problems.find_problems(
+        details,
+        now_us=plane.context.clock(),
+        reaper_us=plane.reaper_us,
+        past=plane.past(details.pool.id),
+        orphans=plane.orphans_left(details.pool.provider),
+    )
+
+
+def require_endpoint(plane: control.ControlPlane) -> None:
+    """Raise unless members have an endpoint to which they can report that they are ready."""
+    if not plane.endpoint:
+        raise errors.CannotError(
+            "members cannot be launched yet",
+            why="they could not report that they are ready: no reaper has served from this database",
+            todo="overnight pool serve",
+        )

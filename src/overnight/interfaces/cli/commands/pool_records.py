@@ -32,7 +32,7 @@ def events(
     recent: int = session.option(20, "Number of events to show.", "N", min=1, max=1000),
     follow: bool = session.flag("Print new events until Ctrl-C."),
 ) -> None:
-    """List what happened: decisions of the reaper, claims, failures.
+    """List decisions of the reaper, claims and failures.
 
     Each decision has its reason and its numbers. A decision to launch nothing is an event when its reason changes.
     """
