@@ -5,6 +5,7 @@ No sentence contains text of hosts, providers or callers: that stays in `host_te
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -118,10 +119,7 @@ def explain_pool(report: PoolReport, now_us: int) -> Explanation:
     if not found:
         counts = details.counts
         summary = f"nothing is wrong: {counts.ready} ready, {counts.warming} warming, {counts.claimed} claimed"
-        return Explanation(
-            subject=Subject.POOL, name=name, pool=name, cause=Cause.NONE, summary=summary,
-            todo=f"overnight pool show {name}",
-        )  # fmt: skip
+        return _explanation(Subject.POOL, name, name, Cause.NONE, summary)
     cause, first = found[0]
     rows = [
         Evidence(
@@ -130,12 +128,14 @@ def explain_pool(report: PoolReport, now_us: int) -> Explanation:
         )
         for _, problem in found
     ]  # fmt: skip
-    return Explanation(
-        subject=Subject.POOL, name=name, pool=name, cause=cause,
-        summary=f"{first.what}: {first.why}", todo=first.todo,
-        evidence=(*_rows([e for e in details.events if e.kind not in ROUTINE]), *rows),
-        others=tuple(dict.fromkeys(other for other, _ in found if other is not cause)),
+    explained = _explanation(
+        Subject.POOL, name, name, cause, f"{first.what}: {first.why}", _unusual(details.events), first.todo
     )  # fmt: skip
+    return dataclasses.replace(
+        explained,
+        evidence=(*explained.evidence, *rows),
+        others=tuple(dict.fromkeys(other for other, _ in found if other is not cause)),
+    )
 
 
 def _cause_of(problem: Problem, details: PoolDetails, now_us: int) -> Cause:
@@ -199,7 +199,9 @@ def explain_member(
     elif not reaped:
         cause = Cause.REAPER_NOT_RUNNING
         summary = "it is to be terminated, but no reaper is running"
-    return _explanation(Subject.MEMBER, member.id, details, cause, summary, details.events)
+    return _explanation(
+        Subject.MEMBER, member.id, details.pool, cause, summary, details.events, member_id=member.id
+    )
 
 
 def explain_claim(claim: Claim, details: MemberDetails) -> Explanation:
@@ -210,7 +212,9 @@ def explain_claim(claim: Claim, details: MemberDetails) -> Explanation:
     if claim.released_us is None:
         cause = Cause.LEASE_EXPIRED if claim.stale_us is not None else Cause.NONE
         summary = "it is open, without a lease, and looks forgotten" if claim.stale_us else "it is open"  # fmt: skip
-    return _explanation(Subject.CLAIM, claim.id, details, cause, summary, events)
+    return _explanation(
+        Subject.CLAIM, claim.id, details.pool, cause, summary, events, member_id=claim.member_id
+    )
 
 
 def explain_request(name: str, pool: str, events: Sequence[PoolEvent]) -> Explanation:
@@ -221,13 +225,9 @@ def explain_request(name: str, pool: str, events: Sequence[PoolEvent]) -> Explan
     cause = Cause.AT_MAXIMUM if full else Cause.CLAIMS_TOO_FAST
     if failed is not None:
         cause = CAUSES.get(failed.reason, Cause.BOOTSTRAP_FAILED)
-    summary = (
-        f"{'it left' if left else 'it waits in'} the queue without a member: {TEXTS[cause][0]}"
-    )
-    return Explanation(
-        subject=Subject.REQUEST, name=name, pool=pool, cause=cause, summary=summary,
-        todo=TEXTS[cause][1].format(pool=pool, member=""), evidence=_rows(events),
-    )  # fmt: skip
+    where = "it left" if left else "it waits in"
+    summary = f"{where} the queue without a member: {TEXTS[cause][0]}"
+    return _explanation(Subject.REQUEST, name, pool, cause, summary, events)
 
 
 def explain_cluster(cluster: Cluster, events: Sequence[PoolEvent]) -> Explanation:
@@ -235,30 +235,33 @@ def explain_cluster(cluster: Cluster, events: Sequence[PoolEvent]) -> Explanatio
     cause = CAUSES.get(cluster.reason, Cause.BOOTSTRAP_FAILED)
     failed = next((event.member_id for event in events if event.kind == "member_errored"), "")
     todo = f"overnight pool explain {failed}" if failed else f"overnight cluster show {cluster.id}"
-    held = (
-        "was held" if cluster.held_us else f"was not assembled, all or at least {cluster.at_least}"
+    held = "was held" if cluster.held_us else f"was not assembled, all or at least {cluster.at_least}"  # fmt: skip
+    summary = f"the cluster {held}, and has ended: {TEXTS[cause][0]}"
+    return _explanation(
+        Subject.POOL, cluster.id, cluster.id, cause, summary, _unusual(events), todo
     )
-    return Explanation(
-        subject=Subject.POOL, name=cluster.id, pool=cluster.id, cause=cause,
-        summary=f"the cluster {held}, and has ended: {TEXTS[cause][0]}", todo=todo,
-        evidence=_rows([event for event in events if event.kind not in ROUTINE]),
-    )  # fmt: skip
 
 
 def _explanation(
     subject: Subject,
     name: str,
-    details: MemberDetails,
+    pool: str,
     cause: Cause,
-    summary: str,
-    events: Sequence[PoolEvent],
+    summary: str = "",
+    events: Sequence[PoolEvent] = (),
+    todo: str = "",
+    *,
+    member_id: str = "",
 ) -> Explanation:
-    text, todo = TEXTS[cause]
+    text, usual = TEXTS.get(cause, ("", ""))
     return Explanation(
-        subject=subject, name=name, pool=details.pool, cause=cause,
-        summary=summary or text, todo=todo.format(pool=details.pool, member=details.member.id),
-        evidence=_rows(events),
+        subject=subject, name=name, pool=pool, cause=cause, summary=summary or text,
+        todo=todo or usual.format(pool=pool, member=member_id), evidence=_rows(events),
     )  # fmt: skip
+
+
+def _unusual(events: Sequence[PoolEvent]) -> list[PoolEvent]:
+    return [event for event in events if event.kind not in ROUTINE]
 
 
 def _rows(events: Sequence[PoolEvent]) -> tuple[Evidence, ...]:

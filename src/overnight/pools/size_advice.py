@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import math
 
-from overnight import errors
 from overnight.model import times
 from overnight.pools import sizing
 
@@ -30,18 +29,14 @@ class Usage:
     prebaked_s: float | None = None  # None: half of the warm-up
 
     def __post_init__(self) -> None:
-        for option, value in (
-            ("--hold in seconds", self.hold_s),
-            ("--prebaked in seconds", self.prebaked_s),
-            ("--baseline", self.baseline_per_minute),
-            ("--wait-cost", self.wait_cost_per_hour),
+        for option, value, example in (
+            ("--hold in seconds", self.hold_s, "--hold 20m"),
+            ("--prebaked in seconds", self.prebaked_s, "--prebaked 20s"),
+            ("--baseline", self.baseline_per_minute, "--baseline 0.1"),
+            ("--wait-cost", self.wait_cost_per_hour, "--wait-cost 60"),
         ):
-            if value is not None and not 0 <= value <= 1e9:
-                raise errors.UsageError(
-                    f"{option} must be from 0 to 1e9 (got {value:g})",
-                    why="outside of this range the model is not valid",
-                    todo="correct it, or leave it out",
-                )
+            if value is not None:
+                sizing.check_range(value, 0, 1e9, option, example)
 
 
 class WrongTool(enum.StrEnum):

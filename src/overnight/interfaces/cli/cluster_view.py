@@ -27,13 +27,6 @@ def plan(current: session.Session, planned: ClusterPlan) -> None:
         terminal.echo("nothing was changed")
 
 
-def took_s(report: ClusterReport) -> float:
-    """Return how long a cluster was assembled."""
-    cluster = report.cluster
-    until_us = cluster.held_us or cluster.ended_us or time.time_ns() // 1000
-    return max(0, until_us - cluster.created_us) / times.SECOND_US
-
-
 def progress(report: ClusterReport) -> tuple[int, str]:
     """Return how many members are ready, and a text about the others."""
     counts = report.details.counts
@@ -80,13 +73,10 @@ def _summary(report: ClusterReport) -> str:
     return f"{cluster.id} {cluster.state}: {hosts}, {cluster.provider} {cluster.template}{whose}{since}; {_end(report)}"
 
 
-def show(current: session.Session, report: ClusterReport) -> None:
+def show(current: session.Session, report: ClusterReport, *, details: bool = True) -> None:
+    """Print a cluster, with all that it holds if `details`."""
     if not current.printed_json(pool_documents.cluster_document(report)):
         terminal.echo(_summary(report))
-        pool_view.print_problems(report.problems)
-        pool_view.print_contents(report.details)
-
-
-def ended(current: session.Session, report: ClusterReport) -> None:
-    if not current.printed_json(pool_documents.cluster_document(report)):
-        terminal.echo(_summary(report))
+        if details:
+            pool_view.print_problems(report.problems)
+            pool_view.print_contents(report.details)

@@ -10,7 +10,6 @@ import typer
 from overnight import errors
 from overnight.app import pools
 from overnight.interfaces.cli import cluster_view, pool_options, session
-from overnight.model import times
 
 if TYPE_CHECKING:
     from overnight.app import clusters
@@ -112,8 +111,7 @@ def _follow(current: session.Session, use: clusters.Clusters, made: ClusterRepor
         raise
     if report.cluster.state is not ClusterState.HELD:
         raise errors.CannotError(
-            f"{name} was not assembled within {times.format_duration(cluster_view.took_s(report))}: "
-            f"{report.cluster.reason}",
+            f"{name} was not assembled: {report.cluster.reason}",
             why=f"fewer than {report.cluster.at_least} of {report.cluster.count} hosts became ready",
             todo=f"see what failed: overnight pool explain {name}",
         )
@@ -146,7 +144,7 @@ def cancel(
     why: pool_options.WhyOption = "",
 ) -> None:
     """Cancel a cluster while it is assembled."""
-    cluster_view.ended(current, _open(current, database, why).cancel(cluster))
+    cluster_view.show(current, _open(current, database, why).cancel(cluster), details=False)
 
 
 def release(
@@ -156,4 +154,4 @@ def release(
     why: pool_options.WhyOption = "",
 ) -> None:
     """Give back a cluster: its claims and machines end."""
-    cluster_view.ended(current, _open(current, database, why).release(cluster))
+    cluster_view.show(current, _open(current, database, why).release(cluster), details=False)
