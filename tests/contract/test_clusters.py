@@ -107,6 +107,24 @@ def test_a_provider_that_delivers_only_a_part(
     assert details.counts.claimed == (2 if at_least else 0)
 
 
+def test_a_provider_that_is_throttled_for_a_while_is_tried_again(world: World) -> None:
+    name = world.cluster(4).id
+    world.provider.refuse(Reason.THROTTLED)
+    for _ in range(3):
+        tick(world)
+        world.clock.forward(60)
+    cluster, details = world.find_cluster(name)
+    assert details.pool.breaker_opened_us is not None
+    assert cluster.state is ClusterState.ASSEMBLING
+    world.provider.obey()
+    for _ in range(5):
+        world.clock.forward(100)
+        tick(world)
+        world.boot_all()
+        world.beat_all()
+    assert world.find_cluster(name)[0].state is ClusterState.HELD
+
+
 def test_members_that_never_come_up_end_it_at_the_deadline(world: World) -> None:
     name = world.cluster(3, wait_seconds=600, at_least=2).id
     tick(world)

@@ -17,7 +17,7 @@ from overnight.model.cluster import Cluster, ClusterOrder, ClusterState
 from overnight.model.pool import PoolDetails, PoolStatus, Request, new_id
 from overnight.model.reservation import MAX_SECONDS
 from overnight.model.times import SECOND_US
-from overnight.pools import admin, claims, decisions, pool_errors, settings
+from overnight.pools import admin, claims, cluster_steps, decisions, pool_errors, settings
 from overnight.pools.sql import cluster_rows, event_rows, member_rows, pool_rows
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from overnight.pools import context, maintenance
 
 PREFIX = "cluster"
+RETRY_SECONDS = 60  # an assembling cluster does not wait for half an hour after failures that pass
 MADE_FROM = ("lifecycle_class", "region", "preferred_regions", "instance_type", "labels")
 SAME = ("template", "provider", "count", "at_least", "lease_seconds", "acquired_by", "acquired_for")
 State = ClusterState
@@ -56,11 +57,15 @@ class ClusterControl:
             raise pool_errors.BadKnobError("cost_per_host_hour", price, "0 or more")
         pool_errors.check_known(order.settings, settings.NAMES)
         given = {n: v for n in MADE_FROM if (v := getattr(order, n)) is not None}
-        lease_max = max(order.lease_seconds, settings.DEFAULTS.lease_max_seconds)
+        chosen = {
+            "lease_max_seconds": max(order.lease_seconds, settings.DEFAULTS.lease_max_seconds),
+            "breaker_retry_seconds": RETRY_SECONDS,
+            **order.settings,
+        }
         pool = self._admin.build(
             name=new_id(PREFIX), template=order.template, provider=order.provider,
             min_size=at_least, target_size=order.count, max_size=order.count,
-            **given, **{"lease_max_seconds": lease_max, **order.settings},
+            **given, **chosen,
         )  # fmt: skip
         until = pool.created_us + order.wait_seconds * SECOND_US
         return dataclasses.replace(pool, status=PoolStatus.PAUSED, assemble_until_us=until)
@@ -108,7 +113,7 @@ class ClusterControl:
                 return
             if cluster.state is not expected:
                 raise pool_errors.ClusterStateError(cluster, reason)
-            pool = self._apply(connection, pool, cluster, decisions.EndCluster(reason))
+            pool = self._apply(connection, pool, cluster, cluster_steps.End(reason))
         self._finish(pool)
 
     def step(self, pool: Pool) -> None:
@@ -130,26 +135,26 @@ class ClusterControl:
 
     def _decide(
         self, connection: engine.Connection, pool: Pool, cluster: Cluster, *, lock: bool = False
-    ) -> decisions.ClusterStep | None:
+    ) -> cluster_steps.Step | None:
         now = self._control.clock()
         view = pool_rows.view(connection, pool, now)
         ready = member_rows.list_claimable(connection, pool, cluster.count, now, lock=lock)
-        return decisions.advance(cluster, view, len(ready))
+        return cluster_steps.decide(cluster, view, len(ready))
 
     def _apply(
         self,
         connection: engine.Connection,
         pool: Pool,
         cluster: Cluster,
-        step: decisions.ClusterStep,
+        step: cluster_steps.Step,
     ) -> Pool:
         now = self._control.clock()
         match step:
-            case decisions.ForgetCluster():
+            case cluster_steps.Forget():
                 pool_rows.delete(connection, pool, now)
                 event_rows.add(connection, "pool_deleted", now, pool=pool, reason="cluster_ended")
                 return pool
-            case decisions.HoldCluster(count):
+            case cluster_steps.Hold(count):
                 members = member_rows.list_claimable(connection, pool, count, now, lock=True)
                 request = Request(
                     count=count, acquired_by=cluster.acquired_by, acquired_for=cluster.acquired_for,
@@ -162,7 +167,7 @@ class ClusterControl:
                 event_rows.add(
                     connection, "cluster_held", now, pool=pool, detail=f"{count} of {cluster.count}"
                 )
-            case decisions.EndCluster(reason):
+            case cluster_steps.End(reason):
                 for claim in pool_rows.view(connection, pool, now).claims:
                     ending = decisions.EndClaim(claim.id, claim.member_id, reason)
                     self._maintenance.apply(connection, pool, ending, now)

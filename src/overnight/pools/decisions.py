@@ -12,8 +12,15 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Sequence
 
-from overnight.model.cluster import Cluster, ClusterState
-from overnight.model.pool import CAPACITY, Claim, Counts, Member, MemberState, Pool, PoolStatus
+from overnight.model.pool import (
+    CAPACITY,
+    Claim,
+    Counts,
+    Member,
+    MemberState,
+    Pool,
+    PoolStatus,
+)
 from overnight.model.times import SECOND_US
 
 State = MemberState
@@ -30,17 +37,13 @@ class View:
     now_us: int = 0
 
 
-# The numbers behind a decision, for its event.
-_WHY: str = dataclasses.field(default="", compare=False)
-
-
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """`trial`: the breaker is open, and one launch tests whether it can close."""
+    """`trial`: the breaker is open, and one launch tests whether it can close. `why`: the numbers, for its event."""
 
     count: int
     trial: bool = False
-    why: str = _WHY
+    why: str = dataclasses.field(default="", compare=False)
 
 
 class SkipReason(enum.StrEnum):
@@ -55,7 +58,7 @@ class Skip:
     """Members are wanted, but not launched now."""
 
     reason: SkipReason
-    why: str = _WHY
+    why: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Retire:
 
     member_id: str
     reason: str
-    why: str = _WHY
+    why: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Fail:
     member_id: str
     reason: str
     counts: bool = True
-    why: str = _WHY
+    why: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,28 +105,6 @@ class EndClaim:
 
 
 Instruction = Retire | Fail | Abandon | FlagClaim | EndClaim
-
-
-@dataclasses.dataclass(frozen=True)
-class HoldCluster:
-    """Claim this many members for a cluster, and launch no more."""
-
-    count: int
-
-
-@dataclasses.dataclass(frozen=True)
-class EndCluster:
-    """End every claim of a cluster, and terminate its members."""
-
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class ForgetCluster:
-    """Delete the pool of a cluster that has ended and has no members left."""
-
-
-ClusterStep = HoldCluster | EndCluster | ForgetCluster
 
 
 def counts(view: View) -> Counts:
@@ -221,19 +202,20 @@ def plan_launch(view: View) -> Launch | Skip | None:
         retry = pool.settings.breaker_retry_seconds
         # abs(): a time in the future means that the clock was set back.
         due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND_US
-        if waits or not due or _is_warming(view):
+        if waits or not due or is_warming(view):
             return Skip(SkipReason.BREAKER_OPEN, why)
         return Launch(1, trial=True, why=why)
     if waits:
         left = (pool.launch_not_before_us - view.now_us) // SECOND_US
         return Skip(SkipReason.BACKOFF, f"{why}, next attempt in {left} s")
     # After a failure one at a time until one comes up, to spare the provider.
-    if pool.failures and _is_warming(view):
+    if pool.failures and is_warming(view):
         return Skip(SkipReason.ONE_AT_A_TIME, why)
     return Launch(1 if pool.failures else min(room, wanted), why=why)
 
 
-def _is_warming(view: View) -> bool:
+def is_warming(view: View) -> bool:
+    """Whether a member is coming up."""
     return any(m.state is State.WARMING and m.serves for m in view.members)
 
 
@@ -365,25 +347,3 @@ def endings(view: View) -> Iterable[Member]:
         limit = max(1, view.pool.settings.terminate_backoff_max_seconds)
         if not _is_ahead(member.next_attempt_us, view.now_us, limit):
             yield member
-
-
-def advance(cluster: Cluster, view: View, ready: int) -> ClusterStep | None:
-    """Return the next step of a cluster of which `ready` members can be claimed; None if none is due."""
-    pool = view.pool
-    if cluster.state is ClusterState.ENDED:
-        return None if view.members else ForgetCluster()
-    if cluster.state is ClusterState.HELD:
-        if view.claims:
-            return None
-        # Otherwise each claim was returned, or lost its machine.
-        until_us = (cluster.held_us or 0) + cluster.lease_seconds * SECOND_US
-        return EndCluster("lease_expired" if view.now_us >= until_us else "claims_ended")
-    if ready >= cluster.count:
-        return HoldCluster(cluster.count)
-    # With the breaker open no more will come soon, and those that are ready cost money meanwhile.
-    stuck = pool.breaker_opened_us is not None and not _is_warming(view)
-    if not stuck and view.now_us < (pool.assemble_until_us or 0):
-        return None
-    if ready >= cluster.at_least:
-        return HoldCluster(ready)
-    return EndCluster(pool.last_failure or "assembly_timeout")

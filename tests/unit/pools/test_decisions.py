@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from poolviews import NOW, S, State, Status, claim, member, pool, some, view
+from poolviews import NOW, S, State, Status, member, pool, some, view
 
-from overnight.model.cluster import Cluster
 from overnight.model.pool import CAPACITY, Member, Pool
 from overnight.pools import decisions
 
@@ -325,50 +324,3 @@ def test_a_draining_pool_keeps_only_claimed_and_abandoned_members(
     )
     left = _carry_out(dataclasses.replace(pool_view, now_us=NOW + 5000 * S)).members
     assert all(m.state is State.CLAIMED or m.abandoned_us is not None for m in left)
-
-
-# clusters
-
-
-def cluster(**fields: int | str | None) -> Cluster:
-    plain = {"count": 5, "at_least": 3, "lease_seconds": 60}
-    return Cluster(id="cluster-1", template="t", provider="x", **plain | fields)
-
-
-@pytest.mark.parametrize(
-    ("ready", "until_us", "breaker_us", "warming", "step"),
-    [
-        (5, NOW + S, None, 0, decisions.HoldCluster(5)),
-        (4, NOW + S, None, 1, None),
-        (4, NOW + 1, None, 0, None),
-        (4, NOW, None, 1, decisions.HoldCluster(4)),
-        (3, NOW, None, 2, decisions.HoldCluster(3)),
-        (2, NOW, None, 3, decisions.EndCluster("provider_quota_exceeded")),
-        (3, NOW + S, NOW, 0, decisions.HoldCluster(3)),
-        (2, NOW + S, NOW, 1, None),
-        (2, NOW + S, NOW, 0, decisions.EndCluster("provider_quota_exceeded")),
-    ],
-)
-def test_when_a_cluster_is_handed_over(
-    ready: int, until_us: int, breaker_us: int | None, warming: int, step: object
-) -> None:
-    assembling = pool(
-        status=Status.PAUSED, assemble_until_us=until_us, breaker_opened_us=breaker_us,
-        last_failure="provider_quota_exceeded",
-    )  # fmt: skip
-    members = [*some(State.READY, ready), *some(State.WARMING, warming)]
-    assert decisions.advance(cluster(), view(assembling, *members), ready) == step
-
-
-def test_how_a_cluster_ends() -> None:
-    held, archived = cluster(held_us=NOW - 60 * S), pool(status=Status.ARCHIVED)
-    claimed = view(archived, *some(State.CLAIMED, 1), claims=[claim()])
-    assert decisions.advance(held, claimed, 0) is None
-    expired, early = view(archived), dataclasses.replace(view(archived), now_us=NOW - 1)
-    assert decisions.advance(held, expired, 0) == decisions.EndCluster("lease_expired")
-    assert decisions.advance(held, early, 0) == decisions.EndCluster("claims_ended")
-    ended = dataclasses.replace(held, ended_us=NOW)
-    assert decisions.advance(ended, view(archived, *some(State.DRAINING, 1)), 0) is None
-    assert decisions.advance(ended, expired, 0) == decisions.ForgetCluster()
-    timed_out = view(pool(status=Status.PAUSED, assemble_until_us=NOW))
-    assert decisions.advance(cluster(), timed_out, 0) == decisions.EndCluster("assembly_timeout")
