@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from overnight import errors
-from overnight.app import investigations, pools, reservations
+from overnight.app import clusters, investigations, pools, reservations
 from overnight.model.control_plane import Role
 
 if typing.TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Operation:
 
 
 POOLS = tuple(
-    Operation(pools.Pools, name, method, path, Role(role), changes=role != "viewer")
+    Operation(pools.Pools, name, method, path, Role(role), role != "viewer" and method != "GET")
     for name, method, path, role in (
         ("list", "GET", "/pools", "viewer"),
         ("create", "POST", "/pools", "admin"),
@@ -98,6 +98,21 @@ POOLS = tuple(
         ("set_cordoned", "PUT", "/pool-members/{member_id}/cordoned", "operator"),
         ("terminate", "POST", "/pool-members/{member_id}/terminate", "admin"),
         ("forget", "POST", "/pool-hosts/{host}/forget", "admin"),
+        ("events", "GET", "/pool-events", "viewer"),
+        # It may wait for a provider, and a console may hold secrets.
+        ("explain", "GET", "/pool-explanations/{name}", "operator"),
+        ("cancel", "POST", "/pool-tasks/{task}/cancel", "admin"),
+    )
+)
+CLUSTERS = tuple(
+    Operation(clusters.Clusters, name, method, path, Role(role), changes)
+    for name, method, path, role, changes in (
+        ("list", "GET", "/clusters", "viewer", False),
+        ("create", "POST", "/clusters", "admin", True),
+        ("preflight", "POST", "/clusters/preflight", "operator", False),
+        ("show", "GET", "/clusters/{cluster_id}", "viewer", False),
+        ("cancel", "POST", "/clusters/{cluster_id}/cancel", "operator", True),
+        ("release", "POST", "/clusters/{cluster_id}/release", "operator", True),
     )
 )
 # Who may extend or end a reservation of somebody else is decided by `reservation_serving`.
@@ -125,17 +140,18 @@ INVESTIGATIONS = tuple(
         ("stop", "POST", "/investigations/{investigation_id}/stop", "operator", True),
     )
 )
-OPERATIONS = (*POOLS, *RESERVATIONS, *INVESTIGATIONS)
+OPERATIONS = (*POOLS, *CLUSTERS, *RESERVATIONS, *INVESTIGATIONS)
 
 
 @functools.cache
 def names() -> dict[str, Any]:
     """Return the names in hints that modules import for type checkers only."""
-    from overnight.model import pool
+    from overnight.model import cluster, pool, pool_explanation
     from overnight.pools import autoscaler
 
-    known = {name: kind for name, kind in vars(pool).items() if isinstance(kind, type)}
-    return {**known, "autoscaler": autoscaler}
+    known = {**vars(pool), **vars(pool_explanation), **vars(cluster)}
+    kinds = {name: kind for name, kind in known.items() if isinstance(kind, type)}
+    return {**kinds, "autoscaler": autoscaler}
 
 
 def encode(value: Any) -> Any:

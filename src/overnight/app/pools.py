@@ -6,13 +6,16 @@ import dataclasses
 import functools
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight import app, errors
 from overnight.model import data_home
+from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
+    import threading
+
     from overnight import pools
     from overnight.model.pool import (
         Autoscale,
@@ -21,10 +24,19 @@ if TYPE_CHECKING:
         MemberDetails,
         Past,
         PoolDetails,
+        PoolEvent,
         PoolReport,
+        Problem,
         Request,
     )
+    from overnight.model.pool_explanation import Explanation
     from overnight.pools import autoscaler, control
+
+EXPLAINED_EVENTS = 50
+RECORDS = ("m-", "c-", "w-", "cluster-")  # ids of members, claims, requests and clusters
+MAX_EVENTS = 1000
+FOLLOW_SECONDS = 1.0
+SETTLED_US = 30 * SECOND_US
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,18 +162,9 @@ class Pools:
     def show(self, name: str, *, recent: int = 20) -> PoolReport:
         """Show a pool with everything it holds, and its problems."""
         from overnight.model.pool import PoolReport
-        from overnight.pools import problems, reaper
 
         details = self.plane.show(name, recent=recent)
-        seen = self.plane.get(reaper.SEEN)
-        reported = problems.find_problems(
-            details,
-            now_us=self.plane.context.clock(),
-            reaper_us=int(seen) if seen else None,
-            past=self.plane.past(name),
-            orphans=self.plane.orphans_left(details.pool.provider),
-        )
-        return PoolReport(details, reported)
+        return PoolReport(details, find_problems(self.plane, details))
 
     def past(self, name: str, seconds: int = 7 * 86_400) -> Past:
         """Show the demand on a pool: requests, missed ones, and warm-up times."""
@@ -169,7 +172,7 @@ class Pools:
 
     def replenish(self, name: str) -> dict[str, int]:
         """Launch what is missing now."""
-        self._require_endpoint()
+        require_endpoint(self.plane)
         self.plane.check(name)
         return {"launched": self.plane.replenish(name)}
 
@@ -199,7 +202,7 @@ class Pools:
             if grant is not None:
                 return (grant,)
         if request.cold:
-            self._require_endpoint()
+            require_endpoint(self.plane)
         return self.plane.acquire(name, is_gone=is_gone, **vars(request))
 
     def renew(self, claim_id: str, lease_seconds: int) -> Grant:
@@ -228,6 +231,61 @@ class Pools:
         """
         return self.plane.terminate(member_id, forget=forget, confirmed=confirmed)
 
+    def explain(self, name: str) -> Explanation:
+        """Explain why a pool, a member, a claim or a request is not as it should be.
+
+        With the end of the console where the provider has one: text of hosts is in fields of its own.
+        """
+        from overnight.pools import explanations, pool_errors
+
+        try:
+            report = self.show(name, recent=EXPLAINED_EVENTS)
+        except pool_errors.PoolNotFoundError:
+            if not name.startswith(RECORDS):
+                raise
+            return self.plane.explain(name)
+        return explanations.explain_pool(report, self.plane.context.clock())
+
+    def events(self, name: str = "", *, after: int = 0, recent: int = 100) -> tuple[PoolEvent, ...]:
+        """List what happened in a pool, or in all, oldest first: decisions of the reaper, claims, failures.
+
+        The last `recent` events; with `after`, the id of an event, the first that follow it. At most 1,000.
+        """
+        return self.plane.events(name, after=after, limit=min(recent, MAX_EVENTS))
+
+    def follow(self, name: str, stop: threading.Event, recent: int = 20) -> Iterator[PoolEvent]:
+        """Yield the last events, then each new one, until `stop` is set."""
+        # Of events that are not settled, id and time: one whose transaction took longer may get a smaller id.
+        first = self.events(name, recent=max(1, recent))
+        yield from first[len(first) - recent :]
+        seen = {event.id: event.at_us for event in first}
+        settled = min(seen, default=1) - 1
+        while not stop.wait(FOLLOW_SECONDS):
+            for event in self._list_after(name, settled):
+                if event.id not in seen:
+                    yield event
+                seen[event.id] = event.at_us
+            now = time.time_ns() // 1000
+            # abs(): a time in the future means that the clock was set back.
+            old = (number for number, at in seen.items() if abs(now - at) >= SETTLED_US)
+            settled = max(old, default=settled)
+            seen = {n: at for n, at in seen.items() if n > settled}
+
+    def _list_after(self, name: str, after: int) -> Iterator[PoolEvent]:
+        while page := self.events(name, after=after, recent=MAX_EVENTS):
+            yield from page
+            after = page[-1].id
+            if len(page) < MAX_EVENTS:
+                return
+
+    def cancel(self, task: str) -> Member:
+        """Cancel a launch, or give up a teardown, by the task that `show` lists.
+
+        The machine of a launch is terminated should it still appear. A member whose teardown is given up stays an
+        alert, because its machine may still run.
+        """
+        return self.plane.cancel(task)
+
     def set_cordoned(self, member_id: str, *, cordoned: bool) -> Member:
         """Hold a member for inspection, or release it again."""
         return self.plane.set_cordoned(member_id, cordoned=cordoned)
@@ -235,15 +293,6 @@ class Pools:
     def forget(self, host: str, *, confirmed: bool) -> dict[str, int]:
         """Give up the members on a host that is gone for good; refused unless `confirmed`."""
         return {"forgotten": self.plane.forget(host, confirmed=confirmed)}
-
-    def _require_endpoint(self) -> None:
-        """Raise unless members have an endpoint to which they can report that they are ready."""
-        if not self.plane.endpoint:
-            raise errors.CannotError(
-                "members cannot be launched yet",
-                why="they could not report that they are ready: no reaper has served from this database",
-                todo="overnight pool serve",
-            )
 
     def autoscale(
         self,
@@ -292,3 +341,26 @@ class Pools:
     def autoscale_off(self, name: str) -> dict[str, int]:
         """Remove the autoscale policy of a pool and keep its size."""
         return {"removed": int(self.plane.autoscale_off(name))}
+
+
+def find_problems(plane: control.ControlPlane, details: PoolDetails) -> tuple[Problem, ...]:
+    """Return what is wrong with a pool."""
+    from overnight.pools import problems
+
+    return problems.find_problems(
+        details,
+        now_us=plane.context.clock(),
+        reaper_us=plane.reaper_us,
+        past=plane.past(details.pool.id),
+        orphans=plane.orphans_left(details.pool.provider),
+    )
+
+
+def require_endpoint(plane: control.ControlPlane) -> None:
+    """Raise unless members have an endpoint to which they can report that they are ready."""
+    if not plane.endpoint:
+        raise errors.CannotError(
+            "members cannot be launched yet",
+            why="they could not report that they are ready: no reaper has served from this database",
+            todo="overnight pool serve",
+        )

@@ -60,6 +60,12 @@ class Server:
         return remote_operations.RemotePools(self._api)
 
     @functools.cached_property
+    def clusters(self) -> remote_operations.RemoteClusters:
+        from overnight.app import remote_operations
+
+        return remote_operations.RemoteClusters(self._api)
+
+    @functools.cached_property
     def reservations(self) -> remote_operations.RemoteReservations:
         from overnight.app import remote_operations
 

@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from overnight import errors, http_client
-from overnight.app import investigations, operations, pools, reservations, server_requests
+from overnight.app import (
+    clusters,
+    investigations,
+    operations,
+    pools,
+    reservations,
+    server_requests,
+)
 from overnight.model.reservation import Order, Preflight, Reservation, ReservationState
 
 if typing.TYPE_CHECKING:
@@ -93,6 +100,10 @@ def _publish(of: tuple[operations.Operation, ...]) -> Any:
 
 class RemotePools(Remote, _publish(operations.POOLS), pools.Pools):  # type: ignore[misc]  # a base made at run time
     look = "overnight pool show POOL"
+
+
+class RemoteClusters(Remote, _publish(operations.CLUSTERS), clusters.Clusters):  # type: ignore[misc]  # as above
+    look = "overnight cluster list"
 
 
 class RemoteInvestigations(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from overnight import errors, http_listener
 from overnight.app import (
     answer_process,
+    clusters,
     fleet_agents,
     fleet_questions,
     fleet_windows,
@@ -78,6 +79,8 @@ STATUSES: tuple[tuple[type[errors.OvernightError], int], ...] = (
     (pool_errors.PoolNotFoundError, 404),
     (pool_errors.MemberNotFoundError, 404),
     (pool_errors.ClaimNotFoundError, 404),
+    (pool_errors.RequestNotFoundError, 404),
+    (pool_errors.ClusterNotFoundError, 404),
     (pool_errors.PoolError, 409),
     (errors.CannotError, 409),
 )
@@ -96,6 +99,7 @@ class Server:
         self._progress = progress
         self.counters = serving_metrics.Counters()
         self.pools = pools.Pools(request.home, request.database)
+        self.clusters = clusters.Clusters(self.pools)
         self._database = self.pools.plane.context.database
         self.reservations = reservations.Reservations(
             request.home, request.database, self._database
@@ -135,7 +139,7 @@ class Server:
             address = pool_serving.open_metrics(self._opened, request.metrics, self.metrics)
             self._progress(f"metrics at {address}")
         reap = functools.partial(
-            pool_serving.run_reaper, plane, self._stop, request.interval, self._progress
+            pool_serving.run_reaper, self.pools, self._stop, request.interval, self._progress
         )
         drive = functools.partial(self._driver.run, self._stop)
         investigate = functools.partial(self._investigator.run, self._stop)

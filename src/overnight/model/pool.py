@@ -68,6 +68,8 @@ class LifecycleClass(enum.StrEnum):
 
 
 CAPACITY = (MemberState.WARMING, MemberState.READY)
+IN_USE = (MemberState.READY, MemberState.CLAIMED)
+LAUNCH, TERMINATE = "launch", "terminate"  # operations of a task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,10 +128,17 @@ class Pool:
     launch_not_before_us: int = 0
     breaker_opened_us: int | None = None
     empty_since_us: int | None = None  # since when no member is ready, although some should be
+    assemble_until_us: int | None = None  # of a cluster: until then its members are launched
+    launch_skipped: str | None = None  # why the members that are wanted are not launched
+
+    @property
+    def assembles(self) -> bool:
+        """Whether members are launched for a cluster; as in every paused pool, nobody else claims them."""
+        return self.status is PoolStatus.PAUSED and self.assemble_until_us is not None
 
     @property
     def refills(self) -> bool:
-        return self.status is PoolStatus.ACTIVE
+        return self.status is PoolStatus.ACTIVE or self.assembles
 
     @property
     def winds_down(self) -> bool:
@@ -173,6 +182,13 @@ class Member:
     def heard_us(self) -> int:
         """When its agent last reported; one that has just come up has not sent a heartbeat yet."""
         return max(self.beat_us or 0, self.ready_us or 0)
+
+    @property
+    def task(self) -> str:
+        """The operation on its machine that is pending, as `MEMBER:OPERATION`; '' if there is none."""
+        if self.gone_us is not None or self.abandoned_us is not None or self.state in IN_USE:
+            return ""
+        return f"{self.id}:{LAUNCH if self.state is MemberState.WARMING else TERMINATE}"
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> Member:
@@ -284,6 +300,8 @@ class Past:
     unchanged_us: int = 0  # since when the pool is as it is now
     member_us: int = 0  # since then, the time of its members added up
     ready_us: int = 0  # of `member_us`: ready, and claimed by nobody
+    held_us: int = 0  # the time of the claims that ended, added up
+    ended: int = 0  # of the claims
 
     @property
     def missed(self) -> int:
@@ -336,6 +354,7 @@ class MemberDetails:
     pool: str  # its name
     claims: tuple[Claim, ...] = ()  # newest first
     events: tuple[PoolEvent, ...] = ()  # newest first
+    stale_after_seconds: int = 180  # without a heartbeat
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,6 +366,7 @@ class Problem:
     why: str
     todo: str
     alert: bool = False
+    host_text: str = ""  # what hosts and providers wrote about it
 
 
 @dataclasses.dataclass(frozen=True)

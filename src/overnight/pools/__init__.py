@@ -100,6 +100,10 @@ class Provider(Protocol):
         """Raise for an order that could never be launched, without calling out."""
         return
 
+    def console(self, machine_id: str) -> str | None:  # noqa: ARG002  a default
+        """Return the end of what the machine wrote to its console; None if the provider has none."""
+        return None
+
     def host(self, *, create: bool = False) -> str | None:  # noqa: ARG002  a default
         """Return the name of this host if only a server on it can list and terminate the machines.
 

@@ -14,6 +14,7 @@ from overnight.model.pool import (
     Past,
     Pool,
     PoolDetails,
+    PoolEvent,
     PoolSettings,
     PoolStatus,
     new_id,
@@ -24,6 +25,7 @@ from overnight.pools import decisions, maintenance, pool_errors, settings
 from overnight.pools.sql import (
     autoscale_rows,
     claim_rows,
+    cluster_rows,
     demand_rows,
     event_rows,
     member_rows,
@@ -62,6 +64,14 @@ class PoolAdmin:
 
     def create(self, **given: object) -> Pool:
         """Create an active pool and wake the reaper; `CREATE` lists the parameters."""
+        pool = self.build(**given)
+        with self._database.write("create") as connection:
+            self.insert(connection, pool)
+        self._control.notifier.notify()
+        return pool
+
+    def build(self, **given: object) -> Pool:
+        """Return a new pool that is not written; raises for invalid parameters."""
         pool_errors.check_known(given, CREATE)
         for name in ("name", "template", "target_size"):
             if name not in given:
@@ -82,12 +92,13 @@ class PoolAdmin:
         self._control.provider(pool.provider).check_used(pool)
         with self._database.read() as connection:
             self._check_order(connection, pool)
-        with self._database.write("create") as connection:
-            pool_rows.insert(connection, pool)
-            shared_values.add_used(connection, pool)
-            event_rows.add(connection, "pool_created", now, pool=pool)
-        self._control.notifier.notify()
         return pool
+
+    def insert(self, connection: engine.Connection, pool: Pool, kind: str = "pool_created") -> None:
+        """Write a new pool; raises PoolExistsError."""
+        pool_rows.insert(connection, pool)
+        shared_values.add_used(connection, pool)
+        event_rows.add(connection, kind, pool.created_us, pool=pool)
 
     def check(self, name: str) -> None:
         """Raise if the provider would refuse every launch, as far as can be decided without calling it."""
@@ -118,18 +129,20 @@ class PoolAdmin:
     def show(self, name: str, *, recent: int = RECENT) -> PoolDetails:
         """Return a pool with its members, claims, waiting callers and last events."""
         with self._database.read() as connection:
-            pool = pool_rows.find(connection, name)
-            view = pool_rows.view(connection, pool, self._control.clock())
-            claims = claim_rows.list_recent(connection, recent, pool_id=pool.id)
-            return PoolDetails(
-                pool=pool,
-                counts=decisions.counts(view),
-                members=tuple(view.members),
-                claims=(*view.claims, *(claim for claim in claims if claim.released_us)),
-                waiters=tuple(waiter_rows.list_queue(connection, pool, 0)),
-                events=event_rows.list_recent(connection, pool.id, recent),
-                autoscale=autoscale_rows.find(connection, pool.id),
-            )
+            return self.read_details(connection, pool_rows.find(connection, name), recent)
+
+    def read_details(self, connection: engine.Connection, pool: Pool, recent: int) -> PoolDetails:
+        view = pool_rows.view(connection, pool, self._control.clock())
+        claims = claim_rows.list_recent(connection, recent, pool_id=pool.id)
+        return PoolDetails(
+            pool=pool,
+            counts=decisions.counts(view),
+            members=tuple(view.members),
+            claims=(*view.claims, *(claim for claim in claims if claim.released_us)),
+            waiters=tuple(waiter_rows.list_queue(connection, pool, 0)),
+            events=event_rows.list_recent(connection, pool.id, recent),
+            autoscale=autoscale_rows.find(connection, pool.id),
+        )
 
     def show_member(self, member_id: str, *, recent: int = RECENT) -> MemberDetails:
         with self._database.read() as connection:
@@ -140,13 +153,22 @@ class PoolAdmin:
                 pool=pool.name,
                 claims=tuple(claim_rows.list_recent(connection, recent, member_id=member.id)),
                 events=event_rows.list_recent(connection, pool.id, recent, member_id=member.id),
+                stale_after_seconds=pool.settings.heartbeat_stale_after_seconds,
             )
+
+    def events(
+        self, name: str = "", *, after: int = 0, limit: int = RECENT
+    ) -> tuple[PoolEvent, ...]:
+        """Return events of a pool, or of all: the first after the id `after`, or the last ones. Oldest first."""
+        with self._database.read() as connection:
+            pool_id = pool_rows.find(connection, name, deleted=True).id if name else None
+            return event_rows.list_after(connection, after, limit, pool_id)
 
     def past(self, name: str, seconds: int = 7 * 86400) -> Past:
         """Return the demand of the last `seconds`, limited by the age of the pool and of its records."""
         now = self._control.clock()
         with self._database.read() as connection:
-            pool = pool_rows.find(connection, name)
+            pool = pool_rows.find(connection, name, deleted=True)
             back = min(seconds, pool.settings.record_retention_seconds)
             begin = max(pool.created_us, now - back * SECOND_US)
             since = max(begin, pool.updated_us)
@@ -158,6 +180,7 @@ class PoolAdmin:
         now = self._control.clock()
         with self._database.write("update") as connection:
             before = pool_rows.lock(connection, name)
+            cluster_rows.refuse(connection, before)
             policy = autoscale_rows.find(connection, before.id)
             if policy is not None and "target_size" in given:
                 raise pool_errors.AutoscaledError(before.name)
@@ -217,6 +240,7 @@ class PoolAdmin:
         now = self._control.clock()
         with self._database.write("drain") as connection:
             pool = pool_rows.lock(connection, name)
+            cluster_rows.refuse(connection, pool)
             claims = claim_rows.list_open(connection, pool.id)
             if pool.status is not Status.DRAINING:
                 if claims and not confirmed:
@@ -227,13 +251,8 @@ class PoolAdmin:
                 pool = dataclasses.replace(pool, status=Status.DRAINING, updated_us=now)
                 pool_rows.save(connection, pool)
                 event_rows.add(connection, "pool_draining", now, pool=pool, reason="operator")
-            view = pool_rows.view(connection, pool, now)
-            drained = sum(
-                self._maintenance.apply(connection, pool, instruction, now)
-                for instruction in decisions.recycle(view)
-                if isinstance(instruction, decisions.Retire)
-            )
-            claimed = decisions.counts(view).claimed
+            claimed = decisions.counts(pool_rows.view(connection, pool, now)).claimed
+            drained = self._maintenance.retire_unclaimed(connection, pool, now)
         self._control.notifier.notify()
         self._maintenance.terminate_due(pool)
         return {"drained": drained, "claimed_remaining": claimed}
@@ -243,6 +262,7 @@ class PoolAdmin:
         now = self._control.clock()
         with self._database.write("delete") as connection:
             pool = pool_rows.lock(connection, name)
+            cluster_rows.refuse(connection, pool)
             view = pool_rows.view(connection, pool, now)
             if view.members:
                 # An abandoned member is not terminated again: waiting for it would not help.

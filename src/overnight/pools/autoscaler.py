@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from overnight.model.pool import Autoscale, Pool
 from overnight.model.times import SECOND_US
 from overnight.pools import autoscale, policies
-from overnight.pools.sql import autoscale_rows, demand_rows, event_rows, pool_rows
+from overnight.pools.sql import autoscale_rows, cluster_rows, demand_rows, event_rows, pool_rows
 
 if TYPE_CHECKING:
     from overnight.database import engine
@@ -46,6 +46,7 @@ class Autoscaler:
         now = self._control.clock()
         with self._database.write("autoscale set") as connection:
             pool = pool_rows.lock(connection, name)
+            cluster_rows.refuse(connection, pool)
             before = autoscale_rows.find(connection, pool.id)
             after = policies.changed(pool, before or _new_policy(pool, now), given)
             if after == before:

@@ -115,46 +115,13 @@ class ClaimBroker:
                     event_rows.add_missed(connection, pool, request.count, now, reason=reason)
                 return error
             waited_us = 0 if waiter is None else now - waiter.queued_us
-            grants = self._grant(
+            grants = grant(
                 connection, pool, members[: request.count], request, now, waited_us=waited_us
             )
             if waiter is not None:
                 waiter_rows.delete(connection, waiter.id)
         self._control.notifier.notify()
         return grants
-
-    def _grant(
-        self,
-        connection: engine.Connection,
-        pool: Pool,
-        members: list[Member],
-        request: Request,
-        now: int,
-        *,
-        waited_us: int = 0,
-    ) -> Grants:
-        """Mark the members as claimed and write the claims, in the same transaction."""
-        batch = new_id("b") if len(members) > 1 else ""
-        cold = request.cold and waited_us > 0
-        claims = [
-            dataclasses.replace(
-                fast_claim.build_claim(new_id("c"), request, member, now),
-                batch_id=batch, waited_us=waited_us, cold=cold,
-            )
-            for member in members
-        ]  # fmt: skip
-        member_rows.set_claimed(connection, [member.id for member in members], now)
-        claim_rows.insert(connection, claims)
-        event_rows.add_claimed(connection, pool, claims)
-        return tuple(
-            Grant(
-                dataclasses.replace(
-                    member, state=MemberState.CLAIMED, acquired_us=now, reason="claimed"
-                ),
-                claim,
-            )
-            for member, claim in zip(members, claims, strict=True)
-        )
 
     # in the queue
 
@@ -257,6 +224,39 @@ class ClaimBroker:
                 now = self._control.clock()
                 if waiter_rows.delete(connection, waiter.id):
                     event_rows.add_unserved(connection, pool, waiter, now, reason="gave_up")
+
+
+def grant(
+    connection: engine.Connection,
+    pool: Pool,
+    members: list[Member],
+    request: Request,
+    now: int,
+    *,
+    waited_us: int = 0,
+) -> Grants:
+    """Mark the members as claimed and write the claims, in the same transaction."""
+    batch = new_id("b") if len(members) > 1 else ""
+    cold = request.cold and waited_us > 0
+    claims = [
+        dataclasses.replace(
+            fast_claim.build_claim(new_id("c"), request, member, now),
+            batch_id=batch, waited_us=waited_us, cold=cold,
+        )
+        for member in members
+    ]  # fmt: skip
+    member_rows.set_claimed(connection, [member.id for member in members], now)
+    claim_rows.insert(connection, claims)
+    event_rows.add_claimed(connection, pool, claims)
+    return tuple(
+        Grant(
+            dataclasses.replace(
+                member, state=MemberState.CLAIMED, acquired_us=now, reason="claimed"
+            ),
+            claim,
+        )
+        for member, claim in zip(members, claims, strict=True)
+    )
 
 
 def _find_repeated(connection: engine.Connection, pool: Pool, request: Request) -> Grants:

@@ -17,8 +17,10 @@ from overnight.pools import (
     admin,
     autoscaler,
     claims,
+    clusters,
     context,
     enrolment,
+    explainer,
     maintenance,
     members,
     reconciler,
@@ -51,8 +53,10 @@ class ControlPlane:
         self.create, self.update = administration.create, administration.update
         self.list, self.show = administration.list, administration.show
         self.show_member, self.past = administration.show_member, administration.past
-        self.check = administration.check
+        self.check, self.events = administration.check, administration.events
         self.drain, self.delete = administration.drain, administration.delete
+
+        self.clusters = clusters.ClusterControl(control, work, administration)
 
         scaler = autoscaler.Autoscaler(control, administration)
         self.autoscale, self.autoscale_off = scaler.set, scaler.off
@@ -64,6 +68,8 @@ class ControlPlane:
         self.return_member = actions.return_member
         self.member, self.terminate = actions.find, actions.terminate
         self.set_cordoned, self.forget = actions.set_cordoned, actions.forget
+        self.cancel = actions.cancel
+        self.explain = explainer.Explainer(control, administration).explain
 
         self.replenish, self.recycle = work.replenish, work.recycle
         self.sweep = functools.partial(reconciler.sweep, control)
@@ -91,6 +97,12 @@ class ControlPlane:
     def endpoint(self) -> str:
         """The URL that members report to; '' if no reaper has ever served."""
         return self.get("endpoint")
+
+    @property
+    def reaper_us(self) -> int | None:
+        """When a reaper last reported; None if none ever did."""
+        with self.context.database.read() as connection:
+            return shared_values.read_seen(connection)
 
     def set(self, name: str, value: str) -> None:
         with self.context.database.write("set") as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from overnight.model.pool import Claim, Member, MemberState, Pool
+from overnight.model.pool import LAUNCH, Claim, Member, MemberState, Pool
 from overnight.model.text import plural
 from overnight.model.times import SECOND_US
 from overnight.pools import pool_errors
@@ -133,6 +133,30 @@ class MemberActions:
             for provider in {member.provider for member in members}:
                 shared_values.put(connection, shared_values.orphans_name(provider, host), "0")
         return len(members)
+
+    def cancel(self, task: str) -> Member:
+        """Cancel a launch, or give up a teardown: the row stays, and names the machine that may still run."""
+        member_id, _, operation = task.partition(":")
+        now = self._control.clock()
+        with self._database.write("cancel task") as connection:
+            member = member_rows.find(connection, member_id)
+            pool = pool_rows.lock(connection, member.pool_id, deleted=True)
+            member = member_rows.find(connection, member_id)
+            if member.task != task:
+                raise pool_errors.TaskNotFoundError(task, member)
+            if operation == LAUNCH:
+                # Its machine is terminated as soon as it is known, however late the launch returns.
+                member_rows.move(
+                    connection, pool, member_id, to=State.DRAINING, before=(State.WARMING,),
+                    reason="cancelled", now_us=now, cordoned=False,
+                )  # fmt: skip
+            else:
+                member_rows.set_abandoned(connection, member_id, now)
+                event_rows.add(
+                    connection, "member_abandoned", now, pool=pool, member_id=member_id,
+                    reason="cancelled", detail=f"after {plural(member.attempts, 'attempt')}; its machine may still run",
+                )  # fmt: skip
+        return self._finish(pool, member_id)
 
     def _finish(self, pool: Pool, member_id: str) -> Member:
         """Wake the reaper, terminate what is due, and return the member as it is then."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from overnight.model import openmetrics
+from overnight.model.pool import PoolStatus
 from overnight.model.times import SECOND_US
-from overnight.pools import reaper
 from overnight.pools.sql import metric_rows, total_rows
 
 if TYPE_CHECKING:
@@ -56,7 +56,11 @@ def add_pools(page: openmetrics.Page, plane: control.ControlPlane) -> None:
     gauge("deficit", "Members missing from the target.", (d.counts.deficit for d in pools))
     gauge("waiting", "Members that callers in the queue ask for.", (d.counts.waiting for d in pools))  # fmt: skip
     gauge("empty_seconds", "Time since the last member was ready; 0 while one is, or none should be.", (_age(d.pool.empty_since_us, now) for d in pools))  # fmt: skip
-    gauge("active", "1 if members can be claimed.", (d.pool.refills for d in pools))
+    gauge(
+        "active",
+        "1 if members can be claimed.",
+        (d.pool.status is PoolStatus.ACTIVE for d in pools),
+    )
     gauge("breaker_open", "1 while launches are stopped after failures.", (d.pool.breaker_opened_us is not None for d in pools))  # fmt: skip
     _add_autoscale(page, pools, now)
     _add_counts(page, plane, pools)
@@ -64,9 +68,9 @@ def add_pools(page: openmetrics.Page, plane: control.ControlPlane) -> None:
         "overnight_pool_orphans", "gauge", "Machines without a member that could not be terminated.",
         [({"provider": n}, plane.orphans_left(n)) for n in plane.providers_in_use()],
     )  # fmt: skip
-    seen = plane.get(reaper.SEEN)
-    if seen:
-        age = (plane.context.clock() - int(seen)) / SECOND_US
+    seen = plane.reaper_us
+    if seen is not None:
+        age = (plane.context.clock() - seen) / SECOND_US
         page.family(
             "overnight_pool_reaper_age_seconds", "gauge", "Time since a reaper last reported.",
             [({}, round(age, 3))],

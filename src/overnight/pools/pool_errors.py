@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.model import cluster as clusters
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from overnight.model.pool import Member
 
 
 class PoolError(errors.OvernightError):
@@ -149,6 +152,19 @@ class MemberNotFoundError(PoolError):
         )
 
 
+class TaskNotFoundError(PoolError):
+    """The operation is not pending, or not any more."""
+
+    def __init__(self, task: str, member: Member) -> None:
+        state = "gone" if member.gone_us is not None else member.state
+        given_up = ", and its teardown was given up" if member.abandoned_us is not None else ""
+        super().__init__(
+            f"task {task!r} is not pending",
+            why=f"member {member.id} is {state}{given_up}",
+            todo=f"use {member.task}" if member.task else f"overnight pool member {member.id}",
+        )
+
+
 class MemberStateError(PoolError):
     """The operation is not possible in this state."""
 
@@ -159,6 +175,15 @@ class ClaimNotFoundError(PoolError):
             f"claim {claim!r} not found",
             why="it never existed, or its record has been deleted",
             todo="overnight pool show POOL",
+        )
+
+
+class RequestNotFoundError(PoolError):
+    def __init__(self, request: str) -> None:
+        super().__init__(
+            f"request {request!r} not found",
+            why="no caller waited under this id, or its record has been deleted",
+            todo="overnight pool events POOL",
         )
 
 
@@ -204,3 +229,27 @@ class EnrolmentRefusedError(PoolError):
 
 class TooEarlyError(PoolError):
     """The request must be repeated in a moment."""
+
+
+class ClusterNotFoundError(PoolError):
+    def __init__(self, cluster: str) -> None:
+        super().__init__(
+            f"cluster {cluster!r} not found",
+            why="it was never created, or its record has been deleted",
+            todo="overnight cluster list --all",
+        )
+
+
+class ClusterStateError(PoolError):
+    """The cluster cannot be cancelled or released in its state."""
+
+    def __init__(self, cluster: clusters.Cluster, wanted: str) -> None:
+        ended = cluster.state is clusters.ClusterState.ENDED
+        command = "release" if cluster.state is clusters.ClusterState.HELD else "cancel"
+        super().__init__(
+            f"cluster {cluster.id} cannot be {wanted}: it is {cluster.state}",
+            why=f"it ended because of {cluster.reason}"
+            if ended
+            else "an assembling cluster is cancelled, and one that is held is released",
+            todo=f"overnight cluster {'show' if ended else command} {cluster.id}",
+        )

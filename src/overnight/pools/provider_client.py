@@ -83,6 +83,13 @@ class ProviderClient:
             return Reason.MACHINE_GONE
         return reason or Reason.MACHINE_GONE
 
+    def console(self, machine_id: str, timeout: float) -> str | None:
+        """Return the console of a machine, None if the provider has none; or raise ProviderError."""
+        text: object = self._call("console", lambda: self.provider.console(machine_id), timeout)
+        if text is None or isinstance(text, str):
+            return text and text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL has no NUL
+        raise pools.ProviderError(Reason.INVALID_ANSWER, f"console returned {type(text).__name__}")
+
     def _call(self, name: str, call: Callable[[], T], timeout: float) -> T:
         self._steps(f"provider {name}: before")
         answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()

@@ -19,9 +19,10 @@ from overnight.pools import pool_errors
 from overnight.pools.sql import event_rows, pool_rows, shared_values
 
 if TYPE_CHECKING:
+    from overnight.model.pool import Pool
     from overnight.pools import control
 
-SEEN = "reaper_seen_us"
+SEEN = shared_values.SEEN
 KEEP_EVENTS_US = 7 * DAY_US
 STOP_SECONDS = 1.0
 SEEN_SECONDS = 60.0  # however long the tick is: after three of these a reaper counts as dead
@@ -76,7 +77,7 @@ class Reaper:
                 for name in self._plane.providers_in_use()
             ]
         jobs += [
-            (details.pool.name, functools.partial(self._maintain, details.pool.id, full=full))
+            (details.pool.name, functools.partial(self._maintain, details.pool, full=full))
             for details in self._plane.list(archived=True)
         ]
         return jobs
@@ -120,12 +121,13 @@ class Reaper:
             self._failed_kinds.pop(name, None)
             self.failures.pop(name, None)
 
-    def _maintain(self, pool_id: str, *, full: bool) -> None:
-        """Decide the size, recycle, replenish; each runs even if the one before failed."""
+    def _maintain(self, pool: Pool, *, full: bool) -> None:
+        """Decide the size, advance a cluster, recycle, replenish; each runs even if the one before failed."""
         with contextlib.ExitStack() as steps:
-            steps.callback(self._plane.replenish, pool_id)
-            steps.callback(self._plane.recycle if full else self._plane.terminate_due, pool_id)
-            self._plane.scale(pool_id)
+            steps.callback(self._plane.replenish, pool.id)
+            steps.callback(self._plane.recycle if full else self._plane.terminate_due, pool.id)
+            steps.callback(self._plane.clusters.step, pool)
+            self._plane.scale(pool.id)
 
     def _sweep(self, provider: str) -> None:
         # A failure of the provider is already an event.

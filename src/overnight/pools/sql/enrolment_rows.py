@@ -33,6 +33,16 @@ def use_token(connection: sa.Connection, member_id: str, credential: str, now_us
     return statements.update(enrolments, connection, member_id, unused, **used)
 
 
+def is_expired(connection: sa.Connection, member_id: str, now_us: int) -> bool:
+    """Whether the member's token has expired without being used."""
+    chosen = sa.select(enrolments.c.member_id).where(
+        enrolments.c.member_id == member_id,
+        enrolments.c.used_us.is_(None),
+        enrolments.c.expires_us <= now_us,
+    )
+    return connection.execute(chosen).scalar() is not None
+
+
 def find_member_id(connection: sa.Connection, credential: str) -> str | None:
     """Return the member that has this credential."""
     chosen = sa.select(enrolments.c.member_id).where(

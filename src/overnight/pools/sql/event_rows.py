@@ -84,6 +84,44 @@ def list_recent(
     return tuple(PoolEvent(**row) for row in rows)
 
 
+def list_after(
+    connection: sa.Connection, after: int, limit: int, pool_id: str | None = None
+) -> tuple[PoolEvent, ...]:
+    """Read the first events after this id, of a pool or of all; after 0 the last ones. Oldest first."""
+    order = events.c.id.asc() if after else events.c.id.desc()
+    chosen = sa.select(*SHOWN).where(events.c.id > after).order_by(order).limit(limit)
+    if pool_id is not None:
+        chosen = chosen.where(events.c.pool_id == pool_id)
+    found = [PoolEvent(**row) for row in connection.execute(chosen).mappings()]
+    return tuple(sorted(found, key=lambda event: event.id))
+
+
+def list_of_waiter(connection: sa.Connection, waiter_id: str, limit: int) -> tuple[PoolEvent, ...]:
+    """Read what happened in a pool while a caller waited, newest first; empty without a record of it."""
+    own = sa.select(events.c.pool_id, events.c.id, events.c.kind).where(
+        events.c.kind.in_(("waiter_queued", "waiter_left")),
+        events.c.detail.startswith(waiter_id, autoescape=True),
+    )
+    bounds = connection.execute(own.order_by(events.c.id)).all()
+    if not bounds:
+        return ()
+    pool_id, first = bounds[0].pool_id, bounds[0].id
+    # The decision that was in force when the caller came.
+    decided = sa.select(sa.func.max(events.c.id)).where(
+        events.c.pool_id == pool_id, events.c.id < first,
+        events.c.kind.in_(("launch_skipped", "member_warming")),
+    )  # fmt: skip
+    while_waiting = events.c.id >= first
+    if bounds[-1].kind == "waiter_left":
+        while_waiting &= events.c.id <= bounds[-1].id + 1
+    chosen = sa.select(*SHOWN).where(
+        events.c.pool_id == pool_id,
+        sa.or_(while_waiting, events.c.id == decided.scalar_subquery()),
+    )
+    rows = connection.execute(chosen.order_by(events.c.id.desc()).limit(limit)).mappings()
+    return tuple(PoolEvent(**row) for row in rows)
+
+
 def delete_old_records(connection: sa.Connection, pool_id: str, before_us: int) -> None:
     """Delete old events, ended claims (their member may be reused for ever), and members that are gone."""
     # Not those that are not in the totals yet, nor the last that is: SQLite would use its id again.

@@ -9,6 +9,7 @@ from overnight.model.pool import Pool, new_id
 from overnight.pools.sql import schema
 
 table = schema.control
+SEEN = "reaper_seen_us"
 REGION_USED = "region_used"
 PROVIDER_USED = "provider_used "
 
@@ -26,6 +27,12 @@ def put(connection: sa.Connection, name: str, value: str, *, keep: bool = False)
         statements.add_missing(connection, table, values)
     else:
         statements.upsert(connection, table, values)
+
+
+def read_seen(connection: sa.Connection) -> int | None:
+    """Return when a reaper last reported; None if none ever did."""
+    seen = get(connection, SEEN)
+    return int(seen) if seen else None
 
 
 def owner(connection: sa.Connection) -> str:

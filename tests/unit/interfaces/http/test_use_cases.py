@@ -10,17 +10,26 @@ from collections.abc import Callable
 import pytest
 
 from overnight import errors
-from overnight.app import investigations, operations, pools, remote_operations, reservations
+from overnight.app import (
+    clusters,
+    investigations,
+    operations,
+    pools,
+    remote_operations,
+    reservations,
+)
 from overnight.interfaces.http import application, problems, use_cases
 
 CLIENTS = {
     pools.Pools: remote_operations.RemotePools,
+    clusters.Clusters: remote_operations.RemoteClusters,
     reservations.Reservations: remote_operations.RemoteReservations,
     investigations.Investigations: remote_operations.RemoteInvestigations,
 }
 # Of published ones; the last two are for the host where the platform is reached.
 COMBINED = {
-    pools.Pools: {"autoscale"},
+    pools.Pools: {"autoscale", "follow"},
+    clusters.Clusters: {"follow"},
     reservations.Reservations: {
         "compare_hosts",
         "reserve",
