@@ -87,9 +87,7 @@ def request_window(
             why=f"token {asked_by.name} has the role {asked_by.role}, and the server does not hold the window",
             todo="use a token with the role operator",
         )
-    return plane.tasks.create(
-        host, TaskKind.UPLOAD_WINDOW, arguments, by=f"{asked_by.name} ({asked_by.id})", why=why
-    )
+    return plane.tasks.create(host, TaskKind.UPLOAD_WINDOW, arguments, by=asked_by.title, why=why)
 
 
 def _check_span(begin_us: int, end_us: int) -> None:

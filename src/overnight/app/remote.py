@@ -66,6 +66,12 @@ class Server:
         return remote_operations.RemoteClusters(self._api)
 
     @functools.cached_property
+    def confirmations(self) -> remote_operations.RemoteConfirmations:
+        from overnight.app import remote_operations
+
+        return remote_operations.RemoteConfirmations(self._api)
+
+    @functools.cached_property
     def reservations(self) -> remote_operations.RemoteReservations:
         from overnight.app import remote_operations
 

@@ -18,9 +18,11 @@ from overnight import errors, http_listener
 from overnight.app import (
     answer_process,
     clusters,
+    confirmations,
     fleet_agents,
     fleet_questions,
     fleet_windows,
+    guards,
     investigation_serving,
     investigations,
     operations,
@@ -190,13 +192,31 @@ class Server:
         given: Mapping[str, Any],
         by: Principal,
         is_gone: Callable[[], bool] = lambda: False,
+        why: str = "",
+        *,
+        only_ask: bool = False,
     ) -> Any:
-        """Run an operation for somebody; `operations.run` says what `is_gone` is for."""
+        """Run an operation for somebody, and note a change in the audit log; `operations.run` says what `is_gone` is for.
+
+        A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
+        """
         if operation in operations.RESERVATIONS and (operation.changes or given.get("load")):
             given = reservation_serving.admit(self.reservations, given, by, self._endpoint)
         if operation in operations.INVESTIGATIONS and operation.changes:
             given = investigation_serving.admit(self.investigations, given, by)
+        if operation in operations.CONFIRMATIONS:
+            where = confirmations.Confirmations(
+                self.request.home, by=by, rows=self.fleet.confirmations
+            )
+            return operations.run(where, operation, given, is_gone)  # with an audit log of its own
+        if by.assistant or only_ask:
+            rows = self.fleet.confirmations
+            given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
         result = operations.run(getattr(self, operation.area), operation, given, is_gone)
+        if operation.changes:
+            reason = why or operations.find_reason(given)
+            target = operations.find_target(operation, given, result)
+            self.fleet.audit(by.title, operation.action, target, reason[:500])
         if operation in operations.RESERVATIONS and operation.changes:
             self._driver.wake()
         if operation in operations.INVESTIGATIONS and operation.changes:

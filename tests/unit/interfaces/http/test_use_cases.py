@@ -10,13 +10,21 @@ from collections.abc import Callable
 import pytest
 
 from overnight import errors
-from overnight.app import investigations, operations, pools, remote_operations, reservations
+from overnight.app import (
+    confirmations,
+    investigations,
+    operations,
+    pools,
+    remote_operations,
+    reservations,
+)
 from overnight.interfaces.http import application, problems, use_cases
 
 CLIENTS = {
     pools.Pools: remote_operations.RemotePools,
     reservations.Reservations: remote_operations.RemoteReservations,
     investigations.Investigations: remote_operations.RemoteInvestigations,
+    confirmations.Confirmations: remote_operations.RemoteConfirmations,
 }
 # Of published ones; the last two are for the host where the platform is reached.
 COMBINED = {
@@ -31,6 +39,7 @@ COMBINED = {
         "tick",
     },
     investigations.Investigations: {"run", "finish", "follow", "tick"},
+    confirmations.Confirmations: set(),
 }
 
 
