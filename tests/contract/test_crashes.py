@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import pooldatabases
 import pytest
 from killer import KilledError, Killer
-from poolworld import State, World
+from poolworld import DAY_SECONDS, State, World, cluster_order
 
 from overnight import pools
+from overnight.model.cluster import ClusterState
+from overnight.model.pool import Reason
 from overnight.pools import control, pool_errors, reaper
 
 if TYPE_CHECKING:
@@ -176,6 +178,82 @@ def _off(world: World, _: object) -> None:
     assert ("autoscale_off" in world.kinds()) != has_policy
 
 
+def _assembled(world: World, **fields: object) -> str:
+    """Prepare a cluster whose members are ready, but not handed over."""
+    cluster = world.cluster(2, **fields)
+    world.plane.replenish(cluster.id)
+    world.boot_all()
+    return cluster.id
+
+
+def _held(world: World) -> str:
+    name = _assembled(world)
+    world.plane.clusters.step(world.plane.show(name).pool)
+    return name
+
+
+def _refused_one(world: World) -> str:
+    """Prepare a cluster of which the provider delivers only a part."""
+    cluster = world.cluster(3, at_least=1, wait_seconds=1800)
+    world.provider.after_launch = lambda _: world.provider.refuse("provider_quota_exceeded")
+    world.plane.replenish(cluster.id)
+    world.provider.after_launch = lambda _: None
+    world.boot_all()
+    world.clock.forward(1801)
+    world.beat_all()
+    return cluster.id
+
+
+def _one_cluster(world: World, _: object) -> None:
+    """A retry with the same key orders nothing twice, and the cluster is handed over as a whole."""
+    name = world.cluster(2, "k").id
+    world.settle()
+    _is_held(world, name)
+    assert len(world.plane.clusters.list(ended=True)) == 1
+
+
+def _is_held(world: World, name: object, least: int = 2) -> None:
+    cluster, details = world.find_cluster(str(name))
+    assert cluster.state is ClusterState.HELD
+    claims = [claim for claim in details.claims if claim.released_us is None]
+    assert least <= len(claims) == len(world.provider.machines) <= cluster.count
+    assert len({claim.batch_id for claim in claims}) == 1
+
+
+def _is_ended(world: World, name: object, state: ClusterState, reason: str) -> None:
+    """Ending it again changes nothing; no machine and no pool is left."""
+    with contextlib.suppress(pool_errors.ClusterStateError):
+        world.plane.clusters.end(str(name), state, reason)
+    world.settle()
+    cluster, details = world.find_cluster(str(name))
+    assert (cluster.state, cluster.reason) == (ClusterState.ENDED, reason)
+    assert (details.members, world.provider.machines) == ((), {})
+    while world.plane.list(archived=True):
+        world.plane.clusters.step(details.pool)
+
+
+def _stuck(world: World) -> str:
+    """Prepare a member whose machine the provider does not terminate."""
+    _filled(world)
+    [member, _] = world.members()
+    world.provider.on_terminate = _refuse
+    world.plane.terminate(member.id)
+    return world.plane.member(member.id).task
+
+
+def _refuse(_: str) -> None:
+    raise pools.ProviderError(Reason.ERROR, "no")
+
+
+def _given_up(world: World, task: object) -> None:
+    """The member is an alert, or not given up yet; it ends once somebody asks for it."""
+    name = str(task).partition(":")[0]
+    if world.plane.member(name).abandoned_us is None:
+        assert world.plane.member(name).gone_us is not None
+    world.plane.terminate(name)
+    assert world.plane.member(name).gone_us is not None
+
+
 SCENARIOS: dict[str, Scenario] = {
     "create": Scenario(lambda _: None, lambda _w, p, _g: p.create(name="ci", template="t", target_size=1, provider="scripted")),
     "replenish": Scenario(lambda w: w.pool(target=2), lambda _w, p, _g: p.replenish("ci")),
@@ -212,6 +290,36 @@ SCENARIOS: dict[str, Scenario] = {
     "autoscale down": Scenario(_unwanted, lambda _w, p, _g: p.scale("ci"), _stepped),
     "autoscale off": Scenario(_unwanted, lambda _w, p, _g: p.autoscale_off("ci"), _off),
     "a tick": Scenario(_stale, lambda _w, p, _g: reaper.Reaper(p).tick()),
+    "create a cluster": Scenario(
+        lambda _: None,
+        lambda _w, p, _g: p.clusters.create(cluster_order(2), "k"),
+        _one_cluster,
+    ),
+    "hold a cluster": Scenario(
+        _assembled, lambda w, p, g: p.clusters.step(w.plane.show(g).pool), _is_held
+    ),
+    "hold a part of a cluster": Scenario(
+        _refused_one, lambda _w, p, _g: reaper.Reaper(p).tick(), lambda w, g: _is_held(w, g, 1)
+    ),
+    "cancel a cluster": Scenario(
+        _assembled, lambda _w, p, g: p.clusters.end(g, ClusterState.ASSEMBLING, "cancelled"),
+        lambda w, g: None if w.find_cluster(str(g))[0].state is ClusterState.HELD
+        else _is_ended(w, g, ClusterState.ASSEMBLING, "cancelled"),
+    ),
+    "release a cluster": Scenario(
+        _held, lambda _w, p, g: p.clusters.end(g, ClusterState.HELD, "released"),
+        lambda w, g: _is_ended(w, g, ClusterState.HELD, "released"),
+    ),
+    "the lease of a cluster ends": Scenario(
+        lambda w: (_held(w), w.clock.forward(DAY_SECONDS + 1))[0],
+        lambda _w, p, _g: [reaper.Reaper(p).tick() for _ in range(2)],
+        lambda w, g: _is_ended(w, g, ClusterState.HELD, "lease_expired"),
+    ),
+    "cancel a launch": Scenario(
+        lambda w: (w.pool(target=1), w.plane.replenish("ci"), w.members()[0].task)[2],
+        lambda _w, p, g: p.cancel(g),
+    ),
+    "give up a teardown": Scenario(_stuck, lambda _w, p, g: p.cancel(g), _given_up),
 }  # fmt: skip
 
 

@@ -123,7 +123,7 @@ def test_a_failed_bootstrap_is_recorded_with_its_reason(world: World) -> None:
         )
         if problem.name == "launches_fail"
     ]
-    assert failing.why == "module_pull_failed (modules: HTTP 404)"
+    assert (failing.why, failing.host_text) == ("module_pull_failed", "modules: HTTP 404")
     world.plane.recycle("ci")
     assert world.provider.machines == {}
 

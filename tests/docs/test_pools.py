@@ -28,6 +28,18 @@ def test_the_commands_of_the_page_run(tmp_path: pathlib.Path) -> None:
         assert not pathlib.Path("/proc", agent.read_text().split()[0]).exists()
 
 
+@pytest.mark.timeout(330)
+def test_the_commands_of_the_page_about_clusters_run(tmp_path: pathlib.Path) -> None:
+    shell = shellpages.Shell(tmp_path)
+    code, output = shell.run(shellpages.blocks(shellpages.text("clusters.md")), seconds=120)
+    assert code == 0, output
+    assert "Traceback" not in output
+    assert "18.0 host-hours, 7.20" in output
+    assert '"address": "127.0.0.1#' in output
+    assert "released" in output
+    assert "it has ended" in output
+
+
 def test_every_command_of_pools_is_on_the_page() -> None:
     group = typer.main.get_command(cli.build()).commands["pool"]
     left_out = {"replenish", "recycle"}  # serve does these automatically

@@ -104,7 +104,7 @@ def test_the_policy_allows_exactly_the_calls_that_are_made() -> None:
     [block] = re.findall(r"^```json\n(.*?)^```", SECTION, re.MULTILINE | re.DOTALL)
     allowed = {statement["Action"]: statement for statement in json.loads(block)["Statement"]}
     source = pathlib.Path(ec2.__file__).read_text()
-    called = set(re.findall(r'"(describe_\w+|run_\w+|terminate_\w+)"', source))
+    called = set(re.findall(r'"(describe_\w+|run_\w+|terminate_\w+|get_\w+)"', source))
     calls = {"ec2:" + "".join(part.title() for part in name.split("_")) for name in called}
     # Tags at launch and passing a role need separate permissions.
     assert calls | {"ec2:CreateTags", "iam:PassRole"} == set(allowed)

@@ -17,7 +17,7 @@ from overnight.interfaces import cli
 from overnight.interfaces.cli import miss_curve
 from overnight.interfaces.cli.commands import pool_size
 from overnight.model.pool import Past, Pool
-from overnight.pools import bursts, history, miss_rates, sizing
+from overnight.pools import bursts, history, miss_rates, size_advice, sizing
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs/sizing.md").read_text()
 
@@ -121,3 +121,23 @@ def test_the_example_of_a_history_is_what_the_command_prints() -> None:
     with console.capture() as captured:
         pool_size.show_measured(demand, console)
     assert captured.get().rstrip() in TEXT
+
+
+def test_the_table_of_warm_ups_is_that_of_the_code() -> None:
+    row = r"^\| (\d+) (s|min) \| ([\d.]+) \| (\d+) \| (\d+) hosts? \|$"
+    rows = re.findall(row, TEXT, re.MULTILINE)
+    assert len(rows) == 3
+    for number, unit, idle, woken, saved in rows:
+        warm_up_s = float(number) * (60 if unit == "min" else 1)
+        advice = size_advice.advise(sizing.size(sizing.Demand(4.0, warm_up_s)))
+        assert advice.idle_per_saved_hour == pytest.approx(float(idle), abs=0.051)
+        assert (advice.target_size, advice.prebaked.hosts_saved) == (int(woken), int(saved))
+
+
+def test_every_case_of_the_wrong_tool_is_in_the_table() -> None:
+    for kind in size_advice.WrongTool:
+        assert f"| `{kind}` |" in TEXT
+    assert f"more than {size_advice.LARGEST_BURST} claims come together" in TEXT
+    assert f"for more than {size_advice.WORTH:g} h" in TEXT
+    rare = size_advice.advise(sizing.size(sizing.Demand(0.001, 90.0)))
+    assert f"{rare.idle_per_saved_hour:.0f} h for each hour of waiting" in TEXT

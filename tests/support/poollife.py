@@ -46,7 +46,7 @@ class Life:
         """Run claims at their times, with ticks and boots between them. A claim that finds no ready host gives up."""
         plane = self.world.plane
         a_reaper = reaper.Reaper(plane)
-        pool_id = plane.show("ci").pool.id
+        pool = plane.show("ci").pool
         events = [(when, "claim") for when in claims]
         ticks = math.floor((until_s - self.now_s) / tick_s)
         events += [(self.now_s + tick_s * number, "tick") for number in range(1, ticks + 1)]
@@ -61,7 +61,7 @@ class Life:
                 assert a_reaper.tick() == {}
             elif action == "claim":
                 self._claim()
-                a_reaper._maintain(pool_id, full=False)
+                a_reaper._maintain(pool, full=False)
             else:
                 self._boot(action)
             shown = plane.show("ci", recent=1)

@@ -23,6 +23,7 @@ class Scripted(pools.Provider):
         self.tokens: dict[str, str] = {}
         self.launched = 0
         self.calls: list[str] = []
+        self.console_text: str | None = None
         self.lock = threading.Lock()
         # Each is called before the real work; it may raise, wait, or return an answer instead.
         self.on_launch: Callable[[pools.Order], object] = lambda _: None
@@ -60,6 +61,9 @@ class Scripted(pools.Provider):
             return instead  # type: ignore[return-value]  # a false answer
         with self.lock:
             return [m for m in self.machines.values() if self.owners[m.id] == owner]
+
+    def console(self, machine_id: str) -> str | None:
+        return self.console_text if machine_id in self.machines else None
 
     def refuse(self, reason: str, *, nothing_made: bool = True) -> None:
         """Fail every launch from now on."""

@@ -10,7 +10,8 @@ import pooldatabases
 import poolprovider
 import sqlalchemy as sa
 
-from overnight.model.pool import Member, MemberState, Pool
+from overnight.model.cluster import Cluster, ClusterOrder
+from overnight.model.pool import Member, MemberState, Pool, PoolDetails
 from overnight.pools import control, pool_errors
 from overnight.pools.sql import schema
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 S = 1_000_000
 START = 1_800_000_000 * S
 State = MemberState
+DAY_SECONDS = 86400
 
 
 class Clock:
@@ -35,6 +37,14 @@ class Clock:
 
     def forward(self, seconds: float) -> None:
         self.now_us += int(seconds * S)
+
+
+def cluster_order(count: int, **fields: object) -> ClusterOrder:
+    plain: dict[str, object] = {
+        "template": "t", "provider": "scripted", "lease_seconds": DAY_SECONDS, "wait_seconds": DAY_SECONDS,
+        "settings": {"launch_parallel": 1, "breaker_failures": 2},
+    }  # fmt: skip
+    return ClusterOrder(count=count, **plain | fields)
 
 
 class World:
@@ -70,6 +80,12 @@ class World:
         return self.plane.create(
             name=name, template="runner", target_size=target, provider="scripted", **plain | fields
         )
+
+    def cluster(self, count: int = 3, key: str = "", **fields: object) -> Cluster:
+        return self.plane.clusters.create(cluster_order(count, **fields), key)
+
+    def find_cluster(self, cluster_id: str) -> tuple[Cluster, PoolDetails]:
+        return self.plane.clusters.show(cluster_id, recent=100)
 
     def boot(
         self, member_id: str, phase: str = "ready", reason: str = "", detail: str = ""
@@ -150,6 +166,7 @@ class World:
                 plane.sweep(name)
             for details in plane.list(archived=True):
                 try:
+                    plane.clusters.step(details.pool)
                     plane.recycle(details.pool.name)
                     plane.replenish(details.pool.name)
                 except pool_errors.PoolNotFoundError:
@@ -171,6 +188,7 @@ class World:
             for member in self.plane.show(details.pool.name).members:
                 live[member.machine_id] = member
                 assert member.state in (State.READY, State.CLAIMED), member
+            assert not details.pool.assembles, "a cluster is not handed over"
             if details.pool.refills:
                 assert details.counts.ready == details.pool.target_size, details.counts
             if details.pool.winds_down:

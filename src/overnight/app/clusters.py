@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
+from overnight.app import pools
 from overnight.model.cluster import ClusterPlan, ClusterReport, ClusterState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from overnight.app import pools
     from overnight.model.cluster import Cluster, ClusterOrder
     from overnight.model.pool import PoolDetails
 
@@ -46,7 +46,7 @@ class Clusters:
         plan, plane = self.preflight(order), self._pools.plane
         if not confirmed:
             raise errors.UnconfirmedError(plan.what, why=plan.limits, todo="add --yes")
-        self._pools.require_endpoint()
+        pools.require_endpoint(plane)
         seen = plane.reaper_us
         if seen is None or plane.context.clock() - seen > problems.REAPER_LATE_US:
             raise errors.CannotError(
@@ -66,10 +66,12 @@ class Clusters:
         return self._report(*self._pools.plane.clusters.show(cluster_id, recent=recent))
 
     def _report(self, cluster: Cluster, details: PoolDetails) -> ClusterReport:
-        is_over = cluster.state is ClusterState.ENDED and not details.counts.members
-        return ClusterReport(
-            cluster, details, () if is_over else self._pools.find_problems(details)
-        )
+        if cluster.state is ClusterState.ENDED and not details.counts.members:
+            return ClusterReport(cluster, details)
+        found = pools.find_problems(self._pools.plane, details)
+        if cluster.state is ClusterState.HELD:  # its claims are meant to remain
+            found = tuple(problem for problem in found if problem.name != "claims_remain")
+        return ClusterReport(cluster, details, found)
 
     def cancel(self, cluster_id: str) -> ClusterReport:
         """Cancel a cluster that is assembling, and terminate what was launched."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from overnight.app import pools
+    from overnight.model.cluster import ClusterPlan, ClusterReport
     from overnight.model.pool import (
         Autoscale,
         Claim,
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
         Member,
         MemberDetails,
         PoolDetails,
+        PoolEvent,
         PoolReport,
+        Problem,
     )
+    from overnight.model.pool_explanation import Explanation
 
 COUNTED = ("ready", "warming", "claimed", "draining", "errored")
 POLICY = (
@@ -43,6 +47,7 @@ def _member_json(member: Member) -> dict[str, Any]:
         "member_id": values.pop("id"),
         "pool_state": str(values.pop("state")),
         **values,
+        "task": member.task or None,
     }
 
 
@@ -104,9 +109,71 @@ def pool_document(report: PoolReport) -> dict[str, Any]:
         "members": [_member_json(member) for member in details.members],
         "claims": [_claim_json(claim) for claim in details.claims],
         "waiters": [dataclasses.asdict(waiter) for waiter in details.waiters],
-        "recent_events": [dataclasses.asdict(event) for event in details.events],
-        "troubles": [dataclasses.asdict(problem) for problem in report.problems],
+        **_records_json(details, report.problems),
     }
+
+
+def _records_json(details: PoolDetails, problems: tuple[Problem, ...]) -> dict[str, Any]:
+    return {
+        "recent_events": [event_json(event) for event in details.events],
+        "troubles": [dataclasses.asdict(problem) for problem in problems],
+    }
+
+
+def event_json(event: PoolEvent) -> dict[str, Any]:
+    return dataclasses.asdict(event)
+
+
+def events_document(events: tuple[PoolEvent, ...]) -> dict[str, Any]:
+    """Return `overnight pool events -O json`; with --follow each event is a line."""
+    return {"schema": "overnight.pool-events/1", "events": [event_json(event) for event in events]}
+
+
+def explanation_document(explained: Explanation) -> dict[str, Any]:
+    """Return `overnight pool explain -O json`."""
+    return {"schema": "overnight.pool-explanation/1", **dataclasses.asdict(explained)}
+
+
+def cluster_plan_document(plan: ClusterPlan) -> dict[str, Any]:
+    """Return `overnight cluster create --dry-run -O json`."""
+    order = plan.order
+    return {
+        "schema": "overnight.cluster-plan/1",
+        "count": order.count,
+        "at_least": order.count if order.at_least is None else order.at_least,
+        "provider": order.provider,
+        "template": order.template,
+        "wait_seconds": order.wait_seconds,
+        "lease_seconds": order.lease_seconds,
+        "host_hours": plan.host_hours,
+        "cost": plan.cost,
+    }
+
+
+def _cluster_json(report: ClusterReport) -> dict[str, Any]:
+    counts = report.details.counts
+    return {
+        **dataclasses.asdict(report.cluster),
+        "state": str(report.cluster.state),
+        **{f"{state}_count": getattr(counts, state) for state in COUNTED},
+    }
+
+
+def cluster_document(report: ClusterReport) -> dict[str, Any]:
+    """Return `overnight cluster show -O json`."""
+    details = report.details
+    return {
+        "schema": "overnight.cluster/1",
+        "cluster": _cluster_json(report),
+        "members": [_member_json(member) for member in details.members],
+        "claims": [_claim_json(claim) for claim in details.claims],
+        **_records_json(details, report.problems),
+    }
+
+
+def clusters_document(listed: tuple[ClusterReport, ...]) -> dict[str, Any]:
+    """Return `overnight cluster list -O json`."""
+    return {"schema": "overnight.clusters/1", "clusters": [_cluster_json(each) for each in listed]}
 
 
 def pools_document(listed: tuple[PoolDetails, ...]) -> dict[str, Any]:
@@ -133,7 +200,7 @@ def member_document(member: Member, details: MemberDetails | None = None) -> dic
     if details is not None:
         document["pool"] = details.pool
         document["claims"] = [_claim_json(claim) for claim in details.claims]
-        document["events"] = [dataclasses.asdict(event) for event in details.events]
+        document["events"] = [event_json(event) for event in details.events]
     return document
 
 

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import socket
+import threading
 import urllib.parse
 from typing import TYPE_CHECKING
 
 from overnight import errors, http_listener
-from overnight.model import addresses
+from overnight.model import addresses, times
 from overnight.pools import member_api, reaper
 from overnight.pools import metrics as pool_metrics
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
     from overnight.app import pools
+    from overnight.model.pool import PoolEvent
     from overnight.pools import control
 
 ENDPOINT = "endpoint"
 ADVERTISED = "endpoint_advertised"  # given by --endpoint, not derived from --listen
 LISTEN = "listen"
+LOG_SECONDS = 5.0
+# What callers and agents do: a busy pool has thousands of these, and each leads to a decision that is logged.
+NOT_LOGGED = (
+    "member_claimed", "claim_ended", "claim_renewed", "claim_reserved", "claim_missed", "waiter_queued",
+    "waiter_left", "member_enrolled", "member_console",
+)  # fmt: skip
 
 
 def serve(
@@ -67,7 +75,7 @@ def serve(
             plane.set(LISTEN, f"{address}:{server.port}")
         url = advertised or server.url
         progress(f"serving members at {url}{scraped}")
-        run_reaper(plane, stop, interval, progress)
+        run_reaper(where, stop, interval, progress)
 
 
 def check(interval: float, endpoint: str) -> None:
@@ -105,18 +113,50 @@ def save_endpoint(plane: control.ControlPlane, advertised: str, url: str, *, cho
 
 
 def run_reaper(
-    plane: control.ControlPlane,
-    stop: threading.Event,
-    interval: float,
-    progress: Callable[[str], None],
+    where: pools.Pools, stop: threading.Event, interval: float, progress: Callable[[str], None]
 ) -> None:
-    """Report pools that cannot be filled from here, then run the reaper until `stop` is set."""
+    """Report pools that cannot be filled from here, then run the reaper and log decisions until `stop` is set."""
+    plane = where.plane
     for details in plane.list():  # at once, not after a failed launch
         try:
             plane.check(details.pool.name)
         except errors.OvernightError as error:
             progress(f"pool {details.pool.name} cannot be filled: {error.what}; {error.todo}")
+    logging = threading.Thread(
+        target=_log_decisions, args=(where, stop, progress), name="decision log", daemon=True
+    )
+    logging.start()
     reaper.Reaper(plane, interval=interval).run(stop)
+    logging.join(LOG_SECONDS)
+
+
+def _log_decisions(
+    where: pools.Pools, stop: threading.Event, progress: Callable[[str], None]
+) -> None:
+    """Write a line for each decision of the reapers of this database, once it is committed."""
+    while not stop.is_set():
+        try:
+            for event in where.follow("", stop, 0):
+                if event.kind not in NOT_LOGGED:
+                    progress(format_event(event))
+        except errors.OvernightError:  # the database is away
+            stop.wait(LOG_SECONDS)
+
+
+def format_event(event: PoolEvent) -> str:
+    """Return an event as one line of NAME=VALUE; text that is not ours is quoted.
+
+    >>> from overnight.model.pool import PoolEvent
+    >>> format_event(PoolEvent(id=7, at_us=0, kind="launch_skipped", pool="ci", reason="at_maximum", detail="5 of 5"))
+    '1970-01-01T00:00:00.000Z event=launch_skipped pool=ci reason=at_maximum detail="5 of 5"'
+    """
+    values = {
+        "event": event.kind, "pool": event.pool, "member": event.member_id, "claim": event.claim_id,
+        "reason": event.reason, "detail": event.detail and json.dumps(event.detail, ensure_ascii=False),
+    }  # fmt: skip
+    return " ".join(
+        (times.format_instant(event.at_us), *(f"{n}={v}" for n, v in values.items() if v))
+    )
 
 
 def _check_encryption(address: str, endpoint: str) -> None:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from overnight import errors
 from overnight.model.pool import Callers
+from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.app import pools
     from overnight.model.pool import Past, Pool
-    from overnight.pools import bursts, history, sizing
+    from overnight.pools import bursts, history, size_advice, sizing
 
+    Advice = size_advice.Advice
     Point = sizing.Point
     Sizing = sizing.Sizing
 
@@ -31,6 +33,10 @@ class SizeRequest:
     miss: float = 0.01
     callers: Callers = Callers.GIVE_UP
     cost_per_host_hour: float | None = None
+    hold_s: float | None = None
+    baseline_per_minute: float | None = None
+    prebaked_s: float | None = None
+    wait_cost_per_hour: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +74,12 @@ class SizeResult:
     """The recommended sizes, and the measured demand if a pool was named."""
 
     sizing: Sizing
+    advice: Advice
     measured: MeasuredDemand | None = None
 
     def as_json(self) -> dict[str, object]:
-        return self.sizing.as_json(self.measured.as_json() if self.measured else None)
+        measured = self.measured.as_json() if self.measured else None
+        return {**self.sizing.as_json(measured), **self.advice.as_json()}
 
 
 def size_pool(
@@ -80,7 +88,7 @@ def size_pool(
     progress: contextlib.AbstractContextManager[object] | None = None,
 ) -> SizeResult:
     """Size a pool; `progress` is entered while the simulation runs."""
-    from overnight.pools import bursts
+    from overnight.pools import bursts, size_advice
     from overnight.pools import sizing as sizes
 
     rate, warm_up_s, measured = request.claims_per_minute, request.warm_up_s, None
@@ -98,8 +106,32 @@ def size_pool(
         rate, warm_up_s, request.interval_s, request.miss, burst, request.callers,
         request.cost_per_host_hour,
     )  # fmt: skip
+    if request.wait_cost_per_hour is not None and request.cost_per_host_hour is None:
+        raise errors.UsageError(
+            "--wait-cost needs --cost",
+            why="the price of waiting is compared with that of idle hosts",
+            todo=f"add --cost PRICE to --wait-cost {request.wait_cost_per_hour:g}",
+        )
+    usage = _find_usage(request, measured)
     with progress or contextlib.nullcontext():
-        return SizeResult(sizes.size(demand), measured)
+        size = sizes.size(demand)
+        return SizeResult(size, size_advice.advise(size, usage), measured)
+
+
+def _find_usage(request: SizeRequest, measured: MeasuredDemand | None) -> size_advice.Usage:
+    """Return what was given about the use of a pool, or else measured."""
+    from overnight.pools import demand, history, size_advice
+
+    hold, baseline, together = request.hold_s, request.baseline_per_minute, 0
+    if measured is not None:
+        past = measured.past
+        together = demand.most_within(past.asked_us, demand.TOGETHER_US)
+        baseline = history.quiet_rate(past) if baseline is None else baseline
+        if hold is None and past.ended:
+            hold = past.held_us / past.ended / SECOND_US
+    return size_advice.Usage(
+        hold, baseline, together, request.wait_cost_per_hour, request.prebaked_s
+    )
 
 
 def measure_demand(where: pools.Pools, request: SizeRequest) -> MeasuredDemand:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from overnight.pools import autoscaler, control
 
 EXPLAINED_EVENTS = 50
-RECORDS = ("m-", "c-", "w-")  # ids of members, claims and requests
+RECORDS = ("m-", "c-", "w-", "cluster-")  # ids of members, claims, requests and clusters
 MAX_EVENTS = 1000
 FOLLOW_SECONDS = 1.0
 SETTLED_US = 30 * SECOND_US
@@ -164,18 +164,7 @@ class Pools:
         from overnight.model.pool import PoolReport
 
         details = self.plane.show(name, recent=recent)
-        return PoolReport(details, self.find_problems(details))
-
-    def find_problems(self, details: PoolDetails) -> tuple[Problem, ...]:
-        from overnight.pools import problems
-
-        return problems.find_problems(
-            details,
-            now_us=self.plane.context.clock(),
-            reaper_us=self.plane.reaper_us,
-            past=self.plane.past(details.pool.id),
-            orphans=self.plane.orphans_left(details.pool.provider),
-        )
+        return PoolReport(details, find_problems(self.plane, details))
 
     def past(self, name: str, seconds: int = 7 * 86_400) -> Past:
         """Show the demand on a pool: requests, missed ones, and warm-up times."""
@@ -183,7 +172,7 @@ class Pools:
 
     def replenish(self, name: str) -> dict[str, int]:
         """Launch what is missing now."""
-        self.require_endpoint()
+        require_endpoint(self.plane)
         self.plane.check(name)
         return {"launched": self.plane.replenish(name)}
 
@@ -213,7 +202,7 @@ class Pools:
             if grant is not None:
                 return (grant,)
         if request.cold:
-            self.require_endpoint()
+            require_endpoint(self.plane)
         return self.plane.acquire(name, is_gone=is_gone, **vars(request))
 
     def renew(self, claim_id: str, lease_seconds: int) -> Grant:
@@ -266,25 +255,27 @@ class Pools:
 
     def follow(self, name: str, stop: threading.Event, recent: int = 20) -> Iterator[PoolEvent]:
         """Yield the last events, then each new one, until `stop` is set."""
-        seen: dict[int, int] = {}  # id -> time, of events that are not settled
-        settled = cursor = 0
-        limit = recent
-        while True:
-            page = self.events(name, after=cursor, recent=limit)
-            for event in page:
-                cursor = event.id
+        # Of events that are not settled, id and time: one whose transaction took longer may get a smaller id.
+        first = self.events(name, recent=max(1, recent))
+        yield from first[len(first) - recent :]
+        seen = {event.id: event.at_us for event in first}
+        settled = min(seen, default=1) - 1
+        while not stop.wait(FOLLOW_SECONDS):
+            for event in self._list_after(name, settled):
                 if event.id not in seen:
-                    seen[event.id] = event.at_us
                     yield event
-            if len(page) == limit and limit == MAX_EVENTS:
-                continue
-            # An event whose transaction took longer may get a smaller id than one that was read.
-            before = time.time_ns() // 1000 - SETTLED_US
-            settled = max((n for n, at in seen.items() if at <= before), default=settled)
-            cursor = settled or min(seen, default=1) - 1
-            seen = {n: at for n, at in seen.items() if n > cursor}
-            limit = MAX_EVENTS
-            if stop.wait(FOLLOW_SECONDS):
+                seen[event.id] = event.at_us
+            now = time.time_ns() // 1000
+            # abs(): a time in the future means that the clock was set back.
+            old = (number for number, at in seen.items() if abs(now - at) >= SETTLED_US)
+            settled = max(old, default=settled)
+            seen = {n: at for n, at in seen.items() if n > settled}
+
+    def _list_after(self, name: str, after: int) -> Iterator[PoolEvent]:
+        while page := self.events(name, after=after, recent=MAX_EVENTS):
+            yield from page
+            after = page[-1].id
+            if len(page) < MAX_EVENTS:
                 return
 
     def cancel(self, task: str) -> Member:
@@ -302,15 +293,6 @@ class Pools:
     def forget(self, host: str, *, confirmed: bool) -> dict[str, int]:
         """Give up the members on a host that is gone for good; refused unless `confirmed`."""
         return {"forgotten": self.plane.forget(host, confirmed=confirmed)}
-
-    def require_endpoint(self) -> None:
-        """Raise unless members have an endpoint to which they can report that they are ready."""
-        if not self.plane.endpoint:
-            raise errors.CannotError(
-                "members cannot be launched yet",
-                why="they could not report that they are ready: no reaper has served from this database",
-                todo="overnight pool serve",
-            )
 
     def autoscale(
         self,
@@ -359,3 +341,26 @@ class Pools:
     def autoscale_off(self, name: str) -> dict[str, int]:
         """Remove the autoscale policy of a pool and keep its size."""
         return {"removed": int(self.plane.autoscale_off(name))}
+
+
+def find_problems(plane: control.ControlPlane, details: PoolDetails) -> tuple[Problem, ...]:
+    """Return what is wrong with a pool."""
+    from overnight.pools import problems
+
+    return problems.find_problems(
+        details,
+        now_us=plane.context.clock(),
+        reaper_us=plane.reaper_us,
+        past=plane.past(details.pool.id),
+        orphans=plane.orphans_left(details.pool.provider),
+    )
+
+
+def require_endpoint(plane: control.ControlPlane) -> None:
+    """Raise unless members have an endpoint to which they can report that they are ready."""
+    if not plane.endpoint:
+        raise errors.CannotError(
+            "members cannot be launched yet",
+            why="they could not report that they are ready: no reaper has served from this database",
+            todo="overnight pool serve",
+        )

@@ -149,7 +149,7 @@ class Server:
             address = pool_serving.open_metrics(self._opened, request.metrics, self.metrics)
             self._progress(f"metrics at {address}")
         reap = functools.partial(
-            pool_serving.run_reaper, plane, self._stop, request.interval, self._progress
+            pool_serving.run_reaper, self.pools, self._stop, request.interval, self._progress
         )
         drive = functools.partial(self._driver.run, self._stop)
         investigate = functools.partial(self._investigator.run, self._stop)

@@ -56,6 +56,16 @@ def write(path: pathlib.Path, data: bytes | str) -> None:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
+def read_tail(path: pathlib.Path, size: int) -> str:
+    """Return the last bytes of a file as text; '' where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read(size).decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def write_atomically(path: pathlib.Path, data: bytes | str, *, mode: int | None = None) -> None:
     """Write beside `path` and publish it there, so that it survives a power cut.
 

@@ -300,6 +300,8 @@ class Past:
     unchanged_us: int = 0  # since when the pool is as it is now
     member_us: int = 0  # since then, the time of its members added up
     ready_us: int = 0  # of `member_us`: ready, and claimed by nobody
+    held_us: int = 0  # the time of the claims that ended, added up
+    ended: int = 0  # of the claims
 
     @property
     def missed(self) -> int:

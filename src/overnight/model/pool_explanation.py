@@ -10,30 +10,30 @@ import enum
 
 
 class Cause(enum.StrEnum):
-    """What to attribute a failure to; the rows of the runbook's troubleshooting table, and what else happens."""
+    """What a failure is attributed to: the rows of the runbook's table, and others. The first explains most."""
 
-    NONE = "none"  # nothing has failed
+    REAPER_NOT_RUNNING = "reaper_not_running"
     QUOTA_EXHAUSTED = "quota_exhausted"
     CAPACITY_EXHAUSTED = "capacity_exhausted"
     TEMPLATE_MISSING = "template_missing"  # or a module that it names
-    PROVIDER_FAILED = "provider_failed"
-    BOOTSTRAP_FAILED = "bootstrap_failed"
     TOKEN_EXPIRED = "token_expired"  # noqa: S105  not a secret
-    STILL_WARMING = "still_warming"
+    BOOTSTRAP_FAILED = "bootstrap_failed"
+    PROVIDER_FAILED = "provider_failed"
     TEARDOWN_STALLED = "teardown_stalled"
     CLAIMS_RUNNING = "claims_running"
-    REAPER_NOT_RUNNING = "reaper_not_running"
-    CLAIMS_TOO_FAST = "claims_too_fast"  # members are claimed faster than they come up
-    SIZE_TOO_TIGHT = "size_too_tight"
-    SIZE_TOO_LARGE = "size_too_large"
     AT_MAXIMUM = "at_maximum"
+    SIZE_TOO_TIGHT = "size_too_tight"
+    CLAIMS_TOO_FAST = "claims_too_fast"  # members are claimed faster than they come up
+    STILL_WARMING = "still_warming"
     NOT_ACTIVE = "not_active"
     HEARTBEAT_LOST = "heartbeat_lost"
     MACHINE_LOST = "machine_lost"
     LEASE_EXPIRED = "lease_expired"
     HELD_FOR_INSPECTION = "held_for_inspection"
-    ENDED_AS_INTENDED = "ended_as_intended"  # returned, replaced, or terminated by an operator
+    SIZE_TOO_LARGE = "size_too_large"
     UNKNOWN = "unknown"
+    ENDED_AS_INTENDED = "ended_as_intended"  # returned, replaced, or terminated by an operator
+    NONE = "none"  # nothing has failed
 
 
 class Subject(enum.StrEnum):
@@ -51,7 +51,6 @@ class Source(enum.StrEnum):
     AGENT = "agent"
     CALLER = "caller"
     OPERATOR = "operator"
-    CONSOLE = "console"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +61,7 @@ class Evidence:
     source: Source
     what: str
     reason: str = ""
+    detail: str = ""  # the numbers of a decision
     host_text: str = ""
 
 

@@ -61,7 +61,6 @@ class PoolAdmin:
         self._control = control
         self._database = control.database
         self._maintenance = work
-        self.largest = MAX_SIZE
 
     def create(self, **given: object) -> Pool:
         """Create an active pool and wake the reaper; `CREATE` lists the parameters."""

@@ -63,11 +63,12 @@ class Burst:
         least, variance, more = part * (1 - part), self.spread**2, self.mean - 1
         if variance <= least:
             return narrow
-        if variance > more:
+        # Closer to a Poisson the logarithms of its gamma functions cancel: the mean would be off by 1e-5.
+        if variance > more * (1 + 1e-6):
             return _one_and(_negative_binomial(more, variance))
         # Between the narrowest distribution and one plus a Poisson: a mixture has the mixed variance.
         wide = _one_and(_poisson(more))
-        weight = (variance - least) / (more - least)
+        weight = min(1.0, (variance - least) / (more - least))
         mixed = weight * np.pad(wide, (0, max(0, len(narrow) - len(wide))))
         mixed[: len(narrow)] += (1 - weight) * narrow
         return mixed

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from typing import TYPE_CHECKING
 
 from overnight.model.cluster import Cluster, ClusterOrder, ClusterState
 from overnight.model.pool import PoolDetails, PoolStatus, Request, new_id
 from overnight.model.reservation import MAX_SECONDS
 from overnight.model.times import SECOND_US
-from overnight.pools import claims, decisions, pool_errors, settings
+from overnight.pools import admin, claims, cluster_steps, decisions, pool_errors, settings
 from overnight.pools.sql import cluster_rows, event_rows, member_rows, pool_rows
 
 if TYPE_CHECKING:
     from overnight.database import engine
     from overnight.model.pool import Pool
-    from overnight.pools import admin, context, maintenance
+    from overnight.pools import context, maintenance
 
 PREFIX = "cluster"
+RETRY_SECONDS = 60  # an assembling cluster does not wait for half an hour after failures that pass
 MADE_FROM = ("lifecycle_class", "region", "preferred_regions", "instance_type", "labels")
 SAME = ("template", "provider", "count", "at_least", "lease_seconds", "acquired_by", "acquired_for")
 State = ClusterState
@@ -43,19 +45,27 @@ class ClusterControl:
         """Return the pool that the order needs; raises for one that could never be served."""
         at_least = order.count if order.at_least is None else order.at_least
         for name, value, most in (
-            ("count", order.count, self._admin.largest),
+            ("count", order.count, admin.MAX_SIZE),
             ("at_least", at_least, order.count),
             ("lease_seconds", order.lease_seconds, MAX_SECONDS),
             ("wait_seconds", order.wait_seconds, MAX_SECONDS),
         ):
             if isinstance(value, bool) or not 1 <= value <= most:
                 raise pool_errors.BadKnobError(name, value, f"a whole number from 1 to {most}")
+        price = order.cost_per_host_hour
+        if price is not None and not 0 <= price < math.inf:
+            raise pool_errors.BadKnobError("cost_per_host_hour", price, "0 or more")
+        pool_errors.check_known(order.settings, settings.NAMES)
         given = {n: v for n in MADE_FROM if (v := getattr(order, n)) is not None}
-        lease_max = max(order.lease_seconds, settings.DEFAULTS.lease_max_seconds)
+        chosen = {
+            "lease_max_seconds": max(order.lease_seconds, settings.DEFAULTS.lease_max_seconds),
+            "breaker_retry_seconds": RETRY_SECONDS,
+            **order.settings,
+        }
         pool = self._admin.build(
             name=new_id(PREFIX), template=order.template, provider=order.provider,
             min_size=at_least, target_size=order.count, max_size=order.count,
-            **given, **{"lease_max_seconds": lease_max, **order.settings},
+            **given, **chosen,
         )  # fmt: skip
         until = pool.created_us + order.wait_seconds * SECOND_US
         return dataclasses.replace(pool, status=PoolStatus.PAUSED, assemble_until_us=until)
@@ -84,7 +94,7 @@ class ClusterControl:
         return cluster
 
     def list(self, *, ended: bool = False) -> list[tuple[Cluster, PoolDetails]]:
-        """Return the clusters, the newest first; with `ended` also those that have ended."""
+        """Return the clusters, the newest first; with `ended` also those that have no members any more."""
         with self._database.read() as connection:
             names = cluster_rows.list_ids(connection, ended=ended)
         return [self.show(name, recent=0) for name in names]
@@ -92,24 +102,22 @@ class ClusterControl:
     def show(self, cluster_id: str, *, recent: int) -> tuple[Cluster, PoolDetails]:
         """Return a cluster, also one that has ended, with its members, claims and last events."""
         with self._database.read() as connection:
-            pool = cluster_rows.find_pool(connection, cluster_id)
-            cluster = cluster_rows.find(connection, pool)
-            assert cluster is not None  # rows of clusters go with their pool
+            pool, cluster = cluster_rows.read(connection, cluster_id)
             return cluster, self._admin.read_details(connection, pool, recent)
 
     def end(self, cluster_id: str, expected: ClusterState, reason: str) -> None:
         """Give up a cluster in this state; again for one that ended this way changes nothing."""
         with self._database.write("end cluster") as connection:
-            pool, cluster = self._lock(connection, cluster_id)
+            pool, cluster = cluster_rows.read(connection, cluster_id, lock=True)
             if cluster.state is State.ENDED and cluster.reason == reason:
                 return
             if cluster.state is not expected:
                 raise pool_errors.ClusterStateError(cluster, reason)
-            pool = self._apply(connection, pool, cluster, decisions.EndCluster(reason))
+            pool = self._apply(connection, pool, cluster, cluster_steps.End(reason))
         self._finish(pool)
 
     def step(self, pool: Pool) -> None:
-        """Take the step of a cluster that is due, if there is one."""
+        """Take the step of a cluster that is due, if there is one; raises PoolNotFoundError after the last."""
         if not (pool.assembles or pool.status is PoolStatus.ARCHIVED):
             return
         with self._database.read() as connection:
@@ -117,42 +125,36 @@ class ClusterControl:
             if cluster is None or self._decide(connection, pool, cluster) is None:
                 return
         with self._database.write("cluster step") as connection:
-            pool, cluster = self._lock(connection, pool.id)
+            pool = pool_rows.lock(connection, pool.id)
+            cluster = cluster_rows.find(connection, pool) or cluster
             step = self._decide(connection, pool, cluster, lock=True)
             if step is None:
                 return  # another reaper has taken it
             pool = self._apply(connection, pool, cluster, step)
         self._finish(pool)
 
-    def _lock(self, connection: engine.Connection, cluster_id: str) -> tuple[Pool, Cluster]:
-        found = cluster_rows.find_pool(connection, cluster_id)
-        pool = pool_rows.lock(connection, found.id, deleted=True)
-        cluster = cluster_rows.find(connection, pool)
-        assert cluster is not None
-        return pool, cluster
-
     def _decide(
         self, connection: engine.Connection, pool: Pool, cluster: Cluster, *, lock: bool = False
-    ) -> decisions.ClusterStep | None:
+    ) -> cluster_steps.Step | None:
         now = self._control.clock()
         view = pool_rows.view(connection, pool, now)
         ready = member_rows.list_claimable(connection, pool, cluster.count, now, lock=lock)
-        return decisions.advance(cluster, view, len(ready))
+        return cluster_steps.decide(cluster, view, len(ready))
 
     def _apply(
         self,
         connection: engine.Connection,
         pool: Pool,
         cluster: Cluster,
-        step: decisions.ClusterStep,
+        step: cluster_steps.Step,
     ) -> Pool:
         now = self._control.clock()
         match step:
-            case decisions.ForgetCluster():
+            case cluster_steps.Forget():
                 pool_rows.delete(connection, pool, now)
                 event_rows.add(connection, "pool_deleted", now, pool=pool, reason="cluster_ended")
                 return pool
-            case decisions.HoldCluster(count):
+            case cluster_steps.Hold(count):
                 members = member_rows.list_claimable(connection, pool, count, now, lock=True)
                 request = Request(
                     count=count, acquired_by=cluster.acquired_by, acquired_for=cluster.acquired_for,
@@ -165,7 +167,7 @@ class ClusterControl:
                 event_rows.add(
                     connection, "cluster_held", now, pool=pool, detail=f"{count} of {cluster.count}"
                 )
-            case decisions.EndCluster(reason):
+            case cluster_steps.End(reason):
                 for claim in pool_rows.view(connection, pool, now).claims:
                     ending = decisions.EndClaim(claim.id, claim.member_id, reason)
                     self._maintenance.apply(connection, pool, ending, now)

@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 from collections.abc import Iterable, Sequence
 
-from overnight.model.cluster import Cluster, ClusterState
-from overnight.model.pool import CAPACITY, Claim, Counts, Member, MemberState, Pool, PoolStatus
+from overnight.model.pool import (
+    CAPACITY,
+    Claim,
+    Counts,
+    Member,
+    MemberState,
+    Pool,
+    PoolStatus,
+)
 from overnight.model.times import SECOND_US
 
 State = MemberState
@@ -31,10 +39,26 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """`trial`: the breaker is open, and one launch tests whether it can close."""
+    """`trial`: the breaker is open, and one launch tests whether it can close. `why`: the numbers, for its event."""
 
     count: int
     trial: bool = False
+    why: str = dataclasses.field(default="", compare=False)
+
+
+class SkipReason(enum.StrEnum):
+    AT_MAXIMUM = "at_maximum"
+    BACKOFF = "launch_backoff"
+    ONE_AT_A_TIME = "one_at_a_time"
+    BREAKER_OPEN = "breaker_open"
+
+
+@dataclasses.dataclass(frozen=True)
+class Skip:
+    """Members are wanted, but not launched now."""
+
+    reason: SkipReason
+    why: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +67,7 @@ class Retire:
 
     member_id: str
     reason: str
+    why: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +77,7 @@ class Fail:
     member_id: str
     reason: str
     counts: bool = True
+    why: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,28 +105,6 @@ class EndClaim:
 
 
 Instruction = Retire | Fail | Abandon | FlagClaim | EndClaim
-
-
-@dataclasses.dataclass(frozen=True)
-class HoldCluster:
-    """Claim this many members for a cluster, and launch no more."""
-
-    count: int
-
-
-@dataclasses.dataclass(frozen=True)
-class EndCluster:
-    """End every claim of a cluster, and terminate its members."""
-
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
-class ForgetCluster:
-    """Delete the pool of a cluster that has ended and has no members left."""
-
-
-ClusterStep = HoldCluster | EndCluster | ForgetCluster
 
 
 def counts(view: View) -> Counts:
@@ -175,29 +179,43 @@ def after_success(pool: Pool) -> Pool:
 
 def replenish(view: View) -> Launch | None:
     """Return how many to launch now, None for none. Waiting callers count as demand."""
+    decision = plan_launch(view)
+    return decision if isinstance(decision, Launch) else None
+
+
+def plan_launch(view: View) -> Launch | Skip | None:
+    """Return how many to launch now, or why none of those that are wanted; None if none is."""
     pool = view.pool
-    if not pool.refills:
-        return None
-    room = pool.max_size - len(view.members)
     usable = sum(m.serves and m.generation >= pool.generation for m in view.members)
-    wanted = min(room, pool.target_size + view.waiting - usable)
+    wanted = pool.target_size + view.waiting - usable
+    if not pool.refills or wanted <= 0:
+        return None
+    why = f"{usable} usable of target {pool.target_size}"
+    why += f", {view.waiting} waited for" if view.waiting else ""
+    room = pool.max_size - len(view.members)
+    if room <= 0:
+        return Skip(SkipReason.AT_MAXIMUM, f"{why}; {len(view.members)} of at most {pool.max_size}")
+    why += f"; {pool.failures} failed in a row" if pool.failures else ""
     limit = pool.settings.launch_backoff_max_seconds
-    if wanted <= 0 or _is_ahead(pool.launch_not_before_us, view.now_us, limit):
-        return None
-    if pool.breaker_opened_us is None:
-        # After a failure one at a time until one comes up, to spare the provider.
-        if pool.failures:
-            return None if _is_warming(view) else Launch(1)
-        return Launch(wanted)
-    retry = pool.settings.breaker_retry_seconds
-    # abs(): a time in the future means that the clock was set back.
-    due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND_US
-    if not due or _is_warming(view):
-        return None
-    return Launch(1, trial=True)
+    waits = _is_ahead(pool.launch_not_before_us, view.now_us, limit)
+    if pool.breaker_opened_us is not None:
+        retry = pool.settings.breaker_retry_seconds
+        # abs(): a time in the future means that the clock was set back.
+        due = retry and abs(view.now_us - pool.breaker_opened_us) >= retry * SECOND_US
+        if waits or not due or is_warming(view):
+            return Skip(SkipReason.BREAKER_OPEN, why)
+        return Launch(1, trial=True, why=why)
+    if waits:
+        left = (pool.launch_not_before_us - view.now_us) // SECOND_US
+        return Skip(SkipReason.BACKOFF, f"{why}, next attempt in {left} s")
+    # After a failure one at a time until one comes up, to spare the provider.
+    if pool.failures and is_warming(view):
+        return Skip(SkipReason.ONE_AT_A_TIME, why)
+    return Launch(1 if pool.failures else min(room, wanted), why=why)
 
 
-def _is_warming(view: View) -> bool:
+def is_warming(view: View) -> bool:
+    """Whether a member is coming up."""
     return any(m.state is State.WARMING and m.serves for m in view.members)
 
 
@@ -243,17 +261,26 @@ def _stale(view: View, member: Member) -> Instruction | None:
     if member.cordoned:
         return None
     if member.state is State.READY:
-        silent = now - member.heard_us >= settings.heartbeat_stale_after_seconds * SECOND_US
-        return Retire(member.id, "heartbeat_stale") if silent else None
+        silent, limit = now - member.heard_us, settings.heartbeat_stale_after_seconds
+        if silent >= limit * SECOND_US:
+            why = f"silent for {silent // SECOND_US} s, limit {limit} s"
+            return Retire(member.id, "heartbeat_stale", why)
+        return None
     age = now - member.warming_started_us
+    why = f"warming for {age // SECOND_US} s"
     if member.machine_id is None and age >= (settings.provider_timeout_seconds + 30) * SECOND_US:
         # Its launcher was killed, or the provider never answered.
-        return Fail(member.id, "launch_lost", counts=False)
+        return Fail(member.id, "launch_lost", counts=False, why=f"{why} without a machine")
     if age >= settings.warming_timeout_seconds * SECOND_US:
-        return Fail(member.id, "never_enrolled" if member.beat_us is None else "warming_timeout")
+        reason = "never_enrolled" if member.beat_us is None else "warming_timeout"
+        return Fail(member.id, reason, why=f"{why}, limit {settings.warming_timeout_seconds} s")
     if member.generation < pool.generation and pool.refills:
-        return Retire(member.id, "template_changed")
+        return Retire(member.id, "template_changed", _describe_generation(member, pool))
     return None
+
+
+def _describe_generation(member: Member, pool: Pool) -> str:
+    return f"generation {member.generation}, the pool has {pool.generation}"
 
 
 def _surplus(view: View, members: Sequence[Member]) -> Iterable[Retire]:
@@ -271,7 +298,8 @@ def _surplus(view: View, members: Sequence[Member]) -> Iterable[Retire]:
     fresh = [m for m in (*ready, *warming) if m.generation >= pool.generation]
     # Members of an old template are not surplus: they serve until the new ones are ready.
     surplus = fresh[: max(0, len(fresh) - pool.target_size - view.waiting)]
-    yield from (Retire(member.id, "pool_shrunk") for member in surplus)
+    why = f"{len(fresh)} usable, target {pool.target_size}"
+    yield from (Retire(member.id, "pool_shrunk", why) for member in surplus)
     retired = {member.id for member in surplus}
     ready = [member for member in ready if member.id not in retired]
     yield from _aged(view, ready, len(members) - len(surplus))
@@ -290,13 +318,18 @@ def _aged(view: View, ready: list[Member], live: int) -> Iterable[Retire]:
     )
     for member in ready:
         outdated = member.generation < pool.generation and pool.refills
-        old = view.now_us - (member.ready_us or 0) >= pool.settings.ready_ttl_seconds * SECOND_US
+        age, limit = view.now_us - (member.ready_us or 0), pool.settings.ready_ttl_seconds
+        old = age >= limit * SECOND_US
         # For each new member that is ready one of the old template goes.
         spared = left > pool.target_size if outdated else left > pool.min_size or not pool.refills
         if (outdated or old) and (spared or stuck):
             stuck = stuck and spared
             left -= 1
-            yield Retire(member.id, "template_changed" if outdated else "ready_ttl")
+            if outdated:
+                yield Retire(member.id, "template_changed", _describe_generation(member, pool))
+            else:
+                why = f"ready for {age // SECOND_US} s, limit {limit} s"
+                yield Retire(member.id, "ready_ttl", why)
 
 
 def _is_changing(member: Member) -> bool:
@@ -314,25 +347,3 @@ def endings(view: View) -> Iterable[Member]:
         limit = max(1, view.pool.settings.terminate_backoff_max_seconds)
         if not _is_ahead(member.next_attempt_us, view.now_us, limit):
             yield member
-
-
-def advance(cluster: Cluster, view: View, ready: int) -> ClusterStep | None:
-    """Return the next step of a cluster of which `ready` members can be claimed; None if none is due."""
-    pool = view.pool
-    if cluster.state is ClusterState.ENDED:
-        return None if view.members else ForgetCluster()
-    if cluster.state is ClusterState.HELD:
-        if view.claims:
-            return None
-        # Otherwise each claim was returned, or lost its machine.
-        until_us = (cluster.held_us or 0) + cluster.lease_seconds * SECOND_US
-        return EndCluster("lease_expired" if view.now_us >= until_us else "claims_ended")
-    if ready >= cluster.count:
-        return HoldCluster(cluster.count)
-    # With the breaker open no more will come soon, and those that are ready cost money meanwhile.
-    stuck = pool.breaker_opened_us is not None and not _is_warming(view)
-    if not stuck and view.now_us < (pool.assemble_until_us or 0):
-        return None
-    if ready >= cluster.at_least:
-        return HoldCluster(ready)
-    return EndCluster(pool.last_failure or "assembly_timeout")

@@ -6,8 +6,15 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from overnight import pools
-from overnight.pools import explanations, pool_errors
-from overnight.pools.sql import claim_rows, enrolment_rows, event_rows, pool_rows, shared_values
+from overnight.pools import explanations, maintenance, pool_errors
+from overnight.pools.sql import (
+    claim_rows,
+    cluster_rows,
+    enrolment_rows,
+    event_rows,
+    pool_rows,
+    shared_values,
+)
 
 if TYPE_CHECKING:
     from overnight.model.pool import MemberDetails
@@ -15,7 +22,6 @@ if TYPE_CHECKING:
     from overnight.pools import admin, context
 
 EVENTS = 200
-CONSOLE_SECONDS = 10.0
 CONSOLE_LINES, LINE_LENGTH = 40, 400
 
 
@@ -32,11 +38,16 @@ class Explainer:
         self._admin = administration
 
     def explain(self, name: str) -> Explanation:
-        """Explain a member, a claim or a request, by its id; raises the error of the one that it looks like."""
+        """Explain a member, a claim, a request or a cluster that has ended, by its id."""
         if name.startswith("c-"):
             return self._explain_claim(name)
         if name.startswith("w-"):
             return self._explain_request(name)
+        if name.startswith("cluster-"):  # it has ended: its pool is deleted
+            with self._database.read() as connection:
+                pool, cluster = cluster_rows.read(connection, name)
+                events = event_rows.list_recent(connection, pool.id, EVENTS)
+            return explanations.explain_cluster(cluster, events)
         return self._explain_member(name)
 
     def _explain_member(self, member_id: str) -> Explanation:
@@ -82,7 +93,7 @@ class Explainer:
             return "", f"only a server on {member.host} can read it"
         client = self._control.provider(member.provider)
         try:
-            text = client.console(str(member.machine_id), CONSOLE_SECONDS)
+            text = client.console(str(member.machine_id), maintenance.CONSOLE_SECONDS)
         except pools.ProviderError as error:
             return "", f"the provider failed: {error.reason}"
         if text is None:

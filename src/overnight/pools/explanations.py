@@ -5,7 +5,9 @@ No sentence contains text of hosts, providers or callers: that stays in `host_te
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from overnight.model.pool import (
     IN_USE,
@@ -19,16 +21,19 @@ from overnight.model.pool import (
     Reason,
 )
 from overnight.model.pool_explanation import Cause, Evidence, Explanation, Source, Subject
+from overnight.model.text import plural
 from overnight.model.times import MINUTE_US, SECOND_US
-from overnight.pools import problems
+from overnight.pools import decisions, problems
+
+if TYPE_CHECKING:
+    from overnight.model.cluster import Cluster
 
 CONSOLE = "member_console"
 State = MemberState
 INTENDED = (
     "", "claimed", "phase_ready", "returned", "released", "cancelled", "terminated", "forgotten", "operator",
-    "pool_draining", "pool_shrunk", "template_changed", "ready_ttl", "not_in_inventory",
+    "pool_draining", "pool_shrunk", "template_changed", "ready_ttl", "not_in_inventory", "claims_ended",
 )  # fmt: skip
-BOOTSTRAP = ("unit_failed", "readiness_timeout", "readiness_failed", "bootstrap_failed", "never_enrolled", "warming_timeout")  # fmt: skip
 LOST = (Reason.MACHINE_GONE, Reason.SPOT_INTERRUPTED, Reason.TERMINATED_ELSEWHERE, Reason.SHUT_DOWN_FROM_INSIDE, Reason.MAINTENANCE)  # fmt: skip
 CAUSES: dict[str, Cause] = {
     **dict.fromkeys(Reason, Cause.PROVIDER_FAILED),
@@ -39,13 +44,14 @@ CAUSES: dict[str, Cause] = {
     Reason.TEMPLATE_INVALID: Cause.TEMPLATE_MISSING,
     Reason.TEMPLATE_NOT_FOUND: Cause.TEMPLATE_MISSING,
     "module_pull_failed": Cause.TEMPLATE_MISSING,
-    **dict.fromkeys(BOOTSTRAP, Cause.BOOTSTRAP_FAILED),
+    **dict.fromkeys(problems.BOOTSTRAP_FAILURES, Cause.BOOTSTRAP_FAILED),
     "bootstrap_token_expired": Cause.TOKEN_EXPIRED,
     "heartbeat_stale": Cause.HEARTBEAT_LOST,
+    "assembly_timeout": Cause.STILL_WARMING,
     **dict.fromkeys(("lease_expired", "claimed_ttl"), Cause.LEASE_EXPIRED),
     **dict.fromkeys(INTENDED, Cause.ENDED_AS_INTENDED),
 }
-# Problems of a pool, the one that explains most first.
+# Problems of a pool; `_cause_of` says more about some.
 PROBLEMS: dict[str, Cause] = {
     "reaper_not_running": Cause.REAPER_NOT_RUNNING,
     "breaker_open": Cause.PROVIDER_FAILED,
@@ -72,14 +78,14 @@ TEXTS: dict[Cause, tuple[str, str]] = {
     Cause.CAPACITY_EXHAUSTED: ("the provider has no machine of this kind left", "overnight pool update {pool} --prefer-region NAME, or --instance-type NAME"),
     Cause.TEMPLATE_MISSING: ("the template, or a module that it names, does not exist", "fix the template, then: overnight pool update {pool} --template NAME"),
     Cause.PROVIDER_FAILED: ("the provider failed", "check the provider's console, then: overnight pool update {pool} --close-breaker"),
-    Cause.BOOTSTRAP_FAILED: ("the machine came up, but did not become ready", "read its console below, fix the template, then: overnight pool update {pool} --close-breaker"),
+    Cause.BOOTSTRAP_FAILED: ("the machine came up, but did not become ready", "fix the template, then: overnight pool update {pool} --close-breaker"),
     Cause.TOKEN_EXPIRED: ("the bootstrap token expired before the agent used it", "boot faster, or: overnight pool update {pool} --set bootstrap_token_seconds=3600"),
     Cause.STILL_WARMING: ("it is still warming", "wait, or pre-bake the image; what that saves: overnight pool size --pool {pool}"),
     Cause.TEARDOWN_STALLED: ("the provider does not terminate its machine", "terminate it at the provider, then: overnight pool terminate {member}; to stop trying: overnight pool cancel {member}:terminate"),
     Cause.REAPER_NOT_RUNNING: ("no reaper is running", "overnight pool serve"),
     Cause.HEARTBEAT_LOST: ("its agent stopped reporting", "check that the machine reaches the endpoint of overnight pool serve"),
-    Cause.MACHINE_LOST: ("its machine is gone, and overnight did not terminate it", "check the provider's console; claim another: overnight pool acquire {pool}"),
-    Cause.LEASE_EXPIRED: ("its lease ended, and nobody renewed it", "claim again with a longer --lease: overnight pool acquire {pool}; renew in time: overnight pool renew CLAIM"),
+    Cause.MACHINE_LOST: ("its machine is gone, and overnight did not terminate it", "check the provider's console for who terminated it"),
+    Cause.LEASE_EXPIRED: ("its lease ended, and nobody renewed it", "claim again with a longer --lease, and renew it in time: overnight pool renew CLAIM --lease 4h"),
     Cause.HELD_FOR_INSPECTION: ("it is cordoned", "overnight pool uncordon {member}"),
     Cause.ENDED_AS_INTENDED: ("it ended as intended", "overnight pool member {member}"),
     Cause.AT_MAXIMUM: ("the pool was at its maximum", "raise it: overnight pool update {pool} --max N"),
@@ -97,34 +103,39 @@ SOURCES = {
     "waiter_queued": Source.CALLER,
     "waiter_left": Source.CALLER,
     "claim_missed": Source.CALLER,
-    CONSOLE: Source.CONSOLE,
 }
+# Events whose detail overnight wrote; that of member_errored may be a host's, whatever its reason.
+OURS = ("member_warming", "member_draining", "member_abandoned", "launch_skipped", "breaker_opened", "cluster_held")  # fmt: skip
+# What happens in every pool, and explains nothing about one.
+ROUTINE = ("member_warming", "member_launched", "member_enrolled", "member_ready", "member_claimed", "member_gone", "claim_ended", "waiter_queued")  # fmt: skip
 
 
 def explain_pool(report: PoolReport, now_us: int) -> Explanation:
     """Explain a pool by the problem that explains most; the others are named."""
-    details, order = report.details, list(PROBLEMS)
-    found = sorted(report.problems, key=lambda problem: order.index(problem.name))
-    causes = [_cause_of(problem, details, now_us) for problem in found]
+    details, order = report.details, list(Cause)
+    found = [(_cause_of(problem, details, now_us), problem) for problem in report.problems]
+    found.sort(key=lambda pair: order.index(pair[0]))
     name = details.pool.name
     if not found:
         counts = details.counts
         summary = f"nothing is wrong: {counts.ready} ready, {counts.warming} warming, {counts.claimed} claimed"
-        return Explanation(
-            subject=Subject.POOL, name=name, pool=name, cause=Cause.NONE, summary=summary,
-            todo=f"overnight pool show {name}",
-        )  # fmt: skip
-    first = found[0]
+        return _explanation(Subject.POOL, name, name, Cause.NONE, summary)
+    cause, first = found[0]
     rows = [
-        Evidence(at_us=now_us, source=Source.REAPER, what=problem.name, host_text=problem.host_text)
-        for problem in found
-    ]
-    return Explanation(
-        subject=Subject.POOL, name=name, pool=name, cause=causes[0],
-        summary=f"{first.what}: {first.why}", todo=first.todo,
-        evidence=(*_rows(details.events), *rows),
-        others=tuple(cause for cause in dict.fromkeys(causes) if cause is not causes[0]),
+        Evidence(
+            at_us=now_us, source=Source.REAPER, what=problem.name, detail=problem.why,
+            host_text=problem.host_text,
+        )
+        for _, problem in found
+    ]  # fmt: skip
+    explained = _explanation(
+        Subject.POOL, name, name, cause, f"{first.what}: {first.why}", _unusual(details.events), first.todo
     )  # fmt: skip
+    return dataclasses.replace(
+        explained,
+        evidence=(*explained.evidence, *rows),
+        others=tuple(dict.fromkeys(other for other, _ in found if other is not cause)),
+    )
 
 
 def _cause_of(problem: Problem, details: PoolDetails, now_us: int) -> Cause:
@@ -155,11 +166,13 @@ def explain_member(
         cause = Cause.BOOTSTRAP_FAILED if failed else Cause.UNKNOWN
     summary = ""
     reaped = reaper_us is not None and now_us - reaper_us <= problems.REAPER_LATE_US
+    # An attempt is counted before it is made.
+    stalled = any(event.kind == "terminate_failed" for event in details.events)
     if member.gone_us is not None:
         pass
-    elif member.abandoned_us is not None or member.attempts:
+    elif member.abandoned_us is not None or stalled:
         cause = Cause.TEARDOWN_STALLED
-        summary = f"{member.attempts} attempts to terminate its machine failed"
+        summary = f"{plural(member.attempts, 'attempt')} to terminate its machine failed"
     elif member.cordoned:
         cause = Cause.HELD_FOR_INSPECTION
     elif member.state is State.WARMING:
@@ -186,7 +199,9 @@ def explain_member(
     elif not reaped:
         cause = Cause.REAPER_NOT_RUNNING
         summary = "it is to be terminated, but no reaper is running"
-    return _explanation(Subject.MEMBER, member.id, details, cause, summary, details.events)
+    return _explanation(
+        Subject.MEMBER, member.id, details.pool, cause, summary, details.events, member_id=member.id
+    )
 
 
 def explain_claim(claim: Claim, details: MemberDetails) -> Explanation:
@@ -197,51 +212,68 @@ def explain_claim(claim: Claim, details: MemberDetails) -> Explanation:
     if claim.released_us is None:
         cause = Cause.LEASE_EXPIRED if claim.stale_us is not None else Cause.NONE
         summary = "it is open, without a lease, and looks forgotten" if claim.stale_us else "it is open"  # fmt: skip
-    return _explanation(Subject.CLAIM, claim.id, details, cause, summary, events)
+    return _explanation(
+        Subject.CLAIM, claim.id, details.pool, cause, summary, events, member_id=claim.member_id
+    )
 
 
 def explain_request(name: str, pool: str, events: Sequence[PoolEvent]) -> Explanation:
     """Explain why a caller left the queue without a member, from what the pool did meanwhile, newest first."""
     left = any(event.kind == "waiter_left" for event in events)
     failed = next((event for event in events if event.kind == "member_errored"), None)
-    full = any(event.reason == "at_maximum" for event in events)
+    full = any(event.reason == decisions.SkipReason.AT_MAXIMUM for event in events)
     cause = Cause.AT_MAXIMUM if full else Cause.CLAIMS_TOO_FAST
     if failed is not None:
         cause = CAUSES.get(failed.reason, Cause.BOOTSTRAP_FAILED)
-    summary = (
-        f"{'it left' if left else 'it waits in'} the queue without a member: {TEXTS[cause][0]}"
+    where = "it left" if left else "it waits in"
+    summary = f"{where} the queue without a member: {TEXTS[cause][0]}"
+    return _explanation(Subject.REQUEST, name, pool, cause, summary, events)
+
+
+def explain_cluster(cluster: Cluster, events: Sequence[PoolEvent]) -> Explanation:
+    """Explain why a cluster ended."""
+    cause = CAUSES.get(cluster.reason, Cause.BOOTSTRAP_FAILED)
+    failed = next((event.member_id for event in events if event.kind == "member_errored"), "")
+    todo = f"overnight pool explain {failed}" if failed else f"overnight cluster show {cluster.id}"
+    held = "was held" if cluster.held_us else f"was not assembled, all or at least {cluster.at_least}"  # fmt: skip
+    summary = f"the cluster {held}, and has ended: {TEXTS[cause][0]}"
+    return _explanation(
+        Subject.POOL, cluster.id, cluster.id, cause, summary, _unusual(events), todo
     )
-    return Explanation(
-        subject=Subject.REQUEST, name=name, pool=pool, cause=cause, summary=summary,
-        todo=TEXTS[cause][1].format(pool=pool, member=""), evidence=_rows(events),
-    )  # fmt: skip
 
 
 def _explanation(
     subject: Subject,
     name: str,
-    details: MemberDetails,
+    pool: str,
     cause: Cause,
-    summary: str,
-    events: Sequence[PoolEvent],
+    summary: str = "",
+    events: Sequence[PoolEvent] = (),
+    todo: str = "",
+    *,
+    member_id: str = "",
 ) -> Explanation:
-    text, todo = TEXTS[cause]
+    text, usual = TEXTS.get(cause, ("", ""))
     return Explanation(
-        subject=subject, name=name, pool=details.pool, cause=cause,
-        summary=summary or text, todo=todo.format(pool=details.pool, member=details.member.id),
-        evidence=_rows(events),
+        subject=subject, name=name, pool=pool, cause=cause, summary=summary or text,
+        todo=todo or usual.format(pool=pool, member=member_id), evidence=_rows(events),
     )  # fmt: skip
+
+
+def _unusual(events: Sequence[PoolEvent]) -> list[PoolEvent]:
+    return [event for event in events if event.kind not in ROUTINE]
 
 
 def _rows(events: Sequence[PoolEvent]) -> tuple[Evidence, ...]:
     """Return events, newest first, as evidence, oldest first; the console is shown apart."""
-    return tuple(
-        Evidence(
-            at_us=event.at_us, source=_source(event), what=event.kind, reason=event.reason,
-            host_text=event.detail,
-        )
-        for event in reversed(events)
-        if event.kind != CONSOLE
+    return tuple(_row(event) for event in reversed(events) if event.kind != CONSOLE)
+
+
+def _row(event: PoolEvent) -> Evidence:
+    ours = event.kind in OURS
+    return Evidence(
+        at_us=event.at_us, source=_source(event), what=event.kind, reason=event.reason,
+        detail=event.detail if ours else "", host_text="" if ours else event.detail,
     )  # fmt: skip
 
 

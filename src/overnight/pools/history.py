@@ -11,13 +11,14 @@ from scipy import special
 
 from overnight import errors
 from overnight.model import times
-from overnight.model.times import SECOND_US
+from overnight.model.times import HOUR_US, SECOND_US
 from overnight.pools import bursts, demand
 
 if TYPE_CHECKING:
     from overnight.model.pool import Past
 
 CHANCE = 0.05
+QUIET_HOURS = 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,3 +99,13 @@ def _spread(seconds: npt.NDArray[np.float64]) -> Spread:
 def burst(measured: Measurement) -> bursts.Burst:
     """Return how many claims arrive together: one, unless the history is significantly bursty."""
     return bursts.Burst.of_dispersion(measured.dispersion) if measured.bursty else bursts.SINGLE
+
+
+def quiet_rate(past: Past) -> float | None:
+    """Return the claims a minute in the quietest tenth of the hours; None for less than a day."""
+    hours = (past.end_us - past.begin_us) // HOUR_US
+    if hours < QUIET_HOURS:
+        return None
+    edges = past.end_us - np.arange(hours, -1, -1) * HOUR_US
+    counts, _ = np.histogram(past.asked_us, edges)
+    return float(np.quantile(counts, 0.1)) / 60

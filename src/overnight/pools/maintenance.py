@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from overnight.pools import context, provider_client
 
 State = MemberState
+CONSOLE_SECONDS = 10.0
 
 
 def count_failure(connection: engine.Connection, pool: Pool, reason: str, now_us: int) -> Pool:
@@ -99,10 +100,14 @@ class Maintenance:
         """Write what one instruction changes; False if the rows have changed since it was decided."""
         move = functools.partial(member_rows.move, connection, pool, now_us=now)
         match instruction:
-            case decisions.Retire(member_id, reason):
-                return move(member_id, to=State.DRAINING, before=CAPACITY, reason=reason)
-            case decisions.Fail(member_id, reason):
-                return move(member_id, to=State.ERRORED, before=(State.WARMING,), reason=reason)
+            case decisions.Retire(member_id, reason, why):
+                return move(
+                    member_id, to=State.DRAINING, before=CAPACITY, reason=reason, detail=why
+                )
+            case decisions.Fail(member_id, reason, _, why):
+                return move(
+                    member_id, to=State.ERRORED, before=(State.WARMING,), reason=reason, detail=why
+                )
             case decisions.EndClaim(claim_id, member_id, reason):
                 claim = claim_rows.find(connection, claim_id)
                 if not claim_rows.end(connection, pool, claim, reason=reason, now_us=now):
@@ -155,6 +160,8 @@ class Maintenance:
             return False
         provider = self._control.provider(member.provider)
         timeout = float(pool.settings.provider_timeout_seconds)
+        if member.state is State.ERRORED and attempt == 1:
+            self._keep_console(pool, member, provider)
         try:
             machine_id = member.machine_id
             if machine_id is None:
@@ -175,6 +182,21 @@ class Maintenance:
             return member_rows.set_gone(
                 connection, pool, member.id, reason=member.reason, now_us=self._control.clock()
             )
+
+    def _keep_console(
+        self, pool: Pool, member: Member, provider: provider_client.ProviderClient
+    ) -> None:
+        """Keep the end of the console of a machine that failed: it ends with the machine."""
+        if member.machine_id is None:
+            return
+        with contextlib.suppress(pools.ProviderError):
+            text = provider.console(member.machine_id, CONSOLE_SECONDS)
+            if text and text.strip():
+                with self._database.write("console") as connection:
+                    event_rows.add(
+                        connection, "member_console", self._control.clock(), pool=pool,
+                        member_id=member.id, detail=_last_lines(text.strip()),
+                    )  # fmt: skip
 
     def _begin_attempt(self, pool: Pool, member: Member, attempt: int, now: int) -> bool:
         """Record the attempt, and when the next one is due should this one fail."""
@@ -203,11 +225,11 @@ class Maintenance:
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)
             view = pool_rows.view(connection, pool, self._control.clock())
-            launch = decisions.replenish(view)
+            launch = decisions.plan_launch(view)
             endpoint = shared_values.get(connection, "endpoint")
-        if decisions.is_empty(view) is (pool.empty_since_us is None):
-            self._record_empty(pool.id)
-        if launch is None:
+        if _noted(view) != pool:
+            self._note(pool.id)
+        if not isinstance(launch, decisions.Launch):
             return 0
         host = self._control.provider(pool.provider).provider.host(create=True)
         width = min(launch.count, pool.settings.launch_parallel)
@@ -218,13 +240,19 @@ class Maintenance:
             fills = threads.map(lambda _: self._fill(pool.id, host, endpoint, each), range(width))
             return sum(fills)
 
-    def _record_empty(self, pool_id: str) -> None:
-        """Record since when no member is ready, or that one is."""
-        with self._database.write("empty") as connection:
+    def _note(self, pool_id: str) -> None:
+        """Record since when no member is ready, and why none is launched; the reason is an event when it changes."""
+        with self._database.write("note") as connection:
             pool, now = pool_rows.lock(connection, pool_id), self._control.clock()
-            empty = decisions.is_empty(pool_rows.view(connection, pool, now))
-            since = (pool.empty_since_us or now) if empty else None
-            pool_rows.save(connection, dataclasses.replace(pool, empty_since_us=since))
+            view = pool_rows.view(connection, pool, now)
+            noted = _noted(view)
+            pool_rows.save(connection, noted)
+            decision = decisions.plan_launch(view)
+            if isinstance(decision, decisions.Skip) and pool.launch_skipped != decision.reason:
+                event_rows.add(
+                    connection, "launch_skipped", now, pool=pool, reason=decision.reason,
+                    detail=decision.why,
+                )  # fmt: skip
 
     def _fill(self, pool_id: str, host: str | None, endpoint: str, count: int) -> int:
         """Fill slots until none is wanted or a launch fails."""
@@ -264,7 +292,7 @@ class Maintenance:
             enrolment_rows.insert(connection, member_id, token, expires)
             event_rows.add(
                 connection, "member_warming", now, pool=pool, member_id=member_id,
-                reason="breaker_trial" if launch.trial else "replenish",
+                reason="breaker_trial" if launch.trial else "replenish", detail=launch.why,
             )  # fmt: skip
         return pool, member_id, token
 
@@ -293,6 +321,23 @@ class Maintenance:
             if error.nothing_made:
                 member_rows.set_gone(connection, pool, member_id, reason=error.reason, now_us=now)
             count_failure(connection, pool, error.reason, now)
+
+
+def _last_lines(text: str) -> str:
+    """Return as many whole lines as the detail of an event holds."""
+    tail = text[-event_rows.MAX_DETAIL :]
+    return tail if tail == text else tail.partition("\n")[2] or tail
+
+
+def _noted(view: decisions.View) -> Pool:
+    """Return the pool as it is to be recorded: since when it is empty, and why nothing is launched."""
+    pool, decision = view.pool, decisions.plan_launch(view)
+    since = pool.empty_since_us or view.now_us
+    return dataclasses.replace(
+        pool,
+        empty_since_us=since if decisions.is_empty(view) else None,
+        launch_skipped=decision.reason if isinstance(decision, decisions.Skip) else None,
+    )
 
 
 def build_order(

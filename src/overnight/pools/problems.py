@@ -9,7 +9,7 @@ import collections
 from collections.abc import Iterable
 
 from overnight.model import times
-from overnight.model.pool import Member, MemberState, Past, PoolDetails, Problem
+from overnight.model.pool import Member, MemberState, Past, Pool, PoolDetails, Problem, Reason
 from overnight.model.text import plural
 from overnight.model.times import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from overnight.pools import demand
@@ -18,6 +18,12 @@ REAPER_LATE_US = 180 * SECOND_US
 SLOW_WARMING_US = 600 * SECOND_US
 MONTH_HOURS = 730
 IDLE = 0.9
+# Reasons of failures that overnight itself records; a readiness command may report any other word.
+BOOTSTRAP_FAILURES = (
+    "unit_failed", "readiness_timeout", "readiness_failed", "bootstrap_failed", "never_enrolled",
+    "warming_timeout", "bootstrap_token_expired",
+)  # fmt: skip
+KNOWN_FAILURES = (*Reason, *BOOTSTRAP_FAILURES, "launch_lost", "module_pull_failed")
 State = MemberState
 
 
@@ -62,26 +68,33 @@ def _breaker(details: PoolDetails, now: int) -> Iterable[Problem]:
         yield Problem(
             "breaker_open",
             "the circuit breaker is open: no members are launched",
-            f"{pool.failures} launches failed in a row, the last with {_last_failure(details)}",
+            f"{pool.failures} launches failed in a row, the last with {_failure(pool)}",
             f"fix the cause, then: overnight pool update {pool.name} --close-breaker",
             alert=True,
+            host_text=_failure_text(details),
         )
     elif pool.failures and pool.refills:
         left = max(0, pool.launch_not_before_us - now) // SECOND_US
         yield Problem(
             "launches_fail",
             f"{pool.failures} launches failed in a row" if pool.failures > 1 else "a launch failed",
-            _last_failure(details),
+            _failure(pool),
             f"next attempt in {left} s; after {pool.settings.breaker_failures} failures the circuit breaker opens",
+            host_text=_failure_text(details),
         )
 
 
-def _last_failure(details: PoolDetails) -> str:
-    """Return the reason of the last failure, with what its event adds."""
+def _failure(pool: Pool) -> str:
+    """Return the reason of the last failure; a word that a host chose is not for a sentence of ours."""
+    return pool.last_failure if pool.last_failure in KNOWN_FAILURES else "a reason of its own"
+
+
+def _failure_text(details: PoolDetails) -> str:
+    """Return what the event of the last failure has besides its reason: text of the provider or of the host."""
     reason = details.pool.last_failure
     failed = (e for e in details.events if e.kind == "member_errored" and e.reason == reason)
     detail = next((event.detail for event in failed), "")
-    return f"{reason} ({detail})" if detail else reason
+    return detail if reason in KNOWN_FAILURES else f"{reason}: {detail}".removesuffix(": ")
 
 
 def _empty(details: PoolDetails, now: int) -> Iterable[Problem]:
@@ -96,6 +109,8 @@ def _empty(details: PoolDetails, now: int) -> Iterable[Problem]:
                 f"overnight pool update {pool.name} --resume",
             )
         return
+    if pool.assembles:
+        return  # its members are not for claims
     if pool.target_size and not any(m.serves and m.state is State.READY for m in details.members):
         why, todo = _explain_empty(details)
         empty_us = max(0, now - (pool.empty_since_us or now))
@@ -124,12 +139,12 @@ def _explain_empty(details: PoolDetails) -> tuple[str, str]:
         )
     if pool.breaker_opened_us is not None:
         return (
-            f"the circuit breaker is open: {pool.last_failure}",
+            f"the circuit breaker is open: {_failure(pool)}",
             f"fix the cause, then: {update} --close-breaker",
         )
     if pool.failures:
         return (
-            f"launches fail: {pool.last_failure}",
+            f"launches fail: {_failure(pool)}",
             f"fix the cause; to retry at once: {update} --close-breaker",
         )
     return "no member has come up yet", f"overnight pool replenish {pool.name}"
@@ -190,12 +205,13 @@ def _terminations(details: PoolDetails) -> Iterable[Problem]:
             )
     if details.pool.winds_down and details.counts.claimed:
         holders = {c.member_id: c for c in details.claims if c.released_us is None}
-        names = ", ".join(sorted(c.acquired_by or c.id for c in holders.values()))
+        names = sorted({c.acquired_by for c in holders.values() if c.acquired_by})
         yield Problem(
             "claims_remain",
             f"{details.counts.claimed} claimed members are still running",
-            f"held by {names}",
+            f"their claims have not ended: {', '.join(sorted(c.id for c in holders.values()))}",
             "overnight pool return CLAIM, or overnight pool terminate MEMBER",
+            host_text=", ".join(names),
         )
 
 
@@ -259,10 +275,11 @@ def _claims(details: PoolDetails, now: int) -> Iterable[Problem]:
                 keep = f"overnight pool update {pool.name} --set lease_max_seconds={2 * most}, then {keep}"
             yield Problem(
                 "claim_stale",
-                f"claim {claim.id} of {claim.acquired_by or 'an unnamed caller'} looks forgotten",
+                f"claim {claim.id} looks forgotten",
                 f"it is older than {pool.settings.claimed_ttl_seconds} s and has no lease",
                 f"overnight pool return {claim.id}, or keep it: {keep}",
                 alert=True,
+                host_text=claim.acquired_by,
             )
 
 

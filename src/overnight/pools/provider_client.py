@@ -87,7 +87,7 @@ class ProviderClient:
         """Return the console of a machine, None if the provider has none; or raise ProviderError."""
         text: object = self._call("console", lambda: self.provider.console(machine_id), timeout)
         if text is None or isinstance(text, str):
-            return text
+            return text and text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL has no NUL
         raise pools.ProviderError(Reason.INVALID_ANSWER, f"console returned {type(text).__name__}")
 
     def _call(self, name: str, call: Callable[[], T], timeout: float) -> T:

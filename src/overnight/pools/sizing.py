@@ -36,9 +36,9 @@ class Demand:
     cost_per_host_hour: float | None = None
 
     def __post_init__(self) -> None:
-        _within(self.claims_per_minute, 0, 1e6, "--claims-per-minute", "--claims-per-minute 4")
-        _within(self.warm_up_s, 0.001, 7 * 86400, "--warmup in seconds", "--warmup 90s")
-        _within(
+        check_range(self.claims_per_minute, 0, 1e6, "--claims-per-minute", "--claims-per-minute 4")
+        check_range(self.warm_up_s, 0.001, 7 * 86400, "--warmup in seconds", "--warmup 90s")
+        check_range(
             self.interval_s,
             0.001,
             86400,
@@ -52,7 +52,7 @@ class Demand:
                 todo="write it like 1% or 0.01",
             )
         if self.cost_per_host_hour is not None:
-            _within(self.cost_per_host_hour, 0, 1e6, "--cost", "--cost 0.40")
+            check_range(self.cost_per_host_hour, 0, 1e6, "--cost", "--cost 0.40")
         if self.mean_demand * self.burst.dispersion > LARGEST_POOL:
             raise errors.UsageError(
                 f"{self.mean_demand:,.0f} claims arrive while one host warms up, in bursts of "
@@ -78,7 +78,7 @@ class Demand:
         return math.ceil(round(self.mean_demand, 9))
 
 
-def _within(value: float, least: float, most: float, name: str, example: str) -> None:
+def check_range(value: float, least: float, most: float, name: str, example: str) -> None:
     if not least <= value <= most:  # also refuses NaN
         raise errors.UsageError(
             f"{name} must be from {least:g} to {most:g} (got {value:g})",

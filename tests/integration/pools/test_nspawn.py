@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 from realmachines import drained, inside, left_of, served, until
 
 from overnight.app import pool_serving, pools
+from overnight.model.pool_explanation import Cause
 from overnight.pools.providers import nspawn
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def plant_template(home: pathlib.Path, name: str, unit: str, ready: str = "") ->
 def test_a_machine_whose_unit_or_readiness_command_fails_is_never_ready(
     plane: control.ControlPlane, tmp_path: pathlib.Path
 ) -> None:
-    failing = "[Service]\nType=oneshot\nExecStart=/bin/false\n"
+    failing = "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo disk is missing; exit 3'\n"
     plant_template(tmp_path / "home", "broken", failing)
     working = "[Service]\nType=oneshot\nExecStart=/bin/true\n"
     plant_template(
@@ -134,6 +136,12 @@ def test_a_machine_whose_unit_or_readiness_command_fails_is_never_ready(
     failed = next(event for event in details.events if event.kind == "member_errored")
     assert (failed.reason, failed.detail) == ("unit_failed", "prepare.service")
     assert details.pool.last_failure == "unit_failed"
+    explained = plane.explain(failed.member_id)
+    assert explained.cause is Cause.BOOTSTRAP_FAILED
+    until(lambda: plane.member(failed.member_id).gone_us)
+    console = "\n".join(plane.explain(failed.member_id).console)
+    assert re.search(r"sh\[\d+\]: disk is missing$", console, re.MULTILINE)
+    assert "Failed to start prepare.service" in console
     plane.update("ci", template="empty", close_breaker=True)
     until(lambda: ("member_errored", "module_pull_failed") in kinds(plane))
     # The pool's owner may accept failed units.

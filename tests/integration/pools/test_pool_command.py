@@ -31,12 +31,18 @@ def until(true: Callable[[], object], seconds: float = 30) -> None:
 class Pool:
     """Runs pool commands and returns their output."""
 
-    def __init__(self, home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.home, self._capsys = home, capsys
+    def __init__(
+        self, home: pathlib.Path, capsys: pytest.CaptureFixture[str], group: str = "pool"
+    ) -> None:
+        self.home, self._capsys, self._group = home, capsys, group
+
+    def others(self, group: str) -> Pool:
+        """Return the commands of another group, on the same data home."""
+        return Pool(self.home, self._capsys, group)
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         self._capsys.readouterr()
-        assert cli.main(["--home", str(self.home), "pool", *arguments]) == code
+        assert cli.main(["--home", str(self.home), self._group, *arguments]) == code
         out, err = self._capsys.readouterr()
         return out if code in (0, 1) else err
 
@@ -185,3 +191,52 @@ def test_a_served_pool_is_autoscaled(pool: Pool) -> None:
         pool("autoscale", "ci", "--off")
         pool("update", "ci", "--target", "0")
         until(lambda: processes(pool.home) == [])
+
+
+def test_a_cluster_from_the_command_line(pool: Pool) -> None:
+    cluster = pool.others("cluster")
+    order = ("create", "--count", "3", "--template", "plain", "--cost", "0.4", "--lease", "1h")
+    plan = cluster.json("cluster-plan-1", *order, "--dry-run")
+    assert (plan["host_hours"], plan["cost"]) == (4.5, pytest.approx(1.8))
+    assert "no reaper has served" in cluster(*order, "--yes", code=3)
+    assert "no clusters" in cluster("list")
+    with served(pool.home, "--interval", "1s") as serving:
+        until(lambda: pool.others("cluster")("list"))
+        assert "4.5 host-hours, 1.80" in cluster(*order, code=2)  # nobody can confirm
+        until(lambda: "serving" in serving.stderr.readline())
+        held = cluster.json("cluster-1", *order, "--yes", "--by", "me", "--key", "k")
+        assert held["cluster"]["state"] == "held"
+        assert len(processes(pool.home)) == 3
+        assert cluster.json("cluster-1", *order, "--yes", "--by", "me", "--key", "k", "--detach")["cluster"]["id"] == held["cluster"]["id"]  # fmt: skip
+        name = held["cluster"]["id"]
+        shown = cluster("show", name)
+        assert shown.startswith(f"{name} held: 3 of 3 hosts, process plain, by me, held since ")
+        assert "claims_remain" not in shown
+        assert "3 of 3" in cluster("list")
+        cluster.json("clusters-1", "list")
+        explained = pool.json("pool-explanation-1", "explain", held["members"][0]["member_id"])
+        assert explained["cause"] == "none"
+        assert f"claim {held['claims'][0]['claim_id']}" in pool("explain", held["claims"][0]["claim_id"])  # fmt: skip
+        kinds = [e["kind"] for e in pool.json("pool-events-1", "events", name)["events"]]
+        assert kinds[0] == "cluster_created"
+        assert "cluster_held" in pool("events", name)
+        assert "is not pending" in pool("cancel", f"{held['members'][0]['member_id']}:launch", code=3)  # fmt: skip
+        cluster("cancel", name, code=3)
+        assert "released" in cluster("release", name)
+        until(lambda: "no clusters" in cluster("list"))
+        assert "no hosts left" in cluster("list", "--all")
+        assert processes(pool.home) == []
+
+
+def test_events_are_followed_until_interrupted(pool: Pool) -> None:
+    pool("create", "ci", "--template", "plain", "--target", "0")
+    command = [sys.executable, "-m", "overnight", "--home", str(pool.home), "pool", "events", "--follow", "-O", "json"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        try:
+            assert json.loads(following.stdout.readline())["kind"] == "pool_created"
+            pool("update", "ci", "--pause")
+            assert json.loads(following.stdout.readline())["kind"] == "pool_paused"
+        finally:
+            following.send_signal(signal.SIGINT)
+        following.stdout.read()
+    assert following.returncode == 0

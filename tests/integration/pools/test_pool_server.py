@@ -22,7 +22,7 @@ TIMED = re.compile(
 )
 NUMBER = re.compile(r"\d[\d.,e+-]*( ?m?s)?\b")
 # The reaper terminates members, too, and may miss one in a list that is older.
-RACING = ("beat_us", "gone_us", "missing_us", "attempts")
+RACING = ("beat_us", "gone_us", "missing_us", "attempts", "task")
 Run = Callable[..., Any]
 
 
@@ -63,7 +63,8 @@ def commands(
             monkeypatch.setenv("OVERNIGHT_TOKEN", token)
             capsys.readouterr()
             form = [] if text else ["-O", "json"]
-            got = cli.main([*where, "pool", *words, *form])
+            group = [] if words[0] == "cluster" else ["pool"]
+            got = cli.main([*where, *group, *words, *form])
             out, err = capsys.readouterr()
             assert got == code, (words, got, out, err)
             return out + err if text else json.loads(out or err)
@@ -139,6 +140,10 @@ def play(run: Run, name: str) -> list[Any]:
     keep("show", name, "--recent", "0")
     [first, second] = [m["member_id"] for m in run("show", name)["members"] if m["pool_state"] == "ready"]  # fmt: skip
     keep("acquire", name, "--wait", "1s", code=3)
+    assert run("events", name, "--recent", "1")["events"][0]["pool"] == name
+    keep("explain", first)
+    keep("explain", "m-000000000000", code=3)
+    keep("cancel", f"{first}:launch", code=3)
     keep("cordon", first)
     keep("uncordon", first)
     keep("replenish", name)
@@ -181,6 +186,34 @@ def test_commands_print_the_same_from_a_server(commands: Callable[[str], Run]) -
     for (words, here), (same, there) in zip(local, remote, strict=True):
         assert words == same
         assert json.dumps(here, indent=1).splitlines() == json.dumps(there, indent=1).splitlines()
+
+
+def test_a_cluster_of_a_server(
+    server: serverprocesses.Server, commands: Callable[[str], Run]
+) -> None:
+    viewer, operator, admin = map(commands, ("viewer", "operator", "admin"))
+    order = ("cluster", "create", "--count", "2", "--template", "plain", "--lease", "1h")
+    assert "admin is required" in operator(*order, "--yes", code=3)["error"]["what"]
+    assert operator(*order, "--dry-run")["host_hours"] == 3.0
+    assert "host-hours" in admin(*order, code=2)["error"]["why"]
+    held = admin(*order, "--yes", "--for", "run-9", "--why", "the nightly run")
+    name = held["cluster"]["id"]
+    assert (held["cluster"]["state"], held["cluster"]["claimed_count"]) == ("held", 2)
+    assert viewer("cluster", "show", name)["cluster"] == held["cluster"]
+    assert viewer("events", name, "--recent", "1")["events"][0]["kind"] == "cluster_held"
+    assert "operator is required" in viewer("explain", name, code=3)["error"]["what"]
+    viewer("cluster", "release", name, code=3)
+    assert operator("cluster", "release", name)["cluster"]["reason"] == "released"
+    deadline = time.monotonic() + 30
+    while viewer("cluster", "list")["clusters"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    client = serverprocesses.Client(server.url, server.create_token("admin"))
+    rows = [row for row in client.get("/api/v1/audit")["items"] if "cluster." in row["action"]]
+    assert [(row["action"], row["target"], row["why"]) for row in rows] == [
+        ("cluster.release", name, ""),
+        ("cluster.create", name, "the nightly run"),
+    ]
 
 
 def test_texts_are_the_same_from_a_server(commands: Callable[[str], Run]) -> None:

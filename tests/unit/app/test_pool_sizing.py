@@ -135,3 +135,42 @@ def test_pool_size_on_the_command_line(
     code, out, _ = run("--over", "5m", "--claims-per-minute", "4", "--warmup", "90s", "-O", "json")
     assert json.loads(out)["recommended"] == 17
     world.close()
+
+
+def test_hold_baseline_and_bursts_are_measured(world: World) -> None:
+    """A claim an hour for two days, each held for ten minutes, and one burst of three."""
+    world.plane.update("ci", target_size=4, ready_ttl_seconds=10**6)
+    world.plane.replenish("ci")
+    world.clock.forward(45)
+    world.boot_all()
+    for hour in range(48):
+        world.clock.forward(600)
+        grants = world.plane.acquire("ci", count=3 if hour == 20 else 1)
+        world.clock.forward(600)
+        for grant in grants:
+            world.plane.give_back(grant.claim.id)
+        world.plane.replenish("ci")
+        world.clock.forward(45)
+        world.boot_all()
+        world.clock.forward(2355)
+    request = pool_sizing.SizeRequest(pool="ci", over_s=7 * 86400)
+    usage = pool_sizing.size_pool(opened(world), request).advice.usage
+    assert usage.hold_s == 600
+    assert usage.baseline_per_minute == pytest.approx(1 / 60)
+    assert usage.together == 3
+    given = pool_sizing.SizeRequest(pool="ci", hold_s=60, baseline_per_minute=1)
+    usage = pool_sizing.size_pool(opened(world), given).advice.usage
+    assert (usage.hold_s, usage.baseline_per_minute) == (60, 1)
+
+
+def test_less_than_a_day_shows_no_quiet_hours(world: World) -> None:
+    play(world, 40)
+    request = pool_sizing.SizeRequest(pool="ci")
+    usage = pool_sizing.size_pool(opened(world), request).advice.usage
+    assert (usage.hold_s, usage.baseline_per_minute) == (None, None)
+
+
+def test_the_price_of_waiting_needs_that_of_a_host(world: World) -> None:
+    request = pool_sizing.SizeRequest(claims_per_minute=1, warm_up_s=90, wait_cost_per_hour=9)
+    with pytest.raises(errors.UsageError, match="--wait-cost needs --cost"):
+        pool_sizing.size_pool(opened(world), request)

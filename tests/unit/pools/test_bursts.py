@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -15,6 +15,7 @@ from overnight.pools import bursts
 
 
 @given(st.floats(1.01, 50), st.floats(0, 3))
+@example(2.00001, 0.5)  # hardly more than a Poisson
 def test_the_distribution_has_the_given_mean_and_spread(mean: float, relative: float) -> None:
     burst = bursts.Burst(mean, relative * mean)
     sizes = np.arange(len(burst.probabilities))

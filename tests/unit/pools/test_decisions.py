@@ -54,6 +54,41 @@ def test_waiting_callers_count_as_demand() -> None:
     assert decisions.replenish(view(pool(), waiting=99)) == decisions.Launch(15)
 
 
+@pytest.mark.parametrize(
+    ("changes", "members", "reason"),
+    [
+        ({"max_size": 5}, some(State.CLAIMED, 5), decisions.SkipReason.AT_MAXIMUM),
+        ({"failures": 1, "launch_not_before_us": NOW + S}, [], decisions.SkipReason.BACKOFF),
+        ({"failures": 1}, some(State.WARMING, 1), decisions.SkipReason.ONE_AT_A_TIME),
+        ({"failures": 5, "breaker_opened_us": NOW - S}, [], decisions.SkipReason.BREAKER_OPEN),
+        ({"failures": 5, "breaker_opened_us": NOW - S, "launch_not_before_us": NOW + S}, [], decisions.SkipReason.BREAKER_OPEN),
+        ({"failures": 5, "breaker_opened_us": 0}, some(State.WARMING, 1), decisions.SkipReason.BREAKER_OPEN),
+    ],
+)  # fmt: skip
+def test_why_nothing_is_launched(
+    changes: dict[str, int], members: list[Member], reason: decisions.SkipReason
+) -> None:
+    decision = decisions.plan_launch(view(pool(**changes), *members))
+    assert decision == decisions.Skip(reason)
+    assert decision.why.startswith(f"{sum(m.serves for m in members)} usable of target 5")
+
+
+def test_nothing_is_skipped_where_nothing_is_wanted() -> None:
+    broken = {"failures": 5, "breaker_opened_us": NOW - S}
+    assert decisions.plan_launch(view(pool(**broken), *some(State.READY, 5))) is None
+    assert decisions.plan_launch(view(pool(status=Status.DRAINING))) is None
+
+
+def test_a_paused_pool_launches_for_its_cluster_alone() -> None:
+    paused = pool(status=Status.PAUSED)
+    assembling = dataclasses.replace(paused, assemble_until_us=NOW + S)
+    assert decisions.plan_launch(view(paused)) is None
+    assert decisions.replenish(view(assembling)) == decisions.Launch(5)
+    assert not decisions.is_empty(view(assembling))
+    archived = dataclasses.replace(assembling, status=Status.ARCHIVED)
+    assert decisions.plan_launch(view(archived)) is None
+
+
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.ACTIVE])
 def test_only_an_active_pool_is_refilled(status: Status) -> None:
     assert decisions.replenish(view(pool(status=status), waiting=3)) is None

@@ -154,7 +154,8 @@ def test_stuck_draining() -> None:
         status=PoolStatus.DRAINING,
     )
     problems_found = problems_of(draining)
-    assert "job-7" in problems_found["claims_remain"].why
+    assert "c-1" in problems_found["claims_remain"].why
+    assert problems_found["claims_remain"].host_text == "job-7"
     assert "attempt 2 of 5" in problems_found["ending"].why
     assert problems_found["abandoned"].alert
     assert "terminate m-3" in problems_found["abandoned"].todo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,6 +42,7 @@ WhyOption = Annotated[
 ]
 TEMPLATE = "Template of the members."
 TARGET = "Members to keep ready or warming."
+PROVIDER = "Provider: process, nspawn, ec2 or kubernetes."
 
 # Options of create and update, by the field of PoolChange that each sets.
 CHANGES = {
@@ -138,17 +140,24 @@ def add_command(
             add(session.in_session(takes_pools(call, changes=changes), asks_server=True))
 
 
-def takes_change(command: session.Command) -> session.Command:
+def takes_change(
+    command: session.Command, fields: Collection[str] = tuple(CHANGES)
+) -> session.Command:
     """Replace the parameter `change: PoolChange` of a command by one option for each of `CHANGES`."""
 
     def run(**values: Any) -> int | None:
-        given = {field: values.pop(field) for field in CHANGES}
+        given = {field: values.pop(field) for field in fields}
         given["labels"] = parse_labels(given["labels"])
         given["settings"] = dict(map(pools.parse_setting, given["settings"] or ()))
         return command(change=pools.PoolChange(**given), **values)
 
-    options = [session.parameter(name, *CHANGES[name]) for name in CHANGES]
+    options = [session.parameter(name, *CHANGES[name]) for name in fields]
     return session.with_parameters(run, command, {"change": options})
+
+
+def takes_kind(command: session.Command) -> session.Command:
+    """Replace the parameter `change: PoolChange` by the options that are not sizes."""
+    return takes_change(command, [name for name in CHANGES if name not in ("min_size", "max_size")])
 
 
 def parse_labels(texts: list[str] | None) -> dict[str, str] | None:

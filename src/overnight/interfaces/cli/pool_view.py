@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PoolDetails,
         PoolEvent,
         PoolReport,
+        Problem,
     )
 
 
@@ -53,6 +54,7 @@ def _row(details: PoolDetails) -> list[str]:
     numbers = (counts.ready, counts.warming, counts.claimed, pool.target_size, pool.min_size, pool.max_size)  # fmt: skip
     notes = _rare(details)
     notes += ["autoscaled"] * (details.autoscale is not None)
+    notes += ["assembling a cluster"] * pool.assembles
     notes += ["BREAKER OPEN"] * (pool.breaker_opened_us is not None)
     return [pool.name, pool.status, *map(str, numbers), ", ".join(notes)]
 
@@ -104,14 +106,20 @@ def show(current: session.Session, report: PoolReport) -> int:
         if details.autoscale is not None:
             _print("")
             _print_policy(details.autoscale)
-        for problem in report.problems:
-            level = "ALERT" if problem.alert else "note"
-            _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {problem.todo}")
-        _print_contents(details)
+        print_problems(report.problems)
+        print_contents(details)
     return errors.ExitCode.FOUND if report.has_alert else errors.ExitCode.DONE
 
 
-def _print_contents(details: PoolDetails) -> None:
+def print_problems(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        level = "ALERT" if problem.alert else "note"
+        _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {problem.todo}")
+        if problem.host_text:
+            _print("  reported text: " + problem.host_text.replace("\n", " "))
+
+
+def print_contents(details: PoolDetails) -> None:
     now = _now_us()
     members = [
         (member.id, str(member.state), _age(member.warming_started_us, now), _age(member.beat_us, now),
@@ -122,6 +130,12 @@ def _print_contents(details: PoolDetails) -> None:
     _print_table(
         "Members", ("member", "state", "age", "last heartbeat", "address", "note"), members
     )
+    tasks = [
+        (member.task, _age(member.ended_us or member.warming_started_us, now), str(member.attempts or "-"))
+        for member in details.members
+        if member.task
+    ]  # fmt: skip
+    _print_table("Tasks", ("task", "pending for", "attempts"), tasks)
     _print_claims("Claims", [claim for claim in details.claims if claim.released_us is None], now)
     waiters = [
         (waiter.acquired_by or waiter.id, str(waiter.wanted), str(waiter.priority), _age(waiter.queued_us, now))
@@ -262,9 +276,16 @@ def _until(claim: Claim) -> str:
     return "" if lease is None else f", until {local_time.cell(lease)}"
 
 
+def describe(event: PoolEvent) -> str:
+    """Return the detail of an event as one line; a console has too many."""
+    if event.kind == "member_console":
+        return f"overnight pool explain {event.member_id}"
+    return event.detail.replace("\n", " ")
+
+
 def _print_events(events: tuple[PoolEvent, ...]) -> None:
     rows = [
-        (local_time.cell(event.at_us), event.kind, " ".join(filter(None, (event.member_id, event.claim_id, event.reason, event.detail))))
+        (local_time.cell(event.at_us), event.kind, " ".join(filter(None, (event.member_id, event.claim_id, event.reason, describe(event)))))
         for event in events
     ]  # fmt: skip
     _print_table("Events, newest first", (local_time.heading(), "event", "about"), rows)

@@ -156,6 +156,12 @@ class Instances(pools.Cloud):
             return _ec2_errors.why_gone(described)
         return None
 
+    def console(self, machine_id: str) -> str:
+        """Return the end of the serial console, which EC2 has a minute or more after it was written."""
+        region, instance = _parts(machine_id)
+        answer = self._call(region, "get_console_output", InstanceId=instance)
+        return str(answer.get("Output", ""))
+
     def _list_live(self, region: str, filters: Mapping[str, list[str]]) -> list[pools.Machine]:
         """List the live instances that match, page by page."""
         wanted = {**filters, "instance-state-name": list(LIVE)}

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from overnight import errors, pools
 from overnight.machines import container
+from overnight.model import files
 from overnight.model.pool import Reason
 from overnight.pools.providers import _capacity, _folder_lock, _host_name, _images
 from overnight.undo import operations
@@ -29,6 +30,9 @@ from overnight.undo import operations
 NAME = "nspawn"
 START_SECONDS = 30.0
 TAIL = 600
+CONSOLE_BYTES = 16384
+JOURNAL = ("--lines=60", "--quiet", "--no-pager", "--no-hostname", "--output=short")
+JOURNAL_SECONDS = 5.0
 KEEP_SECONDS = 86400.0  # the log of a dead machine may be needed
 NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,47}")  # a valid host name
@@ -131,6 +135,16 @@ class Machines(pools.Provider):
                 Reason.ERROR, f"{name} could not be terminated: {error}"
             ) from error
 
+    def console(self, machine_id: str) -> str:
+        """Return the end of the machine's log and, while it runs, of its journal."""
+        name = _check_name(machine_id)
+        text = ""
+        for place in (owner / name for owner in _list_folder(self.members)):
+            text += files.read_tail(place / "log", CONSOLE_BYTES)
+            if leader := container.leader(container.processes(_cgroups(place))):
+                text += _read_journal(leader)
+        return text
+
     def inventory(self, owner: str) -> Sequence[pools.Machine]:
         """List the owner's running machines, and clean up after the others."""
         try:
@@ -143,6 +157,17 @@ class Machines(pools.Provider):
                 Reason.ERROR, f"the machines could not be listed: {error}"
             ) from error
         return [machine for machine in machines if machine is not None]
+
+
+def _read_journal(leader: int) -> str:
+    """Return the last lines of the journal of a machine; '' where it cannot be read."""
+    command = ("journalctl", f"--root=/proc/{leader}/root", *JOURNAL)
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=JOURNAL_SECONDS
+        )  # fmt: skip
+        return answer.stdout.decode(errors="replace")
+    return ""
 
 
 def _list_folder(folder: pathlib.Path) -> list[pathlib.Path]:

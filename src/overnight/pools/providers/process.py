@@ -28,6 +28,7 @@ NAME = "process"
 AGENT = pathlib.Path(__file__).with_name("_member_agent.py")
 END_SECONDS = 5.0
 NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
+CONSOLE_BYTES = 16384
 KEEP_SECONDS = 86400.0  # the log of a dead process may be needed
 
 
@@ -118,6 +119,10 @@ class Processes(pools.Provider):
             else:
                 _delete_if_old(place)
         return machines
+
+    def console(self, machine_id: str) -> str:
+        """Return the end of the log of its agent."""
+        return files.read_tail(self._place(machine_id) / "log", CONSOLE_BYTES)
 
     def _machine(self, place: pathlib.Path) -> pools.Machine | None:
         pid, began = _process(place)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from overnight.database import statements
 from overnight.model.cluster import Cluster
 from overnight.pools import pool_errors
 from overnight.pools.sql import pool_rows, schema
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from overnight.model.pool import Pool
 
 clusters = schema.clusters
+save = functools.partial(statements.update, clusters)  # of a cluster whose pool is locked
 OWN = tuple(column.name for column in clusters.c if column.name != "pool_id")
 
 
@@ -33,34 +36,32 @@ def find(connection: sa.Connection, pool: Pool) -> Cluster | None:
     return None if row is None else build(pool, **{name: row[name] for name in OWN})
 
 
-def find_pool(connection: sa.Connection, cluster_id: str) -> Pool:
-    """Read the pool of a cluster, also after its end; raises ClusterNotFoundError."""
-    chosen = sa.select(clusters.c.pool_id).where(clusters.c.pool_id == cluster_id)
-    if connection.execute(chosen).scalar() is None:
+def read(connection: sa.Connection, cluster_id: str, *, lock: bool = False) -> tuple[Pool, Cluster]:
+    """Read a cluster with its pool, also after its end; raises ClusterNotFoundError."""
+    try:
+        pool = pool_rows.find(connection, cluster_id, deleted=True)
+        pool = pool_rows.lock(connection, pool.id, deleted=True) if lock else pool
+    except pool_errors.PoolNotFoundError:
+        raise pool_errors.ClusterNotFoundError(cluster_id) from None
+    cluster = find(connection, pool)
+    if cluster is None:
         raise pool_errors.ClusterNotFoundError(cluster_id)
-    return pool_rows.find(connection, cluster_id, deleted=True)
+    return pool, cluster
 
 
 def list_ids(connection: sa.Connection, *, ended: bool) -> list[str]:
-    """Return the clusters, the newest first; with `ended` also those that have ended."""
-    chosen = sa.select(clusters.c.pool_id).join(
-        schema.pools, schema.pools.c.id == clusters.c.pool_id
-    )
+    """Return the clusters, the newest first; with `ended` also those that have no members any more."""
+    pools = schema.pools
+    chosen = sa.select(pools.c.id).join(clusters, clusters.c.pool_id == pools.c.id)
     if not ended:
-        chosen = chosen.where(clusters.c.ended_us.is_(None))
-    newest = schema.pools.c.created_us.desc()
-    return list(connection.execute(chosen.order_by(newest, clusters.c.pool_id)).scalars())
+        chosen = chosen.where(pool_rows.EXISTS)
+    newest = chosen.order_by(pools.c.created_us.desc(), pools.c.id)
+    return list(connection.execute(newest).scalars())
 
 
 def insert(connection: sa.Connection, cluster: Cluster) -> None:
     own = {name: getattr(cluster, name) for name in OWN}
     connection.execute(clusters.insert().values(pool_id=cluster.id, **own))
-
-
-def save(connection: sa.Connection, cluster_id: str, **changes: object) -> None:
-    """Change a cluster whose pool is locked."""
-    statement = sa.update(clusters).where(clusters.c.pool_id == cluster_id)
-    connection.execute(statement.values(**changes))
 
 
 def refuse(connection: sa.Connection, pool: Pool) -> None:

@@ -42,12 +42,23 @@ def read_past(
         *FIRST_READY, members.c.pool_id == pool_id, events.c.at_us >= begin_us
     )
     member_us, ready_us = _sum_times(connection, pool_id, unchanged_us, end_us)
+    held = sa.select(
+        sa.func.coalesce(sa.func.sum(claims.c.released_us - claims.c.acquired_us), 0),
+        sa.func.count(),
+    ).where(
+        claims.c.pool_id == pool_id,
+        claims.c.acquired_us >= begin_us,
+        claims.c.released_us.is_not(None),
+    )
+    held_us, ended = connection.execute(held).one()
     return Past(
         begin_us=begin_us,
         end_us=end_us,
         unchanged_us=unchanged_us,
         member_us=member_us,
         ready_us=ready_us,
+        held_us=int(held_us),
+        ended=int(ended),
         asked_us=tuple(sorted([at for at, _ in served] + missed)),
         warm_ups_us=tuple(sorted(int(took) for took in connection.execute(warm_ups).scalars())),
         missed_us=tuple(sorted(missed)),

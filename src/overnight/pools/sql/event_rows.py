@@ -105,9 +105,18 @@ def list_of_waiter(connection: sa.Connection, waiter_id: str, limit: int) -> tup
     bounds = connection.execute(own.order_by(events.c.id)).all()
     if not bounds:
         return ()
-    last = events.c.id <= bounds[-1].id + 1 if bounds[-1].kind == "waiter_left" else sa.true()
+    pool_id, first = bounds[0].pool_id, bounds[0].id
+    # The decision that was in force when the caller came.
+    decided = sa.select(sa.func.max(events.c.id)).where(
+        events.c.pool_id == pool_id, events.c.id < first,
+        events.c.kind.in_(("launch_skipped", "member_warming")),
+    )  # fmt: skip
+    while_waiting = events.c.id >= first
+    if bounds[-1].kind == "waiter_left":
+        while_waiting &= events.c.id <= bounds[-1].id + 1
     chosen = sa.select(*SHOWN).where(
-        events.c.pool_id == bounds[0].pool_id, events.c.id >= bounds[0].id, last
+        events.c.pool_id == pool_id,
+        sa.or_(while_waiting, events.c.id == decided.scalar_subquery()),
     )
     rows = connection.execute(chosen.order_by(events.c.id.desc()).limit(limit)).mappings()
     return tuple(PoolEvent(**row) for row in rows)

@@ -11,6 +11,7 @@ import pytest
 
 from overnight import errors
 from overnight.app import (
+    clusters,
     confirmations,
     investigations,
     operations,
@@ -22,13 +23,15 @@ from overnight.interfaces.http import application, problems, use_cases
 
 CLIENTS = {
     pools.Pools: remote_operations.RemotePools,
+    clusters.Clusters: remote_operations.RemoteClusters,
     reservations.Reservations: remote_operations.RemoteReservations,
     investigations.Investigations: remote_operations.RemoteInvestigations,
     confirmations.Confirmations: remote_operations.RemoteConfirmations,
 }
 # Of published ones; the last two are for the host where the platform is reached.
 COMBINED = {
-    pools.Pools: {"autoscale"},
+    pools.Pools: {"autoscale", "follow"},
+    clusters.Clusters: {"follow"},
     reservations.Reservations: {
         "compare_hosts",
         "reserve",

@@ -13,6 +13,7 @@ import pytest
 from ec2played import HERE, THERE, order
 
 from overnight import errors, pools
+from overnight.model.pool import Reason
 from overnight.pools import pool_errors
 from overnight.pools.providers import _boot, ec2
 
@@ -310,6 +311,19 @@ def test_why_an_instance_is_gone(state: str, code: str, word: str | None, played
         "describe_instances", {"Reservations": [{"Instances": [instance]}]}
     )
     assert played.provider.why_gone(f"{HERE}/i-01234567") == word
+
+
+def test_the_console_is_that_of_the_instance(played: Played) -> None:
+    name = "i-0123456789abcdef0"
+    stub = played.stubs[HERE]
+    stub.add_response("get_console_output", {"Output": "Kernel panic"}, {"InstanceId": name})
+    stub.add_response("get_console_output", {"InstanceId": name})  # nothing was written yet
+    assert played.provider.console(f"{HERE}/{name}") == "Kernel panic"
+    assert played.provider.console(f"{HERE}/{name}") == ""
+    played.answer_error("UnauthorizedOperation", call="get_console_output")
+    with pytest.raises(pools.ProviderError) as refused:
+        played.provider.console(f"{HERE}/{name}")
+    assert refused.value.reason is Reason.DENIED
 
 
 def test_the_reason_is_unknown_once_ec2_has_forgotten_the_instance(played: Played) -> None:

@@ -160,6 +160,17 @@ def test_the_log_of_a_machine_says_why_it_did_not_boot(
     assert (log or "its log is empty") in error.what
 
 
+def test_the_console_is_the_log_whoever_owns_the_machine(tmp_path: pathlib.Path) -> None:
+    provider = nspawn.create(tmp_path)
+    place = provider.members / "overnight-1/m-1"
+    place.mkdir(parents=True)
+    (place / "log").write_text("[FAILED] Failed to start prepare.service.\n")
+    assert "prepare.service" in provider.console("m-1")
+    assert provider.console("m-2") == ""
+    with pytest.raises(pools.ProviderError):
+        provider.console("../m-1")
+
+
 def test_without_members_the_inventory_is_empty(tmp_path: pathlib.Path) -> None:
     provider = nspawn.create(tmp_path)
     assert provider.inventory("me") == []

@@ -54,6 +54,17 @@ def test_the_same_member_twice_is_the_same_process(provider: process.Processes) 
     assert provider.inventory("me") == [first]
 
 
+def test_the_console_is_the_end_of_the_log(
+    provider: process.Processes, tmp_path: pathlib.Path
+) -> None:
+    provider.launch(order())
+    [log] = tmp_path.rglob("log")
+    log.write_bytes(b"first\n" + b"x" * process.CONSOLE_BYTES + b"\xff last\n")
+    assert provider.console("m-1").endswith("x\N{REPLACEMENT CHARACTER} last\n")
+    assert "first" not in provider.console("m-1")
+    assert provider.console("m-9") == ""
+
+
 def test_an_inventory_lists_the_machines_of_its_owner(provider: process.Processes) -> None:
     provider.launch(order("m-1", "me"))
     provider.launch(order("m-2", "you"))

@@ -58,9 +58,7 @@ def create(
     name: str = session.argument(..., "Name of the new pool.", "POOL"),
     template: str = session.option(..., pool_options.TEMPLATE, "NAME"),
     target: int = session.option(..., pool_options.TARGET, "N"),
-    provider: str = session.option(
-        "process", "Provider: process, nspawn, ec2 or kubernetes.", "NAME"
-    ),
+    provider: str = session.option("process", pool_options.PROVIDER, "NAME"),
 ) -> None:
     """Create a warm pool.
 

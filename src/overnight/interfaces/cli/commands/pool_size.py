@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from overnight import errors
 from overnight.interfaces.cli import pool_options, session, terminal
 from overnight.model import times
+from overnight.model.text import plural, rounded
 
 if TYPE_CHECKING:
     import rich.console
@@ -36,11 +37,16 @@ def size(
     burst: str = session.option("", "Claims that arrive together, and their standard deviation: 5, 5:2. Default: 1.", "MEAN[:SPREAD]"),
     callers: str = session.option("give-up", "What callers do when no host is ready: give-up or wait."),
     cost: float | None = session.option(None, "Price of a host for an hour, in any currency.", "PRICE"),
+    hold: str = session.option("", "Mean time for which a claim holds its host: 20m, 3d.", "DURATION"),
+    baseline: float | None = session.option(None, "Claims a minute in quiet hours, for the minimum.", "N"),
+    prebaked: str = session.option("", "Warm-up with a pre-baked image. Default: half of it.", "DURATION"),
+    wait_cost: float | None = session.option(None, "Price of an hour that a caller waits. Default: 100 times --cost.", "PRICE"),
 ) -> None:  # fmt: skip
     """Calculate how many warm hosts a pool needs.
 
     Shows three sizes and the miss rate at each size: the runbook's rule, which covers only the mean demand;
-    the size for the given miss rate with a tick; and the size when every claim wakes the pool.
+    the size for the given miss rate with a tick; and the size when every claim wakes the pool. Proposes minimum
+    and maximum, and says what a pre-baked image saves and whether a pool is the wrong tool.
     """
     from overnight.app import pool_sizing
     from overnight.model.pool import Callers
@@ -67,6 +73,10 @@ def size(
         miss=pool_options.parse_share(miss),
         callers=Callers(callers),
         cost_per_host_hour=cost,
+        hold_s=times.parse_duration(hold) if hold else None,
+        baseline_per_minute=baseline,
+        prebaked_s=times.parse_duration(prebaked) if prebaked else None,
+        wait_cost_per_hour=wait_cost,
     )
     progress = current.notes().status("simulating a million claims …")
     result = pool_sizing.size_pool(where, request, progress)
@@ -75,6 +85,8 @@ def size(
     if result.measured is not None:
         show_measured(result.measured, current.console())
     show(result.sizing, current.console())
+    for line in _describe_advice(result, pool):
+        terminal.print_line(current.console(), line)
 
 
 def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Console) -> None:
@@ -167,6 +179,36 @@ def _describe_idle(sizing: pool_sizing.Sizing) -> list[str]:
         lines.append(
             f"Idle cost a month ({MONTH_HOURS} h): {cost[0]:,.2f} with a tick, {cost[1]:,.2f} woken."
         )
+    return lines
+
+
+def _describe_advice(result: pool_sizing.SizeResult, pool: str) -> list[str]:
+    """Return the proposed sizes, what a pre-baked image saves, and whether a pool is the wrong tool."""
+    advice, demand, lines = result.advice, result.sizing.demand, list[str]()
+    length, faster = times.format_duration, advice.prebaked
+    if faster is not None:
+        command = f"update {pool}" if pool else "create NAME --template NAME"
+        sizes = f"--target {advice.target_size} --min {advice.min_size} --max {advice.max_size}"
+        quiet, held = advice.usage.baseline_per_minute, advice.usage.hold_s
+        floor = f"{rounded(quiet)} claims a minute" if quiet else "one host"
+        hold = f"for {length(demand.traffic.refill_s if held is None else held)}"
+        hold += ", assumed: give --hold" if held is None else ""
+        cost = "" if advice.max_cost_per_hour is None else f"; costs {advice.max_cost_per_hour:,.2f} an hour"  # fmt: skip
+        lines += [
+            "",
+            f"Proposed: overnight pool {command} {sizes}",
+            f"  min {advice.min_size}: {floor} in quiet hours",
+            f"  max {advice.max_size}: the target and {advice.claimed_at_once} claimed at once ({hold}){cost}",
+        ]
+        money = "" if faster.cost_per_month is None else f", {faster.cost_per_month:,.2f}"
+        saved = f"saves {plural(faster.hosts_saved, 'host')}, {faster.host_hours_per_month:,.0f} host-hours{money} a month"  # fmt: skip
+        saved = saved if faster.hosts_saved > 0 else "saves no host"
+        lines.append(
+            f"Pre-bake the image: a warm-up of {length(faster.warm_up_s)} needs {faster.recommended_event_driven:,} instead of "
+            f"{advice.target_size:,}; it {saved}."
+        )
+    for misfit in advice.misfits:
+        lines += [f"A pool is the wrong tool: {misfit.what}.", f"  instead: {misfit.instead}"]
     return lines
 
 
