@@ -38,7 +38,7 @@ class UseCases(Protocol):
 
 
 Given = Mapping[str, Any]
-Find = Callable[[UseCases, Given], Effect | None]
+Find = Callable[[UseCases, Given, "Principal"], Effect | None]
 
 
 def admit(
@@ -55,7 +55,7 @@ def admit(
     What the person has seen is all that it may do: claims that were made meanwhile are refused.
     """
     find = GUARDS.get((operation.area, operation.name))
-    effect = find(where, given) if find else None
+    effect = find(where, given, by) if find else None
     if effect is not None:
         bound = {n: operations.encode(v) for n, v in given.items() if n not in NOT_BOUND}
         rows.require(by, operation.action, operation.role, bound, effect, only_ask=only_ask)
@@ -84,7 +84,7 @@ def _open(claims: tuple[Claim, ...]) -> tuple[str, ...]:
     return tuple(sorted(f"{claim.id} of {claim.acquired_by or 'a caller'}" for claim in listed))
 
 
-def _drain(where: UseCases, given: Given) -> Effect | None:
+def _drain(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     details = where.pools.show(given["name"]).details
     ends = _unclaimed(details)
     if details.pool.status is PoolStatus.DRAINING and not ends:
@@ -99,22 +99,22 @@ def _drain(where: UseCases, given: Given) -> Effect | None:
     )
 
 
-def _delete(where: UseCases, given: Given) -> Effect:
+def _delete(where: UseCases, given: Given, _by: Principal) -> Effect:
     pool = where.pools.show(given["name"]).details.pool
     return Effect(summary=f"delete pool {pool.name} for good", basis=pool.id)
 
 
-def _terminate(where: UseCases, given: Given) -> Effect | None:
+def _terminate(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     found = where.pools.show_member(given["member_id"])
     if found.member.gone_us is not None:
         return None
     claims = _open(found.claims)
-    ending = f", which ends {claims[0]}" if claims else ""
+    ending = f" and end {plural(len(claims), 'claim')}" if claims else ""
     summary = f"terminate member {found.member.id} of pool {found.pool}{ending}"
     return Effect(summary=summary, ends=(found.member.id,), claims=claims)
 
 
-def _forget(where: UseCases, given: Given) -> Effect:
+def _forget(where: UseCases, given: Given, _by: Principal) -> Effect:
     members = [m for m in _members(where) if m.host == given["host"]]
     return Effect(
         summary=f"give up {plural(len(members), 'member')} on {given['host']}, and end their claims",
@@ -129,7 +129,7 @@ def _members(where: UseCases) -> Iterator[Member]:
         yield from where.pools.show(details.pool.name).details.members
 
 
-def _create(_: UseCases, given: Given) -> Effect | None:
+def _create(_: UseCases, given: Given, _by: Principal) -> Effect | None:
     change: pools.PoolChange = given["change"]
     most = max(change.max_size or 0, change.target_size or 0)
     if most <= MANY_HOSTS:
@@ -138,7 +138,7 @@ def _create(_: UseCases, given: Given) -> Effect | None:
     return Effect(summary=summary, most_hosts=most)
 
 
-def _update(where: UseCases, given: Given) -> Effect | None:
+def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     change: pools.PoolChange = given["change"]
     details = where.pools.show(given["name"]).details
     pool, most = details.pool, change.max_size or 0
@@ -157,21 +157,21 @@ def _update(where: UseCases, given: Given) -> Effect | None:
     return Effect(summary="; ".join(doing), ends=ends, most_hosts=most, basis=str(pool.updated_us))
 
 
-def _set_autoscale(_: UseCases, given: Given) -> Effect | None:
+def _set_autoscale(_: UseCases, given: Given, _by: Principal) -> Effect | None:
     most = given["change"].max_size or 0
     if most <= MANY_HOSTS:
         return None
     return Effect(summary=f"let pool {given['name']} grow to {most} hosts", most_hosts=most)
 
 
-def _acquire(_: UseCases, given: Given) -> Effect | None:
+def _acquire(_: UseCases, given: Given, _by: Principal) -> Effect | None:
     count = given["request"].count
     if count <= MANY_HOSTS:
         return None
     return Effect(summary=f"claim {count} members of pool {given['name']}", most_hosts=count)
 
 
-def _create_cluster(where: UseCases, given: Given) -> Effect | None:
+def _create_cluster(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     order: ClusterOrder = given["order"]
     if order.count <= MANY_HOSTS:
         return None
@@ -184,7 +184,7 @@ def _create_cluster(where: UseCases, given: Given) -> Effect | None:
     )
 
 
-def _release_cluster(where: UseCases, given: Given) -> Effect:
+def _release_cluster(where: UseCases, given: Given, _by: Principal) -> Effect:
     report = where.clusters.show(given["cluster_id"])
     members = tuple(sorted(member.id for member in report.details.members))
     return Effect(
@@ -194,10 +194,30 @@ def _release_cluster(where: UseCases, given: Given) -> Effect:
     )
 
 
-# --- reservations and investigations
+# --- reservations and investigations; an admin may end those of others
 
 
-def _reserve(where: UseCases, given: Given) -> Effect | None:
+def _release(where: UseCases, given: Given, by: Principal) -> Effect | None:
+    found = where.reservations.show(given["reservation_id"]).reservation
+    if found.order.owner == by.name:
+        return None
+    hosts = tuple(sorted(host.name for host in found.open))
+    return Effect(
+        summary=f"release {plural(len(hosts), 'host')} of reservation {found.id}",
+        hosts=hosts,
+        concerns=(f"it belongs to {found.order.owner or 'nobody'}",),
+    )
+
+
+def _stop(where: UseCases, given: Given, by: Principal) -> Effect | None:
+    found = where.investigations.show(given["investigation_id"]).investigation
+    if found.owner == by.name:
+        return None
+    concern = f"it belongs to {found.owner or 'nobody'}"
+    return Effect(summary=f"stop investigation {found.id}", concerns=(concern,))
+
+
+def _reserve(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     order: Order = given["order"]
     plan = where.reservations.preflight(order)
     if not (_is_rough(order) or plan.concerns):
@@ -221,7 +241,7 @@ def _name_hosts(plan: Preflight) -> tuple[str, ...]:
     return tuple(sorted(each.host.name for each in plan.hosts))
 
 
-def _investigate(where: UseCases, given: Given) -> Effect | None:
+def _investigate(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     plan: Plan = given["plan"]
     planned = where.investigations.preflight(plan)
     changes = tuple(_list_changes(plan))
@@ -262,5 +282,7 @@ GUARDS: Mapping[tuple[str, str], Find] = {
     ("clusters", "create"): _create_cluster,
     ("clusters", "release"): _release_cluster,
     ("reservations", "create"): _reserve,
+    ("reservations", "end"): _release,
     ("investigations", "create"): _investigate,
+    ("investigations", "stop"): _stop,
 }

@@ -94,11 +94,11 @@ class Confirmations:
             )
         code = "".join(secrets.choice(LETTERS) for _ in range(8))
         pending = Confirmation(
-            id=f"p-{secrets.token_hex(6)}", code=code, action=action, arguments=arguments,
+            id=f"q-{secrets.token_hex(6)}", code=code, action=action, arguments=arguments,
             caller=by.id, caller_name=by.name, role=role, effect=effect,
             state=State.PENDING, made_us=now, expires_us=now + PENDING_US,
         )  # fmt: skip
-        self._audit(connection, by, pending, "request", now)
+        self._note(connection, by, pending, "request", now)
         return pending
 
     def list(self, by: Principal) -> tuple[Confirmation, ...]:
@@ -157,9 +157,14 @@ class Confirmations:
         if to in (State.CONFIRMED, State.DECLINED):
             values |= {"decided_by": by.title, "decided_us": now}
         confirmation_rows.change(connection, found.id, found.state, state=to, **values)
-        self._audit(connection, by, found, to, now)
+        self._note(connection, by, found, to, now)
 
-    def _audit(
+    def audit(self, by: Principal, action: str, target: str, why: str) -> None:
+        """Add to the audit log what an assistant did without a server."""
+        with self._control.database.write("audit") as connection:
+            audit_rows.add(connection, self._control.clock(), by.title, action, target, why)
+
+    def _note(
         self, connection: engine.Connection, by: Principal, of: Confirmation, what: str, now: int
     ) -> None:
         audit_rows.add(connection, now, by.title, f"confirmation.{what}", of.id, of.effect.summary)
