@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import pathlib
 import ssl
 import threading
@@ -28,13 +29,17 @@ from overnight.app import (
     operations,
     pool_serving,
     pools,
+    remote,
     reservation_serving,
     reservations,
     serving_metrics,
+    studies,
+    windows,
 )
 from overnight.database import database_errors, engine
 from overnight.fleet import blobs, control
 from overnight.model import addresses, openmetrics
+from overnight.model.selection import Window
 from overnight.pools import member_api, pool_errors
 from overnight.pools import metrics as pool_metrics
 from overnight.reports.diagnosis import style
@@ -140,6 +145,11 @@ class Server:
         self._opened = contextlib.ExitStack()
         self._threads: list[threading.Thread] = []
 
+    @property
+    def url(self) -> str:
+        """The URL at which people and hosts reach it."""
+        return self._endpoint
+
     def start(self, url: str) -> None:
         """Save the URL for pool members, and start the reaper, background work and metrics."""
         request, plane = self.request, self.pools.plane
@@ -200,6 +210,12 @@ class Server:
 
         A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
         """
+        if not by.role.allows(operation.role):
+            raise errors.NotAllowedError(
+                f"the role {operation.role} is required",
+                why=f"token {by.name} has the role {by.role}",
+                todo="use a token with that role",
+            )
         if operation in operations.RESERVATIONS and (operation.changes or given.get("load")):
             given = reservation_serving.admit(self.reservations, given, by, self._endpoint)
         if operation in operations.INVESTIGATIONS and operation.changes:
@@ -234,6 +250,26 @@ class Server:
         window = fleet_windows.find_held(self.fleet, event.host, event.id)
         bundle = self.fleet.open_window(window.sha256)
         return self.answers.diagnose(bundle, window.sha256, event, form)
+
+    def study(self, name: str, by: Principal, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what `app.studies` answers about an `event`, or a `host` from `begin` to `end`.
+
+        Its host is asked for the evidence that the server does not hold.
+        """
+        if asked["event"]:
+            event = self.fleet.event(asked["event"], asked["host"])
+            held = fleet_windows.require_window(self.fleet, by, event.host, event_id=event.id)
+            if name == studies.DIAGNOSE:  # kept
+                document: dict[str, Any] = json.loads(self.diagnosis(event.id, "json", event.host).read_bytes())  # fmt: skip
+                return document
+            given = {**asked, "event": event.id, "host": event.host}
+        else:
+            now = Window(0, self.fleet.context.clock())
+            window = remote.parse_window(asked["begin"], asked["end"], now)
+            held = fleet_windows.require_window(self.fleet, by, asked["host"], **vars(window))
+            span = map(windows.exact_text, (window.begin_us, window.end_us))
+            given = {**asked, **dict(zip(("begin", "end"), span, strict=True))}
+        return self.answers.study(self.fleet.open_window(held.sha256), name, given)
 
     def investigation_file(self, investigation_id: str, name: str) -> tuple[pathlib.Path, str]:
         """Return a file of the report of an investigation, and its media type."""
