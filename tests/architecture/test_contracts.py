@@ -63,6 +63,31 @@ SEEDS = {
         "from overnight import pools\n",
         "overnight.pools",
     ),
+    "the MCP SDK in a command": (
+        "mcp",
+        "interfaces/cli/commands/seed.py",
+        "def f() -> None:\n    import mcp.server\n",
+        "mcp",
+    ),
+    "types of the MCP SDK in a use case": ("mcp", "app/seed.py", "import mcp_types\n", "mcp_types"),
+    "tool reaches a pool": (
+        "interfaces",
+        "interfaces/mcp/seed.py",
+        "def f() -> None:\n    from overnight.pools import control\n",
+        "overnight.pools.control",
+    ),
+    "tool reaches another interface": (
+        "concierge",
+        "interfaces/mcp/seed.py",
+        "def f() -> None:\n    from overnight.interfaces.cli import session\n",
+        "overnight.interfaces.cli.session",
+    ),
+    "tool reaches the HTTP interface": (
+        "concierge",
+        "interfaces/mcp/seed.py",
+        "from overnight.interfaces.http import access\n",
+        "overnight.interfaces.http.access",
+    ),
     "database reaches a package with tables": (
         "layers",
         "database/seed.py",

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import io
 import json
 import pathlib
-import secrets
-import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
+import reportedfleet
 import serverprocesses
 
 import scenarios
-from overnight.app import bundles, compare, diagnose, drift, fleet_questions, pools
-from overnight.fleet import blobs, control
+from overnight.app import compare, diagnose, drift, fleet_questions
 from overnight.interfaces import cli
-from overnight.model.control_plane import Role
-from overnight.model.fleet import Fleet, Host
-from overnight.model.uplink import Observed, Offer, Report
-from overnight.queries import fleet as fleets
-from scenarios import fleet
+
+if TYPE_CHECKING:
+    from overnight.model.fleet import Fleet
 
 SCHEMAS = pathlib.Path(__file__).parents[2] / "docs/schemas"
 KIND = "net.driver_reset"
-# The night of the scenarios may be in the future, whose events a server would date back.
-SHIFT_US = 400 * 86_400_000_000
-YEAR_US = 366 * 86_400_000_000
-PIECE = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +33,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> scenarios.Truth:
 @pytest.fixture(scope="module")
 def known(night: scenarios.Truth, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """The fleet that the agents report."""
-    home = tmp_path_factory.mktemp("fleet") / "home"
-    shutil.copytree(night.home, home)
-    fleet.build_fleet(home, 3)
-    return Fleet(tuple(map(earlier, fleets.read_fleet(home).hosts)))
-
-
-def earlier(host: Host) -> Host:
-    spells = (
-        dataclasses.replace(s, begin_us=s.begin_us - SHIFT_US, end_us=s.end_us - SHIFT_US)
-        for s in host.spells
-    )
-    events = (
-        dataclasses.replace(e, time_us=e.time_us - SHIFT_US, until_us=max(0, e.until_us - SHIFT_US))
-        for e in host.events
-    )
-    return dataclasses.replace(host, spells=tuple(spells), events=tuple(events))
+    return reportedfleet.make(night, tmp_path_factory.mktemp("fleet") / "home")
 
 
 @pytest.fixture(scope="module")
@@ -66,30 +42,7 @@ def server(
 ) -> Iterator[serverprocesses.Server]:
     """A server that has every host's report, and the window of one event."""
     home = tmp_path_factory.mktemp("serve") / "home"
-    where = pools.Pools(home, "")
-    plane = control.ControlPlane(where.plane.context.database, blobs.Blobs(home / "blobs"))
-    file = home / "night.overnight"
-    bundles.create(night.home, night.event, file)
-    data = file.read_bytes()
-    offer = Offer(night.event.id, hashlib.sha256(data).hexdigest(), len(data), 1, 2)
-    for host in known.hosts:
-        expires = plane.context.clock() + YEAR_US
-        token = plane.tokens.create(Role.AGENT, name=host.name, expires_us=expires)
-        identity = plane.agents.enrol(token.text, secrets.token_urlsafe(32), host.name)
-        observed = (
-            Observed(spell.boot, spell.begin_us, spell.end_us, round(spell.uptime * 1e6))
-            for spell in host.spells
-        )
-        now = plane.context.clock()
-        report = Report(
-            now, host.spells[-1].boot, 1_000_000, tuple(observed), host.labels, host.events,
-            snapshot=host.snapshot, windows=(offer,) if host.name == night.host else (),
-        )  # fmt: skip
-        plane.report(identity, report)
-        if host.name == night.host:
-            for at in range(0, len(data), PIECE):
-                plane.put_blob(identity, offer.sha256, at, len(data), data[at : at + PIECE])
-    where.plane.context.database.close()
+    reportedfleet.fill(home, night, known)
     with serverprocesses.running(home) as running:
         yield running
 
@@ -114,12 +67,12 @@ def check(text: str) -> dict:
 
 
 def test_fleet_questions_have_the_answers_of_a_data_home(show, known: Fleet) -> None:
-    asked = fleet_questions.KindRequest(KIND)
+    asked, at = fleet_questions.KindRequest(KIND), reportedfleet.find_middle(known)
     for words, question, request in (
         (["cohorts"], fleet_questions.COHORTS, asked),
         (["hazard"], fleet_questions.HAZARD, asked),
         (["drift"], drift.QUESTION, drift.Request(kind=KIND)),
-        (["compare", "--at", "2025-10-05"], compare.QUESTION, compare.Request((KIND,), "2025-10-05")),
+        (["compare", "--at", at], compare.QUESTION, compare.Request((KIND,), at)),
     ):  # fmt: skip
         there = check(show(*words, "--kind", KIND, "-O", "json"))
         local = question.answer(known, request).as_json()  # type: ignore[attr-defined]

@@ -78,6 +78,18 @@ class Answers:
             files.write_atomically(path, content, mode=0o600)
         return path
 
+    def study(self, bundle: pathlib.Path, name: str, asked: Mapping[str, object]) -> dict[str, Any]:
+        """Return what `app.studies` answers from the evidence of a bundle."""
+        sent = {"bundle": str(bundle), "name": name, "asked": asked}
+        document: dict[str, Any] = json.loads(self._run("study", sent, QUESTION_SECONDS))
+        return document
+
+    def size(self, home: pathlib.Path, request: Mapping[str, object]) -> dict[str, Any]:
+        """Return the size of a pool, as `overnight pool size -O json`."""
+        sent = {**self._known, "home": str(home), "request": request}
+        document: dict[str, Any] = json.loads(self._run("size", sent, QUESTION_SECONDS))
+        return document
+
     def prune(self) -> None:
         """Remove diagnoses made long ago; they are made again when they are asked for."""
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
@@ -153,14 +165,32 @@ def _diagnose(given: dict[str, Any]) -> bytes:
     return printable(text.getvalue(), keep="\n").encode()  # names in it come from the host
 
 
+def _study(given: dict[str, Any]) -> bytes:
+    from overnight.app import bundles, studies, windows
+
+    with bundles.open_temporarily(pathlib.Path(given["bundle"])) as opened:
+        assert opened.home is not None
+        asked = given["asked"]
+        found = windows.Evidence(opened.home, asked["event"], asked["begin"], asked["end"])
+        return json.dumps(studies.run(given["name"], found, asked)).encode()
+
+
+def _size(given: dict[str, Any]) -> bytes:
+    from overnight.app import pool_sizing, pools
+
+    where = pools.Pools(pathlib.Path(given["home"]), given["database"])
+    request = pool_sizing.SizeRequest(**given["request"])
+    return json.dumps(pool_sizing.size_pool(where, request).as_json()).encode()
+
+
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        make = {"question": _answer, "diagnosis": _diagnose}[sys.argv[1]]
-        output, code = make(json.load(sys.stdin)), 0
+        jobs = {"question": _answer, "diagnosis": _diagnose, "study": _study, "size": _size}
+        output, code = jobs[sys.argv[1]](json.load(sys.stdin)), 0
     except errors.OvernightError as error:
         output, code = json.dumps(error.as_json()).encode(), int(error.exit_code)
     sys.stdout.buffer.write(output)

@@ -250,21 +250,39 @@ def take(
 
 def read_history(home: pathlib.Path, root: pathlib.Path = sources.ROOT) -> list[Sample]:
     """Return what the flight recorder counted on this host since boot, of the last day."""
-    now = time.time_ns() // 1000
-    boot = perf.read_identity(root).boot[:8]
+    now, boot = time.time_ns() // 1000, perf.read_identity(root).boot[:8]
+    counted = _read_samples(home, platform.node() or "host", now)
+    return sorted(sample for of_boot, sample in counted if of_boot == boot)
+
+
+def read_recorded(home: pathlib.Path, host: str, end_us: int) -> Report:
+    """Judge what the flight recorder counted on a host in the day before, since its last boot."""
+    counted = sorted(_read_samples(home, host, end_us), key=lambda each: each[1])
+    if not counted:
+        raise errors.CannotError(
+            f"memory cgroups of {host} are not recorded",
+            why="the signal memory-cgroups has no reading in the day before",
+            todo="overnight record, or overnight agent, on the host",
+        )
+    known = since_last_fall([sample for boot, sample in counted if boot == counted[-1][0]])
+    _, tracked, in_use, dying = known[-1]
+    growth, measured = growth_per_hour(known), known[-1][0] - known[0][0]
+    severity, reasons = judge(tracked, in_use, dying, growth, measured / 3600, 0)
+    return Report(tracked, in_use, dying, growth, measured, 0, (), (), "", severity, reasons)
+
+
+def _read_samples(home: pathlib.Path, host: str, end_us: int) -> Iterator[tuple[str, Sample]]:
+    """Yield what was counted in the day before, with the boot."""
     columns = ("tracked", "in_use", "dying")
     frames = ring_reader.Reader(home).numbers(
-        platform.node() or "host", "memory-cgroups", now - times.DAY_US, now, columns=columns
+        host, "memory-cgroups", end_us - times.DAY_US, end_us, columns=columns
     )
-    samples: list[Sample] = []
     for frame in frames:
-        if "" in frame.keys and frame.boot[:8] == boot:
+        if "" in frame.keys:
             rows = [frame.series("", column)[1] for column in columns]
-            samples += [
-                (ns / 1e9, tracked, in_use, dying)
-                for ns, tracked, in_use, dying in zip(frame.monotonic_ns, *rows, strict=True)
-            ]
-    return sorted(samples)
+            for ns, *counts_now in zip(frame.monotonic_ns, *rows, strict=True):
+                tracked, in_use, dying = counts_now
+                yield frame.boot[:8], (ns / 1e9, tracked, in_use, dying)
 
 
 def _sample(census: counts.Census, clock: Callable[[], float]) -> Sample:

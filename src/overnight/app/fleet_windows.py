@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.model.control_plane import Role
+from overnight.model.control_plane import Role, WindowRow
 from overnight.model.times import MINUTE_US
 from overnight.model.uplink import TaskKind
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from overnight.fleet import control
-    from overnight.model.control_plane import Principal, TaskRow, WindowRow
+    from overnight.model.control_plane import Principal, TaskRow
 
 OFFLINE_US = 5 * MINUTE_US  # ten reports
 MAX_WINDOW_US = 60 * MINUTE_US
@@ -39,6 +39,17 @@ class WindowMissingError(errors.NotFoundError):
             f"the server does not hold the window of {event_id}",
             why=f"host {host} has not uploaded it, or retention removed it",
             todo=f"ask the host for it: overnight bundle create --server URL --event {event_id}",
+        )
+
+
+class WindowPendingError(errors.ConflictError):
+    """The host uploads the window of an event."""
+
+    def __init__(self, task: TaskRow) -> None:
+        super().__init__(
+            f"host {task.host} uploads the window",
+            why=f"the server does not hold it; task {task.id} is {task.state}",
+            todo="repeat the request in a minute; agents report every 30 s, and upload slowly",
         )
 
 
@@ -87,9 +98,7 @@ def request_window(
             why=f"token {asked_by.name} has the role {asked_by.role}, and the server does not hold the window",
             todo="use a token with the role operator",
         )
-    return plane.tasks.create(
-        host, TaskKind.UPLOAD_WINDOW, arguments, by=f"{asked_by.name} ({asked_by.id})", why=why
-    )
+    return plane.tasks.create(host, TaskKind.UPLOAD_WINDOW, arguments, by=asked_by.title, why=why)
 
 
 def _check_span(begin_us: int, end_us: int) -> None:
@@ -99,3 +108,13 @@ def _check_span(begin_us: int, end_us: int) -> None:
             why="bundles are limited",
             todo='send {"event": ID} or {"begin_us": N, "end_us": N}',
         )
+
+
+def require_window(
+    plane: control.ControlPlane, asked_by: Principal, host: str, **chosen: Any
+) -> WindowRow:
+    """Return a window that the server holds; its host uploads one that it does not hold, for the next request."""
+    found = request_window(plane, asked_by, host, **chosen)
+    if isinstance(found, WindowRow):
+        return found
+    raise WindowPendingError(found)

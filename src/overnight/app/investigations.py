@@ -92,6 +92,20 @@ def load_plan(path: pathlib.Path, seconds: float | None = None) -> Plan:
     return dataclasses.replace(plan, arms=arms, wait=dataclasses.replace(plan.wait, seconds=seconds))  # fmt: skip
 
 
+def parse_plan(text: str) -> Plan:
+    """Read a plan from text; a file that it names would be read on another machine."""
+    from overnight.investigations import plan_file
+
+    plan = plan_file.parse(text.encode(), check=find_problems)
+    if (plan.load and plan.load.profile) or plan.report:
+        raise errors.UsageError(
+            "load.profile and report cannot be used here",
+            why="they name files, and the plan did not come from one",
+            todo="leave them out, or run it where the files are: overnight run PLAN",
+        )
+    return plan
+
+
 def find_problems(plan: Plan) -> Iterator[plan_file.Problem]:
     """Yield why a plan cannot be carried out; also names that no host knows: hours may pass before an arm needs them."""
     from overnight import instruments

@@ -1,4 +1,4 @@
-"""The use cases that a server publishes, of pools and of reservations: one table for its operations and its client.
+"""The use cases that a server publishes: one table for its operations, its client and the tools of assistants.
 
 Requests and answers have the types of the methods, as `dataclasses.asdict` writes them.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from overnight import errors
-from overnight.app import clusters, investigations, pools, reservations
+from overnight.app import clusters, confirmations, investigations, pools, reservations
 from overnight.model.control_plane import Role
 
 if typing.TYPE_CHECKING:
@@ -23,6 +23,8 @@ if typing.TYPE_CHECKING:
 MAX_WAIT_SECONDS = 3600.0
 HERE = ("self", "is_gone", "reference", "return")  # not sent
 WHY = "X-Overnight-Why"
+# What is asked for an assistant, whatever the token: `call`, or `ask` for the confirmation alone.
+ASSISTANT, CALL, ASK = "X-Overnight-Assistant", "call", "ask"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,15 @@ class Operation:
     def area(self) -> str:
         """The name of the class where a server has it, and of its operations."""
         return self.of.__name__.lower()
+
+    @property
+    def noun(self) -> str:
+        return self.area.removesuffix("s")
+
+    @property
+    def action(self) -> str:
+        """How the audit log names it: `pool.drain`."""
+        return f"{self.noun}.{self.name}"
 
     @property
     def waits(self) -> bool:
@@ -140,7 +151,17 @@ INVESTIGATIONS = tuple(
         ("stop", "POST", "/investigations/{investigation_id}/stop", "operator", True),
     )
 )
-OPERATIONS = (*POOLS, *CLUSTERS, *RESERVATIONS, *INVESTIGATIONS)
+# Who may decide is for `fleet.confirmations`; a code is a secret, and not part of a path.
+CONFIRMATIONS = tuple(
+    Operation(confirmations.Confirmations, name, method, path, Role(role), changes)
+    for name, method, path, role, changes in (
+        ("list", "GET", "/confirmations", "operator", False),
+        ("show", "GET", "/confirmations/{confirmation_id}", "viewer", False),
+        ("confirm", "POST", "/confirmations/confirm", "operator", True),
+        ("decline", "POST", "/confirmations/decline", "operator", True),
+    )
+)
+OPERATIONS = (*POOLS, *CLUSTERS, *RESERVATIONS, *INVESTIGATIONS, *CONFIRMATIONS)
 
 
 @functools.cache
@@ -168,6 +189,17 @@ def document(result: Any) -> dict[str, Any]:
         return {"items": encode(result), "next": None}
     answer: dict[str, Any] = encode(result)
     return answer
+
+
+def find_target(operation: Operation, given: Mapping[str, Any], result: Any) -> str:
+    """Return what a change was made to, for the audit log."""
+    named = " ".join(str(given[name]) for name in operation.path_names)
+    return str(named or given.get("name") or getattr(result, operation.noun).id)
+
+
+def find_reason(given: Mapping[str, Any]) -> str:
+    request, order = given.get("request"), given.get("order")
+    return getattr(request, "acquired_for", "") or getattr(order, "purpose", "")
 
 
 def run(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from overnight import errors, http_client
 from overnight.app import bundles, events, fleet_questions, server_requests, windows
 from overnight.model import times
-from overnight.model.control_plane import TaskRow, WindowRow
+from overnight.model.control_plane import EventFilter, TaskRow, WindowRow
 from overnight.model.emptiness import Empty, Reason
 from overnight.model.event import Event
 from overnight.model.selection import Window
@@ -66,6 +66,12 @@ class Server:
         return remote_operations.RemoteClusters(self._api)
 
     @functools.cached_property
+    def confirmations(self) -> remote_operations.RemoteConfirmations:
+        from overnight.app import remote_operations
+
+        return remote_operations.RemoteConfirmations(self._api)
+
+    @functools.cached_property
     def reservations(self) -> remote_operations.RemoteReservations:
         from overnight.app import remote_operations
 
@@ -105,7 +111,7 @@ class Server:
         if request.event_id:
             event = self.find_event(request.event_id, request.hosts)
             return events.Listing(0, now, (event.host,), (event,), (), ())
-        window = _parse_window(request.begin, request.end, Window(0, now + times.SECOND_US))
+        window = parse_window(request.begin, request.end, Window(0, now + times.SECOND_US))
         found = self._read_events(request, window)
         hosts = request.hosts or tuple(sorted({event.host for event in found}))
         empty = None if found else Empty(Reason.NONE, "events that match")
@@ -120,17 +126,24 @@ class Server:
 
     def _read_events(self, request: events.Request, window: Window) -> list[Event]:
         accepts = events.make_filter(request)
-        found = self._api.pages(
+        chosen = EventFilter(
+            request.kinds, request.hosts, request.severity, window.begin_us, window.end_us
+        )
+        found = self.newest_events(chosen)
+        return sorted(filter(accepts, found), key=lambda event: event.time_us)
+
+    def newest_events(self, chosen: EventFilter) -> Iterator[Event]:
+        """Yield events, the newest first."""
+        return self._api.pages(
             Event,
             "events",
-            kind=request.kinds,
-            host=request.hosts,
-            severity=request.severity,
-            begin_us=str(window.begin_us),
-            end_us=str(min(window.end_us, 1 << 53)),
+            kind=chosen.kinds,
+            host=chosen.hosts,
+            severity=chosen.severity,
+            begin_us=str(chosen.begin_us),
+            end_us=str(min(chosen.end_us, 1 << 53)),
             limit=server_requests.PAGE,
         )
-        return sorted(filter(accepts, found), key=lambda event: event.time_us)
 
     def find_event(self, event_id: str, hosts: Sequence[str] = ()) -> Event:
         """Return the event of that id, short id, or a prefix of either that only one event has."""
@@ -177,7 +190,7 @@ class Server:
             window = self._choose_window(host, begin, end, at)
             body = dataclasses.asdict(window)
             moment = window.begin_us + BEFORE_US
-            first, last, middle = map(_as_text, (window.begin_us, window.end_us, moment))
+            first, last, middle = map(windows.exact_text, (window.begin_us, window.end_us, moment))
             found = windows.Evidence(pathlib.Path(), begin=first, end=last, at=middle if at else "")
         with tempfile.TemporaryDirectory(prefix="overnight-window-") as folder:
             file = self._fetch(host, body, pathlib.Path(folder), progress)
@@ -200,7 +213,7 @@ class Server:
 
     def _choose_window(self, host: str, begin: str, end: str, at: str) -> Window:
         if at:
-            moment = _parse_window(at, "", EVERYTHING).begin_us
+            moment = parse_window(at, "", EVERYTHING).begin_us
             return Window(moment - BEFORE_US, moment + AFTER_US)
         if not begin:
             raise errors.UsageError(
@@ -208,7 +221,7 @@ class Server:
                 why="a server does not hold the whole recording of a host",
                 todo="give -b TIME -e TIME, at most an hour, or an event where the command takes one",
             )
-        window = _parse_window(begin, end, EVERYTHING)
+        window = parse_window(begin, end, EVERYTHING)
         return window if end else Window(window.begin_us, self._find_host(host).seen_us)
 
     def _fetch(
@@ -279,16 +292,7 @@ class Server:
         )  # fmt: skip
 
 
-def _as_text(us: int) -> str:
-    """Return an instant as a text that means the same in every data home.
-
-    >>> _as_text(1_794_712_447_250_000)
-    '1794712447.250000'
-    """
-    return f"{us // times.SECOND_US}.{us % times.SECOND_US:06}"
-
-
-def _parse_window(begin: str, end: str, default: Window) -> Window:
+def parse_window(begin: str, end: str, default: Window) -> Window:
     """Parse two instants; raise UsageError for a duration since the begin of a recording."""
     for text in (begin, "" if end.startswith("+") else end):
         if text and len({times.parse_instant(text, now_us=0, origin_us=us) for us in (0, 1)}) > 1:

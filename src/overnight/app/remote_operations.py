@@ -14,11 +14,17 @@ from typing import Any
 from overnight import errors, http_client
 from overnight.app import (
     clusters,
+    confirmations,
     investigations,
     operations,
     pools,
     reservations,
     server_requests,
+)
+from overnight.model.confirmation import (
+    Confirmation,
+    ConfirmationNeededError,
+    NoConfirmationNeededError,
 )
 from overnight.model.reservation import Order, Preflight, Reservation, ReservationState
 
@@ -42,6 +48,7 @@ class Remote:
     def __init__(self, api: server_requests.Requests) -> None:
         self._api = api
         self.why = ""
+        self.assistant = ""  # `operations.CALL` or `ASK`: what is asked for an assistant
 
     def send(self, operation: operations.Operation, given: dict[str, Any]) -> Any:
         """Send a request, and return the answer as the type that the local method returns."""
@@ -56,6 +63,11 @@ class Remote:
         except http_client.RefusedError as error:
             if error.problem in UNCONFIRMED:
                 raise errors.UnconfirmedError(error.what, why=error.why, todo=error.todo) from None
+            if error.problem == "confirmation-needed":
+                pending = self._api.decode(Confirmation, error.document.get("confirmation"))
+                raise ConfirmationNeededError(pending, error.why) from None
+            if error.problem == "no-confirmation-needed":
+                raise NoConfirmationNeededError(operation.action) from None
             raise
         is_page = typing.get_origin(operation.answer) is tuple
         value = document.get("items") if is_page else document
@@ -70,7 +82,8 @@ class Remote:
             wait = operations.MAX_WAIT_SECONDS
         key = request.get("idempotency_key") or body.get("idempotency_key")
         again = not operation.changes or bool(key)
-        headers = {operations.WHY: self.why} if self.why else {}
+        sent = {operations.WHY: self.why, operations.ASSISTANT: self.assistant}
+        headers = {name: text for name, text in sent.items() if text}
         try:
             return self._api.send(
                 operation.method, path, body, headers, seconds=ANSWER_SECONDS + wait, again=again
@@ -104,6 +117,14 @@ class RemotePools(Remote, _publish(operations.POOLS), pools.Pools):  # type: ign
 
 class RemoteClusters(Remote, _publish(operations.CLUSTERS), clusters.Clusters):  # type: ignore[misc]  # as above
     look = "overnight cluster list"
+
+
+class RemoteConfirmations(
+    Remote,
+    _publish(operations.CONFIRMATIONS),  # type: ignore[misc]  # as above
+    confirmations.Confirmations,
+):
+    look = "overnight confirmations"
 
 
 class RemoteInvestigations(

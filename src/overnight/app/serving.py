@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import pathlib
 import ssl
 import threading
@@ -18,21 +19,27 @@ from overnight import errors, http_listener
 from overnight.app import (
     answer_process,
     clusters,
+    confirmations,
     fleet_agents,
     fleet_questions,
     fleet_windows,
+    guards,
     investigation_serving,
     investigations,
     operations,
     pool_serving,
     pools,
+    remote,
     reservation_serving,
     reservations,
     serving_metrics,
+    studies,
+    windows,
 )
 from overnight.database import database_errors, engine
 from overnight.fleet import blobs, control
 from overnight.model import addresses, openmetrics
+from overnight.model.selection import Window
 from overnight.pools import member_api, pool_errors
 from overnight.pools import metrics as pool_metrics
 from overnight.reports.diagnosis import style
@@ -113,11 +120,10 @@ class Server:
         self.agents = fleet_agents.Agents(self.fleet, self.counters)
         self._reports = folder / investigations.FOLDER
         evidence = investigation_serving.FleetEvidence(
-            self._reports, self.reservations, self.fleet, self._find_endpoint, self.diagnosis
+            self._reports, self.reservations, self.fleet, lambda: self._endpoint, self.diagnosis
         )
-        self.investigations = investigation_serving.ServedInvestigations(
-            self.reservations, evidence
-        )
+        served = investigation_serving.ServedInvestigations(self.reservations, evidence)
+        self.investigations: investigations.Investigations = served
         self._investigator = investigation_serving.make_loop(
             self.investigations, request.interval, progress
         )
@@ -127,8 +133,10 @@ class Server:
         self._opened = contextlib.ExitStack()
         self._threads: list[threading.Thread] = []
 
-    def _find_endpoint(self) -> str:
-        return self._endpoint  # known once the server listens
+    @property
+    def url(self) -> str:
+        """The URL at which people and hosts reach it."""
+        return self._endpoint
 
     def start(self, url: str) -> None:
         """Save the URL for pool members, and start the reaper, background work and metrics."""
@@ -182,13 +190,37 @@ class Server:
         given: Mapping[str, Any],
         by: Principal,
         is_gone: Callable[[], bool] = lambda: False,
+        why: str = "",
+        *,
+        only_ask: bool = False,
     ) -> Any:
-        """Run an operation for somebody; `operations.run` says what `is_gone` is for."""
+        """Run an operation for somebody, and note a change in the audit log; `operations.run` says what `is_gone` is for.
+
+        A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
+        """
+        if not by.role.allows(operation.role):
+            raise errors.NotAllowedError(
+                f"the role {operation.role} is required",
+                why=f"token {by.name} has the role {by.role}",
+                todo="use a token with that role",
+            )
         if operation in operations.RESERVATIONS and (operation.changes or given.get("load")):
             given = reservation_serving.admit(self.reservations, given, by, self._endpoint)
         if operation in operations.INVESTIGATIONS and operation.changes:
             given = investigation_serving.admit(self.investigations, given, by)
+        if operation in operations.CONFIRMATIONS:
+            where = confirmations.Confirmations(
+                self.request.home, by=by, rows=self.fleet.confirmations
+            )
+            return operations.run(where, operation, given, is_gone)  # with an audit log of its own
+        if by.assistant or only_ask:
+            rows = self.fleet.confirmations
+            given = guards.admit(self, rows, operation, given, by, only_ask=only_ask)
         result = operations.run(getattr(self, operation.area), operation, given, is_gone)
+        if operation.changes:
+            reason = why or operations.find_reason(given)
+            target = operations.find_target(operation, given, result)
+            self.fleet.audit(by.title, operation.action, target, reason[:500])
         if operation in operations.RESERVATIONS and operation.changes:
             self._driver.wake()
         if operation in operations.INVESTIGATIONS and operation.changes:
@@ -206,6 +238,26 @@ class Server:
         window = fleet_windows.find_held(self.fleet, event.host, event.id)
         bundle = self.fleet.open_window(window.sha256)
         return self.answers.diagnose(bundle, window.sha256, event, form)
+
+    def study(self, name: str, by: Principal, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what `app.studies` answers about an `event`, or a `host` from `begin` to `end`.
+
+        Its host is asked for the evidence that the server does not hold.
+        """
+        if asked["event"]:
+            event = self.fleet.event(asked["event"], asked["host"])
+            held = fleet_windows.require_window(self.fleet, by, event.host, event_id=event.id)
+            if name == studies.DIAGNOSE:  # kept
+                document: dict[str, Any] = json.loads(self.diagnosis(event.id, "json", event.host).read_bytes())  # fmt: skip
+                return document
+            given = {**asked, "event": event.id, "host": event.host}
+        else:
+            now = Window(0, self.fleet.context.clock())
+            window = remote.parse_window(asked["begin"], asked["end"], now)
+            held = fleet_windows.require_window(self.fleet, by, asked["host"], **vars(window))
+            span = map(windows.exact_text, (window.begin_us, window.end_us))
+            given = {**asked, **dict(zip(("begin", "end"), span, strict=True))}
+        return self.answers.study(self.fleet.open_window(held.sha256), name, given)
 
     def investigation_file(self, investigation_id: str, name: str) -> tuple[pathlib.Path, str]:
         """Return a file of the report of an investigation, and its media type."""

@@ -21,10 +21,13 @@ AGENT_SECONDS = 86_400.0
 
 
 def open_tokens(where: pools.Pools) -> tokens.Tokens:
-    """Open the tokens of a database: without the blob folder, which only servers know."""
+    return tokens.Tokens(open_context(where))
+
+
+def open_context(where: pools.Pools) -> context.Context:
+    """Open the fleet of a database: without the blob folder, which only servers know."""
     database = where.plane.context.database
-    folder = blobs.Blobs(where.home)
-    return tokens.Tokens(context.Context(database, folder, context.now_us, context.Limits()))
+    return context.Context(database, blobs.Blobs(where.home), context.now_us, context.Limits())
 
 
 def create(
@@ -34,6 +37,7 @@ def create(
     by: str,
     name: str = "",
     host: str = "",
+    assistant: bool = False,
     seconds: float | None = None,
     why: str = "",
 ) -> Token:
@@ -47,7 +51,9 @@ def create(
             todo="use for example --expires 90d",
         )
     expires_us = time.time_ns() // 1000 + round(lasting * SECOND_US)
-    return where.create(role, name=name or role, expires_us=expires_us, host=host, by=by, why=why)
+    return where.create(
+        role, name=name or role, expires_us=expires_us, host=host, assistant=assistant, by=by, why=why
+    )  # fmt: skip
 
 
 def state(token: Token) -> str:

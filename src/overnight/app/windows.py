@@ -109,6 +109,15 @@ class Samples:
         return emptiness.explained(coverage, self.reader, self.selection, mode)
 
 
+def exact_text(us: int) -> str:
+    """Return an instant as a text that means the same in every data home.
+
+    >>> exact_text(1_794_712_447_250_000)
+    '1794712447.250000'
+    """
+    return f"{us // times.SECOND_US}.{us % times.SECOND_US:06}"
+
+
 def open_reader(home: pathlib.Path) -> reader.Reader:
     from overnight.queries import reader
     from overnight.store import segments

@@ -17,9 +17,20 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.fleet import agents, context, inventory, reports, rollups, tasks, tokens, windows
+from overnight.fleet import (
+    agents,
+    confirmations,
+    context,
+    inventory,
+    reports,
+    rollups,
+    tasks,
+    tokens,
+    windows,
+)
 from overnight.fleet.sql import (
     audit_rows,
+    confirmation_rows,
     event_rows,
     host_rows,
     rollup_rows,
@@ -56,6 +67,7 @@ class ControlPlane:
         self.tokens = tokens.Tokens(control)
         self.agents = agents.Agents(control)
         self.tasks = tasks.Tasks(control)
+        self.confirmations = confirmations.Confirmations(control)
         self._windows = stored = windows.Windows(control)
         self._rollups = summaries = rollups.Rollups(control)
         known = inventory.Inventory(control)
@@ -103,6 +115,7 @@ class ControlPlane:
         with self.context.database.write("trim") as connection:
             for delete in (
                 task_rows.delete_old,
+                confirmation_rows.delete_old,
                 event_rows.delete_old,
                 host_rows.delete_old_spells,
                 token_rows.delete_expired,

@@ -29,8 +29,9 @@ class Tokens:
         self._known: recent.Recent[Token] = recent.Recent(KNOWN_SECONDS)
 
     def create(
-        self, role: Role, *, name: str, expires_us: int, host: str = "", by: str = "", why: str = ""
-    ) -> Token:
+        self, role: Role, *, name: str, expires_us: int, host: str = "", assistant: bool = False,
+        by: str = "", why: str = "",
+    ) -> Token:  # fmt: skip
         """Create a token; its `text` is not stored and cannot be shown again."""
         now = self._control.clock()
         if expires_us <= now:
@@ -45,12 +46,18 @@ class Tokens:
                 why="only a token of the role agent is for one host, whose name has letters, digits, _ . and -",
                 todo="overnight token create --role agent --host NAME",
             )
+        if assistant and role is Role.AGENT:
+            raise errors.UsageError(
+                "--assistant and --role agent are mutually exclusive",
+                why="an agent's token enrols a host",
+                todo="overnight token create --role operator --assistant",
+            )
         secret = secrets.token_hex(32)
         fields = (secrets.token_hex(6), role, printable(name, limit=100), now, expires_us)
-        token = Token(*fields, created_by=printable(by, limit=100), host=host)
+        token = Token(*fields, created_by=printable(by, limit=100), host=host, assistant=assistant)
         with self._control.database.write("create token") as connection:
             token_rows.insert(connection, token, secret)
-            target = f"{token.id} {token.name} ({role})"
+            target = f"{token.id} {token.name} ({role}{', assistant' * assistant})"
             audit_rows.add(connection, now, by, "token.create", target, why)
         return dataclasses.replace(token, text=f"ovn_{token.id}_{secret}")
 
@@ -74,7 +81,7 @@ class Tokens:
         token = self._known.get(text, self._find)
         if token is None or token.role is Role.AGENT or self._control.clock() >= token.expires_us:
             return None
-        return Principal(token.id, token.name, token.role)
+        return Principal(token.id, token.name, token.role, token.assistant)
 
     def _find(self, text: str) -> Token | None:
         with self._control.database.read() as connection:

@@ -47,6 +47,7 @@ class Token:
     host: str = ""  # the only host that an agent's token enrols; '': any new one
     used_us: int | None = None  # of an agent's token
     revoked_us: int | None = None
+    assistant: bool = False  # people confirm what it asks for
     text: str = dataclasses.field(default="", repr=False)
 
     def as_json(self) -> dict[str, object]:
@@ -56,11 +57,17 @@ class Token:
 
 @dataclasses.dataclass(frozen=True)
 class Principal:
-    """Who asks."""
+    """Who asks. What an `assistant` asks for is confirmed by a person where it is destructive or costly."""
 
     id: str
     name: str
     role: Role
+    assistant: bool = False
+
+    @property
+    def title(self) -> str:
+        """How the audit log names it."""
+        return f"{self.name} ({self.id}{', assistant' * self.assistant})"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import captures
 import pytest
 import rings
 
-HEAVY = {"numpy", "duckdb", "scipy", "sqlalchemy"}
+HEAVY = {"numpy", "duckdb", "scipy", "sqlalchemy", "mcp", "pydantic"}
 LIGHT = {
     "help": ["--help"],
     "no command": [],
@@ -25,6 +25,7 @@ LIGHT = {
     "pool help": ["pool", "--help"],
     "record help": ["record", "--help"],
     "top help": ["top", "--help"],
+    "mcp help": ["mcp", "--help"],
     "pins": ["store", "pin"],
     "audit": ["audit", "--root", "ROOT"],
     "snapshot": ["snapshot", "--root", "ROOT"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from overnight.database import column_types, tables
+from overnight.model.confirmation import ConfirmationState
 from overnight.model.control_plane import Role
 from overnight.model.uplink import TaskKind, TaskState
 
@@ -26,4 +27,11 @@ tasks = tables.table(
     result=DOCUMENT,
 )
 audit = tables.table("fleet_audit")
+confirmations = tables.table(
+    "fleet_confirmations",
+    role=column_types.Word(Role),
+    state=column_types.Word(ConfirmationState),
+    arguments=DOCUMENT,
+    effect=DOCUMENT,
+)
 settings = tables.table("fleet_settings")

@@ -26,7 +26,8 @@ def find(connection: sa.Connection, token_id: str, *, lock: bool = False) -> sa.
 
 
 def as_token(row: sa.Row[Any]) -> Token:
-    return Token(**{n: value for n, value in row._mapping.items() if not n.endswith("_hash")})
+    shown = {n: value for n, value in row._mapping.items() if not n.endswith("_hash")}
+    return Token(**shown | {"assistant": bool(row.assistant)})  # NULL: of an older version
 
 
 def list_all(connection: sa.Connection) -> tuple[Token, ...]:

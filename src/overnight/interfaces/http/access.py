@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import Request
 
-from overnight.app import serving
+from overnight.app import operations, serving
 from overnight.interfaces.http import problems
 from overnight.model.control_plane import Principal, Role
 
@@ -30,11 +31,6 @@ async def service(request: Request) -> serving.Server:
     return server
 
 
-def who(principal: Principal) -> str:
-    """Return a principal as the audit log names it."""
-    return f"{principal.name} ({principal.id})"
-
-
 def text(sent: Sent) -> str:
     """Return the credential of a request; '' if it has none."""
     return sent.credentials if sent else ""
@@ -51,8 +47,8 @@ def _basic(request: Request) -> str:
         return ""
 
 
-def require(role: Role, *, page: bool = False) -> Callable[..., Principal]:
-    """Return a dependency: the principal of a request, with at least that role.
+def require(role: Role, *, page: bool = False, people: bool = False) -> Callable[..., Principal]:
+    """Return a dependency: the principal of a request, with at least that role; no assistant where only `people` may.
 
     Pages also accept the token as the password of HTTP Basic. Nothing that changes something does: a browser
     adds that password to requests of other sites.
@@ -68,6 +64,11 @@ def require(role: Role, *, page: bool = False) -> Callable[..., Principal]:
         if not principal.role.allows(role):
             why = f"token {principal.name} has the role {principal.role}"
             raise problems.HttpError(403, f"the role {role} is required", why=why)
+        if request.headers.get(operations.ASSISTANT):  # it can only take rights away
+            principal = dataclasses.replace(principal, assistant=True)
+        if people and principal.assistant:
+            why = f"{principal.name} asks for an assistant, and nobody could confirm this operation"
+            raise problems.HttpError(403, "only people may do this", why=why)
         return principal
 
     return authenticate

@@ -6,7 +6,6 @@ import fastapi
 import pydantic
 
 from overnight.app import tokens
-from overnight.interfaces.http import access
 from overnight.interfaces.http import operations as ops
 from overnight.model.control_plane import AuditRow, Role, Token
 
@@ -17,6 +16,9 @@ class NewToken(pydantic.BaseModel, extra="forbid"):
     role: Role
     name: str = pydantic.Field("", max_length=64, description="Who uses it, for the audit log.", examples=["grafana"])  # fmt: skip
     host: str = pydantic.Field("", max_length=255, description="With the role agent: the only host that it enrols.")  # fmt: skip
+    assistant: bool = pydantic.Field(
+        False, description="People confirm what is destructive or costly."
+    )
     expires_seconds: int | None = pydantic.Field(None, ge=1, le=10 * 366 * 86_400)
     why: str = pydantic.Field("", max_length=500, description="Reason, for the audit log.")
 
@@ -31,8 +33,8 @@ def list_tokens(server: ops.Served, _: ops.Admin) -> fastapi.Response:  # fmt: s
 def create_token(server: ops.Served, by: ops.Admin, token: NewToken, why: ops.Why = "") -> fastapi.Response:  # fmt: skip
     """Create a token; only this answer has its text."""
     created = tokens.create(
-        server.fleet.tokens, token.role, by=access.who(by), name=token.name,
-        host=token.host, seconds=token.expires_seconds, why=token.why or why,
+        server.fleet.tokens, token.role, by=by.title, name=token.name,
+        host=token.host, assistant=token.assistant, seconds=token.expires_seconds, why=token.why or why,
     )  # fmt: skip
     return ops.answer(created, 201)
 
@@ -40,7 +42,7 @@ def create_token(server: ops.Served, by: ops.Admin, token: NewToken, why: ops.Wh
 @ROUTER.delete("/tokens/{token_id}", status_code=204)
 def revoke_token(server: ops.Served, by: ops.Admin, token_id: str, why: ops.Why = "") -> None:
     """Revoke a token."""
-    server.fleet.tokens.revoke(token_id, by=access.who(by), why=why)
+    server.fleet.tokens.revoke(token_id, by=by.title, why=why)
 
 
 @ROUTER.get("/audit", response_model=ops.Listed[AuditRow])

@@ -10,6 +10,7 @@ import overnight
 from overnight.interfaces.http import (
     admin,
     agents,
+    assistants,
     fleet,
     limits,
     pages,
@@ -74,7 +75,7 @@ def build() -> fastapi.FastAPI:
         responses={"default": PROBLEM},
         exception_handlers=problems.HANDLERS,
     )
-    for module in (agents, fleet, questions, use_cases, admin, pages):
+    for module in (agents, fleet, questions, use_cases, admin, assistants, pages):
         app.include_router(module.ROUTER)
     return app
 

@@ -11,7 +11,6 @@ from fastapi import Query
 
 from overnight import errors
 from overnight.app import fleet_windows, serving
-from overnight.interfaces.http import access
 from overnight.interfaces.http import operations as ops
 from overnight.model.control_plane import EventFilter, HostFilter, HostRow, TaskRow, WindowRow
 from overnight.model.event import Event
@@ -90,7 +89,7 @@ def forget_host(server: ops.Served, by: ops.Admin, name: ops.Name, why: ops.Why 
 
     Everything that it sent is deleted, and its credential is revoked.
     """
-    server.fleet.forget(name, by=access.who(by), why=why)
+    server.fleet.forget(name, by=by.title, why=why)
 
 
 @ROUTER.delete("/hosts/{name}/credential", tags=["hosts"], status_code=204)
@@ -99,7 +98,7 @@ def revoke_host(server: ops.Served, by: ops.Admin, name: ops.Name, why: ops.Why 
 
     Its agent is refused from now on; its data stays. A new token enrols it again.
     """
-    server.fleet.agents.revoke(name, by=access.who(by), why=why)
+    server.fleet.agents.revoke(name, by=by.title, why=why)
 
 
 @ROUTER.get("/cpu", tags=["hosts"], response_model=ops.Listed[Rollup])
@@ -211,7 +210,7 @@ def create_task(server: ops.Served, by: ops.Operator, task: NewTask, why: ops.Wh
     The host gets it with its next report. Its agent.toml decides whether the task may run.
     """
     why = task.why or why
-    row = server.fleet.tasks.create(task.host, task.kind, task.arguments, by=access.who(by), why=why)  # fmt: skip
+    row = server.fleet.tasks.create(task.host, task.kind, task.arguments, by=by.title, why=why)  # fmt: skip
     return ops.answer(row, 201)
 
 
@@ -224,4 +223,4 @@ def show_task(server: ops.Served, _: ops.Viewer, task_id: str) -> Response:
 @ROUTER.delete("/tasks/{task_id}", tags=["tasks"], response_model=TaskRow)
 def cancel_task(server: ops.Served, by: ops.Operator, task_id: str, why: ops.Why = "") -> Response:
     """Cancel a task."""
-    return ops.answer(server.fleet.tasks.cancel(task_id, by=access.who(by), why=why))
+    return ops.answer(server.fleet.tasks.cancel(task_id, by=by.title, why=why))

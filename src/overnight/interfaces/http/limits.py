@@ -60,7 +60,9 @@ class Limits:
     def seconds(self, path: str) -> float:
         if path.startswith(("/api/v1/pool", "/api/v1/reservations")):
             return self.pool_seconds
-        slow = path.startswith(("/api/v1/windows/", "/reports/")) or path.endswith("/diagnosis")
+        slow = path.startswith(("/api/v1/windows/", "/reports/", "/mcp")) or path.endswith(
+            "/diagnosis"
+        )
         return self.window_seconds if slow else self.answer_seconds
 
     def body_limit(self, path: str) -> int:

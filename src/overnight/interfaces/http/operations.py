@@ -21,8 +21,8 @@ from overnight.model.control_plane import Page, Principal, Role
 Item = TypeVar("Item")
 Served = Annotated[serving.Server, Depends(access.service)]
 Viewer = Annotated[Principal, Depends(access.require(Role.VIEWER))]
-Operator = Annotated[Principal, Depends(access.require(Role.OPERATOR))]
-Admin = Annotated[Principal, Depends(access.require(Role.ADMIN))]
+Operator = Annotated[Principal, Depends(access.require(Role.OPERATOR, people=True))]
+Admin = Annotated[Principal, Depends(access.require(Role.ADMIN, people=True))]
 Name = Annotated[str, Path(max_length=255, description="Name of the host.")]
 EventId = Annotated[str, Path(max_length=128, description="Id of the event, or a prefix.")]
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Digest of the bundle.")]

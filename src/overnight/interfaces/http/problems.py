@@ -32,6 +32,7 @@ REFUSALS = {
     405: ("method-not-allowed", "the server has no such operation", DESCRIBED),
     408: ("too-slow", "the client sent or read too slowly, or the answer took too long", "repeat the request"),
     413: ("body-too-large", "bodies are limited", "send less at once"),
+    421: ("misdirected", "the host name of the request is not one of this server", "use the address that the server prints"),
     429: ("too-many-requests", "this address or credential exceeds its rate", "wait as long as Retry-After says"),
     431: ("head-too-large", "URL and headers are limited", "send shorter headers"),
     500: ("bug", "this is a bug in overnight", "read the log of `overnight serve`, and report it"),

@@ -26,10 +26,10 @@ ROUTER = ops.router()
 AT_ONCE = 32
 POLL_SECONDS = 1.0
 STRICT = pydantic.ConfigDict(extra="forbid")
+# With assistants: the server has people confirm what they ask for.
 ROLES: dict[Role, Any] = {
-    Role.VIEWER: ops.Viewer,
-    Role.OPERATOR: ops.Operator,
-    Role.ADMIN: ops.Admin,
+    role: Annotated[Principal, fastapi.Depends(access.require(role))]
+    for role in (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 }
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL cannot hold it, nor integers of more than 64 bits
 LIMITED: dict[Any, Any] = {
@@ -127,20 +127,11 @@ def _run(
     why: str,
     given: dict[str, Any],
     is_gone: Callable[[], bool] = lambda: False,
+    *,
+    only_ask: bool = False,
 ) -> fastapi.Response:
-    result = server.run(operation, given, by, is_gone)
-    if operation.changes:
-        target = " ".join(str(given[name]) for name in operation.path_names)
-        target = target or given.get("name") or getattr(result, _singular(operation)).id
-        request, order = given.get("request"), given.get("order")
-        reason = why or getattr(request, "acquired_for", "") or getattr(order, "purpose", "")
-        action = f"{_singular(operation)}.{operation.name}"
-        server.fleet.audit(access.who(by), action, target, reason[:500])
+    result = server.run(operation, given, by, is_gone, why, only_ask=only_ask)
     return ops.answer(operations.document(result))
-
-
-def _singular(operation: operations.Operation) -> str:
-    return operation.area.removesuffix("s")
 
 
 def _add(operation: operations.Operation) -> None:
@@ -152,7 +143,7 @@ def _add(operation: operations.Operation) -> None:
     elif parameters:
         fields = {n: (_strict(kind), default) for n, (kind, default) in parameters.items()}
         title = "".join(word.title() for word in operation.name.split("_"))
-        title += _singular(operation).title()
+        title += operation.noun.title()
         taken.append(_parameter("body", pydantic.create_model(title, __config__=STRICT, **fields)))  # type: ignore[call-overload]  # fmt: skip
 
     def collect(values: dict[str, Any]) -> dict[str, Any]:
@@ -169,8 +160,10 @@ def _add(operation: operations.Operation) -> None:
     ) -> fastapi.Response:
         slots: Slots = request.app.state.slots
         given = collect(values)
+        only_ask = request.headers.get(operations.ASSISTANT) == operations.ASK
         answer: fastapi.Response = await slots.run(
-            lambda gone: _run(operation, server, by, why, given, gone), request.is_disconnected
+            lambda gone: _run(operation, server, by, why, given, gone, only_ask=only_ask),
+            request.is_disconnected,
         )
         return answer
 
@@ -184,7 +177,7 @@ def _add(operation: operations.Operation) -> None:
         kind = ops.Listed[typing.get_args(kind)[0]]  # type: ignore[misc]
     ROUTER.add_api_route(
         operation.path, handler, methods=[operation.method], response_model=kind,
-        name=f"{_singular(operation)}_{operation.name}", tags=[operation.area],
+        name=f"{operation.noun}_{operation.name}", tags=[operation.area],
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pytest
 from overnight import errors
 from overnight.app import (
     clusters,
+    confirmations,
     investigations,
     operations,
     pools,
@@ -25,6 +26,7 @@ CLIENTS = {
     clusters.Clusters: remote_operations.RemoteClusters,
     reservations.Reservations: remote_operations.RemoteReservations,
     investigations.Investigations: remote_operations.RemoteInvestigations,
+    confirmations.Confirmations: remote_operations.RemoteConfirmations,
 }
 # Of published ones; the last two are for the host where the platform is reached.
 COMBINED = {
@@ -40,6 +42,7 @@ COMBINED = {
         "tick",
     },
     investigations.Investigations: {"run", "finish", "follow", "tick"},
+    confirmations.Confirmations: set(),
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from overnight.interfaces.cli import local_time, pool_options, session, terminal
 from overnight.model import times
+
+if TYPE_CHECKING:
+    from overnight.model.control_plane import Token
 
 ORDER = 49
 WHY = "Reason, for the audit log."
@@ -33,6 +36,7 @@ def create(
     role: Literal["viewer", "operator", "admin", "agent"] = session.option(..., "What the token allows; agent: enrol one host.", "ROLE"),
     name: str = session.option("", "Who uses it, for the audit log. Default: the role.", "NAME"),
     host: str = session.option("", "With --role agent: the only host that it enrols.", "NAME"),
+    assistant: bool = session.flag("People confirm what it asks for, where that is destructive or costly."),
     expires: str = session.option("", "Lifetime. Default: 90d, of an agent's token 1d.", "DURATION"),
     why: str = session.option("", WHY, "TEXT"),
 ) -> None:  # fmt: skip
@@ -49,16 +53,19 @@ def create(
         by=tokens.local_user(),
         name=name,
         host=host,
+        assistant=assistant,
         seconds=times.parse_duration(expires) if expires else None,
         why=why,
     )
     if not current.printed_json(tokens.document(token)):
         until = local_time.format_instant(token.expires_us)
-        note = (
-            f"token {token.id} for {token.name}: {token.role}, until {until}; it is not shown again"
-        )
+        note = f"token {token.id} for {token.name}: {_kind(token)}, until {until}; it is not shown again"
         terminal.print_line(current.notes(), note)
         terminal.echo(token.text)
+
+
+def _kind(token: Token) -> str:
+    return f"{token.role}, assistant" if token.assistant else token.role
 
 
 def list_(current: session.Session, where: pool_options.Pools) -> None:
@@ -69,7 +76,7 @@ def list_(current: session.Session, where: pool_options.Pools) -> None:
     if current.printed_json(tokens.document(*found)):
         return
     rows = [
-        [t.id, t.name, t.role, t.host, local_time.cell(t.expires_us), tokens.state(t)]
+        [t.id, t.name, _kind(t), t.host, local_time.cell(t.expires_us), tokens.state(t)]
         for t in found
     ]
     headings = ["token", "name", "role", "host", "expires", "state"]

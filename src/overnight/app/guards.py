@@ -1,0 +1,288 @@
+"""What an assistant may not do without a person: which calls, and what each of them would do now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from overnight.app import operations
+from overnight.model.confirmation import Effect, NoConfirmationNeededError
+from overnight.model.pool import MemberState, PoolStatus
+from overnight.model.text import plural
+
+if TYPE_CHECKING:
+    from overnight.app import clusters, investigations, pools, reservations
+    from overnight.fleet import confirmations
+    from overnight.model.cluster import ClusterOrder
+    from overnight.model.control_plane import Principal
+    from overnight.model.plan import Plan
+    from overnight.model.pool import Claim, Member, PoolDetails
+    from overnight.model.reservation import Order, Preflight
+
+MANY_HOSTS = 20  # more of them at once are costly
+HOUR = 3600.0
+NOT_BOUND = ("confirmed", "agreed", "idempotency_key")  # they do not change what a call does
+ENDS = (MemberState.WARMING, MemberState.READY)
+WINDS_DOWN = (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
+MADE_FROM = ("template", "region", "instance_type", "lifecycle_class")
+State = MemberState
+
+
+class UseCases(Protocol):
+    """The use cases of a server, or of a data home."""
+
+    pools: pools.Pools
+    clusters: clusters.Clusters
+    reservations: reservations.Reservations
+    investigations: investigations.Investigations
+
+
+Given = Mapping[str, Any]
+Find = Callable[[UseCases, Given, "Principal"], Effect | None]
+
+
+def admit(
+    where: UseCases,
+    rows: confirmations.Confirmations,
+    operation: operations.Operation,
+    given: Given,
+    by: Principal,
+    *,
+    only_ask: bool = False,
+) -> dict[str, Any]:
+    """Return the arguments of an assistant's call as it is carried out; raise ConfirmationNeededError.
+
+    What the person has seen is all that it may do: claims that were made meanwhile are refused.
+    """
+    find = GUARDS.get((operation.area, operation.name))
+    effect = find(where, given, by) if find else None
+    if effect is not None:
+        bound = {n: operations.encode(v) for n, v in given.items() if n not in NOT_BOUND}
+        rows.require(by, operation.action, operation.role, bound, effect, only_ask=only_ask)
+    elif only_ask:
+        raise NoConfirmationNeededError(operation.action)
+    agreed: dict[str, Any] = {}
+    if "confirmed" in operation.parameters:
+        if operation.action in ("pool.drain", "pool.terminate"):
+            agreed["confirmed"] = effect is not None and bool(effect.claims)
+        else:  # every cluster asks, also a small one
+            agreed["confirmed"] = effect is not None or operation.action == "cluster.create"
+    if "agreed" in operation.parameters:
+        agreed["agreed"] = effect.concerns if effect else ()
+    return {**given, **agreed}
+
+
+# --- pools
+
+
+def _unclaimed(details: PoolDetails) -> tuple[str, ...]:
+    return tuple(sorted(member.id for member in details.members if member.state in ENDS))
+
+
+def _open(claims: tuple[Claim, ...]) -> tuple[str, ...]:
+    listed = (claim for claim in claims if claim.released_us is None)
+    return tuple(sorted(f"{claim.id} of {claim.acquired_by or 'a caller'}" for claim in listed))
+
+
+def _drain(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    details = where.pools.show(given["name"]).details
+    ends = _unclaimed(details)
+    if details.pool.status is PoolStatus.DRAINING and not ends:
+        return None  # nothing is left to do
+    claims = _open(details.claims)
+    return Effect(
+        summary=f"drain pool {details.pool.name}: end {plural(len(ends), 'member')}, launch no more, "
+        f"leave {plural(len(claims), 'claim')} running without replacement",
+        ends=ends,
+        claims=claims,
+        basis=details.pool.id,
+    )
+
+
+def _delete(where: UseCases, given: Given, _by: Principal) -> Effect:
+    pool = where.pools.show(given["name"]).details.pool
+    return Effect(summary=f"delete pool {pool.name} for good", basis=pool.id)
+
+
+def _terminate(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    found = where.pools.show_member(given["member_id"])
+    if found.member.gone_us is not None:
+        return None
+    claims = _open(found.claims)
+    ending = f" and end {plural(len(claims), 'claim')}" if claims else ""
+    summary = f"terminate member {found.member.id} of pool {found.pool}{ending}"
+    return Effect(summary=summary, ends=(found.member.id,), claims=claims)
+
+
+def _forget(where: UseCases, given: Given, _by: Principal) -> Effect:
+    members = [m for m in _members(where) if m.host == given["host"]]
+    return Effect(
+        summary=f"give up {plural(len(members), 'member')} on {given['host']}, and end their claims",
+        ends=tuple(sorted(member.id for member in members)),
+        claims=tuple(sorted(member.id for member in members if member.state is State.CLAIMED)),
+        hosts=(given["host"],),
+    )
+
+
+def _members(where: UseCases) -> Iterator[Member]:
+    for details in where.pools.list(archived=True):
+        yield from where.pools.show(details.pool.name).details.members
+
+
+def _create(_: UseCases, given: Given, _by: Principal) -> Effect | None:
+    change: pools.PoolChange = given["change"]
+    most = max(change.max_size or 0, change.target_size or 0)
+    if most <= MANY_HOSTS:
+        return None
+    summary = f"create pool {given['name']} with up to {most} hosts"
+    return Effect(summary=summary, most_hosts=most)
+
+
+def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    change: pools.PoolChange = given["change"]
+    details = where.pools.show(given["name"]).details
+    pool, most = details.pool, change.max_size or 0
+    ends: tuple[str, ...] = ()
+    doing: list[str] = []
+    if most > max(MANY_HOSTS, pool.max_size):
+        doing.append(f"raise the limit of pool {pool.name} from {pool.max_size} to {most} hosts")
+    is_other = any(getattr(change, n) not in (None, getattr(pool, n)) for n in MADE_FROM)
+    if is_other or change.status in WINDS_DOWN or change.target_size == 0:
+        ends = _unclaimed(details)
+    if ends:
+        how = "replace" if is_other else "terminate"
+        doing.append(f"change pool {pool.name}: {how} {plural(len(ends), 'member')}")
+    if not doing:
+        return None
+    return Effect(summary="; ".join(doing), ends=ends, most_hosts=most, basis=str(pool.updated_us))
+
+
+def _set_autoscale(_: UseCases, given: Given, _by: Principal) -> Effect | None:
+    most = given["change"].max_size or 0
+    if most <= MANY_HOSTS:
+        return None
+    return Effect(summary=f"let pool {given['name']} grow to {most} hosts", most_hosts=most)
+
+
+def _acquire(_: UseCases, given: Given, _by: Principal) -> Effect | None:
+    count = given["request"].count
+    if count <= MANY_HOSTS:
+        return None
+    return Effect(summary=f"claim {count} members of pool {given['name']}", most_hosts=count)
+
+
+def _create_cluster(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    order: ClusterOrder = given["order"]
+    if order.count <= MANY_HOSTS:
+        return None
+    plan = where.clusters.preflight(order)
+    return Effect(
+        summary=f"launch {plan.what}, {plan.limits}",
+        most_hosts=order.count,
+        host_hours=plan.host_hours,
+        cost=plan.cost,
+    )
+
+
+def _release_cluster(where: UseCases, given: Given, _by: Principal) -> Effect:
+    report = where.clusters.show(given["cluster_id"])
+    members = tuple(sorted(member.id for member in report.details.members))
+    return Effect(
+        summary=f"release cluster {report.cluster.id}: terminate {plural(len(members), 'member')}",
+        ends=members,
+        claims=_open(report.details.claims),
+    )
+
+
+# --- reservations and investigations; an admin may end those of others
+
+
+def _release(where: UseCases, given: Given, by: Principal) -> Effect | None:
+    found = where.reservations.show(given["reservation_id"]).reservation
+    if found.order.owner == by.name:
+        return None
+    hosts = tuple(sorted(host.name for host in found.open))
+    return Effect(
+        summary=f"release {plural(len(hosts), 'host')} of reservation {found.id}",
+        hosts=hosts,
+        concerns=(f"it belongs to {found.order.owner or 'nobody'}",),
+    )
+
+
+def _stop(where: UseCases, given: Given, by: Principal) -> Effect | None:
+    found = where.investigations.show(given["investigation_id"]).investigation
+    if found.owner == by.name:
+        return None
+    concern = f"it belongs to {found.owner or 'nobody'}"
+    return Effect(summary=f"stop investigation {found.id}", concerns=(concern,))
+
+
+def _reserve(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    order: Order = given["order"]
+    plan = where.reservations.preflight(order)
+    if not (_is_rough(order) or plan.concerns):
+        return None
+    hosts, hours = _name_hosts(plan), order.seconds / HOUR
+    taint = ", with NoExecute" if order.no_execute else ""
+    return Effect(
+        summary=f"reserve {plural(len(hosts), 'host')} from {order.provider} {order.where}".rstrip() + taint,
+        hosts=hosts,
+        most_hosts=order.wanted,
+        host_hours=order.wanted * hours,
+        concerns=plan.concerns,
+    )  # fmt: skip
+
+
+def _is_rough(order: Order) -> bool:
+    return order.wanted > MANY_HOSTS or order.evict or order.no_execute or order.detach
+
+
+def _name_hosts(plan: Preflight) -> tuple[str, ...]:
+    return tuple(sorted(each.host.name for each in plan.hosts))
+
+
+def _investigate(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    plan: Plan = given["plan"]
+    planned = where.investigations.preflight(plan)
+    changes = tuple(_list_changes(plan))
+    if not (changes or _is_rough(planned.hosts.order) or planned.hosts.concerns):
+        return None
+    hosts = _name_hosts(planned.hosts)
+    hours = len(hosts) * plan.budget.hours
+    return Effect(
+        summary=f"investigate {plan.name} on {plural(len(hosts), 'host')}",
+        hosts=hosts,
+        most_hosts=len(hosts),
+        host_hours=hours,
+        cost=hours * plan.budget.price if plan.budget.price else None,
+        concerns=(*changes, *planned.hosts.concerns),
+    )
+
+
+def _list_changes(plan: Plan) -> Iterator[str]:
+    """Yield what a plan changes on hosts besides recording and load."""
+    for arm in plan.arms:
+        for name in (*arm.age, *arm.changes):
+            yield f"arm {arm.kind} changes its hosts: {name}"
+    for name in plan.experiment.allow:
+        yield f"an experiment may change a host: {name}"
+    if plan.rehearsal is not None:
+        yield f"the incident is caused on purpose: {plan.rehearsal.name}"
+
+
+GUARDS: Mapping[tuple[str, str], Find] = {
+    ("pools", "drain"): _drain,
+    ("pools", "delete"): _delete,
+    ("pools", "terminate"): _terminate,
+    ("pools", "forget"): _forget,
+    ("pools", "create"): _create,
+    ("pools", "update"): _update,
+    ("pools", "set_autoscale"): _set_autoscale,
+    ("pools", "acquire"): _acquire,
+    ("clusters", "create"): _create_cluster,
+    ("clusters", "release"): _release_cluster,
+    ("reservations", "create"): _reserve,
+    ("reservations", "end"): _release,
+    ("investigations", "create"): _investigate,
+    ("investigations", "stop"): _stop,
+}

@@ -1,0 +1,22 @@
+"""`overnight confirmations`."""
+
+from __future__ import annotations
+
+from overnight.interfaces.cli import confirmation_view, pool_options, session, terminal
+
+ORDER = 51
+
+
+def register(cli: session.CommandLine) -> None:
+    session.add_command(cli, confirmations, "Fleet", "confirmations", asks_server=True)
+
+
+def confirmations(current: session.Session, database: pool_options.DatabaseOption = "") -> None:
+    """List what assistants ask people to confirm.
+
+    Each request has what the call would do now, and its code for those who may confirm it.
+    """
+    listed = confirmation_view.open_confirmations(current, database).list()
+    confirmation_view.show(current, *listed)
+    if not listed and current.output is session.Output.TEXT:
+        terminal.echo("no assistant waits for a confirmation")

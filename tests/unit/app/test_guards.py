@@ -1,0 +1,155 @@
+"""Which reservations and investigations an assistant may not start or end without a person, and what is shown of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from overnight.app import guards, investigations, operations, reservations
+from overnight.model.control_plane import Principal, Role
+from overnight.model.investigation import Investigation
+from overnight.model.plan import ArmKind, ArmPlan, BudgetPlan, ExperimentPlan, Plan, RehearsalPlan
+from overnight.model.reservation import (
+    Candidate,
+    HostPlan,
+    HostState,
+    Order,
+    Preflight,
+    Reservation,
+    ReservationState,
+    ReservedHost,
+    Workload,
+)
+
+if TYPE_CHECKING:
+    from overnight.model.confirmation import Effect
+
+CLAUDE = Principal("t1", "claude", Role.ADMIN, assistant=True)
+ORDER = Order(provider="kubernetes", where="prod", count=2, seconds=7200)
+PLAN = Plan(name="night", budget=BudgetPlan(hours=10, price=0.5))
+MANY = guards.MANY_HOSTS + 1
+
+
+class Where:
+    """Two hosts with a pod; what is held belongs to anna."""
+
+    def __init__(self) -> None:
+        self.reservations: Any = self
+        self.investigations: Any = types.SimpleNamespace(preflight=self.plan, show=self.night)
+
+    def preflight(self, order: Order) -> Preflight:
+        pods = (Workload("web-1", "Pod"),)
+        hosts = tuple(
+            HostPlan(host=Candidate(name=f"n-{number}"), workloads=pods)
+            for number in range(order.wanted)
+        )
+        return Preflight(order, hosts, {})
+
+    def plan(self, plan: Plan) -> investigations.DryRun:
+        order = dataclasses.replace(ORDER, evict=plan.hosts.evict)
+        return investigations.DryRun((), self.preflight(order), 60.0)
+
+    def show(self, reservation_id: str) -> reservations.Report:
+        held = ReservedHost(name="n-1", state=HostState.HELD)
+        made = Reservation(
+            id=reservation_id, order=dataclasses.replace(ORDER, owner="anna"),
+            state=ReservationState.ACTIVE, made_us=1, until_us=2, cap_us=3, hosts=(held,),
+        )  # fmt: skip
+        return reservations.Report(made, ())
+
+    def night(self, investigation_id: str) -> investigations.Report:
+        return investigations.Report(Investigation(id=investigation_id, plan=PLAN, owner="anna"), (), 0)  # fmt: skip
+
+
+class Rows:
+    """Notes what a person would be asked, and agrees."""
+
+    asked: Effect | None = None
+
+    def require(self, by: Principal, action: str, role: Role, bound: Any, effect: Effect, **_: Any) -> None:  # fmt: skip
+        self.asked = effect
+
+
+def admit(
+    action: str, by: Principal = CLAUDE, **given: Any
+) -> tuple[Effect | None, dict[str, Any]]:
+    [operation] = [each for each in operations.OPERATIONS if each.action == action]
+    rows = Rows()
+    done = guards.admit(Where(), rows, operation, given, by)  # type: ignore[arg-type]
+    return rows.asked, done
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, ""),
+        ({"evict": True}, "evicts Pod web-1 from n-0"),
+        ({"no_execute": True}, "with NoExecute"),
+        ({"detach": True}, "reserve 2 hosts"),
+        ({"count": MANY}, f"reserve {MANY} hosts"),
+    ],
+)
+def test_a_reservation_that_disturbs_others_or_is_large_is_confirmed(
+    change: dict[str, Any], named: str
+) -> None:
+    order = dataclasses.replace(ORDER, **change)
+    asked, done = admit("reservation.create", order=order, confirmed=True, agreed=None)
+    assert done["confirmed"] is bool(named)
+    if asked is None:
+        assert not named
+        assert done["agreed"] == ()
+        return
+    assert named in " ".join((asked.summary, *asked.concerns))
+    assert done["agreed"] == asked.concerns
+    assert (asked.most_hosts, asked.host_hours) == (order.wanted, 2.0 * order.wanted)
+    assert len(asked.hosts) == order.wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, ""),
+        ({"arms": (ArmPlan(kind=ArmKind.HOT, age={"memory-cgroups": 5}),)}, "arm hot changes its hosts: memory-cgroups"),
+        ({"arms": (ArmPlan(kind=ArmKind.FIXED, changes=("mask-scout",)),)}, "arm fixed changes its hosts: mask-scout"),
+        ({"experiment": ExperimentPlan(allow=("reboot",))}, "an experiment may change a host: reboot"),
+        ({"rehearsal": RehearsalPlan(name="rt-hog")}, "the incident is caused on purpose: rt-hog"),
+        ({"hosts": dataclasses.replace(PLAN.hosts, evict=True)}, "evicts Pod web-1 from n-0"),
+    ],
+)  # fmt: skip
+def test_an_investigation_that_changes_hosts_is_confirmed(
+    change: dict[str, Any], named: str
+) -> None:
+    plan = dataclasses.replace(PLAN, **change)
+    asked, done = admit("investigation.create", plan=plan, confirmed=False)
+    assert done["confirmed"] is bool(named)
+    if asked is None:
+        assert not named
+        return
+    assert named in asked.concerns
+    assert (asked.hosts, asked.host_hours, asked.cost) == (("n-0", "n-1"), 20.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("action", "given"),
+    [
+        ("reservation.end", {"reservation_id": "r-1"}),
+        ("investigation.stop", {"investigation_id": "i-1"}),
+    ],
+)
+def test_what_belongs_to_somebody_else_is_not_ended_without_a_person(
+    action: str, given: dict[str, Any]
+) -> None:
+    asked, _ = admit(action, **given)
+    assert asked is not None
+    assert asked.concerns == ("it belongs to anna",)
+    own, _ = admit(action, dataclasses.replace(CLAUDE, name="anna"), **given)
+    assert own is None
+
+
+def test_every_guard_is_of_an_operation_that_changes_something() -> None:
+    known = {(each.area, each.name): each for each in operations.OPERATIONS}
+    for name in guards.GUARDS:
+        assert known[name].changes

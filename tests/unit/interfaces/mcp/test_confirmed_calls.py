@@ -1,0 +1,262 @@
+"""Calls that a person confirms: at the client where one sits there, else with a credential of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import assistants
+import mcp
+import pytest
+import serverworld
+
+from overnight.app import concierge
+from overnight.model.control_plane import Principal
+
+DRAIN = ("system_drain_instance_pool", {"id": "ci"})
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path) -> Iterator[assistants.World]:
+    made = assistants.World(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[assistants.World]:
+    """A server for tests that change nothing."""
+    made = assistants.World(tmp_path_factory.mktemp("shared"))
+    made.filled()
+    yield made
+    made.close()
+
+
+class AtClient(concierge.ServedDesk):
+    """A desk with a person at the client, who has a credential of their own."""
+
+    has_person = True
+
+    def __init__(self, world: assistants.World) -> None:
+        desk = world.desk()
+        super().__init__(world.server, desk._by)
+        self.world, self.confirmed = world, 0
+        anna = world.fleet.tokens.authenticate(world.token("admin"))
+        self.anna = Principal(anna.id, anna.name, anna.role)
+
+    def confirm(self, pending: Any) -> None:
+        self.confirmed += 1
+        rows = self.world.fleet.confirmations
+        [code] = [each.code for each in rows.list(self.anna) if each.id == pending.id]
+        rows.confirm(code, self.anna)
+
+
+def drain(desk: concierge.Desk, mode: str, **client: Any) -> Any:
+    async def scene() -> Any:
+        async with mcp.Client(assistants.serve(desk), mode=mode, **client) as connected:
+            return await connected.call_tool(*DRAIN)
+
+    return asyncio.run(scene()).structured_content
+
+
+@pytest.mark.parametrize("mode", assistants.MODES)
+def test_the_person_at_the_client_agrees_to_exactly_what_would_happen(
+    world: assistants.World, mode: str
+) -> None:
+    ready = world.filled(claims=1)
+    desk, asked = AtClient(world), []
+    done = drain(desk, mode, elicitation_callback=assistants.answers(True, asked))
+    assert done["drain_result"] == {"drained": 2, "claimed_remaining": 1}
+    assert done["pool"]["status"] == "draining"
+    [message] = asked
+    for name in (*ready, "drain pool ci", "job-0"):
+        assert name in message
+    assert desk.confirmed == 1
+
+
+@pytest.mark.parametrize("mode", assistants.MODES)
+@pytest.mark.parametrize("how", ["declines", "client without elicitation", "no person"])
+def test_without_a_person_s_yes_nothing_happens(
+    shared: assistants.World, mode: str, how: str
+) -> None:
+    asked: list[str] = []
+    desk: concierge.Desk = shared.desk() if how == "no person" else AtClient(shared)
+    client = {"elicitation_callback": assistants.answers(how == "no person", asked)}
+    waiting = drain(desk, mode, **({} if how.startswith("client") else client))
+    assert waiting["confirmation"]["status"] == "pending"
+    assert bool(asked) is (how == "declines")
+    assert shared.get("/api/v1/pools/ci")["details"]["pool"]["status"] == "active"
+
+
+@pytest.mark.parametrize("mode", assistants.MODES)
+def test_a_yes_to_an_older_state_does_not_count(world: assistants.World, mode: str) -> None:
+    """A member is claimed while the person reads."""
+    world.filled()
+    desk, asked = AtClient(world), []
+    agree = assistants.answers(True, asked)
+
+    async def answer(context: object, params: Any) -> Any:
+        if len(asked) < 1:
+            world.pools.plane.acquire("ci", acquired_by="job-9")
+        return await agree(context, params)
+
+    done = drain(desk, mode, elicitation_callback=answer)
+    if mode == "legacy":  # the call ends; the next one asks again
+        assert done["confirmation"]["status"] == "pending"
+        assert "the state has changed" in done["confirmation"]["why"]
+        done = drain(desk, mode, elicitation_callback=answer)
+    assert done["drain_result"] == {"drained": 2, "claimed_remaining": 1}
+    assert len(asked) == 2
+    assert "job-9" in asked[1]
+    assert "job-9" not in asked[0]
+
+
+def test_elicitation_over_http_confirms_nothing(shared: assistants.World) -> None:
+    """Whoever answers there may be the assistant itself."""
+
+    async def scene(mode: str) -> Any:
+        asked: list[str] = []
+        answer = assistants.answers(True, asked)
+        async with shared.connected(mode=mode, elicitation_callback=answer) as client:
+            return (await client.call_tool(*DRAIN)).structured_content, asked
+
+    for mode in assistants.MODES:
+        done, asked = asyncio.run(scene(mode))
+        assert done["confirmation"]["status"] == "pending"
+        assert asked == []
+
+
+@pytest.mark.parametrize("mode", assistants.MODES)
+def test_another_credential_confirms_what_was_asked_over_http(
+    world: assistants.World, mode: str
+) -> None:
+    world.filled()
+
+    async def scene() -> None:
+        async with world.connected(mode=mode) as client:
+            wanted = {"action": DRAIN[0], "arguments": DRAIN[1]}
+            asked = (await client.call_tool("request_confirmation", wanted)).structured_content
+            assert asked["required"] is True
+            first = (await client.call_tool(*DRAIN)).structured_content
+            assert first["confirmation"] == asked["confirmation"]
+            assert world_code() not in str(first)
+            await asyncio.to_thread(world.confirm)
+            again = (await client.call_tool("request_confirmation", wanted)).structured_content
+            assert again["confirmation"]["status"] == "confirmed"
+            done = (await client.call_tool(*DRAIN)).structured_content
+            assert done["drain_result"]["drained"] == 3
+            deleted = await client.call_tool("system_delete_instance_pool", {"id": "ci"})
+            assert deleted.structured_content["confirmation"]["what"].startswith("delete pool ci")
+
+    def world_code() -> str:
+        return str(world.fleet.confirmations.list(AtClient(world).anna)[0].code)
+
+    asyncio.run(scene())
+    who = [(name.partition(" ")[0], action) for name, action, _ in world.audit()]
+    assert ("admin-assistant", "pool.drain") in who
+    assert ("admin", "confirmation.confirmed") in who
+
+
+def test_a_call_that_needs_no_confirmation_says_so(shared: assistants.World) -> None:
+
+    async def scene() -> None:
+        async with shared.connected() as client:
+            small = {"action": "system_acquire_pooled_instance", "arguments": {"pool_id": "ci"}}
+            asked = (await client.call_tool("request_confirmation", small)).structured_content
+            assert asked == {"required": False, "confirmation": None}
+            never = await client.call_tool("request_confirmation", {"action": "hosts"})
+            assert never.is_error
+            assert "system_drain_instance_pool" in never.structured_content["error"]["why"]
+
+    asyncio.run(scene())
+    assert shared.get("/api/v1/pools/ci")["details"]["counts"]["claimed"] == 0
+
+
+# --- /mcp
+
+
+@pytest.mark.parametrize("mode", assistants.MODES)
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [("viewer, assistant", "NotAllowedError"), ("operator, assistant", "")],
+)
+def test_roles_are_those_of_the_api(
+    world: assistants.World, mode: str, role: str, name: str
+) -> None:
+    world.filled()
+
+    async def scene() -> None:
+        async with world.connected(role, mode) as client:
+            claim = await client.call_tool("system_acquire_pooled_instance", {"pool_id": "ci"})
+            assert claim.is_error is bool(name)
+            if name:
+                assert claim.structured_content["error"]["name"] == name
+            else:
+                assert claim.structured_content["instance"]["status"] == "running"
+            refused = await client.call_tool("system_drain_instance_pool", {"id": "ci"})
+            assert refused.is_error
+            assert "the role admin is required" in refused.structured_content["error"]["what"]
+            listed = await client.call_tool("system_list_instance_pools", {})
+            assert listed.structured_content["total"] == 1
+
+    asyncio.run(scene())
+    assert world.fleet.confirmations.list(AtClient(world).anna) == ()
+
+
+MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:8416"}, 200),
+        ({"Host": "[::1]:8416"}, 200),
+        ({"Origin": "http://127.0.0.1:8416", "Host": "127.0.0.1:8416"}, 200),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, 421),
+    ],
+)
+def test_pages_of_other_sites_and_foreign_names_are_refused(
+    shared: assistants.World, headers: dict[str, str], status: int
+) -> None:
+    sent = HEADERS | {"Host": "127.0.0.1"} | headers
+    answer = shared.ask("POST", "/mcp", role="viewer", json=MESSAGE, headers=sent)
+    assert answer.status_code == status, answer.text
+    if status != 200:
+        serverworld.problem(answer)
+
+
+def test_a_token_is_required_and_only_messages_are_taken(shared: assistants.World) -> None:
+    sent = HEADERS | {"Host": "127.0.0.1"}
+    assert shared.ask("POST", "/mcp", json=MESSAGE, headers=sent).status_code == 401
+    basic = {"Authorization": "Basic YTpi"}
+    assert shared.ask("POST", "/mcp", json=MESSAGE, headers=sent | basic).status_code == 401
+    assert shared.ask("GET", "/mcp", role="viewer", headers=sent).status_code == 405
+    assert shared.ask("DELETE", "/mcp", role="viewer", headers=sent).status_code == 405
+    large = MESSAGE | {"params": {"x": "y" * 70_000}}
+    assert shared.ask("POST", "/mcp", role="viewer", json=large, headers=sent).status_code == 413
+
+
+def test_unknown_tools_prompts_and_resources_are_errors_of_the_protocol(
+    shared: assistants.World,
+) -> None:
+    async def scene() -> None:
+        async with shared.connected() as client:
+            for ask in (
+                client.call_tool("system_format_disk", {}),
+                client.get_prompt("none"),
+                client.get_prompt("burst", {"colour": "red"}),
+                client.read_resource("overnight://nothing"),
+                client.read_resource("file:///etc/passwd"),
+                client.read_resource("overnight://plans/..%2f..%2fetc"),
+            ):
+                with pytest.raises(mcp.MCPError):
+                    await ask
+
+    asyncio.run(scene())
