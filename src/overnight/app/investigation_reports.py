@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MAX_KINDS = 6
 MAX_VERDICTS = 3
-MAX_CHANGES = 15
+MAX_ROWS = 15  # of processes that changed
 MAX_PROCESSES = 1000  # of an arm: one that is left out would read as 0 %
 ANY = "warning"  # the row of arms in which nothing happened, of any kind
 CORES = "cores"  # among the doses: not one, but what makes hours core-hours
@@ -293,7 +293,7 @@ def _diff(
     if not hosts or not base_hosts:
         return None
     window, before = window_of(arm), window_of(base)
-    functions = diff.diff(source, window, before, hosts=hosts, baseline_hosts=base_hosts, limit=MAX_CHANGES)  # fmt: skip
+    functions = diff.diff(source, window, before, hosts=hosts, baseline_hosts=base_hosts)
     by_capacity = bool(functions.coverage.capacity and functions.baseline.capacity)
 
     def measure(span: Window, names: list[str]) -> dict[str, float]:
@@ -306,4 +306,4 @@ def _diff(
         for process in {*shares, *base_shares}
     ]
     processes.sort(key=lambda each: (-abs(each.difference), each.name))
-    return reports.ProfileDifference(name, base_name, functions, tuple(processes[:MAX_CHANGES]))
+    return reports.ProfileDifference(name, base_name, functions, tuple(processes[:MAX_ROWS]))

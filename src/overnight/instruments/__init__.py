@@ -28,9 +28,8 @@ TRACEFS = ("sys/kernel/tracing", "sys/kernel/debug/tracing")
 HELPERS = ("runner",)  # modules of this package that are not instruments
 PACKAGES = {"bpftrace": "bpftrace", "perf": "linux-perf (Ubuntu: linux-tools-generic)"}
 
-Tracepoints: TypeAlias = Mapping[
-    str, tuple[str, ...]
-]  # `sched:sched_switch`, and fields that it must have
+# A tracepoint such as `sched:sched_switch`, and the fields that it must have.
+Tracepoints: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
 def own_environment() -> dict[str, str]:

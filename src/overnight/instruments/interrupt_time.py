@@ -10,6 +10,7 @@ from overnight.instruments import _bpftrace
 from overnight.model.instrument import Reading, ReadingKind
 from overnight.sources import softirqs
 
+VECTORS = dict(enumerate(softirqs.KINDS))  # in the kernel's order
 # A softirq that an interrupt handler interrupts is as long as both.
 PROGRAM = _bpftrace.Program(
     {
@@ -45,7 +46,7 @@ def make_reader(devices: Mapping[int, str]) -> _bpftrace.JsonReader:
     def read_maps(maps: _bpftrace.Maps) -> Iterator[Reading]:
         for key, values in _bpftrace.read_sums(maps, "soft"):
             core, vector = map(int, key.split(","))
-            name = dict(enumerate(softirqs.KINDS)).get(vector, f"softirq {vector}")
+            name = VECTORS.get(vector, f"softirq {vector}")
             yield Reading(0, ReadingKind.SOFTIRQ, core, subject=name, values=values)
         for key, values in _bpftrace.read_sums(maps, "hard"):
             core, number = map(int, key.split(","))

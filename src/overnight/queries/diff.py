@@ -51,6 +51,11 @@ class Difference:
     coverage: Coverage
     baseline: Coverage
 
+    def rank_own(self, most: int) -> list[Change]:
+        """Return changes by what each function did itself: its callers all have the same change."""
+        clear = [each for each in self.changes if each.status != "unclear"]
+        return sorted(clear or self.changes, key=lambda each: -abs(each.own_difference))[:most]
+
     def as_json(self) -> dict[str, object]:
         return {"schema": "overnight.diff/1", **dataclasses.asdict(self)}
 

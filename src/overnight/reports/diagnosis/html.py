@@ -23,7 +23,6 @@ from overnight.reports.diagnosis.pictures import census, chain, embedded, timeli
 if TYPE_CHECKING:
     from overnight.diagnosis import knowledge
     from overnight.model.verdict import Verdict
-    from overnight.queries import diff
 
 MAX_CHANGES = 15
 MAX_EVENTS = 40
@@ -72,7 +71,7 @@ def write(verdict: Verdict, file: BinaryIO, material: diagnosis.Material = diagn
         numbers=functools.partial(wording.format_numbers, known=known),
         pictures=_draw(verdict, material, known),
         where=_describe_focus(material),
-        changes=_rank_changes(material.difference),
+        changes=material.difference.rank_own(MAX_CHANGES) if material.difference else [],
         dying_per_hour=_dying_per_hour(material),
         answers=sorted(verdict.answers, key=lambda each: (order.index(each.status), each.detector)),
         others=[finding for finding in verdict.findings if finding.id not in in_chain | in_fleet],
@@ -169,15 +168,6 @@ def _describe_focus(material: diagnosis.Material) -> str:
     core, window = wording.name_cores(material), material.incident
     when = wording.format_window(window.begin_us, window.end_us) if window else ""
     return f"{core}, {when}".strip(", ")
-
-
-def _rank_changes(difference: diff.Difference | None) -> list[diff.Change]:
-    """Rank by what each function did itself: its callers all have the same change."""
-    if difference is None:
-        return []
-    clear = [each for each in difference.changes if each.status != "unclear"]
-    ranked = sorted(clear or difference.changes, key=lambda each: -abs(each.own_difference))
-    return ranked[:MAX_CHANGES]
 
 
 def _dying_per_hour(material: diagnosis.Material) -> float | None:

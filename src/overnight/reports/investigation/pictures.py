@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.model.text import rounded
+from overnight.model.text import plural, rounded
 from overnight.reports import svg
 from overnight.reports.diagnosis import pictures
 from overnight.reports.diagnosis import wording as texts
@@ -50,14 +50,14 @@ def draw_rates(report: package.Report) -> str:
             x, low, high = (_scale(value, most, LEFT, right) for value in (row.rate.rate, row.rate.low, row.rate.high))  # fmt: skip
             middle = y + ROW / 2
             end = "m0 -6v12" if row.rate.high <= most else "l-7 -5m7 5l-7 5"  # an arrow: it goes on
-            about = f"{row.hosts} {'host' if row.hosts == 1 else 'hosts'}, {rounded(row.rate.exposure)} {shown.unit}"
+            about = f"{plural(row.hosts, 'host')}, {rounded(row.rate.exposure)} {shown.unit}"
             drawn += [
                 f'<path class="rule" d="M{LEFT} {middle:g}H{right}"/>',
                 f'<text class="b e" x="{LEFT - 12}" y="{middle - 2:g}">{_safe(row.arm, 20)}</text>',
                 f'<text class="t e" x="{LEFT - 12}" y="{middle + 12:g}">{_safe(about, 28)}</text>',
                 f'<path class="span" d="M{low:.1f} {middle - 6:g}v12m0 -6H{high:.1f}{end}"/>',
                 f'<circle class="dot" cx="{x:.1f}" cy="{middle:g}" r="4.5"/>',
-                f'<text x="{right + 10}" y="{middle - 2:g}">{row.rate.events} events</text>',
+                f'<text x="{right + 10}" y="{middle - 2:g}">{plural(row.rate.events, "event")}</text>',
                 f'<text class="t" x="{right + 10}" y="{middle + 12:g}">{_safe(wording.format_rate(row), 34)}</text>',
             ]
             spoken.append(f"{row.arm}: {row.rate.events} {kind}, {wording.format_rate(row)}.")
@@ -102,7 +102,7 @@ def draw_arms(report: package.Report) -> str:
             at = _scale(min(max(each.time_us, begin), end) - begin, end - begin, LEFT, right)
             tip = _safe(f"{layout.clock(each.time_us)} {each.kind}", 120)
             drawn.append(f'<path class="event" d="M{at:.1f} {y + 5}l5 14h-10z"><title>{tip}</title></path>')  # fmt: skip
-        spoken.append(f"{name} arm on {host}: {len(seen)} events.")
+        spoken.append(f"{name} arm on {host}: {plural(len(seen), 'event')}.")
         y += 28
     if len(lanes) > MAX_LANES:
         drawn.append(f'<text class="s" x="4" y="{y + 14}">{len(lanes) - MAX_LANES} more hosts</text>')  # fmt: skip
@@ -147,7 +147,7 @@ def draw_trend(trend: contrast.Trend, number: int) -> str:
     drawn.append(f'<text class="s d" x="{(DOSE_LEFT + right) / 2:g}" y="{bottom + 36}">{_safe(name, 60)}</text>')  # fmt: skip
     for point in points:
         x = _scale(point.dose - least, span, DOSE_LEFT + 12, right - 12)
-        tip = _safe(f"{point.host}, {point.arm} arm: {point.events} events in {rounded(point.host_hours)} host-hours", 160)  # fmt: skip
+        tip = _safe(f"{point.host}, {point.arm} arm: {plural(point.events, 'event')} in {rounded(point.host_hours)} host-hours", 160)  # fmt: skip
         cap = "m-5 0h10" if point.high <= most else ""
         drawn.append(f'<path class="span" d="M{x - 5:.1f} {y(point.low):.1f}h10m-5 0V{y(point.high):.1f}{cap}"/>')  # fmt: skip
         drawn.append(f'<circle class="dot" cx="{x:.1f}" cy="{y(point.rate):.1f}" r="4.5"><title>{tip}</title></circle>')  # fmt: skip

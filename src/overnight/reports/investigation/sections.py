@@ -16,6 +16,7 @@ from overnight.reports.investigation import wording
 if TYPE_CHECKING:
     from overnight.reports import investigation as package
 
+MAX_FUNCTIONS = 15
 Cell: TypeAlias = str | tuple[str, str]  # a text, or one with the address that it links to
 
 
@@ -165,18 +166,20 @@ def _list_profiles(report: package.Report) -> Iterator[Table]:
         )  # fmt: skip
         after, before = each.functions.coverage.samples, each.functions.baseline.samples
         yield _table(
-            f"Functions, {arms}: share {each.denominator}, with the 95 % interval of the sampling. "
-            f"{after:,} samples in the {each.arm} arm, {before:,} in the {each.base} arm.",
-            ("function", *shares, "n:change in points", "status"),
+            f"Functions, {arms}: share {each.denominator}, with the 95 % interval of the sampling; sorted by the change of the"
+            f" function itself (self), without its callees. {after:,} samples in the {each.arm} arm, {before:,} in the"
+            f" {each.base} arm.",
+            ("function", *shares, "n:change in points", "n:self", "status"),
             (
                 (
                     f"{c.name} {c.module}" if c.name.startswith("[") else c.name,
                     percent(c.baseline_rate),
                     percent(c.rate),
                     f"{100 * c.difference:+.3g} ({100 * c.low:+.3g} to {100 * c.high:+.3g})",
+                    f"{100 * c.own_difference:+.3g}",
                     c.status,
                 )
-                for c in each.functions.changes
+                for c in each.functions.rank_own(MAX_FUNCTIONS)
             ),
         )
 

@@ -40,7 +40,7 @@ def render(report: investigation.Report) -> rich.console.Group:
         lines += ["", _text(section.heading, "bold underline")]
         lines += [diagnosis.behind("- ", _text(line, most=1500)) for line in section.lines]
         for table in section.tables:
-            lines += [_text(table.caption, "dim"), _render(table)]
+            lines += [_text(table.caption, "dim"), _render(table, report.folder)]
             if len(table.rows) > MAX_ROWS:
                 lines.append(_text(f"{len(table.rows) - MAX_ROWS} more are left out"))
         if section.file:
@@ -49,14 +49,20 @@ def render(report: investigation.Report) -> rich.console.Group:
     return rich.console.Group(*lines)
 
 
-def _render(table: sections.Table) -> rich.table.Table:
+def _render(table: sections.Table, folder: str) -> rich.table.Table:
     drawn = rich.table.Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for head in table.heads:
         drawn.add_column(head.removeprefix("n:"), overflow="fold")
     for row in table.rows[:MAX_ROWS]:
-        cells = (cell if isinstance(cell, str) else " ".join(cell) for cell in row)
-        drawn.add_row(*(_text(cell, most=300) for cell in cells))
+        drawn.add_row(*(_text(_show(cell, folder), most=300) for cell in row))
     return drawn
+
+
+def _show(cell: sections.Cell, folder: str) -> str:
+    if isinstance(cell, str):
+        return cell
+    text, address = cell
+    return f"{text}: {wording.shorten_path(address, folder)}"
 
 
 def _text(text: str, style: str = "", most: int = 400) -> rich.text.Text:

@@ -191,7 +191,9 @@ def format_experiment(report: package.Report) -> str:
         return ""
     why = f" ({run.why})" if run.why else ""
     undone = "is undone" if run.undone else "is NOT undone"
-    return f"{run.answer}: {run.says or 'no result'}. Tested with {run.change}{why}; the change {undone}."  # fmt: skip
+    return (
+        f"{run.answer}: {run.says or 'no result'}. Change: {run.change}{why}; the change {undone}."
+    )
 
 
 def format_missed(report: package.Report) -> str:
@@ -281,6 +283,11 @@ def list_limits(report: package.Report) -> Iterator[str]:
     yield from report.problems
 
 
+def shorten_path(address: str, folder: str) -> str:
+    """Return an address; the path of a file in the folder of the report relative to it."""
+    return address.removeprefix(f"{folder}/") if folder else address
+
+
 def link(address: str, folder: str = "") -> str:
     """Return a link that cannot be a script: an http address, or a path with everything else quoted.
 
@@ -291,5 +298,4 @@ def link(address: str, folder: str = "") -> str:
         return address
     # Two slashes at the begin would name a server.
     path = re.sub(r"\A[/\\]+", "/", address)
-    path = path.removeprefix(f"{folder}/") if folder else path
-    return urllib.parse.quote(path, errors="replace")
+    return urllib.parse.quote(shorten_path(path, folder), errors="replace")

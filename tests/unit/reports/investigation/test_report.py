@@ -177,6 +177,23 @@ def test_no_name_controls_the_terminal(text: str) -> None:
     json.loads(write(report, documents))
 
 
+def test_functions_are_ranked_by_what_they_did_themselves_and_files_are_named_shortly() -> None:
+    full = nightreports.full_report()
+    (difference,) = full.differences
+    caller, callee = (
+        dataclasses.replace(each, name=name, own_difference=own, status="more")
+        for each, name, own in zip(difference.functions.changes, ("caller", "callee"), (0.0, 0.2), strict=True)
+    )  # fmt: skip
+    functions = dataclasses.replace(difference.functions, changes=(caller, callee))
+    seen = dataclasses.replace(full.diagnosed[0], report="/srv/night/report-verdict-1.html")
+    shown = dataclasses.replace(
+        full, folder="/srv/night", diagnosed=(seen,), differences=(dataclasses.replace(difference, functions=functions),)
+    )  # fmt: skip
+    text = write(shown, texts)
+    assert text.index("callee") < text.index("caller")
+    assert "report: report-verdict-1.html" in text
+
+
 def test_reports_fit_in_80_columns() -> None:
     for report in (nightreports.full_report(), nightreports.quiet_report()):
         out = io.StringIO()
@@ -247,3 +264,4 @@ def test_a_dose_that_one_host_cannot_judge_is_not_drawn() -> None:
         text = re.sub(r"\s+", " ", Page(written).text if module is pages else written)
         assert "No dose can be judged: 1 host was observed. A trend needs five hosts" in text
         assert 'class="dose0"' not in written
+        assert "1 events" not in written
