@@ -294,8 +294,8 @@ def test_a_data_home_without_a_server(night: scenarios.Truth) -> None:
     event = night.event.id
 
     async def scene() -> None:
-        desk = concierge.LocalDesk(night.home)
-        async with mcp.Client(assistants.serve(desk), mode="legacy") as client:
+        backend = concierge.LocalBackend(night.home)
+        async with mcp.Client(assistants.serve(backend), mode="legacy") as client:
             [host] = (await ask(client, "hosts"))["hosts"]
             assert (host["name"], host["state"]) == (night.host, "recorded")
             begin = {"begin": "2020-01-01", "end": "2100-01-01"}

@@ -83,10 +83,10 @@ class World(serverworld.World):
         self.pools.close()
         super().close()
 
-    def desk(self, role: str = "admin, assistant") -> concierge.ServedDesk:
+    def backend(self, role: str = "admin, assistant") -> concierge.ServedBackend:
         found = self.fleet.tokens.authenticate(self.token(role))
         assert found is not None
-        return concierge.ServedDesk(self.server, Principal(found.id, found.name, found.role, assistant=True))  # fmt: skip
+        return concierge.ServedBackend(self.server, Principal(found.id, found.name, found.role, assistant=True))  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def connected(
@@ -101,13 +101,13 @@ class World(serverworld.World):
                 yield connected
 
 
-def serve(desk: concierge.Desk) -> Any:
-    """Return the MCP server of a desk, as `overnight mcp` runs it."""
+def serve(backend: concierge.Backend) -> Any:
+    """Return the MCP server of a backend, as `overnight mcp` runs it."""
 
     async def run(_: bool, call: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(call)
 
-    return server.Concierge(lambda _: desk, run).build()
+    return server.Concierge(lambda _: backend, run).build()
 
 
 def answers(agree: bool, asked: list[str]) -> Callable[..., Any]:

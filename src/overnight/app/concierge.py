@@ -1,6 +1,6 @@
 """Where the calls of an assistant go: into a server, to a server, or to a data home; people confirm them there.
 
-Three desks with the same methods. All of them block, and may be used by several threads at once.
+Three backends with the same methods. All of them block, and may be used by several threads at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EVENT_DAYS = 7  # of a list of events, unless a begin is given
 PAGE = 1000
 
 
-class Desk:
+class Backend:
     """One assistant; `url` is the server that delivers reports, '' for none."""
 
     url = ""
@@ -93,7 +93,7 @@ def _confirm(where: confirmations.Confirmations, pending: Confirmation) -> None:
     where.confirm(code)
 
 
-class LocalDesk(Desk):
+class LocalBackend(Backend):
     """A data home and its database. The local user is who confirms, at the client or with `overnight confirm`."""
 
     has_person = True
@@ -183,7 +183,7 @@ class _LocalUseCases:
         self.investigations = investigations.Investigations(home, use)
 
 
-class RemoteDesk(Desk):
+class RemoteBackend(Backend):
     """A server, asked over HTTP with the token of the assistant.
 
     `person` has the token of the person at the client, for what they agree to there: without it, they confirm with a
@@ -247,7 +247,7 @@ class RemoteDesk(Desk):
             return _size(server.pools, request)
 
 
-class ServedDesk(Desk):
+class ServedBackend(Backend):
     """Inside a server. Whoever answers there may be a program: people confirm with a credential of their own."""
 
     def __init__(self, server: serving.Server, by: Principal) -> None:

@@ -130,8 +130,11 @@ def _members(where: UseCases) -> Iterator[Member]:
 
 
 def _create(_: UseCases, given: Given, _by: Principal) -> Effect | None:
+    from overnight.pools import admin
+
     change: pools.PoolChange = given["change"]
-    most = max(change.max_size or 0, change.target_size or 0)
+    target = change.target_size or 0
+    most = target + admin.HEADROOM if change.max_size is None else max(change.max_size, target)
     if most <= MANY_HOSTS:
         return None
     summary = f"create pool {given['name']} with up to {most} hosts"

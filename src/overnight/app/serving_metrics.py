@@ -18,6 +18,7 @@ AREAS = (
     ("/api/", "api"),
     ("/v1/", "members"),
     ("/reports/", "reports"),
+    ("/mcp", "assistants"),
 )
 
 

@@ -17,12 +17,11 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from overnight.app import concierge, serving
+from overnight.interfaces.http import limits, problems, use_cases
 from overnight.interfaces.http import operations as ops
-from overnight.interfaces.http import problems, use_cases
 from overnight.model import addresses
 
-PATH = "/mcp"
-DESK = "overnight.desk"  # in the scope of a request
+BACKEND = "overnight.backend"  # in the scope of a request
 ROUTER = ops.Router()
 
 
@@ -54,10 +53,10 @@ def _build(slots: use_cases.Slots) -> Any:
             return await slots.run(lambda _: call(), _not_gone)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
 
-    return mounted.Mounted(lambda request: request.scope[DESK], run)
+    return mounted.Mounted(lambda request: request.scope[BACKEND], run)
 
 
-@ROUTER.post(PATH, include_in_schema=False)
+@ROUTER.post(limits.ASSISTANTS, include_in_schema=False)
 async def answer(
     request: Request,
     server: ops.Served,
@@ -69,7 +68,7 @@ async def answer(
     if not hasattr(state, "concierge"):
         state.concierge = await anyio.to_thread.run_sync(functools.partial(_build, state.slots))
     assistant = dataclasses.replace(by, assistant=True)  # whatever the token
-    request.scope[DESK] = concierge.ServedDesk(server, assistant)
+    request.scope[BACKEND] = concierge.ServedBackend(server, assistant)
     return Delegated(state.concierge.handle)
 
 
@@ -82,6 +81,5 @@ def check_origin(request: Request, server: serving.Server) -> None:
     listen, _ = addresses.parse_address(server.request.listen, "--listen")
     name = urllib.parse.urlsplit(f"//{host}").hostname or ""
     known = urllib.parse.urlsplit(server.url).hostname
-    local = name == "localhost" or addresses.is_loopback(name)
-    if addresses.is_loopback(listen) and not local and name != known:
+    if addresses.is_loopback(listen) and not addresses.is_loopback(name) and name != known:
         raise problems.HttpError(421, f"this server is not {name[:100]!r}", why="it listens on loopback; start it with --endpoint if it has that name")  # fmt: skip

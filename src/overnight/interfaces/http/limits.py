@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 AGENTS = "/api/v1/agents/"
+ASSISTANTS = "/mcp"
 SECURE = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -60,7 +61,7 @@ class Limits:
     def seconds(self, path: str) -> float:
         if path.startswith(("/api/v1/pool", "/api/v1/reservations")):
             return self.pool_seconds
-        slow = path.startswith(("/api/v1/windows/", "/reports/", "/mcp")) or path.endswith(
+        slow = path.startswith(("/api/v1/windows/", "/reports/", ASSISTANTS)) or path.endswith(
             "/diagnosis"
         )
         return self.window_seconds if slow else self.answer_seconds

@@ -62,10 +62,10 @@ def examples() -> dict[str, dict[str, Any]]:
     return found
 
 
-def call(desk: concierge.Desk, tool: tools.Tool, arguments: Mapping[str, Any]) -> Answer:
+def call(backend: concierge.Backend, tool: tools.Tool, arguments: Mapping[str, Any]) -> Answer:
     """Run a tool; errors are answers, so that an assistant can correct itself."""
     try:
-        return Answer(_dump(tool.run(desk, arguments)))
+        return Answer(_dump(tool.run(backend, arguments)))
     except ConfirmationNeededError as error:
         pending = tools.describe(error.confirmation, error.why)
         return Answer({"confirmation": _dump(pending)}, pending=error.confirmation)

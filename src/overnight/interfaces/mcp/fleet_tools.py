@@ -203,34 +203,34 @@ Audit = v.record("Audit", base=v.Listed, word="host", count="units enabled", mor
 # --- translation
 
 
-def _hosts(desk: concierge.Desk, asked: HostsWanted) -> dict[str, Any]:
-    found, now = desk.hosts().having(asked.label), time.time_ns() // 1000
+def _hosts(backend: concierge.Backend, asked: HostsWanted) -> dict[str, Any]:
+    found, now = backend.hosts().having(asked.label), time.time_ns() // 1000
 
     def describe(host: fleet_questions.HostSummary) -> dict[str, Any]:
         online = "online" if now - host.seen_us < fleet_windows.OFFLINE_US else "offline"
-        state = online if desk.url else "recorded"
+        state = online if backend.url else "recorded"
         return {**vars(host), "state": state, "last_seen_at": host.seen_us, "booted_at": host.booted_us}  # fmt: skip
 
     return v.cut("hosts", map(describe, found.hosts), asked.limit)
 
 
-def link(desk: concierge.Desk, event: str) -> str | None:
+def link(backend: concierge.Backend, event: str) -> str | None:
     """Return where the server delivers the report of an event."""
-    return f"{desk.url}/reports/{event}" if desk.url else None
+    return f"{backend.url}/reports/{event}" if backend.url else None
 
 
-def _events(desk: concierge.Desk, asked: EventsWanted) -> dict[str, Any]:
+def _events(backend: concierge.Backend, asked: EventsWanted) -> dict[str, Any]:
     given = asked.model_dump(exclude={"limit"})
     chosen = concierge.make_filter(**given, now_us=time.time_ns() // 1000)
     rows = (
-        {**vars(e), "at": e.time_us, "core": e.known_core, "lasted_seconds": e.seconds, "report": link(desk, e.id)}
-        for e in desk.events(chosen, asked.limit + 1)
+        {**vars(e), "at": e.time_us, "core": e.known_core, "lasted_seconds": e.seconds, "report": link(backend, e.id)}
+        for e in backend.events(chosen, asked.limit + 1)
     )  # fmt: skip
     return v.cut_page("events", rows, asked.limit)
 
 
-def _diagnose(desk: concierge.Desk, asked: OfEvent) -> dict[str, Any]:
-    found = desk.study(studies.DIAGNOSE, asked.model_dump())
+def _diagnose(backend: concierge.Backend, asked: OfEvent) -> dict[str, Any]:
+    found = backend.study(studies.DIAGNOSE, asked.model_dump())
     verdict, event = found["verdict"], found["event"] or {}
     others = (each for each in found["alternatives"][:STEPS] if each["chain"])
     return {
@@ -240,13 +240,13 @@ def _diagnose(desk: concierge.Desk, asked: OfEvent) -> dict[str, Any]:
         "experiment": found["next"][:STEPS],
         "alternatives": [{**each, "root": each["chain"][0]["kind"]} for each in others],
         "missing": found["gaps"][:STEPS],
-        "report": link(desk, event["id"]) if event.get("id") else None,
+        "report": link(backend, event["id"]) if event.get("id") else None,
     }  # fmt: skip
 
 
-def _cpu(desk: concierge.Desk, asked: CpuWanted) -> dict[str, Any]:
+def _cpu(backend: concierge.Backend, asked: CpuWanted) -> dict[str, Any]:
     """Return the worst core of each interval; where there are too many, the worst intervals, by time."""
-    found = desk.study(studies.CPU, asked.model_dump())
+    found = backend.study(studies.CPU, asked.model_dump())
     rows = [{**i["cores"][0], "at": i["end_us"]} for i in found["intervals"] if i["cores"]]
     worst = sorted(rows, key=lambda row: -row["used"])[:INTERVALS]
     shown = v.cut("readings", sorted(worst, key=lambda row: row["at"]), INTERVALS, len(rows))
@@ -254,19 +254,19 @@ def _cpu(desk: concierge.Desk, asked: CpuWanted) -> dict[str, Any]:
     return {**found, **shown, "begin": begin, "end": end, "cores": len(found["cores"])}
 
 
-def _top(desk: concierge.Desk, asked: TopWanted) -> dict[str, Any]:
-    found = desk.study(studies.TOP, asked.model_dump())
+def _top(backend: concierge.Backend, asked: TopWanted) -> dict[str, Any]:
+    found = backend.study(studies.TOP, asked.model_dump())
     total = len(found["rows"]) + found["others"]
     return {**found, **v.cut("consumers", found["rows"], asked.limit, total)}
 
 
-def _compare(desk: concierge.Desk, asked: Comparison) -> dict[str, Any]:
-    found = desk.ask("compare", asked.model_dump())
+def _compare(backend: concierge.Backend, asked: Comparison) -> dict[str, Any]:
+    found = backend.ask("compare", asked.model_dump())
     return {**found, **v.cut("rows", found["rows"]), "notes": found["notes"][: v.ROWS]}
 
 
-def _cohorts(desk: concierge.Desk, asked: OfKind) -> dict[str, Any]:
-    found = desk.ask("cohorts", asked.model_dump(exclude={"limit"}))
+def _cohorts(backend: concierge.Backend, asked: OfKind) -> dict[str, Any]:
+    found = backend.ask("cohorts", asked.model_dump(exclude={"limit"}))
     rows = (
         {**row, "labels": {label["name"]: label["value"] for label in row["labels"]}}
         for row in found["cohorts"]
@@ -275,8 +275,8 @@ def _cohorts(desk: concierge.Desk, asked: OfKind) -> dict[str, Any]:
     return {**found, **v.cut("cohorts", rows, asked.limit), "findings": summaries}
 
 
-def _drift(desk: concierge.Desk, asked: DriftWanted) -> dict[str, Any]:
-    found = desk.ask("drift", asked.model_dump(exclude={"limit"}))
+def _drift(backend: concierge.Backend, asked: DriftWanted) -> dict[str, Any]:
+    found = backend.ask("drift", asked.model_dump(exclude={"limit"}))
 
     def describe(row: dict[str, Any]) -> dict[str, Any]:
         items = [{**item, "value": item["value"] or ""} for item in row["items"][:STEPS]]
@@ -286,8 +286,8 @@ def _drift(desk: concierge.Desk, asked: DriftWanted) -> dict[str, Any]:
     return {**found, **rows, "sick": found["sick"][: v.ROWS], "healthy_hosts": len(found["healthy"])}  # fmt: skip
 
 
-def _audit(desk: concierge.Desk, _: v.Input) -> dict[str, Any]:
-    found = desk.audit()
+def _audit(backend: concierge.Backend, _: v.Input) -> dict[str, Any]:
+    found = backend.audit()
     return {**found, **v.cut("findings", found["findings"])}
 
 
@@ -320,7 +320,7 @@ TOOLS = (
     tools.Tool(
         name="census",
         about="Count dying (zombie) memory cgroups on a host around an event, and their growth.",
-        input=OfWindow, output=Census, answer=lambda desk, asked: desk.study(studies.CENSUS, asked.model_dump()),
+        input=OfWindow, output=Census, answer=lambda backend, asked: backend.study(studies.CENSUS, asked.model_dump()),
         open_world=True,
     ),
     tools.Tool(

@@ -20,13 +20,13 @@ logging.getLogger("mcp").setLevel(logging.CRITICAL)  # clients must not fill the
 
 
 class Mounted:
-    """`find_desk` returns where the calls of a request go."""
+    """`find_backend` returns where the calls of a request go."""
 
     def __init__(
-        self, find_desk: Callable[[Request], concierge.Desk], run: server.Run[Any]
+        self, find_backend: Callable[[Request], concierge.Backend], run: server.Run[Any]
     ) -> None:
-        def find(context: Any) -> concierge.Desk:
-            return find_desk(context.request)
+        def find(context: Any) -> concierge.Backend:
+            return find_backend(context.request)
 
         self._server = server.Concierge(find, run).build()
 

@@ -93,7 +93,9 @@ def _reservation(report: reservations.Report, *_: Any) -> dict[str, Any]:
     return {"reservation": {**vars(made), "until": made.until_us, "hosts": hosts}}
 
 
-def _investigation(report: investigations.Report, desk: concierge.Desk, _: Any) -> dict[str, Any]:
+def _investigation(
+    report: investigations.Report, backend: concierge.Backend, _: Any
+) -> dict[str, Any]:
     found = report.investigation
     row = {
         **vars(found),
@@ -103,7 +105,7 @@ def _investigation(report: investigations.Report, desk: concierge.Desk, _: Any) 
         "report": found.report if "://" in found.report else None,
     }
     seen = (
-        {**vars(each), "at": each.time_us, "verdict": each.headline, "report": fleet_tools.link(desk, each.event)}
+        {**vars(each), "at": each.time_us, "verdict": each.headline, "report": fleet_tools.link(backend, each.event)}
         for each in report.events
     )  # fmt: skip
     log = [f"{note.host}: {note.text}".removeprefix(": ") for note in report.notes[-v.ROWS :]]
@@ -118,7 +120,7 @@ def _of(asked: OfInvestigation) -> dict[str, Any]:
     return {"investigation_id": asked.id}
 
 
-def _ask(desk: concierge.Desk, asked: WantedConfirmation) -> dict[str, Any]:
+def _ask(backend: concierge.Backend, asked: WantedConfirmation) -> dict[str, Any]:
     guarded = {tool.name: tool for tool in (*pool_tools.TOOLS, *TOOLS) if tool.is_guarded}
     if asked.action not in guarded:
         raise errors.UsageError(
@@ -127,7 +129,7 @@ def _ask(desk: concierge.Desk, asked: WantedConfirmation) -> dict[str, Any]:
             todo="call it directly, or name one of these",
         )
     try:
-        guarded[asked.action].ask(desk, asked.arguments)
+        guarded[asked.action].ask(backend, asked.arguments)
     except ConfirmationNeededError as error:
         return {"required": True, "confirmation": tools.describe(error.confirmation, error.why)}
     except NoConfirmationNeededError:

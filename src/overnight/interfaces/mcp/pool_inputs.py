@@ -30,9 +30,11 @@ class Failed(v.Input):
 
 
 class PoolFields(v.Input):
-    min_size: v.Size | None = Field(None, description="Default 0.")
-    max_size: v.Size | None = Field(None, description="Default target_size + 10.")
-    lifecycle_class: LifecycleClass | None = Field(None, description="Default ephemeral.")
+    min_size: v.Size | None = Field(None, description="Lower bound; of a new pool 0.")
+    max_size: v.Size | None = Field(
+        None, description="Upper bound; of a new pool target_size + 10."
+    )
+    lifecycle_class: LifecycleClass | None = Field(None, description="Of a new pool ephemeral.")
     provider_region_id: v.Text | None = None
     provider_instance_type_id: v.Text | None = None
     preferred_regions: list[v.Name] | None = Field(None, description="Regions to try next.")

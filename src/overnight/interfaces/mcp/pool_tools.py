@@ -124,8 +124,10 @@ def _new_instance(report: ClusterReport, *_: Any) -> dict[str, Any]:
     return {"cluster_id": report.cluster.id, "instance": launched[0] if launched else None}
 
 
-def _drained(result: dict[str, int], desk: concierge.Desk, asked: asks.ById) -> dict[str, Any]:
-    details = desk.run("pool.show", {"name": asked.id}).details
+def _drained(
+    result: dict[str, int], backend: concierge.Backend, asked: asks.ById
+) -> dict[str, Any]:
+    details = backend.run("pool.show", {"name": asked.id}).details
     return {"pool": vocabulary.describe(details), "drain_result": result}
 
 
@@ -134,19 +136,19 @@ def _attribution(found: Explanation, *_: Any) -> dict[str, Any]:
     return {**vars(found), "evidence": evidence, "console": found.console[-v.ROWS :]}
 
 
-def _recent_events(desk: concierge.Desk, asked: asks.EventsWanted) -> dict[str, Any]:
+def _recent_events(backend: concierge.Backend, asked: asks.EventsWanted) -> dict[str, Any]:
     """Return the newest events first; one more is read than asked for, to know whether there are more."""
     recent = asked.limit + 1
     if asked.instance_id:
-        found = desk.run("pool.show_member", {"member_id": asked.instance_id, "recent": recent})
+        found = backend.run("pool.show_member", {"member_id": asked.instance_id, "recent": recent})
         return v.cut_page("events", map(vocabulary.describe, found.events), asked.limit)
-    listed = desk.run("pool.events", {"name": asked.pool_id, "recent": recent})
+    listed = backend.run("pool.events", {"name": asked.pool_id, "recent": recent})
     return v.cut_page("events", map(vocabulary.describe, listed[::-1]), asked.limit)
 
 
-def _size(desk: concierge.Desk, asked: asks.Demand) -> dict[str, Any]:
+def _size(backend: concierge.Backend, asked: asks.Demand) -> dict[str, Any]:
     given = vocabulary.to_ours(vocabulary.DEMAND, asked.model_dump())
-    found = desk.size({**given, "burst": asked.burst and (asked.burst, 0.0)})
+    found = backend.size({**given, "burst": asked.burst and (asked.burst, 0.0)})
     proposed, price = found["proposed"], asked.cost_per_host_hour
     [point] = [each for each in found["curve"] if each["size"] == proposed["target_size"]]
     idle = point["idle_event_driven"]

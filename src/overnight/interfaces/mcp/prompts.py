@@ -25,9 +25,9 @@ class Prompt:
     name: str
     about: str
     arguments: Mapping[str, str]
-    write: Callable[[concierge.Desk, Given], str]
+    write: Callable[[concierge.Backend, Given], str]
 
-    def text(self, desk: concierge.Desk, given: Given) -> str:
+    def text(self, backend: concierge.Backend, given: Given) -> str:
         for name in given:
             if name not in self.arguments:
                 raise errors.UsageError(
@@ -36,16 +36,16 @@ class Prompt:
                     todo="use one of these",
                 )
         shown = {n: printable(text, limit=200) for n, text in given.items() if text}
-        return self.write(desk, shown)
+        return self.write(backend, shown)
 
 
-def _burst(desk: concierge.Desk, given: Given) -> str:
+def _burst(backend: concierge.Backend, given: Given) -> str:
     known = "\n".join(f"- {name}: {text}" for name, text in given.items()) or "- nothing yet"
     missing = [n for n in ("claims_per_minute", "warm_up_seconds") if n not in given]
     if missing:
         step = f"Ask me for {' and '.join(missing)}: the peak claim rate C, and the time W from launch to ready."
     else:
-        step = _propose(desk, given)
+        step = _propose(backend, given)
     return f"""I need throw-away instances for a burst. Known so far:
 {known}
 
@@ -58,9 +58,9 @@ def _burst(desk: concierge.Desk, given: Given) -> str:
 """
 
 
-def _propose(desk: concierge.Desk, given: Given) -> str:
+def _propose(backend: concierge.Backend, given: Given) -> str:
     numbers = {n: text for n, text in given.items() if n != "hosts"}
-    answer = catalogue.call(desk, catalogue.TOOLS["pool_size"], numbers)
+    answer = catalogue.call(backend, catalogue.TOOLS["pool_size"], numbers)
     if answer.is_error:
         return f"pool_size refuses these numbers: {answer.document['error']['why']}. Ask me for others."
     size = answer.document
@@ -74,7 +74,7 @@ def _propose(desk: concierge.Desk, given: Given) -> str:
     )
 
 
-def _hunt(_: concierge.Desk, given: Given) -> str:
+def _hunt(_: concierge.Backend, given: Given) -> str:
     kind = given.get("kind", "net.driver_reset")
     where = f" on {given['host']}" if "host" in given else ""
     return f"""Find out why hosts have {kind} events{where}. {MARKED}
@@ -89,7 +89,7 @@ def _hunt(_: concierge.Desk, given: Given) -> str:
 """
 
 
-def _read(_: concierge.Desk, given: Given) -> str:
+def _read(_: concierge.Backend, given: Given) -> str:
     event = given.get("event", "the last serious event (events, severity critical)")
     return f"""Explain the verdict on {event} to an engineer who was not there. {MARKED}
 
@@ -100,7 +100,7 @@ prove it. End with the link to the report.
 """
 
 
-def _plan(_: concierge.Desk, given: Given) -> str:
+def _plan(_: concierge.Backend, given: Given) -> str:
     goal = given.get("goal", "reproduce the last serious event")
     hosts = given.get("hosts", "as many as the plan needs; ask me")
     return f"""Plan a night of investigation. Goal: {goal}. Hosts: {hosts}. {MARKED}

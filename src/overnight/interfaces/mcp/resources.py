@@ -28,7 +28,7 @@ class Resource:
     name: str
     about: str
     media: str
-    read: Callable[[concierge.Desk, str], str]
+    read: Callable[[concierge.Backend, str], str]
 
     @property
     def uri(self) -> str:
@@ -46,7 +46,7 @@ class Resource:
         return found[1] if found else None
 
 
-def _vocabulary(_: concierge.Desk, __: str) -> str:
+def _vocabulary(_: concierge.Backend, __: str) -> str:
     tables = {
         "pool": vocabulary.POOL,
         "counts": vocabulary.COUNTS,
@@ -58,32 +58,32 @@ def _vocabulary(_: concierge.Desk, __: str) -> str:
     return json.dumps(tables)
 
 
-def _call(tool: str, argument: str) -> Callable[[concierge.Desk, str], str]:
-    def read(desk: concierge.Desk, name: str) -> str:
-        return json.dumps(catalogue.call(desk, catalogue.TOOLS[tool], {argument: name}).document)
+def _call(tool: str, argument: str) -> Callable[[concierge.Backend, str], str]:
+    def read(backend: concierge.Backend, name: str) -> str:
+        return json.dumps(catalogue.call(backend, catalogue.TOOLS[tool], {argument: name}).document)
 
     return read
 
 
-def _plan(_: concierge.Desk, name: str) -> str:
+def _plan(_: concierge.Backend, name: str) -> str:
     return investigations.find_example(name)
 
 
 RESOURCES = (
     Resource("vocabulary", "vocabulary", "The runbook's names of fields and overnight's.", JSON, _vocabulary),
-    Resource("pools", "pools", "All pools with their counts.", JSON, lambda desk, _: json.dumps(catalogue.call(desk, catalogue.TOOLS["system_list_instance_pools"], {}).document)),
+    Resource("pools", "pools", "All pools with their counts.", JSON, lambda backend, _: json.dumps(catalogue.call(backend, catalogue.TOOLS["system_list_instance_pools"], {}).document)),
     Resource("pools/{name}", "pool", "A pool with its members and problems.", JSON, _call("system_get_instance_pool", "id")),
     Resource("verdicts/{name}", "verdict", "The verdict on an event.", JSON, _call("diagnose", "event")),
     Resource("plans/{name}", "plan", f"An example plan: {', '.join(EXAMPLES)}.", YAML, _plan),
 )  # fmt: skip
 
 
-def read(desk: concierge.Desk, uri: str) -> tuple[str, str]:
+def read(backend: concierge.Backend, uri: str) -> tuple[str, str]:
     """Return the text of a resource, and its media type."""
     for resource in RESOURCES:
         name = resource.match(uri)
         if name is not None:
-            return resource.read(desk, name), resource.media
+            return resource.read(backend, name), resource.media
     raise errors.NotFoundError(
         f"no resource {uri[:200]!r}",
         why=f"there are {', '.join(each.uri for each in RESOURCES)}",

@@ -34,18 +34,19 @@ FORM: types.ElicitRequestedSchema = {
     "required": [CONFIRM],
 }  # fmt: skip
 Done = TypeVar("Done")
-Context = "ServerRequestContext[Any, Any]"
 # Runs a blocking call in a thread; the first argument says whether it may change something.
 Run = Callable[[bool, Callable[[], Done]], Awaitable[Done]]
 
 
 class Concierge:
-    """Handlers for one server; `find_desk` returns where the calls of a request go."""
+    """Handlers for one server; `find_backend` returns where the calls of a request go."""
 
     def __init__(
-        self, find_desk: Callable[[ServerRequestContext[Any, Any]], concierge.Desk], run: Run[Any]
+        self,
+        find_backend: Callable[[ServerRequestContext[Any, Any]], concierge.Backend],
+        run: Run[Any],
     ) -> None:
-        self._find_desk, self._run = find_desk, run
+        self._find_backend, self._run = find_backend, run
 
     def build(self) -> Server[Any]:
         return Server(
@@ -73,15 +74,15 @@ class Concierge:
         tool = catalogue.TOOLS.get(asked.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {asked.name[:60]!r}")
-        desk, arguments = self._find_desk(context), asked.arguments or {}
-        call = functools.partial(catalogue.call, desk, tool, arguments)
+        backend, arguments = self._find_backend(context), asked.arguments or {}
+        call = functools.partial(catalogue.call, backend, tool, arguments)
         answer: catalogue.Answer = await self._run(not tool.read_only, call)
-        if answer.pending is not None and desk.has_person and _elicits(context):
+        if answer.pending is not None and backend.has_person and _elicits(context):
             agreed = await _ask_person(context, asked, answer.pending)
             if isinstance(agreed, types.InputRequiredResult):
                 return agreed
             if agreed:
-                confirm = functools.partial(_confirm, desk, answer.pending)
+                confirm = functools.partial(_confirm, backend, answer.pending)
                 failed: catalogue.Answer | None = await self._run(True, confirm)
                 answer = failed or await self._run(True, call)
         return _as_result(answer)
@@ -109,8 +110,8 @@ class Concierge:
         prompt = prompts.PROMPTS.get(asked.name)
         if prompt is None:
             raise MCPError(types.INVALID_PARAMS, f"unknown prompt {asked.name[:60]!r}")
-        desk, given = self._find_desk(context), asked.arguments or {}
-        text = await self._read(functools.partial(prompt.text, desk, given))
+        backend, given = self._find_backend(context), asked.arguments or {}
+        text = await self._read(functools.partial(prompt.text, backend, given))
         content = types.TextContent(type="text", text=text)
         return types.GetPromptResult(
             description=prompt.about, messages=[types.PromptMessage(role="user", content=content)]
@@ -139,8 +140,8 @@ class Concierge:
     async def read_resource(
         self, context: ServerRequestContext[Any, Any], asked: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        desk = self._find_desk(context)
-        text, media = await self._read(functools.partial(resources.read, desk, asked.uri))
+        backend = self._find_backend(context)
+        text, media = await self._read(functools.partial(resources.read, backend, asked.uri))
         content = types.TextResourceContents(uri=asked.uri, mime_type=media, text=text)
         return types.ReadResourceResult(contents=[content])
 
@@ -183,10 +184,10 @@ def _as_result(answer: catalogue.Answer) -> types.CallToolResult:
     )
 
 
-def _confirm(desk: concierge.Desk, pending: Confirmation) -> catalogue.Answer | None:
+def _confirm(backend: concierge.Backend, pending: Confirmation) -> catalogue.Answer | None:
     """Confirm as the person at the client; return the answer of the call if that is refused."""
     try:
-        desk.confirm(pending)
+        backend.confirm(pending)
     except errors.OvernightError as error:
         return catalogue.refuse(error)
     return None

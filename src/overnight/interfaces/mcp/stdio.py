@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 AT_ONCE = 8  # calls
 
 
-def serve(desk: concierge.Desk) -> None:
+def serve(backend: concierge.Backend) -> None:
     """Serve one client until it closes standard input."""
-    anyio.run(_serve, desk)
+    anyio.run(_serve, backend)
 
 
-async def _serve(desk: concierge.Desk) -> None:
+async def _serve(backend: concierge.Backend) -> None:
     limiter = anyio.CapacityLimiter(AT_ONCE)
 
     async def run(_: bool, call: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=True)
 
-    served = server.Concierge(lambda _: desk, run).build()
+    served = server.Concierge(lambda _: backend, run).build()
     async with mcp.server.stdio.stdio_server() as (reader, writer):
         await served.run(reader, writer, served.create_initialization_options())

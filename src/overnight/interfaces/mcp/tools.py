@@ -37,6 +37,7 @@ class PendingConfirmation(v.Output):
     most_hosts: int
     host_hours: v.Number
     cost: v.Number = Field(description="null: the price is not known")
+    truncated: bool = Field(description="Whether names were left out; `what` has their number.")
     expires_at: v.Instant
     why: v.Sentence
     next: v.Sentence = NEXT
@@ -44,9 +45,11 @@ class PendingConfirmation(v.Output):
 
 def describe(pending: Confirmation, why: str) -> PendingConfirmation:
     effect = pending.effect
+    lists = {name: getattr(effect, name) for name in ("ends", "claims", "hosts", "concerns")}
+    shown = {name: names[: v.MOST_ROWS] for name, names in lists.items()}
     return PendingConfirmation.model_validate(
-        {**vars(effect), "what": effect.summary, "id": pending.id, "status": pending.state,
-         "expires_at": pending.expires_us, "why": why}
+        {**vars(effect), **shown, "truncated": shown != lists, "what": effect.summary, "id": pending.id,
+         "status": pending.state, "expires_at": pending.expires_us, "why": why}
     )  # fmt: skip
 
 
@@ -63,7 +66,7 @@ class ErrorAnswer(v.Output):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tool:
     """`action` is the operation that it runs, with the arguments that `given` makes of the input; `show` makes the answer
-    of the result, the desk and the input. A tool without one has `answer`.
+    of the result, the backend and the input. A tool without one has `answer`.
     """
 
     name: str
@@ -73,7 +76,7 @@ class Tool:
     action: str = ""
     given: Callable[[Any], dict[str, Any]] = lambda asked: asked.model_dump()
     show: Callable[..., Any] = lambda result, *_: result
-    answer: Callable[[concierge.Desk, Any], Any] | None = None
+    answer: Callable[[concierge.Backend, Any], Any] | None = None
     destructive: bool = False  # it may end or change what is there; others only add
     idempotent: bool = False
     open_world: bool = False  # it reaches hosts, or the platform that has them
@@ -90,17 +93,17 @@ class Tool:
         operation = ACTIONS[self.action]
         return (operation.area, operation.name) in guards.GUARDS
 
-    def run(self, desk: concierge.Desk, arguments: Mapping[str, Any]) -> v.Output:
+    def run(self, backend: concierge.Backend, arguments: Mapping[str, Any]) -> v.Output:
         """Return the answer; raise pydantic.ValidationError for arguments that it does not take."""
         asked = self.input.model_validate(arguments)
         if self.answer is not None:
-            return self.output.model_validate(self.answer(desk, asked))
-        result = desk.run(self.action, self.given(asked))
-        return self.output.model_validate(self.show(result, desk, asked))
+            return self.output.model_validate(self.answer(backend, asked))
+        result = backend.run(self.action, self.given(asked))
+        return self.output.model_validate(self.show(result, backend, asked))
 
-    def ask(self, desk: concierge.Desk, arguments: Mapping[str, Any]) -> None:
+    def ask(self, backend: concierge.Backend, arguments: Mapping[str, Any]) -> None:
         """Ask a person for the confirmation alone: always raises."""
-        desk.run(self.action, self.given(self.input.model_validate(arguments)), only_ask=True)
+        backend.run(self.action, self.given(self.input.model_validate(arguments)), only_ask=True)
 
     @functools.cached_property
     def input_schema(self) -> dict[str, Any]:

@@ -76,8 +76,8 @@ class Output(pydantic.BaseModel, from_attributes=True, extra="ignore"):
 
 
 KINDS: Mapping[str, Any] = {
-    "word": Word, "words": list[Word], "text": HostText, "texts": list[HostText], "sentence": Sentence, "sentences": list[Sentence], "number": Number,
-    "count": int, "flag": bool, "instant": Instant,
+    "word": Word, "words": list[Word], "text": HostText, "texts": list[HostText], "sentence": Sentence,
+    "sentences": list[Sentence], "number": Number, "count": int, "flag": bool, "instant": Instant,
 }  # fmt: skip
 
 

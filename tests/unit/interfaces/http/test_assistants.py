@@ -156,7 +156,7 @@ EMPTY = {"target_size": 0, "template": "runner"}
     ("method", "path", "body", "named"),
     [
         ("DELETE", "/api/v1/pools/ci", None, "delete pool ci"),
-        ("POST", "/api/v1/pools", {"name": "big", "provider": "scripted", "change": {"template": "runner", "target_size": MANY}}, f"up to {MANY} hosts"),
+        ("POST", "/api/v1/pools", {"name": "big", "provider": "scripted", "change": {"template": "runner", "target_size": 11}}, f"up to {MANY} hosts"),
         ("POST", "/api/v1/pools", {"name": "big", "provider": "scripted", "change": {"template": "runner", "target_size": 1, "max_size": MANY}}, f"up to {MANY} hosts"),
         ("PATCH", "/api/v1/pools/ci", {"change": {"max_size": MANY}}, f"to {MANY} hosts"),
         ("PATCH", "/api/v1/pools/ci", {"change": {"template": "other"}}, "replace 3 members"),

@@ -34,14 +34,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[assistants.Worl
     made.close()
 
 
-class AtClient(concierge.ServedDesk):
-    """A desk with a person at the client, who has a credential of their own."""
+class AtClient(concierge.ServedBackend):
+    """A backend with a person at the client, who has a credential of their own."""
 
     has_person = True
 
     def __init__(self, world: assistants.World) -> None:
-        desk = world.desk()
-        super().__init__(world.server, desk._by)
+        backend = world.backend()
+        super().__init__(world.server, backend._by)
         self.world, self.confirmed = world, 0
         anna = world.fleet.tokens.authenticate(world.token("admin"))
         self.anna = Principal(anna.id, anna.name, anna.role)
@@ -53,9 +53,9 @@ class AtClient(concierge.ServedDesk):
         rows.confirm(code, self.anna)
 
 
-def drain(desk: concierge.Desk, mode: str, **client: Any) -> Any:
+def drain(backend: concierge.Backend, mode: str, **client: Any) -> Any:
     async def scene() -> Any:
-        async with mcp.Client(assistants.serve(desk), mode=mode, **client) as connected:
+        async with mcp.Client(assistants.serve(backend), mode=mode, **client) as connected:
             return await connected.call_tool(*DRAIN)
 
     return asyncio.run(scene()).structured_content
@@ -66,14 +66,14 @@ def test_the_person_at_the_client_agrees_to_exactly_what_would_happen(
     world: assistants.World, mode: str
 ) -> None:
     ready = world.filled(claims=1)
-    desk, asked = AtClient(world), []
-    done = drain(desk, mode, elicitation_callback=assistants.answers(True, asked))
+    backend, asked = AtClient(world), []
+    done = drain(backend, mode, elicitation_callback=assistants.answers(True, asked))
     assert done["drain_result"] == {"drained": 2, "claimed_remaining": 1}
     assert done["pool"]["status"] == "draining"
     [message] = asked
     for name in (*ready, "drain pool ci", "job-0"):
         assert name in message
-    assert desk.confirmed == 1
+    assert backend.confirmed == 1
 
 
 @pytest.mark.parametrize("mode", assistants.MODES)
@@ -82,9 +82,9 @@ def test_without_a_person_s_yes_nothing_happens(
     shared: assistants.World, mode: str, how: str
 ) -> None:
     asked: list[str] = []
-    desk: concierge.Desk = shared.desk() if how == "no person" else AtClient(shared)
+    backend: concierge.Backend = shared.backend() if how == "no person" else AtClient(shared)
     client = {"elicitation_callback": assistants.answers(how == "no person", asked)}
-    waiting = drain(desk, mode, **({} if how.startswith("client") else client))
+    waiting = drain(backend, mode, **({} if how.startswith("client") else client))
     assert waiting["confirmation"]["status"] == "pending"
     assert bool(asked) is (how == "declines")
     assert shared.get("/api/v1/pools/ci")["details"]["pool"]["status"] == "active"
@@ -94,7 +94,7 @@ def test_without_a_person_s_yes_nothing_happens(
 def test_a_yes_to_an_older_state_does_not_count(world: assistants.World, mode: str) -> None:
     """A member is claimed while the person reads."""
     world.filled()
-    desk, asked = AtClient(world), []
+    backend, asked = AtClient(world), []
     agree = assistants.answers(True, asked)
 
     async def answer(context: object, params: Any) -> Any:
@@ -102,11 +102,11 @@ def test_a_yes_to_an_older_state_does_not_count(world: assistants.World, mode: s
             world.pools.plane.acquire("ci", acquired_by="job-9")
         return await agree(context, params)
 
-    done = drain(desk, mode, elicitation_callback=answer)
+    done = drain(backend, mode, elicitation_callback=answer)
     if mode == "legacy":  # the call ends; the next one asks again
         assert done["confirmation"]["status"] == "pending"
         assert "the state has changed" in done["confirmation"]["why"]
-        done = drain(desk, mode, elicitation_callback=answer)
+        done = drain(backend, mode, elicitation_callback=answer)
     assert done["drain_result"] == {"drained": 2, "claimed_remaining": 1}
     assert len(asked) == 2
     assert "job-9" in asked[1]
@@ -241,6 +241,20 @@ def test_a_token_is_required_and_only_messages_are_taken(shared: assistants.Worl
     assert shared.ask("DELETE", "/mcp", role="viewer", headers=sent).status_code == 405
     large = MESSAGE | {"params": {"x": "y" * 70_000}}
     assert shared.ask("POST", "/mcp", role="viewer", json=large, headers=sent).status_code == 413
+
+
+@pytest.mark.parametrize("version", ["", "2025-06-18", "2026-07-28", "\u00e4", "9"])
+def test_a_hostile_message_is_refused(shared: assistants.World, version: str) -> None:
+    call = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}'
+    headers = HEADERS | {"Host": "127.0.0.1"} | ({"MCP-Protocol-Version": version} if version else {})  # fmt: skip
+    sent = {name: text.encode() for name, text in headers.items()}
+    for body in (
+        "", "[", "[]", "null", "5", '"x"', "[" * 20_000, '{"jsonrpc":"2.0"}', call % "5", call % "{}",
+        call % '{"name": 5}', call % '{"name": "hosts", "arguments": []}', call % '{"name": "hosts", "arguments": {"limit": 1e400}}',
+        call % '{"name": "\\ud800"}', call.replace("tools/call", "x" * 5_000) % "{}",
+    ):  # fmt: skip
+        answer = shared.ask("POST", "/mcp", role="viewer", content=body, headers=sent)
+        assert answer.status_code < 500, (body[:80], answer.text)
 
 
 def test_unknown_tools_prompts_and_resources_are_errors_of_the_protocol(

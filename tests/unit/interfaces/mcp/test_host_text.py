@@ -107,7 +107,7 @@ RESULTS: dict[str, Any] = {
 }
 
 
-class Poisoned(concierge.Desk):
+class Poisoned(concierge.Backend):
     url = "https://centre.example"
 
     def study(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,8 +123,8 @@ class Poisoned(concierge.Desk):
         return RESULTS[action]
 
 
-def call(desk: concierge.Desk, tool: str, **arguments: Any) -> Any:
-    answer = catalogue.call(desk, catalogue.TOOLS[tool], arguments)
+def call(backend: concierge.Backend, tool: str, **arguments: Any) -> Any:
+    answer = catalogue.call(backend, catalogue.TOOLS[tool], arguments)
     assert not answer.is_error, answer.document
     return answer.document
 
@@ -168,7 +168,7 @@ def test_text_in_pools_is_marked(world: assistants.World) -> None:
     world.pools.provider.on_launch = refuse
     world.pools.pool("refused", 1)
     world.pools.plane.replenish("refused")
-    desk = world.desk()
+    backend = world.backend()
     for tool, arguments, has_poison in (
         ("system_get_instance_pool", {"id": "ci"}, True),
         ("system_get_instance", {"id": grant.member.id}, True),
@@ -182,8 +182,8 @@ def test_text_in_pools_is_marked(world: assistants.World) -> None:
         ("system_drain_instance_pool", {"id": "ci"}, True),
         ("system_terminate_instance", {"id": grant.member.id}, True),
     ):
-        check_marked(call(desk, tool, **arguments), has_poison=has_poison)
-    text, _ = resources.read(desk, "overnight://pools/ci")
+        check_marked(call(backend, tool, **arguments), has_poison=has_poison)
+    text, _ = resources.read(backend, "overnight://pools/ci")
     check_marked(json.loads(text))
 
 
@@ -192,9 +192,9 @@ def test_text_of_hosts_in_a_fleet_is_marked(world: assistants.World) -> None:
     event = serverworld.event(1, world.now_us(), text=POISON, process=POISON, unit=POISON)
     reply = world.report(world.enrol("db-7"), labels={"zone": shown}, events=[event])
     assert reply.status_code == 200, reply.text
-    desk = world.desk()
+    backend = world.backend()
     for tool in ("hosts", "events"):
-        document = call(desk, tool)
+        document = call(backend, tool)
         assert document["total"] == 1
         check_marked(document)
 

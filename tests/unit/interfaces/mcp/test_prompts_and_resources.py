@@ -20,13 +20,13 @@ SIZE = {"claims_per_minute": "4", "warm_up_seconds": "90", "cost_per_host_hour":
 
 
 @pytest.fixture
-def desk(tmp_path: pathlib.Path) -> concierge.LocalDesk:
-    return concierge.LocalDesk(tmp_path)
+def backend(tmp_path: pathlib.Path) -> concierge.LocalBackend:
+    return concierge.LocalBackend(tmp_path)
 
 
-def test_a_burst_is_sized_with_its_miss_rate_and_cost(desk: concierge.LocalDesk) -> None:
+def test_a_burst_is_sized_with_its_miss_rate_and_cost(backend: concierge.LocalBackend) -> None:
     """The runbook's example: 4 claims a minute, 90 s."""
-    text = prompts.PROMPTS["burst"].text(desk, {"hosts": "50", **SIZE})
+    text = prompts.PROMPTS["burst"].text(backend, {"hosts": "50", **SIZE})
     assert "Propose target_size 13 (min_size 1, max_size " in text
     assert "0.52 % of claims find no ready member" in text
     assert "The runbook's rule gives 10, which misses 15 %" in text
@@ -43,35 +43,37 @@ def test_a_burst_is_sized_with_its_miss_rate_and_cost(desk: concierge.LocalDesk)
     ],
 )
 def test_a_burst_asks_for_what_is_missing(
-    desk: concierge.LocalDesk, given: Mapping[str, str], asked: str
+    backend: concierge.LocalBackend, given: Mapping[str, str], asked: str
 ) -> None:
-    assert asked in prompts.PROMPTS["burst"].text(desk, given)
+    assert asked in prompts.PROMPTS["burst"].text(backend, given)
 
 
 @pytest.mark.parametrize("prompt", prompts.PROMPTS.values(), ids=lambda prompt: prompt.name)
 def test_a_prompt_names_tools_and_resources_that_exist(
-    desk: concierge.LocalDesk, prompt: prompts.Prompt
+    backend: concierge.LocalBackend, prompt: prompts.Prompt
 ) -> None:
     import re
 
     from overnight.interfaces.mcp import catalogue
 
-    text = prompt.text(desk, dict.fromkeys(prompt.arguments, "x" if prompt.name != "burst" else ""))
+    text = prompt.text(
+        backend, dict.fromkeys(prompt.arguments, "x" if prompt.name != "burst" else "")
+    )
     for tool in re.findall(
         r"\b(?:system_\w+|provision_\w+|start_\w+|\w+_status|request_\w+)", text
     ):
         assert tool in catalogue.TOOLS
     for uri in re.findall(r"overnight://\S+[a-z]", text):
-        assert resources.read(desk, uri)
-    poisoned = prompt.text(desk, dict.fromkeys([*prompt.arguments][:1], assistants.POISON))
+        assert resources.read(backend, uri)
+    poisoned = prompt.text(backend, dict.fromkeys([*prompt.arguments][:1], assistants.POISON))
     assert "\x1b" not in poisoned
     with pytest.raises(errors.UsageError):
-        prompt.text(desk, {"colour": "red"})
+        prompt.text(backend, {"colour": "red"})
 
 
-def test_clients_list_and_read_them(desk: concierge.LocalDesk) -> None:
+def test_clients_list_and_read_them(backend: concierge.LocalBackend) -> None:
     async def scene() -> None:
-        async with mcp.Client(assistants.serve(desk)) as client:
+        async with mcp.Client(assistants.serve(backend)) as client:
             listed = (await client.list_prompts()).prompts
             assert {each.name for each in listed} == {*prompts.PROMPTS}
             fixed = (await client.list_resources()).resources
@@ -92,6 +94,6 @@ def test_clients_list_and_read_them(desk: concierge.LocalDesk) -> None:
     asyncio.run(scene())
 
 
-def test_a_desk_without_a_server_starts_no_investigation(desk: concierge.LocalDesk) -> None:
+def test_a_desk_without_a_server_starts_no_investigation(backend: concierge.LocalBackend) -> None:
     with pytest.raises(errors.CannotError, match="cannot be started from here"):
-        desk.run("investigation.create", {"plan": None, "confirmed": False})
+        backend.run("investigation.create", {"plan": None, "confirmed": False})

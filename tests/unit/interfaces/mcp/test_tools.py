@@ -85,7 +85,7 @@ def test_what_may_wait_for_a_person_says_so() -> None:
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_an_unknown_argument_is_an_error_that_names_the_known_ones(tool: Tool) -> None:
     class Nowhere:
-        """A desk that nothing may reach."""
+        """A backend that nothing may reach."""
 
     shown: dict[str, Any] = catalogue.examples()[tool.name]["input"]
     answer = catalogue.call(Nowhere(), tool, {**shown, "force": True})  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ Ask = Callable[..., Awaitable[Any]]
 Scene = Callable[[World, Ask], Awaitable[None]]
 
 
-class Desk(concierge.LocalDesk):
+class Backend(concierge.LocalBackend):
     """The database of a world, with its provider and its clock; the person at the client agrees to everything."""
 
     def __init__(self, home: pathlib.Path, world: World) -> None:
@@ -45,9 +45,9 @@ def converse(tmp_path: pathlib.Path, world: World, scene: Scene) -> None:
     """Run a conversation with the SDK's client, whose person agrees to what they are asked."""
 
     async def run() -> None:
-        with contextlib.closing(Desk(tmp_path, world)) as desk:
+        with contextlib.closing(Backend(tmp_path, world)) as backend:
             agree = assistants.answers(True, [])
-            async with mcp.Client(assistants.serve(desk), elicitation_callback=agree) as client:
+            async with mcp.Client(assistants.serve(backend), elicitation_callback=agree) as client:
 
                 async def ask(tool: str, error: str = "", /, **arguments: Any) -> Any:
                     result = await client.call_tool(tool, arguments)

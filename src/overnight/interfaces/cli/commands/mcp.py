@@ -26,12 +26,12 @@ def mcp(
     """
     from overnight.app import concierge, server_settings
 
-    desk: concierge.Desk
+    backend: concierge.Backend
     server = pool_options.find_server(current, database, "")
     if server is not None:
         settings = server_settings.read_settings(server.url, current.token_file)
         person = server_settings.read_settings(server.url, confirm_as) if confirm_as else None
-        desk = concierge.RemoteDesk(settings, person)
+        backend = concierge.RemoteBackend(settings, person)
     elif confirm_as is not None:
         raise errors.UsageError(
             "--confirm-as needs --server",
@@ -39,7 +39,7 @@ def mcp(
             todo="leave it out, or add --server URL",
         )
     else:
-        desk = concierge.LocalDesk(current.home, database)
+        backend = concierge.LocalBackend(current.home, database)
     try:
         from overnight.interfaces.mcp import stdio
     except ImportError as error:
@@ -48,4 +48,4 @@ def mcp(
             why=f"a package is missing: {error}",
             todo="pip install 'overnight[mcp]'",
         ) from error
-    stdio.serve(desk)
+    stdio.serve(backend)
