@@ -29,18 +29,6 @@ bpftrace = pytest.mark.needs_bpftrace
 CLI = (sys.executable, "-m", "overnight")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tracefs() -> Iterator[None]:
-    """Mount it where nothing has: systemd does on a host, perf does when it first needs it."""
-    folder = pathlib.Path("/sys/kernel/tracing")
-    mounted = os.path.ismount(folder)
-    if not mounted:
-        subprocess.run(["mount", "-t", "tracefs", "tracefs", str(folder)], check=True)
-    yield
-    if not mounted:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
 def find_processes(mark: str) -> list[str]:
     """Return the tools that a test started, also through a process that was killed."""
     found = []
