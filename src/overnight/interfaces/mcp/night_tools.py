@@ -155,6 +155,6 @@ TOOLS = (
     tools.Tool(
         name="request_confirmation",
         about="Ask a person to confirm a destructive or costly call, and show exactly what it would do. Changes nothing.",
-        input=WantedConfirmation, output=ConfirmationAnswer, answer=_ask, idempotent=True,
+        input=WantedConfirmation, output=ConfirmationAnswer, answer=_ask, changes=True, idempotent=True,
     ),
 )  # fmt: skip
