@@ -129,16 +129,17 @@ def _members(where: UseCases) -> Iterator[Member]:
         yield from where.pools.show(details.pool.name).details.members
 
 
+def _many(hosts: int, summary: str) -> Effect | None:
+    return Effect(summary=summary, most_hosts=hosts) if hosts > MANY_HOSTS else None
+
+
 def _create(_: UseCases, given: Given, _by: Principal) -> Effect | None:
     from overnight.pools import admin
 
     change: pools.PoolChange = given["change"]
     target = change.target_size or 0
     most = target + admin.HEADROOM if change.max_size is None else max(change.max_size, target)
-    if most <= MANY_HOSTS:
-        return None
-    summary = f"create pool {given['name']} with up to {most} hosts"
-    return Effect(summary=summary, most_hosts=most)
+    return _many(most, f"create pool {given['name']} with up to {most} hosts")
 
 
 def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
@@ -162,16 +163,12 @@ def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
 
 def _set_autoscale(_: UseCases, given: Given, _by: Principal) -> Effect | None:
     most = given["change"].max_size or 0
-    if most <= MANY_HOSTS:
-        return None
-    return Effect(summary=f"let pool {given['name']} grow to {most} hosts", most_hosts=most)
+    return _many(most, f"let pool {given['name']} grow to {most} hosts")
 
 
 def _acquire(_: UseCases, given: Given, _by: Principal) -> Effect | None:
     count = given["request"].count
-    if count <= MANY_HOSTS:
-        return None
-    return Effect(summary=f"claim {count} members of pool {given['name']}", most_hosts=count)
+    return _many(count, f"claim {count} members of pool {given['name']}")
 
 
 def _create_cluster(where: UseCases, given: Given, _by: Principal) -> Effect | None:

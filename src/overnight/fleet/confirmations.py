@@ -37,27 +37,33 @@ class TooManyRequestsError(errors.QuotaError):
 
     retry_seconds = PENDING_US // 1_000_000
 
+    def __init__(self, caller: str) -> None:
+        super().__init__(
+            f"{caller} has {MOST} requests that wait for people",
+            why="each of them is shown to people, who must be able to read them",
+            todo="wait until they are decided or have expired",
+        )
+
 
 class Confirmations:
     def __init__(self, control: context.Context) -> None:
         self._control = control
 
     def require(
-        self,
-        by: Principal,
-        action: str,
-        role: Role,
-        arguments: Mapping[str, Any],
-        effect: Effect,
-        *,
+        self, by: Principal, action: str, role: Role, arguments: Mapping[str, Any], effect: Effect, *,
         only_ask: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Return if a person has confirmed this call, once; else raise ConfirmationNeededError.
 
         A request whose effect has changed since a person could see it is void. With `only_ask` the confirmation is not
         used up, and the error is raised in any case.
         """
         now, subject, seen = self._control.clock(), _digest(action, arguments), _digest(effect)
+        pending = Confirmation(
+            id=f"q-{secrets.token_hex(6)}", code="".join(secrets.choice(LETTERS) for _ in range(8)),
+            action=action, arguments=arguments, caller=by.id, caller_name=by.name, role=role, effect=effect,
+            state=State.PENDING, made_us=now, expires_us=now + PENDING_US,
+        )  # fmt: skip
         why = ""
         with self._control.database.write("confirmation") as connection:
             found = confirmation_rows.find_of_call(connection, by.id, subject, now)
@@ -67,39 +73,16 @@ class Confirmations:
                 self._change(connection, found[0], State.VOID, by, now)
                 found, why = None, "the state has changed since the first request, which is void"
             if found is None:
-                pending = self._ask(connection, by, action, role, arguments, effect, now)
+                if len(confirmation_rows.list_open(connection, now, by.id)) >= MOST:
+                    raise TooManyRequestsError(by.name)
                 confirmation_rows.insert(connection, pending, subject, seen)
+                self._note(connection, by, pending, "request", now)
             elif found[0].state is State.CONFIRMED and not only_ask:
                 self._change(connection, found[0], State.USED, by, now)
                 return
             else:
                 pending = found[0]
         raise ConfirmationNeededError(pending, why)
-
-    def _ask(
-        self,
-        connection: engine.Connection,
-        by: Principal,
-        action: str,
-        role: Role,
-        arguments: Mapping[str, Any],
-        effect: Effect,
-        now: int,
-    ) -> Confirmation:
-        if len(confirmation_rows.list_open(connection, now, by.id)) >= MOST:
-            raise TooManyRequestsError(
-                f"{by.name} has {MOST} requests that wait for people",
-                why="each of them is shown to people, who must be able to read them",
-                todo="wait until they are decided or have expired",
-            )
-        code = "".join(secrets.choice(LETTERS) for _ in range(8))
-        pending = Confirmation(
-            id=f"q-{secrets.token_hex(6)}", code=code, action=action, arguments=arguments,
-            caller=by.id, caller_name=by.name, role=role, effect=effect,
-            state=State.PENDING, made_us=now, expires_us=now + PENDING_US,
-        )  # fmt: skip
-        self._note(connection, by, pending, "request", now)
-        return pending
 
     def list(self, by: Principal) -> tuple[Confirmation, ...]:
         """Return the open requests, the newest first; with the code for those who may confirm it."""

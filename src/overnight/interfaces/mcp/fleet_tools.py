@@ -83,119 +83,66 @@ class DriftWanted(v.Input):
     limit: v.Limit = v.ROWS
 
 
-# --- what they return
+# --- what tools return
 
 HostRow = v.record(
-    "HostRow",
-    word="name state",
-    instant="last_seen_at booted_at",
-    more={"labels": dict[v.Word, v.HostText]},
-)
+    "HostRow", word="name state", instant="last_seen_at booted_at", more={"labels": dict[v.Word, v.HostText]}
+)  # fmt: skip
 Hosts = v.record("Hosts", base=v.Listed, more={"hosts": [HostRow]})
 EventRow = v.record(
-    "EventRow",
-    word="id kind severity host",
-    instant="at",
-    number="lasted_seconds",
-    count="count",
-    text="process unit text",
-    more={"core": int | None, "report": v.Word | None},
-)
+    "EventRow", word="id kind severity host", instant="at", number="lasted_seconds", count="count",
+    text="process unit text", more={"core": int | None, "report": v.Word | None}
+)  # fmt: skip
 Events = v.record("Events", base=v.Listed, more={"events": [EventRow]})
 Finding = v.record(
     "Finding", word="kind", number="confidence", text="summary", more={"core": int | None}
-)
+)  # fmt: skip
 Step = v.record("Step", text="what command expect")
 Alternative = v.record("Alternative", word="root", number="score", text="why_not")
 Missing = v.record("Missing", word="kind", text="what why")
 Verdict = v.record(
-    "Verdict",
-    word="status",
-    number="confidence",
-    text="headline root_cause mechanism effect",
-    more={
-        "chain": [Finding],
-        "fix": [Step],
-        "experiment": [Step],
-        "alternatives": [Alternative],
-        "missing": [Missing],
-        "report": v.Word | None,
-    },
-)
+    "Verdict", word="status", number="confidence", text="headline root_cause mechanism effect",
+    more={"chain": [Finding], "fix": [Step], "experiment": [Step], "alternatives": [Alternative], "missing": [Missing], "report": v.Word | None}
+)  # fmt: skip
 Reading = v.record(
-    "Reading",
-    instant="at",
-    number="used",
-    more={"core": int | None, "values": dict[v.Word, v.Number]},
-)
+    "Reading", instant="at", number="used", more={"core": int | None, "values": dict[v.Word, v.Number]}
+)  # fmt: skip
 Cpu = v.record(
-    "Cpu",
-    base=v.Listed,
-    word="host",
-    instant="begin end",
-    count="cores lost",
-    more={"readings": [Reading]},
-)
+    "Cpu", base=v.Listed, word="host", instant="begin end", count="cores lost", more={"readings": [Reading]}
+)  # fmt: skip
 Consumer = v.record(
     "Consumer", text="name", count="samples", number="share_of_samples share_of_capacity cores"
-)
+)  # fmt: skip
 Top = v.record("Top", base=v.Listed, word="kind", more={"consumers": [Consumer]})
 Creator = v.record("Creator", text="cgroup unit", number="deaths_per_hour")
 Census = v.record(
-    "Census",
-    count="tracked in_use dying",
-    number="growth_per_hour measured_seconds hours_to_critical",
-    word="severity",
-    sentences="reasons",
-    more={"creators": [Creator]},
-)
+    "Census", count="tracked in_use dying", number="growth_per_hour measured_seconds hours_to_critical",
+    word="severity", sentences="reasons", more={"creators": [Creator]}
+)  # fmt: skip
 Rate = v.record("Rate", count="events", number="exposure rate")
 Compared = v.record(
-    "Compared",
-    word="kind outcome",
-    number="ratio ratio_low ratio_high",
-    text="answer",
-    more={"before": Rate, "after": Rate},
-)
+    "Compared", word="kind outcome", number="ratio ratio_low ratio_high", text="answer",
+    more={"before": Rate, "after": Rate}
+)  # fmt: skip
 Comparisons = v.record(
-    "Comparisons",
-    base=v.Listed,
-    word="exposure",
-    text="before after",
-    texts="notes",
-    more={"rows": [Compared]},
-)
+    "Comparisons", base=v.Listed, word="exposure", text="before after", texts="notes", more={"rows": [Compared]}
+)  # fmt: skip
 Cohort = v.record(
-    "Cohort",
-    count="hosts hosts_with_event events",
-    number="expected_events rate_ratio p",
-    more={"labels": dict[v.Word, v.HostText]},
-)
+    "Cohort", count="hosts hosts_with_event events", number="expected_events rate_ratio p",
+    more={"labels": dict[v.Word, v.HostText]}
+)  # fmt: skip
 Cohorts = v.record(
-    "Cohorts",
-    base=v.Listed,
-    word="kind status",
-    text="why",
-    texts="findings",
-    more={"cohorts": [Cohort]},
-)
+    "Cohorts", base=v.Listed, word="kind status", text="why", texts="findings", more={"cohorts": [Cohort]}
+)  # fmt: skip
 Item = v.record("Item", word="part", text="key property value", flag="present")
 Difference = v.record(
-    "Difference",
-    count="sick_with sick healthy_with healthy",
-    number="p",
-    flag="significant",
-    more={"items": [Item]},
-)
+    "Difference", count="sick_with sick healthy_with healthy", number="p", flag="significant",
+    more={"items": [Item]}
+)  # fmt: skip
 Drift = v.record(
-    "Drift",
-    base=v.Listed,
-    word="status",
-    text="why",
-    words="sick",
-    count="healthy_hosts",
-    more={"differences": [Difference]},
-)
+    "Drift", base=v.Listed, word="status", text="why", words="sick", count="healthy_hosts",
+    more={"differences": [Difference]}
+)  # fmt: skip
 AuditFinding = v.record("AuditFinding", word="id risk", text="unit what why fix")
 Audit = v.record("Audit", base=v.Listed, word="host", count="units enabled", more={"findings": [AuditFinding]})  # fmt: skip
 

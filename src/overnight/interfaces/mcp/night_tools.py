@@ -47,32 +47,22 @@ class WantedConfirmation(v.Input):
 
 ReservedHost = v.record(
     "ReservedHost", word="name state agent", words="failed_checks", text="detail"
-)
+)  # fmt: skip
 Reservation = v.record(
-    "Reservation",
-    word="id state",
-    instant="until",
-    text="reason",
-    more={"hosts": [ReservedHost]},
-)
+    "Reservation", word="id state", instant="until", text="reason", more={"hosts": [ReservedHost]}
+)  # fmt: skip
 ReservationAnswer = v.record("ReservationAnswer", more={"reservation": Reservation})
 Arm = v.record("Arm", word="kind state", words="hosts", count="events", text="note")
 Seen = v.record(
     "Seen", word="event kind host", instant="at", text="verdict", more={"report": v.Word | None}
-)
+)  # fmt: skip
 Investigation = v.record(
-    "Investigation",
-    word="id phase outcome",
-    text="name reason",
-    number="left_seconds",
-    more={"arms": [Arm], "report": v.Word | None},
-)
+    "Investigation", word="id phase outcome", text="name reason", number="left_seconds",
+    more={"arms": [Arm], "report": v.Word | None}
+)  # fmt: skip
 InvestigationAnswer = v.record(
-    "InvestigationAnswer",
-    base=v.Listed,
-    texts="log",
-    more={"investigation": Investigation, "events": [Seen]},
-)
+    "InvestigationAnswer", base=v.Listed, texts="log", more={"investigation": Investigation, "events": [Seen]}
+)  # fmt: skip
 ConfirmationAnswer = v.record(
     "ConfirmationAnswer", flag="required", more={"confirmation": tools.PendingConfirmation | None}
 )  # fmt: skip
@@ -165,6 +155,6 @@ TOOLS = (
     tools.Tool(
         name="request_confirmation",
         about="Ask a person to confirm a destructive or costly call, and show exactly what it would do. Changes nothing.",
-        input=WantedConfirmation, output=ConfirmationAnswer, answer=_ask, idempotent=True,
+        input=WantedConfirmation, output=ConfirmationAnswer, answer=_ask, changes=True, idempotent=True,
     ),
 )  # fmt: skip

@@ -21,31 +21,23 @@ if TYPE_CHECKING:
 
 HOUR, MONTH_HOURS = 3600, 730
 
-# --- what they return
+# --- what tools return
 
 InstancePool = v.record(
-    "InstancePool",
-    (Pool, vocabulary.POOL),
-    (Counts, vocabulary.COUNTS),
-    more={"metadata": dict[v.Word, bool | int | v.Word]},
-)
+    "InstancePool", (Pool, vocabulary.POOL), (Counts, vocabulary.COUNTS),
+    more={"metadata": dict[v.Word, bool | int | v.Word]}
+)  # fmt: skip
 Instance = v.record("Instance", (Member, vocabulary.INSTANCE), word="status")
 PoolMember = v.record("PoolMember", (Member, vocabulary.MEMBER), word="status")
 PoolClaim = v.record("PoolClaim", (Claim, vocabulary.CLAIM), text="acquired_by acquired_for")
 PoolProblem = v.record(
     "PoolProblem", word="name", flag="alert", sentence="what why todo", text="said"
-)
+)  # fmt: skip
 PoolAnswer = v.record("PoolAnswer", more={"instance_pool": InstancePool})
 PoolWithMembers = v.record(
-    "PoolWithMembers",
-    base=v.Listed,
-    more={
-        "instance_pool": InstancePool,
-        "members": [PoolMember],
-        "claims": [PoolClaim],
-        "problems": [PoolProblem],
-    },
-)
+    "PoolWithMembers", base=v.Listed,
+    more={"instance_pool": InstancePool, "members": [PoolMember], "claims": [PoolClaim], "problems": [PoolProblem]}
+)  # fmt: skip
 PoolList = v.record("PoolList", base=v.Listed, more={"instance_pools": [InstancePool]})
 InstanceAnswer = v.record("InstanceAnswer", more={"instance": Instance})
 InstanceWithPast = v.record("InstanceWithPast", more={"instance": Instance, "claims": [PoolClaim]})
@@ -56,34 +48,25 @@ PoolEventRow = v.record("PoolEventRow", (PoolEvent, vocabulary.EVENT), text="det
 PoolEvents = v.record("PoolEvents", base=v.Listed, more={"events": [PoolEventRow]})
 EvidenceRow = v.record(
     "EvidenceRow", instant="at", word="source what reason", sentence="detail", text="said"
-)
+)  # fmt: skip
 Attribution = v.record(
-    "Attribution",
-    word="subject name pool cause",
-    words="others",
-    sentence="summary todo console_missing",
-    texts="console",
-    more={"evidence": [EvidenceRow]},
-)
+    "Attribution", word="subject name pool cause", words="others", sentence="summary todo console_missing",
+    texts="console", more={"evidence": [EvidenceRow]}
+)  # fmt: skip
 ClusterRow = v.record(
-    "ClusterRow",
-    (Cluster, vocabulary.CLUSTER),
-    (Counts, vocabulary.COUNTS),
-    word="status",
-)
+    "ClusterRow", (Cluster, vocabulary.CLUSTER), (Counts, vocabulary.COUNTS), word="status"
+)  # fmt: skip
 ClusterAnswer = v.record(
-    "ClusterAnswer",
-    base=v.Listed,
-    more={"cluster": ClusterRow, "members": [PoolMember], "problems": [PoolProblem]},
-)
+    "ClusterAnswer", base=v.Listed, more={"cluster": ClusterRow, "members": [PoolMember], "problems": [PoolProblem]}
+)  # fmt: skip
 NewInstanceAnswer = v.record(
     "NewInstanceAnswer", word="cluster_id", more={"instance": Instance | None}
-)
+)  # fmt: skip
 WrongTool = v.record("WrongTool", word="kind", sentence="what instead")
 PoolSize = v.record(
     "PoolSize", count="target_size min_size max_size runbook_target_size",
     number="miss_at_target miss_at_runbook idle_hosts idle_cost_per_month max_cost_per_hour claims_per_minute warm_up_seconds",
-    more={"wrong_tool": [WrongTool]},
+    more={"wrong_tool": [WrongTool]}
 )  # fmt: skip
 
 

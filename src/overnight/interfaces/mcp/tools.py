@@ -77,13 +77,14 @@ class Tool:
     given: Callable[[Any], dict[str, Any]] = lambda asked: asked.model_dump()
     show: Callable[..., Any] = lambda result, *_: result
     answer: Callable[[concierge.Backend, Any], Any] | None = None
+    changes: bool = False  # of one with `answer`; an operation says so itself
     destructive: bool = False  # it may end or change what is there; others only add
     idempotent: bool = False
     open_world: bool = False  # it reaches hosts, or the platform that has them
 
     @property
     def read_only(self) -> bool:
-        return not self.action or not ACTIONS[self.action].changes
+        return not (ACTIONS[self.action].changes if self.action else self.changes)
 
     @property
     def is_guarded(self) -> bool:

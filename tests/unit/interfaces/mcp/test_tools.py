@@ -31,7 +31,7 @@ HINTS = {
     "system_terminate_instance": (False, True, True, True),
     "system_replenish_instance_pool": (False, False, True, True),
     "provision_cluster": (False, False, False, True),
-    "request_confirmation": (True, False, True, False),
+    "request_confirmation": (False, False, True, False),
     "diagnose": (True, False, True, True),
     "start_investigation": (False, True, False, True),
 }
