@@ -152,6 +152,8 @@ def _cause_of(problem: Problem, details: PoolDetails, now_us: int) -> Cause:
             if counts.members >= pool.max_size:
                 return Cause.AT_MAXIMUM
             return failed if pool.failures else Cause.STILL_WARMING
+        case "too_small" if counts.warming and not details.claims:
+            return Cause.STILL_WARMING  # no claim has emptied it
     return PROBLEMS[problem.name]
 
 
