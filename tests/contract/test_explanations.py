@@ -272,6 +272,8 @@ def test_why_a_claim_ended(world: World, where: use_cases.Pools) -> None:
     assert where.explain(expired.claim.id).cause is Cause.LEASE_EXPIRED
     explained = where.explain(lost.claim.id)
     assert (explained.subject, explained.cause) == (Subject.CLAIM, Cause.MACHINE_LOST)
+    assert where.explain(lost.member.id).cause is Cause.MACHINE_LOST
+    assert where.explain(expired.member.id).cause is Cause.LEASE_EXPIRED
     with pytest.raises(pool_errors.ClaimNotFoundError):
         where.explain("c-none")
 

@@ -162,7 +162,11 @@ def explain_member(
 ) -> Explanation:
     """Explain what became of a member, from its state, its reason and its events."""
     member = details.member
-    cause = CAUSES.get(member.reason)
+    reason = member.reason
+    if member.gone_us is not None and member.state not in (State.DRAINING, State.ERRORED):
+        # It was warming or in use when its machine vanished: only the event has the reason.
+        reason = next((e.reason for e in details.events if e.kind == "member_gone"), reason)
+    cause = CAUSES.get(reason)
     if cause is None:  # a word of the template's readiness command
         failed = any(event.kind == "member_errored" for event in details.events)
         cause = Cause.BOOTSTRAP_FAILED if failed else Cause.UNKNOWN
