@@ -6,34 +6,22 @@ enrols at the endpoint of the pool.
 
 from __future__ import annotations
 
-import socket
-import time
 from typing import TYPE_CHECKING, Any
 
 import bootedagents
 import motoserver
 import pytest
+from ec2world import World, instance_of
+from realmachines import until
 
 from overnight import errors, pools
-from overnight.database import engine
-from overnight.model.pool import Member, MemberState, Pool
-from overnight.pools import context, control, member_api, pool_errors, reaper
+from overnight.pools import pool_errors, reaper
 from overnight.pools.providers import ec2
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Iterator
 
 REGION, ELSEWHERE = motoserver.REGION, motoserver.ELSEWHERE
-S = 1_000_000
-State = MemberState
-
-
-def until(true: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def order(member: str = "m-1", **changes: Any) -> pools.Order:
@@ -46,32 +34,6 @@ def order(member: str = "m-1", **changes: Any) -> pools.Order:
 
 def tags(resource: dict[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in resource["Tags"]}
-
-
-@pytest.fixture(scope="module")
-def clients(moto_server: str) -> tuple[motoserver.Account, ec2.Instances]:
-    """Shared, since each client takes half a second to load its model of EC2."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in motoserver.environment(moto_server).items():
-            patch.setenv(name, value)
-        instances = ec2.Instances()
-        instances.inventory("nobody", [REGION, ELSEWHERE])
-    return motoserver.Account(moto_server), instances
-
-
-@pytest.fixture
-def account(moto: str, clients: tuple[motoserver.Account, ec2.Instances]) -> motoserver.Account:
-    """An account with a launch template in each of two regions, and nothing else."""
-    motoserver.template(clients[0].ec2)
-    motoserver.template(clients[0].elsewhere)
-    return clients[0]
-
-
-@pytest.fixture
-def provider(
-    account: motoserver.Account, clients: tuple[motoserver.Account, ec2.Instances]
-) -> ec2.Instances:
-    return clients[1]
 
 
 # the provider
@@ -165,70 +127,6 @@ def test_a_profile_in_a_file_works_like_the_environment(
 
 
 # a pool of instances
-
-
-class Clock:
-    """The wall clock plus an offset that a test can increase."""
-
-    ahead_us = 0
-
-    def __call__(self) -> int:
-        return context.now_us() + self.ahead_us
-
-    def forward(self, seconds: float) -> None:
-        self.ahead_us += int(seconds * S)
-
-
-class World:
-    """A control plane that serves its member API, and the machines of its instances."""
-
-    def __init__(
-        self, account: motoserver.Account, provider: ec2.Instances, folder: pathlib.Path
-    ) -> None:
-        self.account, self.provider, self.folder = account, provider, folder
-        self.clock = Clock()
-        self.database = engine.Database(f"sqlite:///{folder / 'pools.db'}")
-        self.plane = control.ControlPlane(self.database, {"ec2": provider}, clock=self.clock)
-        self.server = member_api.serve(self.plane.enrolment, address="0.0.0.0")
-        # An instance would get the name of the host.
-        self.plane.set("endpoint", f"http://{socket.gethostname()}:{self.server.port}")
-        self.fleet = bootedagents.Fleet(account, folder)
-
-    def close(self) -> None:
-        self.fleet.switch_off()
-        self.server.close()
-        self.database.close()
-
-    def pool(self, **changes: object) -> Pool:
-        return self.plane.create(
-            **{"name": "ci", "template": "runner", "target_size": 3, "provider": "ec2", "region": REGION}
-            | changes
-        )  # fmt: skip
-
-    def ready(self, name: str = "ci") -> list[Member]:
-        return [m for m in self.plane.show(name).members if m.state is State.READY]
-
-    def fill(self) -> list[Member]:
-        self.plane.replenish("ci")
-        self.fleet.boot()
-        until(lambda: len(self.ready()) == self.plane.show("ci").pool.target_size)
-        return self.ready()
-
-    def reasons(self, kind: str) -> list[str]:
-        return [e.reason for e in self.plane.show("ci", recent=500).events if e.kind == kind]
-
-
-@pytest.fixture
-def world(
-    account: motoserver.Account, provider: ec2.Instances, tmp_path: pathlib.Path
-) -> Iterator[World]:
-    new_world = World(account, provider, tmp_path)
-    yield new_world
-    new_world.close()
-
-
-def instance_of(member: Member) -> str:
-    return str(member.machine_id).partition("/")[2]
 
 
 def test_the_life_of_a_pool(world: World) -> None:

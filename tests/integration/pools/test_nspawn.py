@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from realmachines import drained, inside, left_of, served, until
 
-from overnight.app import pool_serving, pools
+from overnight.app import clusters, pool_serving, pools
+from overnight.model.cluster import ClusterOrder, ClusterState
 from overnight.model.pool_explanation import Cause
 from overnight.pools.providers import nspawn
 
@@ -144,6 +145,8 @@ def test_a_machine_whose_unit_or_readiness_command_fails_is_never_ready(
     assert "Failed to start prepare.service" in console
     plane.update("ci", template="empty", close_breaker=True)
     until(lambda: ("member_errored", "module_pull_failed") in kinds(plane))
+    failed = next(e for e in plane.show("ci").events if e.reason == "module_pull_failed")
+    assert plane.explain(failed.member_id).cause is Cause.TEMPLATE_MISSING
     # The pool's owner may accept failed units.
     plane.update("ci", template="broken", close_breaker=True, failed_units_action="ignore")
     until(lambda: plane.show("ci").counts.ready == 1)
@@ -168,3 +171,27 @@ def test_a_machine_survives_a_killed_control_plane(tmp_path: pathlib.Path) -> No
     finally:
         until(lambda: drained(plane))
     assert left_of(first.id) == []
+
+
+def test_a_cluster_of_two_machines_is_held_and_released(tmp_path: pathlib.Path) -> None:
+    where = pools.Pools(tmp_path)
+    use = clusters.Clusters(where)
+    with served(tmp_path):
+        until(lambda: where.plane.reaper_us)
+        order = ClusterOrder(count=2, template="plain", provider="nspawn", acquired_by="trainer")
+        name = use.create(order, confirmed=True).cluster.id
+        try:
+            held = use.follow(name)
+            assert held.cluster.state is ClusterState.HELD, held
+            members = held.details.members
+            names = {inside(member.address, "hostname") for member in members}
+            assert names == {f"overnight-{member.id}" for member in members}
+            assert len(names) == len(held.details.claims) == 2
+        finally:
+            if use.show(name).cluster.state is ClusterState.ASSEMBLING:
+                use.cancel(name)
+            else:
+                use.release(name)
+            until(lambda: not use.list())
+    assert [left_of(member.id) for member in members] == [[], []]
+    assert not (tmp_path / "pools/nspawn/trees").exists()

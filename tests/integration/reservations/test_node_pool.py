@@ -18,9 +18,10 @@ import nodes
 import pytest
 
 from overnight import kubernetes_api, pools, reservations
-from overnight.app import pool_serving
+from overnight.app import clusters, pool_serving
 from overnight.app import pools as use_cases
 from overnight.kubernetes_api import client as api
+from overnight.model.cluster import ClusterOrder, ClusterState
 from overnight.model.pool import MemberState, Reason, Request
 from overnight.model.reservation import Lease, Order
 from overnight.pools import pool_errors
@@ -120,6 +121,26 @@ def test_a_pool_of_two_nodes_is_claimed_returned_and_deleted(
         where.drain("lab", confirmed=True)
         nodes.wait_until(lambda: not where.plane.show("lab").members, "the pool is empty")
         where.delete("lab")
+    place.wait_for_nothing()
+    assert {name: place.foreign(name) for name in before} == before
+
+
+def test_a_cluster_of_two_nodes_is_held_and_released(
+    place: site.Site, tmp_path: pathlib.Path
+) -> None:
+    before = {name: place.foreign(name) for name in ("gpu-a", "gpu-b")}
+    with serving(tmp_path) as where:
+        use = clusters.Clusters(where)
+        nodes.wait_until(lambda: where.plane.endpoint and where.plane.reaper_us, "a reaper runs")
+        order = ClusterOrder(count=2, template="gpu=h100", provider="kubernetes")
+        name = use.create(order, confirmed=True).cluster.id
+        held = use.follow(name)
+        assert held.cluster.state is ClusterState.HELD, held
+        taken = dict((m.address or "").split("#") for m in held.details.members)
+        assert set(taken) == set(before)
+        assert all(marks.carries(place.node(host), lease_id) for host, lease_id in taken.items())
+        use.release(name)
+        nodes.wait_until(lambda: not use.list(), "the cluster is gone")
     place.wait_for_nothing()
     assert {name: place.foreign(name) for name in before} == before
 
