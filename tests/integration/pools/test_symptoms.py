@@ -1,0 +1,205 @@
+"""The runbook's table with real processes and a real `overnight pool serve`: symptom, `pool explain`, fix."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from realmachines import SERVE, until
+
+from overnight.app import pools
+from overnight.interfaces import cli
+from overnight.model.pool import Request
+from overnight.pools import pool_errors, problems
+
+# A file system without room for a file, seen by the reaper alone: its mounts end with it.
+NO_ROOM = 'mount -t tmpfs -o nr_inodes=1 none "$0" && exec "$@"'
+AWAY = "http://127.0.0.1:9"  # nothing listens there
+SECOND_US = 1_000_000
+
+
+class Site:
+    """The pools of a data home, and the processes that serve it."""
+
+    def __init__(self, home: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home, self._capsys = home, capsys
+        self.where = pools.Pools(home)
+
+    @contextlib.contextmanager
+    def served(self, *options: str, prefix: tuple[str, ...] = ()) -> Iterator[None]:
+        command = [*prefix, *SERVE, str(self.home), "pool", "serve", "--interval", "200ms"]
+        before = self.where.plane.reaper_us
+        with subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL) as serving:
+            try:
+                until(lambda: self.where.plane.reaper_us != before)
+                yield
+            finally:
+                serving.kill()
+
+    def pool(self, target: int, most: int | None = None, **settings: int) -> None:
+        change = pools.PoolChange(
+            template="plain", target_size=target, max_size=most, settings=settings
+        )
+        self.where.create("ci", "process", change)
+
+    def wait_until_ready(self, count: int) -> None:
+        until(lambda: self.where.show("ci").details.counts.ready == count)
+
+    def explain(self, name: str = "ci") -> Any:
+        """Return the answer of `overnight pool explain`."""
+        self._capsys.readouterr()
+        cli.main(["--home", str(self.home), "pool", "explain", name, "-O", "json"])
+        return json.loads(self._capsys.readouterr().out)
+
+    def wait_for(self, cause: str, name: str = "ci") -> str:
+        """Wait until that is the cause; return the next command."""
+        explained: dict[str, str] = {}
+        until(lambda: explained.update(self.explain(name)) or explained["cause"] == cause, 15)
+        return explained["todo"]
+
+    def members(self) -> list[str]:
+        return [member.id for member in self.where.show("ci").details.members]
+
+    def acquire(self, **request: Any) -> Any:
+        [grant] = self.where.acquire("ci", Request(**request))
+        return grant
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Site]:
+    site = Site(tmp_path / "home", capsys)
+    yield site
+    control = site.where.plane.context
+    provider = control.provider("process")
+    for machine in provider.inventory(control.owner, 10):
+        provider.terminate(machine.id, 10)
+    assert provider.inventory(control.owner, 10) == []
+    control.database.close()
+
+
+def test_a_larger_target_changes_nothing_without_a_reaper(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.pool(1)
+    with site.served():
+        site.wait_until_ready(1)
+    site.where.update("ci", pools.PoolChange(target_size=3))
+    assert site.explain()["cause"] == "none"  # it may be between two ticks
+    monkeypatch.setattr(problems, "REAPER_LATE_US", SECOND_US)
+    assert "overnight pool serve" in site.wait_for("reaper_not_running")
+    assert len(site.members()) == 1
+    with site.served():
+        site.wait_until_ready(3)
+        site.wait_for("none")
+
+
+def test_members_that_do_not_reach_the_endpoint_stay_warming(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.pool(2, bootstrap_token_seconds=1)
+    with site.served("--endpoint", AWAY):
+        until(lambda: len(list((site.home / "pools/machines").glob("*/process"))) == 2)
+        with pytest.raises(pool_errors.NoReadyMembersError, match="ready 0, warming 2"):
+            site.acquire()
+        assert "--target" in site.wait_for("still_warming")
+        first, second = site.members()
+        assert "its agent has not enrolled" in site.explain(first)["summary"]
+        until(lambda: "Connection refused" in "\n".join(site.explain(first)["console"]))
+        site.wait_for("token_expired", first)
+        monkeypatch.setattr(problems, "SLOW_WARMING_US", SECOND_US)
+        assert "overnight pool terminate m-" in site.wait_for("bootstrap_failed")
+    with site.served("--listen", "127.0.0.1:0"):
+        for member in (first, second):
+            site.where.terminate(member, confirmed=True)
+        site.wait_until_ready(2)
+        assert not {first, second} & set(site.members())
+        assert site.explain(first)["cause"] == "ended_as_intended"
+
+
+@pytest.mark.needs_root
+def test_no_member_is_launched_where_there_is_no_room(site: Site) -> None:
+    site.pool(2, breaker_failures=2, launch_backoff_seconds=0)
+    machines = site.home / "pools/machines"
+    machines.mkdir(parents=True, mode=0o700)
+    with site.served(prefix=("unshare", "--mount", "sh", "-c", NO_ROOM, str(machines))):
+        until(lambda: site.where.show("ci").details.pool.breaker_opened_us)
+        assert "--close-breaker" in site.wait_for("quota_exhausted")
+        [row, *_] = [e for e in site.explain()["evidence"] if e["what"] == "member_errored"]
+        assert (row["source"], row["reason"]) == ("provider", "provider_quota_exceeded")
+        assert "No space left on device" in row["host_text"]
+    with site.served():
+        site.where.update("ci", pools.PoolChange(close_breaker=True))
+        site.wait_until_ready(2)
+        site.wait_for("none")
+
+
+def test_a_pool_is_stuck_draining_by_a_claim_and_then_by_its_machine(site: Site) -> None:
+    site.pool(1, provider_timeout_seconds=1)
+    with site.served():
+        site.wait_until_ready(1)
+        grant = site.acquire(acquired_by="job-1")
+        site.where.drain("ci", confirmed=True)
+        assert "overnight pool return CLAIM" in site.wait_for("claims_running")
+        assert site.explain(grant.claim.id)["cause"] == "none"
+        with pytest.raises(pool_errors.PoolHasMembersError):
+            site.where.delete("ci")
+        # What terminates the machine does not come to an end: its folder is locked.
+        folder = os.open(site.home / "pools/machines" / grant.member.id, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            site.where.give_back(grant.claim.id)
+            member = grant.member.id
+            assert f"overnight pool terminate {member}" in site.wait_for("teardown_stalled")
+            assert f"{member}:terminate" in site.wait_for("teardown_stalled", member)
+        finally:
+            os.close(folder)
+        site.where.terminate(grant.member.id, confirmed=True)
+        until(lambda: not site.members())
+        site.where.delete("ci")
+    assert list((site.home / "pools/machines").iterdir()) == []
+
+
+def test_claims_are_faster_than_members_or_the_pool_is_at_its_maximum(site: Site) -> None:
+    site.pool(1, most=20)
+    with site.served():
+        site.wait_until_ready(1)
+        missed = 0
+        while missed < 3:
+            try:
+                site.acquire(acquired_by="burst")
+            except pool_errors.NoReadyMembersError:
+                missed += 1
+        assert "--target" in site.wait_for("claims_too_fast")
+        site.wait_until_ready(1)
+        site.where.update("ci", pools.PoolChange(max_size=len(site.members())))
+        last = site.acquire()
+        assert "--max" in site.wait_for("at_maximum")
+        with pytest.raises(pool_errors.NoReadyMembersError):
+            site.acquire(wait_seconds=0.5)
+        [left] = [e for e in site.where.plane.events("ci", limit=100) if e.kind == "waiter_left"]
+        assert site.explain(left.detail)["cause"] == "at_maximum"
+        site.where.give_back(last.claim.id)
+        site.wait_until_ready(1)
+
+
+def test_a_claim_ends_with_its_lease_or_its_machine(site: Site) -> None:
+    site.pool(2)
+    with site.served():
+        site.wait_until_ready(2)
+        lost, expired = site.acquire(lease_seconds=3600), site.acquire(lease_seconds=1)
+        # The machine of a claim counts as lost when its agent has been silent for this long, too.
+        change = pools.PoolChange(target_size=0, settings={"heartbeat_stale_after_seconds": 1})
+        site.where.update("ci", change)
+        os.kill(int(lost.member.address.partition("#")[2]), signal.SIGKILL)
+        site.wait_for("lease_expired", expired.claim.id)
+        site.wait_for("machine_lost", lost.claim.id)
+        assert site.explain(lost.member.id)["cause"] == "machine_lost"
+        until(lambda: not site.members())
