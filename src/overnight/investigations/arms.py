@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.investigations import context, decisions
+from overnight.investigations import decisions
 from overnight.model.investigation import ArmRun, ArmState, HostTask, Note, Occurrence
 from overnight.model.load import Constancy
 from overnight.model.protocol import TaskKind, TaskState
@@ -19,7 +19,7 @@ from overnight.model.text import printable
 from overnight.model.times import MINUTE_US, SECOND_US
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from overnight.investigations import driver
     from overnight.model.investigation import Investigation
@@ -235,7 +235,8 @@ class Arm:
 
     def _measure(self, waited: float) -> bool:
         if not decisions.list_stage(self._run, Stage.MEASURE):
-            return not self._add_tasks(_make_task(host, TaskKind.AGE, decisions.MEASURE) for host in self._touched)  # fmt: skip
+            step = (TaskKind.AGE, decisions.MEASURE)
+            return not self._add_tasks(_make_task(host, *step) for host in self._touched)
         self._advance(Stage.MEASURE)
         measures = decisions.list_stage(self._run, Stage.MEASURE)
         return waited >= decisions.MEASURE_SECONDS or all(task.is_over for task in measures)
@@ -278,12 +279,14 @@ class Arm:
         constancy: dict[str, str] = {}
         for task in (task for task in self._run.tasks if task.id in found):
             result = found[task.id].result
-            doses.setdefault(task.host, {}).update(_find_dose(task, found[task.id]))
+            doses.setdefault(task.host, {}).update(_find_dose(task, result))
             if task.kind is TaskKind.LOAD and result:
                 shared = decisions.is_shared(self._investigation.plan)
-                constancy |= dict.fromkeys(self._run.hosts if shared else (task.host,), str(result["status"]))  # fmt: skip
+                hosts = self._run.hosts if shared else (task.host,)
+                constancy |= dict.fromkeys(hosts, str(result["status"]))
                 if result["status"] == Constancy.NOT_CONSTANT:
-                    notes.append(self._note(f"the load is not constant: {result.get('says', '')}", task.host))  # fmt: skip
+                    text = f"the load is not constant: {result.get('says', '')}"
+                    notes.append(self._note(text, task.host))
         notes.append(self._note("ended"))
         self._save(*notes, state=ArmState.ENDED, doses=doses, constancy=constancy)
 
@@ -296,9 +299,8 @@ def _set_state(task: HostTask, state: TaskState, detail: str) -> HostTask:
     return dataclasses.replace(task, state=state, detail=printable(detail)[:DETAIL])
 
 
-def _find_dose(task: HostTask, status: context.TaskStatus) -> dict[str, float]:
+def _find_dose(task: HostTask, result: Mapping[str, Any]) -> dict[str, float]:
     """Return what a task measured that may make the event more frequent."""
-    result = status.result
     if task.kind is TaskKind.RECORD and result.get("seconds", 0) >= decisions.WORTHWHILE_SECONDS:
         return {"load": float(result["busy"] or 0.0), "cores": float(result["cores"])}
     if task.kind is TaskKind.AGE and task.name == decisions.MEASURE and "uptime_s" in result:
