@@ -53,6 +53,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.long  # 16 s
 @pytest.mark.timeout(180)
 def test_the_commands_of_the_section_run(tmp_path: pathlib.Path) -> None:
     tools = tmp_path / "bin"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from benchmarks.support import agents_load, fleet_filled, fleet_site
 
 if TYPE_CHECKING:
     import pathlib
 
 
+@pytest.mark.long  # 14 s; of the load of benchmarks
 def test_agents_deliver_every_event_once_through_a_killed_server(tmp_path: pathlib.Path) -> None:
     with fleet_site.running(tmp_path) as site:
         plan = {"warm": 0.5, "seconds": 3.0, "interval": 0.5, "event_seconds": 0.5, "cores": 4}

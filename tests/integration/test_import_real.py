@@ -32,6 +32,7 @@ def save(path: pathlib.Path, *command: str) -> None:
         )
 
 
+@pytest.mark.long  # 10 s
 @pytest.mark.needs_mpstat
 def test_the_text_of_each_tool_is_read(tmp_path: pathlib.Path) -> None:
     """The numbers are those that mpstat printed, and no line is damaged."""

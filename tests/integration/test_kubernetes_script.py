@@ -167,6 +167,7 @@ def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     subprocess.run([clusters.SCRIPT, "down", folder], check=True)
 
 
+@pytest.mark.long  # 8 s, as the next
 @pytest.mark.needs_kubernetes
 def test_down_ends_its_own_programs_and_removes_its_folder(folder: pathlib.Path) -> None:
     output = subprocess.run(
@@ -206,6 +207,7 @@ def test_down_ends_what_a_killed_up_has_started(folder: pathlib.Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.long
 @pytest.mark.needs_kubernetes
 def test_programs_end_with_a_killed_run(folder: pathlib.Path) -> None:
     # Without a kill, `clusters.running` shows it: the folder is gone when the input ends.

@@ -85,6 +85,7 @@ def rehearse_quiet(home: pathlib.Path) -> dict[str, Any]:
     raise AssertionError("\n".join(disturbed))
 
 
+@pytest.mark.long  # 17 s
 def test_a_quiet_rehearsal_finds_no_cause(tmp_path: pathlib.Path) -> None:
     document = rehearse_quiet(tmp_path)
     validate(document)

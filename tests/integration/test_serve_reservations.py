@@ -92,6 +92,7 @@ def wait_for(what: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long  # 15 s
 def test_the_command_line_reserves_through_a_server(place: Place) -> None:
     place.serve()
     assert "would reserve 1 host" in place.run("reserve", "--dry-run")[0]

@@ -95,6 +95,7 @@ def boot():
     )
 
 
+@pytest.mark.long  # 24 s
 @pytest.mark.needs_nspawn
 @pytest.mark.together
 def test_serve_and_agent_run_as_units() -> None:

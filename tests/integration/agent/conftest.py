@@ -124,11 +124,16 @@ def script() -> Callable[[pathlib.Path], list[Sample]]:
 
 def _readable(path: pathlib.Path) -> bool:
     done = subprocess.run(
-        ["perf", "script", "-G", "-F", "comm,time", "-i", str(path)],
+        # Without the name: one of a process beside this test may have a line break.
+        ["perf", "script", "-G", "-F", "time", "-i", str(path)],
         capture_output=True,
         check=False,
     )
-    return done.returncode == 0 and done.stdout.count(b"\n") == len(perfsamples.read_samples(path))
+    found, stored = done.stdout.count(b"\n"), len(perfsamples.read_samples(path))
+    if done.returncode == 0 and found == stored:
+        return True
+    sys.stderr.write(f"{path}: {found} of {stored} samples: {done.returncode}, {done.stderr!r}\n")
+    return False
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long  # 31 s; `make test` has the recorded one, and `make demo` the same fault
 def test_a_hidden_crash_loop_is_followed_to_the_reset(tmp_path: pathlib.Path) -> None:
     before = dying()
     outcome = rehearsed.rehearse("zombies", 11, tmp_path)
