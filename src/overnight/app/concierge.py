@@ -5,12 +5,14 @@ Three backends with the same methods. All of them block, and may be used by seve
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import functools
 import itertools
 import json
 import pathlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
@@ -39,33 +41,40 @@ EVENT_DAYS = 7  # of a list of events, unless a begin is given
 PAGE = 1000
 
 
-class Backend:
-    """One assistant; `url` is the server that delivers reports, '' for none."""
+class Backend(abc.ABC):
+    """One assistant; `url` is the server that delivers reports, '' for none.
+
+    `confirm` confirms a request as the person at the client, who has agreed to it; None where no person can be there.
+    """
 
     url = ""
-    has_person = False  # whether the person at the client may confirm: see `confirm`
+    confirm: Callable[[Confirmation], None] | None = None
 
+    @abc.abstractmethod
     def run(self, action: str, given: Mapping[str, Any], *, only_ask: bool = False) -> Any:
         """Run an operation, such as `pool.drain`; raise ConfirmationNeededError where a person must confirm it.
 
         With `only_ask` it is not carried out in any case.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a question about many hosts."""
-        raise NotImplementedError
 
-    def hosts(self) -> fleet_questions.Hosts:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def hosts(self) -> fleet_questions.Hosts: ...
 
+    @abc.abstractmethod
     def events(self, request: EventFilter, limit: int) -> tuple[Event, ...]:
         """Return the newest events."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def study(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Answer from the evidence of an `event`, or of a `host` from `begin` to `end`; `app.studies` has the names."""
-        raise NotImplementedError
+
+    @abc.abstractmethod
+    def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Propose the size of a pool; `pool_sizing.SizeRequest` has the fields."""
 
     def audit(self) -> dict[str, Any]:
         """Examine the units of this machine; only where the assistant works on it."""
@@ -74,14 +83,6 @@ class Backend:
             why="an audit reads the file system of a host",
             todo="overnight audit on the host; drift compares the units of all hosts",
         )
-
-    def confirm(self, pending: Confirmation) -> None:
-        """Confirm a request as the person at the client, who has agreed to it."""
-        raise NotImplementedError
-
-    def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Propose the size of a pool; `pool_sizing.SizeRequest` has the fields."""
-        raise NotImplementedError
 
 
 def _find_operation(action: str) -> operations.Operation:
@@ -93,10 +94,19 @@ def _confirm(where: confirmations.Confirmations, pending: Confirmation) -> None:
     where.confirm(code)
 
 
-class LocalBackend(Backend):
-    """A data home and its database. The local user is who confirms, at the client or with `overnight confirm`."""
+def _connect(settings: server_settings.Settings) -> contextlib.closing[remote.Server]:
+    from overnight.app import remote
 
-    has_person = True
+    return contextlib.closing(remote.Server(settings))
+
+
+def _confirm_at(person: server_settings.Settings, pending: Confirmation) -> None:
+    with _connect(person) as server:
+        _confirm(server.confirmations, pending)
+
+
+class LocalBackend(Backend):
+    """A data home and its database. The local user confirms, at the client or with `overnight confirm`."""
 
     def __init__(self, home: pathlib.Path, database: str = "") -> None:
         from overnight.app import tokens
@@ -109,6 +119,7 @@ class LocalBackend(Backend):
         )
         person = Principal(f"{self._by.id}-person", tokens.local_user(), Role.ADMIN)
         self._person = confirmations.Confirmations(home, database, person)
+        self.confirm = functools.partial(_confirm, self._person)
 
     def run(self, action: str, given: Mapping[str, Any], *, only_ask: bool = False) -> Any:
         operation = _find_operation(action)
@@ -157,9 +168,6 @@ class LocalBackend(Backend):
     def audit(self) -> dict[str, Any]:
         return studies.audit()
 
-    def confirm(self, pending: Confirmation) -> None:
-        _confirm(self._person, pending)
-
     def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return _size(self._pools, request)
 
@@ -194,16 +202,13 @@ class RemoteBackend(Backend):
         self, settings: server_settings.Settings, person: server_settings.Settings | None = None
     ) -> None:
         self.url = settings.url
-        self._settings, self._person = settings, person
-        self.has_person = person is not None
+        self._settings = settings
+        if person is not None:
+            self.confirm = functools.partial(_confirm_at, person)
 
-    @contextlib.contextmanager
-    def _server(self) -> Iterator[remote.Server]:
+    def _server(self) -> contextlib.closing[remote.Server]:
         """Open a connection of its own: it is not for several threads at once."""
-        from overnight.app import remote
-
-        with contextlib.closing(remote.Server(self._settings)) as server:
-            yield server
+        return _connect(self._settings)
 
     def run(self, action: str, given: Mapping[str, Any], *, only_ask: bool = False) -> Any:
         operation = _find_operation(action)
@@ -235,20 +240,13 @@ class RemoteBackend(Backend):
         ):
             return studies.run(name, found, asked, server.ask_fleet)
 
-    def confirm(self, pending: Confirmation) -> None:
-        from overnight.app import remote
-
-        assert self._person is not None
-        with contextlib.closing(remote.Server(self._person)) as server:
-            _confirm(server.confirmations, pending)
-
     def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._server() as server:
             return _size(server.pools, request)
 
 
 class ServedBackend(Backend):
-    """Inside a server. Whoever answers there may be a program: people confirm with a credential of their own."""
+    """Inside a server. A program may answer at the client: people confirm with a credential of their own."""
 
     def __init__(self, server: serving.Server, by: Principal) -> None:
         self._server, self._by = server, by
@@ -289,7 +287,7 @@ def _size(where: pools.Pools, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_parameters(request: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return a request as query parameters; what is empty is left out."""
+    """Return a request as query parameters, without empty values."""
     listed = {n: [v] if isinstance(v, str) else list(v) for n, v in request.items()}
     return {name: texts for name, texts in listed.items() if any(texts)}
 

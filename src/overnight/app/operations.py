@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
 
 MAX_WAIT_SECONDS = 3600.0
 HERE = ("self", "is_gone", "reference", "return")  # not sent
+ANSWERS = ("outlook", "preflight", "check")  # with a body, but they only answer
 WHY = "X-Overnight-Why"
 # What is asked for an assistant, whatever the token: `call`, or `ask` for the confirmation alone.
 ASSISTANT, CALL, ASK = "X-Overnight-Assistant", "call", "ask"
@@ -36,7 +37,6 @@ class Operation:
     method: str
     path: str
     role: Role
-    changes: bool  # something that the audit log names; others may be repeated
 
     @property
     def call(self) -> Callable[..., Any]:
@@ -56,6 +56,11 @@ class Operation:
     def action(self) -> str:
         """How the audit log names it: `pool.drain`."""
         return f"{self.noun}.{self.name}"
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes something: the audit log has it, and it is not repeated after a lost connection."""
+        return self.method != "GET" and self.name not in ANSWERS
 
     @property
     def waits(self) -> bool:
@@ -86,80 +91,75 @@ class Operation:
         }
 
 
-POOLS = tuple(
-    Operation(pools.Pools, name, method, path, Role(role), role != "viewer" and method != "GET")
-    for name, method, path, role in (
-        ("list", "GET", "/pools", "viewer"),
-        ("create", "POST", "/pools", "admin"),
-        ("show", "GET", "/pools/{name}", "viewer"),
-        ("update", "PATCH", "/pools/{name}", "admin"),
-        ("delete", "DELETE", "/pools/{name}", "admin"),
-        ("past", "GET", "/pools/{name}/past", "viewer"),
-        ("acquire", "POST", "/pools/{name}/claims", "operator"),
-        ("replenish", "POST", "/pools/{name}/replenish", "operator"),
-        ("recycle", "POST", "/pools/{name}/recycle", "operator"),
-        ("drain", "POST", "/pools/{name}/drain", "admin"),
-        ("set_autoscale", "PATCH", "/pools/{name}/autoscale", "admin"),
-        ("autoscale_off", "DELETE", "/pools/{name}/autoscale", "admin"),
-        ("outlook", "POST", "/pools/{name}/autoscale/outlook", "viewer"),
-        ("return_member", "POST", "/pools/{name}/members/{member_id}/return", "operator"),
-        ("renew", "POST", "/pool-claims/{claim_id}/renew", "operator"),
-        ("give_back", "POST", "/pool-claims/{claim_id}/return", "operator"),
-        ("show_member", "GET", "/pool-members/{member_id}", "viewer"),
-        ("set_cordoned", "PUT", "/pool-members/{member_id}/cordoned", "operator"),
-        ("terminate", "POST", "/pool-members/{member_id}/terminate", "admin"),
-        ("forget", "POST", "/pool-hosts/{host}/forget", "admin"),
-        ("events", "GET", "/pool-events", "viewer"),
-        # It may wait for a provider, and a console may hold secrets.
-        ("explain", "GET", "/pool-explanations/{name}", "operator"),
-        ("cancel", "POST", "/pool-tasks/{task}/cancel", "admin"),
-    )
+def _publish(of: type[Any], *rows: tuple[str, str, str, Role]) -> tuple[Operation, ...]:
+    return tuple(Operation(of, *row) for row in rows)
+
+
+VIEWER, OPERATOR, ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
+POOLS = _publish(
+    pools.Pools,
+    ("list", "GET", "/pools", VIEWER),
+    ("create", "POST", "/pools", ADMIN),
+    ("show", "GET", "/pools/{name}", VIEWER),
+    ("update", "PATCH", "/pools/{name}", ADMIN),
+    ("delete", "DELETE", "/pools/{name}", ADMIN),
+    ("past", "GET", "/pools/{name}/past", VIEWER),
+    ("acquire", "POST", "/pools/{name}/claims", OPERATOR),
+    ("replenish", "POST", "/pools/{name}/replenish", OPERATOR),
+    ("recycle", "POST", "/pools/{name}/recycle", OPERATOR),
+    ("drain", "POST", "/pools/{name}/drain", ADMIN),
+    ("set_autoscale", "PATCH", "/pools/{name}/autoscale", ADMIN),
+    ("autoscale_off", "DELETE", "/pools/{name}/autoscale", ADMIN),
+    ("outlook", "POST", "/pools/{name}/autoscale/outlook", VIEWER),
+    ("return_member", "POST", "/pools/{name}/members/{member_id}/return", OPERATOR),
+    ("renew", "POST", "/pool-claims/{claim_id}/renew", OPERATOR),
+    ("give_back", "POST", "/pool-claims/{claim_id}/return", OPERATOR),
+    ("show_member", "GET", "/pool-members/{member_id}", VIEWER),
+    ("set_cordoned", "PUT", "/pool-members/{member_id}/cordoned", OPERATOR),
+    ("terminate", "POST", "/pool-members/{member_id}/terminate", ADMIN),
+    ("forget", "POST", "/pool-hosts/{host}/forget", ADMIN),
+    ("events", "GET", "/pool-events", VIEWER),
+    # It may wait for a provider, and a console may hold secrets.
+    ("explain", "GET", "/pool-explanations/{name}", OPERATOR),
+    ("cancel", "POST", "/pool-tasks/{task}/cancel", ADMIN),
 )
-CLUSTERS = tuple(
-    Operation(clusters.Clusters, name, method, path, Role(role), changes)
-    for name, method, path, role, changes in (
-        ("list", "GET", "/clusters", "viewer", False),
-        ("create", "POST", "/clusters", "admin", True),
-        ("preflight", "POST", "/clusters/preflight", "operator", False),
-        ("show", "GET", "/clusters/{cluster_id}", "viewer", False),
-        ("cancel", "POST", "/clusters/{cluster_id}/cancel", "operator", True),
-        ("release", "POST", "/clusters/{cluster_id}/release", "operator", True),
-    )
+CLUSTERS = _publish(
+    clusters.Clusters,
+    ("list", "GET", "/clusters", VIEWER),
+    ("create", "POST", "/clusters", ADMIN),
+    ("preflight", "POST", "/clusters/preflight", OPERATOR),
+    ("show", "GET", "/clusters/{cluster_id}", VIEWER),
+    ("cancel", "POST", "/clusters/{cluster_id}/cancel", OPERATOR),
+    ("release", "POST", "/clusters/{cluster_id}/release", OPERATOR),
 )
-# Who may extend or end a reservation of somebody else is decided by `reservation_serving`.
-RESERVATIONS = tuple(
-    Operation(reservations.Reservations, name, method, path, Role(role), changes)
-    for name, method, path, role, changes in (
-        ("list", "GET", "/reservations", "viewer", False),
-        ("create", "POST", "/reservations", "operator", True),
-        ("preflight", "POST", "/reservations/preflight", "operator", False),
-        ("show", "GET", "/reservations/{reservation_id}", "viewer", False),
-        ("members", "GET", "/reservations/{reservation_id}/members", "viewer", False),
-        ("check", "POST", "/reservations/{reservation_id}/check", "operator", False),
-        ("extend", "POST", "/reservations/{reservation_id}/extend", "operator", True),
-        ("end", "POST", "/reservations/{reservation_id}/release", "operator", True),
-    )
+# `reservation_serving` decides whether a caller may extend or end the reservation of another one.
+RESERVATIONS = _publish(
+    reservations.Reservations,
+    ("list", "GET", "/reservations", VIEWER),
+    ("create", "POST", "/reservations", OPERATOR),
+    ("preflight", "POST", "/reservations/preflight", OPERATOR),
+    ("show", "GET", "/reservations/{reservation_id}", VIEWER),
+    ("members", "GET", "/reservations/{reservation_id}/members", VIEWER),
+    ("check", "POST", "/reservations/{reservation_id}/check", OPERATOR),
+    ("extend", "POST", "/reservations/{reservation_id}/extend", OPERATOR),
+    ("end", "POST", "/reservations/{reservation_id}/release", OPERATOR),
 )
-# As with reservations, `investigation_serving` decides who may stop one of somebody else.
-INVESTIGATIONS = tuple(
-    Operation(investigations.Investigations, name, method, path, Role(role), changes)
-    for name, method, path, role, changes in (
-        ("list", "GET", "/investigations", "viewer", False),
-        ("create", "POST", "/investigations", "operator", True),
-        ("preflight", "POST", "/investigations/preflight", "operator", False),
-        ("show", "GET", "/investigations/{investigation_id}", "viewer", False),
-        ("stop", "POST", "/investigations/{investigation_id}/stop", "operator", True),
-    )
+# As with reservations, `investigation_serving` decides whether a caller may stop another one's investigation.
+INVESTIGATIONS = _publish(
+    investigations.Investigations,
+    ("list", "GET", "/investigations", VIEWER),
+    ("create", "POST", "/investigations", OPERATOR),
+    ("preflight", "POST", "/investigations/preflight", OPERATOR),
+    ("show", "GET", "/investigations/{investigation_id}", VIEWER),
+    ("stop", "POST", "/investigations/{investigation_id}/stop", OPERATOR),
 )
-# Who may decide is for `fleet.confirmations`; a code is a secret, and not part of a path.
-CONFIRMATIONS = tuple(
-    Operation(confirmations.Confirmations, name, method, path, Role(role), changes)
-    for name, method, path, role, changes in (
-        ("list", "GET", "/confirmations", "operator", False),
-        ("show", "GET", "/confirmations/{confirmation_id}", "viewer", False),
-        ("confirm", "POST", "/confirmations/confirm", "operator", True),
-        ("decline", "POST", "/confirmations/decline", "operator", True),
-    )
+# `fleet.confirmations` decides whether a caller may confirm; a code is a secret, and not part of a path.
+CONFIRMATIONS = _publish(
+    confirmations.Confirmations,
+    ("list", "GET", "/confirmations", OPERATOR),
+    ("show", "GET", "/confirmations/{confirmation_id}", VIEWER),
+    ("confirm", "POST", "/confirmations/confirm", OPERATOR),
+    ("decline", "POST", "/confirmations/decline", OPERATOR),
 )
 OPERATIONS = (*POOLS, *CLUSTERS, *RESERVATIONS, *INVESTIGATIONS, *CONFIRMATIONS)
 

@@ -91,7 +91,7 @@ def _hunt(_: concierge.Backend, given: Given) -> str:
 
 def _read(_: concierge.Backend, given: Given) -> str:
     event = given.get("event", "the last serious event (events, severity critical)")
-    return f"""Explain the verdict on {event} to an engineer who was not there. {MARKED}
+    return f"""Explain the verdict on {event} to an engineer who was not on call. {MARKED}
 
 Call diagnose, then write: what happened, the root cause and its confidence, the mechanism in two sentences, what was ruled
 out, what evidence is missing, and the fix. `cause-found` claims a cause; `inconclusive` and `no-cause` do not: say so. The
@@ -136,7 +136,7 @@ PROMPTS = {
         ),
         Prompt(
             "read_verdict",
-            "Explain a verdict to somebody who was not there.",
+            "Explain a verdict to an engineer who was not on call.",
             {"event": "Id of the event."},
             _read,
         ),

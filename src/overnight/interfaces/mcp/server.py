@@ -79,12 +79,12 @@ class Concierge:
         backend, arguments = self._find_backend(context), asked.arguments or {}
         call = functools.partial(catalogue.call, backend, tool, arguments)
         answer: catalogue.Answer = await self._run(not tool.read_only, call)
-        if answer.pending is not None and backend.has_person and _elicits(context):
+        if answer.pending is not None and backend.confirm is not None and _elicits(context):
             agreed = await _ask_person(context, asked, answer.pending)
             if isinstance(agreed, types.InputRequiredResult):
                 return agreed
             if agreed:
-                confirm = functools.partial(_confirm, backend, answer.pending)
+                confirm = functools.partial(_confirm, backend.confirm, answer.pending)
                 failed: catalogue.Answer | None = await self._run(True, confirm)
                 answer = failed or await self._run(True, call)
         return _as_result(answer)
@@ -175,10 +175,12 @@ def _as_result(answer: catalogue.Answer) -> types.CallToolResult:
     )
 
 
-def _confirm(backend: concierge.Backend, pending: Confirmation) -> catalogue.Answer | None:
+def _confirm(
+    confirm: Callable[[Confirmation], None], pending: Confirmation
+) -> catalogue.Answer | None:
     """Confirm as the person at the client; return the answer of the call if that is refused."""
     try:
-        backend.confirm(pending)
+        confirm(pending)
     except errors.OvernightError as error:
         return catalogue.refuse(error)
     return None

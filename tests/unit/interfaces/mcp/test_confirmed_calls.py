@@ -37,8 +37,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[assistants.Worl
 class AtClient(concierge.ServedBackend):
     """A backend with a person at the client, who has a credential of their own."""
 
-    has_person = True
-
     def __init__(self, world: assistants.World) -> None:
         backend = world.backend()
         super().__init__(world.server, backend._by)

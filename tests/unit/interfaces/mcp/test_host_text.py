@@ -107,8 +107,9 @@ RESULTS: dict[str, Any] = {
 }
 
 
-class Poisoned(concierge.Backend):
-    url = "https://centre.example"
+class Poisoned(concierge.ServedBackend):
+    def __init__(self) -> None:
+        self.url = "https://centre.example"
 
     def study(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         return dict(DOCUMENTS[name])
