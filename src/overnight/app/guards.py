@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from overnight.model.cluster import ClusterOrder
     from overnight.model.control_plane import Principal
     from overnight.model.plan import Plan
-    from overnight.model.pool import Claim, Member, PoolDetails
+    from overnight.model.pool import Claim, Member, PoolDetails, PoolSettings
     from overnight.model.reservation import Order, Preflight
 
 MANY_HOSTS = 20  # more of them at once are costly
@@ -25,6 +25,11 @@ NOT_BOUND = ("confirmed", "agreed", "idempotency_key")  # they do not change wha
 ENDS = (MemberState.WARMING, MemberState.READY)
 WINDS_DOWN = (PoolStatus.DRAINING, PoolStatus.ARCHIVED)
 MADE_FROM = ("template", "region", "instance_type", "lifecycle_class")
+# A shorter one ends members or claims that run now.
+LIFETIMES = (
+    "warming_timeout_seconds", "ready_ttl_seconds", "claimed_ttl_seconds", "heartbeat_stale_after_seconds",
+    "lease_max_seconds",
+)  # fmt: skip
 State = MemberState
 
 
@@ -143,9 +148,12 @@ def _create(_: UseCases, given: Given, _by: Principal) -> Effect | None:
 
 
 def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    from overnight.pools import settings
+
     change: pools.PoolChange = given["change"]
     details = where.pools.show(given["name"]).details
     pool, most = details.pool, change.max_size or 0
+    sooner = _find_shortened(pool.settings, settings.changed(pool.settings, change.settings))
     ends: tuple[str, ...] = ()
     doing: list[str] = []
     if most > max(MANY_HOSTS, pool.max_size):
@@ -156,9 +164,26 @@ def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     if ends:
         how = "replace" if is_other else "terminate"
         doing.append(f"change pool {pool.name}: {how} {plural(len(ends), 'member')}")
+    if sooner:
+        doing.append(f"change pool {pool.name}: end members or claims sooner")
     if not doing:
         return None
-    return Effect(summary="; ".join(doing), ends=ends, most_hosts=most, basis=str(pool.updated_us))
+    return Effect(
+        summary="; ".join(doing),
+        ends=ends,
+        claims=_open(details.claims) if sooner else (),
+        most_hosts=most,
+        concerns=tuple(f"{name}: {before} becomes {after}" for name, before, after in sooner),
+        basis=str(pool.updated_us),
+    )
+
+
+def _find_shortened(before: PoolSettings, after: PoolSettings) -> list[tuple[str, object, object]]:
+    """Return the settings that end members or claims sooner than before, with both values."""
+    found = [n for n in LIFETIMES if getattr(after, n) < getattr(before, n)]
+    if after.claimed_ttl_action == "terminate" != before.claimed_ttl_action:
+        found.append("claimed_ttl_action")
+    return [(name, getattr(before, name), getattr(after, name)) for name in found]
 
 
 def _set_autoscale(_: UseCases, given: Given, _by: Principal) -> Effect | None:
@@ -205,7 +230,7 @@ def _release(where: UseCases, given: Given, by: Principal) -> Effect | None:
     return Effect(
         summary=f"release {plural(len(hosts), 'host')} of reservation {found.id}",
         hosts=hosts,
-        concerns=(f"it belongs to {found.order.owner or 'nobody'}",),
+        concerns=(f"its owner is {found.order.owner or 'not known'}",),
     )
 
 
@@ -213,7 +238,7 @@ def _stop(where: UseCases, given: Given, by: Principal) -> Effect | None:
     found = where.investigations.show(given["investigation_id"]).investigation
     if found.owner == by.name:
         return None
-    concern = f"it belongs to {found.owner or 'nobody'}"
+    concern = f"its owner is {found.owner or 'not known'}"
     return Effect(summary=f"stop investigation {found.id}", concerns=(concern,))
 
 

@@ -34,7 +34,7 @@ class Effect:
     most_hosts: int = 0  # that it launches, claims or reserves
     host_hours: float | None = None
     cost: float | None = None  # None: the price is not known
-    concerns: tuple[str, ...] = ()  # who is disturbed, and what differs from what was asked for
+    concerns: tuple[str, ...] = ()  # disturbed workloads, changes of hosts or settings
     basis: str = ""  # what else must not change; not for people
 
 
@@ -70,7 +70,7 @@ class ConfirmationNeededError(errors.UnconfirmedError):
         super().__init__(
             f"a person must confirm: {confirmation.effect.summary}",
             why=why
-            or "an assistant asks for something that is destructive, costly or disturbs others",
+            or "the call of an assistant is destructive or costly, or disturbs others",
             todo="a person with another credential runs overnight confirmations; then repeat the same call",
         )
         self.confirmation = confirmation

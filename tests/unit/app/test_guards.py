@@ -139,12 +139,12 @@ def test_an_investigation_that_changes_hosts_is_confirmed(
         ("investigation.stop", {"investigation_id": "i-1"}),
     ],
 )
-def test_what_belongs_to_somebody_else_is_not_ended_without_a_person(
+def test_what_another_caller_owns_is_not_ended_without_a_person(
     action: str, given: dict[str, Any]
 ) -> None:
     asked, _ = admit(action, **given)
     assert asked is not None
-    assert asked.concerns == ("it belongs to anna",)
+    assert asked.concerns == ("its owner is anna",)
     own, _ = admit(action, dataclasses.replace(CLAUDE, name="anna"), **given)
     assert own is None
 

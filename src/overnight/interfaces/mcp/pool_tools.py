@@ -194,7 +194,7 @@ TOOLS = (
     ),
     tools.Tool(
         name="system_update_instance_pool",
-        about="Change a pool: its sizes, template, settings or status. A person confirms what ends all idle members.",
+        about="Change a pool: its sizes, template, settings or status. A person confirms changes that end members or claims.",
         input=asks.PoolUpdate, output=PoolAnswer, action="pool.update",
         given=lambda asked: {"name": asked.id, "change": _change(asked)},
         show=_pool,

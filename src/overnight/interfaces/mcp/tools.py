@@ -21,7 +21,7 @@ ACTIONS = {each.action: each for each in operations.OPERATIONS}
 
 
 class PendingConfirmation(v.Output):
-    """What a person has to confirm. Nothing was changed."""
+    """A call that waits for a person's confirmation. Nothing was changed."""
 
     id: v.Word
     status: v.Word = Field(description="pending or confirmed")
@@ -32,7 +32,7 @@ class PendingConfirmation(v.Output):
     )
     hosts: list[v.Word] = Field(description="Hosts that are taken, emptied or changed.")
     concerns: list[v.HostText] = Field(
-        description="Who is disturbed, and what is changed on hosts."
+        description="Disturbed workloads, and changes of hosts or settings."
     )
     most_hosts: int
     host_hours: v.Number
@@ -54,7 +54,7 @@ def describe(pending: Confirmation, why: str) -> PendingConfirmation:
 
 
 class ErrorAnswer(v.Output):
-    """What failed, why, and what to do: sentences of overnight, or marked where they may quote others."""
+    """Failure, reason and next step: sentences of overnight, or marked where they may quote others."""
 
     name: v.Word = Field(examples=["NoReadyMembersError"])
     what: v.Sentence | v.HostText
@@ -113,7 +113,7 @@ class Tool:
 
     @functools.cached_property
     def output_schema(self) -> dict[str, Any]:
-        """The schema of the answer; with what a person has to confirm instead, where that may be."""
+        """The schema of the answer, or of a pending confirmation where a person may have to confirm the call."""
         schema: dict[str, Any] = _plain(self.output.model_json_schema(mode="serialization"))
         if self.is_guarded:
             pending = _plain(PendingConfirmation.model_json_schema(mode="serialization"))

@@ -163,6 +163,8 @@ EMPTY = {"target_size": 0, "template": "runner"}
         ("PATCH", "/api/v1/pools/ci", {"change": {"status": "draining"}}, "terminate 3 members"),
         ("PATCH", "/api/v1/pools/ci", {"change": {"status": "archived"}}, "terminate 3 members"),
         ("PATCH", "/api/v1/pools/ci", {"change": {"target_size": 0}}, "terminate 3 members"),
+        ("PATCH", "/api/v1/pools/ci", {"change": {"settings": {"ready_ttl_seconds": 1}}}, "end members or claims sooner"),
+        ("PATCH", "/api/v1/pools/ci", {"change": {"settings": {"claimed_ttl_action": "terminate"}}}, "end members or claims sooner"),
         ("PATCH", "/api/v1/pools/ci/autoscale", {"change": {"max_size": MANY}}, f"grow to {MANY} hosts"),
         ("POST", "/api/v1/pools/ci/claims", {"request": {"count": MANY}}, f"claim {MANY} members"),
         ("POST", "/api/v1/clusters", {"order": {"count": MANY, "template": "runner", "provider": "scripted"}, "confirmed": True}, f"launch {MANY} hosts of scripted"),
@@ -184,6 +186,11 @@ def test_what_is_neither_is_direct(world: assistants.World) -> None:
     for method, path, body in (
         ("POST", "/api/v1/pools", small),
         ("PATCH", "/api/v1/pools/ci", {"change": {"target_size": 4}}),
+        (
+            "PATCH",
+            "/api/v1/pools/ci",
+            {"change": {"settings": {"ready_ttl_seconds": 90_000, "launch_parallel": 1}}},
+        ),
         ("POST", "/api/v1/pools/ci/replenish", None),
         ("POST", "/api/v1/pools/ci/recycle", None),
         ("PATCH", "/api/v1/pools/ci", {"change": {"status": "paused"}}),
