@@ -67,13 +67,9 @@ class Backend:
         """Answer from the evidence of an `event`, or of a `host` from `begin` to `end`; `app.studies` has the names."""
         raise NotImplementedError
 
-    def audit(self) -> dict[str, Any]:
-        """Examine the units of this machine; only where the assistant works on it."""
-        raise errors.CannotError(
-            "units cannot be audited from here",
-            why="an audit reads the file system of a host",
-            todo="overnight audit on the host; drift compares the units of all hosts",
-        )
+    def audit(self, host: str) -> dict[str, Any]:
+        """Return the audit of a host's units; '' is this machine, without a server."""
+        raise NotImplementedError
 
     def confirm(self, pending: Confirmation) -> None:
         """Confirm a request as the person at the client, who has agreed to it."""
@@ -154,8 +150,8 @@ class LocalBackend(Backend):
         found = windows.Evidence(self.home, asked["event"], asked.get("begin", ""), asked.get("end", ""))  # fmt: skip
         return studies.run(name, found, asked)
 
-    def audit(self) -> dict[str, Any]:
-        return studies.audit()
+    def audit(self, host: str) -> dict[str, Any]:
+        return studies.audit(host)
 
     def confirm(self, pending: Confirmation) -> None:
         _confirm(self._person, pending)
@@ -235,6 +231,10 @@ class RemoteBackend(Backend):
         ):
             return studies.run(name, found, asked, server.ask_fleet)
 
+    def audit(self, host: str) -> dict[str, Any]:
+        with self._server() as server:
+            return server.read_audit(host).as_json()
+
     def confirm(self, pending: Confirmation) -> None:
         from overnight.app import remote
 
@@ -277,6 +277,11 @@ class ServedBackend(Backend):
 
     def study(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         return self._server.study(name, self._by, asked)
+
+    def audit(self, host: str) -> dict[str, Any]:
+        from overnight.app import remote
+
+        return self._server.fleet.unit_audit(remote.only_host([host])).as_json()
 
     def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return self._server.answers.size(self._server.request.home, request)
