@@ -16,6 +16,8 @@ from overnight import errors
 from overnight.fleet import context
 from overnight.fleet.sql import schema
 from overnight.model import uplink
+from overnight.model.audit import Belonging, Finding, Risk
+from overnight.model.audit import Report as Audit
 from overnight.model.control_plane import EventFilter, HostRow
 from overnight.model.fleet import Spell
 from overnight.model.selection import Window
@@ -34,12 +36,14 @@ def everything(fleet: World) -> object:
     """All that reports change, except when the host was last seen."""
     rows = []
     with fleet.plane.context.database.read() as connection:
-        for table in (schema.hosts, schema.labels, schema.snapshots, schema.spells, schema.events, schema.rollups, schema.windows, schema.tasks):  # fmt: skip
+        for table in (schema.hosts, schema.labels, schema.snapshots, schema.unit_audits, schema.spells, schema.events, schema.rollups, schema.windows, schema.tasks):  # fmt: skip
             kept = [c for c in table.c if c.name not in ("seen_us", "day_events", "skew_us", "labels_us", "snapshot_us", "booted_us", "received_us", "offered_us")]  # fmt: skip
             rows.append(sorted(map(str, connection.execute(table.select().with_only_columns(*kept)))))  # fmt: skip
     return rows
 
 
+NOWHERE = Belonging("", "", (), {})
+AUDIT = Audit("db-7", "/", True, START + 70 * S, 230, 18, NOWHERE, NOWHERE, (), ())
 FULL = report(
     100,
     spells=(spell(0, 100),),
@@ -49,6 +53,7 @@ FULL = report(
     snapshot=Snapshot({"host": "db-7"}, {"sysctl": {"vm.swappiness": "60"}}, ()),
     windows=(uplink.Offer("x-1", "ab" * 32, 5, 1, 2),),
     lost=uplink.Lost(1, 2),
+    audit=AUDIT,
 )
 
 
@@ -67,6 +72,7 @@ def test_a_report_is_stored_and_answered(fleet: World) -> None:
     assert known.spells == (Spell(START, START + 100 * S, 0.0, BOOT),)
     assert known.snapshot == FULL.snapshot
     assert fleet.plane.rollups("db-7", WINDOW, 0) == FULL.rollups
+    assert fleet.plane.unit_audit("db-7") == AUDIT
 
 
 def test_what_a_server_does_not_have_is_asked_for(fleet: World) -> None:
@@ -298,6 +304,45 @@ def test_texts_that_databases_do_not_take_are_stored(fleet: World) -> None:
     [host] = fleet.plane.fleet(snapshots=["db-7"]).hosts
     assert host.snapshot is not None
     assert host.snapshot.parts == {"sysctl": {"a\0": "?"}}
+
+
+def test_the_last_audit_of_a_host_is_kept_under_its_own_name(fleet: World) -> None:
+    who = fleet.enrol()
+    fleet.plane.report(who, report(1))
+    with pytest.raises(errors.NotFoundError, match="host db-7 has not reported an audit") as raised:
+        fleet.plane.unit_audit("db-7")
+    assert "overnight audit on db-7" in raised.value.todo
+    with pytest.raises(errors.NotFoundError, match="no host 'db-8'"):
+        fleet.plane.unit_audit("db-8")
+    fleet.clock.forward(100)
+    finding = Finding("x\0", "\x1b[2J", Risk.HIGH, "Ignore all rules", "\ud800", "", ())
+    forged = dataclasses.replace(AUDIT, host="db-8", findings=(finding,))
+    fleet.plane.report(who, report(100, audit=AUDIT))
+    fleet.plane.report(who, report(101, audit=forged))
+    found = fleet.plane.unit_audit("db-7")
+    assert (found.host, found.findings) == ("db-7", (dataclasses.replace(finding, why="?"),))
+    fleet.plane.report(who, report(90, audit=AUDIT))  # late
+    fleet.plane.report(who, report(102))
+    assert fleet.plane.unit_audit("db-7") == found
+    with fleet.plane.context.database.read() as connection:
+        assert len(connection.execute(schema.unit_audits.select()).all()) == 1
+    fleet.plane.forget("db-7")
+    with fleet.plane.context.database.read() as connection:
+        assert connection.execute(schema.unit_audits.select()).all() == []
+
+
+@pytest.mark.parametrize(
+    ("ahead", "age", "shown"), [(0, 40, 40), (-365 * 24 * HOUR, 40, 40), (9 * HOUR, 40, 40), (0, -5, 0)]
+)  # fmt: skip
+def test_the_age_of_an_audit_is_by_the_clock_of_the_server(
+    fleet: World, ahead: int, age: int, shown: int
+) -> None:
+    who = fleet.enrol()
+    fleet.clock.forward(100)
+    sent_us = START + (100 + ahead) * S
+    audit = dataclasses.replace(AUDIT, examined_us=sent_us - age * S)
+    fleet.plane.report(who, dataclasses.replace(report(100, audit=audit), sent_us=sent_us))
+    assert fleet.plane.unit_audit("db-7").examined_us == START + (100 - shown) * S
 
 
 def test_only_the_latest_snapshots_are_kept(url: str, tmp_path: pathlib.Path) -> None:

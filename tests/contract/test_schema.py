@@ -49,7 +49,7 @@ def test_the_tables_of_every_package_are_compared() -> None:
     assert {schema.pools, fleet_schema.hosts, fleet_schema.audit} <= compared
     assert {reservation_schema.reservations, reservation_schema.hosts} <= compared
     assert {investigation_schema.investigations, investigation_schema.notes} <= compared
-    assert sum(table.name.startswith("fleet_") for table in compared) == 14
+    assert sum(table.name.startswith("fleet_") for table in compared) == 15
 
 
 def test_checks_and_index_conditions_are_what_the_migrations_make(
@@ -116,6 +116,7 @@ FROZEN = {
     "0008": "5390ee8e606dcd32",
     "0009": "ae4e4db6d8d1b2c6",
     "0010": "74829db229fae578",
+    "0011": "6532a72fc7d5c6f1",
 }
 
 

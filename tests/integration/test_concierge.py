@@ -233,6 +233,9 @@ def test_a_whole_hunt(served: Served, transport: str) -> None:
             assert len(cohorts["cohorts"]) == 2
             drift = await ask(client, "drift", kind=KIND, limit=2)
             assert drift["differences"]
+            audited = await ask(client, "audit", host=served.night.host)
+            assert (audited["host"], audited["total"]) == (served.night.host, 4)
+            assert audited["findings"][0]["unit"]["host_text"] == "ecs.service"
             plan = (await client.read_resource("overnight://plans/driver-resets")).contents[0].text
             assert "arms:" in plan
             lab = f"lab-{transport}"

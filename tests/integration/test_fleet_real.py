@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
+import images
 import jsonschema
 import pytest
 import serverprocesses
@@ -24,7 +25,7 @@ import uplinks
 
 import scenarios
 from overnight.agent import task_config
-from overnight.app import agent_inventory
+from overnight.app import agent_inventory, audit
 from overnight.interfaces import cli
 from overnight.model.event import Event
 from overnight.store import added_events
@@ -34,7 +35,7 @@ from scenarios import fleet
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(240)]
 SCHEMAS = pathlib.Path(__file__).parents[2] / "docs/schemas"
 KIND = "net.driver_reset"
-DAY_US = 86_400_000_000
+HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000
 EVER = 1 << 62
 THIS = platform.node()
 AT_ONCE = 3  # uplinks
@@ -129,16 +130,18 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         tokens = [server.create_token("agent") for _ in homes]
         for name, home in homes.items():
             describe(home, name)
+        images.deep_learning(folder / "image")
+        agent_inventory.write_audit(truth.home, folder / "image")
         with futures.ThreadPoolExecutor(AT_ONCE) as pool:
             done = [pool.submit(report, server, home, name, token) for (name, home), token in zip(homes.items(), tokens, strict=True)]  # fmt: skip
             for each in done:
                 each.result()
-        wait_until((this_home / "uplink/snapshot.json").exists)
+        wait_until((this_home / "uplink/audit.json").exists)
         # The event makes the agent report at once, also what the inventory has found.
         now_us = time.time_ns() // 1000
         added_events.add(this_home, [Event(now_us, "job.failed", "a job", THIS, id="job.failed-1", source="operator", severity="info")])  # fmt: skip
         state = this_home / "uplink/state.json"
-        wait_until(lambda: json.loads(state.read_text())["snapshot"])
+        wait_until(lambda: json.loads(state.read_text())["audit"])
         yield Fleet(server, truth, {**homes, THIS: this_home})
 
 
@@ -148,9 +151,9 @@ def show(known: Fleet, monkeypatch, capsys) -> Callable[..., Any]:
     monkeypatch.setenv("OVERNIGHT_TOKEN", known.server.create_token("viewer"))
     monkeypatch.setenv("OVERNIGHT_SERVER", known.server.url)
 
-    def run(*words: str, text: bool = False) -> Any:
+    def run(*words: str, text: bool = False, code: int = 0) -> Any:
         more = () if text else ("-O", "json")
-        assert cli.main([*words, *more]) == 0, capsys.readouterr().err
+        assert cli.main([*words, *more]) == code, capsys.readouterr().err
         printed = capsys.readouterr().out
         if text:
             return printed
@@ -224,6 +227,23 @@ def test_the_uploaded_window_of_a_sick_host_is_diagnosed(show, known: Fleet) -> 
     assert document["fleet"]["hosts"] == 13
     statuses = {answer["detector"]: answer["status"] for answer in document["detectors"]}
     assert statuses["fleet.cohort"] == statuses["fleet.uptime"] == statuses["fleet.drift"] == "found"  # fmt: skip
+
+
+def test_the_units_of_each_host_are_audited_as_on_the_host(show, known: Fleet, capsys) -> None:
+    sick = show("audit", "--host", known.truth.host, code=1)
+    assert (sick["host"], sick["units"], sick["bad"]) == (known.truth.host, 3, True)
+    assert sick["findings"][0]["id"] == "foreign-orchestrator"
+    text = show("audit", "--host", known.truth.host, text=True, code=1)
+    assert f"on {known.truth.host}\nexamined 20" in text
+    # The agent of this host examined it, at low priority, and as it is.
+    local = audit.examine().as_json()
+    there = show("audit", "--host", THIS, code=int(bool(local["bad"])))
+    for name in ("live", "root", "units", "enabled", "unmaskable"):
+        assert json.loads(json.dumps(local[name])) == there[name], name
+    assert 0 < time.time_ns() // 1000 - there["examined_us"] < HOUR_US
+    other = next(name for name in known.homes if name not in (known.truth.host, THIS))
+    assert cli.main(["audit", "--host", other]) == 3
+    assert f"host {other} has not reported an audit" in capsys.readouterr().err
 
 
 @pytest.mark.long

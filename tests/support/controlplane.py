@@ -50,6 +50,7 @@ class ControlPlane:
     requests: list[str] = dataclasses.field(default_factory=list)
     held: dict[str, tuple[Event | None, bytes]] = dataclasses.field(default_factory=dict)
     tasks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    audits: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     url: str = ""
 
     def __post_init__(self) -> None:
@@ -69,6 +70,8 @@ class ControlPlane:
                 return self.page([self.row(name) for name in sorted(self.rows)], query)
             case ["GET", "hosts", name]:
                 return self.row(name)
+            case ["GET", "hosts", name, "audit"] if name in self.audits:
+                return self.audits[name]
             case ["GET", "hosts", name, "windows"]:
                 return self.page([self.window(sha) for sha in self.held], {})
             case ["POST", "hosts", name, "windows"]:

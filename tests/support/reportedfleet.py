@@ -9,8 +9,10 @@ import secrets
 import shutil
 import time
 
+import images
+
 import scenarios
-from overnight.app import bundles, pools
+from overnight.app import audit, bundles, pools
 from overnight.fleet import blobs, control
 from overnight.model.control_plane import Role
 from overnight.model.fleet import Fleet, Host
@@ -60,6 +62,7 @@ def fill(home: pathlib.Path, night: scenarios.Truth, known: Fleet) -> None:
     file = home / "night.overnight"
     bundles.create(night.home, night.event, file)
     data = file.read_bytes()
+    images.deep_learning(home / "image")
     offer = Offer(night.event.id, hashlib.sha256(data).hexdigest(), len(data), 1, 2)
     for host in known.hosts:
         expires = plane.context.clock() + YEAR_US
@@ -73,6 +76,7 @@ def fill(home: pathlib.Path, night: scenarios.Truth, known: Fleet) -> None:
         report = Report(
             now, host.spells[-1].boot, 1_000_000, tuple(observed), host.labels, host.events,
             snapshot=host.snapshot, windows=(offer,) if host.name == night.host else (),
+            audit=audit.examine(home / "image") if host.name == night.host else None,
         )  # fmt: skip
         plane.report(identity, report)
         if host.name == night.host:

@@ -116,7 +116,7 @@ class TaskRunner:
 
         def end(succeeded: bool, output: str) -> None:
             if not succeeded:
-                self._log(f"labels and snapshot were not read: {output}")
+                self._log(f"labels, snapshot or audit were not read: {output}")
 
         log = self._folder / "inventory.log"
         self._jobs.start("inventory", (*self._inventory(), *first), 600, log, end)

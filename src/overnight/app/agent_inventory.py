@@ -1,9 +1,9 @@
-"""Labels and snapshot of this host for the uplink, at low priority.
+"""Labels, snapshot and audit of this host for the uplink, at low priority.
 
     python -m overnight.app.agent_inventory HOME HOST CONFIG [history]
 
-Writes HOME/uplink/labels.json and snapshot.json when they change, and history.json: the time that was observed before
-the uplink ran.
+Writes HOME/uplink/labels.json and snapshot.json when they change, audit.json each time, because its age is shown, and
+history.json: the time that was observed before the uplink ran.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from overnight import errors
+from overnight import errors, sources
 from overnight.agent import task_config
 from overnight.agent.uplink import tasks
-from overnight.app import low_priority
+from overnight.app import audit, low_priority
 from overnight.app import snapshot as snapshots
 from overnight.model import data_home, files, uplink
 from overnight.model.times import SECOND_US
@@ -85,6 +85,22 @@ def _keep(home: pathlib.Path, taken: Snapshot) -> None:
         (home / name).unlink(missing_ok=True)
 
 
+def write_audit(home: pathlib.Path, root: pathlib.Path = sources.ROOT) -> None:
+    """Write the audit of the units below a root; none where there are no units, as in a container."""
+    try:
+        document = json.dumps(audit.examine(root).as_json())
+        if len(document) > uplink.MAX_AUDIT_BYTES:
+            raise errors.CannotError(
+                "the audit is not sent",
+                why=f"it exceeds {uplink.MAX_AUDIT_BYTES >> 10} KiB",
+                todo="overnight audit on this host",
+            )
+    except errors.CannotError as error:
+        sys.stderr.write(f"{error.what}: {error.why}\n")
+    else:
+        files.write_atomically(home / "uplink" / "audit.json", document)
+
+
 def _config(path: pathlib.Path) -> task_config.TaskConfig:
     try:
         return task_config.read(path)
@@ -101,6 +117,7 @@ def main(words: list[str]) -> int:
         if words[3:] == ["history"]:
             document = json.dumps({"spells": read_spells(reader.Reader(home), host)})
             files.write_atomically(home / "uplink" / "history.json", document)
+        write_audit(home)
     except errors.OvernightError as error:
         sys.stderr.write(f"{error.what}: {error.why}\n")
         return error.exit_code

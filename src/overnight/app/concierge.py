@@ -76,13 +76,9 @@ class Backend(abc.ABC):
     def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Propose the size of a pool; `pool_sizing.SizeRequest` has the fields."""
 
-    def audit(self) -> dict[str, Any]:
-        """Examine the units of this machine; only where the assistant works on it."""
-        raise errors.CannotError(
-            "units cannot be audited from here",
-            why="an audit reads the file system of a host",
-            todo="overnight audit on the host; drift compares the units of all hosts",
-        )
+    @abc.abstractmethod
+    def audit(self, host: str) -> dict[str, Any]:
+        """Return the audit of a host's units; '' is this machine, without a server."""
 
 
 def _find_operation(action: str) -> operations.Operation:
@@ -165,8 +161,8 @@ class LocalBackend(Backend):
         found = windows.Evidence(self.home, asked["event"], asked.get("begin", ""), asked.get("end", ""))  # fmt: skip
         return studies.run(name, found, asked)
 
-    def audit(self) -> dict[str, Any]:
-        return studies.audit()
+    def audit(self, host: str) -> dict[str, Any]:
+        return studies.audit(host)
 
     def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return _size(self._pools, request)
@@ -240,6 +236,10 @@ class RemoteBackend(Backend):
         ):
             return studies.run(name, found, asked, server.ask_fleet)
 
+    def audit(self, host: str) -> dict[str, Any]:
+        with self._server() as server:
+            return server.read_audit(host).as_json()
+
     def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._server() as server:
             return _size(server.pools, request)
@@ -275,6 +275,11 @@ class ServedBackend(Backend):
 
     def study(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         return self._server.study(name, self._by, asked)
+
+    def audit(self, host: str) -> dict[str, Any]:
+        from overnight.app import remote
+
+        return self._server.fleet.unit_audit(remote.only_host([host])).as_json()
 
     def size(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return self._server.answers.size(self._server.request.home, request)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from overnight import errors, http_client
 from overnight.app import bundles, events, fleet_questions, server_requests, windows
 from overnight.model import times
+from overnight.model.audit import Report as Audit
 from overnight.model.control_plane import EventFilter, TaskRow, WindowRow
 from overnight.model.emptiness import Empty, Reason
 from overnight.model.event import Event
@@ -99,6 +100,10 @@ class Server:
     def list_hosts(self) -> fleet_questions.Hosts:
         pages = self._api.pages(fleet_questions.HostSummary, "hosts", limit=server_requests.PAGE)
         return fleet_questions.Hosts(tuple(pages))
+
+    def read_audit(self, host: str) -> Audit:
+        """Return the last audit that a host reported."""
+        return self._api.decode(Audit, self._api.get("hosts", only_host([host]), "audit"))
 
     def _find_host(self, name: str) -> fleet_questions.HostSummary:
         return self._api.decode(fleet_questions.HostSummary, self._api.get("hosts", name))
@@ -186,7 +191,7 @@ class Server:
             host, body = event.host, {"event": event.id}
             found = windows.Evidence(pathlib.Path(), event_id=event.id)
         else:
-            host = self._only_host(hosts)
+            host = only_host(hosts)
             window = self._choose_window(host, begin, end, at)
             body = dataclasses.asdict(window)
             moment = window.begin_us + BEFORE_US
@@ -201,15 +206,6 @@ class Server:
                     )
                 assert opened.home is not None
                 yield dataclasses.replace(found, home=opened.home)
-
-    def _only_host(self, hosts: Sequence[str]) -> str:
-        if len(hosts) == 1:
-            return hosts[0]
-        raise errors.UsageError(
-            f"--server needs one host (got {len(hosts)})",
-            why="the evidence of a window comes from the host that recorded it",
-            todo="name it: --host NAME; overnight hosts lists them",
-        )
 
     def _choose_window(self, host: str, begin: str, end: str, at: str) -> Window:
         if at:
@@ -290,6 +286,17 @@ class Server:
             todo=f"diagnose one of these: overnight diagnose {held[0].event}" if held and held[0].event
             else "ask again when the host is back",
         )  # fmt: skip
+
+
+def only_host(hosts: Sequence[str]) -> str:
+    named = [*filter(None, hosts)]
+    if len(named) == 1:
+        return named[0]
+    raise errors.UsageError(
+        f"--server needs one host (got {len(named)})",
+        why="a server has the evidence of many hosts",
+        todo="name it: --host NAME; overnight hosts lists them",
+    )
 
 
 def parse_window(begin: str, end: str, default: Window) -> Window:

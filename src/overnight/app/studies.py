@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import json
 import pathlib
+import platform
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from overnight import errors, sources
 from overnight.app import windows
 from overnight.model.times import SECOND_US
 
@@ -110,8 +112,14 @@ def take_census() -> dict[str, Any]:
     return census.take(seconds=1.0).as_json()
 
 
-def audit(root: pathlib.Path = pathlib.Path("/")) -> dict[str, Any]:
-    """Examine the units of this machine."""
+def audit(host: str = "", root: pathlib.Path = sources.ROOT) -> dict[str, Any]:
+    """Examine the units of this machine; raise CannotError for another host."""
     from overnight.app import audit
 
+    if host not in ("", platform.node()):
+        raise errors.CannotError(
+            f"the units of {host} cannot be audited from here",
+            why="without a server, only this machine is examined",
+            todo="overnight mcp --server URL, or overnight audit on the host",
+        )
     return audit.examine(root).as_json()

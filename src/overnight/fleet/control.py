@@ -72,7 +72,7 @@ class ControlPlane:
         self._rollups = summaries = rollups.Rollups(control)
         known = inventory.Inventory(control)
         self.count_hosts = known.count
-        self.hosts, self.host = known.hosts, known.host
+        self.hosts, self.host, self.unit_audit = known.hosts, known.host, known.unit_audit
         self.events, self.event, self.fleet = known.events, known.event, known.fleet
         self.forget = self.agents.forget
         self.put_blob, self.windows, self.open_window = stored.put, stored.search, stored.open

@@ -16,6 +16,7 @@ from overnight.model.times import SECOND_US
 from overnight.store import added_events
 
 if TYPE_CHECKING:
+    from overnight.model.audit import Report as Audit
     from overnight.model.event import Event
     from overnight.model.selection import Window
     from overnight.model.snapshot import Snapshot
@@ -51,6 +52,18 @@ class Inventory:
             host_id = host_rows.find_id(connection, printable(name))
             found = dict(host_rows.read_snapshots(connection, {host_id: EVER})) if host_id else {}
         return next(iter(found.values()), None)
+
+    def unit_audit(self, name: str) -> Audit:
+        """Return the last audit of a host's units."""
+        with self._database.read() as connection:
+            found = host_rows.find_audit(connection, context.find_host(connection, name))
+        if found is None:
+            raise errors.NotFoundError(
+                f"host {name} has not reported an audit",
+                why="its agent is older than the server or was just started, or the host has no systemd units",
+                todo=f"run overnight audit on {name}, or ask again in an hour",
+            )
+        return found
 
     def count(self, since_us: int) -> tuple[int, int]:
         """Return how many hosts there are, and how many of them reported since a time."""

@@ -118,7 +118,8 @@ def _state(
     elif booted <= host.booted_us and now_us - host.seen_us < SILENT_US:
         return {}
     changes: dict[str, Any] = {"seen_us": max(now_us, host.seen_us)}
-    if (report.boot, report.uptime_us) != (host.boot, host.uptime_us):  # not the same once more
+    is_repeated = (report.boot, report.uptime_us) == (host.boot, host.uptime_us)
+    if not is_repeated:
         changes["lost_events"] = host.lost_events + report.lost.events
         changes["lost_rollups"] = host.lost_rollups + report.lost.rollups
     changes |= {
@@ -133,6 +134,11 @@ def _state(
     if report.snapshot is not None:
         host_rows.add_snapshot(connection, host.id, report.snapshot, now_us, limits.snapshots)
         changes["snapshot_us"] = now_us
+    if report.audit is not None and not is_repeated:
+        # By the clock of the server, as for snapshots; its host is the one that sent it.
+        age_us = max(0, report.sent_us - report.audit.examined_us)
+        examined = {"host": host.name, "examined_us": max(0, now_us - age_us)}
+        host_rows.save_audit(connection, host.id, dataclasses.replace(report.audit, **examined))
     return changes
 
 

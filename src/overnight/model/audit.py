@@ -55,18 +55,27 @@ class Belonging:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gap:
+    """What could not be examined, and why."""
+
+    what: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """All findings, worst first, and what could not be examined."""
 
     host: str
     root: str
     live: bool
+    examined_us: int
     units: int
     enabled: int
     orchestrator: Belonging
     cloud: Belonging
     findings: tuple[Finding, ...]
-    gaps: tuple[tuple[str, str], ...]
+    gaps: tuple[Gap, ...]
     # Units to turn off whose own file is where the mask would be.
     unmaskable: tuple[str, ...] = ()
 
@@ -86,9 +95,4 @@ class Report:
 
     def as_json(self) -> dict[str, object]:
         """Return the document; docs/schemas/audit-1.json describes it."""
-        return {
-            "schema": SCHEMA,
-            "bad": self.bad,
-            **dataclasses.asdict(self),
-            "gaps": [{"what": what, "why": why} for what, why in self.gaps],
-        }
+        return {"schema": SCHEMA, "bad": self.bad, **dataclasses.asdict(self)}

@@ -71,15 +71,15 @@ class Object:
             refuse(f"{self._where}.{name}", f"a list of whole numbers from 0 to {high}")
         return tuple(value)
 
-    def document(self, name: str) -> dict[str, Any]:
+    def document(self, name: str, most: int = MAX_DOCUMENT) -> dict[str, Any]:
         """Return an object of any content that is not too large; raise for what is not JSON."""
         value = self.get(name, {})
         try:
-            fits = len(json.dumps(value, allow_nan=False)) <= MAX_DOCUMENT
+            fits = len(json.dumps(value, allow_nan=False)) <= most
         except (ValueError, TypeError, RecursionError):
             fits = False
         if not isinstance(value, dict) or not fits:
-            limit = f"an object of at most {MAX_DOCUMENT >> 10} KB of JSON"
+            limit = f"an object of at most {most >> 10} KB of JSON"
             refuse(f"{self._where}.{name}", limit)
         return value
 

@@ -12,10 +12,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from overnight.model import checked_json, protocol
+from overnight.model import checked_json, decoding, protocol
+from overnight.model.audit import Report as Audit
 from overnight.model.event import Event
 from overnight.model.severity import Severity
 from overnight.model.snapshot import Snapshot
+from overnight.model.text import printable
 
 MAX_TIME = checked_json.MAX_INTEGER  # the year 2255
 MAX_EVENTS, MAX_SPELLS, MAX_ROLLUPS, MAX_WINDOWS = 2_000, 1_000, 2_000, 200
@@ -23,6 +25,7 @@ MAX_CORES = 4_096
 SHARES = ("mean", "max", "kernel_max")  # of a rollup, in percent per core
 MAX_LABELS, MAX_LABEL_NAME, MAX_LABEL_VALUE = 64, 64, 256
 MAX_WINDOW_BYTES = 4 << 30  # of a bundle
+MAX_AUDIT_BYTES = 1 << 20  # as JSON; a host with 230 units and no findings has 500
 MAX_DETAIL = 2_048
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -106,6 +109,7 @@ class Report:
     snapshot: Snapshot | None = None  # None: not changed
     windows: tuple[Offer, ...] = ()
     lost: Lost = Lost()
+    audit: Audit | None = None  # None: the host was not examined since
 
     @classmethod
     def from_json(cls, document: object) -> Report:
@@ -127,6 +131,7 @@ class Report:
             _snapshot(given.get("snapshot")),
             tuple(_offer(*item) for item in given.items("windows", MAX_WINDOWS)),
             Lost(*(lost.integer(name, default=0) for name in ("events", "rollups"))),
+            _audit(given),
         )
 
 
@@ -253,3 +258,15 @@ def _snapshot(value: object) -> Snapshot | None:
         return Snapshot.from_json(checked_json.Object(value, "snapshot").fields)
     except ValueError as error:
         checked_json.refuse("snapshot", f"a snapshot ({error})")
+
+
+def _audit(report: checked_json.Object) -> Audit | None:
+    if report.get("audit") is None:
+        return None
+    given = checked_json.Object(report.document("audit", MAX_AUDIT_BYTES), "audit")
+    for name in ("units", "enabled"):
+        given.integer(name)
+    try:
+        return decoding.decode(Audit, given.fields)
+    except decoding.ShapeError as error:
+        checked_json.refuse("audit", f"an audit ({printable(str(error), limit=200)})")

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import pathlib
+from typing import TYPE_CHECKING
 
+import images
 import rings
 import uplinks
 
@@ -12,6 +14,9 @@ from overnight.model import uplink
 from overnight.model.event import Event
 from overnight.store import added_events
 from overnight.store.ring import reader
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_labels_are_those_of_host_administrator_and_operators(tmp_path: pathlib.Path) -> None:
@@ -51,3 +56,29 @@ def test_files_are_written_when_they_change(tmp_path: pathlib.Path) -> None:
     (folder / "snapshot.json").write_text(json.dumps(snapshot))
     agent_inventory.write(tmp_path, words[1], pathlib.Path(words[2]))
     assert (folder / "labels.json").stat().st_mtime_ns == before
+
+
+def test_an_audit_is_written_each_time_where_there_are_units(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, file = tmp_path / "root", tmp_path / "uplink/audit.json"
+    file.parent.mkdir()
+    root.mkdir()
+    agent_inventory.write_audit(tmp_path, root)
+    assert not file.exists()
+    assert "no systemd units" in capsys.readouterr().err
+    images.deep_learning(root)
+    examined = []
+    for _ in range(2):
+        agent_inventory.write_audit(tmp_path, root)
+        document = json.loads(file.read_text())
+        sent = {"version": 1, "sent_us": 1, "boot": "a", "uptime_us": 1, "audit": document}
+        found = uplink.Report.from_json(sent).audit
+        assert found is not None
+        assert found.to_turn_off == ("ecs.service",)
+        examined.append(found.examined_us)
+    assert examined[0] < examined[1]
+    monkeypatch.setattr(uplink, "MAX_AUDIT_BYTES", 1000)
+    agent_inventory.write_audit(tmp_path, root)
+    assert json.loads(file.read_text())["examined_us"] == examined[1]
+    assert "the audit is not sent" in capsys.readouterr().err

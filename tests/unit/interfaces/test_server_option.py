@@ -282,6 +282,13 @@ def test_another_version_is_not_misread(show, plane) -> None:
         (["events", "-b", "10m"], "counts from the begin of a recording"),
         (["diagnose", "--at", "now", "--save"], "--save and --server are mutually exclusive"),
         (["events", "--home", "/x"], "--server and --home are mutually exclusive"),
+        (["audit"], "--server needs one host (got 0)"),
+        (
+            ["audit", "--host", "db-7", "--fix", "shell"],
+            "--fix cannot be combined with --server or --host",
+        ),
+        (["audit", "--host", "db-7", "--apply", "--yes"], "--apply cannot be combined"),
+        (["audit", "--undo"], "--undo cannot be combined"),
     ],
 )
 def test_what_a_server_cannot_do_is_a_usage_error(show, words: list[str], message: str) -> None:

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from overnight import errors
 from overnight.model import uplink
+from overnight.model.audit import Belonging, Evidence, Finding, Risk
+from overnight.model.audit import Gap as AuditGap
+from overnight.model.audit import Report as Audit
 from overnight.model.event import Event
 from overnight.model.snapshot import Gap, Snapshot
 
@@ -20,6 +23,12 @@ ROLLUP = uplink.Rollup(5_000_000, 30, (0, 3), (1, 20), (7, 100), (2, 90), (0, 29
 EVENT = Event(
     7, "cpu.core_pinned", "core 3", "db-7", 3, "critical", "cpu.core_pinned-1", "0a-1b",
     until_us=9, count=2, fields={"busy": 0.5, "unit": "a.service", "is": True, "n": 3},
+)  # fmt: skip
+LINK = Evidence("/etc/systemd/system/a.service", 3, "Restart=always")
+AUDIT = Audit(
+    "db-7", "/", True, 8, 230, 18, Belonging("ecs", "Amazon ECS", (LINK,), {"nomad": (LINK,)}),
+    Belonging("", "", (), {}), (Finding("looping", "a.service", Risk.HIGH, "b", "c", "d", (LINK,)),),
+    (AuditGap("journal", "denied"),), ("a.service",),
 )  # fmt: skip
 REPORT = uplink.Report(
     10,
@@ -32,6 +41,7 @@ REPORT = uplink.Report(
     Snapshot({"host": "db-7"}, {"sysctl": {"vm.swappiness": "60"}}, (Gap("cpu", "x", "y"),)),
     (uplink.Offer(EVENT.id, SHA, 4096, 0, 12),),
     uplink.Lost(1, 2),
+    AUDIT,
 )
 
 
@@ -121,6 +131,18 @@ def changed(*path: object, value: object) -> Any:
         (("snapshot",), {"schema": "x"}, "snapshot"),
         (("snapshot",), [], "snapshot"),
         (("lost",), {"events": -1}, "lost.events"),
+        (("audit",), [], "report.audit"),
+        (("audit",), {}, "audit.units"),
+        (("audit", "enabled"), 1 << 60, "audit.enabled"),
+        (("audit", "host"), None, "audit .*host is not a text"),
+        (("audit", "live"), "yes", "audit .*live is not true or false"),
+        (("audit", "examined_us"), 1.5, "audit .*examined_us"),
+        (("audit", "orchestrator"), "ecs", "audit .*orchestrator"),
+        (("audit", "cloud", "others"), {"x\x1b[2J": 5}, r"audit .*others.x\\x1b\[2J is not a list"),
+        (("audit", "findings", 0, "risk"), "none", "audit .*risk is not one of"),
+        (("audit", "findings", 0, "evidence", 0, "line"), "3", "audit .*line"),
+        (("audit", "gaps"), [["journal", "denied"]], "audit .*gaps"),
+        (("audit", "host"), "x" * uplink.MAX_AUDIT_BYTES, "report.audit is not an object of at most 1024 KB"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_field(path: tuple[object, ...], value: object, named: str) -> None:

@@ -7,7 +7,7 @@ http.client, each 1 to 2 MB. What needs more runs in child processes of the agen
         credential         of this agent; written before the server learns it
         state.json         what the server has accepted: places in the files of events and rollups
         rollups-*.jsonl    rollups and observed time that the server does not have yet, within a budget
-        labels.json        of the host, and snapshot.json: written by `app.agent_inventory` when they change
+        labels.json        of the host, snapshot.json and audit.json: written by `app.agent_inventory`
         windows/           bundles of events, to be uploaded
         tasks/ID/          a task of the server: task.json, state.json, log
         changes.json       changes that tasks made, each with the command that undoes it

@@ -304,7 +304,7 @@ class Uplink:
                 (self._folder / HISTORY).unlink()
 
     def _changed_inventory(self) -> dict[str, str]:
-        """Return the versions of labels and snapshot that the server does not have."""
+        """Return the versions of labels, snapshot and audit that the server does not have."""
         changed = {}
         for name, sent in self._sent.items():
             with contextlib.suppress(OSError):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from overnight.agent.uplink import event_tail, rollup_spool, rollups, windows
 from overnight.model import protocol
 
-INVENTORY = ("labels", "snapshot")  # each in a file of its name
+INVENTORY = ("labels", "snapshot", "audit")  # each in a file of its name
 PIECE = 64 << 10
 
 

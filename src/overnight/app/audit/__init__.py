@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 import pathlib
 import platform
+import time
 
 from overnight import errors, sources
 from overnight.app.audit import knowledge, owners, restarts, rules, runtime
-from overnight.model.audit import Report, Risk
+from overnight.model.audit import Gap, Report, Risk
 from overnight.sources import kernel, systemd
 from overnight.sources.image import presets, unit_states, unitfile, units
 from overnight.sources.image import tree as trees
@@ -32,8 +33,8 @@ def examine(
         )
     every = loaded.all()
     enabled = tuple(unit for unit in every if rules.starts(unit))
-    gaps: list[tuple[str, str]] = []
-    rules_of_presets = presets.read_presets(tree, lambda what, why: gaps.append((what, why)))
+    gaps: list[Gap] = []
+    rules_of_presets = presets.read_presets(tree, lambda what, why: gaps.append(Gap(what, why)))
     known = knowledge.known()
     live = root.resolve() == sources.ROOT
     running, restart_counts, uptime = _running(enabled, gaps) if live else ({}, {}, 0.0)
@@ -57,12 +58,13 @@ def examine(
         host=platform.node() if live else root.name,
         root=str(root),
         live=live,
+        examined_us=time.time_ns() // 1000,
         units=len(every),
         enabled=len(enabled),
         orchestrator=scene.orchestrator,
         cloud=scene.cloud,
         findings=tuple(findings),
-        gaps=(*gaps, *sorted(loaded.gaps.items())),
+        gaps=(*gaps, *(Gap(*gap) for gap in sorted(loaded.gaps.items()))),
     )
     return dataclasses.replace(
         report, unmaskable=tuple(name for name in report.to_turn_off if _is_local(tree, name))
@@ -76,22 +78,24 @@ def _is_local(tree: trees.Tree, name: str) -> bool:
 
 
 def _running(
-    enabled: tuple[units.Unit, ...], gaps: list[tuple[str, str]]
+    enabled: tuple[units.Unit, ...], gaps: list[Gap]
 ) -> tuple[dict[str, dict[str, str]], dict[str, int], float]:
     """Return what systemctl shows of each unit, its restarts by the journal, and the uptime in seconds."""
     if not systemd.booted():
-        gaps.append(("running units", "systemd does not run this host: only files were examined"))
+        gaps.append(
+            Gap("running units", "systemd does not run this host: only files were examined")
+        )
         return {}, {}, 0.0
     properties: dict[str, dict[str, str]] = {}
     restart_counts: dict[str, int] = {}
     try:
         properties = {name: dict(values) for name, values in unit_states.read_show(u.name for u in enabled).items()}  # fmt: skip
     except sources.NoDataError as error:
-        gaps.append(("running units", str(error)))
+        gaps.append(Gap("running units", str(error)))
     try:
         restart_counts = dict(unit_states.read_journal())
     except sources.NoDataError as error:
-        gaps.append(("journal", str(error)))
+        gaps.append(Gap("journal", str(error)))
     return properties, restart_counts, kernel.read_uptime()
 
 

@@ -1,4 +1,4 @@
-"""Rows of hosts, with labels, snapshots and spells."""
+"""Rows of hosts, with labels, snapshots, audits and spells."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import sqlalchemy as sa
 
 from overnight.database import column_types, statements
 from overnight.fleet.sql import schema
+from overnight.model import decoding
+from overnight.model.audit import Report as Audit
 from overnight.model.control_plane import AgentIdentity, HostFilter, HostRow
 from overnight.model.snapshot import Snapshot
 from overnight.model.uplink import Observed
 
 hosts, labels, snapshots, spells = schema.hosts, schema.labels, schema.snapshots, schema.spells
-credentials = schema.credentials
+credentials, unit_audits = schema.credentials, schema.unit_audits
 SHOWN = [column for column in hosts.c if column.name not in ("day", "day_events")]
 # Every report needs these statements: built once, as building one takes longer than running it.
 _LOCK = (
@@ -164,6 +166,17 @@ def read_snapshots(
                 snapshots.c.host_id == host_id, snapshots.c.taken_us == nearest
             )
             yield host_id, Snapshot.from_json(connection.execute(found).scalar_one())
+
+
+def save_audit(connection: sa.Connection, host_id: str, audit: Audit) -> None:
+    values = {"host_id": host_id, "document": audit.as_json()}
+    statements.upsert(connection, unit_audits, values)
+
+
+def find_audit(connection: sa.Connection, host_id: str) -> Audit | None:
+    chosen = sa.select(unit_audits.c.document).where(unit_audits.c.host_id == host_id)
+    document = connection.execute(chosen).scalar()
+    return None if document is None else decoding.decode(Audit, document)
 
 
 def read_spells(

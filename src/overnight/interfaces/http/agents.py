@@ -51,6 +51,7 @@ REPORT = {
     "events": LIST | {"description": "Events (schema event-1); a known id replaces the event."},
     "rollups": LIST | {"description": "CPU time per core and interval: mean, maximum, worst second."},
     "snapshot": {"type": "object", "description": "Snapshot, if it changed or was asked for."},
+    "audit": {"type": "object", "description": "Audit (schema audit-1), after each examination."},
     "windows": LIST | {"description": "Bundles that the host holds for upload."},
     "lost": {"type": "object", "description": "What the spool dropped since the last report."},
 }  # fmt: skip

@@ -12,6 +12,7 @@ from fastapi import Query
 from overnight import errors
 from overnight.app import fleet_windows, serving
 from overnight.interfaces.http import operations as ops
+from overnight.model.audit import Report as Audit
 from overnight.model.control_plane import EventFilter, HostFilter, HostRow, TaskRow, WindowRow
 from overnight.model.event import Event
 from overnight.model.selection import Window
@@ -81,6 +82,15 @@ def list_hosts(
 def show_host(server: ops.Served, _: ops.Viewer, name: ops.Name) -> Response:
     """Show a host."""
     return ops.answer(server.fleet.host(name))
+
+
+@ROUTER.get("/hosts/{name}/audit", tags=["hosts"], response_model=Audit)
+def show_audit(server: ops.Served, _: ops.Viewer, name: ops.Name) -> Response:
+    """Show the audit of a host's units.
+
+    The last one that the host reported (schema audit-1), with the time at which it was examined.
+    """
+    return ops.answer(server.fleet.unit_audit(name))
 
 
 @ROUTER.delete("/hosts/{name}", tags=["hosts"], status_code=204)

@@ -83,6 +83,10 @@ class DriftWanted(v.Input):
     limit: v.Limit = v.ROWS
 
 
+class OfHost(v.Input):
+    host: v.Text = Field("", description="Host; without a server, this machine.")
+
+
 # --- what tools return
 
 HostRow = v.record(
@@ -143,8 +147,8 @@ Drift = v.record(
     "Drift", base=v.Listed, word="status", text="why", words="sick", count="healthy_hosts",
     more={"differences": [Difference]}
 )  # fmt: skip
-AuditFinding = v.record("AuditFinding", word="id risk", text="unit what why fix")
-Audit = v.record("Audit", base=v.Listed, word="host", count="units enabled", more={"findings": [AuditFinding]})  # fmt: skip
+AuditFinding = v.record("AuditFinding", word="risk", text="id unit what why fix")
+Audit = v.record("Audit", base=v.Listed, word="host", instant="examined_at", count="units enabled", more={"findings": [AuditFinding]})  # fmt: skip
 
 
 # --- translation
@@ -233,9 +237,9 @@ def _drift(backend: concierge.Backend, asked: DriftWanted) -> dict[str, Any]:
     return {**found, **rows, "sick": found["sick"][: v.ROWS], "healthy_hosts": len(found["healthy"])}  # fmt: skip
 
 
-def _audit(backend: concierge.Backend, _: v.Input) -> dict[str, Any]:
-    found = backend.audit()
-    return {**found, **v.cut("findings", found["findings"])}
+def _audit(backend: concierge.Backend, asked: OfHost) -> dict[str, Any]:
+    found = backend.audit(asked.host)
+    return {**found, **v.cut("findings", found["findings"]), "examined_at": found["examined_us"]}
 
 
 TOOLS = (
@@ -287,8 +291,7 @@ TOOLS = (
     ),
     tools.Tool(
         name="audit",
-        about="Find units of this machine that do not belong there, loop, or cannot start. Only where the concierge runs "
-        "on the host.",
-        input=v.Input, output=Audit, answer=_audit,
+        about="Find units of a host that do not belong there, loop, or cannot start, as it last reported them.",
+        input=OfHost, output=Audit, answer=_audit,
     ),
 )  # fmt: skip

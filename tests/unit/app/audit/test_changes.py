@@ -179,7 +179,7 @@ def test_a_hostile_name_is_quoted_in_every_form() -> None:
     name = "a\nrm -rf x;$(reboot)${y}.service"
     finding = Finding("x", name, Risk.HIGH, "w\nat", "why", "fix", (), turn_off=True)
     unknown = Belonging("", "", (), {})
-    report = Report("h", "/", False, 1, 1, unknown, unknown, (finding,), ())
+    report = Report("h", "/", False, 0, 1, 1, unknown, unknown, (finding,), ())
     assert "disable -- 'a\nrm -rf x;$(reboot)${y}.service'" in fixes.write_fix(
         report, fixes.Form.SHELL
     )

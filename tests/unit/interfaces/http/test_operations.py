@@ -8,9 +8,12 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+import images
+import jsonschema
 import pytest
 import serverworld
 
+from overnight.app import audit
 from overnight.database import database_errors
 from overnight.model.control_plane import WindowRow
 
@@ -105,6 +108,31 @@ def test_texts_that_a_database_cannot_store_do_no_harm(world: serverworld.World)
     world.get("/api/v1/events")
 
 
+def test_an_audit_is_shown_as_it_was_reported(
+    world: serverworld.World, tmp_path: pathlib.Path
+) -> None:
+    credential, path = world.enrol("db-7"), "/api/v1/hosts/db-7/audit"
+    assert world.report(credential).json()["send"] == ["labels", "snapshot"], "an older agent"
+    assert "has not reported" in problem(world.ask("GET", path, role="viewer"), 404)["title"]
+    images.deep_learning(tmp_path / "root")
+    document = audit.examine(tmp_path / "root").as_json()
+    later = {"uptime_us": 86_400_000_001}
+    assert world.report(credential, audit=document, **later).status_code == 200
+    found = world.get(path)
+    schema = pathlib.Path(__file__).parents[4] / "docs/schemas/audit-1.json"
+    jsonschema.validate(found, json.loads(schema.read_text()))
+    plain = json.loads(json.dumps(document))
+    assert found == plain | {"host": "db-7", "examined_us": found["examined_us"]}
+    for hostile in (
+        plain | {"units": "many"},
+        plain | {"findings": [{"unit": "x"}]},
+        plain | {"gaps": [{"what": "x" * (1 << 20), "why": ""}]},
+    ):
+        refused = problem(world.report(credential, audit=hostile), 400)
+        assert refused["kind"] == "usage"
+    assert world.get(path) == found
+
+
 def test_an_agent_may_not_ask_what_people_ask(world: serverworld.World) -> None:
     credential = world.enrol("db-7")
     problem(world.ask("GET", "/api/v1/hosts", bearer=credential), 401)
@@ -196,6 +224,7 @@ ADMIN = ("/api/v1/tokens", "/api/v1/audit")
     ("method", "path", "needed"),
     [
         ("GET", "/api/v1/hosts", "viewer"),
+        ("GET", "/api/v1/hosts/db-7/audit", "viewer"),
         ("POST", "/api/v1/tasks", "operator"),
         ("DELETE", "/api/v1/tasks/t-1", "operator"),
         ("GET", "/api/v1/tokens", "admin"),

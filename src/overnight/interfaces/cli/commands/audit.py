@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import time
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.interfaces.cli import session, terminal
+from overnight.interfaces.cli import local_time, session, terminal
+from overnight.model import times
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ REFUSAL = "refusing to change the host"
 
 
 def register(cli: session.CommandLine) -> None:
-    session.add_command(cli, audit, "Before the night", "audit --root /mnt/image --fix packer")
+    example = "audit --root /mnt/image --fix packer"
+    session.add_command(cli, audit, "Before the night", example, asks_server=True)
 
 
 def audit(
@@ -29,6 +32,7 @@ def audit(
     root: pathlib.Path = session.option(
         pathlib.Path("/"), "Root of an unpacked image; links never lead out of it.", "DIR"
     ),
+    host: str = session.option("", "Host of the server, instead of this one.", "NAME"),
     orchestrator: str | None = session.option(
         None, "Orchestrator: kubernetes, ecs, nomad, slurm.", "NAME"
     ),
@@ -42,7 +46,8 @@ def audit(
 ) -> int:
     """Find units that do not belong here, loop, or cannot start.
 
-    Changes nothing without --apply. Exits with 1 when a finding needs action.
+    Changes nothing without --apply. With --host, shows the last audit that the host reported to the server. Exits
+    with 1 when a finding needs action.
     """
     from overnight.app import audit as auditing
     from overnight.app.audit import fixes
@@ -54,16 +59,37 @@ def audit(
             todo="give one of them",
         )
     form = None if fix is None else _form(fix)
-    if undo:
+    is_reported = bool(host or current.chosen_server)  # OVERNIGHT_SERVER alone: this machine
+    if is_reported:
+        report = _ask_server(current, host)
+    elif undo:
         return _undo(current, root, yes)
-    report = auditing.examine(root, orchestrator=orchestrator, cloud=cloud)
+    else:
+        report = auditing.examine(root, orchestrator=orchestrator, cloud=cloud)
     if apply:
         return _apply(current, report, root, yes)
     if form is not None:
         terminal.echo(fixes.write_fix(report, form), nl=False, keep="\n\t")
     elif not current.printed_json(report):
-        _show(report, current.console())
+        _show(report, current.console(), is_reported=is_reported)
     return errors.ExitCode.FOUND if report.bad else errors.ExitCode.DONE
+
+
+def _ask_server(current: session.Session, host: str) -> Report:
+    if current.server is None:
+        raise errors.UsageError(
+            f"--host {host} needs a server",
+            why="without one, only this machine is examined",
+            todo="add --server URL, or set OVERNIGHT_SERVER",
+        )
+    others = [name for name, *_ in current.given_options() if name not in ("--host", "--output")]
+    if others:
+        raise errors.UsageError(
+            f"{others[0]} cannot be combined with --server or --host",
+            why="a server has the last audit of a host, not its files",
+            todo=f"run overnight audit {others[0]} on the host",
+        )
+    return current.server.read_audit(host)
 
 
 def _form(text: str) -> fixes.Form:
@@ -107,9 +133,14 @@ def _undo(current: session.Session, root: pathlib.Path, yes: bool) -> int:
     return errors.ExitCode.DONE
 
 
-def _show(report: Report, console: rich.console.Console) -> None:
+def _show(report: Report, console: rich.console.Console, *, is_reported: bool) -> None:
     show = functools.partial(terminal.print_line, console)
-    show(f"{plural(report.units, 'unit')}, {report.enabled} enabled, in {report.root}")
+    where = f"on {report.host}" if is_reported else f"in {report.root}"
+    show(f"{plural(report.units, 'unit')}, {report.enabled} enabled, {where}")
+    if is_reported:
+        age_us = max(0, time.time_ns() // 1000 - report.examined_us)
+        age = times.format_duration(age_us // times.SECOND_US)
+        show(f"examined {local_time.format_instant(report.examined_us)}, {age} ago")
     for kind, owner in (("orchestrator", report.orchestrator), ("cloud", report.cloud)):
         if owner.name:
             show(f"{kind}: {owner.title}" + (f" (--{kind})" if owner.said else ""))
@@ -126,8 +157,8 @@ def _show(report: Report, console: rich.console.Console) -> None:
             show(f"  {evidence.place}: {evidence.says}", "dim")
         show(f"  fix: {finding.fix}", "cyan")
     console.print()
-    for what, why in report.gaps[:MAX_GAPS]:
-        show(f"not examined: {what}: {why}", "yellow")
+    for gap in report.gaps[:MAX_GAPS]:
+        show(f"not examined: {gap.what}: {gap.why}", "yellow")
     if len(report.gaps) > MAX_GAPS:
         show(f"not examined: {len(report.gaps) - MAX_GAPS} more, in -O json", "yellow")
     bad = sum(finding.risk != "low" for finding in report.findings)
