@@ -123,6 +123,7 @@ CLUSTERS = tuple(
         ("preflight", "POST", "/clusters/preflight", "operator", False),
         ("show", "GET", "/clusters/{cluster_id}", "viewer", False),
         ("cancel", "POST", "/clusters/{cluster_id}/cancel", "operator", True),
+        ("renew", "POST", "/clusters/{cluster_id}/renew", "operator", True),
         ("release", "POST", "/clusters/{cluster_id}/release", "operator", True),
     )
 )

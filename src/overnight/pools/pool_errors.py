@@ -241,15 +241,17 @@ class ClusterNotFoundError(PoolError):
 
 
 class ClusterStateError(PoolError):
-    """The cluster cannot be cancelled or released in its state."""
+    """The cluster cannot be cancelled, renewed or released in its state."""
 
     def __init__(self, cluster: clusters.Cluster, wanted: str) -> None:
-        ended = cluster.state is clusters.ClusterState.ENDED
+        why = "an assembling cluster is cancelled, and one that is held is renewed or released"
         command = "release" if cluster.state is clusters.ClusterState.HELD else "cancel"
+        if cluster.state is clusters.ClusterState.ENDED:
+            why, command = f"it ended because of {cluster.reason}", "show"
+        elif wanted == "renewed":
+            why, command = "its lease begins when it is held", "show"
         super().__init__(
             f"cluster {cluster.id} cannot be {wanted}: it is {cluster.state}",
-            why=f"it ended because of {cluster.reason}"
-            if ended
-            else "an assembling cluster is cancelled, and one that is held is released",
-            todo=f"overnight cluster {'show' if ended else command} {cluster.id}",
+            why=why,
+            todo=f"overnight cluster {command} {cluster.id}",
         )
