@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import poolprovider
 import pytest
-from poolworld import DAY_SECONDS, State, World, cluster_order
+from poolworld import DAY_SECONDS, S, State, World, cluster_order
 
 from overnight import errors, pools
 from overnight.app import clusters
@@ -77,6 +77,55 @@ def test_the_lease_ends_it_without_any_other_process(world: World) -> None:
     world.clock.forward(8 * DAY_SECONDS)
     tick(world)
     assert world.plane.clusters.list(ended=True) == []
+
+
+def test_a_renewed_lease_is_that_of_all_hosts_up_to_its_cap(world: World) -> None:
+    name = assemble(world, lease_seconds=600).id
+    held_us = world.clock()
+    world.plane.renew(world.find_cluster(name)[1].claims[0].id, 7200)
+    world.plane.clusters.renew(name, 3600)
+    ends = sorted(c.lease_until_us - held_us for c in world.find_cluster(name)[1].claims)
+    assert ends == [3600 * S, 3600 * S, 7200 * S]  # none is shorter than before
+    world.clock.forward(3599)
+    world.beat_all()
+    tick(world)
+    assert len(world.provider.machines) == 3
+    world.plane.clusters.renew(name, DAY_SECONDS)
+    claims = world.find_cluster(name)[1].claims
+    assert {c.lease_until_us - held_us for c in claims} == {DAY_SECONDS * S}
+    assert world.kinds(name).count("claim_renewed") == 7
+    for claim in claims:
+        world.plane.give_back(claim.id)
+    tick(world)
+    assert world.find_cluster(name)[0].reason == "claims_ended"  # long after the ordered lease
+
+
+def test_a_lease_that_is_over_is_not_renewed(world: World) -> None:
+    renew = world.plane.clusters.renew
+    name = world.cluster(2, lease_seconds=600).id
+    with pytest.raises(pool_errors.ClusterStateError, match="renewed: it is assembling") as early:
+        renew(name, 60)
+    assert early.value.why == "its lease begins when it is held"
+    tick(world)
+    world.boot_all()
+    tick(world)
+    for wrong in (0, DAY_SECONDS + 1, True):
+        with pytest.raises(pool_errors.BadKnobError, match="lease_seconds"):
+            renew(name, wrong)
+    world.clock.forward(600)  # no reaper has ended it yet
+    with pytest.raises(
+        pool_errors.ClusterStateError, match="cannot be renewed: it is ended"
+    ) as late:
+        renew(name, 60)
+    assert late.value.why == "it ended because of lease_expired"
+    assert late.value.todo == f"overnight cluster show {name}"
+    for _ in range(2):
+        tick(world)
+    assert world.find_cluster(name)[0].reason == "lease_expired"
+    with pytest.raises(pool_errors.ClusterStateError, match="cannot be renewed: it is ended"):
+        renew(name, 60)
+    with pytest.raises(pool_errors.ClusterNotFoundError):
+        renew("cluster-none", 60)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,11 @@ class Clusters:
         self._pools.plane.clusters.end(cluster_id, ClusterState.ASSEMBLING, "cancelled")
         return self.show(cluster_id)
 
+    def renew(self, cluster_id: str, lease_seconds: int) -> ClusterReport:
+        """Extend the lease of a cluster that is held, from now."""
+        self._pools.plane.clusters.renew(cluster_id, lease_seconds)
+        return self.show(cluster_id)
+
     def release(self, cluster_id: str) -> ClusterReport:
         """Give back a cluster that is held: its claims end, and its machines are terminated."""
         self._pools.plane.clusters.end(cluster_id, ClusterState.HELD, "released")

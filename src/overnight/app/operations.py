@@ -130,6 +130,7 @@ CLUSTERS = _publish(
     ("preflight", "POST", "/clusters/preflight", OPERATOR),
     ("show", "GET", "/clusters/{cluster_id}", VIEWER),
     ("cancel", "POST", "/clusters/{cluster_id}/cancel", OPERATOR),
+    ("renew", "POST", "/clusters/{cluster_id}/renew", OPERATOR),
     ("release", "POST", "/clusters/{cluster_id}/release", OPERATOR),
 )
 # `reservation_serving` decides whether a caller may extend or end the reservation of another one.

@@ -28,8 +28,8 @@ LISTEN = "listen"
 LOG_SECONDS = 5.0
 # What callers and agents do: a busy pool has thousands of these, and each leads to a decision that is logged.
 NOT_LOGGED = (
-    "member_claimed", "claim_ended", "claim_renewed", "claim_reserved", "claim_missed", "waiter_queued",
-    "waiter_left", "member_enrolled", "member_console",
+    "member_claimed", "claim_ended", "claim_renewed", "claim_reserved", "claim_missed", "claim_refused",
+    "waiter_queued", "waiter_left", "member_enrolled", "member_console",
 )  # fmt: skip
 
 

@@ -69,8 +69,7 @@ class ConfirmationNeededError(errors.UnconfirmedError):
     def __init__(self, confirmation: Confirmation, why: str = "") -> None:
         super().__init__(
             f"a person must confirm: {confirmation.effect.summary}",
-            why=why
-            or "the call of an assistant is destructive or costly, or disturbs others",
+            why=why or "the call of an assistant is destructive or costly, or disturbs others",
             todo="a person with another credential runs overnight confirmations; then repeat the same call",
         )
         self.confirmation = confirmation

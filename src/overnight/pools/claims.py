@@ -26,13 +26,14 @@ from overnight.model.pool import (
     new_id,
 )
 from overnight.model.times import SECOND_US
-from overnight.pools import decisions, pool_errors, requests
+from overnight.pools import decisions, misses, pool_errors, requests
 from overnight.pools.sql import (
     claim_rows,
     event_rows,
     fast_claim,
     member_rows,
     pool_rows,
+    shared_values,
     waiter_rows,
 )
 
@@ -109,11 +110,7 @@ class ClaimBroker:
             wanted = ahead + request.count
             members = member_rows.list_claimable(connection, pool, wanted, now, lock=True)
             if len(members) < wanted:
-                error = _explain_none(connection, pool, request, now, ahead)
-                if waiter is None and not _may_wait(request):
-                    reason = error.kind.replace("-", "_")
-                    event_rows.add_missed(connection, pool, request.count, now, reason=reason)
-                return error
+                return self._miss(connection, pool, request, waiter, ahead)
             waited_us = 0 if waiter is None else now - waiter.queued_us
             grants = grant(
                 connection, pool, members[: request.count], request, now, waited_us=waited_us
@@ -122,6 +119,27 @@ class ClaimBroker:
                 waiter_rows.delete(connection, waiter.id)
         self._control.notifier.notify()
         return grants
+
+    def _miss(
+        self,
+        connection: engine.Connection,
+        pool: Pool,
+        request: Request,
+        waiter: Waiter | None,
+        ahead: int,
+    ) -> pool_errors.PoolError:
+        """Return why there is no member, and record it for a caller that does not wait."""
+        now = self._control.clock()
+        name = waiter.id if waiter else misses.name(pool.id, request, now)
+        view, seen = pool_rows.view(connection, pool, now), shared_values.read_seen(connection)
+        miss = misses.explain(view, request, name, ahead, seen)
+        if waiter is None and not _may_wait(request):
+            event_rows.add_refused(
+                connection, pool, name, request.count, now, reason=miss.reason,
+                missed=miss.error.kind.replace("-", "_"),
+                detail=f"{miss.numbers}{misses.BY}{request.acquired_by}",
+            )  # fmt: skip
+        return miss.error
 
     # in the queue
 
@@ -296,30 +314,6 @@ def count_ahead(
             break
         wanted += waiter.wanted
     return wanted
-
-
-def _explain_none(
-    connection: engine.Connection, pool: Pool, request: Request, now: int, ahead: int
-) -> pool_errors.PoolError:
-    view = pool_rows.view(connection, pool, now)
-    counts = decisions.counts(view)
-    ready = [m for m in view.members if m.state is MemberState.READY and m.serves]
-    limit = pool.settings.heartbeat_stale_after_seconds * SECOND_US
-    ages = ((member.id, now - member.heard_us) for member in ready)
-    silent = tuple((name, age / SECOND_US) for name, age in ages if age >= limit)
-    if ready and len(silent) == len(ready):
-        return pool_errors.NoLiveReadyMembersError(pool.name, silent)
-    why = ""
-    if ready and ahead:
-        why = f"callers already in the queue asked for {ahead}"
-    elif pool.breaker_opened_us is not None:
-        why = f"the circuit breaker is open: {pool.last_failure}"
-    elif counts.members >= pool.max_size and not counts.warming:
-        why = f"the pool is at its maximum of {counts.members} members, {counts.claimed} of them claimed"
-    return pool_errors.NoReadyMembersError(
-        pool.name, target=pool.target_size, ready=counts.ready, warming=counts.warming,
-        wanted=request.count, why=why,
-    )  # fmt: skip
 
 
 def _has_lease_of(claim: Claim, request: Request) -> bool:

@@ -6,7 +6,6 @@ import dataclasses
 
 from overnight.model.cluster import Cluster, ClusterState
 from overnight.model.pool import Reason
-from overnight.model.times import SECOND_US
 from overnight.pools import decisions
 
 # Failures of a provider that may be over in a minute.
@@ -35,17 +34,20 @@ class Forget:
 Step = Hold | End | Forget
 
 
-def decide(cluster: Cluster, view: decisions.View, ready: int) -> Step | None:
-    """Return the next step of a cluster of which `ready` members can be claimed; None if none is due."""
+def decide(
+    cluster: Cluster, view: decisions.View, ready: int, *, expired: bool = False
+) -> Step | None:
+    """Return the next step of a cluster of which `ready` members can be claimed; None if none is due.
+
+    `expired`: the lease of a claim has ended it. Otherwise each was returned, or lost its machine.
+    """
     pool = view.pool
     if cluster.state is ClusterState.ENDED:
         return None if view.members else Forget()
     if cluster.state is ClusterState.HELD:
         if view.claims:
             return None
-        # Otherwise each claim was returned, or lost its machine.
-        until_us = (cluster.held_us or 0) + cluster.lease_seconds * SECOND_US
-        return End("lease_expired" if view.now_us >= until_us else "claims_ended")
+        return End("lease_expired" if expired else "claims_ended")
     if ready >= cluster.count:
         return Hold(cluster.count)
     # With the breaker open for a lasting reason no more will come, and what is ready costs money meanwhile.

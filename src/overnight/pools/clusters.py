@@ -17,8 +17,16 @@ from overnight.model.cluster import Cluster, ClusterOrder, ClusterState
 from overnight.model.pool import PoolDetails, PoolStatus, Request, new_id
 from overnight.model.reservation import MAX_SECONDS
 from overnight.model.times import SECOND_US
-from overnight.pools import admin, claims, cluster_steps, decisions, pool_errors, settings
-from overnight.pools.sql import cluster_rows, event_rows, member_rows, pool_rows
+from overnight.pools import (
+    admin,
+    claims,
+    cluster_steps,
+    decisions,
+    members,
+    pool_errors,
+    settings,
+)
+from overnight.pools.sql import claim_rows, cluster_rows, event_rows, member_rows, pool_rows
 
 if TYPE_CHECKING:
     from overnight.database import engine
@@ -116,6 +124,21 @@ class ClusterControl:
             pool = self._apply(connection, pool, cluster, cluster_steps.End(reason))
         self._finish(pool)
 
+    def renew(self, cluster_id: str, lease_seconds: int) -> None:
+        """Extend the leases of a held cluster, in one transaction, up to the cap of its claims."""
+        with self._database.write("renew cluster") as connection:
+            pool, cluster = cluster_rows.read(connection, cluster_id, lock=True)
+            now = self._control.clock()
+            # A lease that is over cannot be restored, even if no reaper has ended the claim yet.
+            held = claim_rows.list_open(connection, pool.id)
+            held = [claim for claim in held if now < (claim.lease_until_us or 0)]
+            if cluster.state is State.HELD and not held:
+                cluster = dataclasses.replace(cluster, ended_us=now, reason="lease_expired")
+            if cluster.state is not State.HELD:
+                raise pool_errors.ClusterStateError(cluster, "renewed")
+            for claim in held:
+                members.renew(connection, pool, claim, lease_seconds, now)
+
     def step(self, pool: Pool) -> None:
         """Take the step of a cluster that is due, if there is one; raises PoolNotFoundError after the last."""
         if not (pool.assembles or pool.status is PoolStatus.ARCHIVED):
@@ -139,7 +162,11 @@ class ClusterControl:
         now = self._control.clock()
         view = pool_rows.view(connection, pool, now)
         ready = member_rows.list_claimable(connection, pool, cluster.count, now, lock=lock)
-        return cluster_steps.decide(cluster, view, len(ready))
+        expired = False
+        if cluster.state is State.HELD and not view.claims:
+            ended = claim_rows.list_recent(connection, cluster.count, pool_id=pool.id)
+            expired = any(claim.release_reason == "lease_expired" for claim in ended)
+        return cluster_steps.decide(cluster, view, len(ready), expired=expired)
 
     def _apply(
         self,
@@ -155,14 +182,12 @@ class ClusterControl:
                 event_rows.add(connection, "pool_deleted", now, pool=pool, reason="cluster_ended")
                 return pool
             case cluster_steps.Hold(count):
-                members = member_rows.list_claimable(connection, pool, count, now, lock=True)
+                ready = member_rows.list_claimable(connection, pool, count, now, lock=True)
                 request = Request(
                     count=count, acquired_by=cluster.acquired_by, acquired_for=cluster.acquired_for,
                     lease_seconds=cluster.lease_seconds,
                 )  # fmt: skip
-                claims.grant(
-                    connection, pool, members, request, now, waited_us=now - pool.created_us
-                )
+                claims.grant(connection, pool, ready, request, now, waited_us=now - pool.created_us)
                 cluster_rows.save(connection, cluster.id, held_us=now)
                 event_rows.add(
                     connection, "cluster_held", now, pool=pool, detail=f"{count} of {cluster.count}"

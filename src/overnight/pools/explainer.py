@@ -42,7 +42,7 @@ class Explainer:
         if name.startswith("c-"):
             return self._explain_claim(name)
         if name.startswith("w-"):
-            return self._explain_request(name)
+            return self._explain_request(name, pool_errors.RequestNotFoundError(name))
         if name.startswith("cluster-"):  # it has ended: its pool is deleted
             with self._database.read() as connection:
                 pool, cluster = cluster_rows.read(connection, name)
@@ -60,18 +60,24 @@ class Explainer:
         return self._with_console(explained, details)
 
     def _explain_claim(self, claim_id: str) -> Explanation:
-        with self._database.read() as connection:
-            claim = claim_rows.find(connection, claim_id)
+        try:
+            with self._database.read() as connection:
+                claim = claim_rows.find(connection, claim_id)
+        except pool_errors.ClaimNotFoundError as missing:  # one that got no member has no row
+            return self._explain_request(claim_id, missing)
         details = self._admin.show_member(claim.member_id, recent=EVENTS)
         return self._with_console(explanations.explain_claim(claim, details), details)
 
-    def _explain_request(self, waiter_id: str) -> Explanation:
+    def _explain_request(self, name: str, missing: pool_errors.PoolError) -> Explanation:
         with self._database.read() as connection:
-            events = event_rows.list_of_waiter(connection, waiter_id, EVENTS)
+            events = event_rows.list_of_request(connection, name, EVENTS)
             if not events:
-                raise pool_errors.RequestNotFoundError(waiter_id)
+                raise missing
             pool = pool_rows.find(connection, events[-1].pool_id, deleted=True)
-        return explanations.explain_request(waiter_id, pool.name, events)
+        for event in events:
+            if event.kind == event_rows.REFUSED and event.claim_id == name:
+                return explanations.explain_miss(event, pool.name, events)
+        return explanations.explain_request(name, pool.name, events)
 
     def _with_console(self, explained: Explanation, details: MemberDetails) -> Explanation:
         """Add the console: that of the machine while it exists, else what was kept when it failed."""

@@ -23,7 +23,7 @@ from overnight.model.pool import (
 from overnight.model.pool_explanation import Cause, Evidence, Explanation, Source, Subject
 from overnight.model.text import plural
 from overnight.model.times import MINUTE_US, SECOND_US
-from overnight.pools import decisions, problems
+from overnight.pools import decisions, misses, problems
 
 if TYPE_CHECKING:
     from overnight.model.cluster import Cluster
@@ -47,7 +47,10 @@ CAUSES: dict[str, Cause] = {
     **dict.fromkeys(problems.BOOTSTRAP_FAILURES, Cause.BOOTSTRAP_FAILED),
     "bootstrap_token_expired": Cause.TOKEN_EXPIRED,
     "heartbeat_stale": Cause.HEARTBEAT_LOST,
-    "assembly_timeout": Cause.STILL_WARMING,
+    **dict.fromkeys(("assembly_timeout", "still_warming"), Cause.STILL_WARMING),
+    **dict.fromkeys(("none_ready", "callers_ahead"), Cause.CLAIMS_TOO_FAST),
+    "at_maximum": Cause.AT_MAXIMUM,
+    "reaper_not_running": Cause.REAPER_NOT_RUNNING,
     **dict.fromkeys(("lease_expired", "claimed_ttl"), Cause.LEASE_EXPIRED),
     **dict.fromkeys(INTENDED, Cause.ENDED_AS_INTENDED),
 }
@@ -92,6 +95,12 @@ TEXTS: dict[Cause, tuple[str, str]] = {
     Cause.CLAIMS_TOO_FAST: ("no member became ready in time", "overnight pool size --pool {pool}"),
     Cause.UNKNOWN: ("the record names a reason that overnight does not know", "overnight pool member {member}"),
 }  # fmt: skip
+# Of a claim that got no member, where the text above is about one member.
+MISSED = {
+    Cause.STILL_WARMING: "its members were still warming",
+    Cause.HEARTBEAT_LOST: "the agents of its ready members had stopped reporting",
+    Cause.CLAIMS_TOO_FAST: "its members were claimed faster than they came up",
+}
 SOURCES = {
     "member_enrolled": Source.AGENT,
     "member_ready": Source.AGENT,
@@ -103,11 +112,12 @@ SOURCES = {
     "waiter_queued": Source.CALLER,
     "waiter_left": Source.CALLER,
     "claim_missed": Source.CALLER,
+    "claim_refused": Source.CALLER,
 }
 # Events whose detail overnight wrote; that of member_errored may be a host's, whatever its reason.
 OURS = ("member_warming", "member_draining", "member_abandoned", "launch_skipped", "breaker_opened", "cluster_held")  # fmt: skip
 # What happens in every pool, and explains nothing about one.
-ROUTINE = ("member_warming", "member_launched", "member_enrolled", "member_ready", "member_claimed", "member_gone", "claim_ended", "waiter_queued")  # fmt: skip
+ROUTINE = ("member_warming", "member_launched", "member_enrolled", "member_ready", "member_claimed", "member_gone", "claim_ended", "waiter_queued", "claim_missed")  # fmt: skip
 
 
 def explain_pool(report: PoolReport, now_us: int) -> Explanation:
@@ -236,6 +246,15 @@ def explain_request(name: str, pool: str, events: Sequence[PoolEvent]) -> Explan
     return _explanation(Subject.REQUEST, name, pool, cause, summary, events)
 
 
+def explain_miss(missed: PoolEvent, pool: str, events: Sequence[PoolEvent]) -> Explanation:
+    """Explain why a claim got no member, from what was recorded at that moment; events newest first."""
+    cause = CAUSES.get(missed.reason, Cause.BOOTSTRAP_FAILED)
+    numbers, _, _ = missed.detail.partition(misses.BY)
+    why = MISSED.get(cause, TEXTS[cause][0])
+    summary = f"no member was ready: {why} ({numbers})"
+    return _explanation(Subject.CLAIM, missed.claim_id, pool, cause, summary, events)
+
+
 def explain_cluster(cluster: Cluster, events: Sequence[PoolEvent]) -> Explanation:
     """Explain why a cluster ended."""
     cause = CAUSES.get(cluster.reason, Cause.BOOTSTRAP_FAILED)
@@ -276,10 +295,12 @@ def _rows(events: Sequence[PoolEvent]) -> tuple[Evidence, ...]:
 
 
 def _row(event: PoolEvent) -> Evidence:
-    ours = event.kind in OURS
+    detail, text = (event.detail, "") if event.kind in OURS else ("", event.detail)
+    if event.kind == "claim_refused":
+        detail, _, text = event.detail.partition(misses.BY)
     return Evidence(
         at_us=event.at_us, source=_source(event), what=event.kind, reason=event.reason,
-        detail=event.detail if ours else "", host_text="" if ours else event.detail,
+        detail=detail, host_text=text,
     )  # fmt: skip
 
 

@@ -29,25 +29,7 @@ class MemberActions:
         now = self._control.clock()
         with self._database.write("renew") as connection:
             pool, claim = self._claim(connection, claim_id)
-            _must_be_open(claim)
-            most = pool.settings.lease_max_seconds
-            if isinstance(lease_seconds, bool) or not 1 <= lease_seconds <= most:
-                raise pool_errors.BadKnobError("lease_seconds", lease_seconds, f"from 1 to {most}")
-            if claim.lease_until_us is not None and now >= claim.lease_until_us:
-                raise pool_errors.ClaimEndedError(claim_id, "lease_expired")
-            until = min(now + lease_seconds * SECOND_US, claim.acquired_us + most * SECOND_US)
-            if until <= now:
-                raise pool_errors.LeaseCapError(claim_id, pool.name, most)
-            until = max(until, claim.lease_until_us or 0)
-            renewed = dataclasses.replace(
-                claim, lease_until_us=until, renewals=claim.renewals + 1, stale_us=None
-            )
-            claim_rows.renew(connection, renewed)
-            event_rows.add(
-                connection, "claim_renewed", now, pool=pool, member_id=claim.member_id,
-                claim_id=claim_id, detail=f"for {(until - now) // SECOND_US} s",
-            )  # fmt: skip
-        return renewed
+            return renew(connection, pool, claim, lease_seconds, now)
 
     def give_back(self, claim_id: str) -> Member:
         """End a claim. The member is ready again where the pool allows it, otherwise it is recycled."""
@@ -192,6 +174,31 @@ class MemberActions:
         """Return a member, also one that is gone."""
         with self._database.read() as connection:
             return member_rows.find(connection, member_id)
+
+
+def renew(
+    connection: engine.Connection, pool: Pool, claim: Claim, lease_seconds: int, now: int
+) -> Claim:
+    """Extend the lease of a claim whose pool is locked."""
+    _must_be_open(claim)
+    most = pool.settings.lease_max_seconds
+    if isinstance(lease_seconds, bool) or not 1 <= lease_seconds <= most:
+        raise pool_errors.BadKnobError("lease_seconds", lease_seconds, f"from 1 to {most}")
+    if claim.lease_until_us is not None and now >= claim.lease_until_us:
+        raise pool_errors.ClaimEndedError(claim.id, "lease_expired")
+    until = min(now + lease_seconds * SECOND_US, claim.acquired_us + most * SECOND_US)
+    if until <= now:
+        raise pool_errors.LeaseCapError(claim.id, pool.name, most)
+    until = max(until, claim.lease_until_us or 0)
+    renewed = dataclasses.replace(
+        claim, lease_until_us=until, renewals=claim.renewals + 1, stale_us=None
+    )
+    claim_rows.renew(connection, renewed)
+    event_rows.add(
+        connection, "claim_renewed", now, pool=pool, member_id=claim.member_id,
+        claim_id=claim.id, detail=f"for {(until - now) // SECOND_US} s",
+    )  # fmt: skip
+    return renewed
 
 
 def _is_reusable(pool: Pool, member: Member, now: int) -> bool:

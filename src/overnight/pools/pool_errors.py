@@ -102,25 +102,24 @@ class PoolNotActiveError(PoolError):
 
 class NoReadyMembersError(PoolError):
     def __init__(
-        self, name: str, *, target: int, ready: int, warming: int, wanted: int = 1, why: str = ""
-    ) -> None:
+        self, name: str, *, target: int, ready: int, warming: int, why: str, request_id: str, wanted: int = 1
+    ) -> None:  # fmt: skip
         batch = "" if wanted == 1 else f" for a batch of {wanted}"
-        idle = "all members are claimed, or none has come up"
         super().__init__(
             f"pool {name} has no ready member{batch}: target {target}, ready {ready}, warming {warming}",
-            why=why or ("members are still warming" if warming else idle),
-            todo=f"wait with --wait 60s, launch one with --cold, or see why: overnight pool show {name}",
+            why=why,
+            todo=f"wait with --wait 60s, launch one with --cold, or see why: overnight pool explain {request_id}",
         )
 
 
 class NoLiveReadyMembersError(PoolError):
-    def __init__(self, name: str, silent: tuple[tuple[str, float], ...]) -> None:
+    def __init__(self, name: str, silent: tuple[tuple[str, float], ...], request_id: str) -> None:
         named = ", ".join(f"{member} (silent for {seconds:.0f} s)" for member, seconds in silent)
         super().__init__(
             f"pool {name} has no live ready member: {named}",
             why="their agents stopped reporting, and a silent host is not handed out",
             todo="check that `overnight pool serve` runs and that members can reach it; "
-            f"replace them: overnight pool recycle {name}",
+            f"replace them: overnight pool recycle {name}; see why: overnight pool explain {request_id}",
         )
         self.members = tuple(member for member, _ in silent)
 
@@ -241,15 +240,17 @@ class ClusterNotFoundError(PoolError):
 
 
 class ClusterStateError(PoolError):
-    """The cluster cannot be cancelled or released in its state."""
+    """The cluster cannot be cancelled, renewed or released in its state."""
 
     def __init__(self, cluster: clusters.Cluster, wanted: str) -> None:
-        ended = cluster.state is clusters.ClusterState.ENDED
+        why = "an assembling cluster is cancelled, and one that is held is renewed or released"
         command = "release" if cluster.state is clusters.ClusterState.HELD else "cancel"
+        if cluster.state is clusters.ClusterState.ENDED:
+            why, command = f"it ended because of {cluster.reason}", "show"
+        elif wanted == "renewed":
+            why, command = "its lease begins when it is held", "show"
         super().__init__(
             f"cluster {cluster.id} cannot be {wanted}: it is {cluster.state}",
-            why=f"it ended because of {cluster.reason}"
-            if ended
-            else "an assembling cluster is cancelled, and one that is held is released",
-            todo=f"overnight cluster {'show' if ended else command} {cluster.id}",
+            why=why,
+            todo=f"overnight cluster {command} {cluster.id}",
         )

@@ -222,6 +222,10 @@ def test_a_cluster_from_the_command_line(pool: Pool) -> None:
         assert "cluster_held" in pool("events", name)
         assert "is not pending" in pool("cancel", f"{held['members'][0]['member_id']}:launch", code=3)  # fmt: skip
         cluster("cancel", name, code=3)
+        renewed = cluster.json("cluster-1", "renew", name, "--for", "2h")
+        assert {claim["renewals"] for claim in renewed["claims"]} == {1}
+        assert "lease ends in 2 h" in cluster("renew", name, "--for", "2h")
+        assert "1.5s" in cluster("renew", name, "--for", "1.5s", code=2)
         assert "released" in cluster("release", name)
         until(lambda: "no clusters" in cluster("list"))
         assert "no hosts left" in cluster("list", "--all")

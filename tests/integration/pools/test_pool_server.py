@@ -202,7 +202,10 @@ def test_a_cluster_of_a_server(
     assert viewer("cluster", "show", name)["cluster"] == held["cluster"]
     assert viewer("events", name, "--recent", "1")["events"][0]["kind"] == "cluster_held"
     assert "operator is required" in viewer("explain", name, code=3)["error"]["what"]
-    viewer("cluster", "release", name, code=3)
+    for change in ("renew", "release"):
+        viewer("cluster", change, name, code=3)
+    renewed = operator("cluster", "renew", name, "--for", "2h", "--why", "one more epoch")
+    assert [claim["renewals"] for claim in renewed["claims"]] == [1, 1]
     assert operator("cluster", "release", name)["cluster"]["reason"] == "released"
     deadline = time.monotonic() + 30
     while viewer("cluster", "list")["clusters"]:
@@ -212,6 +215,7 @@ def test_a_cluster_of_a_server(
     rows = [row for row in client.get("/api/v1/audit")["items"] if "cluster." in row["action"]]
     assert [(row["action"], row["target"], row["why"]) for row in rows] == [
         ("cluster.release", name, ""),
+        ("cluster.renew", name, "one more epoch"),
         ("cluster.create", name, "the nightly run"),
     ]
 

@@ -45,11 +45,12 @@ def test_how_a_cluster_ends() -> None:
     held, archived = cluster(held_us=NOW - 60 * S), pool(status=Status.ARCHIVED)
     claimed = view(archived, *some(State.CLAIMED, 1), claims=[claim()])
     assert cluster_steps.decide(held, claimed, 0) is None
-    expired, early = view(archived), dataclasses.replace(view(archived), now_us=NOW - 1)
-    assert cluster_steps.decide(held, expired, 0) == cluster_steps.End("lease_expired")
-    assert cluster_steps.decide(held, early, 0) == cluster_steps.End("claims_ended")
+    empty = view(archived)
+    expired = cluster_steps.decide(held, empty, 0, expired=True)
+    assert expired == cluster_steps.End("lease_expired")
+    assert cluster_steps.decide(held, empty, 0) == cluster_steps.End("claims_ended")
     ended = dataclasses.replace(held, ended_us=NOW)
     assert cluster_steps.decide(ended, view(archived, *some(State.DRAINING, 1)), 0) is None
-    assert cluster_steps.decide(ended, expired, 0) == cluster_steps.Forget()
+    assert cluster_steps.decide(ended, empty, 0) == cluster_steps.Forget()
     timed_out = view(pool(status=Status.PAUSED, assemble_until_us=NOW))
     assert cluster_steps.decide(cluster(), timed_out, 0) == cluster_steps.End("assembly_timeout")

@@ -7,19 +7,19 @@ from overnight.pools import pool_errors
 
 
 def test_no_ready_members_carries_the_counts() -> None:
-    error = pool_errors.NoReadyMembersError("ci", target=5, ready=0, warming=3)
+    given = {"target": 5, "ready": 0, "warming": 3, "why": "busy", "request_id": "c-1"}
+    error = pool_errors.NoReadyMembersError("ci", **given)
     assert "target 5, ready 0, warming 3" in str(error)
     assert error.kind == "no-ready-members"
-    assert "still warming" in error.why
-    assert "batch of 4" in str(
-        pool_errors.NoReadyMembersError("ci", target=5, ready=2, warming=0, wanted=4)
-    )
+    assert error.todo.endswith("overnight pool explain c-1")
+    assert "batch of 4" in str(pool_errors.NoReadyMembersError("ci", **given, wanted=4))
 
 
 def test_no_live_ready_members_names_each() -> None:
-    error = pool_errors.NoLiveReadyMembersError("ci", (("m-1", 200.0), ("m-2", 999.4)))
+    error = pool_errors.NoLiveReadyMembersError("ci", (("m-1", 200.0), ("m-2", 999.4)), "c-1")
     assert "m-1 (silent for 200 s), m-2 (silent for 999 s)" in str(error)
     assert error.members == ("m-1", "m-2")
+    assert error.todo.endswith("overnight pool explain c-1")
 
 
 def test_delete_of_a_pool_with_members_names_a_command_that_exists() -> None:

@@ -277,7 +277,7 @@ TOOLS = (
     ),
     tools.Tool(
         name="attribute_failure",
-        about="Explain why a pool, an instance or a claim is not as it should be.",
+        about="Explain why a pool, an instance or a claim is not as it should be, or why a claim found no ready instance.",
         input=asks.Failed, output=Attribution, action="pool.explain",
         given=lambda asked: {"name": asked.id}, show=_attribution, open_world=True,
     ),

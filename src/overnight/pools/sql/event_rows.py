@@ -7,11 +7,13 @@ import dataclasses
 import sqlalchemy as sa
 
 from overnight.model.pool import Claim, Pool, PoolEvent, Waiter
-from overnight.pools.sql import schema, total_rows
+from overnight.pools import demand
+from overnight.pools.sql import demand_rows, schema, total_rows
 
 events, claims, members = schema.events, schema.claims, schema.members
 SHOWN = tuple(events.c[field.name] for field in dataclasses.fields(PoolEvent))
 MAX_DETAIL = 2000
+REFUSED = "claim_refused"
 
 
 def add(
@@ -59,10 +61,27 @@ def add_claimed(connection: sa.Connection, pool: Pool, batch: list[Claim]) -> No
 
 
 def add_missed(
-    connection: sa.Connection, pool: Pool, wanted: int, now_us: int, *, reason: str
-) -> None:
+    connection: sa.Connection, pool: Pool, wanted: int, now_us: int, *, reason: str, claim_id: str = ""
+) -> None:  # fmt: skip
     """Record unmet demand, so that an empty pool does not look unused. `detail` is the number of members."""
-    add(connection, "claim_missed", now_us, pool=pool, detail=str(wanted), reason=reason)
+    add(connection, "claim_missed", now_us, pool=pool, claim_id=claim_id, detail=str(wanted), reason=reason)  # fmt: skip
+
+
+def add_refused(
+    connection: sa.Connection, pool: Pool, claim_id: str, wanted: int, now_us: int, *,
+    reason: str, missed: str, detail: str,
+) -> None:  # fmt: skip
+    """Record a claim that got no member; one with the same id, which polls, adds to its demand alone."""
+    same = (
+        events.c.pool_id == pool.id, events.c.kind == demand_rows.MISSED,
+        events.c.at_us > now_us - demand.TOGETHER_US, events.c.claim_id == claim_id,
+        events.c.reason == missed,
+    )  # fmt: skip
+    # It is younger than `total_rows.SETTLED_US`, and so not in the totals yet.
+    number = sa.cast(sa.cast(events.c.detail, sa.BigInteger) + wanted, sa.Text)
+    if not connection.execute(sa.update(events).where(*same).values(detail=number)).rowcount:
+        add(connection, REFUSED, now_us, pool=pool, claim_id=claim_id, reason=reason, detail=detail)
+        add_missed(connection, pool, wanted, now_us, reason=missed, claim_id=claim_id)
 
 
 def add_unserved(
@@ -96,11 +115,17 @@ def list_after(
     return tuple(sorted(found, key=lambda event: event.id))
 
 
-def list_of_waiter(connection: sa.Connection, waiter_id: str, limit: int) -> tuple[PoolEvent, ...]:
-    """Read what happened in a pool while a caller waited, newest first; empty without a record of it."""
+def list_of_request(connection: sa.Connection, name: str, limit: int) -> tuple[PoolEvent, ...]:
+    """Read what happened in a pool while a caller waited, or when a claim missed, newest first.
+
+    Empty without a record of it.
+    """
+    waited = events.c.kind.in_(("waiter_queued", "waiter_left"))
     own = sa.select(events.c.pool_id, events.c.id, events.c.kind).where(
-        events.c.kind.in_(("waiter_queued", "waiter_left")),
-        events.c.detail.startswith(waiter_id, autoescape=True),
+        sa.or_(
+            waited & events.c.detail.startswith(name, autoescape=True),
+            (events.c.kind == REFUSED) & (events.c.claim_id == name),
+        )
     )
     bounds = connection.execute(own.order_by(events.c.id)).all()
     if not bounds:
@@ -112,7 +137,7 @@ def list_of_waiter(connection: sa.Connection, waiter_id: str, limit: int) -> tup
         events.c.kind.in_(("launch_skipped", "member_warming")),
     )  # fmt: skip
     while_waiting = events.c.id >= first
-    if bounds[-1].kind == "waiter_left":
+    if bounds[-1].kind != "waiter_queued":
         while_waiting &= events.c.id <= bounds[-1].id + 1
     chosen = sa.select(*SHOWN).where(
         events.c.pool_id == pool_id,

@@ -30,8 +30,9 @@ def register(cli: session.CommandLine) -> None:
         ("list", list_, ""),
         ("show", show, "cluster-5f0c9a41d2b7"),
         ("cancel", cancel, "cluster-5f0c9a41d2b7"),
+        ("renew", renew, "cluster-5f0c9a41d2b7 --for 8h"),
         ("release", release, "cluster-5f0c9a41d2b7"),
-        asks_server=("create", "list", "show", "cancel", "release"),
+        asks_server=("create", "list", "show", "cancel", "renew", "release"),
     )
 
 
@@ -145,6 +146,18 @@ def cancel(
 ) -> None:
     """Cancel a cluster while it is assembled."""
     cluster_view.show(current, _open(current, database, why).cancel(cluster), details=False)
+
+
+def renew(
+    current: session.Session,
+    cluster: ClusterArgument,
+    for_: str = session.option("4h", "New lease, from now.", "DURATION", "--for"),
+    database: pool_options.DatabaseOption = "",
+    why: pool_options.WhyOption = "",
+) -> None:
+    """Extend the lease of all hosts of a cluster."""
+    use, seconds = _open(current, database, why), pool_options.parse_seconds(for_, "--for")
+    cluster_view.show(current, use.renew(cluster, seconds), details=False)
 
 
 def release(
