@@ -187,10 +187,8 @@ def terminate(
     yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate a member in any state, and end its claim."""
-    terminated = session.call_confirmed(
-        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
-    )
-    pool_view.member(current, terminated)
+    call = functools.partial(where.terminate, member, forget=forget)
+    pool_view.member(current, session.call_confirmed(call, yes=yes))
 
 
 def forget(
@@ -200,9 +198,7 @@ def forget(
     yes: pool_options.YesOption = False,
 ) -> None:
     """Give up the members on a host that is gone for good."""
-    forgotten = session.call_confirmed(
-        lambda confirmed: where.forget(host, confirmed=confirmed), yes=yes
-    )
+    forgotten = session.call_confirmed(functools.partial(where.forget, host), yes=yes)
     pool_view.done(current, "forget", "", forgotten)
 
 
@@ -213,9 +209,7 @@ def drain(
     yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate unclaimed members and stop launching."""
-    counts = session.call_confirmed(
-        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
-    )
+    counts = session.call_confirmed(functools.partial(where.drain, pool), yes=yes)
     pool_view.done(current, "drain", pool, counts)
 
 
