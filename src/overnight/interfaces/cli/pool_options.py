@@ -66,6 +66,7 @@ CHANGES = {
         ),
     ),
 }
+KIND = tuple(name for name in CHANGES if name not in ("min_size", "max_size"))
 
 
 def takes_pools(command: session.Command, *, changes: bool = False) -> session.Command:
@@ -147,8 +148,8 @@ def takes_change(
 
 
 def takes_kind(command: session.Command) -> session.Command:
-    """Replace the parameter `change: PoolChange` by the options that are not sizes."""
-    return takes_change(command, [name for name in CHANGES if name not in ("min_size", "max_size")])
+    """Replace the parameter `change: PoolChange` by the options of `KIND`."""
+    return takes_change(command, KIND)
 
 
 def parse_labels(texts: list[str] | None) -> dict[str, str] | None:

@@ -77,9 +77,7 @@ def create(
         lease_seconds=pool_options.parse_seconds(lease, "--lease"),
         wait_seconds=pool_options.parse_seconds(wait, "--wait"),
         acquired_by=by, acquired_for=for_, cost_per_host_hour=cost,
-        lifecycle_class=change.lifecycle_class, region=change.region,
-        preferred_regions=None if change.preferred_regions is None else tuple(change.preferred_regions),
-        instance_type=change.instance_type, labels=change.labels, settings=change.settings,
+        **{name: getattr(change, name) for name in pool_options.KIND},
     )  # fmt: skip
     if dry_run:
         cluster_view.plan(current, use.preflight(order))
