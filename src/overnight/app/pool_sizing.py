@@ -50,21 +50,15 @@ class MeasuredDemand:
     assumed: tuple[str, ...]
 
     def as_json(self) -> dict[str, object]:
-        measured, warm_up = self.measured, self.measured.warm_up
+        measured = dataclasses.asdict(self.measured)
+        del measured["can_tell_bursts"]
         return {
             "pool": self.pool.name,
             "target_size": self.pool.target_size,
             "begin_us": self.past.begin_us,
             "end_us": self.past.end_us,
-            "watched_s": measured.watched_s,
-            "claims": measured.claims,
             "missed": self.past.missed,
-            "claims_per_minute": measured.claims_per_minute,
-            "low": measured.low,
-            "high": measured.high,
-            "dispersion": measured.dispersion,
-            "bursty": measured.bursty,
-            "warm_up": None if warm_up is None else dataclasses.asdict(warm_up),
+            **measured,
             "assumed": list(self.assumed),
         }
 

@@ -49,6 +49,7 @@ class Server:
 
     def __init__(self, settings: server_settings.Settings) -> None:
         self.url = settings.url
+        self.why = ""  # reason of changes, for the audit log
         self._api = server_requests.Requests(settings)
 
     def close(self) -> None:
@@ -58,31 +59,31 @@ class Server:
     def pools(self) -> remote_operations.RemotePools:
         from overnight.app import remote_operations
 
-        return remote_operations.RemotePools(self._api)
+        return remote_operations.RemotePools(self._api, self.why)
 
     @functools.cached_property
     def clusters(self) -> remote_operations.RemoteClusters:
         from overnight.app import remote_operations
 
-        return remote_operations.RemoteClusters(self._api)
+        return remote_operations.RemoteClusters(self._api, self.why)
 
     @functools.cached_property
     def confirmations(self) -> remote_operations.RemoteConfirmations:
         from overnight.app import remote_operations
 
-        return remote_operations.RemoteConfirmations(self._api)
+        return remote_operations.RemoteConfirmations(self._api, self.why)
 
     @functools.cached_property
     def reservations(self) -> remote_operations.RemoteReservations:
         from overnight.app import remote_operations
 
-        return remote_operations.RemoteReservations(self._api)
+        return remote_operations.RemoteReservations(self._api, self.why)
 
     @functools.cached_property
     def investigations(self) -> remote_operations.RemoteInvestigations:
         from overnight.app import remote_operations
 
-        return remote_operations.RemoteInvestigations(self._api)
+        return remote_operations.RemoteInvestigations(self._api, self.why)
 
     # --- questions
 

@@ -45,9 +45,9 @@ class Remote:
 
     look = ""  # command that shows what a server has done
 
-    def __init__(self, api: server_requests.Requests) -> None:
+    def __init__(self, api: server_requests.Requests, why: str = "") -> None:
         self._api = api
-        self.why = ""
+        self.why = why
         self.assistant = ""  # `operations.CALL` or `ASK`: what is asked for an assistant
 
     def send(self, operation: operations.Operation, given: dict[str, Any]) -> Any:

@@ -83,11 +83,6 @@ STATUSES: tuple[tuple[type[errors.OvernightError], int], ...] = (
     (answer_process.FailedError, 500),
     (errors.UnconfirmedError, 409),
     (errors.UsageError, 400),
-    (pool_errors.PoolNotFoundError, 404),
-    (pool_errors.MemberNotFoundError, 404),
-    (pool_errors.ClaimNotFoundError, 404),
-    (pool_errors.RequestNotFoundError, 404),
-    (pool_errors.ClusterNotFoundError, 404),
     (pool_errors.PoolError, 409),
     (errors.CannotError, 409),
 )

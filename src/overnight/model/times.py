@@ -13,6 +13,7 @@ MINUTE_US = 60 * SECOND_US
 HOUR_US = 60 * MINUTE_US
 DAY_US = 24 * HOUR_US
 SECOND_NS = 1_000_000_000
+MONTH_HOURS = 730.0
 
 UNITS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 NUMBER = r"\d{1,15}(?:\.\d{1,15})?"  # nobody means more digits

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from overnight.model.pool import Member
 
 
+NO_RECORD = "it never existed, or its record has been deleted"
+
+
 class PoolError(errors.OvernightError):
     pass
 
@@ -73,13 +76,15 @@ def check_known(given: Iterable[str], known: tuple[str, ...]) -> None:
             raise UnknownParameterError(name, known)
 
 
-class PoolNotFoundError(PoolError):
+class MissingRecordError(PoolError, errors.NotFoundError):
+    def __init__(self, noun: str, name: str, why: str = NO_RECORD, *, todo: str) -> None:
+        super().__init__(f"{noun} {name!r} not found", why=why, todo=todo)
+
+
+class PoolNotFoundError(MissingRecordError):
     def __init__(self, pool: str) -> None:
-        super().__init__(
-            f"pool {pool!r} not found",
-            why="it was never created, or it has been deleted",
-            todo="overnight pool list --all",
-        )
+        why = "it was never created, or it has been deleted"
+        super().__init__("pool", pool, why, todo="overnight pool list --all")
 
 
 class PoolExistsError(PoolError):
@@ -142,13 +147,9 @@ class ClaimsAffectedError(PoolError, errors.UnconfirmedError):
         super().__init__(what, why=why, todo="add --yes")
 
 
-class MemberNotFoundError(PoolError):
+class MemberNotFoundError(MissingRecordError):
     def __init__(self, member: str) -> None:
-        super().__init__(
-            f"member {member!r} not found",
-            why="it never existed, or its record has been deleted",
-            todo="overnight pool show POOL",
-        )
+        super().__init__("member", member, todo="overnight pool show POOL")
 
 
 class TaskNotFoundError(PoolError):
@@ -168,22 +169,15 @@ class MemberStateError(PoolError):
     """The operation is not possible in this state."""
 
 
-class ClaimNotFoundError(PoolError):
+class ClaimNotFoundError(MissingRecordError):
     def __init__(self, claim: str) -> None:
-        super().__init__(
-            f"claim {claim!r} not found",
-            why="it never existed, or its record has been deleted",
-            todo="overnight pool show POOL",
-        )
+        super().__init__("claim", claim, todo="overnight pool show POOL")
 
 
-class RequestNotFoundError(PoolError):
+class RequestNotFoundError(MissingRecordError):
     def __init__(self, request: str) -> None:
-        super().__init__(
-            f"request {request!r} not found",
-            why="no caller waited under this id, or its record has been deleted",
-            todo="overnight pool events POOL",
-        )
+        why = "no caller waited under this id, or its record has been deleted"
+        super().__init__("request", request, why, todo="overnight pool events POOL")
 
 
 class ClaimEndedError(PoolError):
@@ -230,13 +224,10 @@ class TooEarlyError(PoolError):
     """The request must be repeated in a moment."""
 
 
-class ClusterNotFoundError(PoolError):
+class ClusterNotFoundError(MissingRecordError):
     def __init__(self, cluster: str) -> None:
-        super().__init__(
-            f"cluster {cluster!r} not found",
-            why="it was never created, or its record has been deleted",
-            todo="overnight cluster list --all",
-        )
+        why = "it was never created, or its record has been deleted"
+        super().__init__("cluster", cluster, why, todo="overnight cluster list --all")
 
 
 class ClusterStateError(PoolError):

@@ -16,7 +16,6 @@ from overnight.pools import demand
 
 REAPER_LATE_US = 180 * SECOND_US
 SLOW_WARMING_US = 600 * SECOND_US
-MONTH_HOURS = 730
 IDLE = 0.9
 # Reasons of failures that overnight itself records; a readiness command may report any other word.
 BOOTSTRAP_FAILURES = (
@@ -337,7 +336,7 @@ def _idle(details: PoolDetails, past: Past) -> Iterable[Problem]:
             "too_large",
             f"members were idle for {100 * idle:.0f} % of the last {_duration(past.end_us - since)}",
             f"at most {plural(most, 'claim')} came while a member is replaced ({_duration(refill)}); the target is {pool.target_size}",
-            f"overnight pool update {pool.name} --target {target}   (saves {plural(saved, 'host')}, {saved * MONTH_HOURS:,} host-hours a month)",
+            f"overnight pool update {pool.name} --target {target}   (saves {plural(saved, 'host')}, {saved * times.MONTH_HOURS:,.0f} host-hours a month)",
         )
 
 

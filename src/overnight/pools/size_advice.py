@@ -10,9 +10,8 @@ from overnight.model import times
 from overnight.pools import sizing
 
 DAY_SECONDS = 86400.0
-LARGEST_BURST = (
-    50  # the runbook's limit; beyond it claims contend, and all wait for a warm-up anyway
-)
+# The runbook's limit; beyond it claims contend, and all wait for a warm-up anyway.
+LARGEST_BURST = 50
 # Host-hours that an hour of waiting is worth, unless a price is given.
 WORTH = 100.0
 RARELY = 3.09  # standard deviations: 1 in 1,000 of a normal distribution
@@ -146,10 +145,10 @@ def _find_misfits(
     if price and usage.wait_cost_per_hour is not None:
         worth = usage.wait_cost_per_hour / price
     if ratio is not None and ratio > worth:
-        cost = f" ({idle * price * sizing.MONTH_H:,.2f})" if price else ""
+        cost = f" ({idle * price * times.MONTH_HOURS:,.2f})" if price else ""
         what = (
-            f"claims are too rare: {idle * sizing.MONTH_H:,.0f} idle host-hours{cost} a month save callers "
-            f"{idle / ratio * sizing.MONTH_H:,.1f} h of waiting, {ratio:,.0f} for an hour; it is worth {worth:,.0f}"
+            f"claims are too rare: {idle * times.MONTH_HOURS:,.0f} idle host-hours{cost} a month save callers "
+            f"{idle / ratio * times.MONTH_HOURS:,.1f} h of waiting, {ratio:,.0f} for an hour; it is worth {worth:,.0f}"
         )
         instead = f"{direct}; or keep hosts only while there is demand: overnight pool autoscale POOL --zero-after 30m"
         misfits.append(Misfit(WrongTool.TOO_RARE, what, instead))
@@ -171,6 +170,6 @@ def _prebake(size: sizing.Sizing, usage: Usage) -> Prebaked | None:
     shorter = demand.warm_up_s / 2 if usage.prebaked_s is None else usage.prebaked_s
     ticked, awake = sizing.recommend(dataclasses.replace(demand, warm_up_s=max(0.001, shorter)))
     saved = size.recommended_event_driven - awake
-    hours = saved * sizing.MONTH_H
+    hours = saved * times.MONTH_HOURS
     price = demand.cost_per_host_hour
     return Prebaked(shorter, ticked, awake, saved, hours, None if price is None else hours * price)

@@ -16,10 +16,10 @@ import numpy as np
 
 from overnight import errors
 from overnight.model.pool import Callers
+from overnight.model.times import MONTH_HOURS
 from overnight.pools import bursts, miss_rates
 
 LARGEST_POOL = 100_000
-MONTH_H = 730.0
 MAX_POINTS = 60
 
 
@@ -38,13 +38,8 @@ class Demand:
     def __post_init__(self) -> None:
         check_range(self.claims_per_minute, 0, 1e6, "--claims-per-minute", "--claims-per-minute 4")
         check_range(self.warm_up_s, 0.001, 7 * 86400, "--warmup in seconds", "--warmup 90s")
-        check_range(
-            self.interval_s,
-            0.001,
-            86400,
-            "--interval in seconds",
-            "--interval 60s; a pool woken by claims is shown as well",
-        )
+        example = "--interval 60s; a pool woken by claims is shown as well"
+        check_range(self.interval_s, 0.001, 86400, "--interval in seconds", example)
         if not 1e-9 <= self.miss <= 1 - 1e-9:
             raise errors.UsageError(
                 f"--miss must be between 0 and 1 (got {self.miss:g})",
@@ -131,14 +126,6 @@ class Sizing:
         """The sizes: runbook, with the tick, woken by claims."""
         return self.demand.runbook, self.recommended, self.recommended_event_driven
 
-    def idle_cost(self, hours: float) -> tuple[float, float] | None:
-        """Return the cost of idle hosts with the tick and woken by claims; None without a price."""
-        cost = self.demand.cost_per_host_hour
-        if cost is None:
-            return None
-        woken = self.at(self.recommended_event_driven).idle_event_driven
-        return self.at(self.recommended).idle * cost * hours, woken * cost * hours
-
     def as_json(self, measured: dict[str, object] | None = None) -> dict[str, object]:
         """Return the document that schemas/pool-size-1.json describes."""
         demand = self.demand
@@ -152,11 +139,7 @@ class Sizing:
             "interval_s": demand.interval_s,
             "miss": demand.miss,
             "callers": str(demand.callers),
-            "burst": {
-                "mean": demand.burst.mean,
-                "spread": demand.burst.spread,
-                "dispersion": demand.burst.dispersion,
-            },
+            "burst": {**dataclasses.asdict(demand.burst), "dispersion": demand.burst.dispersion},
             "runbook": demand.runbook,
             "recommended": self.recommended,
             "recommended_event_driven": self.recommended_event_driven,
@@ -166,7 +149,7 @@ class Sizing:
             "idle_at_recommended": best.idle,
             "warming": demand.traffic.claims_per_s * demand.warm_up_s,
             "cost_per_host_hour": cost,
-            "idle_cost_per_month": None if cost is None else best.idle * cost * MONTH_H,
+            "idle_cost_per_month": None if cost is None else best.idle * cost * MONTH_HOURS,
             "curve": [point.as_json(cost) for point in self.curve],
             "measured": measured,
         }

@@ -14,16 +14,12 @@ if TYPE_CHECKING:
 MOST = 20  # names of each kind
 
 
-def open_confirmations(
-    current: session.Session, database: str, why: str = ""
-) -> confirmations.Confirmations:
+def open_confirmations(current: session.Session, database: str) -> confirmations.Confirmations:
     """Return the requests of a database, or of the server."""
     from overnight.app import confirmations
 
-    server = pool_options.find_server(current, database, why)
-    if server is None:
-        return confirmations.Confirmations(current.home, database)
-    return server.confirmations
+    server = pool_options.find_server(current, database)
+    return server.confirmations if server else confirmations.Confirmations(current.home, database)
 
 
 def show(current: session.Session, *listed: Confirmation) -> None:

@@ -66,6 +66,7 @@ CHANGES = {
         ),
     ),
 }
+KIND = tuple(name for name in CHANGES if name not in ("min_size", "max_size"))
 
 
 def takes_pools(command: session.Command, *, changes: bool = False) -> session.Command:
@@ -75,21 +76,13 @@ def takes_pools(command: session.Command, *, changes: bool = False) -> session.C
     """
 
     def run(current: session.Session, database: str, **values: Any) -> int | None:
-        why = values.pop("why") if changes else ""
-        return command(current=current, where=_open(current, database, why), **values)
+        server = find_server(current, database, values.pop("why") if changes else "")
+        where = server.pools if server else pools.Pools(current.home, database)
+        return command(current=current, where=where, **values)
 
     added = [session.parameter("database", DatabaseOption, "")]
     added += [session.parameter("why", WhyOption, "")] * changes
     return session.with_parameters(run, command, {"where": []}, *added)
-
-
-def _open(current: session.Session, database: str, why: str) -> pools.Pools:
-    """Return the pools of a database, or of the server."""
-    server = find_server(current, database, why)
-    if server is None:
-        return pools.Pools(current.home, database)
-    server.pools.why = why
-    return server.pools
 
 
 def open_reservations(
@@ -99,13 +92,10 @@ def open_reservations(
     from overnight.app import reservations
 
     server = find_server(current, database, why)
-    if server is None:
-        return reservations.Reservations(current.home, database)
-    server.reservations.why = why
-    return server.reservations
+    return server.reservations if server else reservations.Reservations(current.home, database)
 
 
-def find_server(current: session.Session, database: str, why: str) -> remote.Server | None:
+def find_server(current: session.Session, database: str, why: str = "") -> remote.Server | None:
     """Return the server to ask, None for a database: it takes precedence over OVERNIGHT_SERVER."""
     if database and current.chosen_server is not None:
         raise errors.UsageError(
@@ -127,6 +117,8 @@ def find_server(current: session.Session, database: str, why: str) -> remote.Ser
             why="it is sent in a header, which has only printable ASCII characters",
             todo="write the reason without other characters",
         )
+    if current.server is not None:
+        current.server.why = why
     return current.server
 
 
@@ -156,8 +148,8 @@ def takes_change(
 
 
 def takes_kind(command: session.Command) -> session.Command:
-    """Replace the parameter `change: PoolChange` by the options that are not sizes."""
-    return takes_change(command, [name for name in CHANGES if name not in ("min_size", "max_size")])
+    """Replace the parameter `change: PoolChange` by the options of `KIND`."""
+    return takes_change(command, KIND)
 
 
 def parse_labels(texts: list[str] | None) -> dict[str, str] | None:

@@ -12,22 +12,13 @@ from overnight import errors
 from overnight.app import pool_documents
 from overnight.interfaces.cli import local_time, session, terminal
 from overnight.model import times
+from overnight.model.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from overnight.app import pools as use_cases
-    from overnight.model.pool import (
-        Autoscale,
-        Claim,
-        Grant,
-        Member,
-        MemberDetails,
-        PoolDetails,
-        PoolEvent,
-        PoolReport,
-        Problem,
-    )
+    from overnight.model import pool as values
 
 
 def _print(text: str) -> None:
@@ -43,13 +34,13 @@ def _age(us: int | None, now_us: int) -> str:
     return "-" if us is None else times.format_duration(max(0.0, (now_us - us) / 1e6))
 
 
-def _rare(details: PoolDetails) -> list[str]:
+def _rare(details: values.PoolDetails) -> list[str]:
     counts = details.counts
     rare = ((counts.held_back, "held back"), (counts.draining, "draining"), (counts.errored, "errored"), (counts.waiting, "waiting"))  # fmt: skip
     return [f"{number} {word}" for number, word in rare if number]
 
 
-def _row(details: PoolDetails) -> list[str]:
+def _row(details: values.PoolDetails) -> list[str]:
     counts, pool = details.counts, details.pool
     numbers = (counts.ready, counts.warming, counts.claimed, pool.target_size, pool.min_size, pool.max_size)  # fmt: skip
     notes = _rare(details)
@@ -59,7 +50,7 @@ def _row(details: PoolDetails) -> list[str]:
     return [pool.name, pool.status, *map(str, numbers), ", ".join(notes)]
 
 
-def _summary(details: PoolDetails) -> str:
+def _summary(details: values.PoolDetails) -> str:
     counts, pool = details.counts, details.pool
     more = "".join(f", {text}" for text in _rare(details))
     autoscaled = ", autoscaled" if details.autoscale is not None else ""
@@ -72,7 +63,7 @@ def _summary(details: PoolDetails) -> str:
 
 def pools(
     current: session.Session,
-    read: Callable[[], tuple[PoolDetails, ...]],
+    read: Callable[[], tuple[values.PoolDetails, ...]],
     stop: threading.Event,
     every_s: float = 2.0,
 ) -> None:
@@ -92,13 +83,13 @@ def pools(
             return
 
 
-def changed(current: session.Session, report: PoolReport, message: str) -> None:
+def changed(current: session.Session, report: values.PoolReport, message: str) -> None:
     if not current.printed_json(pool_documents.pool_document(report)):
         _print(message)
         _print(_summary(report.details))
 
 
-def show(current: session.Session, report: PoolReport) -> int:
+def show(current: session.Session, report: values.PoolReport) -> int:
     """Print everything about one pool; FOUND if there is an alert."""
     if not current.printed_json(pool_documents.pool_document(report)):
         details = report.details
@@ -111,7 +102,7 @@ def show(current: session.Session, report: PoolReport) -> int:
     return errors.ExitCode.FOUND if report.has_alert else errors.ExitCode.DONE
 
 
-def print_problems(problems: Sequence[Problem]) -> None:
+def print_problems(problems: Sequence[values.Problem]) -> None:
     for problem in problems:
         level = "ALERT" if problem.alert else "note"
         _print(f"\n{level}: {problem.what}\n  why: {problem.why}\n  do:  {problem.todo}")
@@ -119,7 +110,7 @@ def print_problems(problems: Sequence[Problem]) -> None:
             _print("  reported text: " + problem.host_text.replace("\n", " "))
 
 
-def print_contents(details: PoolDetails) -> None:
+def print_contents(details: values.PoolDetails) -> None:
     now = _now_us()
     members = [
         (member.id, str(member.state), _age(member.warming_started_us, now), _age(member.beat_us, now),
@@ -145,7 +136,7 @@ def print_contents(details: PoolDetails) -> None:
     _print_events(details.events)
 
 
-def _place(member: Member) -> str:
+def _place(member: values.Member) -> str:
     return member.address if member.host is None else f"{member.address} on {member.host}".strip()
 
 
@@ -154,7 +145,7 @@ def _print_table(title: str, headings: tuple[str, ...], rows: Sequence[tuple[str
         _print(f"\n{title}\n{terminal.columns(headings, rows, indent='  ')}")
 
 
-def _print_claims(title: str, shown: Sequence[Claim], now: int) -> None:
+def _print_claims(title: str, shown: Sequence[values.Claim], now: int) -> None:
     rows = [
         (claim.id, claim.member_id, claim.acquired_by or "-", claim.acquired_for or "-", _held(claim, now))
         for claim in shown
@@ -162,7 +153,7 @@ def _print_claims(title: str, shown: Sequence[Claim], now: int) -> None:
     _print_table(title, ("claim", "member", "by", "purpose", "held"), rows)
 
 
-def _print_policy(policy: Autoscale) -> None:
+def _print_policy(policy: values.Autoscale) -> None:
     length = times.format_duration
     low = "the pool's min" if policy.min_size is None else str(policy.min_size)
     high = "the pool's max" if policy.max_size is None else str(policy.max_size)
@@ -215,7 +206,7 @@ def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> No
             _print(f"  assumed: {text}")
 
 
-def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
+def claims(current: session.Session, grants: tuple[values.Grant, ...]) -> None:
     if current.printed_json(pool_documents.claims_document(grants)):
         return
     for grant in grants:
@@ -223,7 +214,7 @@ def claims(current: session.Session, grants: tuple[Grant, ...]) -> None:
         _print(f"{grant.claim.id}  {grant.member.id}  {grant.member.address}{until}")
 
 
-def member(current: session.Session, changed: Member) -> None:
+def member(current: session.Session, changed: values.Member) -> None:
     if current.printed_json(pool_documents.member_document(changed)):
         return
     state = "gone" if changed.gone_us is not None else str(changed.state)
@@ -233,10 +224,10 @@ def member(current: session.Session, changed: Member) -> None:
     _print(f"{changed.id} is {state}{held}")
 
 
-def member_details(current: session.Session, details: MemberDetails) -> None:
+def member_details(current: session.Session, details: values.MemberDetails) -> None:
     """Print everything about one member."""
     shown = details.member
-    if current.printed_json(pool_documents.member_document(shown, details)):
+    if current.printed_json(pool_documents.member_details_document(details)):
         return
     now = _now_us()
     member(current, shown)
@@ -248,7 +239,7 @@ def member_details(current: session.Session, details: MemberDetails) -> None:
         ("address", _place(shown)),
         ("heartbeat", f"{_age(shown.beat_us, now)} ago" if shown.beat_us else "never"),
         ("missing", f"the provider has not listed its machine for {_age(shown.missing_us, now)}" if shown.missing_us else ""),
-        ("ending", f"{shown.attempts} {'attempt' if shown.attempts == 1 else 'attempts'} to terminate" if shown.attempts else ""),
+        ("ending", f"{plural(shown.attempts, 'attempt')} to terminate" if shown.attempts else ""),
     ]  # fmt: skip
     for label, text in rows:
         if text:
@@ -264,26 +255,25 @@ def member_details(current: session.Session, details: MemberDetails) -> None:
     _print_events(details.events)
 
 
-def _held(claim: Claim, now: int) -> str:
+def _held(claim: values.Claim, now: int) -> str:
     if claim.released_us is not None:
         return f"for {_age(claim.acquired_us, claim.released_us)}, until {_age(claim.released_us, now)} ago"
     return f"for {_age(claim.acquired_us, now)}{_until(claim)}"
 
 
-def _until(claim: Claim) -> str:
-
+def _until(claim: values.Claim) -> str:
     lease = claim.lease_until_us
     return "" if lease is None else f", until {local_time.cell(lease)}"
 
 
-def describe(event: PoolEvent) -> str:
+def describe(event: values.PoolEvent) -> str:
     """Return the detail of an event as one line; a console has too many."""
     if event.kind == "member_console":
         return f"overnight pool explain {event.member_id}"
     return event.detail.replace("\n", " ")
 
 
-def _print_events(events: tuple[PoolEvent, ...]) -> None:
+def _print_events(events: tuple[values.PoolEvent, ...]) -> None:
     rows = [
         (local_time.cell(event.at_us), event.kind, " ".join(filter(None, (event.member_id, event.claim_id, event.reason, describe(event)))))
         for event in events
@@ -291,12 +281,7 @@ def _print_events(events: tuple[PoolEvent, ...]) -> None:
     _print_table("Events, newest first", (local_time.heading(), "event", "about"), rows)
 
 
-def done(
-    current: session.Session,
-    operation: str,
-    name: str,
-    numbers: dict[str, int],
-) -> None:
+def done(current: session.Session, operation: str, name: str, numbers: dict[str, int]) -> None:
     if not current.printed_json(pool_documents.operation_document(operation, name, numbers)):
         counts = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in numbers.items())
         _print(f"pool {name}: {counts}" if name else counts)

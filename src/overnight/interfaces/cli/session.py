@@ -323,17 +323,17 @@ def with_parameters(
     return run
 
 
-def call_confirmed(call: Callable[[bool], T], *, yes: bool) -> T:
-    """Return `call(yes)`; if it raises UnconfirmedError, ask on the terminal and call again."""
+def call_confirmed(call: Callable[..., T], *, yes: bool) -> T:
+    """Return `call(confirmed=yes)`; if it raises UnconfirmedError, ask on the terminal and call again."""
     try:
-        return call(yes)
+        return call(confirmed=yes)
     except errors.UnconfirmedError as error:
         from overnight.interfaces.cli import terminal
 
         if sys.stdin.isatty():
             terminal.echo(f"{error.what}: {error.why}.", err=True)
         confirm(False, f"refusing to continue, {error.what}", error.why)
-    return call(True)
+    return call(confirmed=True)
 
 
 def confirm(yes: bool, refusal: str, why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,10 +42,7 @@ def _open(current: session.Session, database: str, why: str = "") -> clusters.Cl
     from overnight.app import clusters
 
     server = pool_options.find_server(current, database, why)
-    if server is None:
-        return clusters.Clusters(pools.Pools(current.home, database))
-    server.clusters.why = why
-    return server.clusters
+    return server.clusters if server else clusters.Clusters(pools.Pools(current.home, database))
 
 
 @pool_options.takes_kind
@@ -80,17 +78,14 @@ def create(
         lease_seconds=pool_options.parse_seconds(lease, "--lease"),
         wait_seconds=pool_options.parse_seconds(wait, "--wait"),
         acquired_by=by, acquired_for=for_, cost_per_host_hour=cost,
-        lifecycle_class=change.lifecycle_class, region=change.region,
-        preferred_regions=None if change.preferred_regions is None else tuple(change.preferred_regions),
-        instance_type=change.instance_type, labels=change.labels, settings=change.settings,
+        **{name: getattr(change, name) for name in pool_options.KIND},
     )  # fmt: skip
     if dry_run:
         cluster_view.plan(current, use.preflight(order))
         return
     key = key or secrets.token_hex(16)  # so that a lost answer of a server does not order twice
-    made = session.call_confirmed(
-        lambda confirmed: use.create(order, confirmed=confirmed, idempotency_key=key), yes=yes
-    )
+    create_once = functools.partial(use.create, order, idempotency_key=key)
+    made = session.call_confirmed(create_once, yes=yes)
     cluster_view.show(current, made if detach else _follow(current, use, made))
 
 

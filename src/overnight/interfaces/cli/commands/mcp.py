@@ -27,7 +27,7 @@ def mcp(
     from overnight.app import concierge, server_settings
 
     backend: concierge.Backend
-    server = pool_options.find_server(current, database, "")
+    server = pool_options.find_server(current, database)
     if server is not None:
         settings = server_settings.read_settings(server.url, current.token_file)
         person = server_settings.read_settings(server.url, confirm_as) if confirm_as else None

@@ -13,6 +13,12 @@ from overnight.interfaces.cli import pool_options, pool_view, session, terminal
 from overnight.model import stop_signals, times
 
 ORDER = 50
+# Operations on a pool that answer with counts.
+COUNTED = {
+    "delete": "Delete a pool that has no members.",
+    "replenish": "Launch missing members now, without the reaper.",
+    "recycle": "Terminate stale members now, and retry failed terminations.",
+}
 
 
 def register(cli: session.CommandLine) -> None:
@@ -27,9 +33,7 @@ def register(cli: session.CommandLine) -> None:
         ("terminate", terminate, "m-0a1b2c3d4e5f"),
         ("forget", forget, "build-07-1f3c9a"),
         ("drain", drain, "ci"),
-        ("delete", delete, "ci"),
-        ("replenish", replenish, "ci"),
-        ("recycle", recycle, "ci"),
+        *((name, _make_command(name, about), "ci") for name, about in COUNTED.items()),
         ("member", show_member, "m-0a1b2c3d4e5f"),
         ("cordon", cordon, "m-0a1b2c3d4e5f"),
         ("uncordon", uncordon, "m-0a1b2c3d4e5f"),
@@ -187,10 +191,8 @@ def terminate(
     yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate a member in any state, and end its claim."""
-    terminated = session.call_confirmed(
-        lambda confirmed: where.terminate(member, forget=forget, confirmed=confirmed), yes=yes
-    )
-    pool_view.member(current, terminated)
+    call = functools.partial(where.terminate, member, forget=forget)
+    pool_view.member(current, session.call_confirmed(call, yes=yes))
 
 
 def forget(
@@ -200,9 +202,7 @@ def forget(
     yes: pool_options.YesOption = False,
 ) -> None:
     """Give up the members on a host that is gone for good."""
-    forgotten = session.call_confirmed(
-        lambda confirmed: where.forget(host, confirmed=confirmed), yes=yes
-    )
+    forgotten = session.call_confirmed(functools.partial(where.forget, host), yes=yes)
     pool_view.done(current, "forget", "", forgotten)
 
 
@@ -213,31 +213,18 @@ def drain(
     yes: pool_options.YesOption = False,
 ) -> None:
     """Terminate unclaimed members and stop launching."""
-    counts = session.call_confirmed(
-        lambda confirmed: where.drain(pool, confirmed=confirmed), yes=yes
-    )
+    counts = session.call_confirmed(functools.partial(where.drain, pool), yes=yes)
     pool_view.done(current, "drain", pool, counts)
 
 
-def delete(
-    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
-) -> None:
-    """Delete a pool that has no members."""
-    pool_view.done(current, "delete", pool, where.delete(pool))
+def _make_command(name: str, about: str) -> session.Command:
+    def run(
+        current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
+    ) -> None:
+        pool_view.done(current, name, pool, getattr(where, name)(pool))
 
-
-def replenish(
-    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
-) -> None:
-    """Launch missing members now, without the reaper."""
-    pool_view.done(current, "replenish", pool, where.replenish(pool))
-
-
-def recycle(
-    current: session.Session, where: pool_options.Pools, pool: pool_options.PoolArgument
-) -> None:
-    """Terminate stale members now, and retry failed terminations."""
-    pool_view.done(current, "recycle", pool, where.recycle(pool))
+    run.__doc__ = about
+    return run
 
 
 def show_member(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import threading
@@ -47,7 +48,7 @@ def events(
     with stop_signals.stop_on_signals(stop):
         for event in where.follow(pool, stop, recent):
             if current.output is session.Output.JSON:
-                sys.stdout.write(json.dumps(pool_documents.event_json(event)) + "\n")
+                sys.stdout.write(json.dumps(dataclasses.asdict(event)) + "\n")
                 sys.stdout.flush()
             else:
                 terminal.echo("  ".join(filter(None, _cells(event))))

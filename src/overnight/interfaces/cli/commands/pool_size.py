@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # After the module that creates the group.
 ORDER = 52
 WEEK = "7d"
-MONTH_HOURS = 730
 
 
 def register(cli: session.CommandLine) -> None:
@@ -169,15 +168,16 @@ def _describe_sizes(sizing: pool_sizing.Sizing) -> list[tuple[str, int, str]]:
 def _describe_idle(sizing: pool_sizing.Sizing) -> list[str]:
     best = sizing.at(sizing.recommended)
     woken = sizing.at(sizing.recommended_event_driven)
-    text = (
-        f"Idle on average: {best.idle:.1f} of {best.size:,} with a tick, "
-        f"{woken.idle_event_driven:.1f} of {woken.size:,} woken."
+    tick, wake = (
+        f"{best.idle:.1f} of {best.size:,}",
+        f"{woken.idle_event_driven:.1f} of {woken.size:,}",
     )
-    lines = [text]
-    cost = sizing.idle_cost(MONTH_HOURS)
-    if cost is not None:
+    lines = [f"Idle on average: {tick} with a tick, {wake} woken."]
+    if sizing.demand.cost_per_host_hour is not None:
+        month = sizing.demand.cost_per_host_hour * times.MONTH_HOURS
         lines.append(
-            f"Idle cost a month ({MONTH_HOURS} h): {cost[0]:,.2f} with a tick, {cost[1]:,.2f} woken."
+            f"Idle cost a month ({times.MONTH_HOURS:g} h): {best.idle * month:,.2f} with a tick, "
+            f"{woken.idle_event_driven * month:,.2f} woken."
         )
     return lines
 

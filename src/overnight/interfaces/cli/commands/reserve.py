@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import pathlib
 import platform
@@ -72,7 +73,5 @@ def reserve(
     if dry_run:
         return reservation_view.plan(current, plan)
     note = reservation_view.progress(current)
-    report = session.call_confirmed(
-        lambda confirmed: use.reserve(order, confirmed=confirmed, plan=plan, progress=note), yes=yes
-    )
-    return reservation_view.report(current, report)
+    call = functools.partial(use.reserve, order, plan=plan, progress=note)
+    return reservation_view.report(current, session.call_confirmed(call, yes=yes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import pathlib
 import platform
@@ -72,9 +73,7 @@ def start(
             planned = use.preflight(given)
         return investigation_view.plan(current, planned)
     owner = "" if current.server else f"{getpass.getuser()}@{platform.node()}"
-    made = session.call_confirmed(
-        lambda confirmed: use.create(given, confirmed=confirmed, owner=owner), yes=yes
-    )
+    made = session.call_confirmed(functools.partial(use.create, given, owner=owner), yes=yes)
     return _carry_out(current, use, made)
 
 
@@ -163,7 +162,4 @@ def _open(current: session.Session, why: str = "") -> investigations.Investigati
     from overnight.app import investigations
 
     server = pool_options.find_server(current, "", why)
-    if server is None:
-        return investigations.Investigations(current.home)
-    server.investigations.why = why
-    return server.investigations
+    return server.investigations if server else investigations.Investigations(current.home)
