@@ -106,6 +106,11 @@ def test_serve_and_agent_run_as_units() -> None:
         world.shell(f"{PROGRAM} serve --blobs '{BLOBS}' --print-unit > {units}/{SERVER}")
         agent = f"agent --server {URL} --frequency 19 --token-file '{TOKEN_FILE}'"
         world.shell(f"{PROGRAM} {agent} --print-unit > {units}/{AGENT}")
+        world.shell("install -D -m 755 /bin/true /root/bin/tool")
+        machine.path(f"{units}/tool.service").write_text(
+            "[Service]\nExecStart=/root/bin/tool\n[Install]\nWantedBy=multi-user.target\n"
+        )
+        machine.run("systemctl", "enable", "tool.service")
         machine.run("systemctl", "daemon-reload")
 
         # The first start creates the data home, with its owner.
@@ -144,6 +149,17 @@ def test_serve_and_agent_run_as_units() -> None:
         cores = world.ask(f"cpu --host {machine.name} -b {begin} -e {end}")
         assert cores["readings"]
         assert world.shell(f"find '{BLOBS}' -type f ! -name '.*' -size +1k")
+
+        # The unit hides /root from the agent: its audit accuses nobody that the audit of root does not.
+        audited = machine.path("/var/lib/overnight-recorder/uplink/audit.json")
+        realmachines.until(audited.exists)
+        world.add_event("test.audited")
+        realmachines.until(lambda: "test.audited" in world.kinds())
+        there = world.ask(f"audit --host {machine.name}")
+        here = json.loads(world.shell(f"{PROGRAM} audit -O json || test $? = 1"))
+        assert there["units"] == here["units"]
+        assert [finding for finding in there["findings"] if finding not in here["findings"]] == []
+        assert {gap["what"] for gap in there["gaps"]} == {"what only root may read", "running units", "journal"}  # fmt: skip
 
         for unit in (AGENT, SERVER):
             machine.run("systemctl", "stop", unit)

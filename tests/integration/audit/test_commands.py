@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import images
 import jsonschema
+import otherusers
 import pytest
 
 from overnight.interfaces import cli
@@ -103,6 +106,27 @@ def test_this_machine_is_audited(capsys: pytest.CaptureFixture[str]) -> None:
     document = parse_document("audit-1", capsys.readouterr().out)
     assert document["live"] is True
     assert document["units"] > 20
+
+
+@pytest.mark.needs_root
+def test_a_program_that_the_user_may_not_see_is_not_missing(image: pathlib.Path) -> None:
+    tool = images.SSH.replace("/usr/sbin/sshd -D $SSHD_OPTS", "/srv/private/tool")
+    other = tool.replace("private", "public")
+    made = images.Image(image).unit("tool.service", tool, enabled=True)
+    made.unit("other.service", other, enabled=True).file("srv/public/x").program("srv/private/tool")
+    (image / "srv/private").chmod(0o700)
+    opened = pathlib.Path(tempfile.mkdtemp(prefix="overnight-test-"))
+    try:
+        opened.chmod(0o755)
+        shutil.move(image, opened / "image")
+        words = ("audit", "--root", str(opened / "image"), "-O", "json")
+        command = otherusers.command(opened, *words)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        shutil.rmtree(opened)
+    found = parse_document("audit-1", done.stdout)["findings"]
+    missing = [finding["unit"] for finding in found if finding["id"] == "missing-binary"]
+    assert missing == ["other.service"]
 
 
 def test_two_snapshots_of_this_machine_are_the_same(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import platform
 import time
@@ -37,6 +38,8 @@ def examine(
     rules_of_presets = presets.read_presets(tree, lambda what, why: gaps.append(Gap(what, why)))
     known = knowledge.known()
     live = root.resolve() == sources.ROOT
+    if live and os.geteuid():
+        gaps.append(Gap("what only root may read", "the audit ran as another user"))
     running, restart_counts, uptime = _running(enabled, gaps) if live else ({}, {}, 0.0)
     scene = rules.Scene(
         tree=tree,

@@ -197,7 +197,7 @@ def _written(setting: unitfile.Setting) -> str:
 
 def _is_there(tree: trees.Tree, program: str) -> bool:
     if program.startswith("/"):
-        return tree.is_executable(program)
+        return tree.is_executable(program) or tree.is_hidden(program)
     if "/" in program:
         return True  # systemd refuses such a line
     return any(tree.is_executable(f"{folder}/{program}") for folder in SEARCH)

@@ -157,6 +157,14 @@ class Tree:
         status = self.stat(path)
         return status is not None and stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)
 
+    def is_hidden(self, path: str) -> bool:
+        """Return whether this user may not enter a folder on the way: the file may exist."""
+        try:
+            with self._walk(path):
+                return False
+        except OSError as error:
+            return isinstance(error, PermissionError)
+
     @contextlib.contextmanager
     def folder(self, path: str) -> Iterator[int]:
         """Open a folder for changes, and sync it after them; create it and its parents if missing."""
