@@ -25,7 +25,7 @@ class Clusters:
         self._pools = where
 
     def preflight(self, order: ClusterOrder) -> ClusterPlan:
-        """Show what a cluster would take and cost, at most; raise where it could never be made."""
+        """Show the hosts and the maximum cost of a cluster; impossible orders are refused."""
         self._pools.plane.clusters.check(order)
         hours = order.count * (order.wait_seconds + order.lease_seconds) / 3600
         price = order.cost_per_host_hour
@@ -74,7 +74,7 @@ class Clusters:
         return ClusterReport(cluster, details, found)
 
     def cancel(self, cluster_id: str) -> ClusterReport:
-        """Cancel a cluster that is assembling, and terminate what was launched."""
+        """Cancel a cluster that is assembling, and terminate its members."""
         self._pools.plane.clusters.end(cluster_id, ClusterState.ASSEMBLING, "cancelled")
         return self.show(cluster_id)
 

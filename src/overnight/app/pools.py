@@ -88,7 +88,7 @@ class AutoscaleChange:
 
 @dataclasses.dataclass(frozen=True)
 class AutoscaleReport:
-    """A pool, its policy, and what the policy would decide now, if that was asked for."""
+    """A pool, its policy, and the decision that was asked for."""
 
     details: PoolDetails
     outlook: autoscaler.Outlook | None = None
@@ -171,7 +171,7 @@ class Pools:
         return self.plane.past(name, seconds)
 
     def replenish(self, name: str) -> dict[str, int]:
-        """Launch what is missing now."""
+        """Launch missing members now."""
         require_endpoint(self.plane)
         self.plane.check(name)
         return {"launched": self.plane.replenish(name)}
@@ -232,7 +232,7 @@ class Pools:
         return self.plane.terminate(member_id, forget=forget, confirmed=confirmed)
 
     def explain(self, name: str) -> Explanation:
-        """Explain why a pool, a member, a claim or a request is not as it should be.
+        """Explain the failure of a pool, a member, a claim or a request.
 
         With the end of the console where the provider has one: text of hosts is in fields of its own.
         """
@@ -247,7 +247,7 @@ class Pools:
         return explanations.explain_pool(report, self.plane.context.clock())
 
     def events(self, name: str = "", *, after: int = 0, recent: int = 100) -> tuple[PoolEvent, ...]:
-        """List what happened in a pool, or in all, oldest first: decisions of the reaper, claims, failures.
+        """List events of a pool, or of all, oldest first: decisions of the reaper, claims, failures.
 
         The last `recent` events; with `after`, the id of an event, the first that follow it. At most 1,000.
         """
@@ -330,7 +330,7 @@ class Pools:
         return AutoscaleReport(report.details, message=f"autoscale is on for pool {name}")
 
     def outlook(self, name: str, change: AutoscaleChange) -> autoscaler.Outlook:
-        """Show what the autoscale policy, with these changes, would decide now; change nothing."""
+        """Show the decision of the autoscale policy with these changes; change nothing."""
         return self.plane.outlook(name, **change.given())
 
     def set_autoscale(self, name: str, change: AutoscaleChange) -> PoolReport:
@@ -344,7 +344,7 @@ class Pools:
 
 
 def find_problems(plane: control.ControlPlane, details: PoolDetails) -> tuple[Problem, ...]:
-    """Return what is wrong with a pool."""
+    """Return the problems of a pool."""
     from overnight.pools import problems
 
     return problems.find_problems(

@@ -42,7 +42,7 @@ class ClusterOrder:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPlan:
-    """What a cluster would take and cost, at most."""
+    """The hosts and the maximum cost of a cluster."""
 
     order: ClusterOrder
     host_hours: float
@@ -90,7 +90,7 @@ class Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterReport:
-    """A cluster with its members, claims and events, and what is wrong with it."""
+    """A cluster with its members, claims, events and problems."""
 
     cluster: Cluster
     details: PoolDetails

@@ -96,8 +96,8 @@ class PoolSettings:
     breaker_retry_seconds: int = 1800  # then one trial; 0: only when it is closed by hand
     provider_timeout_seconds: int = 120
     bootstrap_token_seconds: int = 1800
-    empty_alert_seconds: int = 300  # without a ready member for so long: an alert
-    waiter_stale_seconds: int = 15  # a waiter that has not been heard for so long has left
+    empty_alert_seconds: int = 300  # an alert after this time without a ready member
+    waiter_stale_seconds: int = 15  # a waiter that has not reported for longer has left
     # Time in the queue that is worth one step of priority; 0: strict priority.
     priority_ageing_seconds: int = 60
 
@@ -133,7 +133,7 @@ class Pool:
 
     @property
     def assembles(self) -> bool:
-        """Whether members are launched for a cluster; as in every paused pool, nobody else claims them."""
+        """Whether members are launched for a cluster; as in every paused pool, no caller can claim them."""
         return self.status is PoolStatus.PAUSED and self.assemble_until_us is not None
 
     @property
@@ -299,7 +299,7 @@ class Past:
     waited_us: tuple[int, ...] = ()  # of `asked_us`: served, but not at once
     unchanged_us: int = 0  # since when the pool is as it is now
     member_us: int = 0  # since then, the time of its members added up
-    ready_us: int = 0  # of `member_us`: ready, and claimed by nobody
+    ready_us: int = 0  # of `member_us`: ready and not claimed
     held_us: int = 0  # the time of the claims that ended, added up
     ended: int = 0  # of the claims
 
@@ -309,10 +309,9 @@ class Past:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Autoscale:
-    """How a pool's size follows its demand, and the last decision."""
+class AutoscalePolicy:
+    """How a pool's size follows its demand, as operators set it."""
 
-    pool_id: str = ""
     miss: float = 0.01
     min_size: int | None = None  # None: the pool's
     max_size: int | None = None
@@ -323,7 +322,13 @@ class Autoscale:
     burst_mean: float = 1.0
     burst_spread: float = 0.0
     openings: tuple[str, ...] = ()
-    # the last decision, and what the next one needs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Autoscale(AutoscalePolicy):
+    """How a pool's size follows its demand, and the last decision."""
+
+    pool_id: str = ""
     since_us: int = 0  # earlier claims do not count: the pool did not exist, or was not active
     memory: tuple[tuple[float, int], ...] = ()  # (time, size) that the cooldown keeps
     decided_us: int = 0
@@ -366,7 +371,7 @@ class Problem:
     why: str
     todo: str
     alert: bool = False
-    host_text: str = ""  # what hosts and providers wrote about it
+    host_text: str = ""  # text of hosts and providers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Why a pool, a member or a claim is not as it should be. Times are µs since 1970.
+"""Explanations of failures of pools, members and claims. Times are µs since 1970.
 
-`host_text` holds what hosts and providers wrote: it is data, and never part of a sentence.
+`host_text` holds text of hosts and providers: it is data, and never part of a sentence.
 """
 
 from __future__ import annotations

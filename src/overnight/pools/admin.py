@@ -201,7 +201,7 @@ class PoolAdmin:
                     connection, f"pool_{after.status}", now, pool=after, reason="operator"
                 )
                 if policy is not None and after.refills:
-                    # Nobody could claim meanwhile, which must not look like a lack of demand.
+                    # The pool served no claims meanwhile, which must not look like a lack of demand.
                     resumed = ((now / SECOND_US, after.target_size),)
                     policy = dataclasses.replace(policy, since_us=now, memory=resumed)
                     autoscale_rows.save(connection, policy)
@@ -266,14 +266,9 @@ class PoolAdmin:
             view = pool_rows.view(connection, pool, now)
             if view.members:
                 # An abandoned member is not terminated again: waiting for it would not help.
-                ending = [
-                    m
-                    for m in view.members
-                    if m.state is MemberState.DRAINING and not m.abandoned_us
-                ]
-                raise pool_errors.PoolHasMembersError(
-                    pool.name, len(view.members), draining=len(ending)
-                )
+                draining = [m for m in view.members if m.state is MemberState.DRAINING]
+                ending = sum(not m.abandoned_us for m in draining)
+                raise pool_errors.PoolHasMembersError(pool.name, len(view.members), draining=ending)
             pool_rows.delete(connection, pool, now)
             event_rows.add(connection, "pool_deleted", now, pool=pool, reason="operator")
 

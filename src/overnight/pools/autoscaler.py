@@ -1,7 +1,7 @@
 """Autoscale policies: a pool's size follows its demand while a reaper runs.
 
 A decision is computed from a consistent read, outside any lock, and applied under the pool's lock only if
-nobody else has decided meanwhile. So two control planes never take the same step twice, and a killed one has
+no other control plane has decided meanwhile. So two control planes never take the same step twice, and a killed one has
 done either all of it or nothing. The memory of the cooldown is in the row.
 """
 
@@ -26,12 +26,12 @@ WARM_UPS = 50  # the last ones are averaged
 
 @dataclasses.dataclass(frozen=True)
 class Outlook:
-    """A policy and what it would decide now."""
+    """A policy and its current decision."""
 
     policy: Autoscale
     decision: autoscale.Decision
     warm_up_s: float
-    assumed: tuple[str, ...]  # what is not known
+    assumed: tuple[str, ...]  # where nothing is known
 
 
 class Autoscaler:
@@ -75,7 +75,7 @@ class Autoscaler:
         return removed
 
     def outlook(self, name: str, /, **given: object) -> Outlook:
-        """Return what the policy, with these changes, would decide now, and why; changes nothing."""
+        """Return the decision of the policy with these changes, and its reason; changes nothing."""
         now = self._control.clock()
         with self._database.read() as connection:
             pool = pool_rows.find(connection, name)

@@ -12,15 +12,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Sequence
 
-from overnight.model.pool import (
-    CAPACITY,
-    Claim,
-    Counts,
-    Member,
-    MemberState,
-    Pool,
-    PoolStatus,
-)
+from overnight.model.pool import CAPACITY, Claim, Counts, Member, MemberState, Pool, PoolStatus
 from overnight.model.times import SECOND_US
 
 State = MemberState
@@ -132,7 +124,7 @@ def is_empty(view: View) -> bool:
 
 def queue_key(pool: Pool, priority: int, queued_us: int) -> tuple[int, int]:
     """Return the sort key of a caller in the queue; it does not change while the caller waits."""
-    # A step of priority is worth this much time in the queue, so nobody waits for ever.
+    # A step of priority is worth this much time in the queue, so no caller waits for ever.
     ageing = pool.settings.priority_ageing_seconds
     return (0 if ageing else -priority), queued_us - priority * ageing * SECOND_US
 

@@ -35,7 +35,7 @@ class Enrolment:
             raise refuse("bootstrap_token_unknown", "the bootstrap token is malformed")
         now = self._control.clock()
         with self._database.write("enrol") as connection:
-            # The pool first, as everybody else: `delete` locks the pool and then its enrolments.
+            # The pool first, as in every transaction: `delete` locks the pool and then its enrolments.
             pool = pool_rows.lock_of_token(connection, token)
             enrolment = enrolment_rows.find_by_token(connection, token)
             if pool is None or enrolment is None:

@@ -54,12 +54,9 @@ CAUSES: dict[str, Cause] = {
     **dict.fromkeys(("lease_expired", "claimed_ttl"), Cause.LEASE_EXPIRED),
     **dict.fromkeys(INTENDED, Cause.ENDED_AS_INTENDED),
 }
-# Problems of a pool; `_cause_of` says more about some.
+# Problems of a pool; the others depend on its state: `_cause_of`.
 PROBLEMS: dict[str, Cause] = {
     "reaper_not_running": Cause.REAPER_NOT_RUNNING,
-    "breaker_open": Cause.PROVIDER_FAILED,
-    "launches_fail": Cause.PROVIDER_FAILED,
-    "slow_warming": Cause.BOOTSTRAP_FAILED,
     "host_not_served": Cause.TEARDOWN_STALLED,
     "abandoned": Cause.TEARDOWN_STALLED,
     "ending": Cause.TEARDOWN_STALLED,
@@ -87,8 +84,8 @@ TEXTS: dict[Cause, tuple[str, str]] = {
     Cause.TEARDOWN_STALLED: ("the provider does not terminate its machine", "terminate it at the provider, then: overnight pool terminate {member}; to stop trying: overnight pool cancel {member}:terminate"),
     Cause.REAPER_NOT_RUNNING: ("no reaper is running", "overnight pool serve"),
     Cause.HEARTBEAT_LOST: ("its agent stopped reporting", "check that the machine reaches the endpoint of overnight pool serve"),
-    Cause.MACHINE_LOST: ("its machine is gone, and overnight did not terminate it", "check the provider's console for who terminated it"),
-    Cause.LEASE_EXPIRED: ("its lease ended, and nobody renewed it", "claim again with a longer --lease, and renew it in time: overnight pool renew CLAIM --lease 4h"),
+    Cause.MACHINE_LOST: ("its machine is gone, and overnight did not terminate it", "find its termination in the provider's console"),
+    Cause.LEASE_EXPIRED: ("its lease ended and was not renewed", "claim again with a longer --lease, and renew it in time: overnight pool renew CLAIM --lease 4h"),
     Cause.HELD_FOR_INSPECTION: ("it is cordoned", "overnight pool uncordon {member}"),
     Cause.ENDED_AS_INTENDED: ("it ended as intended", "overnight pool member {member}"),
     Cause.AT_MAXIMUM: ("the pool was at its maximum", "raise it: overnight pool update {pool} --max N"),
@@ -131,21 +128,16 @@ def explain_pool(report: PoolReport, now_us: int) -> Explanation:
         summary = f"nothing is wrong: {counts.ready} ready, {counts.warming} warming, {counts.claimed} claimed"
         return _explanation(Subject.POOL, name, name, Cause.NONE, summary)
     cause, first = found[0]
-    rows = [
+    events, summary = _unusual(details.events), f"{first.what}: {first.why}"
+    explained = _explanation(Subject.POOL, name, name, cause, summary, events, first.todo)
+    rows = (
         Evidence(
-            at_us=now_us, source=Source.REAPER, what=problem.name, detail=problem.why,
-            host_text=problem.host_text,
+            at_us=now_us, source=Source.REAPER, what=p.name, detail=p.why, host_text=p.host_text
         )
-        for _, problem in found
-    ]  # fmt: skip
-    explained = _explanation(
-        Subject.POOL, name, name, cause, f"{first.what}: {first.why}", _unusual(details.events), first.todo
-    )  # fmt: skip
-    return dataclasses.replace(
-        explained,
-        evidence=(*explained.evidence, *rows),
-        others=tuple(dict.fromkeys(other for other, _ in found if other is not cause)),
+        for _, p in found
     )
+    others = tuple(dict.fromkeys(other for other, _ in found if other is not cause))
+    return dataclasses.replace(explained, evidence=(*explained.evidence, *rows), others=others)
 
 
 def _cause_of(problem: Problem, details: PoolDetails, now_us: int) -> Cause:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from overnight.model.pool import Autoscale, Pool
+from overnight.model.pool import Autoscale, AutoscalePolicy, Pool
 from overnight.pools import pool_errors
 
 if TYPE_CHECKING:
@@ -14,19 +14,7 @@ if TYPE_CHECKING:
 
     from overnight.pools import autoscale
 
-# The fields that can be set; the others are results.
-NAMES = (
-    "miss",
-    "min_size",
-    "max_size",
-    "warm_up_seconds",
-    "window_seconds",
-    "cooldown_seconds",
-    "zero_after_seconds",
-    "burst_mean",
-    "burst_spread",
-    "openings",
-)
+NAMES = tuple(field.name for field in dataclasses.fields(AutoscalePolicy))
 WHOLE = ("min_size", "max_size")
 OPTIONAL = (*WHOLE, "warm_up_seconds", "zero_after_seconds")
 # Used until a member has become ready.

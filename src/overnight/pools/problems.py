@@ -1,6 +1,6 @@
-"""What is wrong with a pool, why, and the command to run next: the rows of the runbook's table.
+"""Problems of a pool, each with its reason and the command to run next: the rows of the runbook's table.
 
-An alert is worth waking somebody for; the other problems explain.
+An alert is worth a page; the other problems explain.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ State = MemberState
 def find_problems(
     details: PoolDetails, *, now_us: int, reaper_us: int | None, past: Past, orphans: int = 0
 ) -> tuple[Problem, ...]:
-    """Return everything that explains why a pool is not as it should be, alerts first."""
+    """Return the problems of a pool, alerts first."""
     problems = [
         *_reaper(details, now_us, reaper_us),
         *_breaker(details, now_us),
@@ -89,7 +89,7 @@ def _failure(pool: Pool) -> str:
 
 
 def _failure_text(details: PoolDetails) -> str:
-    """Return what the event of the last failure has besides its reason: text of the provider or of the host."""
+    """Return the text of the provider or of the host about the last failure."""
     reason = details.pool.last_failure
     failed = (e for e in details.events if e.kind == "member_errored" and e.reason == reason)
     detail = next((event.detail for event in failed), "")

@@ -1,7 +1,7 @@
 """Claims of reservations: one named member each, with an end of their own.
 
 `lease_max_seconds` and `claimed_ttl_seconds` limit what callers of a pool may ask for. A reservation may last longer,
-up to `MAX_SECONDS`; its claims have a lease, so the reaper ends them when nobody renews it. No interface offers these
+up to `MAX_SECONDS`; its claims have a lease, so the reaper ends them when it is not renewed. No interface offers these
 operations to callers.
 """
 

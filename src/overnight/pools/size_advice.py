@@ -1,4 +1,4 @@
-"""What to make of a size: minimum and maximum, whether a pool is the right tool, and what a faster boot saves."""
+"""Advice about a size: minimum and maximum, other tools than a pool, and the savings of a faster boot."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _find_misfits(
 
 
 def _prebake(size: sizing.Sizing, usage: Usage) -> Prebaked | None:
-    """Return what a shorter warm-up saves; None if nothing is claimed."""
+    """Return the savings of a shorter warm-up; None if nothing is claimed."""
     demand = size.demand
     if not demand.claims_per_minute:
         return None

@@ -187,7 +187,7 @@ def _print_policy(policy: values.Autoscale) -> None:
 
 
 def autoscale(current: session.Session, report: use_cases.AutoscaleReport) -> None:
-    """Print the policy of a pool, and what it would decide now if that was asked for."""
+    """Print the policy of a pool, and the decision that was asked for."""
     if current.printed_json(pool_documents.autoscale_document(report)):
         return
     if report.message:

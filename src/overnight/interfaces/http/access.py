@@ -67,7 +67,9 @@ def require(role: Role, *, page: bool = False, people: bool = False) -> Callable
         if request.headers.get(operations.ASSISTANT):  # it can only take rights away
             principal = dataclasses.replace(principal, assistant=True)
         if people and principal.assistant:
-            why = f"{principal.name} asks for an assistant, and nobody could confirm this operation"
+            why = (
+                f"{principal.name} asks for an assistant, and people cannot confirm this operation"
+            )
             raise problems.HttpError(403, "only people may do this", why=why)
         return principal
 

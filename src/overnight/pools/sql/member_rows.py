@@ -180,7 +180,7 @@ def set_beat(connection: sa.Connection, member_id: str, phase: str, now_us: int)
 def begin_attempt(
     connection: sa.Connection, member: Member, *, attempts: int, next_attempt_us: int
 ) -> bool:
-    """Record an attempt to terminate; False if somebody else changed the member since it was read."""
+    """Record an attempt to terminate; False if the member has changed since it was read."""
     unchanged = (
         members.c.state == member.state,
         members.c.attempts == member.attempts,

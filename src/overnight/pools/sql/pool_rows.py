@@ -57,7 +57,7 @@ def find(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -
 
 
 def lock(connection: sa.Connection, name_or_id: str, *, deleted: bool = False) -> Pool:
-    """Read a pool and lock its row until the transaction ends: nobody else launches, drains or changes it."""
+    """Read a pool and lock its row until the transaction ends: no other one launches, drains or changes it."""
     # `NO KEY`: a plain FOR UPDATE would also block inserts of members that refer to the pool.
     pool_id = find(connection, name_or_id, deleted=deleted).id
     chosen = sa.select(pools).where(pools.c.id == pool_id, sa.true() if deleted else EXISTS)
@@ -121,7 +121,7 @@ def delete(connection: sa.Connection, pool: Pool, now_us: int) -> None:
 def delete_forgotten(connection: sa.Connection, before_us: int) -> None:
     """Delete the records of pools that were deleted before then."""
     chosen = sa.select(pools.c.id).where(pools.c.deleted_us < before_us)
-    # Locked first, as by everybody else.
+    # Locked first, as in every transaction.
     forgotten = list(connection.execute(chosen.with_for_update()).scalars())
     for column in (schema.claims.c.pool_id, schema.members.c.pool_id, pools.c.id):
         connection.execute(sa.delete(column.table).where(column.in_(forgotten)))

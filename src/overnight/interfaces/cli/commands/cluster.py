@@ -59,7 +59,7 @@ def create(
     for_: str = session.option("", "Purpose, for people and logs.", "WHAT", "--for"),
     cost: float | None = session.option(None, "Price of a host for an hour, in any currency.", "PRICE", min=0),
     key: str = session.option("", "Idempotency key: the same key gets the same cluster.", "KEY"),
-    dry_run: bool = session.flag("Show what it would take and cost, and exit."),
+    dry_run: bool = session.flag("Show the hosts and the maximum cost, and exit."),
     detach: bool = session.flag("Do not wait until the hosts are ready."),
     database: pool_options.DatabaseOption = "",
     why: pool_options.WhyOption = "",

@@ -17,7 +17,7 @@ def confirm(
     decline: bool = session.flag("Refuse it instead."),
     database: pool_options.DatabaseOption = "",
 ) -> None:
-    """Confirm what an assistant asks for.
+    """Confirm a request of an assistant.
 
     The assistant may then make exactly this call once, within five minutes, unless the state changes.
     """

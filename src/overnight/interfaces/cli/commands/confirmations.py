@@ -12,9 +12,9 @@ def register(cli: session.CommandLine) -> None:
 
 
 def confirmations(current: session.Session, database: pool_options.DatabaseOption = "") -> None:
-    """List what assistants ask people to confirm.
+    """List requests of assistants that wait for a person.
 
-    Each request has what the call would do now, and its code for those who may confirm it.
+    Each shows the effect of the call now, and the code for people who may confirm it.
     """
     listed = confirmation_view.open_confirmations(current, database).list()
     confirmation_view.show(current, *listed)

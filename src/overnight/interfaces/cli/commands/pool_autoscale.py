@@ -22,7 +22,7 @@ def autoscale(
     pool: pool_options.PoolArgument,
     on: bool = session.flag("Turn it on with the defaults."),
     off: bool = session.flag("Remove the policy and keep the size."),
-    dry_run: bool = session.flag("Show what it would decide now, and why; change nothing."),
+    dry_run: bool = session.flag("Show the decision and its reason; change nothing."),
     miss: str | None = session.option(None, "Share of claims that may find no ready host. Default: 1%.", "SHARE"),
     min_size: int | None = session.option(None, "Minimum target. Default: the pool's.", "N", "--min"),
     max_size: int | None = session.option(None, "Maximum target. Default: the pool's.", "N", "--max"),

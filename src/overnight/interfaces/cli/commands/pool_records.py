@@ -1,4 +1,4 @@
-"""`overnight pool events`, `explain` and `cancel`: what happened, why, and what to stop."""
+"""`overnight pool events`, `explain` and `cancel`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def size(
     where: pool_options.Pools,
     claims_per_minute: float | None = session.option(None, "Mean number of claims a minute.", "N"),
     warmup: str = session.option("", "Mean time from start to ready: 90s, 5m.", "DURATION"),
-    pool: str = session.option("", "Pool whose history fills in what is not given.", "POOL"),
+    pool: str = session.option("", "Pool whose history provides the missing values.", "POOL"),
     over: str = session.option("", "Length of the history, with --pool. Default: 7d.", "DURATION"),
     interval: str = session.option("60s", "Tick of the reaper.", "DURATION"),
     miss: str = session.option("1%", "Share of claims that may find no ready host.", "SHARE"),
@@ -45,7 +45,7 @@ def size(
 
     Shows three sizes and the miss rate at each size: the runbook's rule, which covers only the mean demand;
     the size for the given miss rate with a tick; and the size when every claim wakes the pool. Proposes minimum
-    and maximum, and says what a pre-baked image saves and whether a pool is the wrong tool.
+    and maximum, a pre-baked image, and another tool where a pool is the wrong one.
     """
     from overnight.app import pool_sizing
     from overnight.model.pool import Callers
@@ -89,7 +89,7 @@ def size(
 
 
 def show_measured(known: pool_sizing.MeasuredDemand, console: rich.console.Console) -> None:
-    """Print what was measured, over what time, how certain it is, and what is assumed."""
+    """Print the measured values with their time span and confidence, and the assumptions."""
     measured, length = known.measured, times.format_duration
     missed = f", {known.past.missed:,} of them missed" if known.past.missed else ""
     lines = [
@@ -183,7 +183,7 @@ def _describe_idle(sizing: pool_sizing.Sizing) -> list[str]:
 
 
 def _describe_advice(result: pool_sizing.SizeResult, pool: str) -> list[str]:
-    """Return the proposed sizes, what a pre-baked image saves, and whether a pool is the wrong tool."""
+    """Return the proposed sizes, the savings of a pre-baked image, and other tools."""
     advice, demand, lines = result.advice, result.sizing.demand, list[str]()
     length, faster = times.format_duration, advice.prebaked
     if faster is not None:
