@@ -239,7 +239,7 @@ def test_a_whole_hunt(served: Served, transport: str) -> None:
             plan = (await client.read_resource("overnight://plans/driver-resets")).contents[0].text
             assert "arms:" in plan
             lab = f"lab-{transport}"
-            pool = {"name": lab, "template_id": "plain", "target_size": 1}
+            pool = {"name": lab, "template_id": "plain", "target_size": 1, "max_size": 1}
             await ask(client, "system_create_instance_pool", **pool)
             ready = lambda p: p["instance_pool"]["ready_count"] == 1  # noqa: E731
             await wait_for(client, "system_get_instance_pool", ready, id=lab)
@@ -280,7 +280,7 @@ def test_the_person_at_the_client_confirms_over_stdio_with_their_own_token(
     async def scene() -> None:
         agree = assistants.answers(True, asked)
         async with mcp.Client(process, elicitation_callback=agree) as client:
-            pool = {"name": "short", "template_id": "plain", "target_size": 0}
+            pool = {"name": "short", "template_id": "plain", "target_size": 0, "max_size": 0}
             await ask(client, "system_create_instance_pool", **pool)
             assert await ask(client, "system_delete_instance_pool", id="short") == {"deleted": 1}
 
@@ -325,7 +325,7 @@ def test_a_night_is_carried_out_to_its_report(served: Served, transport: str) ->
 
     async def scene() -> None:
         async with served.connected(transport, "legacy") as client:
-            pool = {"name": lab, "template_id": "plain", "target_size": 1}
+            pool = {"name": lab, "template_id": "plain", "target_size": 1, "max_size": 1}
             await ask(client, "system_create_instance_pool", **pool)
             ready = lambda p: p["instance_pool"]["ready_count"] == 1  # noqa: E731
             await wait_for(client, "system_get_instance_pool", ready, id=lab)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from overnight.app import operations
+from overnight.app import holdings, operations
+from overnight.model import times
 from overnight.model.confirmation import Effect, NoConfirmationNeededError
+from overnight.model.control_plane import Principal
 from overnight.model.pool import MemberState, PoolStatus
 from overnight.model.text import plural
 
@@ -14,12 +17,11 @@ if TYPE_CHECKING:
     from overnight.app import clusters, investigations, pools, reservations
     from overnight.fleet import confirmations
     from overnight.model.cluster import ClusterOrder
-    from overnight.model.control_plane import Principal
     from overnight.model.plan import Plan
     from overnight.model.pool import Claim, Member, PoolDetails, PoolSettings
     from overnight.model.reservation import Order, Preflight
 
-MANY_HOSTS = 20  # more of them at once are costly
+MANY_HOSTS = 20  # more of them are costly, with those that the caller already has
 HOUR = 3600.0
 NOT_BOUND = ("confirmed", "agreed", "idempotency_key")  # they do not change what a call does
 ENDS = (MemberState.WARMING, MemberState.READY)
@@ -42,8 +44,15 @@ class UseCases(Protocol):
     investigations: investigations.Investigations
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Caller(Principal):
+    """An assistant; `rows` have the audit log of what it did."""
+
+    rows: confirmations.Confirmations
+
+
 Given = Mapping[str, Any]
-Find = Callable[[UseCases, Given, "Principal"], Effect | None]
+Find = Callable[[UseCases, Given, Caller], Effect | None]
 
 
 def admit(
@@ -60,7 +69,7 @@ def admit(
     What the person has seen is all that it may do: claims that were made meanwhile are refused.
     """
     find = GUARDS.get((operation.area, operation.name))
-    effect = find(where, given, by) if find else None
+    effect = find(where, given, Caller(**vars(by), rows=rows)) if find else None
     if effect is not None:
         bound = {n: operations.encode(v) for n, v in given.items() if n not in NOT_BOUND}
         rows.require(by, operation.action, operation.role, bound, effect, only_ask=only_ask)
@@ -134,20 +143,30 @@ def _members(where: UseCases) -> Iterator[Member]:
         yield from where.pools.show(details.pool.name).details.members
 
 
-def _many(hosts: int, summary: str) -> Effect | None:
-    return Effect(summary=summary, most_hosts=hosts) if hosts > MANY_HOSTS else None
+def _many(hosts: int, summary: str, held: int = 0) -> Effect | None:
+    """Return the effect of a call that adds hosts, if these are many with those that are held."""
+    if held + hosts <= MANY_HOSTS:
+        return None
+    return Effect(summary=summary + _mention(held, hosts), most_hosts=hosts)
 
 
-def _create(_: UseCases, given: Given, _by: Principal) -> Effect | None:
+def _mention(held: int, hosts: int) -> str:
+    # Without the number: it changes with every claim, and a confirmation of another effect is void.
+    many = held and held + hosts > MANY_HOSTS
+    return f"; the caller would have more than {MANY_HOSTS} hosts" if many else ""
+
+
+def _create(where: UseCases, given: Given, by: Caller) -> Effect | None:
     from overnight.pools import admin
 
     change: pools.PoolChange = given["change"]
     target = change.target_size or 0
     most = target + admin.HEADROOM if change.max_size is None else max(change.max_size, target)
-    return _many(most, f"create pool {given['name']} with up to {most} hosts")
+    held = holdings.count(where, by)
+    return _many(most, f"create pool {given['name']} with up to {most} hosts", held)
 
 
-def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+def _update(where: UseCases, given: Given, by: Caller) -> Effect | None:
     from overnight.pools import settings
 
     change: pools.PoolChange = given["change"]
@@ -156,7 +175,9 @@ def _update(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     sooner = _find_shortened(pool.settings, settings.changed(pool.settings, change.settings))
     ends: tuple[str, ...] = ()
     doing: list[str] = []
-    if most > max(MANY_HOSTS, pool.max_size):
+    held = holdings.count(where, by)
+    more = most - pool.max_size
+    if more > 0 and max(most, held + more) > MANY_HOSTS:
         doing.append(f"raise the limit of pool {pool.name} from {pool.max_size} to {most} hosts")
     is_other = any(getattr(change, n) not in (None, getattr(pool, n)) for n in MADE_FROM)
     if is_other or change.status in WINDS_DOWN or change.target_size == 0:
@@ -191,21 +212,48 @@ def _set_autoscale(_: UseCases, given: Given, _by: Principal) -> Effect | None:
     return _many(most, f"let pool {given['name']} grow to {most} hosts")
 
 
-def _acquire(_: UseCases, given: Given, _by: Principal) -> Effect | None:
+def _acquire(_: UseCases, given: Given, _by: Caller) -> Effect | None:
+    # By call: the pool limits the rest, and claiming a member is direct.
     count = given["request"].count
-    return _many(count, f"claim {count} members of pool {given['name']}")
+    return _many(count, f"claim {plural(count, 'member')} of pool {given['name']}")
 
 
-def _create_cluster(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+def _return(where: UseCases, given: Given, by: Caller) -> Effect | None:
+    """Return the effect of ending the claim of another caller."""
+    if "claim_id" in given:
+        claims: tuple[Claim, ...] = (where.pools.plane.find_claim(given["claim_id"]),)
+    else:
+        claims = where.pools.show_member(given["member_id"]).claims
+    own = holdings.list_claims(by)
+    others = _open(tuple(c for c in claims if own.isdisjoint((c.id, c.batch_id))))
+    if not others:
+        return None
+    summary = f"return member {claims[0].member_id}: end the claim of another caller"
+    return Effect(summary=summary, ends=(claims[0].member_id,), claims=others)
+
+
+def _create_cluster(where: UseCases, given: Given, by: Caller) -> Effect | None:
     order: ClusterOrder = given["order"]
-    if order.count <= MANY_HOSTS:
+    held = holdings.count(where, by)
+    if held + order.count <= MANY_HOSTS:
         return None
     plan = where.clusters.preflight(order)
     return Effect(
-        summary=f"launch {plan.what}, {plan.limits}",
+        summary=f"launch {plan.what}, {plan.limits}{_mention(held, order.count)}",
         most_hosts=order.count,
         host_hours=plan.host_hours,
         cost=plan.cost,
+    )
+
+
+def _renew_cluster(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    cluster, seconds = where.clusters.show(given["cluster_id"]).cluster, given["lease_seconds"]
+    if cluster.count <= MANY_HOSTS:
+        return None
+    return Effect(
+        summary=f"keep {cluster.count} hosts of cluster {cluster.id} for {times.format_duration(seconds)}",
+        most_hosts=cluster.count,
+        host_hours=cluster.count * seconds / HOUR,
     )
 
 
@@ -242,15 +290,16 @@ def _stop(where: UseCases, given: Given, by: Principal) -> Effect | None:
     return Effect(summary=f"stop investigation {found.id}", concerns=(concern,))
 
 
-def _reserve(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+def _reserve(where: UseCases, given: Given, by: Caller) -> Effect | None:
     order: Order = given["order"]
     plan = where.reservations.preflight(order)
-    if not (_is_rough(order) or plan.concerns):
+    held = holdings.count(where, by)
+    if not (_is_rough(order, held) or plan.concerns):
         return None
     hosts, hours = _name_hosts(plan), order.seconds / HOUR
     taint = ", with NoExecute" if order.no_execute else ""
     return Effect(
-        summary=f"reserve {plural(len(hosts), 'host')} from {order.provider} {order.where}".rstrip() + taint,
+        summary=f"reserve {plural(len(hosts), 'host')} from {order.provider} {order.where}".rstrip() + taint + _mention(held, order.wanted),
         hosts=hosts,
         most_hosts=order.wanted,
         host_hours=order.wanted * hours,
@@ -258,24 +307,26 @@ def _reserve(where: UseCases, given: Given, _by: Principal) -> Effect | None:
     )  # fmt: skip
 
 
-def _is_rough(order: Order) -> bool:
-    return order.wanted > MANY_HOSTS or order.evict or order.no_execute or order.detach
+def _is_rough(order: Order, held: int) -> bool:
+    return held + order.wanted > MANY_HOSTS or order.evict or order.no_execute or order.detach
 
 
 def _name_hosts(plan: Preflight) -> tuple[str, ...]:
     return tuple(sorted(each.host.name for each in plan.hosts))
 
 
-def _investigate(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+def _investigate(where: UseCases, given: Given, by: Caller) -> Effect | None:
     plan: Plan = given["plan"]
     planned = where.investigations.preflight(plan)
     changes = tuple(_list_changes(plan))
-    if not (changes or _is_rough(planned.hosts.order) or planned.hosts.concerns):
+    held = holdings.count(where, by)
+    if not (changes or _is_rough(planned.hosts.order, held) or planned.hosts.concerns):
         return None
     hosts = _name_hosts(planned.hosts)
     hours = len(hosts) * plan.budget.hours
     return Effect(
-        summary=f"investigate {plan.name} on {plural(len(hosts), 'host')}",
+        summary=f"investigate {plan.name} on {plural(len(hosts), 'host')}"
+        + _mention(held, len(hosts)),
         hosts=hosts,
         most_hosts=len(hosts),
         host_hours=hours,
@@ -304,7 +355,10 @@ GUARDS: Mapping[tuple[str, str], Find] = {
     ("pools", "update"): _update,
     ("pools", "set_autoscale"): _set_autoscale,
     ("pools", "acquire"): _acquire,
+    ("pools", "return_member"): _return,
+    ("pools", "give_back"): _return,
     ("clusters", "create"): _create_cluster,
+    ("clusters", "renew"): _renew_cluster,
     ("clusters", "release"): _release_cluster,
     ("reservations", "create"): _reserve,
     ("reservations", "end"): _release,

@@ -193,8 +193,10 @@ def document(result: Any) -> dict[str, Any]:
 
 
 def find_target(operation: Operation, given: Mapping[str, Any], result: Any) -> str:
-    """Return what a change was made to, for the audit log."""
+    """Return what a change was made to, for the audit log; for a claim with its id, or that of its batch."""
     named = " ".join(str(given[name]) for name in operation.path_names)
+    if operation.name == "acquire":
+        named += f" {result[0].claim.batch_id or result[0].claim.id}"
     return str(named or given.get("name") or getattr(result, operation.noun).id)
 
 

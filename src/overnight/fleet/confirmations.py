@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
@@ -146,6 +146,11 @@ class Confirmations:
         """Add to the audit log what an assistant did without a server."""
         with self._control.database.write("audit") as connection:
             audit_rows.add(connection, self._control.clock(), by.title, action, target, why)
+
+    def list_changes(self, by: Principal, actions: Sequence[str]) -> Sequence[tuple[str, str]]:
+        """Return what assistants of this name did, as actions and targets in the audit log."""
+        with self._control.database.read() as connection:
+            return audit_rows.list_changes(connection, by.name, actions)
 
     def _note(
         self, connection: engine.Connection, by: Principal, of: Confirmation, what: str, now: int

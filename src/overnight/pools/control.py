@@ -65,6 +65,7 @@ class ControlPlane:
         actions = members.MemberActions(control, work)
         self.acquire = self._claims.acquire
         self.renew, self.give_back = actions.renew, actions.give_back
+        self.find_claim = actions.find_claim
         self.return_member = actions.return_member
         self.member, self.terminate = actions.find, actions.terminate
         self.set_cordoned, self.forget = actions.set_cordoned, actions.forget

@@ -170,6 +170,11 @@ class MemberActions:
         pool = pool_rows.lock(connection, pool_id, deleted=True)
         return pool, claim_rows.find(connection, claim_id)
 
+    def find_claim(self, claim_id: str) -> Claim:
+        """Return a claim, also one that has ended."""
+        with self._database.read() as connection:
+            return claim_rows.find(connection, claim_id)
+
     def find(self, member_id: str) -> Member:
         """Return a member, also one that is gone."""
         with self._database.read() as connection:

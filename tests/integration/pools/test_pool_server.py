@@ -254,7 +254,7 @@ def test_roles_and_the_audit_log(
     shown = [(row["action"], row["target"], row["why"], row["who"].split()[0]) for row in rows]
     assert shown == [
         ("pool.give_back", claim["claim_id"], "the tests are over", "the-operator"),
-        ("pool.acquire", "ci", "nightly tests", "the-operator"),
+        ("pool.acquire", f"ci {claim['claim_id']}", "nightly tests", "the-operator"),
         ("pool.create", "ci", "", "the-admin"),
     ]
 

@@ -37,6 +37,7 @@ class Where:
     """Two hosts with a pod; what is held belongs to anna."""
 
     def __init__(self) -> None:
+        self.pools: Any = types.SimpleNamespace(list=lambda **_: ())
         self.reservations: Any = self
         self.investigations: Any = types.SimpleNamespace(preflight=self.plan, show=self.night)
 
@@ -53,31 +54,49 @@ class Where:
         return investigations.DryRun((), self.preflight(order), 60.0)
 
     def show(self, reservation_id: str) -> reservations.Report:
-        held = ReservedHost(name="n-1", state=HostState.HELD)
-        made = Reservation(
-            id=reservation_id, order=dataclasses.replace(ORDER, owner="anna"),
-            state=ReservationState.ACTIVE, made_us=1, until_us=2, cap_us=3, hosts=(held,),
+        return reservations.Report(self.reservation(reservation_id, HostState.HELD), ())
+
+    def reservation(self, name: str, *hosts: HostState, purpose: str = "") -> Reservation:
+        return Reservation(
+            id=name, order=dataclasses.replace(ORDER, owner="anna", purpose=purpose),
+            state=ReservationState.ACTIVE, made_us=1, until_us=2, cap_us=3,
+            hosts=tuple(ReservedHost(name=f"n-{n}", state=state) for n, state in enumerate(hosts)),
         )  # fmt: skip
-        return reservations.Report(made, ())
+
+    def list(self) -> tuple[Reservation, ...]:
+        """A reservation of claude, one of its investigation, and one of somebody else, with ten hosts each."""
+        ten = [HostState.HELD] * 10
+        return (
+            self.reservation("r-1", *ten, HostState.RELEASED),
+            self.reservation("r-2", *ten[1:], purpose="i-1"),
+            self.reservation("r-3", *ten),
+        )
 
     def night(self, investigation_id: str) -> investigations.Report:
         return investigations.Report(Investigation(id=investigation_id, plan=PLAN, owner="anna"), (), 0)  # fmt: skip
 
 
 class Rows:
-    """Notes what a person would be asked, and agrees."""
+    """Notes what a person would be asked, and agrees; `changes` are those of the audit log."""
 
     asked: Effect | None = None
+
+    def __init__(self, *changes: tuple[str, str]) -> None:
+        self.changes = changes
+
+    def list_changes(self, by: Principal, actions: Any) -> Any:
+        assert {action for action, _ in self.changes} <= set(actions)
+        return self.changes if by.name == CLAUDE.name else ()
 
     def require(self, by: Principal, action: str, role: Role, bound: Any, effect: Effect, **_: Any) -> None:  # fmt: skip
         self.asked = effect
 
 
 def admit(
-    action: str, by: Principal = CLAUDE, **given: Any
+    action: str, by: Principal = CLAUDE, changes: tuple[tuple[str, str], ...] = (), **given: Any
 ) -> tuple[Effect | None, dict[str, Any]]:
     [operation] = [each for each in operations.OPERATIONS if each.action == action]
-    rows = Rows()
+    rows = Rows(*changes)
     done = guards.admit(Where(), rows, operation, given, by)  # type: ignore[arg-type]
     return rows.asked, done
 
@@ -106,6 +125,23 @@ def test_a_reservation_that_disturbs_others_or_is_large_is_confirmed(
     assert done["agreed"] == asked.concerns
     assert (asked.most_hosts, asked.host_hours) == (order.wanted, 2.0 * order.wanted)
     assert len(asked.hosts) == order.wanted
+
+
+def test_a_reservation_counts_with_those_that_the_caller_has() -> None:
+    changes = (("reservation.create", "r-1"), ("investigation.create", "i-1"))
+    for held, by, asks in (
+        (changes, CLAUDE, True),
+        (changes[:1], CLAUDE, False),
+        (changes, dataclasses.replace(CLAUDE, name="other"), False),
+    ):
+        asked, done = admit("reservation.create", by, held, order=ORDER, confirmed=True, agreed=None)  # fmt: skip
+        assert (asked is not None) is asks
+        assert done["confirmed"] is asks
+        planned, _ = admit("investigation.create", by, held, plan=PLAN, confirmed=False)
+        assert (planned is not None) is asks
+        if asked is not None and planned is not None:
+            assert asked.summary == "reserve 2 hosts from kubernetes prod; the caller would have more than 20 hosts"  # fmt: skip
+            assert planned.summary.endswith("; the caller would have more than 20 hosts")
 
 
 @pytest.mark.parametrize(

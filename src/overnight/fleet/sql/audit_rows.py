@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from overnight.database import statements
@@ -25,6 +27,18 @@ def list_page(connection: sa.Connection, before: int, limit: int) -> list[AuditR
     older = [table.c.id < before] if before else []
     chosen = sa.select(table).where(*older).order_by(table.c.id.desc()).limit(limit)
     return [AuditRow(**row._mapping) for row in connection.execute(chosen)]
+
+
+def list_changes(
+    connection: sa.Connection, name: str, actions: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return actions and targets of the assistants of a name, with any token (`Principal.title`)."""
+    chosen = sa.select(table.c.action, table.c.target).where(
+        table.c.action.in_(actions),
+        table.c.who.startswith(f"{printable(name)} (", autoescape=True),
+        table.c.who.endswith(", assistant)", autoescape=True),
+    )
+    return [(str(action), str(target)) for action, target in connection.execute(chosen)]
 
 
 def keep_setting(connection: sa.Connection, name: str, value: str) -> str:

@@ -220,7 +220,8 @@ TOOLS = (
     ),
     tools.Tool(
         name="system_return_pooled_instance",
-        about="End the claim on an instance. It is ready again only if the pool allows reuse, else it is replaced.",
+        about="End the claim on an instance. It is ready again only if the pool allows reuse, else it is replaced. "
+        "A person confirms it for the claim of another caller.",
         input=asks.Returned, output=InstanceAnswer, action="pool.return_member",
         given=lambda asked: {"name": asked.pool_id, "member_id": asked.instance_id}, show=_instance,
         destructive=True, idempotent=True, open_world=True,

@@ -74,7 +74,7 @@ def test_what_may_wait_for_a_person_says_so() -> None:
     guarded = {tool.name for tool in TOOLS if tool.is_guarded}
     assert guarded == {
         "system_create_instance_pool", "system_update_instance_pool", "system_acquire_pooled_instance",
-        "system_terminate_instance", "system_drain_instance_pool", "system_delete_instance_pool",
+        "system_terminate_instance", "system_drain_instance_pool", "system_delete_instance_pool", "system_return_pooled_instance",
         "system_provision_instance", "provision_cluster", "reserve", "start_investigation",
         "stop_investigation",
     }  # fmt: skip

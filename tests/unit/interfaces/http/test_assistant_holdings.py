@@ -1,0 +1,119 @@
+"""What an assistant already has: its hosts count for the limit of 20, and claims of other callers are not its own."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import assistants
+import pytest
+import serverworld
+
+from overnight.app import guards
+from overnight.model.control_plane import Role
+from overnight.pools import reaper
+
+ASSISTANT = "admin, assistant"
+MANY = guards.MANY_HOSTS
+
+
+@pytest.fixture
+def world(tmp_path: pathlib.Path) -> Iterator[assistants.World]:
+    made = assistants.World(tmp_path)
+    yield made
+    made.close()
+
+
+def asks(answer: Any) -> str:
+    """Return what a person has to confirm; '' for a call that was made."""
+    if answer.status_code == 200:
+        return ""
+    document = serverworld.problem(answer)
+    assert document["kind"] == "confirmation-needed", document
+    return str(document["confirmation"]["effect"]["summary"])
+
+
+def claim(world: assistants.World, role: str = ASSISTANT, count: int = 1, **more: Any) -> Any:
+    sent = {"request": {"acquired_by": f"job-{count}", "count": count}}
+    return world.ask("POST", "/api/v1/pools/ci/claims", role=role, json=sent, **more)
+
+
+def named_alike(world: assistants.World, *, assistant: bool) -> str:
+    """Return a new token with the name of the assistant's."""
+    world.token(ASSISTANT)
+    expires_us = world.now_us() + serverworld.YEAR_US
+    made = world.fleet.tokens.create(
+        Role.OPERATOR, name="admin-assistant", expires_us=expires_us, assistant=assistant
+    )
+    return str(made.text)
+
+
+def order(world: assistants.World, count: int) -> Any:
+    kind = {"template": "runner", "provider": "scripted"}
+    sent = {"order": {**kind, "count": count}, "confirmed": False}
+    return world.ask("POST", "/api/v1/clusters", role=ASSISTANT, json=sent)
+
+
+def create(world: assistants.World, name: str, most: int) -> Any:
+    change = {"template": "runner", "target_size": 1, "max_size": most}
+    sent = {"name": name, "provider": "scripted", "change": change}
+    return world.ask("POST", "/api/v1/pools", role=ASSISTANT, json=sent)
+
+
+def test_claiming_a_member_stays_direct(world: assistants.World) -> None:
+    world.filled(target=2 * MANY)
+    assert asks(claim(world, count=MANY)) == ""
+    assert asks(claim(world)) == ""
+
+
+def test_the_claim_of_another_caller_is_ended_by_people(world: assistants.World) -> None:
+    world.filled(target=5)
+    of_a_person = named_alike(world, assistant=False)
+    again = named_alike(world, assistant=True)  # the same caller
+    for made, owned in (
+        (claim(world), True),
+        (claim(world, count=2), True),  # a batch
+        (claim(world, role="", bearer=again), True),
+        (claim(world, role="", bearer=of_a_person), False),
+    ):
+        grant = made.json()["items"][0]
+        by_member = f"/api/v1/pools/ci/members/{grant['member']['id']}/return"
+        by_claim = f"/api/v1/pool-claims/{grant['claim']['id']}/return"
+        for path in (by_member, by_claim):
+            asked = asks(world.ask("POST", path, role=ASSISTANT))
+            assert asked.endswith("" if owned else "end the claim of another caller")
+            assert bool(asked) is not owned
+    last = world.get("/api/v1/pools/ci")["details"]["claims"]
+    assert grant["claim"]["id"] in {each["id"] for each in last if each["released_us"] is None}
+
+
+def test_clusters_count_until_their_machines_are_gone(world: assistants.World) -> None:
+    reaper.Reaper(world.pools.plane).tick()
+    made = order(world, MANY - 1).json()["cluster"]["id"]
+    assert asks(order(world, 2)).endswith(f"; the caller would have more than {MANY} hosts")
+    assert asks(order(world, 1)) == ""
+    world.ask("POST", f"/api/v1/clusters/{made}/cancel", role=ASSISTANT)
+    reaper.Reaper(world.pools.plane).tick()
+    assert asks(order(world, 2)) == ""
+
+
+def test_pools_count_with_their_limit(world: assistants.World) -> None:
+    assert asks(create(world, "ci", MANY)) == ""
+    assert "the caller would have more" in asks(create(world, "more", 1))
+    world.pools.pool("other", 1)
+    change = {"change": {"max_size": 12}}  # one more than it had
+    raised = world.ask("PATCH", "/api/v1/pools/other", role=ASSISTANT, json=change)
+    assert asks(raised) == "raise the limit of pool other from 11 to 12 hosts"
+
+
+def test_the_lease_of_a_large_cluster_is_renewed_by_people(world: assistants.World) -> None:
+    reaper.Reaper(world.pools.plane).tick()
+    for count, named in ((2, ""), (MANY + 1, f"keep {MANY + 1} hosts of cluster ")):
+        name = world.pools.cluster(count).id
+        for _ in range(2):
+            world.pools.fill(name)
+            reaper.Reaper(world.pools.plane).tick()
+        path, sent = f"/api/v1/clusters/{name}/renew", {"lease_seconds": 3600}
+        assert asks(world.ask("POST", path, role=ASSISTANT, json=sent)).startswith(named)
+        assert asks(world.ask("POST", path, role="operator", json=sent)) == ""
