@@ -334,9 +334,7 @@ def _are_strings(*values: object) -> bool:
 
 
 def _size(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_SIZE:
-        raise pool_errors.BadKnobError(name, value, f"a whole number from 0 to {MAX_SIZE}")
-    return value
+    return pool_errors.check_whole(name, value, 0, MAX_SIZE)
 
 
 def _check_sizes(pool: Pool) -> None:

@@ -157,11 +157,7 @@ def _measured(connection: engine.Connection, pool: Pool, stored: Autoscale, now:
 
 
 def _seen(
-    connection: engine.Connection,
-    pool: Pool,
-    stored: Autoscale,
-    policy: autoscale.Policy,
-    now: int,
+    connection: engine.Connection, pool: Pool, stored: Autoscale, policy: autoscale.Policy, now: int
 ) -> autoscale.Seen:
     from overnight.pools import autoscale
 

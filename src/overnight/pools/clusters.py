@@ -58,8 +58,7 @@ class ClusterControl:
             ("lease_seconds", order.lease_seconds, MAX_SECONDS),
             ("wait_seconds", order.wait_seconds, MAX_SECONDS),
         ):
-            if isinstance(value, bool) or not 1 <= value <= most:
-                raise pool_errors.BadKnobError(name, value, f"a whole number from 1 to {most}")
+            pool_errors.check_whole(name, value, 1, most)
         price = order.cost_per_host_hour
         if price is not None and not 0 <= price < math.inf:
             raise pool_errors.BadKnobError("cost_per_host_hour", price, "0 or more")

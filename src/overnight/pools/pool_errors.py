@@ -76,6 +76,13 @@ def check_known(given: Iterable[str], known: tuple[str, ...]) -> None:
             raise UnknownParameterError(name, known)
 
 
+def check_whole(name: str, value: object, lowest: int, highest: int) -> int:
+    # True is an int in Python, and a quoted number would be a guess.
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise BadKnobError(name, value, f"a whole number from {lowest} to {highest}")
+    return value
+
+
 class MissingRecordError(PoolError, errors.NotFoundError):
     def __init__(self, noun: str, name: str, why: str = NO_RECORD, *, todo: str) -> None:
         super().__init__(f"{noun} {name!r} not found", why=why, todo=todo)

@@ -39,10 +39,7 @@ def _check(name: str, value: object) -> None:
         if not isinstance(value, bool):
             raise pool_errors.BadKnobError(name, value, "true or false")
         return
-    lowest, highest = LOWEST.get(name, 1), HIGHEST.get(name, MAX_SECONDS)
-    # True is an int in Python, and a quoted number would be a guess.
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise pool_errors.BadKnobError(name, value, f"a whole number from {lowest} to {highest}")
+    pool_errors.check_whole(name, value, LOWEST.get(name, 1), HIGHEST.get(name, MAX_SECONDS))
 
 
 def parse(text: str) -> tuple[str, object]:

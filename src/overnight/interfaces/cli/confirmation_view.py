@@ -43,11 +43,7 @@ def show(current: session.Session, *listed: Confirmation) -> None:
 
 def describe(effect: Effect) -> list[str]:
     lines = [effect.summary]
-    for label, names in (
-        ("ends", effect.ends),
-        ("claims", effect.claims),
-        ("hosts", effect.hosts),
-    ):
+    for label, names in (("ends", effect.ends), ("claims", effect.claims), ("hosts", effect.hosts)):
         if names:
             more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
             lines.append(f"{label}: {', '.join(names[:MOST])}{more}")

@@ -57,11 +57,7 @@ def _build(slots: use_cases.Slots) -> Any:
 
 
 @ROUTER.post(limits.ASSISTANTS, include_in_schema=False)
-async def answer(
-    request: Request,
-    server: ops.Served,
-    by: ops.Viewer,
-) -> fastapi.Response:
+async def answer(request: Request, server: ops.Served, by: ops.Viewer) -> fastapi.Response:
     """Answer one message of an assistant."""
     check_origin(request, server)
     state = request.app.state
