@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import poolplay
 
-from overnight.pools import autoscale, schedules, sizing
+from overnight.pools import autoscale, policies, schedules, sizing
 
 MONDAY = 1_794_787_200.0  # 2026-11-16T00:00Z
 WARM_UP_S = 90.0
@@ -41,8 +41,8 @@ class Ruled:
     """A policy as the rule of a simulated pool; records its decisions."""
 
     policy: autoscale.Policy
-    memory: autoscale.Memory = ()
-    decisions: list[tuple[float, autoscale.Decision]] = dataclasses.field(default_factory=list)
+    memory: policies.Memory = ()
+    decisions: list[tuple[float, policies.Decision]] = dataclasses.field(default_factory=list)
 
     def __call__(self, now: float, claims: list[float], size: int) -> int:
         since = len(claims) - 500 if len(claims) > 500 else 0

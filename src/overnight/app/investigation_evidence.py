@@ -11,10 +11,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overnight.app import experiments, investigation_reports, rehearsal_arm
+from overnight.app import rehearsal_arm
 from overnight.investigations import context, decisions, hosts
 from overnight.model import files
-from overnight.queries import fleet as fleets
 
 if TYPE_CHECKING:
     from overnight.app import diagnose as diagnoses
@@ -62,6 +61,9 @@ class Evidence(context.Hooks):
 
     def choose_experiment(self, investigation: Investigation) -> context.Proposal:
         """Return the change that tests the cause of the last event: by then the host's state was the oldest."""
+        # Here and below, not above: a server starts without numpy and DuckDB.
+        from overnight.app import experiments
+
         arm = investigation.arms[decisions.find_compared(investigation) or 0]
         seen = max(arm.occurrences, key=lambda each: each.time_us)
         found = self._read_verdict(investigation, seen)
@@ -76,9 +78,13 @@ class Evidence(context.Hooks):
     def judge(
         self, investigation: Investigation, before: ArmRun, after: ArmRun
     ) -> context.Judgement:
+        from overnight.app import experiments
+
         return experiments.judge(before, after, investigation.plan.wait.events)
 
     def write_report(self, investigation: Investigation, notes: Sequence[Note]) -> tuple[str, str]:
+        from overnight.app import investigation_reports
+
         written = investigation_reports.write(
             investigation,
             self._read_fleet(investigation),
@@ -99,12 +105,16 @@ class Evidence(context.Hooks):
         ask: diagnoses.AskFleet | None = None,
     ) -> diagnoses.Diagnosis | None:
         """Diagnose an event; None while what was recorded around it is not here."""
+        from overnight.app import investigation_reports
+
         home = self.folder / investigation.id
         return investigation_reports.diagnose_here(investigation, home, seen, ask)
 
     def _read_fleet(self, investigation: Investigation) -> Fleet:
         """Return the hosts of an investigation with their events."""
-        return fleets.read_fleet(self.folder / investigation.id, snapshots=False)
+        from overnight.queries import fleet
+
+        return fleet.read_fleet(self.folder / investigation.id, snapshots=False)
 
     def _link(self, _: Investigation, path: pathlib.Path) -> str:
         return str(path)

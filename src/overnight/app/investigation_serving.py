@@ -16,7 +16,6 @@ from overnight.app import (
     driving,
     fleet_windows,
     investigation_evidence,
-    investigation_reports,
     investigations,
     reservation_serving,
 )
@@ -67,6 +66,8 @@ class FleetEvidence(investigation_evidence.Evidence):
     def _read_verdict(
         self, _: Investigation, seen: Occurrence, ask: diagnoses.AskFleet | None = None
     ) -> diagnoses.Diagnosis | None:
+        from overnight.app import investigation_reports
+
         return investigation_reports.read_windows(self._find_window)(seen, ask)
 
     def _find_window(self, seen: Occurrence) -> pathlib.Path | None:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors, http_client
-from overnight.app import bundles, events, fleet_questions, server_requests, windows
+from overnight.agent.uplink.windows import AFTER_US, BEFORE_US
+from overnight.app import events, fleet_questions, server_requests, windows
 from overnight.model import times
 from overnight.model.audit import Report as Audit
 from overnight.model.control_plane import EventFilter, TaskRow, WindowRow
@@ -37,7 +38,6 @@ MAX_NAMED = 5
 # Where to look for the last serious event: most asked for are of this hour or day.
 SPANS_US = (times.HOUR_US, times.DAY_US, 7 * times.DAY_US, 1 << 62)
 EVERYTHING = Window(0, 1 << 62)
-BEFORE_US, AFTER_US = (round(s * times.SECOND_US) for s in (bundles.BEFORE_S, bundles.AFTER_S))
 
 Progress = Callable[[str, float], None]  # step, and share of it that is done
 Asked = TypeVar("Asked")
@@ -185,6 +185,8 @@ class Server:
         progress: Progress = lambda _what, _share: None,
     ) -> Iterator[windows.Evidence]:
         """Fetch the bundle of an event, or of a window of one host, and yield it as a data home."""
+        from overnight.app import bundles  # here: most requests need neither numpy nor DuckDB
+
         body: dict[str, str | int]
         if event_id:
             is_last = event_id == events.LAST

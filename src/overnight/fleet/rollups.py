@@ -13,13 +13,13 @@ import secrets
 from typing import TYPE_CHECKING
 
 from overnight import errors
-from overnight.fleet import context, levels
+from overnight.fleet import context
 from overnight.fleet.sql import host_rows, rollup_rows
 from overnight.model import files
 from overnight.model.times import DAY_US, MINUTE_US
-from overnight.store import parquet, parquet_writer
 
 if TYPE_CHECKING:
+    from overnight.fleet import levels
     from overnight.model.selection import Window
     from overnight.model.uplink import Rollup
 
@@ -49,6 +49,9 @@ class Rollups:
         raise AssertionError
 
     def _read(self, host: str, window: Window, level: int) -> tuple[Rollup, ...]:
+        # Here and below, not above: a server starts without numpy and DuckDB.
+        from overnight.fleet import levels
+
         begin, end = window.begin_us // DAY_US, -(-window.end_us // DAY_US)
         with self._database.read() as connection:
             host_id = context.find_host(connection, host)
@@ -68,6 +71,9 @@ class Rollups:
 
     def _load(self, name: str, level: int | None = None) -> levels.Columns:
         """Read a file, of one level or all."""
+        from overnight.fleet import levels
+        from overnight.store import parquet
+
         if not name:
             return levels.empty()
         # The paths are ours, the columns are names of constants.
@@ -81,6 +87,8 @@ class Rollups:
 
         `day` counts from 1970. Levels below `least_level` are removed.
         """
+        from overnight.fleet import levels
+
         me, now = secrets.token_hex(8), self._control.clock()
         with self._database.write("lock day") as connection:
             held = rollup_rows.lock_day(connection, host_id, day, me, now, now + LOCK_US)
@@ -105,6 +113,8 @@ class Rollups:
         return done
 
     def _write(self, path: pathlib.Path, columns: levels.Columns) -> str:
+        from overnight.store import parquet_writer
+
         fresh = path.with_suffix(".new")
         files.make_folder(path.parent)
         parquet_writer.write(fresh, {**columns})

@@ -13,7 +13,7 @@ import math
 
 from overnight import errors
 from overnight.model import times
-from overnight.pools import bursts, history, schedules, sizing
+from overnight.pools import bursts, history, policies, schedules, sizing
 
 # A pool shrinks only to the size for the upper end of the 80 % interval of its rate.
 UNSURE = 0.2
@@ -95,21 +95,6 @@ class Seen:
     last_s: float | None = None  # the last claim ever
 
 
-# What one decision passes to the next: (time, size) to keep during the cooldown.
-Memory = tuple[tuple[float, int], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Decision:
-    """The new size, the reason, and the memory for the next decision."""
-
-    size: int
-    reason: str
-    memory: Memory
-    wanted: int = 0  # the size for schedule and demand, before max and cooldown
-    cause: str = ""  # one word: min, max, schedule, demand, or quiet
-
-
 @dataclasses.dataclass(frozen=True)
 class _Wish:
     grow: int
@@ -118,7 +103,7 @@ class _Wish:
     cause: str
 
 
-def decide(policy: Policy, seen: Seen, memory: Memory = ()) -> Decision:
+def decide(policy: Policy, seen: Seen, memory: policies.Memory = ()) -> policies.Decision:
     wish, wanted = _wish(policy, seen)
     begin = seen.now_s - policy.cooldown_s
     kept = [(when, size) for when, size in memory if begin < when <= seen.now_s]
@@ -129,7 +114,7 @@ def decide(policy: Policy, seen: Seen, memory: Memory = ()) -> Decision:
     lowest = min(kept[0][1], policy.max_size)
     size, reason = _step(policy, seen.size, wish, lowest)
     cause = "max" if seen.size > policy.max_size else wish.cause
-    return Decision(size, reason, tuple(kept), wanted, cause)
+    return policies.Decision(size, reason, tuple(kept), wanted, cause)
 
 
 def _step(policy: Policy, size: int, wish: _Wish, lowest: int) -> tuple[int, str]:

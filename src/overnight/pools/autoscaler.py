@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from overnight.model.pool import Autoscale, Pool
 from overnight.model.times import SECOND_US
-from overnight.pools import autoscale, policies
+from overnight.pools import policies
 from overnight.pools.sql import autoscale_rows, cluster_rows, demand_rows, event_rows, pool_rows
 
 if TYPE_CHECKING:
     from overnight.database import engine
-    from overnight.pools import admin, context
+    from overnight.pools import admin, autoscale, context
 
 EVERY_SECONDS = 5  # the shortest time between two decisions, however many wake-ups there are
 MEASURE_SECONDS = 600
@@ -29,7 +29,7 @@ class Outlook:
     """A policy and its current decision."""
 
     policy: Autoscale
-    decision: autoscale.Decision
+    decision: policies.Decision
     warm_up_s: float
     assumed: tuple[str, ...]  # where nothing is known
 
@@ -84,7 +84,7 @@ class Autoscaler:
                 stored = policies.changed(pool, stored or _new_policy(pool, now), given)
             return _outlook(connection, pool, stored, now)[0]
 
-    def step(self, name: str) -> autoscale.Decision | None:
+    def step(self, name: str) -> policies.Decision | None:
         """Decide and change the size; None when there is nothing to decide."""
         now = self._control.clock()
         if 0 <= now - self._decided.get(name, -(10**18)) < EVERY_SECONDS * SECOND_US:

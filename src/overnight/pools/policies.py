@@ -19,6 +19,19 @@ WHOLE = ("min_size", "max_size")
 OPTIONAL = (*WHOLE, "warm_up_seconds", "zero_after_seconds")
 # Used until a member has become ready.
 ASSUMED_WARM_UP_S = 90.0
+# What one decision passes to the next: (time, size) to keep during the cooldown.
+Memory = tuple[tuple[float, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """The new size, the reason, and the memory for the next decision."""
+
+    size: int
+    reason: str
+    memory: Memory
+    wanted: int = 0  # the size for schedule and demand, before max and cooldown
+    cause: str = ""  # one word: min, max, schedule, demand, or quiet
 
 
 def changed(pool: Pool, before: Autoscale, given: Mapping[str, object]) -> Autoscale:

@@ -89,14 +89,30 @@ def test_commands_that_read_profiles_import_neither_scipy_nor_sqlalchemy(
     assert "overnight.ingest.perfdata" not in modules
 
 
-def test_the_fast_path_of_a_claim_imports_nothing_heavy() -> None:
-    code = "import sys; from overnight.pools.sql import fast_claim; print(*sys.modules)"
+def run_code(code: str) -> set[str]:
+    """Run code in a fresh interpreter; return the modules that it imported."""
     process = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    modules = set(process.stdout.split())
+    return set(process.stdout.split())
+
+
+def test_the_fast_path_of_a_claim_imports_nothing_heavy() -> None:
+    modules = run_code("from overnight.pools.sql import fast_claim")
     assert "overnight.database.sqlite_files" in modules
     assert modules & {*HEAVY, "alembic"} == set()
+
+
+def test_a_server_starts_without_what_reads_profiles() -> None:
+    modules = run_code("from overnight.interfaces.http import server")
+    assert modules & {"duckdb", "scipy", "jinja2"} == set()
+
+
+def test_commands_of_pools_import_neither_numpy_nor_scipy(home: pathlib.Path) -> None:
+    assert run(home, ["pool", "list"]) & HEAVY == {"sqlalchemy"}
 
 
 def test_cpu_reads_signals_without_duckdb(home: pathlib.Path) -> None:

@@ -22,6 +22,7 @@ from overnight.interfaces.http import (
 if TYPE_CHECKING:
     from overnight.app import serving
 
+MODULES = (agents, fleet, questions, use_cases, admin, assistants, pages)
 ABOUT = """Hosts, events, windows and tasks of a fleet.
 
 Send a token with each request: `Authorization: Bearer TOKEN`. `overnight token create` makes one. A **viewer** reads,
@@ -75,7 +76,7 @@ def build() -> fastapi.FastAPI:
         responses={"default": PROBLEM},
         exception_handlers=problems.HANDLERS,
     )
-    for module in (agents, fleet, questions, use_cases, admin, assistants, pages):
+    for module in MODULES:
         app.include_router(module.ROUTER)
     return app
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -148,12 +149,16 @@ def test_a_claim_that_comes_too_late_is_given_back() -> None:
     assert where.returned == ("c-1",)
 
 
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    return application.build().openapi()
+
+
 @pytest.mark.parametrize("operation", operations.OPERATIONS, ids=lambda o: f"{o.area} {o.name}")
 def test_an_operation_is_described_and_the_client_has_it(
-    operation: operations.Operation,
+    operation: operations.Operation, document: dict[str, Any]
 ) -> None:
-    described = application.build().openapi()["paths"][f"/api/v1{operation.path}"]
-    entry = described[operation.method.lower()]
+    entry = document["paths"][f"/api/v1{operation.path}"][operation.method.lower()]
     assert entry["summary"]
     assert entry["responses"]["200"]["content"]["application/json"]["schema"]
     kinds = (operation.of, CLIENTS[operation.of])
