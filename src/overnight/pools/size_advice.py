@@ -139,7 +139,7 @@ def _find_misfits(
         "create the pool with --target 0, and launch on demand: overnight pool acquire POOL --cold"
     )
     if usage.hold_s is not None and usage.hold_s >= DAY_SECONDS:
-        what = f"claims hold a host for {length(usage.hold_s)}: persistent work, of which a pool saves {length(demand.warm_up_s)}"
+        what = f"claims hold a host for {length(usage.hold_s)}: persistent work, and a pool saves only {length(demand.warm_up_s)} of warm-up"
         misfits.append(Misfit(WrongTool.PERSISTENT, what, direct))
     price, worth = demand.cost_per_host_hour, WORTH
     if price and usage.wait_cost_per_hour is not None:
@@ -148,7 +148,7 @@ def _find_misfits(
         cost = f" ({idle * price * times.MONTH_HOURS:,.2f})" if price else ""
         what = (
             f"claims are too rare: {idle * times.MONTH_HOURS:,.0f} idle host-hours{cost} a month save callers "
-            f"{idle / ratio * times.MONTH_HOURS:,.1f} h of waiting, {ratio:,.0f} for an hour; it is worth {worth:,.0f}"
+            f"{idle / ratio * times.MONTH_HOURS:,.1f} h of waiting: {ratio:,.0f} host-hours for each hour, which is worth {worth:,.0f}"
         )
         instead = f"{direct}; or keep hosts only while there is demand: overnight pool autoscale POOL --zero-after 30m"
         misfits.append(Misfit(WrongTool.TOO_RARE, what, instead))

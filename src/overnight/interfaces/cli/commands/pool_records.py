@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from overnight.app import pool_documents
 from overnight.interfaces.cli import local_time, pool_options, pool_view, session, terminal
 from overnight.model import stop_signals
+from overnight.model.pool_explanation import Cause
 
 if TYPE_CHECKING:
     from overnight.model.pool import PoolEvent
@@ -78,7 +79,8 @@ def explain(
 
 def _print(explained: Explanation) -> None:
     pool = "" if explained.name == explained.pool else f" of pool {explained.pool}"
-    terminal.echo(f"{explained.subject} {explained.name}{pool}: {explained.cause}")
+    cause = "no failure" if explained.cause is Cause.NONE else explained.cause
+    terminal.echo(f"{explained.subject} {explained.name}{pool}: {cause}")
     terminal.echo(f"  why:  {explained.summary}")
     terminal.echo(f"  do:   {explained.todo}")
     if explained.others:
