@@ -349,9 +349,10 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer stream, ids, events;
     unsigned long long type, read_format;
-    int identity;
+    int identity, build_ids;
     PyObject *forget = Py_None;
-    if (!PyArg_ParseTuple(args, "y*KKpy*y*|O:decode", &stream, &type, &read_format, &identity, &ids, &events, &forget))
+    if (!PyArg_ParseTuple(args, "y*KKppy*y*|O:decode", &stream, &type, &read_format, &identity, &build_ids, &ids, &events,
+                          &forget))
         return NULL;
     layout l = {.type = type, .read_format = read_format, .ids = ids.buf, .events = events.buf, .tail_time = SIZE_MAX};
     l.fixed = 8 * bits(type & (S_IDENTIFIER | S_IP | S_TID | S_TIME | S_ADDR | S_ID | S_STREAM_ID | S_CPU | S_PERIOD));
@@ -362,7 +363,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
     }
     l.id_count = (size_t)(ids.len / 8 < events.len ? ids.len / 8 : events.len);
     found f = {.last_event = (uint8_t)event_of(&l, 0)};
-    world w = {0};
+    world w = {.build_ids = build_ids};
     tables t = {0};
     PyObject *result = NULL;
     int done = !begin_world(&w) && !list_records(stream.buf, (size_t)stream.len, &l, forget, &f) &&

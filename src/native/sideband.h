@@ -36,7 +36,7 @@ static int on_mmap(world *w, const uint8_t *record, size_t size, uint64_t time) 
         name_length = (size_t)snprintf(jit, sizeof jit, "/tmp/perf-%d.map", (int)pid);
         name = jit;
         fresh.page_offset = start;
-    } else if (second && misc & MISC_BUILD_ID) {
+    } else if (second && w->build_ids && misc & MISC_BUILD_ID) {
         wanted.build_id_size = record[40] > 20 ? 20 : record[40];
         memcpy(wanted.build_id, record + 44, wanted.build_id_size);
     } else if (second) {

@@ -54,6 +54,7 @@ typedef struct {
     index_t string_index, module_index, thread_index, process_index;
     size_t mappings, forget_above, copied;
     uint32_t versions;
+    int build_ids; /* an event of this recording asks for them */
     uint64_t changes; /* number of changes to any of this */
 } world;
 

@@ -53,8 +53,9 @@ def outcome(
     numbers, events = struct.pack(f"<{len(ids)}Q", *(i for i, _ in ids)), bytes(e for _, e in ids)
     try:
         tables = decoder(
-            memoryview(stream), layout.type, layout.read_format, layout.id_all, numbers, events
-        )
+            memoryview(stream), layout.type, layout.read_format, layout.id_all, layout.build_ids,
+            numbers, events,
+        )  # fmt: skip
     except ValueError as error:
         return "refused", error.args
     return "result", tables

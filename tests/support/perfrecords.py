@@ -36,6 +36,7 @@ class Layout:
     type: int = IP | TID | TIME | CALLCHAIN | CPU | PERIOD
     read_format: int = 0
     id_all: bool = True
+    build_ids: bool = False
 
     def tail(self, time: int, pid: int = 0, tid: int = 0, cpu: int = 0, event: int = 0) -> bytes:
         """Return the sample id at the end of records that are not samples."""
@@ -134,7 +135,7 @@ class Layout:
 
     def attr(self, config: int = 0, frequency: int = 499, size: int = 128) -> bytes:
         """Struct perf_event_attr of a software event."""
-        flags = 1 << 10 | self.id_all << 18
+        flags = 1 << 10 | self.id_all << 18 | self.build_ids << 34
         head = struct.pack(
             "<IIQQQQQ", 1, size, config, frequency, self.type, self.read_format, flags
         )

@@ -23,9 +23,12 @@ def clock(wall: int = WALL, samples: int = SAMPLES) -> dict[int, bytes]:
     return {make.CLOCK_DATA: struct.pack("<IIQQ", 1, 1, wall, samples)}
 
 
-def read(folder: pathlib.Path, *records: bytes, features=None, finished: bool = True, wall=None):
+def read(
+    folder: pathlib.Path, *records: bytes, features=None, finished: bool = True, wall=None,
+    layout: make.Layout = LAYOUT,
+):  # fmt: skip
     path = folder / "perf.data"
-    path.write_bytes(make.file([LAYOUT.attr()], records, features=features, finished=finished))
+    path.write_bytes(make.file([layout.attr()], records, features=features, finished=finished))
     os.utime(path, ns=(SAVED, SAVED))
     return perfdata.read(path, perfdata.foreign_symbols(None, folder), wall=wall)
 
@@ -91,7 +94,10 @@ def test_frames_without_symbols_keep_their_kind_and_the_reason(tmp_path: pathlib
     assert any("kernel functions have no names" in note for note in parsed.notes)
 
 
-def test_the_recorded_build_id_is_compared(tmp_path: pathlib.Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("build_ids", "compared"), [(True, "05" * 20), (False, "")])
+def test_the_build_id_is_compared_where_an_event_asks_for_it(
+    tmp_path: pathlib.Path, monkeypatch, build_ids: bool, compared: str
+) -> None:
     requests = []
     monkeypatch.setattr(
         files.LiveFiles,
@@ -100,9 +106,11 @@ def test_the_recorded_build_id_is_compared(tmp_path: pathlib.Path, monkeypatch) 
     )
     chain = [make.IN_USER, 0x1000]
     mapping = LAYOUT.mmap2(1, 0x1000, 0x1000, b"/srv/app", build_id=b"\x05" * 20)
-    parsed = read(tmp_path, mapping, LAYOUT.sample(5_000, chain), features=clock())
+    layout = make.Layout(build_ids=build_ids)
+    sample = LAYOUT.sample(5_000, chain)
+    parsed = read(tmp_path, mapping, sample, features=clock(), layout=layout)
     assert parsed.frames.module == ["/srv/app"]
-    assert requests == [("/srv/app", "05" * 20)]
+    assert requests == [("/srv/app", compared)]
 
 
 def test_the_time_is_given_or_of_the_clock_or_of_the_name(tmp_path: pathlib.Path) -> None:

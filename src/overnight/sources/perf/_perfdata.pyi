@@ -7,6 +7,7 @@ def decode(
     sample_type: int,
     read_format: int,
     sample_id_all: bool,
+    build_ids: bool,
     ids: bytes,
     events: bytes,
     forget: Callable[[int], None] | None = None,

@@ -106,7 +106,8 @@ class _Space:
 class _World:
     """The processes and their mappings over time, according to the side-band records."""
 
-    def __init__(self) -> None:
+    def __init__(self, build_ids: bool) -> None:
+        self.build_ids = build_ids
         self.strings: dict[bytes, int] = {}
         self.modules: dict[tuple[int, bytes, bytes], int] = {}
         self.module_rows: list[tuple[int, int, bytes]] = []
@@ -198,7 +199,7 @@ class _World:
         anonymous = name.startswith(ANONYMOUS)
         if anonymous:
             name, page_offset = b"/tmp/perf-%d.map" % pid, start
-        elif second and misc & MISC_BUILD_ID:
+        elif second and self.build_ids and misc & MISC_BUILD_ID:
             build_id = bytes(record[44 : 44 + min(record[40], 20)])
         elif second:
             place = bytes(record[40:56])
@@ -274,8 +275,7 @@ class _Layout:
         if not self.timed_tail or len(record) < RECORD.size + self.tail:
             return 0
         at = len(record) - self.tail + self.tail_time
-        time: int = U64.unpack_from(record, at)[0]
-        return time
+        return int(U64.unpack_from(record, at)[0])
 
 
 def _list_records(stream: memoryview, layout: _Layout) -> tuple[list[tuple[int, int, int]], int]:
@@ -314,10 +314,8 @@ def _walk(words: tuple[int, ...], mode: int, space: _Space) -> list[tuple[int, i
             mode = {CONTEXT_KERNEL: MODE_KERNEL, CONTEXT_USER: MODE_USER}.get(word, 0)
         elif mode == MODE_KERNEL:
             frames.append((KERNEL_MODULE, word))
-        elif mode == MODE_USER:
-            frames.append(space.find(word))
         else:
-            frames.append((UNKNOWN_MODULE, 0))
+            frames.append(space.find(word) if mode == MODE_USER else (UNKNOWN_MODULE, 0))
     return frames
 
 
@@ -326,6 +324,7 @@ def decode(
     sample_type: int,
     read_format: int,
     sample_id_all: bool,
+    build_ids: bool,
     ids: bytes,
     events: bytes,
     forget: Callable[[int], None] | None = None,
@@ -342,7 +341,7 @@ def decode(
     event_of = dict(
         zip((U64.unpack_from(ids, at)[0] for at in range(0, len(ids) - 7, 8)), events, strict=False)
     )
-    world, nowhere = _World(), _Space()
+    world, nowhere = _World(build_ids), _Space()
     columns = array("Q"), array("i"), array("I"), array("I"), array("B"), array("Q")
     tasks: dict[tuple[int, int, int, int, int], int] = {}
     frames: dict[tuple[int, int], int] = {}

@@ -37,7 +37,7 @@ RECORD = decode.RECORD
 ATTR = struct.Struct("<IIQQQQQ")
 HEADER_ATTR, TRACING_DATA, AUXTRACE, FEATURE = 64, 66, 71, 80
 FEATURES = {3: "hostname", 4: "release", 7: "cores", 12: "events", 29: "clock"}
-FLAG_FREQUENCY, FLAG_SAMPLE_ID_ALL = 1 << 10, 1 << 18
+FLAG_FREQUENCY, FLAG_SAMPLE_ID_ALL, FLAG_BUILD_ID = 1 << 10, 1 << 18, 1 << 34
 NAMES = {(0, 0): "cycles", (0, 1): "instructions", (1, 0): "cpu-clock", (1, 1): "task-clock"}
 DUMMY = (1, 9)  # type and config of the software event that takes no samples
 # Event numbers are a byte; there is an id for each event on each core.
@@ -50,6 +50,7 @@ class Event:
     sample_type: int
     read_format: int
     sample_id_all: bool
+    build_ids: bool  # records of mapped files may have the build id instead of the inode
     frequency: int  # 0 where the event has a fixed period
     ids: tuple[int, ...]
     dummy: bool = False  # takes no samples: perf uses it for process records
@@ -77,6 +78,9 @@ class PerfData:
     def decode(self) -> decode.Decoded:
         """Decode every sample; raise DamagedFileError with the offset of the damage."""
         first = next((event for event in self.events if not event.dummy), self.events[0])
+        # If no event asks for build ids, the flag in a record is that of another recording: the kernel sets
+        # it in a header that all recordings of a host share (88a16a130933; measured on 6.18).
+        build_ids = any(event.build_ids for event in self.events)
         ids = sorted((number, i) for i, event in enumerate(self.events) for number in event.ids)
         try:
             return decode_stream(
@@ -84,6 +88,7 @@ class PerfData:
                 first.sample_type,
                 first.read_format,
                 first.sample_id_all,
+                build_ids,
                 struct.pack(f"<{len(ids)}Q", *(number for number, _ in ids)),
                 bytes(i for _, i in ids),
                 self._forget,
@@ -234,6 +239,7 @@ def _add_event(reader: _Reader, at: int, events: list[Event], raw_ids: memoryvie
             sample_type=sample_type,
             read_format=read_format,
             sample_id_all=bool(flags & FLAG_SAMPLE_ID_ALL),
+            build_ids=bool(flags & FLAG_BUILD_ID),
             frequency=period if flags & FLAG_FREQUENCY else 0,
             ids=struct.unpack(f"<{count}Q", raw_ids),
             dummy=(kind, config) == DUMMY,

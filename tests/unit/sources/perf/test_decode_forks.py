@@ -34,7 +34,7 @@ def kernel_fork(pid: int, parent: int) -> bytes:
 
 def module_of_only_sample(decoder: object, stream: bytes) -> bytes:
     assert callable(decoder)
-    result = decoder(memoryview(stream), IP | TID | TIME | CPU, 0, False, b"", b"")
+    result = decoder(memoryview(stream), IP | TID | TIME | CPU, 0, False, False, b"", b"")
     _, _, _, frames, strings, modules, *_ = result
     (module,) = struct.unpack("<I", frames[0])
     return bytes(strings[modules[module][0]])

@@ -81,6 +81,7 @@ LAYOUTS = st.builds(
     ),
     st.one_of(st.just(0), st.integers(0, 31), st.integers(0, 2**64 - 1)),
     st.booleans(),
+    st.booleans(),
 )
 
 

@@ -96,8 +96,8 @@ def long_stream(samples: int) -> bytes:
 def test_forget_is_called_and_may_release_pages() -> None:
     stream = memoryview(long_stream(400))
     offsets: list[int] = []
-    plain = _perfdata.decode(stream, LAYOUT.type, 0, True, b"", b"")
-    result = _perfdata.decode(stream, LAYOUT.type, 0, True, b"", b"", offsets.append)
+    plain = _perfdata.decode(stream, LAYOUT.type, 0, True, False, b"", b"")
+    result = _perfdata.decode(stream, LAYOUT.type, 0, True, False, b"", b"", offsets.append)
     assert result == plain
     assert offsets == sorted(offsets)
     assert 0 < offsets[0] < offsets[-1] == len(stream)
@@ -108,7 +108,7 @@ def test_an_error_in_forget_ends_decoding() -> None:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
-        _perfdata.decode(memoryview(long_stream(200)), LAYOUT.type, 0, True, b"", b"", fail)
+        _perfdata.decode(memoryview(long_stream(200)), LAYOUT.type, 0, True, False, b"", b"", fail)
 
 
 def test_a_long_file_reads_the_same_from_disk(tmp_path: pathlib.Path) -> None:
@@ -116,5 +116,7 @@ def test_a_long_file_reads_the_same_from_disk(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "perf.data"
     path.write_bytes(make.file([LAYOUT.attr()], [stream]))
     with perfdata.open_perfdata(path) as file:
-        assert file.decode() == _perfdata.decode(memoryview(stream), LAYOUT.type, 0, True, b"", b"")
+        assert file.decode() == _perfdata.decode(
+            memoryview(stream), LAYOUT.type, 0, True, False, b"", b""
+        )
         assert bytes(file.stream) == stream  # released pages are read again

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FULL = make.Layout()
+WITH_BUILD_IDS = make.Layout(build_ids=True)
 UNKNOWN = ("[unknown]", 0)
 decoded = functools.partial(perfdecoded.decoded, layout=FULL)
 result_of = functools.partial(perfdecoded.result_of, layout=FULL)
@@ -185,8 +186,8 @@ def test_jit_code_is_resolved_by_address_in_its_process_map(name: bytes, second:
     assert stack == (("/tmp/perf-7.map", 0x1008),)
 
 
-def modules_of(*records: bytes) -> list[tuple[bytes, int, bytes]]:
-    _, _, _, _, strings, modules, *_ = result_of(*records)
+def modules_of(*records: bytes, layout: make.Layout = FULL) -> list[tuple[bytes, int, bytes]]:
+    _, _, _, _, strings, modules, *_ = result_of(*records, layout=layout)
     return [(strings[name], pid, build_id) for name, pid, build_id in modules[2:]]
 
 
@@ -206,13 +207,23 @@ def test_files_are_distinguished_by_build_id_which_is_stored() -> None:
         FULL.mmap2(1, 0x1000, 0x1000, b"/x", pid=3, build_id=b"\2" * 20),
         FULL.mmap2(1, 0x1000, 0x1000, b"/x", pid=4, build_id=b"\1" * 16),
         FULL.mmap2(1, 0x1000, 0x1000, b"/x", pid=5, build_id=b""),
+        layout=WITH_BUILD_IDS,
     ) == [(b"/x", 1, b"\1" * 20), (b"/x", 3, b"\2" * 20), (b"/x", 4, b"\1" * 16), (b"/x", 5, b"")]
 
 
 def test_a_build_id_that_is_too_long_is_cut() -> None:
     mapped = bytearray(FULL.mmap2(1, 0x1000, 0x1000, b"/x", build_id=b"\7" * 20))
     mapped[40] = 255
-    assert modules_of(bytes(mapped)) == [(b"/x", 10, b"\7" * 20)]
+    assert modules_of(bytes(mapped), layout=WITH_BUILD_IDS) == [(b"/x", 10, b"\7" * 20)]
+
+
+def test_the_inode_is_not_read_as_the_build_id_that_another_recording_asks_for() -> None:
+    leaked = make.USER | make.MISC_BUILD_ID
+    assert modules_of(
+        FULL.mmap2(1, 0x1000, 0x1000, b"/x", pid=1, inode=5),
+        FULL.mmap2(2, 0x1000, 0x1000, b"/x", pid=2, inode=5, misc=leaked),
+        FULL.mmap2(3, 0x1000, 0x1000, b"/x", pid=3, inode=6, misc=leaked),
+    ) == [(b"/x", 1, b""), (b"/x", 3, b"")]
 
 
 def test_children_keep_the_mappings_of_their_parent_at_the_fork() -> None:
