@@ -113,7 +113,7 @@ def test_faults_lose_and_double_nothing(ring: uplinks.LiveRing, fault: str | int
     assert_all_arrived(ring, server)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [5, pytest.param(12, marks=pytest.mark.long)])
 def test_kill_9_at_random_points(ring: uplinks.LiveRing, kills: int) -> None:
     chance = random.Random(16)
     done = threading.Event()

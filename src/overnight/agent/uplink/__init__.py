@@ -6,7 +6,8 @@ http.client, each 1 to 2 MB. What needs more runs in child processes of the agen
     HOME/uplink/
         credential         of this agent; written before the server learns it
         state.json         what the server has accepted: places in the files of events and rollups
-        rollups-*.jsonl    rollups and observed time that the server does not have yet, within a budget
+        rollups-*.jsonl    rollups and observed time that the server does not have yet, within a budget; each
+                           with the place of its last reading, where a restart continues
         labels.json        of the host, snapshot.json and audit.json: written by `app.agent_inventory`
         windows/           bundles of events, to be uploaded
         tasks/ID/          a task of the server: task.json, state.json, log

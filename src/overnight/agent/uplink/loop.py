@@ -65,14 +65,12 @@ class Uplink:
         try:
             self._events = event_tail.EventTail(ring, dict(state.get("events", {})))
             place = (int(state["spool"][0]), int(state["spool"][1])) if "spool" in state else (0, 0)
-            at = (str(state["cpu"][0]), int(state["cpu"][1])) if "cpu" in state else ("", 0)
         except (TypeError, ValueError, KeyError, IndexError):
-            state, place, at = {}, (0, 0), ("", 0)
+            state, place = {}, (0, 0)
             self._events = event_tail.EventTail(ring, {})
         self._spool = rollup_spool.RollupSpool(self._folder, options.spool_bytes, place)
-        self._cpu = cpu_tail.CpuTail(ring, at)
+        self._cpu = cpu_tail.CpuTail(ring, rollups.parse_place(self._spool.read_last()))
         self._rollups = rollups.Rollups()
-        self._rollups.place = at
         self._sent = {name: str(state.get(name, "")) for name in reports.INVENTORY}
         self._lost_events = int(state.get("lost_events", 0))
         self._spool.lost = int(state.get("lost_rollups", 0))
@@ -134,7 +132,6 @@ class Uplink:
         state = {
             "events": self._events.places,
             "spool": self._spool.place,
-            "cpu": self._rollups.place,
             **self._sent,
             "lost_events": self._lost_events,
             "lost_rollups": self._spool.lost,

@@ -32,9 +32,9 @@ class RollupSpool:
             self.lost += surplus
         with contextlib.suppress(OSError):
             self._trim()
-            if self._size(self._last) >= FILE_BYTES:
-                self._last += 1
-            files.append_lines(self._path(self._last), self._waiting)
+            last = self._last + (self._size(self._last) >= FILE_BYTES)
+            files.append_lines(self._path(last), self._waiting)
+            self._last = last
             self._waiting.clear()
 
     def read(self, max_bytes: int) -> tuple[list[bytes], Place]:
@@ -57,6 +57,14 @@ class RollupSpool:
             with contextlib.suppress(OSError):
                 self._path(number).unlink(missing_ok=True)
             self.place = (number + 1, 0)
+
+    def read_last(self) -> bytes:
+        """Return the newest line, also if the server has it."""
+        for number in reversed(self._numbers()):
+            with contextlib.suppress(OSError):
+                if lines := self._path(number).read_bytes().rpartition(b"\n")[0].splitlines():
+                    return lines[-1]
+        return b""
 
     def commit(self, place: Place) -> None:
         """The server has all lines up to there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import TYPE_CHECKING, Any
 
 from overnight.model import cpu_modes
@@ -22,8 +24,6 @@ class Rollups:
     """Folds readings. A window ends at a whole half minute of the wall clock, or when the agent does."""
 
     def __init__(self) -> None:
-        # Of the reading before this window: where a restart continues.
-        self.place: cpu_tail.Place = ("", 0)
         self._before: cpu_tail.Reading | None = None
         self._number = -1
         # By core: ticks busy and in all, highest percent busy and in the kernel, when it was busiest.
@@ -44,13 +44,11 @@ class Rollups:
         return done
 
     def finish(self) -> Document | None:
-        """Return the window so far, and begin another."""
-        if self._before is not None:
-            self.place = self._before.place
+        """Return the window so far, with the place of its last reading, and begin another."""
         cores, spells, self._cores, self._spells = self._cores, self._spells, {}, []
-        if not spells:
+        if not spells or self._before is None:
             return None
-        document: Document = {"spells": spells}
+        document: Document = {"place": self._before.place, "spells": spells}
         known = [(core, *values) for core, values in sorted(cores.items()) if values[1]]
         if known:
             begin_us, end_us = spells[0]["begin_us"], spells[-1]["end_us"]
@@ -85,6 +83,14 @@ class Rollups:
                 if percent > values[2]:
                     values[2], values[4] = percent, offset_ms
                 values[3] = max(values[3], round(100 * in_kernel / ticks))
+
+
+def parse_place(line: bytes) -> cpu_tail.Place:
+    """Return where to continue behind a spooled window; at the first reading if there is none."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        name, offset = json.loads(line)["place"]
+        return str(name), int(offset)
+    return "", 0
 
 
 def extend(spells: list[Document], spell: Document) -> None:

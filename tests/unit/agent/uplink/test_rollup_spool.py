@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
 import pathlib
 
 import faults
 import pytest
 
 from overnight.agent.uplink import rollup_spool
+from overnight.model import files
 
 
 def take_all(spool: rollup_spool.RollupSpool, max_bytes: int = 1000) -> list[bytes]:
@@ -61,8 +64,29 @@ def test_a_line_cut_off_by_a_crash_does_not_hold_up_others(tmp_path: pathlib.Pat
     with (tmp_path / "rollups-0.jsonl").open("ab") as file:
         file.write(b'{"cut')
     assert take_all(spool) == [b"one"]
+    assert spool.read_last() == b"one"
     spool.add(b"two")
     assert take_all(spool)[-1] == b"two"
+    assert spool.read_last() == b"two"
+
+
+def test_the_newest_line_stays_where_no_other_file_can_be_written(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rollup_spool, "FILE_BYTES", 1)
+    spool = rollup_spool.RollupSpool(tmp_path, 1 << 20)
+    assert spool.read_last() == b""
+    spool.add(b"one")
+    with monkeypatch.context() as full:
+        full.setattr(files, "append_lines", fail)
+        spool.add(b"two")
+    assert take_all(spool) == [b"one"]
+    assert rollup_spool.RollupSpool(tmp_path, 1 << 20).read_last() == b"one"
+    spool.add(b"three")
+    assert take_all(spool) == [b"two", b"three"]
 
 
 @pytest.fixture

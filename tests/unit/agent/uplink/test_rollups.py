@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 from overnight.agent.uplink import cpu_tail, rollups
 from overnight.model import cpu, uplink
 
@@ -62,7 +64,7 @@ def test_a_restart_at_the_place_gives_the_same_windows() -> None:
     readings = [host.read() for _ in range(95)]
     all_at_once = fold(rollups.Rollups(), *readings)
     first = fold(folded, *readings[:50])
-    at = folded.place[1]
+    at = rollups.parse_place(json.dumps(first[-1]).encode())[1]
     again = [reading for reading in readings if reading.place[1] >= at]
     assert first + fold(rollups.Rollups(), *again) == all_at_once
 
