@@ -70,7 +70,9 @@ def test_claims_that_are_too_rare(
     assert (kinds(advice) == [WrongTool.TOO_RARE]) is wrong
     if wrong and rate < 1:
         assert advice.idle_per_saved_hour == pytest.approx(666, rel=0.01)
-        assert "save callers 1.1 h of waiting: 666 host-hours for each hour" in advice.misfits[0].what
+        assert (
+            "save callers 1.1 h of waiting: 666 host-hours for each hour" in advice.misfits[0].what
+        )
         assert ("(291.56) a month" in advice.misfits[0].what) is (price is not None)
 
 
