@@ -17,7 +17,7 @@ import serverworld
 from mcp.client.streamable_http import streamable_http_client
 
 from overnight.app import concierge
-from overnight.interfaces.mcp import server
+from overnight.interfaces.mcp import catalogue, server
 from overnight.model.control_plane import Principal, Role
 from overnight.model.pool import MemberState
 
@@ -99,6 +99,21 @@ class World(serverworld.World):
             stream = streamable_http_client("http://127.0.0.1/mcp", http_client=http)
             async with mcp.Client(stream, mode=mode, **client) as connected:
                 yield connected
+
+
+class LocalTools(concierge.LocalBackend):
+    """The tools of `overnight mcp` on a data home."""
+
+    def call_tool(self, tool: str, error: str = "", /, **arguments: Any) -> Any:
+        """Return the answer of a tool, or of an error with this name."""
+        answer = catalogue.call(self, catalogue.TOOLS[tool], arguments)
+        found: Any = answer.document["error"] if answer.is_error else answer.document
+        assert (found["name"] if answer.is_error else "") == error, found
+        return found
+
+    def close(self) -> None:
+        self._pools.plane.context.database.close()
+        self._person.rows._control.database.close()
 
 
 def serve(backend: concierge.Backend) -> Any:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import assistants
 import pytest
 from realmachines import drained, inside, left_of, served, until
 
 from overnight.app import clusters, pool_serving, pools
 from overnight.model.cluster import ClusterOrder, ClusterState
-from overnight.model.pool_explanation import Cause
 from overnight.pools.providers import nspawn
 
 if TYPE_CHECKING:
@@ -118,8 +119,20 @@ def plant_template(home: pathlib.Path, name: str, unit: str, ready: str = "") ->
         script.chmod(0o755)
 
 
+@pytest.fixture
+def tools(tmp_path: pathlib.Path) -> Iterator[assistants.LocalTools]:
+    with contextlib.closing(assistants.LocalTools(tmp_path / "home")) as local:
+        yield local
+
+
+def find_failed(tools: assistants.LocalTools, reason: str) -> Any:
+    """Return the last failure with a reason, as assistants see it."""
+    events = tools.call_tool("recent_events", pool_id="ci")["events"]
+    return next(e for e in events if (e["kind"], e["reason"]) == ("member_errored", reason))
+
+
 def test_a_machine_whose_unit_or_readiness_command_fails_is_never_ready(
-    plane: control.ControlPlane, tmp_path: pathlib.Path
+    plane: control.ControlPlane, tools: assistants.LocalTools, tmp_path: pathlib.Path
 ) -> None:
     failing = "[Service]\nType=oneshot\nExecStart=/bin/sh -c 'echo disk is missing; exit 3'\n"
     plant_template(tmp_path / "home", "broken", failing)
@@ -132,21 +145,26 @@ def test_a_machine_whose_unit_or_readiness_command_fails_is_never_ready(
         breaker_failures=2, launch_backoff_seconds=0,
     )  # fmt: skip
     until(lambda: plane.show("ci").pool.breaker_opened_us)
-    details = plane.show("ci")
-    assert not [event for event in details.events if event.kind == "member_ready"]
-    failed = next(event for event in details.events if event.kind == "member_errored")
-    assert (failed.reason, failed.detail) == ("unit_failed", "prepare.service")
-    assert details.pool.last_failure == "unit_failed"
-    explained = plane.explain(failed.member_id)
-    assert explained.cause is Cause.BOOTSTRAP_FAILED
-    until(lambda: plane.member(failed.member_id).gone_us)
-    console = "\n".join(plane.explain(failed.member_id).console)
+    ask = tools.call_tool
+    assert not [event for event in plane.show("ci").events if event.kind == "member_ready"]
+    failed = find_failed(tools, "unit_failed")
+    assert failed["detail"] == {"host_text": "prepare.service"}
+    assert plane.show("ci").pool.last_failure == "unit_failed"
+    shown = ask("system_get_instance_pool", id="ci")
+    assert shown["instance_pool"]["ready_count"] == 0
+    [problem] = [each for each in shown["problems"] if each["name"] == "breaker_open"]
+    assert problem["said"] == {"host_text": "prepare.service"}
+    assert ask("attribute_failure", id="ci")["cause"] == "bootstrap_failed"
+    until(lambda: plane.member(failed["instance_id"]).gone_us)
+    explained = ask("attribute_failure", id=failed["instance_id"])
+    assert explained["cause"] == "bootstrap_failed"
+    console = "\n".join(line["host_text"] for line in explained["console"])
     assert re.search(r"sh\[\d+\]: disk is missing$", console, re.MULTILINE)
     assert "Failed to start prepare.service" in console
     plane.update("ci", template="empty", close_breaker=True)
     until(lambda: ("member_errored", "module_pull_failed") in kinds(plane))
-    failed = next(e for e in plane.show("ci").events if e.reason == "module_pull_failed")
-    assert plane.explain(failed.member_id).cause is Cause.TEMPLATE_MISSING
+    failed = find_failed(tools, "module_pull_failed")
+    assert ask("attribute_failure", id=failed["instance_id"])["cause"] == "template_missing"
     # The pool's owner may accept failed units.
     plane.update("ci", template="broken", close_breaker=True, failed_units_action="ignore")
     until(lambda: plane.show("ci").counts.ready == 1)
