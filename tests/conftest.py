@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import pathlib
 import shutil
@@ -36,6 +37,10 @@ os.environ.setdefault("OVERNIGHT_UNDO", f"{tempfile.gettempdir()}/overnight-undo
 
 # Before NumPy is imported: its threads would wait for each other, next to those of the other tests.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Collected tests and modules stay until the end: to look at them again and again took a sixth of the CPU time of all
+# tests. From here until they are all there, nothing is collected.
+gc.disable()
 
 # Tests that record all cores or boot a machine also measure everything else that runs on the host.
 ALONE = ("needs_perf", "needs_bpftrace", "needs_nspawn")
@@ -180,6 +185,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _is_below(item.path, ("unit",)) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(UNIT_HANG_SECONDS, func_only=True))
             item.stash[HAS_CPU_LIMIT] = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
