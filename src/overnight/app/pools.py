@@ -130,11 +130,8 @@ class Pools:
         from overnight.pools import control, providers
         from overnight.reservations import node_pool
 
-        available: dict[str, pools.Provider] = {}
-        for module in app.discover(providers):
-            create_provider: Callable[[pathlib.Path], pools.Provider] = module.create
-            available[str(module.NAME)] = create_provider(self._home)
-        available[node_pool.NAME] = node_pool.create(self._home)
+        modules = (*app.discover(providers), node_pool)
+        available: dict[str, pools.Provider] = {m.NAME: m.create(self._home) for m in modules}
         url = self._url or engine.default_url(self._home)
         return control.ControlPlane(engine.Database(url), available)
 

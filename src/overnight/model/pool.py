@@ -381,10 +381,6 @@ class PoolReport:
     details: PoolDetails
     problems: tuple[Problem, ...]
 
-    @property
-    def has_alert(self) -> bool:
-        return any(problem.alert for problem in self.problems)
-
 
 def new_id(kind: str) -> str:
     """Return a short unique name: `m-5f0c9a41d2b7`."""

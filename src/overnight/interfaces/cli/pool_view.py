@@ -99,7 +99,8 @@ def show(current: session.Session, report: values.PoolReport) -> int:
             _print_policy(details.autoscale)
         print_problems(report.problems)
         print_contents(details)
-    return errors.ExitCode.FOUND if report.has_alert else errors.ExitCode.DONE
+    has_alert = any(problem.alert for problem in report.problems)
+    return errors.ExitCode.FOUND if has_alert else errors.ExitCode.DONE
 
 
 def print_problems(problems: Sequence[values.Problem]) -> None:
