@@ -7,7 +7,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 # Container images set it; hundreds of processes of the tests would compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test coverage test-long mutants asan fuzz bench lint format setup kubernetes clean
+.PHONY: help demo test coverage test-long mutants asan fuzz bench lint style format setup kubernetes clean
 
 help:
 	@echo "make demo       a night in four minutes: cause a real incident here, diagnose it, undo it"
@@ -33,10 +33,12 @@ setup:
 kubernetes:
 	@ci=$${CI:-}; case $${ci,,} in 1 | true | yes) scripts/kubernetes build ;; esac
 
-lint: setup
+lint: style
+	$(BIN)/mypy
+
+style: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 # Two phases: tests that can run in parallel (JOBS at a time), then tests that need the machine to themselves.
@@ -48,15 +50,18 @@ ALONE := -m "not long and alone" tests/docs tests/integration
 
 # Failed tests run once more, one by one: a test on a real kernel can fail because of other work on the machine. This also
 # hides faults that show only at times, so the first failure must be read. Other exit codes than 1 are broken runs.
-test: lint kubernetes
-	@failed=0; \
+# mypy, a quarter of a minute on one core, runs beside the first phase.
+test: style kubernetes
+	@failed=0 typed=0; \
+	types=$$(mktemp); $(BIN)/mypy >$$types 2>&1 & mypy=$$!; \
 	echo "== tests that run in parallel"; $(BIN)/pytest --cache-clear $(TOGETHER) || failed=$$?; \
+	echo "== types"; wait $$mypy || typed=$$?; cat $$types; rm $$types; \
 	echo "== tests that need the machine to themselves"; $(BIN)/pytest $(ALONE) || failed=$$((failed | $$?)); \
 	if [ $$failed = 1 ]; then \
 	  echo "== failed tests once more, one by one"; failed=0; \
 	  $(BIN)/pytest -m "not long" --last-failed --last-failed-no-failures none -v || failed=$$?; \
 	fi; \
-	exit $$failed
+	exit $$((failed | typed))
 
 # Separate, because tracing every branch doubles the time of pure Python code.
 coverage: setup kubernetes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import threading
 
 import noise
@@ -244,6 +246,31 @@ def test_a_new_machine_may_be_missing_from_a_slow_inventory(world: World) -> Non
     world.clock.forward(60)
     assert world.plane.sweep("scripted").missing == 1
     assert world.clock.now_us % S == 0
+
+
+@pytest.mark.parametrize("knows", ["the launcher", "a later sweep"])
+def test_a_machine_that_a_sweep_found_too_early_gets_its_address(world: World, knows: str) -> None:
+    """A machine of nspawn has one when its PID 1 runs, a moment after its first process."""
+    world.pool(target=1)
+
+    def sweep_early(_: object) -> None:
+        [machine] = world.provider.machines.values()
+        early = dataclasses.replace(machine, address="")
+        world.provider.on_inventory = lambda: [early]
+        assert world.plane.sweep("scripted").adopted == 1
+        world.provider.on_inventory = lambda: None
+
+    def killed(step: str) -> None:
+        if step == "launched: begin" and knows == "a later sweep":
+            raise KeyboardInterrupt
+
+    world.provider.after_launch = sweep_early
+    with contextlib.suppress(KeyboardInterrupt):
+        world.another(killed).replenish("ci")
+    world.plane.sweep("scripted")
+    [member] = world.members()
+    assert (member.machine_id, member.address) == ("i-0001", "10.0.0.1")
+    assert world.kinds().count("member_launched") == 1
 
 
 def test_a_machine_whose_launcher_was_killed_is_adopted(world: World) -> None:

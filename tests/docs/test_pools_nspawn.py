@@ -13,6 +13,7 @@ BLOCKS = shellpages.blocks(shellpages.text("pools.md"), "sh nspawn")
 
 @pytest.mark.needs_root
 @pytest.mark.needs_nspawn
+@pytest.mark.together
 def test_the_commands_of_the_section_run(tmp_path: pathlib.Path) -> None:
     assert len(BLOCKS) >= 2
     shell = shellpages.Shell(tmp_path)

@@ -18,6 +18,7 @@ from overnight.app import changes
 from overnight.model import cgroups, host_changes
 from overnight.undo import journal
 
+pytestmark = pytest.mark.together
 UNITS = {
     "ember-scout.service": machines.unit("exec sleep 1000"),
     "ember-idle.service": machines.unit("exec sleep 1000", wanted=False),

@@ -168,6 +168,7 @@ def test_the_creating_process_of_a_cgroup(tmp_path: pathlib.Path) -> None:
 
 
 @bpftrace
+@pytest.mark.together
 def test_where_a_process_sleeps(tmp_path: pathlib.Path) -> None:
     sleeper = subprocess.Popen(["/bin/sh", "-c", "while :; do sleep 0.1; done"])
     try:
@@ -207,6 +208,7 @@ def test_a_functions_latency_or_why_it_cannot_be_traced(tmp_path: pathlib.Path) 
 
 
 @bpftrace
+@pytest.mark.together
 def test_kill_9_leaves_no_process_and_readable_readings(tmp_path: pathlib.Path) -> None:
     words = ("--home", str(tmp_path), "instrument", "runqueue-latency", "--for", "5m")
     process = subprocess.Popen([*CLI, *words], stdout=subprocess.DEVNULL)
@@ -234,6 +236,7 @@ def test_kill_9_leaves_no_perf(tmp_path: pathlib.Path, nothing_left: str) -> Non
 
 
 @bpftrace
+@pytest.mark.together
 def test_an_agent_runs_it_as_a_task(tmp_path: pathlib.Path) -> None:
     tmp_path.chmod(0o700)
     config = tmp_path / "agent.toml"
@@ -279,6 +282,7 @@ def test_a_signal_ends_it_and_the_command_shows_readings(tmp_path: pathlib.Path)
 
 
 @bpftrace
+@pytest.mark.together
 def test_tracefs_is_mounted_for_the_instrument_alone(tmp_path: pathlib.Path) -> None:
     unmount = "for each in /sys/kernel/tracing /sys/kernel/debug/tracing; do while umount $each 2>&-; do :; done; done"
     check = '"$@" && [ -z "$(grep tracefs /proc/mounts)" ]'

@@ -92,6 +92,7 @@ def wait_for(what: Callable[[], object], seconds: float = 90) -> None:
         time.sleep(0.3)
 
 
+@pytest.mark.together
 def test_a_run_that_is_killed_goes_on_and_an_event_ends_it(tmp_path: pathlib.Path) -> None:
     machine = Machine(tmp_path)
     plan = tmp_path / "plan.yaml"

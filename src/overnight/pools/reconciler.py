@@ -86,7 +86,7 @@ class _Sweep:
     def _match(self, host: str | None, machine: pools.Machine, member: Member | None) -> None:
         if member is None or (member.machine_id is not None and member.machine_id != machine.id):
             self._end_orphan(machine)
-        elif member.machine_id is None:
+        elif member.machine_id is None or (machine.address and not member.address):
             self._adopt(member, machine)
         elif member.missing_us is not None or member.host != host:
             # It is here, whatever its row says: an older version wrote none, or this host has a new name.

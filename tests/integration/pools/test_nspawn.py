@@ -20,7 +20,7 @@ from overnight.pools.providers import nspawn
 if TYPE_CHECKING:
     from overnight.pools import control
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.needs_nspawn]
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_nspawn, pytest.mark.together]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from overnight import pools
 from overnight.app import pools as pool_app
 from overnight.pools.providers import nspawn
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.needs_nspawn]
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_nspawn, pytest.mark.together]
 
 STEPS = ("folder", "planted", "cgroups", "spawned", "booting")
 LAUNCH = """

@@ -25,7 +25,7 @@ from overnight.pools.providers import nspawn as pool_nspawn
 from overnight.reservations import context, control, janitor
 from overnight.reservations.providers import _local_processes, nspawn, pool
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.alone]
+pytestmark = [pytest.mark.needs_root, pytest.mark.together]
 
 ORDER = Order(provider="nspawn", seconds=600, owner="test", start_agent=True)
 POOL_ORDER = Order(provider="pool", where="ci", seconds=600, start_agent=True)

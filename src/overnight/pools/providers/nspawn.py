@@ -301,7 +301,7 @@ def find_machine(place: pathlib.Path) -> pools.Machine | None:
 
 
 def _build_machine(place: pathlib.Path, leader: int) -> pools.Machine:
-    address = f"127.0.0.1#{leader}" if leader else "127.0.0.1"
+    address = f"127.0.0.1#{leader}" if leader else ""  # not known before PID 1 runs
     return pools.Machine(id=place.name, member_id=place.name, address=address)
 
 

@@ -202,10 +202,11 @@ def add_machine(connection: sa.Connection, pool: Pool, machine: pools.Machine, n
         # A member that is already ending can be terminated from now on.
         next_attempt_us=sa.case((ending, now_us), else_=0),
     ):  # fmt: skip
-        # Launcher and sweep both do this: the second one changes nothing.
+        # Launcher and sweep both do this: the second one adds only an address that the first did not know.
+        known = sa.case((members.c.address == "", machine.address), else_=members.c.address)
         return _update(
             connection, machine.member_id, LIVE, members.c.machine_id == machine.id,
-            machine_id=machine.id,
+            address=known,
         )  # fmt: skip
     event_rows.add(
         connection, "member_launched", now_us, pool=pool, member_id=machine.member_id,
