@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import noise
 import pooldatabases
+import pytest
 from poolworld import State, World
 
 from overnight.database import database_errors
@@ -41,12 +42,23 @@ class Workers:
 
         self.start(run)
 
-    def end(self) -> None:
+    def join(self) -> None:
         self.stop.set()
         for thread in self._threads:
             thread.join(20)
-            assert not thread.is_alive()
+
+    def end(self) -> None:
+        self.join()
+        assert not any(thread.is_alive() for thread in self._threads)
         assert self.died == []
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    """Threads that end also after a failure: they would lock the tables of the next tests."""
+    running = Workers()
+    yield running
+    running.join()
 
 
 def until(true: Callable[[], object], seconds: float = noise.HANG_SECONDS) -> None:
@@ -101,10 +113,10 @@ def real_time(world: World) -> None:
     world.plane = world.another()
 
 
-def test_two_reapers_and_many_claimers(world: World) -> None:
+def test_two_reapers_and_many_claimers(world: World, workers: Workers) -> None:
     real_time(world)
     world.pool(target=4, max_size=9, launch_parallel=3)
-    workers, claimed, refused = Workers(), [], []
+    claimed, refused = [], []
     for _ in range(2):
         a_reaper = reaper.Reaper(world.another(), interval=0.05)
         workers.start(lambda a_reaper=a_reaper: a_reaper.run(workers.stop))
@@ -124,12 +136,12 @@ def test_two_reapers_and_many_claimers(world: World) -> None:
     world.check()
 
 
-def test_a_database_that_restarts_under_load() -> None:
+def test_a_database_that_restarts_under_load(workers: Workers) -> None:
     with pooldatabases.server() as running:
         world = World(running.get_uri())
         real_time(world)
         world.pool(target=3, launch_parallel=2)
-        workers, claimed, refused = Workers(), [], []
+        claimed, refused = [], []
         a_reaper = reaper.Reaper(world.another(), interval=0.1)
         workers.start(lambda: a_reaper.run(workers.stop))
         workers.repeat(agents(world, forgiving=True))

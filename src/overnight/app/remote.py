@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight import errors, http_client
-from overnight.agent.uplink.windows import AFTER_US, BEFORE_US
+from overnight.agent.uplink import windows as uploads
 from overnight.app import events, fleet_questions, server_requests, windows
 from overnight.model import times
 from overnight.model.audit import Report as Audit
@@ -197,7 +197,7 @@ class Server:
             host = only_host(hosts)
             window = self._choose_window(host, begin, end, at)
             body = dataclasses.asdict(window)
-            moment = window.begin_us + BEFORE_US
+            moment = window.begin_us + uploads.BEFORE_US
             first, last, middle = map(windows.exact_text, (window.begin_us, window.end_us, moment))
             found = windows.Evidence(pathlib.Path(), begin=first, end=last, at=middle if at else "")
         with tempfile.TemporaryDirectory(prefix="overnight-window-") as folder:
@@ -213,7 +213,7 @@ class Server:
     def _choose_window(self, host: str, begin: str, end: str, at: str) -> Window:
         if at:
             moment = parse_window(at, "", EVERYTHING).begin_us
-            return Window(moment - BEFORE_US, moment + AFTER_US)
+            return Window(moment - uploads.BEFORE_US, moment + uploads.AFTER_US)
         if not begin:
             raise errors.UsageError(
                 "--server needs a window",
