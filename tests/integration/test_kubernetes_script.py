@@ -144,7 +144,7 @@ def test_make_test_builds_before_the_tests_only_in_ci(
     builder: Builder, ci: str, builds: int
 ) -> None:
     repository = clusters.SCRIPT.parents[1]
-    assert "\ntest: lint kubernetes\n" in (repository / "Makefile").read_text()
+    assert "\ntest: style kubernetes\n" in (repository / "Makefile").read_text()
     environment = {**builder.environment, "CI": ci}
     subprocess.run(["make", "-s", "kubernetes"], cwd=repository, env=environment, check=True)
     assert builder.count_compiled() == builds
