@@ -244,11 +244,11 @@ class ClusterStateError(PoolError):
         why = "an assembling cluster is cancelled, and one that is held is renewed or released"
         command = "release" if cluster.state is clusters.ClusterState.HELD else "cancel"
         if cluster.state is clusters.ClusterState.ENDED:
-            why, command = f"it ended because of {cluster.reason}", "show"
+            why, command = f"the reason of its end is {cluster.reason}", "show"
         elif wanted == "renewed":
             why, command = "its lease begins when it is held", "show"
         super().__init__(
-            f"cluster {cluster.id} cannot be {wanted}: it is {cluster.state}",
+            f"cluster {cluster.id} cannot be {wanted}: its state is {cluster.state}",
             why=why,
             todo=f"overnight cluster {command} {cluster.id}",
         )
