@@ -103,7 +103,9 @@ def test_a_renewed_lease_is_that_of_all_hosts_up_to_its_cap(world: World) -> Non
 def test_a_lease_that_is_over_is_not_renewed(world: World) -> None:
     renew = world.plane.clusters.renew
     name = world.cluster(2, lease_seconds=600).id
-    with pytest.raises(pool_errors.ClusterStateError, match="renewed: its state is assembling") as early:
+    with pytest.raises(
+        pool_errors.ClusterStateError, match="renewed: its state is assembling"
+    ) as early:
         renew(name, 60)
     assert early.value.why == "its lease begins when it is held"
     tick(world)
@@ -122,7 +124,9 @@ def test_a_lease_that_is_over_is_not_renewed(world: World) -> None:
     for _ in range(2):
         tick(world)
     assert world.find_cluster(name)[0].reason == "lease_expired"
-    with pytest.raises(pool_errors.ClusterStateError, match="cannot be renewed: its state is ended"):
+    with pytest.raises(
+        pool_errors.ClusterStateError, match="cannot be renewed: its state is ended"
+    ):
         renew(name, 60)
     with pytest.raises(pool_errors.ClusterNotFoundError):
         renew("cluster-none", 60)
@@ -216,7 +220,9 @@ def test_a_failed_member_is_replaced_but_never_more_than_asked_for(world: World)
 
 def test_release_and_cancel(world: World) -> None:
     held = assemble(world).id
-    with pytest.raises(pool_errors.ClusterStateError, match="cannot be cancelled: its state is held"):
+    with pytest.raises(
+        pool_errors.ClusterStateError, match="cannot be cancelled: its state is held"
+    ):
         world.plane.clusters.end(held, ClusterState.ASSEMBLING, "cancelled")
     world.plane.clusters.end(held, ClusterState.HELD, "released")
     world.plane.clusters.end(held, ClusterState.HELD, "released")  # again: nothing changes
