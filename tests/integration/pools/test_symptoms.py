@@ -162,7 +162,7 @@ def test_members_that_do_not_reach_the_endpoint_stay_warming(
 
 @pytest.mark.needs_root
 def test_no_member_is_launched_where_there_is_no_room(site: Site) -> None:
-    site.pool(2, breaker_failures=2, launch_backoff_seconds=0)
+    site.pool(2, breaker_failures=2, launch_backoff_seconds=0, terminate_backoff_seconds=1)
     machines = site.home / "pools/machines"
     machines.mkdir(parents=True, mode=0o700)
     with site.served(prefix=("unshare", "--mount", "sh", "-c", NO_ROOM, str(machines))):
