@@ -44,7 +44,7 @@ PAGE = 1000
 class Backend(abc.ABC):
     """One assistant; `url` is the server that delivers reports, '' for none.
 
-    `confirm` confirms a request as the person at the client, who has agreed to it; None where no person can be there.
+    `confirm` confirms a request as the person at the client, after they agree; None without such a person.
     """
 
     url = ""

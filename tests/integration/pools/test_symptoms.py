@@ -240,7 +240,7 @@ def test_claims_are_faster_than_members_or_the_pool_is_at_its_maximum(site: Site
 
 @pytest.mark.long
 def test_bursts_empty_a_pool_that_is_too_tight(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bursts are told from chance after 20 refills, each a warm-up and a tick: 20 minutes with the default tick.
+    """Bursts are distinguished from chance after 20 refills, each a warm-up and a tick: 20 minutes with the default tick.
 
     The reaper of this test ticks every 200 ms, so that 20 refills take seconds.
     """
