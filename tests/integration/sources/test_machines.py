@@ -102,7 +102,8 @@ def test_a_loop_that_systemd_does_not_see_is_found_by_births(machine: machines.M
 
         wait_for(lambda: births()[2] >= 6)
         born, died, short, _ = births()
-        assert born >= died >= short >= 6
+        # One that was there at the start has no birth.
+        assert born + 1 >= died >= short >= 6
         rows = churn.read()
     assert not any("idle.service" in key for key in rows)
     restarts = machine.run("systemctl", "show", "hidden.service", "-p", "NRestarts", "--value")
