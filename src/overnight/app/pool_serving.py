@@ -74,6 +74,7 @@ def serve(
         if save_endpoint(plane, advertised, server.url, chosen=chosen):
             plane.set(LISTEN, f"{address}:{server.port}")
         url = advertised or server.url
+        reaper.report_alive(plane)  # before callers read that they may order something
         progress(f"serving members at {url}{scraped}")
         run_reaper(where, stop, interval, progress)
 

@@ -40,7 +40,7 @@ from overnight.database import database_errors, engine
 from overnight.fleet import blobs, control
 from overnight.model import addresses, openmetrics
 from overnight.model.selection import Window
-from overnight.pools import member_api, pool_errors
+from overnight.pools import member_api, pool_errors, reaper
 from overnight.pools import metrics as pool_metrics
 from overnight.reports.diagnosis import style
 
@@ -138,6 +138,7 @@ class Server:
         request, plane = self.request, self.pools.plane
         self._endpoint = request.endpoint or url
         pool_serving.save_endpoint(plane, request.endpoint, url, chosen=bool(request.endpoint))
+        reaper.report_alive(plane)  # before the first caller orders a cluster
         if request.metrics:
             address = pool_serving.open_metrics(self._opened, request.metrics, self.metrics)
             self._progress(f"metrics at {address}")

@@ -41,7 +41,7 @@ class Reaper:
 
     def tick(self) -> dict[str, str]:
         """Do everything once, one after the other; return what failed, and why."""
-        self._report_alive()
+        report_alive(self._plane)
         for name, work in self._jobs(full=True):
             self._guarded(name, work)
         return dict(self.failures)
@@ -56,7 +56,7 @@ class Reaper:
                     due = time.monotonic() + self._interval
                 if full or time.monotonic() >= seen:
                     seen = time.monotonic() + SEEN_SECONDS
-                    self._guarded("reaper", self._report_alive)
+                    self._guarded("reaper", functools.partial(report_alive, self._plane))
                 # Whatever fails here, such as an unreachable database, is tried again next time.
                 self._guarded("reaper", functools.partial(self._start_all, full=full))
                 wait(min(STOP_SECONDS, max(0.0, due - time.monotonic())))
@@ -134,14 +134,6 @@ class Reaper:
         with contextlib.suppress(pools.ProviderError):
             self._plane.sweep(provider)
 
-    def _report_alive(self) -> None:
-        """Record that a reaper runs, and delete old events of pools that no longer exist."""
-        now = self._plane.context.clock()
-        with self._plane.context.database.write("reaper seen") as connection:
-            shared_values.put(connection, SEEN, str(now))
-            event_rows.delete_orphaned(connection, now - KEEP_EVENTS_US)
-            pool_rows.delete_forgotten(connection, now - KEEP_EVENTS_US)
-
     def _add_failure(self, name: str, message: str) -> None:
         with contextlib.suppress(Exception):
             plane = self._plane
@@ -153,3 +145,12 @@ class Reaper:
                     connection, "tick_failed", plane.context.clock(), pool=pool,
                     reason="tick_failed", detail=f"{name}: {message}",
                 )  # fmt: skip
+
+
+def report_alive(plane: control.ControlPlane) -> None:
+    """Record that a reaper runs, and delete old events of pools that no longer exist."""
+    now = plane.context.clock()
+    with plane.context.database.write("reaper seen") as connection:
+        shared_values.put(connection, SEEN, str(now))
+        event_rows.delete_orphaned(connection, now - KEEP_EVENTS_US)
+        pool_rows.delete_forgotten(connection, now - KEEP_EVENTS_US)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 import jsonschema
 import pytest
 
-from overnight.app import pools
 from overnight.interfaces import cli
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
@@ -205,7 +204,6 @@ def test_a_cluster_from_the_command_line(pool: Pool) -> None:
         until(lambda: pool.others("cluster")("list"))
         assert "4.5 host-hours, 1.80" in cluster(*order, code=2)  # nobody can confirm
         until(lambda: "serving" in serving.stderr.readline())
-        until(lambda: pools.Pools(pool.home).plane.reaper_us)  # its first tick follows
         held = cluster.json("cluster-1", *order, "--yes", "--by", "me", "--key", "k")
         assert held["cluster"]["state"] == "held"
         assert len(processes(pool.home)) == 3
