@@ -22,7 +22,8 @@ def test_the_commands_of_the_page_run(tmp_path: pathlib.Path) -> None:
     shell = shellpages.Shell(tmp_path)
     code, output = shell.run(shellpages.blocks(LOCAL), seconds=300)
     assert code == 0, output
-    assert "no pools; create one" in output.splitlines()[-1]
+    # `pool serve`, in the background, may log the end of the pool a moment later.
+    assert any("no pools; create one" in line for line in output.splitlines()[-2:])
     assert "Traceback" not in output
     for agent in (shell.home / "pools/machines").glob("*/agent"):
         assert not pathlib.Path("/proc", agent.read_text().split()[0]).exists()

@@ -19,11 +19,9 @@ import pytest
 import reportedfleet
 import serverprocesses
 from mcp.client.streamable_http import streamable_http_client
-from realmachines import until
 
 import scenarios
-from overnight.app import concierge, pools
-from overnight.pools import pool_errors
+from overnight.app import concierge
 
 KIND = "net.driver_reset"
 # Each conversation over one transport; the long tests have the others.
@@ -103,19 +101,6 @@ async def wait_for(
     return found
 
 
-def end_all(plane: Any) -> int:
-    """Terminate every member: it would outlive its server. Return how many are left."""
-    left = 0
-    for details in plane.list(archived=True):
-        with contextlib.suppress(pool_errors.MemberStateError):  # of a cluster
-            plane.drain(details.pool.name)
-        members = plane.show(details.pool.name).members
-        left += len(members)
-        for member in members:
-            plane.terminate(member.id)
-    return left
-
-
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> scenarios.Truth:
     home = tmp_path_factory.mktemp("night") / "home"
@@ -130,9 +115,7 @@ def served(night: scenarios.Truth, tmp_path_factory: pytest.TempPathFactory) -> 
     options = ("--interval", "500ms")
     with serverprocesses.running(home, *options, command=impatient.COMMAND) as running:
         yield Served(running, night, reportedfleet.find_middle(known))
-        plane = pools.Pools(home).plane
-        with contextlib.closing(plane.context.database):
-            until(lambda: end_all(plane) == 0)
+        serverprocesses.end_members(home)
 
 
 @pytest.mark.parametrize("transport", STDIO)

@@ -14,12 +14,14 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from overnight.app import pools, tokens
 from overnight.model.control_plane import Role
+from overnight.pools import control, pool_errors
 
 OVERNIGHT = [sys.executable, "-m", "overnight"]
 
@@ -87,6 +89,29 @@ def running(
             server.stop()
         assert server.process.stderr is not None
         server.process.stderr.close()
+
+
+def end_members(home: pathlib.Path, seconds: float = 30) -> None:
+    """Terminate every member of the pools of a running server: they would outlive it."""
+    plane = pools.Pools(home).plane
+    deadline = time.monotonic() + seconds
+    with contextlib.closing(plane.context.database):
+        while _end_members(plane):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def _end_members(plane: control.ControlPlane) -> int:
+    """Ask for the end of all members; return how many are left."""
+    left = 0
+    for details in plane.list(archived=True):
+        with contextlib.suppress(pool_errors.MemberStateError):  # of a cluster
+            plane.drain(details.pool.name)
+        members = plane.show(details.pool.name).members
+        left += len(members)
+        for member in members:
+            plane.terminate(member.id)
+    return left
 
 
 class Client:

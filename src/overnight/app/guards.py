@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from overnight.app import holdings, operations
 from overnight.model import times
+from overnight.model.cluster import ClusterState
 from overnight.model.confirmation import Effect, NoConfirmationNeededError
 from overnight.model.control_plane import Principal
 from overnight.model.pool import MemberState, PoolStatus
@@ -16,7 +17,7 @@ from overnight.model.text import plural
 if TYPE_CHECKING:
     from overnight.app import clusters, investigations, pools, reservations
     from overnight.fleet import confirmations
-    from overnight.model.cluster import ClusterOrder
+    from overnight.model.cluster import ClusterOrder, ClusterReport
     from overnight.model.plan import Plan
     from overnight.model.pool import Claim, Member, PoolDetails, PoolSettings
     from overnight.model.reservation import Order, Preflight
@@ -257,11 +258,24 @@ def _renew_cluster(where: UseCases, given: Given, _by: Principal) -> Effect | No
     )
 
 
-def _release_cluster(where: UseCases, given: Given, _by: Principal) -> Effect:
+def _release_cluster(where: UseCases, given: Given, _by: Principal) -> Effect | None:
+    return _end_cluster(where.clusters.show(given["cluster_id"]), "release")
+
+
+def _cancel_cluster(where: UseCases, given: Given, by: Caller) -> Effect | None:
+    """Return the effect of cancelling what another caller ordered."""
     report = where.clusters.show(given["cluster_id"])
+    return (
+        None if report.cluster.id in holdings.list_created(by) else _end_cluster(report, "cancel")
+    )
+
+
+def _end_cluster(report: ClusterReport, how: str) -> Effect | None:
+    if report.cluster.state is ClusterState.ENDED:
+        return None  # nothing is left to do
     members = tuple(sorted(member.id for member in report.details.members))
     return Effect(
-        summary=f"release cluster {report.cluster.id}: terminate {plural(len(members), 'member')}",
+        summary=f"{how} cluster {report.cluster.id}: terminate {plural(len(members), 'member')}",
         ends=members,
         claims=_open(report.details.claims),
     )
@@ -358,6 +372,7 @@ GUARDS: Mapping[tuple[str, str], Find] = {
     ("pools", "return_member"): _return,
     ("pools", "give_back"): _return,
     ("clusters", "create"): _create_cluster,
+    ("clusters", "cancel"): _cancel_cluster,
     ("clusters", "renew"): _renew_cluster,
     ("clusters", "release"): _release_cluster,
     ("reservations", "create"): _reserve,

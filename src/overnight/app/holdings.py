@@ -15,12 +15,17 @@ def count(where: guards.UseCases, by: guards.Caller) -> int:
 
     Hosts of pools and clusters that it created, until these are gone, and hosts reserved by it or its investigations.
     """
-    created = {target for _, target in by.rows.list_changes(by, CREATED)}
+    created = list_created(by)
     pools = where.pools.list(archived=True)  # clusters are pools, too
     reserved = where.reservations.list()
     return sum(each.pool.max_size for each in pools if each.pool.name in created) + sum(
         len(each.open) for each in reserved if not created.isdisjoint((each.id, each.order.purpose))
     )
+
+
+def list_created(by: guards.Caller) -> frozenset[str]:
+    """Return the pools, clusters, reservations and investigations that the caller created."""
+    return frozenset(target for _, target in by.rows.list_changes(by, CREATED))
 
 
 def list_claims(by: guards.Caller) -> frozenset[str]:

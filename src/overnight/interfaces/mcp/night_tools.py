@@ -32,6 +32,10 @@ class NewReservation(v.Input):
     purpose: v.Text = ""
 
 
+class OfReservation(v.Input):
+    id: v.Name = Field(description="Id of the reservation.", examples=["r-5f0c9a41d2b7"])
+
+
 class NewInvestigation(v.Input):
     plan: str = Field(max_length=MAX_PLAN, description="The plan as YAML; resources have examples.")
 
@@ -102,6 +106,10 @@ def _investigation(
     return {**v.cut("events", seen), "investigation": row, "log": log}
 
 
+def _reserved(asked: OfReservation) -> dict[str, Any]:
+    return {"reservation_id": asked.id}
+
+
 def _start(asked: NewInvestigation) -> dict[str, Any]:
     return {"plan": investigations.parse_plan(asked.plan), "confirmed": False}
 
@@ -133,6 +141,18 @@ TOOLS = (
         about="Take hosts out of production for a while. A person confirms what disturbs others or is more than 20 hosts.",
         input=NewReservation, output=ReservationAnswer, action="reservation.create",
         given=_order, show=_reservation, open_world=True,
+    ),
+    tools.Tool(
+        name="reservation_status",
+        about="Show a reservation: its state, its end, its hosts and their failed checks.",
+        input=OfReservation, output=ReservationAnswer, action="reservation.show",
+        given=_reserved, show=_reservation,
+    ),
+    tools.Tool(
+        name="release_reservation",
+        about="Give the hosts of a reservation back. A person confirms it for the reservation of another caller.",
+        input=OfReservation, output=ReservationAnswer, action="reservation.end",
+        given=_reserved, show=_reservation, destructive=True, idempotent=True, open_world=True,
     ),
     tools.Tool(
         name="start_investigation",

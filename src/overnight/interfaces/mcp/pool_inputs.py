@@ -25,6 +25,10 @@ class TaskId(v.Input):
     id: v.Name = Field(description="task_id of an instance: INSTANCE:launch or INSTANCE:terminate.")
 
 
+class OfCluster(v.Input):
+    id: v.Name = Field(description="Id of the cluster.", examples=["cluster-585094605e63"])
+
+
 class Failed(v.Input):
     id: v.Name = Field(description="Id of a pool, an instance or a claim.")
 

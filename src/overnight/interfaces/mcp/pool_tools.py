@@ -173,6 +173,10 @@ def _by_id(asked: asks.ById) -> dict[str, Any]:
     return {"name": asked.id}
 
 
+def _of_cluster(asked: asks.OfCluster) -> dict[str, Any]:
+    return {"cluster_id": asked.id}
+
+
 TOOLS = (
     tools.Tool(
         name="system_create_instance_pool",
@@ -270,6 +274,19 @@ TOOLS = (
         "A person confirms more than 20.",
         input=asks.NewCluster, output=ClusterAnswer, action="cluster.create", given=_order, show=_cluster,
         open_world=True,
+    ),
+    tools.Tool(
+        name="cancel_cluster",
+        about="Cancel a cluster that is still assembling, and terminate its instances. A person confirms it for the cluster "
+        "of another caller.",
+        input=asks.OfCluster, output=ClusterAnswer, action="cluster.cancel", given=_of_cluster, show=_cluster,
+        destructive=True, idempotent=True, open_world=True,
+    ),
+    tools.Tool(
+        name="release_cluster",
+        about="Give a cluster back: its claims end, and its instances are terminated. A person confirms it.",
+        input=asks.OfCluster, output=ClusterAnswer, action="cluster.release", given=_of_cluster, show=_cluster,
+        destructive=True, idempotent=True, open_world=True,
     ),
     tools.Tool(
         name="recent_events",

@@ -98,6 +98,30 @@ def test_clusters_count_until_their_machines_are_gone(world: assistants.World) -
     assert asks(order(world, 2)) == ""
 
 
+def test_the_cluster_of_another_caller_is_cancelled_by_people(world: assistants.World) -> None:
+    reaper.Reaper(world.pools.plane).tick()
+    own = order(world, 2).json()["cluster"]["id"]
+    for name, named in ((world.pools.cluster(2).id, "cancel cluster "), (own, "")):
+        path = f"/api/v1/clusters/{name}/cancel"
+        for _ in range(2):
+            asked = asks(world.ask("POST", path, role=ASSISTANT))
+            assert asked.startswith(named)
+            assert bool(asked) is bool(named)
+
+
+def test_a_cluster_is_released_by_people_until_it_has_ended(world: assistants.World) -> None:
+    name = world.pools.cluster(2).id
+    path = f"/api/v1/clusters/{name}/release"
+    assert asks(world.ask("POST", path, role=ASSISTANT)).startswith(f"release cluster {name}: ")
+    for _ in range(2):
+        world.pools.fill(name)
+        reaper.Reaper(world.pools.plane).tick()
+    assert asks(world.ask("POST", path, role=ASSISTANT)).endswith(": terminate 2 members")
+    world.confirm()
+    assert asks(world.ask("POST", path, role=ASSISTANT)) == ""
+    assert asks(world.ask("POST", path, role=ASSISTANT)) == ""  # nothing is left to do
+
+
 def test_pools_count_with_their_limit(world: assistants.World) -> None:
     assert asks(create(world, "ci", MANY)) == ""
     assert "the caller would have more" in asks(create(world, "more", 1))

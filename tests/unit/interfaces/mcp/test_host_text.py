@@ -103,7 +103,10 @@ RESERVED = Reservation(
 )  # fmt: skip
 RESULTS: dict[str, Any] = {
     "investigation.show": investigations.Report(NIGHT, (Note(5, POISON, "db-7"),), 60.0),
-    "reservation.create": reservations.Report(RESERVED, ()),
+    **dict.fromkeys(
+        ("reservation.create", "reservation.show", "reservation.end"),
+        reservations.Report(RESERVED, ()),
+    ),
 }
 
 
@@ -138,7 +141,12 @@ def test_text_in_evidence_is_marked(tool: str) -> None:
 
 @pytest.mark.parametrize(
     ("tool", "arguments"),
-    [("investigation_status", {"id": NIGHT.id}), ("reserve", {"provider": "kubernetes"})],
+    [
+        ("investigation_status", {"id": NIGHT.id}),
+        ("reserve", {"provider": "kubernetes"}),
+        ("reservation_status", {"id": RESERVED.id}),
+        ("release_reservation", {"id": RESERVED.id}),
+    ],
 )
 def test_text_in_the_log_of_a_night_is_marked(tool: str, arguments: Any) -> None:
     document = call(Poisoned(), tool, **arguments)
@@ -166,6 +174,7 @@ def test_text_in_pools_is_marked(world: assistants.World) -> None:
     def refuse(_: pools.Order) -> None:
         raise pools.ProviderError("provider_quota_exceeded", POISON, nothing_made=True)
 
+    cluster = world.pools.cluster(2, acquired_by=POISON).id
     world.pools.provider.on_launch = refuse
     world.pools.pool("refused", 1)
     world.pools.plane.replenish("refused")
@@ -182,6 +191,8 @@ def test_text_in_pools_is_marked(world: assistants.World) -> None:
         ("system_list_instance_pools", {}, False),
         ("system_drain_instance_pool", {"id": "ci"}, True),
         ("system_terminate_instance", {"id": grant.member.id}, True),
+        ("cancel_cluster", {"id": cluster}, False),
+        ("release_cluster", {"id": cluster}, False),
     ):
         check_marked(call(backend, tool, **arguments), has_poison=has_poison)
     text, _ = resources.read(backend, "overnight://pools/ci")

@@ -19,7 +19,7 @@ system_acquire_pooled_instance system_get_instance system_terminate_instance sys
 system_drain_instance_pool system_delete_instance_pool system_replenish_instance_pool system_recycle_pool
 system_provision_instance system_cancel_task provision_cluster recent_events attribute_failure request_confirmation"""
 OURS = """hosts events diagnose cpu top compare cohorts drift audit census reserve start_investigation stop_investigation
-investigation_status pool_size"""
+investigation_status pool_size cancel_cluster release_cluster reservation_status release_reservation"""
 TOOLS = catalogue.TOOLS.values()
 # read only, destructive, idempotent, open world
 HINTS = {
@@ -32,6 +32,10 @@ HINTS = {
     "system_replenish_instance_pool": (False, False, True, True),
     "provision_cluster": (False, False, False, True),
     "request_confirmation": (False, False, True, False),
+    "cancel_cluster": (False, True, True, True),
+    "release_cluster": (False, True, True, True),
+    "reservation_status": (True, False, True, False),
+    "release_reservation": (False, True, True, True),
     "diagnose": (True, False, True, True),
     "start_investigation": (False, True, False, True),
 }
@@ -76,7 +80,7 @@ def test_what_may_wait_for_a_person_says_so() -> None:
         "system_create_instance_pool", "system_update_instance_pool", "system_acquire_pooled_instance",
         "system_terminate_instance", "system_drain_instance_pool", "system_delete_instance_pool", "system_return_pooled_instance",
         "system_provision_instance", "provision_cluster", "reserve", "start_investigation",
-        "stop_investigation",
+        "stop_investigation", "cancel_cluster", "release_cluster", "release_reservation",
     }  # fmt: skip
     for name in guarded:
         assert "confirmation" in catalogue.TOOLS[name].output_schema["properties"]
