@@ -34,12 +34,12 @@ kubernetes:
 	@ci=$${CI:-}; case $${ci,,} in 1 | true | yes) scripts/kubernetes build ;; esac
 
 lint: style
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 style: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/lint-imports --no-logo
 
 # Two phases: tests that can run in parallel (JOBS at a time), then tests that need the machine to themselves.
 # The second phase runs even if the first fails.
@@ -50,18 +50,18 @@ ALONE := -m "not long and alone" tests/docs tests/integration
 
 # Failed tests run once more, one by one: a test on a real kernel can fail because of other work on the machine. This also
 # hides faults that show only at times, so the first failure must be read. Other exit codes than 1 are broken runs.
-# mypy, a quarter of a minute on one core, runs beside the first phase.
+# Import contracts and types take half a minute on one core: they are checked beside the first phase.
 test: style kubernetes
-	@failed=0 typed=0; \
-	types=$$(mktemp); $(BIN)/mypy >$$types 2>&1 & mypy=$$!; \
+	@failed=0 linted=0; \
+	found=$$(mktemp); { $(BIN)/lint-imports --no-logo && $(BIN)/mypy; } >$$found 2>&1 & lint=$$!; \
 	echo "== tests that run in parallel"; $(BIN)/pytest --cache-clear $(TOGETHER) || failed=$$?; \
-	echo "== types"; wait $$mypy || typed=$$?; cat $$types; rm $$types; \
+	echo "== import contracts and types"; wait $$lint || linted=$$?; cat $$found; rm $$found; \
 	echo "== tests that need the machine to themselves"; $(BIN)/pytest $(ALONE) || failed=$$((failed | $$?)); \
 	if [ $$failed = 1 ]; then \
 	  echo "== failed tests once more, one by one"; failed=0; \
 	  $(BIN)/pytest -m "not long" --last-failed --last-failed-no-failures none -v || failed=$$?; \
 	fi; \
-	exit $$((failed | typed))
+	exit $$((failed | linted))
 
 # Separate, because tracing every branch doubles the time of pure Python code.
 coverage: setup kubernetes
@@ -71,9 +71,12 @@ coverage: setup kubernetes
 	exit $$failed
 
 # Ray (630 MB) is installed for the tests of its cluster alone; without it they are skipped.
-test-long: setup
+test-long: setup kubernetes
 	$(BIN)/python -c 'import ray' 2>/dev/null || $(BIN)/pip install -qq -c constraints.txt 'ray[tune]==2.60.0'
-	$(BIN)/pytest -m long
+	@failed=0; \
+	$(BIN)/pytest -m "long and not alone" -n $(JOBS) --dist loadfile || failed=1; \
+	$(BIN)/pytest -m "long and alone" || failed=1; \
+	exit $$failed
 
 mutants: setup
 	$(BIN)/python tools/mutants.py --jobs $(JOBS) --only "$(ONLY)"

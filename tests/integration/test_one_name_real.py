@@ -199,6 +199,7 @@ def check_profile(night: Night) -> None:
     assert {found[0].comm for found in workers.values()} == {"python3"}
 
 
+@pytest.mark.long  # 13 s; the scenario one-name has the same fault
 def test_programs_of_one_name_are_told_apart_with_their_pods(tmp_path: pathlib.Path) -> None:
     check_profile(record(tmp_path, baseline=2.0, lasting=5.0))
 

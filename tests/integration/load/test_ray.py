@@ -25,6 +25,7 @@ from overnight.undo import journal
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.alone,
     pytest.mark.timeout(300),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
