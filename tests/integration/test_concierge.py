@@ -14,14 +14,17 @@ from typing import Any
 import assistants
 import httpx2
 import impatient
+import jsonschema
 import mcp
 import pytest
 import reportedfleet
 import serverprocesses
+import toolexamples
 from mcp.client.streamable_http import streamable_http_client
 
 import scenarios
 from overnight.app import concierge
+from overnight.interfaces.mcp import catalogue
 
 KIND = "net.driver_reset"
 # Each conversation over one transport; the long tests have the others.
@@ -144,6 +147,14 @@ def test_the_conversations_of_the_runbook(served: Served, transport: str) -> Non
                 client, "system_get_instance_pool", lambda p: p["instance_pool"]["claimed_count"] == 2, id=made["id"]
             )  # fmt: skip
             assert {member["pool_state"] for member in held["members"]} == {"claimed"}
+            # and given back, once a person has seen what ends
+            given_back = await ask(client, "release_cluster", id=made["id"])
+            assert set(given_back["confirmation"]["ends"]) == {
+                m["instance_id"] for m in held["members"]
+            }
+            await asyncio.to_thread(served.confirm)
+            ended = await ask(client, "release_cluster", id=made["id"])
+            assert (ended["cluster"]["status"], ended["cluster"]["reason"]) == ("ended", "released")
             # "tune the warm pool"
             asks = (await client.get_prompt("burst")).messages[0].content.text
             assert "Ask me for claims_per_minute and warm_up_seconds" in asks
@@ -226,6 +237,12 @@ def test_a_whole_hunt(served: Served, transport: str) -> None:
             await ask(client, "system_create_instance_pool", **pool)
             ready = lambda p: p["instance_pool"]["ready_count"] == 1  # noqa: E731
             await wait_for(client, "system_get_instance_pool", ready, id=lab)
+            order = {"provider": "pool", "where": lab, "hours": 1}
+            taken = (await ask(client, "reserve", **order))["reservation"]["id"]
+            active = lambda r: r["reservation"]["state"] == "active"  # noqa: E731
+            await wait_for(client, "reservation_status", active, id=taken)
+            await ask(client, "release_reservation", id=taken)
+            await wait_for(client, "system_get_instance_pool", ready, id=lab)
             text = PLAN.replace("lab", lab)
             changes = text + "experiment: {allow: [purge]}\n"
             pending = (await ask(client, "start_investigation", plan=changes))["confirmation"]
@@ -245,6 +262,15 @@ def test_a_whole_hunt(served: Served, transport: str) -> None:
             serverprocesses.Client.close_all()
 
     asyncio.run(scene())
+
+
+@pytest.mark.long  # 15 s
+def test_every_tool_answers_as_its_schema_says(served: Served) -> None:
+    tour = toolexamples.run_all(served.server, served.night, served.at)
+    assert {*tour.examples} == {*catalogue.TOOLS}
+    for name, call in tour.examples.items():
+        jsonschema.validate(call["input"], catalogue.TOOLS[name].input_schema)
+        jsonschema.validate(call["output"], catalogue.TOOLS[name].output_schema)
 
 
 def test_the_person_at_the_client_confirms_over_stdio_with_their_own_token(

@@ -171,6 +171,17 @@ def run_cancelled_launch(tour: Tour) -> None:
     tour.examples |= kept
 
 
+def run_all(server: serverprocesses.Server, night: scenarios.Truth, middle: str) -> Tour:
+    """Call every tool of a server that has the fleet of the night."""
+    tour = Tour(server)
+    run_hunt(tour, night.event.id, night.host, middle)
+    run_pools(tour)
+    run_clusters(tour)
+    run_night(tour)
+    run_cancelled_launch(tour)
+    return tour
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
@@ -179,13 +190,8 @@ def main() -> None:
         home = folder / "home"
         reportedfleet.fill(home, night, known)
         with serverprocesses.running(home, "--interval", "500ms") as server:
-            tour = Tour(server)
             try:
-                run_hunt(tour, night.event.id, night.host, reportedfleet.find_middle(known))
-                run_pools(tour)
-                run_clusters(tour)
-                run_night(tour)
-                run_cancelled_launch(tour)
+                tour = run_all(server, night, reportedfleet.find_middle(known))
             finally:
                 serverprocesses.end_members(home)
     lines = (
