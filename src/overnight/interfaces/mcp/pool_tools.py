@@ -257,7 +257,7 @@ TOOLS = (
     ),
     tools.Tool(
         name="system_provision_instance",
-        about="Launch one instance without a pool, for persistent work; it ends with its lease.",
+        about="Launch one instance without a pool, for persistent work. It ends with release_cluster, or with its lease.",
         input=asks.NewInstance, output=NewInstanceAnswer, action="cluster.create", given=_order,
         show=_new_instance, open_world=True,
     ),
@@ -270,8 +270,8 @@ TOOLS = (
     ),
     tools.Tool(
         name="provision_cluster",
-        about="Launch many instances at once without a pool, all or at_least of them; they end with their lease. "
-        "A person confirms more than 20.",
+        about="Launch many instances at once without a pool, all or at_least of them. They end with release_cluster, "
+        "or with their lease. A person confirms more than 20.",
         input=asks.NewCluster, output=ClusterAnswer, action="cluster.create", given=_order, show=_cluster,
         open_world=True,
     ),
