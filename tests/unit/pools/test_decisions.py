@@ -269,7 +269,7 @@ def _carry_out(pool_view: decisions.View) -> decisions.View:
     gone = {
         action.member_id for action in decisions.recycle(pool_view) if hasattr(action, "member_id")
     }
-    gone |= {member.id for member in decisions.endings(pool_view)}
+    gone |= {ending.id for ending in decisions.endings(pool_view)}
     kept = [m for m in pool_view.members if m.id not in gone]
     launch = decisions.replenish(dataclasses.replace(pool_view, members=kept))
     new = [
