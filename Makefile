@@ -70,12 +70,17 @@ coverage: setup kubernetes
 	$(BIN)/pytest $(ALONE) --cov --cov-append --cov-report=term:skip-covered || failed=1; \
 	exit $$failed
 
+# Its commands run as a user's do: not beside other tests, and not in the cgroup of those that run alone.
+CLONE := tests/integration/test_fresh_clone.py
+
 # Ray (630 MB) is installed for the tests of its cluster alone; without it they are skipped.
 test-long: setup kubernetes
 	$(BIN)/python -c 'import ray' 2>/dev/null || $(BIN)/pip install -qq -c constraints.txt 'ray[tune]==2.60.0'
 	@failed=0; \
-	$(BIN)/pytest -m "long and not alone" -n $(JOBS) --dist loadfile || failed=1; \
-	$(BIN)/pytest -m "long and alone" || failed=1; \
+	echo "== tests that run in parallel"; \
+	$(BIN)/pytest -m "long and not alone" -n $(JOBS) --dist loadfile --ignore $(CLONE) || failed=1; \
+	echo "== tests that need the machine to themselves"; $(BIN)/pytest -m "long and alone" || failed=1; \
+	echo "== both commands in a fresh clone"; $(BIN)/pytest -m long $(CLONE) || failed=1; \
 	exit $$failed
 
 mutants: setup

@@ -13,7 +13,6 @@ PLAIN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 
 
 @pytest.mark.long
-@pytest.mark.alone
 @pytest.mark.needs_root
 @pytest.mark.timeout(1800)
 def test_make_demo_and_make_test_in_a_fresh_clone(tmp_path: pathlib.Path) -> None:

@@ -307,7 +307,7 @@ class Kubelets:
         for uid in list(self._processes):
             self._end(uid)
         self.admin.close()
-        assert not self.problems
+        assert not self.problems, self.problems
 
 
 @contextlib.contextmanager
