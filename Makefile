@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo       a night in four minutes: cause a real incident here, diagnose it, undo it"
 	@echo "make test       run linters, type and import checks, and the test suite"
-	@echo "make test-long  run the long tests"
+	@echo "make test-long  run the long tests, in an hour"
 	@echo "make mutants    apply each change of tests/mutants.toml (ONLY=part of a path): its tests must fail"
 	@echo "make coverage   run the test suite and show line and branch coverage"
 	@echo "make asan       test the C code with AddressSanitizer and UBSan"
