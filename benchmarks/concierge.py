@@ -69,7 +69,7 @@ async def _measure(url: str, token: str) -> list[Result]:
             claim = await _time_claims(client)
         async with mcp.Client(ours) as client:
             over_stdio = await _time_calls(client)
-        plain = await _median(lambda: http.get(f"{url}/api/v1/pools/ci"))
+        plain = await _median(lambda: _get(http, f"{url}/api/v1/pools/ci"))
     listed = sum(len(tool.model_dump_json(exclude_none=True)) for tool in tools)
     asked = sum(len(tool.description or "") + len(json.dumps(tool.input_schema)) for tool in tools)
     return [
@@ -118,6 +118,10 @@ async def _time_claims(client: mcp.Client) -> float:
         times.append((time.perf_counter() - begin) * 1000)
         await asyncio.sleep(1)
     return sorted(times)[len(times) // 2]
+
+
+async def _get(http: httpx2.AsyncClient, url: str) -> None:
+    (await http.get(url)).raise_for_status()
 
 
 async def _median(call: Callable[[], Awaitable[object]]) -> float:
