@@ -149,7 +149,11 @@ def test_five_thousand_zombies(leak: zombies.Zombies) -> None:
     assert code == 1
     assert document["severity"] == "warning"
     assert document["dying"] - before.dying == pytest.approx(5_000, abs=20)
-    (nest,) = [parent for parent in document["parents"] if parent["path"] == leak.key]
-    assert nest["dying"] == pytest.approx(5_000, rel=0.05)
+    found = {parent["path"]: parent for parent in document["parents"]}
+    nest = found.pop(leak.key)
+    assert nest["at_least"] <= 5_000 <= nest["at_most"] * 1.05
+    # Memory that a cgroup of this session holds could be that of zombies: 7 MB, of 800, on one machine.
+    elsewhere = sum(parent["at_most"] for parent in found.values())
+    assert nest["dying"] == pytest.approx(5_000, abs=250 + elsewhere)
     leak.purge()
     wait_until_gone(before.dying, 20)
