@@ -26,18 +26,10 @@ import scenarios
 from overnight.app import concierge
 from overnight.interfaces.mcp import catalogue
 
-KIND = "net.driver_reset"
+KIND, PLAN = toolexamples.KIND, toolexamples.PLAN
 # Each conversation over one transport; the long tests have the others.
 STDIO = [pytest.param("http", marks=pytest.mark.long), "stdio"]
 HTTP = ["http", pytest.param("stdio", marks=pytest.mark.long)]
-PLAN = """\
-name: resets on members
-hosts: {provider: pool, where: lab}
-arms: [{kind: hot, hosts: 1}]
-record: {segment: 5s, frequency: 19}
-wait: {for: 60s, events: [job.failed]}
-budget: {hours: 0.1, price: 0.4}
-"""
 
 
 class Served:
