@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 __all__ = ["busy_cores", "record_mixed"]
 
@@ -136,10 +136,17 @@ def _record(path: pathlib.Path, rate: int, seconds: float) -> None:
 def _resting() -> Iterator[None]:
     """Stop all descendants of this process, so that the measurement has the cores."""
     pids = _descendants(os.getpid())
+    _send(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:  # one that serves this process, and is not of the load, could not end otherwise
+        _send(pids, signal.SIGCONT)
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
-    yield
+            os.kill(pid, number)
 
 
 def _descendants(pid: int) -> list[int]:
