@@ -92,13 +92,14 @@ def _time_start(of: mcp.StdioServerParameters) -> float:
 
 async def _fill(client: mcp.Client) -> None:
     await client.call_tool("system_create_instance_pool", POOL)
-    while True:
+    for _ in range(600):  # a minute
         found = (
             await client.call_tool("system_get_instance_pool", {"id": "ci"})
         ).structured_content
         if found["instance_pool"]["ready_count"] == POOL["target_size"]:
             return
         await asyncio.sleep(0.1)
+    raise TimeoutError(f"the members are not ready: {found}")
 
 
 async def _time_calls(client: mcp.Client) -> float:

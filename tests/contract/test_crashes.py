@@ -394,4 +394,4 @@ def test_killed_at_every_step(worlds: Worlds, name: str) -> None:
         if not killed:
             break
         at += worlds.every
-    assert at > first, "nothing was killed"
+    assert at >= max(2, first + 1), "nothing was killed"

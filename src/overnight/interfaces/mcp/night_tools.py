@@ -106,7 +106,7 @@ def _investigation(
     return {**v.cut("events", seen), "investigation": row, "log": log}
 
 
-def _reserved(asked: OfReservation) -> dict[str, Any]:
+def _of_reservation(asked: OfReservation) -> dict[str, Any]:
     return {"reservation_id": asked.id}
 
 
@@ -146,13 +146,13 @@ TOOLS = (
         name="reservation_status",
         about="Show a reservation: its state, its end, its hosts and their failed checks.",
         input=OfReservation, output=ReservationAnswer, action="reservation.show",
-        given=_reserved, show=_reservation,
+        given=_of_reservation, show=_reservation,
     ),
     tools.Tool(
         name="release_reservation",
         about="Give the hosts of a reservation back. A person confirms it for the reservation of another caller.",
         input=OfReservation, output=ReservationAnswer, action="reservation.end",
-        given=_reserved, show=_reservation, destructive=True, idempotent=True, open_world=True,
+        given=_of_reservation, show=_reservation, destructive=True, idempotent=True, open_world=True,
     ),
     tools.Tool(
         name="start_investigation",
