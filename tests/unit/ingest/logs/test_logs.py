@@ -120,11 +120,37 @@ MPSTAT_JSON = {
 }  # fmt: skip
 
 
-def make_file(folder: pathlib.Path, content: str | bytes, zone: str | None = "UTC") -> logs.LogFile:
+CORES = "        CPU     %user     %nice   %system   %iowait    %steal     %idle"
+IDLE = "          {0}      0.00      0.00      0.00      0.00      0.00    100.00"
+
+
+def make_file(
+    folder: pathlib.Path,
+    content: str | bytes,
+    zone: str | None = "UTC",
+    modified_us: int = NIGHT + MINUTE_US,
+) -> logs.LogFile:
     path = folder / "log"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    os.utime(path, (NIGHT // 10**6 + 60,) * 2)
+    os.utime(path, (modified_us / SECOND_US,) * 2)
     return logs.LogFile(path, zone)
+
+
+def make_sar(date: str, *lines: str) -> str:
+    """Return a report of sar; `CPU` stands for the heading, a number for the row of an idle core."""
+    texts = [f"Linux 6.1.0-18-amd64 (db-7) \t{date} \t_x86_64_\t(2 CPU)"]
+    for line in lines:
+        clock, _, rest = line.partition(" ")
+        rest = IDLE.format(rest) if rest.isdecimal() else rest.replace("CPU", CORES, 1)
+        texts.append(f"{clock} {rest}")
+    return "\n".join(texts)
+
+
+def read_sar(folder: pathlib.Path, *lines: str) -> tuple[list[tuple[int, int]], logs.LogFile]:
+    """Return begin and end of each reading, in seconds of the day, and the file."""
+    file = make_file(folder, make_sar("2026-11-16", *lines))
+    spans = [(each.begin_us - MIDNIGHT, each.end_us - MIDNIGHT) for each in sysstat.read(file)]
+    return [(begin // SECOND_US, end // SECOND_US) for begin, end in spans], file
 
 
 def test_each_kernel_log_is_recognised_and_read(tmp_path: pathlib.Path) -> None:
@@ -184,6 +210,117 @@ def test_sar_with_other_tables(tmp_path: pathlib.Path) -> None:
     assert reading.end_us - reading.begin_us == 10 * MINUTE_US
     assert reading.cores == {0: {"user": 10.0, "nice": 0.0, "system": 9.0, "iowait": 1.0, "steal": 0.0, "idle": 80.0}}  # fmt: skip
     assert not file.damaged
+
+
+def test_a_restart_begins_anew(tmp_path: pathlib.Path) -> None:
+    restart = "00:02:30 LINUX RESTART (2 CPU)"
+    before = ("00:00:00 CPU", "00:01:00 0", "00:02:00 0")
+    # What sar prints: a heading after the restart. Then a table that goes on without one.
+    found, file = read_sar(tmp_path, *before, restart, "00:03:00 CPU", "00:04:00 0")
+    assert (found, file.damaged) == ([(0, 60), (60, 120), (180, 240)], 0)
+    found, file = read_sar(tmp_path, *before, restart, "00:04:00 0", "00:05:00 0")
+    assert (found, file.damaged) == ([(0, 60), (60, 120), (240, 300)], 0)
+
+
+def test_a_time_of_day_that_goes_back_is_damage_or_the_next_day(tmp_path: pathlib.Path) -> None:
+    hour = HOUR_US // SECOND_US
+    found, file = read_sar(tmp_path, "12:00:00 CPU", "12:01:00 0", "12:00:30 0", "12:02:00 0")
+    assert found == [(12 * hour, 12 * hour + 60), (12 * hour + 30, 12 * hour + 120)]
+    assert file.damaged == 1
+    found, file = read_sar(tmp_path, "12:00:00 CPU", "06:00:00 0")  # six hours back: not yet
+    assert (found, file.damaged) == ([], 1)
+    found, file = read_sar(tmp_path, "12:00:00 CPU", "05:59:59 0")
+    assert (found, file.damaged) == ([(12 * hour, 30 * hour - 1)], 0)
+
+
+def test_a_row_needs_a_heading_of_cores_and_a_date(tmp_path: pathlib.Path) -> None:
+    found, _ = read_sar(tmp_path, "00:01:00 0", "00:02:00 CPU", "00:03:00 0")
+    assert found == [(120, 180)]
+    # A row of another table, whose first number is no core.
+    found, file = read_sar(tmp_path, "00:00:00 CPU", "00:01:00 tps rtps", "00:02:00 0")
+    assert (found, file.damaged) == ([], 0)
+    file = make_file(tmp_path, make_sar("yesterday", "00:00:00 CPU", "00:01:00 0"))
+    assert list(sysstat.read(file)) == []
+    assert file.damaged == 3
+    rows = (f"00:01:00 {core}" for core in (sysstat.MAX_CORES, sysstat.MAX_CORES - 1))
+    found, file = read_sar(tmp_path, "00:00:00 CPU", *rows)
+    assert (found, file.damaged) == ([(0, 60)], 1)
+
+
+def test_percentages_that_are_not_shares_of_time_are_damage() -> None:
+    for user, idle in ((0.0, 90.0), (9.0, 101.0)):
+        assert sysstat.to_modes({"usr": user, "idle": idle})["idle"] == idle
+    for user, idle in ((0.0, 89.9), (10.1, 100.0), (0.0, 101.1), (-1.0, 100.0)):
+        with pytest.raises(ValueError, match="idle"):
+            sysstat.to_modes({"usr": user, "idle": idle})
+    # sar's short table counts guests already; mpstat's does not.
+    assert sysstat.to_modes({"user": 15.0, "guest": 5.0, "idle": 85.0})["user"] == 15.0
+    assert sysstat.to_modes({"nice": 10.0, "usr": 0.0, "gnice": 5.0, "idle": 85.0})["nice"] == 15.0
+
+
+def test_a_journal_from_a_zone_ahead_of_utc(tmp_path: pathlib.Path) -> None:
+    new_year = MIDNIGHT + 46 * DAY_US  # 2027-01-01 00:00 UTC
+    at = f"{{}} db-7 kernel: {ENA}"
+    for day, zone, modified_us, expected in (
+        # Already the new year at the host, not yet where the file was written.
+        ("Jan  1 09:00:00", "+14:00", new_year - 4 * HOUR_US, new_year - 5 * HOUR_US),
+        ("Jan  1 09:00:00", "UTC", new_year - 4 * HOUR_US, new_year + 9 * HOUR_US),
+        # More than a day ahead: no zone is. It is the year before.
+        ("Jan  2 09:00:00", "UTC", new_year - 4 * HOUR_US, new_year - 364 * DAY_US + 9 * HOUR_US),
+        ("Feb 29 00:00:00", "UTC", new_year, new_year - 1037 * DAY_US),  # 2024
+    ):
+        (line,) = journal.read(make_file(tmp_path, at.format(day), zone, modified_us))
+        assert line.wall_us == expected, (day, zone)
+
+
+def test_a_journal_in_json_shows_when_the_kernel_wrote_a_line(tmp_path: pathlib.Path) -> None:
+    for change, wall_us, monotonic_us in (
+        ({"_SOURCE_MONOTONIC_TIMESTAMP": None}, NIGHT + 7, None),
+        # Received before it was written: no clock does that.
+        ({"__MONOTONIC_TIMESTAMP": "1000000"}, NIGHT + 7, 2_000_000),
+        ({"__MONOTONIC_TIMESTAMP": "9000000"}, NIGHT + 7 - 7_000_000, 2_000_000),
+    ):
+        (line,) = journal.read(make_file(tmp_path, json.dumps({**ENTRY, **change})))
+        assert (line.wall_us, line.monotonic_us) == (wall_us, monotonic_us), change
+    for change in ({"_TRANSPORT": "syslog"}, {"_TRANSPORT": "stdout"}):
+        file = make_file(tmp_path, json.dumps({**ENTRY, **change}))
+        assert list(journal.read(file)) == []
+        assert not file.damaged
+    long = json.dumps({**ENTRY, "MESSAGE": "x" * (journal.MAX_TEXT + 1), "_HOSTNAME": "h" * 256})
+    (line,) = journal.read(file := make_file(tmp_path, long))
+    assert (len(line.text), len(file.host or "")) == (journal.MAX_TEXT, 255)
+
+
+def test_a_line_as_long_as_allowed_is_read(tmp_path: pathlib.Path) -> None:
+    start = "[    1.000002] "
+    for length, lines, damaged in ((logs.MAX_LINE, 2, 0), (logs.MAX_LINE + 1, 1, 1)):
+        text = start + "x" * (length - len(start))
+        file = make_file(tmp_path, f"{text}\n{start}end\r\n")
+        found = [each.text for each in dmesg.read(file)]
+        assert (len(found), found[-1], file.damaged) == (lines, "end", damaged)
+
+
+def test_only_times_between_2000_and_2100_count(tmp_path: pathlib.Path) -> None:
+    file = make_file(tmp_path, "")
+    for begin_us, end_us, accepted in (
+        (logs.EARLIEST_US, logs.EARLIEST_US, True),
+        (logs.EARLIEST_US - 1, logs.EARLIEST_US, False),
+        (logs.LATEST_US - 1, logs.LATEST_US - 1, True),
+        (logs.LATEST_US - 1, logs.LATEST_US, False),
+        (NIGHT + 1, NIGHT, False),
+    ):
+        assert file.accept(begin_us, end_us) is accepted, (begin_us, end_us)
+    assert (file.entries, file.damaged) == (2, 3)
+    assert (file.begin_us, file.end_us) == (logs.EARLIEST_US, logs.LATEST_US - 1)
+
+
+def test_hosts_of_one_json_file_are_named_only_if_there_is_one(tmp_path: pathlib.Path) -> None:
+    one = SADF["sysstat"]["hosts"][0]
+    for names, host in ((("db-7",), "db-7"), (("db-7", "db-7"), "db-7"), (("db-7", "db-8"), None)):
+        document = {"sysstat": {"hosts": [{**one, "nodename": name} for name in names]}}
+        file = make_file(tmp_path, json.dumps(document), None)
+        assert len(list(sadf.read(file))) == len(names)
+        assert file.host == host
 
 
 def test_sadf_and_mpstat_in_json(tmp_path: pathlib.Path) -> None:
