@@ -129,10 +129,15 @@ def use(copy: str | pathlib.Path) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def copy_tree(folder: str) -> None:
+    """Copy the tree, and let this process work in the copy."""
+    ignored = shutil.ignore_patterns(*NOT_COPIED)
+    use(shutil.copytree(".", folder, symlinks=True, ignore=ignored))
+
+
 def run_all(mutants: list[Mutant], folder: str, jobs: int) -> Iterator[tuple[str, str]]:
     """Yield the outcome of each mutant and the reason, in order; first the tests run without a mutant."""
-    ignored = shutil.ignore_patterns(*NOT_COPIED)
-    use(shutil.copytree(".", f"{folder}/0", symlinks=True, ignore=ignored))
+    copy_tree(f"{folder}/0")
     tests = sorted({test for each in mutants if not each.find_fault() for test in each.tests})
     # The second run has the packages that the first one loads, as the runs with a mutant do.
     for option in ("--collect-only", "-v") if tests else ():

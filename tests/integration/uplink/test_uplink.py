@@ -113,6 +113,58 @@ def test_faults_lose_and_double_nothing(ring: uplinks.LiveRing, fault: str | int
     assert_all_arrived(ring, server)
 
 
+ROUTES = ("enrol", "report", "rotate", "tasks", "blobs")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_429_of_any_route_delays_and_loses_nothing(ring: uplinks.LiveRing, route: str) -> None:
+    """The server refuses the first request of one route; all that was due arrives later."""
+    folder = ring.home / "uplink"
+    data = os.urandom(100_000)
+    digest = hashlib.sha256(data).hexdigest()
+    (folder / "windows").mkdir(parents=True)
+    (folder / "windows/e-1.overnight").write_bytes(data)
+    offer = {"event": "e-1", "sha256": digest, "bytes": len(data), "begin_us": 1, "end_us": 2}
+    (folder / "windows/e-1.json").write_text(json.dumps(offer))
+    # A task that has just ended, and whose end the server does not know.
+    (folder / "tasks/7").mkdir(parents=True)
+    expires_us = time.time_ns() // 1000 + 10**9
+    (folder / "tasks/7/task.json").write_text(json.dumps({"id": "7", "expires_us": expires_us}))
+    state = {"state": "done", "detail": "", "progress": 1.0, "result": {"n": 1}}
+    (folder / "tasks/7/state.json").write_text(json.dumps(state))
+    event = ring.event("a")
+    refused: list[str] = []
+
+    def refuse(path: str) -> str | int:
+        if f"/agents/{route}" not in path or refused:
+            return ""
+        refused.append(path)
+        return 429
+
+    with uplink_server.running() as server:
+        server.tasks = [
+            uplink.Task("7", uplink.TaskKind.UPLOAD_WINDOW, {"event": "e-1"}, expires_us)
+        ]
+        server.retry_after, server.fault = "0", refuse
+        with uplinks.running(ring.home, server.url) as process:
+            server.wait_for(lambda s: s.credentials)
+            if route == "rotate":
+                process.kill()
+                (credential,) = server.stored.credentials
+                old = {"credential": credential, "made_us": 0}
+                (folder / "credential").write_text(json.dumps(old))
+        with uplinks.running(ring.home, server.url) as process:
+            server.wait_for(lambda s: s.events and s.task_reports and digest in s.complete)
+            server.wait_for(lambda _: refused)
+            if route == "rotate":
+                server.wait_for(lambda s: credential not in s.credentials)
+            process.stop()
+    assert set(server.stored.events) == {event.id}
+    assert [(name, report.state) for name, report in server.stored.task_reports] == [("7", "done")]
+    assert bytes(server.stored.blobs[digest]) == data
+    assert not server.stored.lost
+
+
 @pytest.mark.parametrize("kills", [5, pytest.param(12, marks=pytest.mark.long)])
 def test_kill_9_at_random_points(ring: uplinks.LiveRing, kills: int) -> None:
     chance = random.Random(16)
@@ -210,17 +262,29 @@ def test_above_its_budget_the_spool_drops_rollups_never_events(ring: uplinks.Liv
     assert sum(each.events for each in server.stored.lost) == 0
 
 
-def test_a_refused_event_does_not_hold_up_others(ring: uplinks.LiveRing) -> None:
+def test_refused_events_do_not_hold_up_others(ring: uplinks.LiveRing) -> None:
     names = [ring.event(str(n)).id for n in range(60)]
-    bad = names[37]
+    bad = {names[0], names[37]}
+    (ring.home / "uplink").mkdir()
+    history = ring.home / "uplink/history.json"
+    spell = {"boot": "ab", "begin_us": 5, "end_us": 9, "uptime_us": 1}
+    history.write_text(json.dumps({"spells": [spell]}))
     with uplink_server.running() as server:
-        server.refuses = lambda report: any(event.id == bad for event in report.events)
+        server.refuses = lambda report: any(event.id in bad for event in report.events)
         with uplinks.running(ring.home, server.url) as process:
-            server.wait_for(lambda s: len(s.events) == 59)
-            server.wait_for(lambda s: s.lost)
+            server.wait_for(lambda s: len(s.events) == 58)
+            server.wait_for(lambda s: len(s.lost) == 2)
+            server.wait_for(
+                lambda s: any(spell.boot == "ab" for r in s.reports for spell in r.spells)
+            )
             process.stop()
-    assert set(server.stored.events) == set(names) - {bad}
-    assert server.stored.lost[0] == uplink.Lost(events=1)
+        assert not history.exists()
+    assert set(server.stored.events) == set(names) - bad
+    assert server.stored.lost == [uplink.Lost(events=1)] * 2
+    # What came in the same report as the refused event is sent again without it.
+    assert {spell for report in server.stored.reports for spell in report.spells} >= {
+        uplink.Observed("ab", 5, 9, 1)
+    }
     assert "it is refused" in process.log
 
 

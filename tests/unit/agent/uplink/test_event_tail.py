@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pathlib
 
+import pytest
 import uplinks
 
 from overnight.agent.uplink import event_tail
@@ -73,6 +74,26 @@ def test_added_and_removed_events_are_noticed(tmp_path: pathlib.Path) -> None:
     assert ids(tail) == [event.id for event in events]
     added_events.remove(tmp_path, [events[0].id])
     assert ids(tail) == [event.id for event in events[1:]]  # again: the server knows them
+    assert ids(tail) == []
+
+
+@pytest.mark.parametrize("added", [0, 1, 5])
+def test_a_file_with_a_new_inode_is_read_from_its_start(tmp_path: pathlib.Path, added: int) -> None:
+    """Removing an event writes the file anew; with later events it may be as long as before, or longer."""
+
+    def write(*names: str) -> None:
+        lines = (json.dumps(Event(1, "test.event", id=name).as_json()) + "\n" for name in names)
+        (tmp_path / "fresh").write_text("".join(lines))
+        (tmp_path / "fresh").rename(tmp_path / "events-202611.jsonl")
+
+    first = [f"test.event-{n}" for n in range(3)]
+    write(*first)
+    tail = event_tail.EventTail(tmp_path, {})
+    assert ids(tail) == first
+    rewritten = [f"test.other-{n}" for n in range(3 + added)]
+    write(*rewritten)
+    assert tail.has_new()
+    assert ids(tail) == rewritten
     assert ids(tail) == []
 
 
