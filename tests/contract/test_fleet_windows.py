@@ -89,6 +89,18 @@ def test_a_bundle_of_another_host_is_refused(fleet: World) -> None:
     assert not any(fleet.folder.glob("[0-9a-f][0-9a-f]/*"))
 
 
+@pytest.mark.parametrize("hidden", ["spans", "hosts", "event"])
+def test_a_bundle_that_names_its_host_and_hides_another_is_refused(
+    fleet: World, hidden: str
+) -> None:
+    who, data = fleet.enrol("evil"), bundle("evil", **{hidden: "db-7"})
+    offered(fleet, who, data)
+    with pytest.raises(errors.NotAllowedError, match="refused"):
+        upload(fleet.plane, who, data)
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.open_window(offer(data).sha256)
+
+
 def test_nobody_gets_the_window_of_another_by_its_digest(fleet: World) -> None:
     victim, hostile, data = fleet.enrol("db-7"), fleet.enrol("evil"), bundle("db-7")
     offered(fleet, victim, data)

@@ -80,14 +80,24 @@ def rollup(at: int = 0, busy: int = 10, cores: int = 2) -> uplink.Rollup:
     return uplink.Rollup(START + at * S, 30, *all_of, (1_000,) * cores)
 
 
-def bundle(host: str = "db-7", event_id: str = "e-1", content: str = "data") -> bytes:
-    """Return a small but valid bundle."""
+def bundle(
+    host: str = "db-7",
+    event_id: str = "e-1",
+    content: str = "data",
+    *,
+    event: str = "",
+    hosts: str = "",
+    spans: str = "",
+) -> bytes:
+    """Return a small but valid bundle; a part of its header may name another host."""
     with tempfile.TemporaryDirectory() as name:
         home = pathlib.Path(name, "home", "snapshots", host)
         home.mkdir(parents=True)
         (home / "x.json").write_text(content)
-        span = header.Span(host, START, START + 60 * S)
-        of = header.Header("0.1", 1, event_id, "cpu.stall", host, START, (host,), (span,), 0, 0, {}, ())  # fmt: skip
+        span = header.Span(spans or host, START, START + 60 * S)
+        of = header.Header(
+            "0.1", 1, event_id, "cpu.stall", event or host, START, (hosts or host,), (span,), 0, 0, {}, ()
+        )  # fmt: skip
         packer.pack(pathlib.Path(name, "home"), pathlib.Path(name, "b"), of)
         return pathlib.Path(name, "b").read_bytes()
 

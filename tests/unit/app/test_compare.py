@@ -182,6 +182,16 @@ def test_labels_of_hosts_form_groups_and_the_host_is_the_unit(home: pathlib.Path
     assert refused.value.why == "no host has that label; values of rack: r1, r2"
 
 
+def test_hosts_without_the_label_are_in_no_group(home: pathlib.Path) -> None:
+    for host, rack in zip(HOSTS, ("r1", "r1", "r2"), strict=False):
+        add(home, host, [1], "host.labels", labels={"rack": rack})
+    for host in HOSTS:
+        add(home, host, [10, 20])
+    compared = only(home, group="rack=r1").compared
+    assert (compared.before.events, compared.before.exposure) == (2, HOURS)  # db-3 alone
+    assert (compared.after.events, compared.after.exposure) == (4, 2 * HOURS)
+
+
 def test_fields_of_recorded_events_are_no_labels_of_a_group(home: pathlib.Path) -> None:
     for host in HOSTS:
         add(home, host, [1], "host.labels", labels={"driver": "ice" if host < "db-3" else "mlx5"})

@@ -74,8 +74,10 @@ class Instances(_aws.Hosts):
         disrupts = []
         if any(vars(group.sources).values()):
             disrupts.append(f"removes {host.name} from the load balancers of {group.name}")
-        count = order.wanted * group.weigh(host.name)
-        missing = max(0, min(count, group.desired - group.least))
+        units = group.weigh(host.name)
+        count = order.wanted * units
+        # Each host leaves as a whole: desired is lowered by its weight, or not at all.
+        missing = units * min(order.wanted, max(0, group.desired - group.least) // units)
         replaced = count - missing
         smaller = dataclasses.replace(group, desired=group.desired - missing)
         if missing:

@@ -174,6 +174,66 @@ def test_a_plan_warns_of_what_moto_cannot_show(
     assert instances._is_protected(order(), spot) is None
 
 
+@pytest.fixture
+def heavy(instances: ec2.Instances, monkeypatch: pytest.MonkeyPatch) -> ec2.Instances:
+    """Each instance is three units of capacity; moto does not know weights."""
+    find = instances._find_group
+
+    def find_heavy(what: Order) -> ec2.Group | None:
+        if (group := find(what)) is None:
+            return None
+        members = {
+            name: {**member, "WeightedCapacity": "3"} for name, member in group.members.items()
+        }
+        return dataclasses.replace(group, members=members)
+
+    monkeypatch.setattr(instances, "_find_group", find_heavy)
+    return instances
+
+
+LOWER, REPLACED = "desired of web is {} lower", "web launches {} as replacement"
+
+
+@pytest.mark.parametrize(
+    ("least", "wanted", "effects"),
+    [
+        (1, 1, (LOWER.format(3),)),
+        (2, 1, (REPLACED.format(3),)),
+        # The second host does not fit any more: desired would be below 0.
+        (0, 2, (LOWER.format(3), REPLACED.format(3))),
+    ],
+)
+def test_a_plan_counts_the_units_of_instances(
+    account: strictaws.Account,
+    heavy: ec2.Instances,
+    least: int,
+    wanted: int,
+    effects: tuple[str, ...],
+) -> None:
+    (first, *_) = account.add_group(4, least=least)
+    disrupts = plan(heavy, first, count=wanted).disrupts
+    assert len(disrupts) == len(effects)
+    assert all(map(str.startswith, disrupts, effects)), disrupts
+
+
+@pytest.mark.parametrize(("least", "desired"), [(1, 3), (2, 4)])
+def test_the_units_of_an_instance_leave_where_the_minimum_allows_all_of_them(
+    account: strictaws.Account, heavy: ec2.Instances, least: int, desired: int
+) -> None:
+    (first, *_) = account.add_group(4, least=least)
+    reserve(heavy, first, order(), lease())
+    assert account.group()["DesiredCapacity"] == desired  # moto lowers it by one
+
+
+def test_all_units_of_an_instance_need_room_to_return(
+    account: strictaws.Account, heavy: ec2.Instances
+) -> None:
+    (first, *_) = account.add_group(4, least=2, most=6)
+    with pytest.raises(reservations.PlatformError) as refused:
+        heavy.claim(first, order(), lease())
+    assert "--max-size 7" in refused.value.todo
+
+
 # a reservation
 
 
