@@ -85,14 +85,16 @@ def find_location(case: cases.Case) -> Location:
 def read_waits(event: Event) -> tuple[float | None, float | None]:
     """Return how long the queue waited for the core to poll it, and how long no interrupt asked for a poll.
 
-    Both by the driver, in seconds; None where it does not report it.
+    Both by the driver, in seconds; None where it does not report it. The line of a reset comes before one about a
+    missing completion, which is older.
     """
-    since = event.fields.get("since_napi_us")
-    if not isinstance(since, int) or isinstance(since, bool):
-        return None, None
-    seconds = since / SECOND_US
-    # Without a scheduled poll nothing waits for the core: the device did not ask for one.
-    return (0.0, seconds) if event.fields.get("napi_scheduled") == 0 else (seconds, None)
+    for line in ("", "missed_"):
+        since = _number(event.fields.get(f"{line}since_napi_us"))
+        if since is not None:
+            # Without a scheduled poll nothing waits for the core: the device did not ask for one.
+            is_idle = event.fields.get(f"{line}napi_scheduled") == 0
+            return (0.0, since / SECOND_US) if is_idle else (since / SECOND_US, None)
+    return None, None
 
 
 def read_queues(case: cases.Case) -> tuple[Queue, ...]:

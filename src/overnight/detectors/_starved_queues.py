@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from overnight.detectors import _base, _event_location
 from overnight.model.finding import Evidence, Subject
+from overnight.model.selection import Window
+from overnight.model.times import SECOND_US
 
 if TYPE_CHECKING:
     from overnight.detectors import _saturation
+    from overnight.model.event import Event
     from overnight.queries import case as cases
 
 KIND = "net.queue_starved"
@@ -44,6 +47,7 @@ def find_starved_queues(
     ):
         queues.append(reported)
     waited, _ = _event_location.read_waits(case.event)
+    before = stretch.until(case.event)  # what ran after a reset did not lead to it
     is_driver_event = case.event.kind in EVENT_KINDS
     too_late = stretch.window.begin_us > case.event.time_us - LEAST_BEFORE_US
     for queue in queues:
@@ -65,20 +69,23 @@ def find_starved_queues(
         if not is_named and not own_timeouts and not own_counters:
             continue
         origin = "the driver reports" if queue is reported else "known from before the event"
+        seconds, window = before.seconds, before.window
+        if is_named:
+            seconds, window = _reported_wait(case.event, before, waited)
+        saturated = f"was saturated for {before.seconds:.0f} s"
+        saturated += " before the event" if before is not stretch else ""
         draft = _base.Draft(
             KIND,
             Subject(
                 host=case.host, interface=queue.interface, queue=queue.queue, core=stretch.core
             ),
-            stretch.window,
+            window,
             0.8 if is_named or own_timeouts else 0.5,
-            f"{_name(queue)} was not polled: its core {stretch.core} was saturated for"
-            f" {stretch.seconds:.0f} s",
-            magnitude={"seconds": stretch.seconds},
+            f"{_name(queue)} was not polled for {seconds:.3g} s: its core {stretch.core} {saturated}",
+            magnitude={"seconds": seconds},
         )
         draft.support(
-            f"core {stretch.core} serves {_name(queue)} ({origin}) and was saturated for"
-            f" {stretch.seconds:.0f} s",
+            f"core {stretch.core} serves {_name(queue)} ({origin}) and {saturated}",
             "events" if queue is reported else "nic-queues",
             core=stretch.core,
             queue=queue.queue,
@@ -104,6 +111,24 @@ def find_starved_queues(
     return drafts
 
 
+def _reported_wait(
+    event: Event, before: _saturation.Stretch, waited: float | None
+) -> tuple[float, Window]:
+    """Return how long the queue was not polled by the driver's own number, and that part of the saturation.
+
+    A transmit watchdog counts from the last packet sent, which may be from before the saturation.
+    """
+    seconds = before.seconds if waited is None else waited
+    for name, unit in (("stuck_ms", 1e3), ("since_transmit_us", 1e6)):
+        stuck = event.fields.get(name)
+        if waited is None and isinstance(stuck, int):
+            seconds = min(seconds, stuck / unit)
+    begin_us = event.time_us - round(seconds * SECOND_US)
+    if before.window.begin_us < begin_us < before.window.end_us:
+        return seconds, Window(begin_us, before.window.end_us)
+    return seconds, before.window
+
+
 def _name(queue: _event_location.Queue) -> str:
     return f"{queue.interface} queue {queue.queue}"
 
@@ -123,7 +148,7 @@ def _queue_of_driver(
 
 def _event_evidence(case: cases.Case, queue: _event_location.Queue) -> Evidence:
     since = case.event.fields.get("since_napi_us")
-    waited = f", {int(since) / 1e6:.1f} s since the last poll" if isinstance(since, int) else ""
+    waited = f", {int(since) / 1e6:.3g} s since the last poll" if isinstance(since, int) else ""
     return Evidence(
         f"the event names the queue: {case.event.text or case.event.kind}{waited}",
         "events",

@@ -5,9 +5,15 @@ from typing import TYPE_CHECKING
 
 import casebook
 import pytest
+import rings
 
+from overnight.agent import kernel_events
 from overnight.detectors import diagnosed_event
+from overnight.detectors._event_location import read_waits
+from overnight.model.event import Event
 from overnight.model.finding import Finding, Status, Subject
+from overnight.sources import kmsg
+from overnight.sources.kernelrules import rulefiles
 
 if TYPE_CHECKING:
     from overnight.queries import case
@@ -85,3 +91,18 @@ def test_the_drivers_report_of_its_wait_is_used(
     assert any("no poll was scheduled" in entry.text for entry in finding.evidence) == (
         waited == 0.0
     )
+
+
+def test_the_line_of_the_reset_has_the_wait_not_an_older_one_of_the_same_driver() -> None:
+    head = "ena 0000:00:05.0 eth0: "
+    missed = "TX hasn't completed, qid 3, index 12. 4000 usecs from last napi execution, napi scheduled: 0"
+    paused = "TX q 3 is paused for too long (threshold 5000000). usecs since napi 6596000. napi scheduled: 1"
+    records = [
+        kmsg.parse_record(f"3,{n},{second}000000,-;{head}{text}\n".encode(), rings.at(second))
+        for n, (second, text) in enumerate([(5, missed), (7, paused)])
+    ]
+    sightings = kernel_events.KernelWatch(rulefiles.built_in()).check(
+        filter(None, records), rings.at(7)
+    )
+    waits = {each.kind: read_waits(Event(0, each.kind, fields=each.fields)) for each in sightings}
+    assert waits["net.driver_reset"] == (6.596, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import captures
 import casebook
@@ -10,6 +11,7 @@ import pytest
 
 from overnight.detectors import culprit
 from overnight.model.finding import Subject
+from overnight.sources.kernelrules import matcher, rulefiles
 
 DETECTOR = culprit.DETECTORS[0]
 AT = casebook.EVENT_SECOND
@@ -20,6 +22,7 @@ REPORTED = {
     "napi_scheduled": 1,
     "cpu": 2,
 }
+RULES = matcher.Matcher(rulefiles.built_in())
 BUSY = (captures.kernel("do_syscall_64"),)
 
 
@@ -120,3 +123,38 @@ def test_near_misses(
         if finding.kind == "net.queue_starved"
     ]
     assert starved == ([] if confidence is None else [pytest.approx(confidence)])
+
+
+ENA = "ena 0000:00:05.0 eth0: "
+PAUSED = ENA + "TX q 3 is paused for too long (threshold 5000000). "
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        (PAUSED + "Time since last napi 5052000 usec. napi scheduled: 1", 5.052),
+        (PAUSED + "usecs since napi 5052000. napi scheduled: 1. napi CPU: 2. msecs since interrupt: 5056", 5.052),
+        (ENA + "TX hasn't completed, qid 3, index 12. 5052000 usecs from last napi execution, napi scheduled: 1", 5.052),
+        (ENA + "Found a Tx that wasn't completed on time, qid 3, index 12. 5052000 usecs have passed since last napi"
+         " execution. Missing Tx timeout value 5000 msecs", 5.052),
+        (ENA + "Found a Tx that wasn't completed on time, qid 3, index 107.", 6.0),
+        ("NETDEV WATCHDOG: eth0 (ena): transmit queue 3 timed out", 6.0),
+        (ENA + "NETDEV WATCHDOG: CPU: 2: transmit queue 3 timed out 5340 ms", 5.34),
+        # A transmit watchdog counts from the last packet sent, which may be long before the core was saturated.
+        (ENA + "NETDEV WATCHDOG: CPU: 2: transmit queue 3 timed out 12000 ms", 6.0),
+        ("virtio_net virtio0 eth0: TX timeout on queue: 3, sq: output.3, vq: 0x1, name: output.3, 5021000 usecs ago", 5.021),
+    ],
+)  # fmt: skip
+def test_seconds_without_a_poll_are_the_drivers_own_or_end_at_the_event(
+    tmp_path: pathlib.Path, line: str, seconds: float
+) -> None:
+    """The core stays saturated for eight seconds after the reset."""
+    home = casebook.Home(tmp_path).queues({3: 2})
+    home.cpu(lambda second, core: (float(core == 2 and AT - 6 <= second < AT + 8), 0.0, 0.0))
+    matched = next(iter(RULES.match(line)))
+    home.event(matched.rule.kind, fields=matched.fields, source=matched.rule.name)
+    case = home.case()
+    (starved,) = [f for f in DETECTOR.look(case).findings if f.kind == "net.queue_starved"]
+    assert starved.magnitude["seconds"] == pytest.approx(seconds, abs=0.01)
+    assert starved.window.end_us == case.event.time_us
+    assert not {"8 s", "14 s"} & set(re.findall(r"\d+ s\b", starved.summary + starved.evidence[0].text))  # fmt: skip
