@@ -50,6 +50,9 @@ class Backend(abc.ABC):
     url = ""
     confirm: Callable[[Confirmation], None] | None = None
 
+    def check_role(self, action: str) -> None:  # noqa: B027 - a local user may do all, a remote server checks
+        """Raise NotAllowedError for an operation that the caller may not run, before its arguments are read."""
+
     @abc.abstractmethod
     def run(self, action: str, given: Mapping[str, Any], *, only_ask: bool = False) -> Any:
         """Run an operation, such as `pool.drain`; raise ConfirmationNeededError where a person must confirm it.
@@ -251,6 +254,9 @@ class ServedBackend(Backend):
     def __init__(self, server: serving.Server, by: Principal) -> None:
         self._server, self._by = server, by
         self.url = server.url
+
+    def check_role(self, action: str) -> None:
+        self._server.check_role(_find_operation(action), self._by)
 
     def run(self, action: str, given: Mapping[str, Any], *, only_ask: bool = False) -> Any:
         return self._server.run(_find_operation(action), given, self._by, only_ask=only_ask)

@@ -194,12 +194,7 @@ class Server:
 
         A person confirms what an assistant asks for; with `only_ask` it is not carried out in any case.
         """
-        if not by.role.allows(operation.role):
-            raise errors.NotAllowedError(
-                f"the role {operation.role} is required",
-                why=f"token {by.name} has the role {by.role}",
-                todo="use a token with that role",
-            )
+        self.check_role(operation, by)
         if operation in operations.RESERVATIONS and (operation.changes or given.get("load")):
             given = reservation_serving.admit(self.reservations, given, by, self._endpoint)
         if operation in operations.INVESTIGATIONS and operation.changes:
@@ -222,6 +217,15 @@ class Server:
         if operation in operations.INVESTIGATIONS and operation.changes:
             self._investigator.wake()
         return result
+
+    @staticmethod
+    def check_role(operation: operations.Operation, by: Principal) -> None:
+        if not by.role.allows(operation.role):
+            raise errors.NotAllowedError(
+                f"the role {operation.role} is required",
+                why=f"token {by.name} has the role {by.role}",
+                todo="use a token with that role",
+            )
 
     def check_ready(self) -> None:
         """Raise DatabaseUnavailableError while the database cannot be reached."""

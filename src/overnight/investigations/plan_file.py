@@ -26,7 +26,9 @@ from overnight.model.plan import Plan, Unit
 from overnight.model.text import plural
 
 EXAMPLES = pathlib.Path(__file__).parent / "examples"
-MAX_BYTES = 1 << 20
+# PyYAML reads about 40,000 nodes a second.
+MAX_BYTES, MAX_NODES, MAX_DEPTH = 256 << 10, 10_000, 16
+MAX_NUMBER = 1 << 53
 TODO = "overnight run --example driver-resets   prints a valid plan"
 KINDS = {
     str: "a text; put it in quotes",
@@ -154,6 +156,33 @@ def _strip_none(hint: Any) -> Any:
 # --- reading
 
 
+class _Loader(yaml.SafeLoader):
+    """Composes nodes within limits. An alias costs 3 bytes and repeats a whole list, so none is accepted."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__(text)
+        self._nodes = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        self._nodes += 1
+        self._depth += 1
+        for is_beyond, what in (
+            (isinstance(event, yaml.AliasEvent), "aliases are not supported"),
+            (self._nodes > MAX_NODES, f"more than {MAX_NODES:,} values"),
+            (self._depth > MAX_DEPTH, f"more than {MAX_DEPTH} levels of nesting"),
+        ):
+            if is_beyond:
+                raise _LimitError(problem=what, problem_mark=event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+
+class _LimitError(yaml.MarkedYAMLError):
+    pass
+
+
 class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
@@ -163,7 +192,9 @@ class _Reader:
         if len(text) > MAX_BYTES:
             self._refuse(None, f"it is larger than {sizes.format_size(MAX_BYTES)}")
         try:
-            node = yaml.compose(text, yaml.SafeLoader)
+            node = _Loader(text).get_single_node()
+        except _LimitError as error:
+            self._refuse(error.problem_mark, f"{error.problem}")
         except yaml.MarkedYAMLError as error:
             self._refuse(error.problem_mark, f"not valid YAML: {error.problem}")
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
@@ -219,7 +250,7 @@ class _Reader:
         for name in (each for each in items if each not in known):
             near = difflib.get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]}?" if near else f"keys: {', '.join(known)}"
-            self._refuse(self._marks[_join(where, name)], f"{where or 'a plan'} has no key {name}; {hint}")  # fmt: skip
+            self._refuse(self._marks[_join(where, name)], f"{where or 'a plan'} has no key {name[:60]}; {hint}")  # fmt: skip
         values = {}
         for name, (field, hint) in known.items():
             at = _join(where, name)
@@ -243,6 +274,8 @@ class _Reader:
             value = float(value)
         if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
             self._refuse(node.start_mark, f"{where} is not {wanted}")
+        if kind in (int, float) and abs(value) > MAX_NUMBER:
+            self._refuse(node.start_mark, f"{where} is too large")
         if field["least"] is not None and value < field["least"]:
             self._refuse(node.start_mark, f"{where} is less than {field['least']}")
         return value

@@ -99,12 +99,15 @@ class Tool:
         asked = self.input.model_validate(arguments)
         if self.answer is not None:
             return self.output.model_validate(self.answer(backend, asked))
+        backend.check_role(self.action)
         result = backend.run(self.action, self.given(asked))
         return self.output.model_validate(self.show(result, backend, asked))
 
     def ask(self, backend: concierge.Backend, arguments: Mapping[str, Any]) -> None:
         """Ask a person for the confirmation alone: always raises."""
-        backend.run(self.action, self.given(self.input.model_validate(arguments)), only_ask=True)
+        asked = self.input.model_validate(arguments)
+        backend.check_role(self.action)
+        backend.run(self.action, self.given(asked), only_ask=True)
 
     @functools.cached_property
     def input_schema(self) -> dict[str, Any]:

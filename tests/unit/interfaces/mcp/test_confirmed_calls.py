@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pathlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import serverworld
 
 from overnight.app import concierge
+from overnight.investigations import plan_file
 from overnight.model.control_plane import Principal
 
 DRAIN = ("system_drain_instance_pool", {"id": "ci"})
@@ -253,6 +255,31 @@ def test_a_hostile_message_is_refused(shared: assistants.World, version: str) ->
     ):  # fmt: skip
         answer = shared.ask("POST", "/mcp", role="viewer", content=body, headers=sent)
         assert answer.status_code < 500, (body[:80], answer.text)
+
+
+@pytest.mark.parametrize("tool", ["start_investigation", "request_confirmation"])
+def test_a_plan_is_read_only_for_a_role_that_may_start_it(
+    shared: assistants.World, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack: a viewer's plan of 15 kB whose list is repeated by aliases took 13 s of CPU time each."""
+    names = ",".join(["x"] * 2_000)
+    plan = f"name: &a [{names}]\narms: [{', '.join(['{kind: hot, changes: *a}'] * 400)}]"
+    arguments: dict[str, Any] = {"plan": plan}
+    if tool == "request_confirmation":
+        arguments = {"action": "start_investigation", "arguments": arguments}
+
+    def call(role: str) -> str:
+        params = {"name": tool, "arguments": arguments}
+        sent = MESSAGE | {"method": "tools/call", "params": params}
+        return str(shared.ask("POST", "/mcp", role=role, json=sent, headers=HEADERS | {"Host": "127.0.0.1"}).text)  # fmt: skip
+
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_file, "parse", None)
+        for _ in range(40):  # more than there are threads for changes
+            assert "the role operator is required" in call("viewer")
+    began = time.process_time()
+    assert "aliases are not supported" in call("operator")
+    assert time.process_time() - began < 2
 
 
 def test_unknown_tools_prompts_and_resources_are_errors_of_the_protocol(

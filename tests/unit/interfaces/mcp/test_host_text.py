@@ -114,6 +114,9 @@ class Poisoned(concierge.ServedBackend):
     def __init__(self) -> None:
         self.url = "https://centre.example"
 
+    def check_role(self, action: str) -> None:
+        """Any role may."""
+
     def study(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         return dict(DOCUMENTS[name])
 
