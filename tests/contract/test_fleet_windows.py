@@ -146,6 +146,26 @@ def test_a_server_killed_at_any_step_of_an_upload_can_be_sent_the_rest(fleet: Wo
     assert "window: published" in killer.passed
 
 
+@pytest.mark.parametrize("at", [0, 5, None])
+def test_a_complete_upload_that_was_not_published_is_published_by_the_next_piece(
+    fleet: World, at: int | None
+) -> None:
+    """Whatever the piece: an agent that was killed, too, begins at 0, and another goes on at the end."""
+    who, data = fleet.enrol(), bundle()
+    offered(fleet, who, data)
+    sha256, size = offer(data).sha256, len(data)
+    with pytest.raises(KilledError, match="appended"):
+        fleet.another(Killer(0)).put_blob(who, sha256, 0, size, data)
+    with pytest.raises(errors.NotFoundError):
+        fleet.plane.open_window(sha256)
+    at = size if at is None else at
+    answer = fleet.plane.put_blob(who, sha256, at, size, data[at : at + 7])
+    assert answer == BlobOffset(size, complete=True)
+    assert fleet.plane.open_window(sha256).read_bytes() == data
+    [row] = fleet.plane.windows("db-7", event="e-1")
+    assert row.is_held
+
+
 def test_two_servers_that_get_the_same_pieces_store_one_window(fleet: World) -> None:
     who, data = fleet.enrol(), bundle()
     offered(fleet, who, data)

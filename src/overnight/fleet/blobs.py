@@ -68,6 +68,12 @@ class Blobs:
             return sum(path.stat().st_size for path in (self.folder / PARTIAL / host_id).iterdir())
         return 0
 
+    def is_complete(self, host_id: str, sha256: str, size: int) -> bool:
+        """Return whether an upload has all of its bytes."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.partial(host_id, sha256).stat().st_size == size
+        return False
+
     def append(self, host_id: str, sha256: str, offset: int, data: bytes) -> int:
         """Append a piece to an upload and return its size; raise OffsetError where it does not fit."""
         path = self.partial(host_id, sha256)

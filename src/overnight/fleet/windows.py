@@ -68,7 +68,10 @@ class Windows:
         path, check = self._blobs.path(sha256), functools.partial(_check, sha256, who.host)
         is_published = path.exists()  # but not recorded before a crash, or from another host
         if not is_published:
-            end = self._append(who, sha256, offset, size, data)
+            end = size  # also where a server was killed before it published that
+            if not self._blobs.is_complete(who.host_id, sha256, size):
+                end = self._append(who, sha256, offset, size, data)
+            self._database.steps("window: appended")
             if end < size:
                 return BlobOffset(end, complete=False)
         try:

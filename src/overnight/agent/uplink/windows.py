@@ -23,6 +23,7 @@ MAX_DONE = 500
 MAX_OFFERS = 50  # of a report
 OFFER_SECONDS = 3600.0  # between two offers of the same bundle
 PIECE, LEAST_PIECE = 256 << 10, 64 << 10  # the server takes up to 1 MiB
+OFFSET_SECONDS = 0.2  # between two pieces when the server names another offset
 # A bundle has 15 minutes before its event, and 2 minutes after it or its first 10 minutes (app.bundles).
 BEFORE_US, AFTER_US, MAX_EVENT_US = 900_000_000, 120_000_000, 600_000_000
 # Older events, as on the first day with a server, are bundled when somebody asks.
@@ -126,13 +127,14 @@ class Windows:
                 if error.status in (400, 403, 404, 413, 422):  # not this one, whenever it is sent
                     self._forget(digest)
                 raise
-            # The answer to its last piece was lost.
-            answer["complete"] = answer["offset"] >= offer["bytes"]
+            # So that a server that names one offset for ever is not asked in a loop.
+            self.next = now + OFFSET_SECONDS
         self._adapt(time.monotonic() - began)
         self._offset[digest] = min(max(int(answer.get("offset", 0)), 0), offer["bytes"])
-        if answer.get("complete"):
+        # Nothing else says that the server has published it: one killed before that has all of the bytes, too.
+        if answer.get("complete") is True:
             self._forget(digest, uploaded=True)
-        self.next = now + len(data) / self._rate
+        self.next = max(self.next, now + len(data) / self._rate)
 
     def _adapt(self, seconds: float) -> None:
         """Choose the size of the next piece by how long the last one took: events wait for it on a slow line."""

@@ -142,6 +142,23 @@ def test_a_lost_answer_to_the_last_piece_is_not_a_problem(
     assert names(tmp_path) == ["test.event-1.done"]
 
 
+def test_an_upload_is_complete_only_if_the_server_says_so(
+    tmp_path: pathlib.Path, server: uplink_server.UplinkServer
+) -> None:
+    """A server that was killed before it published a window has all of its bytes, and names that offset."""
+    digest = bundle(tmp_path, 10_000)
+    server.stored.blobs[digest] = bytearray((tmp_path / "test.event-1.overnight").read_bytes())
+    own = windows.Windows(tmp_path, 1e6)
+    own.refresh()
+    own.wanted = {digest}
+    upload(own, server, 1)
+    assert names(tmp_path) == ["test.event-1.json", "test.event-1.overnight"]
+    assert own.next > 0.0
+    upload(own, server, 1)
+    assert server.stored.complete == {digest}
+    assert names(tmp_path) == ["test.event-1.done"]
+
+
 def test_the_rate_is_limited(tmp_path: pathlib.Path, server: uplink_server.UplinkServer) -> None:
     digest = bundle(tmp_path, 500_000)
     own = windows.Windows(tmp_path, 100_000)
