@@ -13,6 +13,8 @@ from overnight.model import host_changes
 
 LEASE_ID = re.compile(r"r-[0-9a-f]{12}")  # a valid label value, and a valid part of object names
 MAX_SECONDS = 14 * 86_400  # hard cap of a reservation, however often it is renewed
+MAX_RECORD = 1000  # characters of a lease on a host object, which others may have written
+MAX_TIME_US = 1 << 53  # year 2255
 
 
 class ReservationState(enum.StrEnum):
@@ -103,15 +105,19 @@ class Lease:
 
     @classmethod
     def parse(cls, text: str) -> Lease | None:
-        """Return the lease of a mark, or None for a text that is not ours."""
+        """Return the lease of a mark, or None for a text that overnight would not write."""
+        if len(text) > MAX_RECORD:
+            return None
         try:
             given = json.loads(text)
             lease = cls(**{field.name: given[field.name] for field in dataclasses.fields(cls)})
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         texts = (lease.id, lease.owner, lease.purpose)
-        numbers = (lease.until_us, lease.cap_us)
-        valid = all(isinstance(t, str) for t in texts) and all(type(n) is int for n in numbers)
+        times = (lease.until_us, lease.cap_us)
+        valid = all(isinstance(t, str) and t.isprintable() for t in texts) and all(
+            type(t) is int and 0 <= t <= MAX_TIME_US for t in times
+        )
         return lease if valid and LEASE_ID.fullmatch(lease.id) else None
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import enum
 
 from overnight.model import times
-from overnight.model.reservation import Held, Order, Reservation, ReservationState
+from overnight.model.reservation import (
+    MAX_SECONDS,
+    Held,
+    Lease,
+    Order,
+    Reservation,
+    ReservationState,
+)
 from overnight.model.times import DAY_US, SECOND_US
 
 GRACE_SECONDS = 120  # clocks of hosts differ
@@ -80,13 +87,21 @@ def next_step_at(reservation: Reservation, now_us: int, *, watched: bool = False
     return now_us + min(cap, doubled) * SECOND_US
 
 
+def is_valid(lease: Lease, now_us: int) -> bool:
+    """Return whether a reservation may last as long as a record says, which anybody may have written."""
+    latest_us = now_us + (MAX_SECONDS + GRACE_SECONDS) * SECOND_US
+    return max(lease.until_us, lease.cap_us) <= latest_us
+
+
 def judge_mark(held: Held, now_us: int, *, unclaimed: bool) -> str:
     """Return why a janitor removes a mark, '' to leave it. `unclaimed`: two looks found no claim."""
     if unclaimed:
         return "its claim is gone"
-    if held.lease is None:
+    if held.lease is None or not is_valid(held.lease, now_us):
         old = held.since_us is not None and now_us - held.since_us > UNREADABLE_US
-        return "its lease cannot be read, and it is older than a day" if old else ""
+        return "its record is not valid, and it is older than a day" if old else ""
     ended_us = min(held.lease.until_us, held.lease.cap_us)
+    if held.since_us is not None:  # a record can be renewed for ever
+        ended_us = min(ended_us, held.since_us + MAX_SECONDS * SECOND_US)
     late = (now_us - ended_us) / SECOND_US
     return f"expired {times.format_duration(late)} ago" if late > GRACE_SECONDS else ""

@@ -8,7 +8,7 @@ from overnight.model.reservation import Held, Lease, Order, Reservation, Reserva
 from overnight.reservations import decisions
 
 S = 1_000_000
-HOUR = 3600
+HOUR, DAY = 3600, 86_400
 NOW = 1_800_000_000 * S
 State, Action = ReservationState, decisions.Action
 
@@ -75,8 +75,14 @@ def lease(until: int, cap: int) -> Lease:
         (Held("a", "r-1", lease(-120, 0)), ""),
         (Held("a", "r-1", lease(-121, 0)), "expired 2 min 1 s ago"),
         (Held("a", "r-1", lease(HOUR, -121)), "expired 2 min 1 s ago"),  # later than its cap
+        (Held("a", "r-1", lease(1, DAY * 14 + 120), since_us=NOW - DAY * 2 * S), ""),
+        (Held("a", "r-1", lease(1, DAY * 14 + 121), since_us=NOW - DAY * S), ""),  # longer than any
+        (Held("a", "r-1", lease(1, DAY * 14 + 121), since_us=NOW - (DAY + 1) * S), "its record is not valid, and it is older than a day"),
+        (Held("a", "r-1", lease(DAY * 14 + 121, 1), since_us=NOW - (DAY + 1) * S), "its record is not valid, and it is older than a day"),
+        (Held("a", "r-1", lease(1, 1), since_us=NOW - (DAY * 14 + 120) * S), ""),
+        (Held("a", "r-1", lease(1, 1), since_us=NOW - (DAY * 14 + 121) * S), "expired 2 min 1 s ago"),
         (Held("a", "", None, since_us=NOW - 86_400 * S), ""),
-        (Held("a", "", None, since_us=NOW - 86_401 * S), "its lease cannot be read, and it is older than a day"),
+        (Held("a", "", None, since_us=NOW - 86_401 * S), "its record is not valid, and it is older than a day"),
         (Held("a", "", None), ""),
     ],
 )  # fmt: skip

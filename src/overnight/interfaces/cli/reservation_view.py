@@ -148,13 +148,14 @@ def cleaning(current: session.Session, done: use_cases.Cleaning) -> int:
 def _print_marks(done: use_cases.Cleaning) -> None:
     for mark in done.marks:
         held = mark.held
-        until = local_time.format_instant(held.lease.until_us) if held.lease else "(unreadable)"
         if mark.problem:
             what = f"not released: {mark.problem}"
         elif mark.why:
             what = f"{'released' if mark.released else 'would be released'}: {mark.why}"
+        elif held.lease:
+            what = f"left: reserved until {local_time.format_instant(held.lease.until_us)}"
         else:
-            what = f"left: reserved until {until}"
+            what = "left until it is a day old: its record is not valid"
         terminal.echo(f"{held.host}  {held.id}  {what}")
     if not done.marks:
         terminal.echo("no marks")

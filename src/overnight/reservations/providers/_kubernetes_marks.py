@@ -36,8 +36,8 @@ MICRO_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"  # of Lease objects
 
 
 def is_expired(lease: Lease | None, now_us: int) -> bool:
-    """Return whether others may take the host; never for a lease that cannot be read."""
-    return lease is not None and lease.until_us + GRACE_US < now_us
+    """Return whether others may take the host; never for a record that is not valid."""
+    return lease is not None and min(lease.until_us, lease.cap_us) + GRACE_US < now_us
 
 
 def labels_of(item: Object) -> dict[str, str]:
@@ -66,7 +66,8 @@ def _read_undo(node: Object) -> _Undo | None:
     try:
         given = json.loads(annotations_of(node).get(UNDO, ""))
         known = tuple(name for name in AUTOSCALERS if name in given["annotations"])
-        return _Undo(str(given["id"]), known, given.get("no_execute") is True)
+        valid = LEASE_ID.fullmatch(given["id"])
+        return _Undo(valid[0], known, given.get("no_execute") is True) if valid else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -216,9 +217,8 @@ def find_holder(claim: Object) -> str:
 
 
 def is_claim(item: Object) -> bool:
-    """Return whether a Lease object is ours; the namespace may have others."""
-    marked = RECORD in annotations_of(item) or bool(LEASE_ID.fullmatch(find_holder(item)))
-    return item["metadata"]["name"].startswith("overnight-") and marked
+    """Return whether a Lease object is ours, whatever its name; the namespace may have others."""
+    return RECORD in annotations_of(item) or bool(LEASE_ID.fullmatch(find_holder(item)))
 
 
 def find_host(item: Object) -> str:
@@ -227,11 +227,17 @@ def find_host(item: Object) -> str:
 
 
 def find_held(
-    nodes: Iterable[Object], claims: Iterable[Object], pods: Iterable[Object]
+    nodes: Iterable[Object], claims: Iterable[Object], pods: Iterable[Object], now_us: int
 ) -> list[Held]:
     """Return every lease of which any mark is left on any host: each mark alone is enough."""
-    claimed = {(find_host(claim), find_holder(claim)): claim for claim in claims}
-    records = {key: [read_record(claim)] for key, claim in claimed.items()}
+    claimed: dict[tuple[str, str], Object] = {}
+    records: dict[tuple[str, str], list[Lease | None]] = {}
+    for claim in claims:
+        key = (find_host(claim), find_holder(claim))
+        records.setdefault(key, []).append(read_record(claim))
+        # Somebody may have written another one for the same lease.
+        if key not in claimed or claim["metadata"]["name"] == name_claim(key[0]):
+            claimed[key] = claim
     for node in nodes:
         for lease_id in find_ids(node):
             key = (node["metadata"]["name"], lease_id)
@@ -240,26 +246,27 @@ def find_held(
         if "deletionTimestamp" not in pod["metadata"]:  # else it ends, and nothing is left to do
             records.setdefault((find_host(pod), labels_of(pod).get(KEY, "")), [])
     return [
-        _merge(host, lease_id, found, claimed.get((host, lease_id)))
+        _merge(host, lease_id, found, claimed.get((host, lease_id)), now_us)
         for (host, lease_id), found in sorted(records.items())
     ]
 
 
-def _merge(host: str, lease_id: str, found: Iterable[Lease | None], claim: Object | None) -> Held:
+def _merge(
+    host: str, lease_id: str, found: Iterable[Lease | None], claim: Object | None, now_us: int
+) -> Held:
+    own = [r for r in found if r and r.id == lease_id and decisions.is_valid(r, now_us)]
     # A renewal that was killed wrote one of the two records.
-    own = [record for record in found if record is not None and record.id == lease_id]
     lease = max(own, key=lambda record: record.until_us, default=None)
     if claim is None:
         return Held(host, lease_id, lease, claimed=False)
-    # An object that another lease took over is older than its lease.
-    taken = read_time((claim.get("spec") or {}).get("acquireTime"))
-    since_us = taken or read_time(claim["metadata"].get("creationTimestamp"))
+    # The time of the server: those in `spec` are as others wrote them.
+    since_us = read_time(claim["metadata"].get("creationTimestamp"))
     return Held(host, lease_id, lease, claimed=True, since_us=since_us)
 
 
 def describe(held: Held) -> str:
     if held.lease is None:
-        return f"lease {held.id or 'without id'}, which cannot be read"
+        return f"lease {held.id or 'without id'}, whose record is not valid"
     return f"{held.lease.owner or 'somebody'} until {format_time(held.lease.until_us)} (lease {held.id})"
 
 

@@ -98,7 +98,7 @@ class Nodes:
         self._steps("before the claim")
         claim = self._create_claim(client, host, lease)
         self._steps("claimed")
-        for held in marks.find_held([client.get(NODES, host)], (), ()):
+        for held in marks.find_held([client.get(NODES, host)], (), (), _now_us()):
             if held.id == lease.id:
                 continue
             if not marks.is_expired(held.lease, _now_us()):
@@ -109,17 +109,21 @@ class Nodes:
 
     def _create_claim(self, client: api.Client, host: str, lease: Lease) -> Object:
         body = marks.build_claim(host, self._namespace, lease, _now_us())
-        name = body["metadata"]["name"]
-        with kubernetes_api.accept(409):
-            return client.create(LEASES, body, self._namespace)
-        current = client.get(LEASES, name, self._namespace)
-        (held,) = marks.find_held((), [current], ())
-        if held.id == lease.id:
-            return current
-        if marks.is_expired(held.lease, _now_us()):
-            body["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"]
-            with kubernetes_api.accept(404, 409):  # another reserver or the janitor was first
-                return client.patch(LEASES, name, body, self._namespace)
+        name, held = body["metadata"]["name"], Held(host, "", None)
+        for _ in range(DELETES):
+            with kubernetes_api.accept(409):
+                return client.create(LEASES, body, self._namespace)
+            if (current := client.find(LEASES, name, self._namespace)) is None:
+                continue  # it ended meanwhile
+            (held,) = marks.find_held((), [current], (), _now_us())
+            if held.id == lease.id:
+                return current
+            if not marks.is_expired(held.lease, _now_us()):
+                break
+            # Not patched: the age of the object is that of its lease.
+            with kubernetes_api.accept(409):  # another reserver or the janitor was first
+                client.delete(LEASES, name, self._namespace, only=current)
+                self._steps("ended the expired claim")
         raise _taken(host, held)
 
     @_reported()
@@ -139,7 +143,7 @@ class Nodes:
     def _mark(self, client: api.Client, host: str, lease: Lease) -> Object:
         claim = client.find(LEASES, marks.name_claim(host), self._namespace)
         if claim is None or marks.find_holder(claim) != lease.id:
-            held = marks.find_held((), [claim] if claim else (), ())
+            held = marks.find_held((), [claim] if claim else (), (), _now_us())
             raise _taken(host, held[0] if held else Held(host, "", None, claimed=False))
         self._steps("before the marks")
         node = client.edit(NODES, host, lambda node: marks.mark(node, lease))
@@ -192,15 +196,18 @@ class Nodes:
     @_reported()
     def release(self, host: str, order: Order, lease_id: str) -> None:
         """Remove agent, marks and, at last, the Lease object: until then nobody else takes the node."""
-        client, name = self._connect(order), marks.name_claim(host)
+        client, space = self._connect(order), self._namespace
         self._remove(client, host, lease_id)
         for attempt in range(1, DELETES + 1):
-            claim = client.find(LEASES, name, self._namespace)
-            if claim is None or marks.find_holder(claim) != lease_id or not marks.is_claim(claim):
-                return
+            left = [
+                claim
+                for claim in self._list_claims(client)
+                if (marks.find_host(claim), marks.find_holder(claim)) == (host, lease_id)
+            ]
             self._steps("before the end of the claim")
             with kubernetes_api.accept(*(() if attempt == DELETES else (409,))):
-                client.delete(LEASES, name, self._namespace, only=claim)
+                for claim in left:
+                    client.delete(LEASES, claim["metadata"]["name"], space, only=claim)
                 self._steps("released")
                 return
 
@@ -219,8 +226,11 @@ class Nodes:
 
     def _find_held(self, order: Order, found: Sequence[Object]) -> list[Held]:
         client = self._connect(order)
-        claims = filter(marks.is_claim, client.list(LEASES, self._namespace))
-        return marks.find_held(found, claims, client.list(PODS, self._agents, labels=marks.KEY))
+        agents_pods = client.list(PODS, self._agents, labels=marks.KEY)
+        return marks.find_held(found, self._list_claims(client), agents_pods, _now_us())
+
+    def _list_claims(self, client: api.Client) -> list[Object]:
+        return list(filter(marks.is_claim, client.list(LEASES, self._namespace)))
 
     @_reported()
     def list_workloads(self, host: str, order: Order, lease: Lease) -> Sequence[Workload]:

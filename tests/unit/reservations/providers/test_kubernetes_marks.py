@@ -14,6 +14,7 @@ from overnight.reservations.providers import _kubernetes_marks as marks
 
 LEASE = Lease("r-0123456789ab", "ana", 2_000_000_000, 3_000_000_000, "why")
 OTHER = Lease("r-aaaaaaaaaaaa", "ben", 2_000_000_000, 3_000_000_000)
+NOW_US = 1_000_000_000
 UNDO = '{"id": "%s", "annotations": ["karpenter.sh/do-not-disrupt"]}'
 Object = dict[str, Any]
 
@@ -188,19 +189,20 @@ def test_held_merges_what_node_claim_and_pod_say() -> None:
     claim = marks.build_claim("n", "overnight", later, 7_000_000)
     pod = {"metadata": {"name": "p", "labels": {marks.KEY: OTHER.id}, "annotations": {marks.NODE: "m"}}}  # fmt: skip
     ended = {"metadata": {**pod["metadata"], "deletionTimestamp": "now"}}
-    assert marks.find_held([node], [claim], [pod]) == [
+    claim["metadata"]["creationTimestamp"] = "1970-01-01T00:00:07Z"
+    assert marks.find_held([node], [claim], [pod], NOW_US) == [
         Held("m", OTHER.id, None, claimed=False),
         Held("n", LEASE.id, later, claimed=True, since_us=7_000_000),
     ]
-    assert marks.find_held([], [], [ended]) == []
-    taken = marks.find_taken(marks.find_held([node], [claim], []), LEASE.until_us)
+    assert marks.find_held([], [], [ended], NOW_US) == []
+    held = marks.find_held([node], [claim], [], NOW_US)
+    taken = marks.find_taken(held, LEASE.until_us)
     assert taken == {"n": "ana until 1970-01-01 00:33 UTC (lease r-0123456789ab)"}
-    assert not marks.find_taken(
-        marks.find_held([node], [claim], []), later.until_us + marks.GRACE_US + 1
-    )
+    assert not marks.find_taken(held, later.until_us + marks.GRACE_US + 1)
 
 
 def test_lease_objects_of_others_are_not_ours() -> None:
     other = {"metadata": {"name": "overnight-election"}, "spec": {"holderIdentity": "pod-1"}}
     assert not marks.is_claim(other)
-    assert not marks.is_claim({**marks.build_claim("n", "o", LEASE, 0), "metadata": {"name": "x"}})
+    # The holder alone says that it is ours, whatever its name.
+    assert marks.is_claim({**marks.build_claim("n", "o", LEASE, 0), "metadata": {"name": "x"}})

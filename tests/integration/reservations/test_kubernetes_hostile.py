@@ -1,0 +1,180 @@
+"""Records of others on a real control plane: damaged, impossible, under another name, of a node that is gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import kube_reservations as site
+import pytest
+
+from overnight import kubernetes_api, reservations
+from overnight.model.reservation import Lease
+from overnight.reservations import janitor, preflight
+from overnight.reservations.providers import _kubernetes_marks as marks
+from overnight.reservations.providers import kubernetes
+
+pytestmark = pytest.mark.needs_kubernetes
+DAY_US = 86_400_000_000
+YEAR_2100_US = 4_102_444_800_000_000
+SPACE = "overnight"
+
+
+@pytest.fixture(scope="module")
+def place(kubernetes_site: site.Site) -> Iterator[site.Site]:
+    with kubernetes_site.with_nodes(node_h={}, node_i={}) as place:
+        yield place
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(place: site.Site) -> Iterator[None]:
+    yield
+    place.run_janitor()
+    place.wait_for_nothing()
+
+
+def clean(place: site.Site, days: float = 0.0) -> list[janitor.Cleaned]:
+    """Run the janitor with its own rights, so many days from now."""
+    now = site.now_us() + round(days * DAY_US)
+    with place.account("overnight-janitor") as own, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kubernetes, "_now_us", lambda: now)
+        return list(janitor.clean(own, place.order, clock=lambda: now, sleep=lambda _: None))
+
+
+def records(lease: Lease) -> list[str]:
+    """Return records that no version of overnight writes."""
+    fields = vars(lease)
+    return [
+        json.dumps({**fields, **changes})
+        for changes in (
+            {"until_us": 10**30, "cap_us": 10**30},
+            {"until_us": 10**17, "cap_us": 10**18},
+            {"until_us": -(10**30)},
+            {"until_us": YEAR_2100_US, "cap_us": YEAR_2100_US},
+            {"until_us": True},
+            {"owner": "\ud800"},
+            {"owner": "a\x1b[2J"},
+            {"purpose": "x" * 100_000},
+        )
+    ]
+
+
+def test_a_bad_record_keeps_its_own_node_alone_and_is_removed(place: site.Site) -> None:
+    lease = site.make_lease()
+    for record in records(lease):
+        change = {"metadata": {"annotations": {marks.RECORD: record}}}
+        place.admin.patch(kubernetes_api.NODES, "node-h", change)
+        with place.account() as own:
+            taken = {host.name: host.taken for host in own.list_hosts(place.order)}
+            plan = preflight.plan_hosts(own, place.order, site.now_us())
+            own.claim("node-i", place.order, lease)
+            own.mark("node-i", place.order, lease)
+            own.release("node-i", place.order, lease.id)
+        assert taken["node-i"] == ""
+        assert "whose record is not valid" in taken["node-h"], record[:200]
+        assert [each.host.name for each in plan.hosts] == ["node-i"]
+        assert taken["node-h"] in plan.left_out["node-h"]
+        (cleaned,) = clean(place)  # nothing claims it
+        assert (cleaned.held.host, cleaned.released) == ("node-h", True)
+        assert place.ours() == []
+
+
+def test_a_bad_lease_object_is_left_for_a_day_and_then_removed(place: site.Site) -> None:
+    lease = site.make_lease()
+    for record in records(lease):
+        with place.account() as own:
+            own.claim("node-h", place.order, lease)
+            own.mark("node-h", place.order, lease)
+        change = {"metadata": {"annotations": {marks.RECORD: record}}}
+        place.admin.patch(kubernetes_api.NODES, "node-h", change)
+        place.admin.patch(kubernetes_api.LEASES, "overnight-node-h", change, SPACE)
+        with place.account() as own:
+            taken = {host.name: host.taken for host in own.list_hosts(place.order)}
+            with pytest.raises(reservations.TakenError, match="node-h is reserved"):
+                own.claim("node-h", place.order, site.make_lease())
+        assert "whose record is not valid" in taken["node-h"]
+        assert [(c.why, c.released) for c in clean(place)] == [("", False)]
+        (cleaned,) = clean(place, days=1.1)
+        assert "its record is not valid, and it is older than a day" in cleaned.why
+        assert place.ours() == []
+
+
+def test_the_driver_of_a_live_lease_repairs_bad_records(place: site.Site) -> None:
+    lease = site.make_lease()
+    with place.account() as own:
+        own.claim("node-h", place.order, lease)
+        own.mark("node-h", place.order, lease)
+        for record in records(lease):
+            change = {"metadata": {"annotations": {marks.RECORD: record}}}
+            place.admin.patch(kubernetes_api.NODES, "node-h", change)
+            place.admin.patch(kubernetes_api.LEASES, "overnight-node-h", change, SPACE)
+            if not own.renew("node-h", place.order, lease):
+                own.mark("node-h", place.order, lease)
+                assert own.renew("node-h", place.order, lease)
+            assert [held.lease for held in own.list_held(place.order)] == [lease]
+        own.release("node-h", place.order, lease.id)
+
+
+def test_a_lease_that_is_renewed_for_ever_ends_after_14_days(place: site.Site) -> None:
+    now = site.now_us()
+    lease = Lease(site.make_lease().id, "ana", now + 13 * DAY_US, now + 14 * DAY_US)
+    with place.account() as own:
+        own.claim("node-h", place.order, lease)
+        own.mark("node-h", place.order, lease)
+    later = Lease(lease.id, "ana", now + 26 * DAY_US, now + 27 * DAY_US)
+    change = {
+        "metadata": {"annotations": {marks.RECORD: later.text()}},
+        "spec": {"acquireTime": marks.format_time(now + 14 * DAY_US, marks.MICRO_TIME)},
+    }
+    place.admin.patch(kubernetes_api.LEASES, "overnight-node-h", change, SPACE)
+    assert [c.why for c in clean(place, days=13.9)] == [""]
+    (cleaned,) = clean(place, days=14.1)
+    assert cleaned.why.startswith("expired 2 h")
+    assert place.ours() == []
+
+
+def test_lease_objects_under_another_name_are_removed(place: site.Site) -> None:
+    lease, ended = site.make_lease(), site.make_lease(-300_000_000)
+    bodies = []
+    for name, holder, notes in [
+        ("other-name", ended.id, {marks.RECORD: ended.text(), marks.NODE: "node-h"}),
+        ("overnight-node-h-2", ended.id, {marks.RECORD: ended.text(), marks.NODE: "node-h"}),
+        ("bare", ended.id, {marks.RECORD: ended.text()}),
+        ("somebody", "pod-1", {marks.RECORD: ended.text(), marks.NODE: "node-h"}),
+        ("nobody", "", {marks.RECORD: "{", marks.NODE: "node-h"}),
+    ]:
+        metadata = {"name": name, "annotations": notes}
+        bodies.append({"metadata": metadata, "spec": {"holderIdentity": holder}})
+    election = {"metadata": {"name": "overnight-election"}, "spec": {"holderIdentity": "pod-1"}}
+    with place.account() as own:
+        own.claim("node-h", place.order, lease)
+        own.mark("node-h", place.order, lease)
+    for body in [*bodies, election]:
+        place.admin.create(kubernetes_api.LEASES, body, SPACE)
+    clean(place)
+    clean(place, days=1.1)
+    left = {item["metadata"]["name"] for item in place.admin.list(kubernetes_api.LEASES, SPACE)}
+    place.admin.delete(kubernetes_api.LEASES, "overnight-election", SPACE)
+    assert left == {"overnight-election"}  # the live lease ended within the day
+    assert place.ours() == []
+
+
+def test_a_second_lease_object_does_not_end_the_live_one(place: site.Site) -> None:
+    lease, ended = site.make_lease(), site.make_lease(-300_000_000)
+    with place.account() as own:
+        own.claim("node-h", place.order, lease)
+        own.mark("node-h", place.order, lease)
+    for name, record in (("copy", ended), ("same-id", Lease(lease.id, "x", 1, 2))):
+        metadata = {
+            "name": name,
+            "annotations": {marks.RECORD: record.text(), marks.NODE: "node-h"},
+        }
+        body = {"metadata": metadata, "spec": {"holderIdentity": record.id}}
+        place.admin.create(kubernetes_api.LEASES, body, SPACE)
+    cleaned = {c.held.id: c.released for c in clean(place)}
+    assert cleaned == {ended.id: True, lease.id: False}
+    assert marks.carries(place.node("node-h"), lease.id)
+    with place.account() as own:
+        assert own.renew("node-h", place.order, lease)
+        own.release("node-h", place.order, lease.id)
+    assert place.ours() == []  # the copy with its id went with it
