@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight.app import diagnose as diagnoses
-from overnight.app import fleet_questions, windows
+from overnight.app import fleet_questions, report_files, windows
 from overnight.detectors.fleet import arms as arm_detector
 from overnight.investigations import plan_file
 from overnight.model import files
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from overnight.queries import reader
 
 MAX_KINDS = 6
-MAX_VERDICTS = 3
 MAX_ROWS = 15  # of processes that changed
 MAX_PROCESSES = 1000  # of an arm: one that is left out would read as 0 %
 ANY = "warning"  # the row of arms in which nothing happened, of any kind
@@ -72,13 +71,23 @@ def write(
     """
     # The plan of a client must not choose where a server writes.
     own = run.plan.report if run.plan.is_local else ""
-    page = pathlib.Path(own) if own else home / "report.html"
+    page, problems = home / "report.html", list[str]()
+    if own and (foreign := report_files.find_foreign(pathlib.Path(own))):
+        problems.append(f"the report is not in {own}: {foreign} is not a file of a report")
+    elif own:
+        page = pathlib.Path(own)
     files.make_folder(page.parent)
     report = gather(run, fleet, home, diagnose=diagnose or functools.partial(diagnose_here, run, home), page=page)  # fmt: skip
-    report = dataclasses.replace(report, reservations=tuple(reservations), notes=tuple(notes), folder=str(page.parent))  # fmt: skip
+    report = dataclasses.replace(
+        report,
+        problems=(*problems, *report.problems),
+        reservations=tuple(reservations),
+        notes=tuple(notes),
+        folder=str(page.parent),
+    )
     following = None
     if missed := report.not_reproduced:
-        following = page.with_name(f"{page.stem}-next-plan.yaml")
+        following = report_files.next_plan(page)
         plan = plan_file.dump(missed.next_plan, "\n".join(map(printable, missed.changes)))
         files.write_atomically(following, plan)
         name = str(following) if run.plan.is_local else following.name
@@ -108,7 +117,7 @@ def gather(
     if diagnose is not None and page is not None:
         ask = ask_arms(run, compared)
         for number, seen in enumerate(choose_occurrences(run), 1):
-            path = page.with_name(f"{page.stem}-verdict-{number}.html")
+            path = report_files.verdict(page, number)
             write_verdict = functools.partial(_write_verdict, seen, diagnose, ask, path)
             found = _try(f"verdict on {seen.event}", write_verdict, problems)
             diagnosed.append(found or reports.Diagnosed(seen, None))
@@ -231,7 +240,7 @@ def choose_occurrences(run: Investigation) -> tuple[Occurrence, ...]:
     every = [(name == "hot", seen) for name, arm in list_arms(run) for seen in arm.occurrences]
     every.sort(key=lambda pair: (pair[0], pair[1].time_us))
     last = {seen.kind: seen for _, seen in every}
-    return tuple(last.values())[:MAX_VERDICTS]
+    return tuple(last.values())[: report_files.MAX_VERDICTS]
 
 
 def diagnose_here(

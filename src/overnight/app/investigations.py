@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
-from overnight.app import reservations
+from overnight.app import report_files, reservations
 from overnight.model import times
 from overnight.model.investigation import Investigation, Note, Occurrence
 from overnight.model.plan import Plan  # noqa: TC001 - operations read the hints
-from overnight.model.reservation import Preflight  # noqa: TC001 - operations read the hints
+from overnight.model.reservation import Preflight
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -69,17 +69,32 @@ class DryRun:
     steps: tuple[str, ...]
     hosts: Preflight
     seconds: float  # of all arms, at most
+    notes: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    is_asked: bool = True  # False: no server was, and `hosts` has none
 
     def as_json(self) -> dict[str, Any]:
-        hosts = self.hosts.as_json()
-        return {"schema": "overnight.run-plan/1", "steps": list(self.steps), "seconds": self.seconds, "reservation": hosts}  # fmt: skip
+        return {
+            "schema": "overnight.run-plan/1",
+            "steps": list(self.steps),
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+            "unchecked": list(self.unchecked),
+            "reservation": self.hosts.as_json() if self.is_asked else None,
+        }
 
 
 def load_plan(path: pathlib.Path, seconds: float | None = None) -> Plan:
     """Read a plan file; `seconds` replaces how long each arm is observed."""
     from overnight.investigations import plan_file
 
-    plan = plan_file.load(path, find_problems)
+    def check(plan: Plan) -> Iterator[plan_file.Problem]:
+        yield from find_problems(plan)
+        if foreign := plan.report and report_files.find_foreign(pathlib.Path(plan.report)):
+            why = f"{foreign} exists and is not a file of a report of overnight run"
+            yield plan_file.Problem("report", why, "use another name, or move the file away")
+
+    plan = plan_file.load(path, check)
     # It may be resumed from another folder.
     if plan.load and plan.load.profile:
         profile = str(path.parent.absolute() / plan.load.profile)
@@ -109,7 +124,7 @@ def parse_plan(text: str) -> Plan:
 def find_problems(plan: Plan) -> Iterator[plan_file.Problem]:
     """Yield why a plan cannot be carried out; also names that no host knows: hours may pass before an arm needs them."""
     from overnight import instruments
-    from overnight.app import age
+    from overnight.app import age, event_kinds
     from overnight.investigations import plan_file
     from overnight.load import workloads
 
@@ -122,6 +137,30 @@ def find_problems(plan: Plan) -> Iterator[plan_file.Problem]:
     for where, name, known in named:
         if name not in known:
             yield plan_file.Problem(where, f"unknown name {name}", f"use one of {', '.join(known)}")
+    for kind in plan.wait.events:
+        if why := event_kinds.find_mistake(kind):
+            yield plan_file.Problem("wait.events", f"wait.events: {why}", "overnight run --example driver-resets   names kinds")  # fmt: skip
+
+
+def list_notes(plan: Plan) -> Iterator[str]:
+    """Yield what a valid plan leaves to others."""
+    from overnight.app import event_kinds
+
+    for kind in plan.wait.events:
+        if not event_kinds.is_found(kind):
+            name = kind + "NAME" * kind.endswith(".")
+            yield f"overnight does not find {kind} itself; report each: overnight event add --kind {name}"  # fmt: skip
+
+
+def check_alone(plan: Plan) -> DryRun:
+    """Return what a plan for hosts elsewhere would do; its server is not asked."""
+    from overnight.investigations import decisions
+
+    example = _make_example(plan)
+    seconds = decisions.left_seconds(example, example.made_us)
+    hosts = Preflight(decisions.make_order(example, example.made_us), (), {})
+    notes, unchecked = (*list_notes(plan),), (*_list_unchecked(plan, asked=False),)
+    return DryRun((*_describe(plan),), hosts, seconds, notes, unchecked, is_asked=False)
 
 
 def find_example(name: str) -> str:
@@ -174,10 +213,13 @@ class Investigations:
             )
         if plan.rehearsal is not None:
             rehearsal_arm.check(plan.rehearsal.name)
-        example = Investigation(id="i-" + "0" * 12, plan=plan, made_us=time.time_ns() // 1000)
+        example = _make_example(plan)
         order = decisions.make_order(example, example.made_us, self.plane.context.endpoint())
         seconds = decisions.left_seconds(example, example.made_us)
-        return DryRun(tuple(_describe(plan)), self.reservations.preflight(order), seconds)
+        hosts = self.reservations.preflight(order)
+        home = str(self.home / FOLDER) if plan.is_local else ""
+        unchecked = (*_list_unchecked(plan, asked=True),)
+        return DryRun((*_describe(plan, home),), hosts, seconds, (*list_notes(plan),), unchecked)
 
     def create(self, plan: Plan, *, confirmed: bool, owner: str = "") -> Report:
         """Write the record of an investigation, which `run` or the servers of the database carry out.
@@ -289,7 +331,25 @@ class Investigations:
         return self._host
 
 
-def _describe(plan: Plan) -> Iterator[str]:
+def _make_example(plan: Plan) -> Investigation:
+    return Investigation(id="i-" + "0" * 12, plan=plan, made_us=time.time_ns() // 1000)
+
+
+def _list_unchecked(plan: Plan, *, asked: bool) -> Iterator[str]:
+    if plan.is_local:
+        return
+    where = f"{plan.hosts.provider} {plan.hosts.where}".rstrip()
+    if not asked:
+        yield f"which hosts of {where} can be reserved, and what that disturbs"
+        if plan.hosts.like:
+            yield f"whether they have the image, kernel and packages of {plan.hosts.like}"
+    yield "whether each host accepts these tasks (its /etc/overnight/agent.toml)"
+    if plan.instruments:
+        names = ", ".join(each.name for each in plan.instruments)
+        yield f"whether the hosts have the instruments {names}"
+
+
+def _describe(plan: Plan, home: str = "") -> Iterator[str]:
     from overnight.investigations import decisions
 
     where = f"{plan.hosts.provider} {plan.hosts.where}".rstrip()
@@ -312,4 +372,6 @@ def _describe(plan: Plan) -> Iterator[str]:
     if plan.experiment.allow:
         yield f"test the cause with {' or '.join(plan.experiment.allow)}, and undo the change"
     yield "give every host back"
-    yield f"write the report to {plan.report or 'the data home'}"
+    replaced = ", in place of the last one" if plan.report and os.path.lexists(plan.report) else ""
+    kept = f"{home}/ID/report.html" if home else "the server"
+    yield f"write the report to {plan.report or kept}{replaced}"

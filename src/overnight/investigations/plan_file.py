@@ -26,8 +26,8 @@ from overnight.model.plan import Plan, Unit
 from overnight.model.text import plural
 
 EXAMPLES = pathlib.Path(__file__).parent / "examples"
-# PyYAML reads about 40,000 nodes a second.
-MAX_BYTES, MAX_NODES, MAX_DEPTH = 256 << 10, 10_000, 16
+# PyYAML reads about 40,000 values a second.
+MAX_BYTES, MAX_VALUES, MAX_LEVELS = 256 << 10, 10_000, 16
 MAX_NUMBER = 1 << 53
 TODO = "overnight run --example driver-resets   prints a valid plan"
 KINDS = {
@@ -70,9 +70,8 @@ def find_problems(plan: Plan) -> Iterator[Problem]:
         yield Problem("arms", "either all arms set `hosts`, or none does", "give each arm `hosts`")
     if plan.hosts.names and any(own):
         yield Problem("hosts.names", "hosts.names cannot be combined with `hosts` of arms", "use hosts.labels instead of hosts.names")  # fmt: skip
-    for name in plan.experiment.allow:
-        if name not in list(Builtin):
-            yield Problem("experiment.allow", f"unknown change {name}", f"use {', '.join(Builtin)}")
+    for name in {*plan.experiment.allow} - {*Builtin}:
+        yield Problem("experiment.allow", f"unknown change {name}", f"use {', '.join(Builtin)}")
     if plan.is_local and Builtin.REBOOT in plan.experiment.allow:
         yield Problem("experiment.allow", "reboot is not possible with provider local: this machine carries out the plan", "remove reboot")  # fmt: skip
     load = plan.load
@@ -80,8 +79,11 @@ def find_problems(plan: Plan) -> Iterator[Problem]:
         yield Problem("load.duty", f"load.duty must be above 0 and at most 100% (got {100 * load.duty:g}%)", "duty: 60%")  # fmt: skip
     if load and (load.kind == "replay") != bool(load.profile):
         yield Problem("load", "`kind: replay` needs load.profile, and no other kind takes one", "overnight cpu -O json > profile.json")  # fmt: skip
-    if plan.rehearsal and not plan.is_local:
-        yield Problem("rehearsal", "a rehearsal needs provider local: it causes the incident on this machine", "use `provider: local`, or remove rehearsal")  # fmt: skip
+    if plan.report and not plan.report.endswith(".html"):
+        yield Problem("report", "report does not end with .html", "report: night.html")
+    for local, why in (("rehearsal", "it causes the incident on this machine"), ("report", "a server keeps the report itself")):  # fmt: skip
+        if getattr(plan, local) and not plan.is_local:
+            yield Problem(local, f"{local} needs provider local: {why}", f"use `provider: local`, or remove {local}")  # fmt: skip
     budget = plan.budget
     if plan.busy_hours > budget.hours:
         yield Problem("budget.hours", f"arms and experiment take up to {plan.busy_hours:.3g} hours, but budget.hours is {budget.hours:g}", "raise it, or shorten `wait.for`")  # fmt: skip
@@ -156,33 +158,6 @@ def _strip_none(hint: Any) -> Any:
 # --- reading
 
 
-class _Loader(yaml.SafeLoader):
-    """Composes nodes within limits. An alias costs 3 bytes and repeats a whole list, so none is accepted."""
-
-    def __init__(self, text: bytes) -> None:
-        super().__init__(text)
-        self._nodes = self._depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
-        self._nodes += 1
-        self._depth += 1
-        for is_beyond, what in (
-            (isinstance(event, yaml.AliasEvent), "aliases are not supported"),
-            (self._nodes > MAX_NODES, f"more than {MAX_NODES:,} values"),
-            (self._depth > MAX_DEPTH, f"more than {MAX_DEPTH} levels of nesting"),
-        ):
-            if is_beyond:
-                raise _LimitError(problem=what, problem_mark=event.start_mark)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-
-class _LimitError(yaml.MarkedYAMLError):
-    pass
-
-
 class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
@@ -192,9 +167,8 @@ class _Reader:
         if len(text) > MAX_BYTES:
             self._refuse(None, f"it is larger than {sizes.format_size(MAX_BYTES)}")
         try:
-            node = _Loader(text).get_single_node()
-        except _LimitError as error:
-            self._refuse(error.problem_mark, f"{error.problem}")
+            self._check_limits(text)
+            node = yaml.compose(text, yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             self._refuse(error.problem_mark, f"not valid YAML: {error.problem}")
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
@@ -205,6 +179,18 @@ class _Reader:
         for problem in check(plan):
             self._refuse(self._find(problem.where), problem.why, problem.todo)
         return plan
+
+    def _check_limits(self, text: bytes) -> None:
+        """Refuse what takes long to read. An alias of 3 bytes repeats a whole list, so none is accepted."""
+        values = levels = 0
+        for event in yaml.parse(text, yaml.SafeLoader):
+            levels += isinstance(event, yaml.CollectionStartEvent)
+            levels -= isinstance(event, yaml.CollectionEndEvent)
+            values += isinstance(event, yaml.NodeEvent)
+            if isinstance(event, yaml.AliasEvent):
+                self._refuse(event.start_mark, "aliases are not supported")
+            if values > MAX_VALUES or levels > MAX_LEVELS:
+                self._refuse(event.start_mark, f"more than {MAX_VALUES:,} values, or {MAX_LEVELS} levels")  # fmt: skip
 
     def _find(self, where: str) -> yaml.Mark | None:
         """Return the mark of a key, or of the nearest one above it that the file has."""
@@ -274,7 +260,7 @@ class _Reader:
             value = float(value)
         if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
             self._refuse(node.start_mark, f"{where} is not {wanted}")
-        if kind in (int, float) and abs(value) > MAX_NUMBER:
+        if isinstance(value, int | float) and abs(value) > MAX_NUMBER:
             self._refuse(node.start_mark, f"{where} is too large")
         if field["least"] is not None and value < field["least"]:
             self._refuse(node.start_mark, f"{where} is less than {field['least']}")

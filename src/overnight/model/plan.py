@@ -111,7 +111,9 @@ class WaitPlan:
     seconds: float = key(
         8 * 3600.0, "maximum duration of an arm", name="for", unit=Unit.DURATION, least=1
     )
-    events: tuple[str, ...] = key((), "event kinds that count; default: severity warning or above")
+    events: tuple[str, ...] = key(
+        (), "event kinds that count, or prefixes such as `net.`; default: severity warning or above"
+    )
     count: int = key(0, "number of events that ends an arm; 0: only the time does", least=0)
 
 
@@ -154,7 +156,7 @@ class Plan:
     wait: WaitPlan = key(WaitPlan(), "end of an arm")
     budget: BudgetPlan = key(BudgetPlan(), "limits")
     experiment: ExperimentPlan = key(ExperimentPlan(), "test of the cause")
-    report: str = key("", "file of the report; default: in the data home")
+    report: str = key("", "file of the report, as night.html; default: in the data home")
     rehearsal: RehearsalPlan | None = key(None, "cause the incident on purpose")
 
     @property

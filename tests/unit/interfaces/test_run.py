@@ -126,6 +126,12 @@ def test_wrong_calls_say_what_to_do(run: Run, tmp_path: pathlib.Path) -> None:
     for wrong, right, says in (
         ("memory-cgroups", "memory-groups", "bad.yaml:9:7: unknown name memory-groups"),
         ("duty: 20%", "kind: cpus", "bad.yaml:14:3: unknown name cpus"),
+        (
+            "driver_reset",
+            "driver_rest",
+            "bad.yaml:12:3: wait.events: unknown kind net.driver_rest; did you mean net.driver_reset?",
+        ),
+        ("budget:", "report: night.txt\nbudget:", "bad.yaml:15:1: report does not end with .html"),
     ):
         (tmp_path / "bad.yaml").write_text(PLAN.format(provider="local").replace(wrong, right))
         code, _, err = run("bad.yaml")
@@ -157,6 +163,97 @@ def test_a_dry_run_changes_nothing(hosts: LocalHost, run: Run) -> None:
     assert parse(out, "run-plan")["seconds"] == pytest.approx(12)
     assert not hosts.tasks
     assert run("list")[1] == "no investigations\n"
+
+
+@pytest.mark.parametrize("words", ["kernel.soft_lockup", "net.driver_rest"])
+def test_a_plan_that_can_never_fire_is_refused(
+    hosts: LocalHost, run: Run, tmp_path: pathlib.Path, words: str
+) -> None:
+    for provider in ("local", "kubernetes"):
+        text = PLAN.format(provider=provider).replace("net.driver_reset", words)
+        (tmp_path / "bad.yaml").write_text(text)
+        for more in ("", "--dry-run"):
+            code, _, err = run(f"bad.yaml {more}")
+            assert (code, f"unknown kind {words}; did you mean" in err) == (2, True)
+    assert not hosts.tasks
+
+
+def test_outcomes_of_others_are_accepted_with_a_note(
+    hosts: LocalHost, run: Run, tmp_path: pathlib.Path
+) -> None:
+    text = PLAN.format(provider="local").replace("reset]", "reset, invoice.late, job.]")
+    (tmp_path / "plan.yaml").write_text(text)
+    code, out, _ = run("plan.yaml --dry-run")
+    notes = [line for line in out.splitlines() if line.startswith("note: ")]
+    assert (code, notes) == (
+        0,
+        [
+            "note: overnight does not find invoice.late itself; report each: overnight event add --kind invoice.late",
+            "note: overnight does not find job. itself; report each: overnight event add --kind job.NAME",
+        ],
+    )
+    code, out, _ = run("plan.yaml --dry-run -O json")
+    assert len(parse(out, "run-plan")["notes"]) == 2
+    assert notes[0] in run("plan.yaml")[2]
+
+
+def test_a_plan_is_checked_without_a_server(run: Run) -> None:
+    code, out, _ = run("kubernetes.yaml --dry-run")
+    assert code == 0
+    assert out.splitlines()[0] == "1. reserve 1 host from kubernetes for at most 1 h"
+    assert "5. write the report to the server" in out
+    assert "arms take at most 12 s" in out
+    assert "not checked: which hosts of kubernetes can be reserved, and what that disturbs" in out
+    assert (
+        "not checked: whether each host accepts these tasks (its /etc/overnight/agent.toml)" in out
+    )
+    assert out.splitlines()[-1] == "the plan is valid; no server was asked (--server URL), and nothing was changed"  # fmt: skip
+    code, out, _ = run("kubernetes.yaml --dry-run -O json")
+    document = parse(out, "run-plan")
+    assert (code, document["reservation"], len(document["unchecked"])) == (0, None, 2)
+
+
+@pytest.mark.parametrize("foreign", ["night.html", "night.txt", "night.json", "night-next-plan.yaml"])  # fmt: skip
+def test_a_report_replaces_no_file_of_others(
+    hosts: LocalHost, run: Run, tmp_path: pathlib.Path, foreign: str
+) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN.format(provider="local") + "report: night.html\n")
+    other = tmp_path / foreign
+    other.write_text("root's own")
+    for words in ("plan.yaml", "plan.yaml --dry-run"):
+        code, _, err = run(words)
+        assert (code, f"plan.yaml:17:1: {foreign} exists and is not a file of a report" in err) == (2, True), err  # fmt: skip
+    assert (other.read_text(), hosts.tasks) == ("root's own", {})
+    other.unlink()
+    other.symlink_to(tmp_path / "elsewhere")
+    assert run("plan.yaml --dry-run")[0] == 2
+    other.unlink()
+    code, out, _ = run("plan.yaml --dry-run")
+    assert (code, f"write the report to {tmp_path}/night.html\n" in out) == (0, True)
+    assert run("plan.yaml")[0] == 0
+    assert (tmp_path / "night.txt").read_text().startswith("Reproduced")
+    code, out, _ = run("plan.yaml --dry-run")
+    assert (code, f"write the report to {tmp_path}/night.html, in place of the last one\n" in out) == (0, True)  # fmt: skip
+
+
+def test_a_file_that_comes_during_the_night_stays(
+    hosts: LocalHost, run: Run, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plan.yaml").write_text(PLAN.format(provider="local") + "report: night.html\n")
+    other, begin = tmp_path / "night.html", hosts.list_events
+
+    def write(*words: Any) -> Any:
+        other.write_text("root's own")
+        return begin(*words)
+
+    monkeypatch.setattr(hosts, "list_events", write)
+    code, out, err = run("plan.yaml")
+    assert (code, other.read_text()) == (0, "root's own"), err
+    [line] = [line for line in out.splitlines() if line.startswith("report: ")]
+    report = pathlib.Path(line.removeprefix("report: "))
+    assert report.name == "report.html"
+    why = f"the report is not in {other}: {other} is not a file of a report"
+    assert why in json.loads(report.with_suffix(".json").read_text())["not_possible"]
 
 
 @pytest.mark.parametrize(

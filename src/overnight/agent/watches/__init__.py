@@ -52,6 +52,10 @@ class Watch(Protocol):
         """The `source` of its events."""
 
     @property
+    def finds(self) -> tuple[str, ...]:
+        """The kinds of its events."""
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """The signals whose rows `check` gets."""
 

@@ -19,6 +19,7 @@ class Blocked:
     """Rows of `processes`, which include the blocked ones."""
 
     name = "blocked"
+    finds = ("task.blocked",)
     needs = ("processes",)
 
     def __init__(self) -> None:

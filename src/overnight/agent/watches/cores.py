@@ -109,6 +109,7 @@ class CorePinned:
     """Follows every core's modes; the other signals say who ran there, and who waited."""
 
     name = "core-pinned"
+    finds = ("cpu.core_pinned", "cpu.core_stolen", "cpu.host_saturated", "net.interrupt_skew")
     needs = ("cpu", "softirqs", "processes", "schedstat")
 
     def __init__(self) -> None:

@@ -49,6 +49,7 @@ class CrashLoop:
     """Rows of `unit-restarts`: how often systemd restarted each unit."""
 
     name = "crash-loop"
+    finds = ("unit.crash_loop",)
     needs = ("unit-restarts",)
 
     def __init__(self) -> None:
@@ -74,6 +75,7 @@ class HiddenLoop:
     """Rows of `cgroup-births`: born, died, and died young, under each parent."""
 
     name = "hidden-crash-loop"
+    finds = ("unit.hidden_crash_loop",)
     needs = ("cgroup-births",)
 
     def __init__(self) -> None:

@@ -46,6 +46,7 @@ class DriverCounters:
     """Rising counters of the drivers: keys are `interface counter`, or `interface qN`."""
 
     name = "driver-counters"
+    finds = (*(kind for kind, *_ in MEANINGS.values()), "net.allowance_exceeded")
     needs = ("ethtool", "tx-timeouts")
 
     def __init__(self) -> None:
@@ -84,6 +85,7 @@ class Softnet:
     """Received packets that a core dropped (full backlog) or deferred (budget used up)."""
 
     name = "softnet"
+    finds = ("net.softnet_drops", "net.softnet_squeezed")
     needs = ("softnet",)
 
     def __init__(self) -> None:

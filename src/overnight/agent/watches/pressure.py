@@ -55,6 +55,7 @@ class Pressure:
     """Rows of `pressure`: microseconds in which some, and all, tasks waited for each resource."""
 
     name = "pressure"
+    finds = tuple(f"pressure.{resource}" for resource in SOME)
     needs = ("pressure",)
 
     def __init__(self) -> None:
@@ -81,6 +82,7 @@ class RunQueue:
     """Rows of `schedstat`: milliseconds that tasks ran, and waited in the run queue, on each core."""
 
     name = "run-queue"
+    finds = ("cpu.run_queue",)
     needs = ("schedstat",)
 
     def __init__(self) -> None:
@@ -121,6 +123,7 @@ class Reclaim:
     """Row of `vmstat`: kills by the OOM killer."""
 
     name = "reclaim"
+    finds = ("memory.oom_kill",)
     needs = ("vmstat",)
 
     def __init__(self) -> None:
@@ -141,6 +144,7 @@ class Limits:
     """Rows of `limits`: used and maximum."""
 
     name = "limits"
+    finds = ("limit.near",)
     needs = ("limits",)
 
     def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:
@@ -159,6 +163,7 @@ class ClockSync:
     """Row of `clock`: whether the clock is synchronised."""
 
     name = "clock-sync"
+    finds = ("clock.unsynchronised",)
     needs = ("clock",)
 
     def check(self, _signal: str, now: clock.Clock, rows: sources.Rows) -> watches.Sightings:

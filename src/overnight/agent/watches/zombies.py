@@ -27,6 +27,7 @@ class ZombieGrowth:
     """Rows of `memory-cgroups`: tracked, in_use, dying, and microseconds of a root stat read."""
 
     name = "zombie-growth"
+    finds = ("memory.zombie_cgroups", "memory.zombie_growth")
     needs = ("memory-cgroups",)
 
     def __init__(self) -> None:

@@ -47,12 +47,18 @@ def plan(current: session.Session, planned: investigations.DryRun) -> int:
     """Print what a plan would do; the exit code is 3 if its hosts cannot be reserved."""
     hosts = planned.hosts
     if current.printed_json(planned):
-        enough = len(hosts.hosts) >= hosts.order.wanted
+        enough = not planned.is_asked or len(hosts.hosts) >= hosts.order.wanted
         return errors.ExitCode.DONE if enough else errors.ExitCode.CANNOT
     for number, step in enumerate(planned.steps, 1):
         terminal.echo(f"{number}. {step}")
     terminal.echo(f"arms take at most {times.format_duration(round(planned.seconds))}")
-    return reservation_view.plan(current, hosts)
+    for label, texts in (("note", planned.notes), ("not checked", planned.unchecked)):
+        for text in texts:
+            terminal.echo(f"{label}: {text}")
+    if planned.is_asked:
+        return reservation_view.plan(current, hosts)
+    terminal.echo("the plan is valid; no server was asked (--server URL), and nothing was changed")
+    return errors.ExitCode.DONE
 
 
 def listing(current: session.Session, listed: tuple[Investigation, ...]) -> None:

@@ -66,6 +66,8 @@ def start(
             todo="overnight run --example driver-resets   prints one",
         )
     given = investigations.load_plan(plan, times.parse_duration(lasting) if lasting else None)
+    if dry_run and not given.is_local and current.server is None:
+        return investigation_view.plan(current, investigations.check_alone(given))
     _check_server(current, given.hosts.provider, plan, local=given.is_local)
     use = _open(current, why)
     if dry_run:
@@ -73,6 +75,8 @@ def start(
             planned = use.preflight(given)
         return investigation_view.plan(current, planned)
     owner = "" if current.server else f"{getpass.getuser()}@{platform.node()}"
+    for note in investigations.list_notes(given):
+        terminal.print_line(current.notes(), f"note: {note}")
     made = session.call_confirmed(functools.partial(use.create, given, owner=owner), yes=yes)
     return _carry_out(current, use, made)
 

@@ -1,0 +1,38 @@
+"""Kinds of events that overnight finds itself. A kind outside their namespaces, such as `job.failed`, is added by others."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+
+from overnight.agent import signals
+from overnight.model.event import DEATHS, IMPORTED
+from overnight.sources.kernelrules import rulefiles
+
+
+@functools.cache
+def find_known() -> tuple[str, ...]:
+    """Return the kinds of the built-in rules and watches, of a host's death, and of imported evidence."""
+    of_rules = (rule.kind for rule in rulefiles.built_in())
+    of_watches = (kind for watch in signals.discover_watches() for kind in watch.finds)
+    return tuple(sorted({*of_rules, *of_watches, *DEATHS, IMPORTED}))
+
+
+def is_found(kind: str) -> bool:
+    """Return whether events of a kind, or with a prefix that ends with a dot, are found while a host is recorded."""
+    return any(each == kind or (kind.endswith(".") and each.startswith(kind)) for each in find_known())  # fmt: skip
+
+
+def find_mistake(kind: str) -> str:
+    """Return why no event can be of a kind; '' if one can."""
+    if not rulefiles.KIND.fullmatch(kind.removesuffix(".") + ".x" * kind.endswith(".")):
+        return f"{kind!r} is not a dotted name in lower case, such as job.failed"
+    namespace = kind.partition(".")[0] + "."
+    of_namespace = [each for each in find_known() if each.startswith(namespace)]
+    if is_found(kind) or not of_namespace:
+        return ""
+    # The name alone, too: a soft lockup is cpu.soft_lockup, not kernel.soft_lockup.
+    same_name = [each for each in find_known() if each.endswith("." + kind.removeprefix(namespace))]
+    near = same_name or difflib.get_close_matches(kind, find_known(), 1)
+    hint = f"did you mean {near[0]}?" if near else f"kinds: {', '.join(of_namespace)}"
+    return f"unknown kind {kind}; {hint}"
