@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import ipaddress
 import json
 import pathlib
 import ssl
@@ -67,6 +68,7 @@ class Request:
     insecure: bool = False
     metrics: str = ""  # address for metrics without a token
     interval: float = 60.0  # tick of the reaper, and of reservations
+    trusted_proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
 
 
 DatabaseAwayError = database_errors.DatabaseUnavailableError  # interfaces do not import database

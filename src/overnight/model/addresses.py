@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import urllib.parse
+from collections.abc import Iterable
 
 from overnight import errors
 
@@ -22,6 +23,24 @@ def parse_address(text: str, option: str = "--metrics") -> tuple[str, int]:
             todo=f"use for example {option} 9464 or {option} 127.0.0.1:9464",
         )
     return address.strip("[]") or "127.0.0.1", int(port)
+
+
+def parse_networks(
+    texts: Iterable[str], option: str
+) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Parse addresses and networks.
+
+    >>> parse_networks(["10.0.0.5", "fd00::/8"], "--trusted-proxy")
+    (IPv4Network('10.0.0.5/32'), IPv6Network('fd00::/8'))
+    """
+    try:
+        return tuple(map(ipaddress.ip_network, texts))
+    except ValueError as error:
+        raise errors.UsageError(
+            f"invalid {option}: {error}",
+            why="it is an address or a network",
+            todo=f"use for example {option} 10.0.0.5 or {option} 10.0.0.0/24",
+        ) from error
 
 
 def is_loopback(host: str) -> bool:

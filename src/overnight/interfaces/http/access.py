@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from fastapi import Depends
@@ -36,9 +36,18 @@ def text(sent: Sent) -> str:
     return sent.credentials if sent else ""
 
 
-def _basic(request: Request) -> str:
+def read_credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the credential of raw headers, in any scheme; '' if they have none. Raise for more than one."""
+    sent = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
+    if len(sent) > 1:
+        what = "more than one Authorization header"
+        raise problems.HttpError(400, what, headers=problems.CLOSE)
+    return _password(*sent) or "".join(sent).partition(" ")[2].strip()
+
+
+def _password(header: str = "") -> str:
     """Return the password of HTTP Basic: how a browser sends a token to a page."""
-    scheme, _, text = request.headers.get("authorization", "").partition(" ")
+    scheme, _, text = header.partition(" ")
     if scheme.lower() != "basic":
         return ""
     try:
@@ -56,7 +65,8 @@ def require(role: Role, *, page: bool = False, people: bool = False) -> Callable
 
     def authenticate(request: Request, sent: Annotated[Sent, Depends(TOKEN)]) -> Principal:
         server: serving.Server = request.app.state.server
-        given = text(sent) or (_basic(request) if page else "")
+        basic = _password(request.headers.get("authorization", "")) if page else ""
+        given = text(sent) or basic
         principal = server.fleet.tokens.authenticate(given) if given else None
         if principal is None:
             headers = {"www-authenticate": CHALLENGE} if page else None  # browsers ask then
@@ -76,8 +86,11 @@ def require(role: Role, *, page: bool = False, people: bool = False) -> Callable
     return authenticate
 
 
-def refuse_unknown(request: Request) -> None:
-    """Refuse query parameters that the operation does not have: a misspelt filter must not be ignored."""
+async def refuse_unknown(request: Request) -> None:
+    """Refuse query parameters that the operation does not have: a misspelt filter must not be ignored.
+
+    Not in a thread: `/healthz` answers also while all of them wait for the database.
+    """
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     for name in request.query_params:
         if name not in known:

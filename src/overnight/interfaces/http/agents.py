@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import fastapi
 from fastapi.types import DecoratedCallable
@@ -18,6 +18,7 @@ from overnight.model import protocol, uplink
 
 JSON = "application/json"
 ROUTER = ops.Router(prefix="/api/v1/agents", tags=["agents"])
+Answer = TypeVar("Answer")
 
 
 class Workers:
@@ -27,7 +28,7 @@ class Workers:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "agents")
         self._waiting, self._most = 0, waiting
 
-    async def run(self, call: Callable[..., bytes], *arguments: object) -> bytes:
+    async def run(self, call: Callable[..., Answer], *arguments: object) -> Answer:
         if self._waiting >= self._most:
             raise problems.HttpError(503, "the server is overloaded")
         self._waiting += 1

@@ -56,9 +56,18 @@ def create_app(server: serving.Server, allowed: limits.Limits | None = None) -> 
     """Return the application behind its limits."""
     app = build()
     app.state.server = server
-    app.state.workers = agents.Workers()
+    app.state.workers = workers = agents.Workers()
     app.state.slots = use_cases.Slots()
-    app.add_middleware(limits.Gate, limits=allowed or limits.Limits(), counters=server.counters)
+
+    async def is_known(path: str, credential: str) -> bool:
+        of_agents = path.startswith(limits.AGENTS)
+        find = (server.fleet.agents if of_agents else server.fleet.tokens).authenticate
+        return bool(credential) and await workers.run(find, credential) is not None
+
+    app.add_middleware(
+        limits.Gate, limits=allowed or limits.Limits(), counters=server.counters,
+        is_known=is_known, proxies=server.request.trusted_proxies,
+    )  # fmt: skip
     return app
 
 

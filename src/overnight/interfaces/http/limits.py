@@ -9,7 +9,6 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-import ipaddress
 import itertools
 import math
 import time
@@ -17,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 
-from overnight.interfaces.http import problems
+from overnight.interfaces.http import access, clients, problems
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,7 +40,7 @@ SECURE = (
 class Limits:
     """What clients may use of this process."""
 
-    connections: int = 8192
+    connections: int = 8192  # of one address half of it
     head_bytes: int = 16 << 10
     head_seconds: float = 10.0  # from the first byte of a request to the end of its headers
     idle_seconds: float = 75.0  # between two requests of a connection; agents report every 30 s
@@ -49,10 +48,11 @@ class Limits:
     answer_seconds: float = 120.0  # with the body and the last byte of the answer
     window_seconds: float = 900.0  # the same for a window, or a diagnosis that is made first
     pool_seconds: float = 3900.0  # the same for a change: a claim may wait for an hour
+    anonymous_bytes: int = 16 << 10  # of a body whose credential was not checked
     body_bytes: int = 64 << 10
     report_bytes: int = 4 * MIB  # as sent; decompressed 4 MiB, or 16 MiB with a snapshot
     chunk_bytes: int = MIB  # of an upload
-    held_bytes: int = 64 * MIB  # bodies of all requests at once; of one address half of it
+    held_bytes: int = 64 * MIB  # larger bodies of all requests; of one credential an eighth of it
     address_rate: float = 1000.0  # requests per second; many agents may share one address
     address_burst: float = 4000.0
     credential_rate: float = 20.0
@@ -93,25 +93,21 @@ class Buckets:
         return 0.0 if allowed else (1 - level) / self._rate
 
 
-def _client(scope: Scope) -> str:
-    """Return the client's address; of IPv6 its network, because a client has all addresses of it."""
-    address = str((scope.get("client") or ("unknown", 0))[0])
-    if ":" in address:
-        with contextlib.suppress(ValueError):
-            parsed = ipaddress.IPv6Address(address.partition("%")[0])
-            if parsed.ipv4_mapped is None:
-                return str(ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64)))
-    return address
-
-
 class Gate:
-    """Refuses what exceeds a limit, hands complete bodies to the application, and counts."""
+    """Refuses what exceeds a limit, hands complete bodies to the application, and counts.
 
-    def __init__(self, app: ASGIApp, limits: Limits, counters: serving_metrics.Counters) -> None:
+    `is_known` says whether a credential is valid at a path: only then is a large body read.
+    """
+
+    def __init__(
+        self, app: ASGIApp, limits: Limits, counters: serving_metrics.Counters,
+        is_known: Callable[[str, str], Awaitable[bool]], proxies: clients.Networks = (),
+    ) -> None:  # fmt: skip
         self._app, self._limits, self._counters = app, limits, counters
+        self._is_known, self._proxies = is_known, proxies
         self._addresses = Buckets(limits.address_rate, limits.address_burst)
         self._credentials = Buckets(limits.credential_rate, limits.credential_burst)
-        self._held: collections.Counter[str] = collections.Counter()
+        self._held: collections.Counter[str] = collections.Counter()  # by credential
         self._held_in_all = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,13 +145,19 @@ class Gate:
     @contextlib.asynccontextmanager
     async def _admitted(self, scope: Scope, receive: Receive) -> AsyncIterator[Receive]:
         """Check the limits; yield a `receive` that has the whole body."""
-        address, headers = _client(scope), dict(scope["headers"])
-        wait = self._addresses.take(address)
-        if not wait and (credential := headers.get(b"authorization")):
+        headers = dict(scope["headers"])
+        wait = self._addresses.take(clients.find_client(scope, self._proxies))
+        credential = access.read_credential(scope["headers"])
+        if not wait and credential:
             wait = self._credentials.take(hash(credential))
         if wait:
             after = {"retry-after": str(math.ceil(wait))}
             raise problems.HttpError(429, "too many requests", headers=after)
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            # A proxy may have used the other one: the rest could be the request of somebody else.
+            raise problems.HttpError(
+                400, "the length of the body is ambiguous", headers=problems.CLOSE
+            )
         fields = (scope["path"], scope["query_string"], *itertools.chain(*scope["headers"]))
         if sum(map(len, fields)) > self._limits.head_bytes:
             raise problems.HttpError(431, "the headers are too large")
@@ -163,7 +165,7 @@ class Gate:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and (len(length) > 11 or int(length) > limit):
             raise _too_large(limit)
-        body, more = bytearray(), True
+        body, more, held = bytearray(), True, 0
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 while more:
@@ -173,8 +175,15 @@ class Gate:
                     chunk = message.get("body", b"")
                     if len(body) + len(chunk) > limit:
                         raise _too_large(limit)
-                    self._hold(address, len(chunk))
                     body += chunk
+                    if len(body) > self._limits.anonymous_bytes:
+                        if not held and not await self._is_known(scope["path"], credential):
+                            why = "a body of this size needs a valid credential"
+                            raise problems.HttpError(
+                                401, "the body was not read", why=why, headers=problems.CLOSE
+                            )
+                        self._hold(credential, len(body) - held)
+                        held = len(body)
                     more = message.get("more_body", False)
             whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
@@ -183,20 +192,20 @@ class Gate:
 
             yield complete
         finally:
-            self._release(address, len(body))
+            self._release(credential, held)
 
-    def _hold(self, address: str, count: int) -> None:
+    def _hold(self, credential: str, count: int) -> None:
         most = self._limits.held_bytes
-        if self._held_in_all + count > most or self._held[address] + count > most // 2:
+        if self._held_in_all + count > most or self._held[credential] + count > most // 8:
             raise problems.HttpError(503, "too many bodies at once")
         self._held_in_all += count
-        self._held[address] += count
+        self._held[credential] += count
 
-    def _release(self, address: str, count: int) -> None:
+    def _release(self, credential: str, count: int) -> None:
         self._held_in_all -= count
-        self._held[address] -= count
-        if self._held[address] <= 0:
-            del self._held[address]
+        self._held[credential] -= count
+        if self._held[credential] <= 0:
+            del self._held[credential]
 
 
 def _too_large(limit: int) -> problems.HttpError:

@@ -6,25 +6,38 @@ uvicorn limits the idle time between requests, but waits for ever for the rest o
 from __future__ import annotations
 
 import asyncio
+import collections
+from typing import ClassVar
 
 import h11
 from uvicorn.protocols.http import h11_impl
 
-from overnight.interfaces.http import problems
+from overnight.interfaces.http import clients, problems
 
 CLOSE_SECONDS = 0.5
 
 
 class Protocol(h11_impl.H11Protocol):
-    """A connection. Set `most_connections` and `head_seconds` on a subclass."""
+    """A connection. Set `most_connections`, `head_seconds`, `proxies` and `counts` on a subclass.
+
+    One address may have half of the connections, unless it is a trusted proxy's.
+    """
 
     most_connections = 8192
     head_seconds = 10.0
+    proxies: clients.Networks = ()
+    counts: ClassVar[collections.Counter[str]] = collections.Counter()
     _head_timer: asyncio.TimerHandle | None = None
+    _group = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.most_connections:
+        address = clients.parse((self.client or ("",))[0])
+        if not clients.is_within(address, self.proxies):
+            self._group = clients.find_group(address)
+            self.counts[self._group] += 1
+        is_one = self.counts[self._group] > (self.most_connections + 1) // 2
+        if len(self.connections) > self.most_connections or is_one:
             transport.write(
                 b"HTTP/1.1 503 Too many connections\r\nConnection: close\r\n"
                 b"Retry-After: 5\r\nContent-Length: 0\r\n\r\n"
@@ -42,6 +55,9 @@ class Protocol(h11_impl.H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        self.counts[self._group] -= 1
+        if self.counts[self._group] <= 0:
+            del self.counts[self._group]
         super().connection_lost(exc)
 
     def shutdown(self) -> None:

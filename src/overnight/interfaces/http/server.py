@@ -75,6 +75,7 @@ def _configure(server: serving.Server, tls: ssl.SSLContext | None) -> uvicorn.Co
     class Connection(protocol.Protocol):
         most_connections = _reserve_descriptors(limits.connections)
         head_seconds = limits.head_seconds
+        proxies = server.request.trusted_proxies
 
     config = uvicorn.Config(
         application.create_app(server, limits),

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from overnight.app import serving_metrics
-from overnight.interfaces.http import limits
-from overnight.model import openmetrics
+from overnight.interfaces.http import clients, limits
+from overnight.model import addresses, openmetrics
 
 SMALL = limits.Limits(
-    body_bytes=100, report_bytes=1000, held_bytes=1500, body_seconds=0.05, answer_seconds=0.2,
+    anonymous_bytes=20, body_bytes=100, report_bytes=1000, held_bytes=8000, body_seconds=0.05, answer_seconds=0.2,
     address_rate=10, address_burst=5, credential_rate=1, credential_burst=2,
 )  # fmt: skip
+REPORT = "/api/v1/agents/report"
+KNOWN = {"Authorization": "Bearer known"}
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -29,14 +33,18 @@ class Client:
     """Sends requests to a gate, as uvicorn does."""
 
     def __init__(self, allowed: limits.Limits = SMALL, app: Any = echo) -> None:
+        async def is_known(path: str, credential: str) -> bool:
+            return credential.startswith("known")
+
         self.counters = serving_metrics.Counters()
-        self.gate = limits.Gate(app, allowed, self.counters)
+        proxies = addresses.parse_networks(["10.9.0.0/16"], "--trusted-proxy")
+        self.gate = limits.Gate(app, allowed, self.counters, is_known, proxies)
 
     async def send(
         self,
         *chunks: bytes,
         path: str = "/api/v1/hosts",
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         client: str = "10.0.0.1",
         stall: bool = False,
     ) -> tuple[int, dict[str, str], bytes]:
@@ -54,7 +62,8 @@ class Client:
         async def send(message: Any) -> None:
             answered.append(message)
 
-        raw = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        raw = [(name.lower().encode(), text.encode()) for name, text in pairs]
         scope = {"type": "http", "path": path, "query_string": b"", "headers": raw}
         scope["client"] = (client, 1)
         await self.gate(scope, receive, send)
@@ -86,7 +95,8 @@ def test_a_body_is_refused_by_its_announced_length_before_it_is_read() -> None:
 
 def test_a_body_is_refused_by_its_bytes_whatever_it_announced() -> None:
     client = Client()
-    assert run(client.send(b"x" * 60, b"x" * 60, headers={"Content-Length": "10"}))[0] == 413
+    headers = {"Content-Length": "10", **KNOWN}
+    assert run(client.send(b"x" * 60, b"x" * 60, headers=headers))[0] == 413
     assert not client.gate._held
     assert client.gate._held_in_all == 0
 
@@ -98,24 +108,48 @@ def test_long_headers_are_refused() -> None:
 
 def test_only_reports_may_be_large() -> None:
     client = Client()
-    assert run(client.send(b"x" * 700, path="/api/v1/agents/report"))[0] == 200
-    assert run(client.send(b"x" * 700, path="/api/v1/agents/enrol"))[0] == 413
+    assert run(client.send(b"x" * 700, path=REPORT, headers=KNOWN))[0] == 200
+    assert run(client.send(b"x" * 700, path="/api/v1/agents/enrol", headers=KNOWN))[0] == 413
 
 
-def test_bodies_in_memory_are_bounded_together() -> None:
-    async def fill() -> list[int]:
-        client = Client(dataclasses.replace(SMALL, report_bytes=1000))
+def fill(*credentials: str, size: int = 700) -> list[int]:
+    """Return the answers to bodies of one address that stall, and what a known agent gets meanwhile."""
+
+    async def send() -> list[int]:
+        client = Client(dataclasses.replace(SMALL, address_burst=1000, credential_burst=1000))
         slow = [
             asyncio.create_task(
-                client.send(b"x" * 700, path="/api/v1/agents/report", client=f"10.0.0.{n}", stall=True)
+                client.send(b"x" * size, path=REPORT, headers={"Authorization": f"Bearer {name}"}, stall=True)
             )
-            for n in range(3)
+            for name in credentials
         ]  # fmt: skip
+        await asyncio.sleep(0)
+        agent = await client.send(b"x" * 700, path=REPORT, headers=KNOWN)
         answers = [(await task)[0] for task in slow]
         assert client.gate._held_in_all == 0
-        return answers
+        assert not client.gate._held
+        return [agent[0], *sorted(answers)]
 
-    assert sorted(run(fill())) == [408, 408, 503]
+    return run(send())
+
+
+def test_bodies_without_a_credential_do_not_hold_up_agents() -> None:
+    many = [f"guessed-{n}" for n in range(20)]
+    assert fill(*many) == [200, *[401] * 20]
+    assert fill(*many, size=20) == [200, *[408] * 20]
+
+
+def test_bodies_in_memory_are_bounded_by_credential_and_together() -> None:
+    assert fill("known-1", "known-1") == [200, 408, 503]
+    assert fill(*(f"known-{n}" for n in range(12))) == [503, *[408] * 11, 503]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer guessed"}])
+def test_a_large_body_is_read_for_a_valid_credential_alone(headers: dict[str, str]) -> None:
+    status, answered, body = run(Client().send(b"x" * 21, headers=headers))
+    assert (status, answered["connection"]) == (401, "close")
+    assert json.loads(body)["title"] == "the body was not read"
+    assert run(Client().send(b"x" * 20, headers=headers))[0] == 200
 
 
 def test_a_body_that_stalls_ends_the_request() -> None:
@@ -154,6 +188,31 @@ def test_a_credential_has_a_rate_of_its_own_from_any_address() -> None:
     assert run(hurry()) == [200, 200, 429]
 
 
+BASIC = base64.b64encode(b"anna:x").decode(), base64.b64encode(b"bob:x").decode()
+
+
+@pytest.mark.parametrize("other", ["bearer x", "BEARER  x ", "Token x", *(f"Basic {b}" for b in BASIC)])  # fmt: skip
+def test_a_credential_has_one_rate_in_any_form(other: str) -> None:
+    async def hurry() -> list[int]:
+        client = Client()
+        forms = ("Bearer x", other, "Bearer x", other)
+        return [(await client.send(headers={"Authorization": form}))[0] for form in forms]
+
+    assert run(hurry()) == [200, 200, 429, 429]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Authorization", "Bearer a"), ("Authorization", "Bearer b")],
+        [("Content-Length", "5"), ("Transfer-Encoding", "chunked")],
+    ],
+)
+def test_ambiguous_headers_are_refused(headers: list[tuple[str, str]]) -> None:
+    status, answered, _ = run(Client().send(headers=headers))
+    assert (status, answered["connection"]) == (400, "close")
+
+
 @pytest.mark.parametrize(
     ("one", "other", "shared"),
     [
@@ -163,9 +222,25 @@ def test_a_credential_has_a_rate_of_its_own_from_any_address() -> None:
     ],
 )
 def test_addresses_of_one_ipv6_network_share_a_rate(one: str, other: str, shared: bool) -> None:
-    assert (
-        limits._client({"client": (one, 1)}) == limits._client({"client": (other, 1)})
-    ) is shared
+    found = {clients.find_client({"client": (each, 1)}, ()) for each in (one, other)}
+    assert (len(found) == 1) is shared
+
+
+@pytest.mark.parametrize(
+    ("peer", "sent", "client"),
+    [
+        ("10.9.0.1", "10.1.0.1", "10.1.0.1"),
+        ("::ffff:10.9.0.1", "10.1.0.1", "10.1.0.1"),
+        ("10.9.0.1", "6.6.6.6, 10.1.0.1, 10.9.0.2", "10.1.0.1"),  # the client wrote the first one
+        ("10.9.0.1", "10.9.0.3", "10.9.0.3"),
+        ("10.9.0.1", "junk", "10.9.0.1"),
+        ("10.8.0.1", "10.1.0.1", "10.8.0.1"),  # not a proxy that is trusted
+    ],
+)
+def test_a_trusted_proxy_names_the_client(peer: str, sent: str, client: str) -> None:
+    scope = {"client": (peer, 1), "headers": [(b"x-forwarded-for", sent.encode())]}
+    proxies = addresses.parse_networks(["10.9.0.0/16"], "--trusted-proxy")
+    assert clients.find_client(scope, proxies) == client
 
 
 def test_buckets_fill_again_and_forget_the_oldest() -> None:

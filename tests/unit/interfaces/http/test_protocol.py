@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from overnight.interfaces.http import protocol
+from overnight.model import addresses
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -26,8 +27,12 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"hi"})
 
 
+PROXY = "127.0.0.9"
+
+
 class Connection(protocol.Protocol):
     most_connections = 3
+    proxies = addresses.parse_networks([PROXY], "--trusted-proxy")
     head_seconds = 0.3
 
 
@@ -49,8 +54,9 @@ def port() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def connected(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+def connected(port: int, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    address = ("127.0.0.1", port)
+    with socket.create_connection(address, timeout=30, source_address=(source, 0)) as client:
         yield client
 
 
@@ -118,19 +124,43 @@ def test_what_is_not_http_is_refused_with_a_problem_document(port: int, sent: by
             assert json.loads(body)["kind"] == "bad-request"
 
 
+def is_answered(client: socket.socket) -> bool:
+    client.sendall(REQUEST)
+    return client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def is_free(port: int, source: str) -> bool:
+    """Whether an address gets a connection, after a while."""
+    for _ in range(100):
+        with connected(port, source) as client:
+            if is_answered(client):
+                return True
+        time.sleep(0.05)
+    return False
+
+
 def test_connections_are_limited_and_free_again_when_one_ends(port: int) -> None:
     with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(connected(port)) for _ in range(3)]
-        for client in held:
-            client.sendall(REQUEST)
-            assert client.recv(65536).startswith(b"HTTP/1.1 200")
-        with connected(port) as client:
+        held = [stack.enter_context(connected(port, f"127.0.0.{n}")) for n in (1, 1, 2)]
+        assert all(map(is_answered, held))
+        with connected(port, "127.0.0.3") as client:
             assert read_until_closed(client).startswith(b"HTTP/1.1 503")
         held[0].close()
-        for _ in range(100):
-            with connected(port) as client:
-                client.sendall(REQUEST)
-                if client.recv(65536).startswith(b"HTTP/1.1 200"):
-                    return
-            time.sleep(0.05)
-    pytest.fail("the slot of a closed connection stays taken")
+        assert is_free(port, "127.0.0.3")
+
+
+def test_one_address_has_half_of_the_connections(port: int) -> None:
+    """A proxy that is trusted has all of them."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connected(port)) for _ in range(2)]
+        assert all(map(is_answered, held))
+        with connected(port) as client:
+            assert read_until_closed(client).startswith(b"HTTP/1.1 503")
+        assert is_free(port, "127.0.0.2")
+        held[0].close()
+        assert is_free(port, "127.0.0.1")
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connected(port, PROXY)) for _ in range(3)]
+        assert all(map(is_answered, held))
+    assert is_free(port, "127.0.0.1")
+    assert not [count for count in Connection.counts.values() if count < 0]

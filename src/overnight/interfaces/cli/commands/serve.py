@@ -7,7 +7,7 @@ import pathlib
 
 from overnight import errors
 from overnight.interfaces.cli import pool_options, session, terminal, unit_options
-from overnight.model import times
+from overnight.model import addresses, times
 
 ORDER = 48
 
@@ -22,6 +22,7 @@ def serve(
     tls_cert: pathlib.Path | None = session.option(None, "Certificate chain (PEM).", "FILE"),
     tls_key: pathlib.Path | None = session.option(None, "Private key of the certificate (PEM).", "FILE"),
     insecure: bool = session.flag("Allow plain HTTP beyond loopback: tokens are not encrypted."),
+    trusted_proxy: list[str] | None = session.option(None, "Proxy whose X-Forwarded-For names clients (repeatable).", "ADDRESS"),
     database: pool_options.DatabaseOption = "",
     blobs: pathlib.Path | None = session.option(None, "Folder of uploaded windows. Default: one in the data home.", "DIR"),
     endpoint: str = session.option("", "URL that pool members and agents of reserved hosts use, if it differs.", "URL"),
@@ -50,6 +51,7 @@ def serve(
         insecure=insecure,
         metrics=metrics,
         interval=times.parse_duration(interval),
+        trusted_proxies=addresses.parse_networks(trusted_proxy or (), "--trusted-proxy"),
     )
     try:
         from overnight.interfaces.http import server
