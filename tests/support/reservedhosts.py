@@ -146,7 +146,7 @@ class Platform(reservations.Provider):
             lease = Lease.parse(host.mark or "")
             if host.mark is not None:
                 claimed = lease is None or (host.claim is not None and host.claim.id == lease.id)
-                since = host.marked_us
+                since = host.marked_us or None
                 held.append(Held(name, lease.id if lease else "", lease, claimed, since))
             elif host.claim is not None:
                 held.append(Held(name, host.claim.id, host.claim))

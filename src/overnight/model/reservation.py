@@ -113,7 +113,7 @@ class Lease:
             lease = cls(**{field.name: given[field.name] for field in dataclasses.fields(cls)})
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        texts = (lease.id, lease.owner, lease.purpose)
+        texts: tuple[object, ...] = (lease.id, lease.owner, lease.purpose)
         times = (lease.until_us, lease.cap_us)
         valid = all(isinstance(t, str) and t.isprintable() for t in texts) and all(
             type(t) is int and 0 <= t <= MAX_TIME_US for t in times
