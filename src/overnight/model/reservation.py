@@ -291,6 +291,7 @@ class Held:
     lease: Lease | None
     claimed: bool = True  # whether the atomic claim exists, where it is an object of its own
     since_us: int | None = None  # when it was made, where the platform knows
+    gone: str = ""  # why the host that was claimed is not there, where the platform knows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,6 +42,10 @@ class TakenError(errors.ConflictError):
     """Another reservation has the host; choose another one."""
 
 
+class GoneError(TakenError):
+    """The host does not exist any more, or another one has its name."""
+
+
 class NotEmptyError(errors.ConflictError):
     """Workloads are still on the host at the deadline."""
 
@@ -115,7 +119,7 @@ class Provider(Protocol):
         """
 
     def renew(self, host: str, order: Order, lease: Lease) -> bool:
-        """Write a later expiry on the host; False, and no change, if it does not carry this lease any more."""
+        """Write a later expiry on the host; False, and no change, if it lost a mark; GoneError if it lost all."""
 
     def release(self, host: str, order: Order, lease_id: str) -> None:
         """Remove every mark of this lease, and nothing else; a host that is gone is released."""

@@ -223,9 +223,11 @@ class ControlPlane:
         """Check every held host now, without a change to the platform; `load` runs a load on each, too."""
         now = self.show(reservation_id)
         provider = self.context.provider(now.order.provider)
-        carried = {(held.host, held.id) for held in provider.list_held(now.order) if held.claimed}
+        claims = {
+            h.host: h.gone for h in provider.list_held(now.order) if h.claimed and h.id == now.id
+        }
         for host in now.held:
-            lost = "" if (host.name, now.id) in carried else "the host does not carry the lease"
+            lost = claims.get(host.name, "the host does not carry the lease")
             found = provider.list_workloads(host.name, now.order, now.lease)
             heard = self.context.hear(host.name, now.order)
             checks = [

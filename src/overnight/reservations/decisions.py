@@ -94,9 +94,9 @@ def is_valid(lease: Lease, now_us: int) -> bool:
 
 
 def judge_mark(held: Held, now_us: int, *, unclaimed: bool) -> str:
-    """Return why a janitor removes a mark, '' to leave it. `unclaimed`: two looks found no claim."""
+    """Return why a janitor removes a mark, '' to leave it. `unclaimed`: two looks found no claim, or no host."""
     if unclaimed:
-        return "its claim is gone"
+        return held.gone or "its claim is gone"
     if held.lease is None or not is_valid(held.lease, now_us):
         old = held.since_us is not None and now_us - held.since_us > UNREADABLE_US
         return "its record is not valid, and it is older than a day" if old else ""

@@ -286,13 +286,13 @@ class Driver:
     def _renew(self, host: str) -> str:
         """Write the expiry on a host, and lost marks again; return why that is not possible, or ''."""
         provider, lease = self._provider, self.reservation.lease
-        if self._call(provider.renew, host, lease):
-            return ""
         try:
+            if self._call(provider.renew, host, lease):
+                return ""
             self._call(provider.claim, host, lease)
+            self._call(provider.mark, host, lease)
         except reservations.TakenError as error:
             return f"its marks are gone, and {error.what}"
-        self._call(provider.mark, host, lease)
         self._save_host(host, self._event("mark_lost", host, "written again"))
         return ""
 

@@ -13,7 +13,7 @@ from overnight.reservations import decisions
 if TYPE_CHECKING:
     from overnight.model.reservation import Held, Order
 
-LOOK_SECONDS = 10.0  # between two looks at a mark without a claim
+LOOK_SECONDS = 10.0  # between two looks at a mark without a claim, or without its host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ def clean(
 
 
 def _find_unclaimed(marks: Sequence[Held]) -> set[tuple[str, str]]:
-    return {(held.host, held.id) for held in marks if not held.claimed}
+    return {(held.host, held.id) for held in marks if held.gone or not held.claimed}
 
 
 def release_mark(provider: reservations.Provider, order: Order, held: Held, why: str) -> Cleaned:

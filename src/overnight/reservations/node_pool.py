@@ -114,7 +114,7 @@ class ReservedNodes(pools.Provider):
         machines = []
         with _translated():
             for held in self._nodes.list_held(CLUSTER):
-                if (member := _find_member(held, owner)) and held.lease:
+                if (member := _find_member(held, owner)) and held.lease and not held.gone:
                     machines.append(_machine(held.host, held.id, member))
                     self._renew(held.host, held.lease)
         return machines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import kube_reservations as site
 import pytest
@@ -178,3 +178,56 @@ def test_a_second_lease_object_does_not_end_the_live_one(place: site.Site) -> No
         assert own.renew("node-h", place.order, lease)
         own.release("node-h", place.order, lease.id)
     assert place.ours() == []  # the copy with its id went with it
+
+
+def test_a_node_that_is_created_again_is_not_adopted(place: site.Site) -> None:
+    lease = site.make_lease()
+    place.kubelets.add("node-j")
+    with place.account() as own:
+        own.claim("node-j", place.order, lease)
+        own.mark("node-j", place.order, lease)
+        assert [held.gone for held in own.list_held(place.order)] == [""]
+        place.kubelets.remove("node-j")
+        calls: list[Callable[[], object]] = [
+            lambda: own.renew("node-j", place.order, lease),
+            lambda: own.claim("node-j", place.order, lease),
+            lambda: own.mark("node-j", place.order, lease),
+            lambda: own.empty("node-j", place.order, lease, print),
+        ]
+        for call in calls:
+            with pytest.raises(reservations.GoneError, match="node node-j does not exist"):
+                call()
+        assert [held.gone for held in own.list_held(place.order)] == ["node node-j does not exist"]
+        place.kubelets.add("node-j")
+        before = place.foreign("node-j")
+        for call in calls:
+            with pytest.raises(
+                reservations.GoneError, match="node-j was deleted and created again"
+            ):
+                call()
+        (held,) = own.list_held(place.order)
+        assert held.gone == "node node-j was deleted and created again"
+        assert not marks.find_ids(place.node("node-j"))
+        # Without its Lease object, too: nothing says that the new node was ever reserved.
+        place.admin.delete(kubernetes_api.LEASES, "overnight-node-j", SPACE)
+        with pytest.raises(reservations.GoneError, match="nothing on node node-j says"):
+            own.renew("node-j", place.order, lease)
+        assert place.foreign("node-j") == before
+        own.release("node-j", place.order, lease.id)
+    place.kubelets.remove("node-j")
+    assert place.ours() == []
+
+
+def test_the_claim_of_a_node_that_is_gone_is_removed_after_two_looks(place: site.Site) -> None:
+    lease = site.make_lease()
+    place.kubelets.add("node-j")
+    with place.account() as own:
+        own.claim("node-j", place.order, lease)
+        own.mark("node-j", place.order, lease)
+    place.kubelets.remove("node-j")
+    place.kubelets.add("node-j")
+    (cleaned,) = clean(place)
+    assert (cleaned.why, cleaned.released) == ("node node-j was deleted and created again", True)
+    with place.account() as own:
+        own.claim("node-j", place.order, site.make_lease())
+    place.kubelets.remove("node-j")

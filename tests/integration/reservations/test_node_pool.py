@@ -125,6 +125,40 @@ def test_a_pool_of_two_nodes_is_claimed_returned_and_deleted(
     assert {name: place.foreign(name) for name in before} == before
 
 
+def test_a_member_whose_node_was_created_again_is_not_ready(
+    place: site.Site, tmp_path: pathlib.Path
+) -> None:
+    with serving(tmp_path) as where:
+        change = use_cases.PoolChange(template="gpu=h100", target_size=1, max_size=1)
+        where.create("lab", "kubernetes", change)
+        nodes.wait_until(lambda: members(where, MemberState.READY), "a node is ready")
+        (first,) = where.plane.show("lab").members
+        host = members(where, MemberState.READY).pop()
+        place.kubelets.remove(host)
+        place.kubelets.add(host, {"gpu": "h100"})
+        new = place.foreign(host)
+
+        def is_replaced() -> bool:
+            shown = where.plane.show("lab").members
+            return [m.state for m in shown] == [MemberState.READY] and shown[0].id != first.id
+
+        nodes.wait_until(is_replaced, "another member is ready")
+        assert host not in members(where, MemberState.READY)
+        assert place.foreign(host) == new
+        (cleaned,) = [
+            mark
+            for mark in janitor.clean(
+                create(place)._nodes, place.order, clock=site.now_us, sleep=lambda _: None
+            )
+            if mark.why
+        ]
+        assert cleaned.why == f"node {host} was deleted and created again"
+        where.drain("lab", confirmed=True)
+        nodes.wait_until(lambda: not where.plane.show("lab").members, "the pool is empty")
+        where.delete("lab")
+    place.wait_for_nothing()
+
+
 def test_a_cluster_of_two_nodes_is_held_and_released(
     place: site.Site, tmp_path: pathlib.Path
 ) -> None:

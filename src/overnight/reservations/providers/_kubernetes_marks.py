@@ -25,6 +25,7 @@ KEY = "overnight.dev/lease"  # label and taint
 RECORD = "overnight.dev/lease-record"
 UNDO = "overnight.dev/lease-undo"
 NODE = "overnight.dev/node"  # annotation of a Lease object or pod: the node that it is for
+UID = "overnight.dev/node-uid"  # annotation of a Lease object: a node may be created again under its name
 PART_OF = {"app.kubernetes.io/part-of": "overnight"}
 AUTOSCALERS = (
     "cluster-autoscaler.kubernetes.io/scale-down-disabled",
@@ -184,7 +185,7 @@ def name_claim(host: str) -> str:
     return f"{name[: MAX_NAME - 13].rstrip('.-')}-{hashlib.sha256(host.encode()).hexdigest()[:12]}"
 
 
-def build_claim(host: str, namespace: str, lease: Lease, now_us: int) -> Object:
+def build_claim(host: str, namespace: str, lease: Lease, now_us: int, uid: str = "") -> Object:
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -192,7 +193,7 @@ def build_claim(host: str, namespace: str, lease: Lease, now_us: int) -> Object:
             "name": name_claim(host),
             "namespace": namespace,
             "labels": {**PART_OF, KEY: lease.id},
-            "annotations": {RECORD: lease.text(), NODE: host},
+            "annotations": {RECORD: lease.text(), NODE: host, UID: uid},
         },
         "spec": {
             "holderIdentity": lease.id,
@@ -230,6 +231,7 @@ def find_held(
     nodes: Iterable[Object], claims: Iterable[Object], pods: Iterable[Object], now_us: int
 ) -> list[Held]:
     """Return every lease of which any mark is left on any host: each mark alone is enough."""
+    nodes = {node["metadata"]["name"]: node for node in nodes}
     claimed: dict[tuple[str, str], Object] = {}
     records: dict[tuple[str, str], list[Lease | None]] = {}
     for claim in claims:
@@ -238,21 +240,33 @@ def find_held(
         # Somebody may have written another one for the same lease.
         if key not in claimed or claim["metadata"]["name"] == name_claim(key[0]):
             claimed[key] = claim
-    for node in nodes:
+    for host, node in nodes.items():
         for lease_id in find_ids(node):
-            key = (node["metadata"]["name"], lease_id)
-            records.setdefault(key, []).append(read_record(node))
+            records.setdefault((host, lease_id), []).append(read_record(node))
     for pod in pods:
         if "deletionTimestamp" not in pod["metadata"]:  # else it ends, and nothing is left to do
             records.setdefault((find_host(pod), labels_of(pod).get(KEY, "")), [])
     return [
-        _merge(host, lease_id, found, claimed.get((host, lease_id)), now_us)
+        _merge(host, lease_id, found, claimed.get((host, lease_id)), nodes.get(host), now_us)
         for (host, lease_id), found in sorted(records.items())
     ]
 
 
+def find_absence(host: str, node: Object | None, claim: Object) -> str:
+    """Return why a node is not the one that a Lease object is for; '' if it is."""
+    if node is None:
+        return f"node {host} does not exist"
+    same = annotations_of(claim).get(UID) == node["metadata"].get("uid")
+    return "" if same else f"node {host} was deleted and created again"
+
+
 def _merge(
-    host: str, lease_id: str, found: Iterable[Lease | None], claim: Object | None, now_us: int
+    host: str,
+    lease_id: str,
+    found: Iterable[Lease | None],
+    claim: Object | None,
+    node: Object | None,
+    now_us: int,
 ) -> Held:
     own = [r for r in found if r and r.id == lease_id and decisions.is_valid(r, now_us)]
     # A renewal that was killed wrote one of the two records.
@@ -261,7 +275,7 @@ def _merge(
         return Held(host, lease_id, lease, claimed=False)
     # The time of the server: those in `spec` are as others wrote them.
     since_us = read_time(claim["metadata"].get("creationTimestamp"))
-    return Held(host, lease_id, lease, claimed=True, since_us=since_us)
+    return Held(host, lease_id, lease, since_us=since_us, gone=find_absence(host, node, claim))
 
 
 def describe(held: Held) -> str:

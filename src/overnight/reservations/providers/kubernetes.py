@@ -94,11 +94,16 @@ class Nodes:
     def claim(self, host: str, order: Order, lease: Lease) -> None:
         """Create the Lease object, or take over that of an expired lease."""
         client = self._connect(order)
-        client.get(NODES, host)  # a name that does not exist is not claimed
+        node = client.find(NODES, host)
+        if node is None:
+            raise _gone(host, None, {})
         self._steps("before the claim")
-        claim = self._create_claim(client, host, lease)
+        claim = self._create_claim(client, host, lease, node["metadata"]["uid"])
         self._steps("claimed")
-        for held in marks.find_held([client.get(NODES, host)], (), (), _now_us()):
+        node = client.find(NODES, host)
+        if node is None or marks.find_absence(host, node, claim):
+            raise _gone(host, node, claim)
+        for held in marks.find_held([node], (), (), _now_us()):
             if held.id == lease.id:
                 continue
             if not marks.is_expired(held.lease, _now_us()):
@@ -107,8 +112,8 @@ class Nodes:
                 raise _taken(host, held)
             self._remove(client, host, held.id)
 
-    def _create_claim(self, client: api.Client, host: str, lease: Lease) -> Object:
-        body = marks.build_claim(host, self._namespace, lease, _now_us())
+    def _create_claim(self, client: api.Client, host: str, lease: Lease, uid: str) -> Object:
+        body = marks.build_claim(host, self._namespace, lease, _now_us(), uid)
         name, held = body["metadata"]["name"], Held(host, "", None)
         for _ in range(DELETES):
             with kubernetes_api.accept(409):
@@ -145,10 +150,18 @@ class Nodes:
         if claim is None or marks.find_holder(claim) != lease.id:
             held = marks.find_held((), [claim] if claim else (), (), _now_us())
             raise _taken(host, held[0] if held else Held(host, "", None, claimed=False))
+
+        def change(node: Object) -> Object | None:
+            if marks.find_absence(host, node, claim):
+                raise _gone(host, node, claim)
+            return marks.mark(node, lease)
+
         self._steps("before the marks")
-        node = client.edit(NODES, host, lambda node: marks.mark(node, lease))
-        self._steps("marked")
-        return node
+        with kubernetes_api.accept(404):
+            node = client.edit(NODES, host, change)
+            self._steps("marked")
+            return node
+        raise _gone(host, None, claim)
 
     @_reported()
     def empty(self, host: str, order: Order, lease: Lease, progress: reservations.Progress) -> bool:
@@ -181,6 +194,10 @@ class Nodes:
         client, name = self._connect(order), marks.name_claim(host)
         node = client.find(NODES, host)
         claim = client.find(LEASES, name, self._namespace)
+        if node is None or (claim and marks.find_absence(host, node, claim)):
+            raise _gone(host, node, claim or {})
+        if claim is None and lease.id not in marks.find_ids(node):
+            raise _gone(host, node, {})
         if not _is_whole(node, claim, lease):
             return False
         self._steps("before the renewal")
@@ -332,6 +349,16 @@ def _evict(client: api.Client, pod: Object, version: str) -> str:
 def _is_whole(node: Object | None, claim: Object | None, lease: Lease) -> bool:
     return bool(
         node and claim and marks.carries(node, lease.id) and marks.find_holder(claim) == lease.id
+    )
+
+
+def _gone(host: str, node: Object | None, claim: Object) -> reservations.GoneError:
+    return reservations.GoneError(
+        marks.find_absence(host, node, claim)
+        if claim or node is None
+        else f"nothing on node {host} says that it is reserved",
+        why="it was deleted, or given back by hand",
+        todo="release this reservation, and reserve another host: overnight reservations",
     )
 
 

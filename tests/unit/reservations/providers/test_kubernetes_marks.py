@@ -184,9 +184,9 @@ def test_claims_of_hosts_have_valid_names_of_their_own(host: str) -> None:
 
 def test_held_merges_what_node_claim_and_pod_say() -> None:
     later = Lease(LEASE.id, "ana", LEASE.until_us + 5, LEASE.cap_us)
-    node: Object = {"metadata": {"name": "n"}, "spec": {}}
+    node: Object = {"metadata": {"name": "n", "uid": "u"}, "spec": {}}
     node = apply(node, marks.mark(node, LEASE))
-    claim = marks.build_claim("n", "overnight", later, 7_000_000)
+    claim = marks.build_claim("n", "overnight", later, 7_000_000, "u")
     pod = {"metadata": {"name": "p", "labels": {marks.KEY: OTHER.id}, "annotations": {marks.NODE: "m"}}}  # fmt: skip
     ended = {"metadata": {**pod["metadata"], "deletionTimestamp": "now"}}
     claim["metadata"]["creationTimestamp"] = "1970-01-01T00:00:07Z"
