@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 
 import kube_reservations as site
+import nodes
 import pytest
 
 from overnight import kubernetes_api, reservations
@@ -231,3 +233,43 @@ def test_the_claim_of_a_node_that_is_gone_is_removed_after_two_looks(place: site
     with place.account() as own:
         own.claim("node-j", place.order, site.make_lease())
     place.kubelets.remove("node-j")
+
+
+def test_the_documented_release_by_kubectl_leaves_nothing_and_keeps_what_others_set(
+    place: site.Site,
+) -> None:
+    text = (site.REPOSITORY / "docs/reservations-kubernetes.md").read_text()
+    _, _, after = text.partition("With `kubectl` alone")
+    commands = after.split("```")[1].replace("\n$ ", "\n").replace("NODE", "node-h")
+    for others in ({}, {marks.AUTOSCALERS[0]: "true"}, dict.fromkeys(marks.AUTOSCALERS, "true")):
+        place.admin.patch(kubernetes_api.NODES, "node-h", {"metadata": {"annotations": others}})
+        before = place.foreign("node-h")
+        lease = site.make_lease()
+        with place.account() as own:
+            own.claim("node-h", place.order, lease)
+            own.mark("node-h", place.order, lease)
+            own.start_agent(
+                "node-h", place.order, lease, reservations.AgentSetup(server="http://127.0.0.1:9")
+            )
+            nodes.wait_until(
+                lambda: place.admin.list(kubernetes_api.PODS, "overnight-agents")[0]["spec"].get(
+                    "nodeName"
+                ),
+                "the agent has its node",
+            )
+            assert set(marks.AUTOSCALERS) <= marks.annotations_of(place.node("node-h")).keys()
+            done = subprocess.run(
+                ["bash", "-euc", commands],
+                env=place.cluster.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            assert done.returncode == 0, done.stderr
+            place.wait_for_nothing()
+            assert place.foreign("node-h") == before
+            with pytest.raises(reservations.GoneError, match="nothing on node node-h says"):
+                own.renew("node-h", place.order, lease)
+    clear = {"metadata": {"annotations": dict.fromkeys(marks.AUTOSCALERS)}}
+    place.admin.patch(kubernetes_api.NODES, "node-h", clear)
