@@ -73,4 +73,4 @@ def test_a_request_with_two_lengths_ends_its_connection(server: serverprocesses.
             while data := client.recv(65536):
                 answered += data
     assert answered.startswith(b"HTTP/1.1 400")
-    assert answered.count(b"HTTP/1.1") == 1
+    assert answered.count(b"HTTP/1.1 ") == 1
