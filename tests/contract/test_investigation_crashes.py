@@ -12,6 +12,7 @@ from killer import KilledError, Killer
 
 from overnight.investigations import driver
 from overnight.model.investigation import Investigation, Outcome, Phase
+from overnight.model.plan import ArmKind, ArmPlan, WaitPlan
 
 if TYPE_CHECKING:
     import pathlib
@@ -60,6 +61,25 @@ def test_every_kill_is_resumed(where: str, every: int) -> None:
             break
         at += every
     assert at > 150
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_each_group_of_hosts_is_reserved_once(where: str, every: int) -> None:
+    cold = ArmPlan(kind=ArmKind.COLD, hosts=1, up_at_most=3600.0)
+    hot = ArmPlan(kind=ArmKind.HOT, hosts=2, up_at_least=86_400.0)
+    for at in range(0, 60, every):
+        world = World(where)
+        made = world.create(arms=(cold, hot), wait=WaitPlan(seconds=2.0))
+        _kill_at(world, made, at)
+        world.run(made, world.another())
+        orders = [each.order for each in world.reserved.all.values()]
+        bounds = [(o.count, o.min_uptime_seconds, o.max_uptime_seconds) for o in orders]
+        assert bounds == [(1, 0.0, 3600.0), (2, 86_400.0, 0.0)], at
+        arms = [arm.hosts for arm in world.plane.show(made.id).arms]
+        assert arms == [("host-0",), ("host-1", "host-2")]
+        world.check_clean()
+        world.close()
 
 
 def test_a_driver_that_is_killed_again_and_again_still_ends(where: str) -> None:

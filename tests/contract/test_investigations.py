@@ -186,7 +186,7 @@ def test_a_lost_reservation_ends_the_arms(world: World) -> None:
     world.reserved.change(mine, state=ReservationState.RELEASED, reason="taken by the janitor")
     driven.free()
     ended = world.run(made)
-    assert ended.reason == "the reservation has ended: taken by the janitor"
+    assert ended.reason == f"{mine} has ended: taken by the janitor"
 
 
 def test_a_release_that_fails_is_left_to_the_reservation(world: World) -> None:

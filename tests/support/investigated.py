@@ -177,7 +177,8 @@ class Reserved:
     def create(self, order: Order) -> Reservation:
         if self.error is not None:
             raise self.error
-        names = [f"host-{n}" for n in range(order.count)]
+        used = sum(len(each.hosts) for each in self.all.values())
+        names = [f"host-{n}" for n in range(used, used + order.count)]
         made = Reservation(
             id=f"r-{len(self.all):012x}", order=order, state=ReservationState.PREPARING,
             made_us=self.clock(), until_us=self.clock() + 600 * S, cap_us=self.clock() + 3600 * S,

@@ -10,15 +10,15 @@ import pathlib
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from overnight import errors
 from overnight.app import report_files, reservations
 from overnight.model import times
 from overnight.model.investigation import Investigation, Note, Occurrence
-from overnight.model.plan import Plan  # noqa: TC001 - operations read the hints
-from overnight.model.reservation import Preflight
+from overnight.model.plan import HostGroup, Plan  # noqa: TC001 - operations read the hints
+from overnight.model.reservation import HostPlan, Order, Preflight
 from overnight.model.text import plural
 
 if TYPE_CHECKING:
@@ -158,7 +158,8 @@ def check_alone(plan: Plan) -> DryRun:
 
     example = _make_example(plan)
     seconds = decisions.left_seconds(example, example.made_us)
-    hosts = Preflight(decisions.make_order(example, example.made_us), (), {})
+    [order, *_] = decisions.make_orders(example, example.made_us)
+    hosts = Preflight(order, (), {})
     notes, unchecked = (*list_notes(plan),), (*_list_unchecked(plan, asked=False),)
     return DryRun((*_describe(plan),), hosts, seconds, notes, unchecked, is_asked=False)
 
@@ -214,12 +215,26 @@ class Investigations:
         if plan.rehearsal is not None:
             rehearsal_arm.check(plan.rehearsal.name)
         example = _make_example(plan)
-        order = decisions.make_order(example, example.made_us, self.plane.context.endpoint())
+        orders = decisions.make_orders(example, example.made_us, self.plane.context.endpoint())
         seconds = decisions.left_seconds(example, example.made_us)
-        hosts = self.reservations.preflight(order)
+        hosts = self._plan_hosts(orders)
         home = str(self.home / FOLDER) if plan.is_local else ""
         unchecked = (*_list_unchecked(plan, asked=True),)
         return DryRun((*_describe(plan, home),), hosts, seconds, (*list_notes(plan),), unchecked)
+
+    def _plan_hosts(self, orders: Sequence[Order]) -> Preflight:
+        """Return what all orders would do together; each gets hosts that the ones before it do not."""
+        chosen: dict[str, HostPlan] = {}
+        left_out: dict[str, str] = {}
+        for order in orders:
+            more = dataclasses.replace(order, count=order.count + len(chosen))
+            found = self.reservations.preflight(more if chosen else order)
+            free = [each for each in found.hosts if each.host.name not in chosen]
+            chosen |= {each.host.name: each for each in free[: order.wanted]}
+            left_out |= found.left_out
+        whole = dataclasses.replace(orders[0], count=sum(order.count for order in orders))
+        left_out = {name: why for name, why in left_out.items() if name not in chosen}
+        return Preflight(whole, tuple(chosen.values()), left_out)
 
     def create(self, plan: Plan, *, confirmed: bool, owner: str = "") -> Report:
         """Write the record of an investigation, which `run` or the servers of the database carry out.
@@ -335,6 +350,16 @@ def _make_example(plan: Plan) -> Investigation:
     return Investigation(id="i-" + "0" * 12, plan=plan, made_us=time.time_ns() // 1000)
 
 
+def _describe_group(group: HostGroup) -> str:
+    bounds = [
+        f"{word} {times.format_duration(seconds)}"
+        for word, seconds in (("at least", group.up_at_least), ("at most", group.up_at_most))
+        if seconds
+    ]
+    up = f" that {'has' if group.count == 1 else 'have'} been up for {' and '.join(bounds)}"
+    return plural(group.count, "host") + (up if bounds else "")
+
+
 def _list_unchecked(plan: Plan, *, asked: bool) -> Iterator[str]:
     if plan.is_local:
         return
@@ -354,7 +379,8 @@ def _describe(plan: Plan, home: str = "") -> Iterator[str]:
 
     where = f"{plan.hosts.provider} {plan.hosts.where}".rstrip()
     hours = times.format_duration(round(plan.budget.hours * 3600))
-    yield f"reserve {plural(plan.host_count, 'host')} from {where} for at most {hours}"
+    groups = " and ".join(map(_describe_group, plan.groups))
+    yield f"reserve {groups} from {where} for at most {hours}"
     if plan.hosts.like:
         also = "or stop" if plan.hosts.require_equal else "or note what differs"
         yield f"check that each has the image, kernel and packages of {plan.hosts.like}, {also}"

@@ -88,20 +88,28 @@ def has_failed(run: ArmRun, task: HostTask) -> bool:
 # --- hosts and time
 
 
-def make_order(investigation: Investigation, now_us: int, server: str = "") -> Order:
-    """Return the order of all hosts: renewed while it is driven, and until the budget at most."""
+def make_orders(investigation: Investigation, now_us: int, server: str = "") -> tuple[Order, ...]:
+    """Return the orders of all hosts: renewed while they are driven, and until the budget at most."""
     plan, hosts = investigation.plan, investigation.plan.hosts
     left = (end_us(investigation) - now_us) / SECOND_US
     longest = round(max(MIN_LEASE_SECONDS, min(MAX_SECONDS, left)))
-    return Order(
+    whole = Order(
         provider=hosts.provider, where=hosts.where, region=hosts.region, hosts=hosts.names,
-        count=plan.host_count, labels=hosts.labels, zone=hosts.zone,
-        instance_type=hosts.instance_type, min_uptime_seconds=hosts.up_at_least,
+        labels=hosts.labels, zone=hosts.zone, instance_type=hosts.instance_type,
         evict=hosts.evict, reference=hosts.like, seconds=min(LEASE_SECONDS, longest), renew=True, max_seconds=longest,
         start_agent=not plan.is_local, agent_server="" if plan.is_local else server,
         agent_tasks=None if plan.is_local else _list_tasks(plan),
         owner=investigation.owner, purpose=investigation.id,
     )  # fmt: skip
+    return tuple(
+        dataclasses.replace(
+            whole,
+            count=group.count,
+            min_uptime_seconds=group.up_at_least,
+            max_uptime_seconds=group.up_at_most,
+        )
+        for group in plan.groups
+    )
 
 
 def _list_tasks(plan: Plan) -> AgentTasks:

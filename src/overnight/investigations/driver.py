@@ -148,57 +148,61 @@ class Driver:
         now = self.investigation
         if why := decisions.why_end(now, self.now_us):
             self._conclude(why)
-        elif not now.reservations:
+        elif len(now.reservations) < len(now.plan.groups):
             self._order_hosts()
         else:
-            reservation = self._drive_reservation()
-            if reservation.state is ReservationState.ACTIVE:
-                names = ", ".join(host.name for host in reservation.held)
+            reservations = self._drive_reservations()
+            states = {reservation.state for reservation in reservations}
+            if states == {ReservationState.ACTIVE}:
+                names = ", ".join(host.name for each in reservations for host in each.held)
                 self.save(self.note(f"reserved {names}"), phase=Phase.CHECK)
-            elif reservation.state is not ReservationState.PREPARING:
-                self._conclude(f"{reservation.id} could not be made: {reservation.reason}")
+            elif states - {ReservationState.ACTIVE, ReservationState.PREPARING}:
+                self._conclude(_explain_lost(reservations, "could not be made"))
 
     def _order_hosts(self) -> None:
-        order = decisions.make_order(self.investigation, self.now_us, self.control.endpoint())
+        known = self.investigation.reservations
+        orders = decisions.make_orders(self.investigation, self.now_us, self.control.endpoint())
         try:
             # A driver that was killed may have made it.
-            made = next(iter(self._find_reservations()), None) or self.control.hooks.reserve(order)
+            made = next((r for r in self._find_reservations() if r.id not in known), None)
+            made = made or self.control.hooks.reserve(orders[len(known)])
         except (errors.UsageError, errors.UnconfirmedError) as error:
             self._conclude(f"{error.what}: {error.why}")
             return
-        self.save(self.note(f"reserving hosts as {made.id}"), reservations=(made.id,))
+        self.save(self.note(f"reserving hosts as {made.id}"), reservations=(*known, made.id))
 
     def _find_reservations(self) -> list[Reservation]:
         listed = self.control.reservations.list()
         return [each for each in listed if each.order.purpose == self.investigation.id]
 
-    def _drive_reservation(self) -> Reservation:
-        """Return the reservation; on this machine, where no server does so, renew it and check its host."""
-        [reservation_id] = self.investigation.reservations
-        reservation = self.control.reservations.show(reservation_id)
+    def _drive_reservations(self) -> list[Reservation]:
+        """Return the reservations; on this machine, where no server does so, renew them and check their host."""
+        found = [self.control.reservations.show(each) for each in self.investigation.reservations]
         soon = self.investigation.phase is Phase.RESERVE
         if self.investigation.plan.is_local and (soon or self.now_us - self._driven_us >= DRIVE_US):
             self._driven_us = self.now_us
-            reservation = self.control.reservations.drive(reservation) or reservation
-        return reservation
+            found = [self.control.reservations.drive(each) or each for each in found]
+        return found
 
     def _check(self) -> None:
         now, like = self.investigation, self.investigation.plan.hosts.like
         if why := self._why_end():
             self._conclude(why)
             return
-        reservation = self.control.reservations.show(now.reservations[0])
+        reservations = [self.control.reservations.show(each) for each in now.reservations]
+        held = [host for reservation in reservations for host in reservation.held]
         waited = (self.now_us - now.phase_us) / SECOND_US
-        without = [host for host in reservation.held if not _has_agent(host)]
+        without = [host for host in held if not _has_agent(host)]
         if without and not now.plan.is_local and waited < AGENT_SECONDS:
             return
         notes = [
             self.note(f"{check.name}: {check.detail}; {check.advice}".rstrip("; "), host.name)
-            for host in reservation.held
+            for host in held
             for check in host.checks
             if _is_noted(check, now.plan)
         ]
-        different = self.control.hooks.compare(reservation) if like else {}
+        compared = map(self.control.hooks.compare, reservations if like else ())
+        different = {host: texts for each in compared for host, texts in each.items()}
         notes += [
             self.note(f"differs from {like}: {text}", host)
             for host, texts in different.items()
@@ -208,7 +212,7 @@ class Driver:
             self.save(*notes)
             self._conclude(f"a host is not like {like}")
             return
-        hosts = tuple(host.name for host in reservation.held)
+        hosts = tuple(host.name for host in held)
         self.save(*notes, phase=Phase.ARMS, arms=decisions.assign_hosts(now.plan, hosts))
 
     def _run_arms(self) -> None:
@@ -225,11 +229,9 @@ class Driver:
     def _why_end(self) -> str:
         disk = self.investigation.plan.budget.disk
         used = self.hosts.used_bytes() if disk else 0
-        reservation = self._drive_reservation()
-        if why := decisions.why_end(self.investigation, self.now_us, used):
-            return why
-        is_held = reservation.state is ReservationState.ACTIVE
-        return "" if is_held else f"the reservation has ended: {reservation.reason}"
+        reservations = self._drive_reservations()
+        why = decisions.why_end(self.investigation, self.now_us, used)
+        return why or _explain_lost(reservations, "has ended")
 
     def _experiment(self) -> None:
         now, why = self.investigation, self._why_end()
@@ -300,6 +302,12 @@ class Driver:
             notes = investigation_rows.list_notes(connection, self.investigation.id, KEPT_NOTES)
         report, next_plan = self.control.hooks.write_report(self.investigation, notes)
         self.save(phase=Phase.ENDED, report=report, next_plan=next_plan)
+
+
+def _explain_lost(reservations: list[Reservation], what: str) -> str:
+    """Return which reservation is not held any more, '' if all are."""
+    lost = [r for r in reservations if r.state not in (ReservationState.ACTIVE, ReservationState.PREPARING)]  # fmt: skip
+    return f"{lost[0].id} {what}: {lost[0].reason}" if lost else ""
 
 
 def _describe(error: Exception) -> str:

@@ -62,14 +62,7 @@ Check = Callable[[Plan], Iterable[Problem]]
 
 def find_problems(plan: Plan) -> Iterator[Problem]:
     """Yield what the types of a plan do not exclude."""
-    kinds = [arm.kind for arm in plan.arms]
-    if not kinds or len(set(kinds)) != len(kinds):
-        yield Problem("arms", "arms must have at least one entry, and each kind only once", "arms: [{kind: cold}, {kind: hot}]")  # fmt: skip
-    own = [arm.hosts > 0 for arm in plan.arms]
-    if any(own) and not all(own):
-        yield Problem("arms", "either all arms set `hosts`, or none does", "give each arm `hosts`")
-    if plan.hosts.names and any(own):
-        yield Problem("hosts.names", "hosts.names cannot be combined with `hosts` of arms", "use hosts.labels instead of hosts.names")  # fmt: skip
+    yield from _find_arm_problems(plan)
     for name in {*plan.experiment.allow} - {*Builtin}:
         yield Problem("experiment.allow", f"unknown change {name}", f"use {', '.join(Builtin)}")
     if plan.is_local and Builtin.REBOOT in plan.experiment.allow:
@@ -89,6 +82,19 @@ def find_problems(plan: Plan) -> Iterator[Problem]:
         yield Problem("budget.hours", f"arms and experiment take up to {plan.busy_hours:.3g} hours, but budget.hours is {budget.hours:g}", "raise it, or shorten `wait.for`")  # fmt: skip
     if budget.money and plan.cost > budget.money:
         yield Problem("budget.money", f"{plural(plan.host_count, 'host')} for {budget.hours:g} hours may cost {plan.cost:.2f}, but budget.money is {budget.money:g}", "raise it, or use fewer hosts or hours")  # fmt: skip
+
+
+def _find_arm_problems(plan: Plan) -> Iterator[Problem]:
+    kinds = [arm.kind for arm in plan.arms]
+    if not kinds or len(set(kinds)) != len(kinds):
+        yield Problem("arms", "arms must have at least one entry, and each kind only once", "arms: [{kind: cold}, {kind: hot}]")  # fmt: skip
+    own = [arm.hosts > 0 for arm in plan.arms]
+    if any(own) and not all(own):
+        yield Problem("arms", "either all arms set `hosts`, or none does", "give each arm `hosts`")
+    if any(0 < group.up_at_most < group.up_at_least for group in plan.groups):
+        yield Problem("arms", "no host has an uptime within `up_at_least` and `up_at_most`; arms that take turns have the same hosts", "give each arm `hosts`, or change the bounds")  # fmt: skip
+    if plan.hosts.names and any(own):
+        yield Problem("hosts.names", "hosts.names cannot be combined with `hosts` of arms", "use hosts.labels instead of hosts.names")  # fmt: skip
 
 
 def load(path: pathlib.Path, check: Check = find_problems) -> Plan:

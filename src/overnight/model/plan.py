@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,7 +55,6 @@ class HostsPlan:
     labels: Mapping[str, str] = key({}, "required labels")
     zone: str = key("", "availability zone")
     instance_type: str = key("", "instance type")
-    up_at_least: float = key(0.0, "minimum uptime: `5d`", unit=Unit.DURATION, least=0)
     evict: bool = key(False, "move other workloads away; asks first")
     like: str = key("", "production host; all hosts must have its image, kernel and packages")
     require_equal: bool = key(True, "stop if a host differs from `like`; false: only report it")
@@ -66,6 +66,8 @@ class ArmPlan:
 
     kind: ArmKind = key(dataclasses.MISSING, "cold, hot, purged or fixed")
     hosts: int = key(0, "number of hosts of this arm alone, and all arms run at the same time; 0: arms take turns", least=0)  # fmt: skip
+    up_at_least: float = key(0.0, "minimum uptime of its hosts: `5d`", unit=Unit.DURATION, least=0)
+    up_at_most: float = key(0.0, "maximum uptime of its hosts: `12h`; 0: no limit", unit=Unit.DURATION, least=0)  # fmt: skip
     age: Mapping[str, int] = key({}, "state to create on the hosts first: `memory-cgroups: 15000`")
     changes: tuple[str, ...] = key(
         (), "changes to make first, by their names in agent.toml: `mask-scout`"
@@ -143,6 +145,15 @@ class RehearsalPlan:
     seed: int = key(1, "seed of names, rates and timing")
 
 
+@dataclasses.dataclass(frozen=True)
+class HostGroup:
+    """Hosts with the same bounds of uptime, in seconds."""
+
+    count: int
+    up_at_least: float
+    up_at_most: float  # 0: no limit
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """A whole investigation."""
@@ -169,6 +180,16 @@ class Plan:
 
     def observed_seconds(self, arm: ArmPlan) -> float:
         return arm.seconds or self.wait.seconds
+
+    @property
+    def groups(self) -> tuple[HostGroup, ...]:
+        """Hosts that are reserved together, in the order of the arms. Arms that take turns have the same hosts."""
+        if not all(arm.hosts for arm in self.arms):
+            limits = [arm.up_at_most for arm in self.arms if arm.up_at_most]
+            least = max((arm.up_at_least for arm in self.arms), default=0.0)
+            return (HostGroup(self.host_count, least, min(limits, default=0.0)),)
+        by_uptime = itertools.groupby(self.arms, lambda arm: (arm.up_at_least, arm.up_at_most))
+        return tuple(HostGroup(sum(arm.hosts for arm in arms), *up) for up, arms in by_uptime)
 
     @property
     def busy_hours(self) -> float:

@@ -70,6 +70,7 @@ class Order:
     zone: str = ""
     instance_type: str = ""
     min_uptime_seconds: float = 0.0
+    max_uptime_seconds: float = 0.0  # 0: no limit
     allow_unhealthy: bool = False
     evict: bool = False  # without it, only hosts without foreign workloads are taken
     no_execute: bool = False  # Kubernetes: also taint NoExecute once the host is empty

@@ -108,7 +108,7 @@ def _judge_moves(plan: Plan, arms: list[ArmRun]) -> Iterator[CounterMove]:
         + ("" if seconds >= NEARLY * NIGHT_S else "; a night is 8 h"),
     )
     uptimes = [doses["uptime_s"] for arm in arms for doses in arm.doses.values() if "uptime_s" in doses]  # fmt: skip
-    oldest = max(uptimes, default=plan.hosts.up_at_least)
+    oldest = max(uptimes, default=max((arm.up_at_least for arm in plan.arms), default=0.0))
     aged = {
         state: n for arm in plan.arms if arm.kind is ArmKind.HOT for state, n in arm.age.items()
     }
@@ -203,8 +203,13 @@ def _wait_longer(plan: Plan, least: float, most: float) -> Plan:
 
 def _age(plan: Plan) -> Plan:
     if not plan.is_local:
-        older = dataclasses.replace(plan.hosts, up_at_least=max(OLD_S, 2 * plan.hosts.up_at_least))
-        return dataclasses.replace(plan, hosts=older)
+        older = (
+            arm
+            if arm.kind is ArmKind.COLD
+            else dataclasses.replace(arm, up_at_least=max(OLD_S, 2 * arm.up_at_least), up_at_most=0.0)
+            for arm in plan.arms
+        )  # fmt: skip
+        return dataclasses.replace(plan, arms=tuple(older))
     number = {arm.kind: max(ZOMBIES, 2 * arm.age.get(CGROUPS, 0)) for arm in plan.arms}
     arms = (
         arm
@@ -241,12 +246,12 @@ def _list_changes(plan: Plan, following: Plan) -> Iterator[str]:
     for arm, before in zip(following.arms, plan.arms, strict=True):
         if arm.age != before.age:
             yield f"{arm.kind} arm: {arm.age[CGROUPS]:,} dying memory cgroups"
+        if arm.up_at_least != before.up_at_least:
+            yield f"{arm.kind} arm: hosts that have been up for at least {times.format_duration(arm.up_at_least)}"
         if arm.hosts != before.hosts:
             yield f"{arm.kind} arm: {arm.hosts} hosts instead of {before.hosts}"
     if following.hosts.count != plan.hosts.count:
         yield f"{following.hosts.count} hosts instead of {plan.hosts.count}"
-    if following.hosts.up_at_least != plan.hosts.up_at_least:
-        yield f"hosts that have been up for at least {times.format_duration(following.hosts.up_at_least)}"
     if following.load and following.load != plan.load:
         yield f"load of {percent(following.load.duty)} of its cores"
     for name, unit in (("hours", " h"), ("money", "")):

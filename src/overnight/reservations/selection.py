@@ -21,7 +21,12 @@ MIN_SECONDS = 60
 MIN_RENEWED_SECONDS = 300  # several ticks of a driver
 LEASE_CHARACTERS = 256  # of a tag of EC2, the shortest place where a lease is written
 HELP = "overnight reserve --help"
-OPTIONS = {"seconds": "--for", "min_uptime_seconds": "--min-uptime", "instance_type": "--type"}
+OPTIONS = {
+    "seconds": "--for",
+    "min_uptime_seconds": "--min-uptime",
+    "max_uptime_seconds": "--max-uptime",
+    "instance_type": "--type",
+}
 
 
 def check_order(order: Order, ignored: frozenset[str]) -> None:
@@ -93,12 +98,14 @@ def _misfit(order: Order, host: Candidate, now_us: int) -> str:
         return f"in zone {host.zone or '(unknown)'}"
     if order.instance_type and host.instance_type != order.instance_type:
         return f"of type {host.instance_type or '(unknown)'}"
-    if order.min_uptime_seconds:
+    if order.min_uptime_seconds or order.max_uptime_seconds:
         if host.booted_us is None:
             return "its uptime is unknown"
-        up = (now_us - host.booted_us) / times.SECOND_US
+        up = max(0.0, (now_us - host.booted_us) / times.SECOND_US)
         if up < order.min_uptime_seconds:
-            return f"up for {times.format_duration(max(0, up))} only"
+            return f"up for {times.format_duration(up)} only"
+        if up > order.max_uptime_seconds > 0:
+            return f"up for {times.format_duration(up)}"
     return ""
 
 

@@ -99,7 +99,7 @@ def test_nothing_goes_on_beyond_the_budget(
     assert 0 <= left <= max(0.0, (decisions.end_us(now) - at) / S)
     if decisions.why_end(now, at):
         assert left == 0
-    assert decisions.make_order(now, at).max_seconds <= MAX_SECONDS
+    assert all(order.max_seconds <= MAX_SECONDS for order in decisions.make_orders(now, at))
     assert decisions.pause_seconds(now, at) > 0
 
 
@@ -120,16 +120,48 @@ def test_why_it_ends() -> None:
 
 def test_the_order_of_hosts_follows_the_plan() -> None:
     hosts = HostsPlan(
-        provider="kubernetes", where="prod", labels={"type": "gpu"}, up_at_least=5.0, evict=True,
+        provider="kubernetes", where="prod", labels={"type": "gpu"}, evict=True,
         like="gpu-7",
     )  # fmt: skip
     arms = (ArmPlan(kind=ArmKind.HOT, hosts=3), ArmPlan(kind=ArmKind.COLD, hosts=1))
-    order = decisions.make_order(make(Plan(name="x", hosts=hosts, arms=arms)), START, "https://c")
+    [order] = decisions.make_orders(
+        make(Plan(name="x", hosts=hosts, arms=arms)), START, "https://c"
+    )
     assert (order.count, order.labels, order.reference) == (4, {"type": "gpu"}, "gpu-7")
     assert (order.renew, order.seconds, order.max_seconds) == (True, 3600, 12 * 3600)
     assert (order.start_agent, order.agent_server) == (True, "https://c")
-    local = decisions.make_order(make(Plan(name="x", budget=BudgetPlan(hours=0.01))), START)
+    [local] = decisions.make_orders(make(Plan(name="x", budget=BudgetPlan(hours=0.01))), START)
     assert (local.start_agent, local.seconds, local.max_seconds) == (False, 300, 300)
+
+
+@pytest.mark.parametrize(
+    ("arms", "groups"),
+    [
+        (
+            (
+                ArmPlan(kind=ArmKind.HOT, hosts=3, up_at_least=5.0),
+                ArmPlan(kind=ArmKind.FIXED, hosts=2, up_at_least=5.0),
+                ArmPlan(kind=ArmKind.COLD, hosts=1, up_at_most=2.0),
+            ),
+            [(5, 5.0, 0.0), (1, 0.0, 2.0)],
+        ),
+        ((ArmPlan(kind=ArmKind.COLD), ArmPlan(kind=ArmKind.HOT, up_at_least=5.0)), [(4, 5.0, 0.0)]),
+        (
+            (
+                ArmPlan(kind=ArmKind.COLD, up_at_most=9.0),
+                ArmPlan(kind=ArmKind.HOT, up_at_least=5.0, up_at_most=7.0),
+            ),
+            [(4, 5.0, 7.0)],
+        ),
+    ],
+)
+def test_bounds_of_uptime_belong_to_an_arm(
+    arms: tuple[ArmPlan, ...], groups: list[tuple[int, float, float]]
+) -> None:
+    plan = Plan(name="x", hosts=HostsPlan(count=4), arms=arms)
+    orders = decisions.make_orders(make(plan), START)
+    ordered = [(o.count, o.min_uptime_seconds, o.max_uptime_seconds) for o in orders]
+    assert ordered == groups
 
 
 def test_preparation_and_what_undoes_it() -> None:
@@ -281,7 +313,7 @@ def test_waits_after_failures_double_up_to_a_minute() -> None:
 
 def test_agents_of_a_plan_take_what_it_asks_for_and_nothing_else() -> None:
     elsewhere = HostsPlan(provider="kubernetes")
-    order = decisions.make_order(make(Plan(name="x", hosts=elsewhere)), START, "http://s")
+    [order] = decisions.make_orders(make(Plan(name="x", hosts=elsewhere)), START, "http://s")
     assert order.agent_tasks is not None
     config = task_config.parse(tomllib.loads(order.agent_tasks.format()))
     assert config.allow == {"snapshot", "upload-window", "record", "age", "stop"}
@@ -294,7 +326,7 @@ def test_agents_of_a_plan_take_what_it_asks_for_and_nothing_else() -> None:
         instruments=(InstrumentPlan(name="offcpu"),),
         experiment=ExperimentPlan(allow=("purge", "mask-unit"), seconds=90_000.0),
     )
-    order = decisions.make_order(make(plan), START, "http://s")
+    [order] = decisions.make_orders(make(plan), START, "http://s")
     assert order.agent_tasks is not None
     config = task_config.parse(tomllib.loads(order.agent_tasks.format()))
     assert config.allow >= {"load", "instrument", "change", "undo"}
@@ -303,7 +335,7 @@ def test_agents_of_a_plan_take_what_it_asks_for_and_nothing_else() -> None:
     assert isinstance(change, task_config.BuiltinChange)
     assert change.check("ember.service").target == "ember.service"
     assert "purge" in config.changes
-    assert decisions.make_order(make(Plan(name="x")), START).agent_tasks is None
+    assert decisions.make_orders(make(Plan(name="x")), START)[0].agent_tasks is None
 
 
 def test_hosts_elsewhere_are_kept_until_the_last_windows_are_there() -> None:

@@ -42,6 +42,10 @@ def host(name: str = "a", **fields: object) -> Candidate:
         ({"min_uptime_seconds": 5 * DAY}, host(), "its uptime is unknown"),
         ({"min_uptime_seconds": 5 * DAY}, host(booted_us=96 * DAY * S), "up for 4 d only"),
         ({"min_uptime_seconds": 5 * DAY}, host(booted_us=95 * DAY * S), ""),
+        ({"max_uptime_seconds": 5 * DAY}, host(), "its uptime is unknown"),
+        ({"max_uptime_seconds": 5 * DAY}, host(booted_us=94 * DAY * S), "up for 6 d"),
+        ({"max_uptime_seconds": 5 * DAY}, host(booted_us=95 * DAY * S), ""),
+        ({"max_uptime_seconds": 5 * DAY}, host(booted_us=101 * DAY * S), ""),
         ({"reference": "a"}, host(), "the reference host"),
     ],
 )

@@ -37,7 +37,17 @@ def create(settings: reservations.Settings) -> reservations.Provider:
 class Nspawn(reservations.Provider):
     name = NAME
     ignores = frozenset(
-        {"region", "hosts", "labels", "zone", "min_uptime_seconds", "evict", "no_execute", "detach"}
+        {
+            "region",
+            "hosts",
+            "labels",
+            "zone",
+            "min_uptime_seconds",
+            "max_uptime_seconds",
+            "evict",
+            "no_execute",
+            "detach",
+        }
     )
 
     def __init__(self, settings: reservations.Settings) -> None:

@@ -13,6 +13,7 @@ import serverworld
 
 from overnight.app import investigation_serving, reservation_hooks, reservation_serving
 from overnight.database import engine
+from overnight.investigations import plan_file
 from overnight.reservations import context, control
 
 PATH = "/api/v1/investigations"
@@ -129,6 +130,33 @@ def test_plans_that_a_server_does_not_carry_out_are_refused(world: World) -> Non
     many = world.create(hosts={"provider": "played", "count": 9})
     assert many.status_code == 409
     assert world.get(PATH)["items"] == []
+
+
+def test_arms_of_the_shipped_plan_get_hosts_of_their_age(world: World) -> None:
+    """The cold arm was empty: `up_at_least: 5d` held for all hosts."""
+    example = plan_file.parse(plan_file.examples()["driver-resets"].encode())
+    now_us, hour = context.now_us(), 3600 * 1_000_000
+    ages = dict(zip("abcdefgh", (200, 1, 5, 130, 60, 900, 300, 2), strict=True))  # hours
+    for name, age in ages.items():
+        world.platform.hosts[name] = reservedhosts.Host(booted_us=now_us - age * hour)
+    arms = [{"kind": str(arm.kind), "hosts": arm.hosts, "up_at_least": arm.up_at_least, "up_at_most": arm.up_at_most} for arm in example.arms]  # fmt: skip
+    plan = PLAN | {"hosts": {"provider": "played"}, "arms": arms}
+    answer = world.ask("POST", f"{PATH}/preflight", role="operator", json={"plan": plan})
+    document = answer.json()
+    chosen = [each["host"]["name"] for each in document["hosts"]["hosts"]]
+    assert chosen == ["a", "d", "f", "b", "c", "h"]
+    assert set(document["hosts"]["left_out"]) == {"e", "g"}
+    assert document["hosts"]["left_out"]["e"].startswith("up for 2 d 12 h")
+    assert document["steps"][0] == (
+        "reserve 3 hosts that have been up for at least 5 d and 3 hosts that have been up for at most 12 h"
+        " from played for at most 2 h"
+    )
+    made = world.ask("POST", PATH, role="operator", json={"plan": plan, "confirmed": True}).json()
+    world.tick(8)
+    shown = world.show(made["investigation"])
+    assert len(shown["reservations"]) == 2
+    held = {r: {h for h, host in world.platform.hosts.items() if host.claim and host.claim.id == r} for r in shown["reservations"]}  # fmt: skip
+    assert [*held.values()] == [{"a", "d", "f"}, {"b", "c", "h"}]
 
 
 def test_a_preflight_names_steps_and_hosts(world: World) -> None:

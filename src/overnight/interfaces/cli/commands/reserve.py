@@ -30,6 +30,7 @@ def reserve(
     zone: str = session.option("", "Zone of the hosts.", "NAME"),
     instance_type: str = session.option("", "Instance type of the hosts.", "NAME", "--type"),
     min_uptime: str = session.option("0", "Minimum uptime, such as 5d.", "DURATION"),
+    max_uptime: str = session.option("0", "Maximum uptime, such as 12h; 0: no limit.", "DURATION"),
     allow_unhealthy: bool = session.flag("Include unhealthy hosts."),
     evict: bool = session.flag("Evict what runs there, within its disruption budgets."),
     no_execute: bool = session.flag("Kubernetes: also taint NoExecute, once the host is empty."),
@@ -61,7 +62,8 @@ def reserve(
     order = Order(
         provider=provider, where=where, region=region, hosts=tuple(hosts or ()), count=count,
         labels=pool_options.parse_labels(labels) or {}, zone=zone, instance_type=instance_type,
-        min_uptime_seconds=times.parse_duration(min_uptime), allow_unhealthy=allow_unhealthy, evict=evict,
+        min_uptime_seconds=times.parse_duration(min_uptime),
+        max_uptime_seconds=times.parse_duration(max_uptime), allow_unhealthy=allow_unhealthy, evict=evict,
         no_execute=no_execute, detach=detach, reference="" if file else reference,
         seconds=int(times.parse_duration(for_)), renew=renew,
         max_seconds=int(times.parse_duration(at_most)) if renew else MAX_SECONDS,
