@@ -8,7 +8,8 @@ import os
 import pathlib
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import captures
 import casebook
@@ -34,6 +35,9 @@ from overnight.store import segments
 from overnight.store.ring import reader
 from overnight.undo import journal
 
+if TYPE_CHECKING:
+    from overnight.model.event import Event
+
 pytestmark = pytest.mark.needs_root
 
 SIGNALS = signals.discover_signals()
@@ -47,6 +51,7 @@ class Log:
 
     counts: Mapping[str, int] = types.MappingProxyType({})
     lines = (1, 0, 0)
+    has_moved = False
 
     def __init__(self, root: pathlib.Path, second: Callable[[], int]) -> None:
         self._log = kmsg.KernelLog.open(root)
@@ -56,6 +61,12 @@ class Log:
     def sightings(self, now: clock.Clock) -> watches.Sightings:
         if self._second() == EVENT:
             yield watches.Sighting("net.driver_reset", "eth0", now, "TX q 5 is paused", core=1)
+
+    def flush(self, now: clock.Clock) -> watches.Sightings:
+        del now
+        return ()
+
+    def note_position(self, events: Iterable[Event]) -> None: ...
 
     def finish(self, now: clock.Clock) -> watches.Sightings:
         del now

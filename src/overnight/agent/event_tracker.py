@@ -66,6 +66,11 @@ class EventTracker:
         """Events that may still go on."""
         return tuple(opened.event for opened in self._open.values())
 
+    @property
+    def changed(self) -> list[Event]:
+        """Events of which the last change was not emitted."""
+        return [opened.event for opened in self._open.values() if opened.changed]
+
     def track(
         self, sightings: Iterable[watches.Sighting], now: clock.Clock, source: str | None = None
     ) -> list[Event]:
@@ -101,12 +106,13 @@ class EventTracker:
 
     def _begin(self, sighting: watches.Sighting, now: clock.Clock, source: str) -> Event | None:
         recent = self._recent.setdefault(sighting.kind, collections.deque(maxlen=MAX_NEW_A_MINUTE))
-        minute_ago_ns = now.monotonic_ns - 60 * SECOND_NS
-        flood = len(recent) == MAX_NEW_A_MINUTE and recent[0] > minute_ago_ns
+        # Of the event, not of now: a recorder that was away reads what happened meanwhile at once.
+        begun_ns = sighting.begin.monotonic_ns
+        flood = len(recent) == MAX_NEW_A_MINUTE and recent[0] > begun_ns - 60 * SECOND_NS
         if flood or len(self._open) >= MAX_OPEN:
             self.dropped[sighting.kind] += 1
             return None
-        recent.append(now.monotonic_ns)
+        recent.append(begun_ns)
         begin, last = sighting.begin, sighting.last or now
         event = Event(
             time_us=begin.wall_ns // 1000,

@@ -102,6 +102,10 @@ def run(
             *([Pins(profiles / "pins")] if profiles.is_dir() else []),
         )
     )
+    position = kernel_log.Position(ring.folder / "kernel-log.json", boot)
+    since = min((event.time_us for event in position.events), default=now)
+    stored = reader.Reader(options.home).events(since, reader.EVER, (host,))
+    unstored = [event for event in position.events if event not in stored]
     parts = recorder_loop.Parts(
         host=host,
         boot=boot,
@@ -116,11 +120,11 @@ def run(
         sink=ring,
         pins=pins,
         outlets=outs,
-        open_log=lambda: kernel_log.open_kernel_log(options.root, known),
+        open_log=lambda: kernel_log.open_kernel_log(options.root, known, position),
         root=options.root,
     )
     loop = recorder_loop.RecorderLoop(parts)
-    loop.report(earlier)
+    loop.report((*earlier, *unstored))
     on_start()
     try:
         loop.run(stop, options.seconds)

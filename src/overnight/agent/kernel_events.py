@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from overnight.agent import watches
 from overnight.model.severity import Severity
-from overnight.model.times import SECOND_NS
+from overnight.model.times import SECOND_NS, SECOND_US
 from overnight.sources.kernelrules import matcher
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class KernelWatch:
         ended = [
             sighting
             for record in records
-            for match in self._matches(record, now)
+            for match in self._matches(record)
             for sighting in self._fold(record, match, now)
         ]
         # Only after all were read: the first sighting then has the fields of the lines behind it.
@@ -153,9 +153,10 @@ class KernelWatch:
                 key: shared for key, shared in self._shared.items() if id(shared) in used
             }
 
-    def _matches(self, record: kmsg.Record, now: clock.Clock) -> Iterable[matcher.Match]:
-        second = now.monotonic_ns // SECOND_NS
-        if second != self._second:
+    def _matches(self, record: kmsg.Record) -> Iterable[matcher.Match]:
+        # Of the line, not of now: a recorder that was away reads many seconds at once.
+        second = record.monotonic_us // SECOND_US
+        if second > self._second:
             self._second = second
             self._used.clear()
             self._used_together = 0

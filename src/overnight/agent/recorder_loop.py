@@ -241,6 +241,8 @@ class RecorderLoop:
             self._open_log(now)
         self.read_log()
         self._emit(self.events.expire(now))
+        if self._log is not None and self._log.has_moved:
+            self._emit(self._note_position(()))
         for event in self.events.open:
             if event.kind == "cpu.core_pinned":
                 self._saturated[event.core] = self._saturated.get(event.core, 0.0) + 1.0
@@ -285,8 +287,19 @@ class RecorderLoop:
         for outlet in self._parts.outlets:
             outlet.close()
 
+    def _note_position(self, events: Iterable[Event]) -> list[Event]:
+        """Write how far the log was read, before these events are stored; return events to emit with them."""
+        assert self._log is not None
+        now = self._parts.read_clock()
+        late = self.events.track(map(self._queues.place, self._log.flush(now)), now)
+        self._log.note_position((*events, *late, *self.events.changed))
+        return late
+
     def _emit(self, events: Iterable[Event]) -> None:
-        for event in events:
+        batch = list(events)
+        if batch and self._log is not None:
+            batch += self._note_position(batch)
+        for event in batch:
             if event.kind == "cpu.core_pinned" and event.id not in self._ids:
                 # Most processes are read in turn; the one that saturates the core must be read now.
                 processes.full_scan(self._parts.root)

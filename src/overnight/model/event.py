@@ -12,6 +12,7 @@ Value = str | int | float | bool
 # The host went down at the event: what follows is another boot.
 PANIC, UNCLEAN_REBOOT = "host.panic", "host.unclean_reboot"
 DEATHS = (PANIC, UNCLEAN_REBOOT)
+LINES_LOST = "kernel.lines_lost"  # of the kernel log, with their sequence numbers
 # A file of another tool was imported, from its first to its last reading; its field `contains` is the
 # `finding.Need` that it meets: events, cpu or profiles.
 IMPORTED = "evidence.imported"

@@ -28,7 +28,7 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from overnight import errors, sources
 from overnight.model import clock, times
@@ -86,6 +86,10 @@ class Drift:
         self._began = 0
         self._before: int | None = None
         self._least: int | None = None
+
+    def restore(self, read_us: int, ahead_us: int) -> None:
+        """Begin with what an earlier reader of this boot has learnt."""
+        self._began, self._least = read_us, ahead_us
 
     def learn(self, read_us: int, stamp_us: int) -> None:
         """Take in a line that could not be read at the reading before."""
@@ -165,17 +169,19 @@ class KernelLog:
     def __init__(self, descriptor: int, now: Callable[[], clock.Clock] = _now) -> None:
         """Take over an open descriptor of /dev/kmsg, or of a pipe that returns one record per read."""
         self._descriptor = descriptor
-        self._now = now
+        self.now = now
         self._expected: int | None = None
+        self._unread: list[bytes] = []  # lines that `_skip` has read
         self._live = False  # whether the next line was not readable before
         self.drift = Drift()
         self.drained = False
         self.lines = 0  # lines read
         self.lost = 0  # lines overwritten before they were read, by the sequence numbers
+        self.holes: list[tuple[int, int]] = []  # their first and last numbers; the caller clears it
 
     @classmethod
-    def open(cls, root: pathlib.Path = sources.ROOT) -> KernelLog:
-        """Open the log at its end."""
+    def open(cls, root: pathlib.Path = sources.ROOT, after: int | None = None) -> KernelLog:
+        """Open the log behind a sequence number of this boot; None: at its end."""
         path = root / "dev/kmsg"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -188,16 +194,40 @@ class KernelLog:
                 why=error.strerror or str(error),
                 todo="run as root, or with CAP_SYSLOG; in a container: --device /dev/kmsg",
             ) from error
-        # A pipe in place of the device has no end to seek to.
-        with contextlib.suppress(OSError):
-            os.lseek(descriptor, 0, os.SEEK_END)
         log = cls(descriptor)
-        log._live = True
+        log._live = after is None
+        # A pipe in place of the device has no beginning to seek to.
+        with contextlib.suppress(OSError):
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            log._skip(after)
         return log
+
+    def _skip(self, after: int | None) -> None:
+        """Pass over the lines up to a number; without one over all, for the number of the last."""
+        self._expected = None if after is None else after + 1
+        last = None
+        while not self._unread:
+            try:
+                data = os.read(self._descriptor, SIZE)
+            except BlockingIOError:
+                # The end may come earlier than expected: a machine was set back to a snapshot.
+                self._expected = self._expected if last is None else last + 1
+                return
+            except BrokenPipeError:
+                continue
+            numbers = _numbers(data)
+            last = numbers[0] if numbers else last
+            if after is not None and last is not None and last > after:
+                self._unread.append(data)
 
     def fileno(self) -> int:
         """Return the descriptor to poll: readable when there is a line."""
         return self._descriptor
+
+    @property
+    def position(self) -> int | None:
+        """Return the number of the last line that was read or passed over; None until known."""
+        return None if self._expected is None else self._expected - 1
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -212,9 +242,9 @@ class KernelLog:
         With `wanted`, only lines for which it returns true are parsed; all are counted in `lines`.
         Lines that were overwritten before they could be read are counted in `lost`.
         """
-        records: list[bytes] = []
+        records, self._unread = self._unread, []
         overwritten = self.drained = False
-        for _ in range(limit):
+        for _ in range(limit - len(records)):
             try:
                 data = os.read(self._descriptor, SIZE)
             except BlockingIOError:
@@ -227,7 +257,7 @@ class KernelLog:
                 self.drained = True
                 break
             records.append(data)
-        read_at = self._now()
+        read_at = self.now()
         if records:
             self._account(records, overwritten, read_at)
         if self.drained:
@@ -247,10 +277,20 @@ class KernelLog:
             first = _numbers(records[0])
             # Lines were overwritten between opening and the first read; their number is unknown.
             self._expected = sequence if first is None else first[0] - overwritten
-        self.lost += max(0, sequence + 1 - self._expected - len(records))
+        missing = max(0, sequence + 1 - self._expected - len(records))
+        self.lost += missing
+        if missing:
+            self.holes += _find_holes(self._expected, records)
         self._expected = sequence + 1
         if self._live:
             self.drift.learn(read_at.monotonic_ns // 1000, stamp)
+
+
+def _find_holes(expected: int, records: Iterable[bytes]) -> Iterator[tuple[int, int]]:
+    for sequence, _ in filter(None, map(_numbers, records)):
+        if sequence > expected:
+            yield expected, sequence - 1
+        expected = sequence + 1
 
 
 def _numbers(data: bytes) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import kernellines
 import livehost
 import machines
 import noise
@@ -217,6 +218,28 @@ def test_kill_9_loses_at_most_the_last_second_and_the_next_agent_continues(
     assert abs(gap.begin_us / 1e6 - last) < 0.01
     assert len(again.polls("cpu")) > before
     assert check.check(tmp_path).problems == ()
+
+
+@pytest.mark.together
+def test_kernel_lines_that_were_written_while_no_recorder_ran_are_stored_once(
+    start, wait_for, tmp_path
+) -> None:
+    mark = f"ovn{os.getpid()}x{time.time_ns()}"
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules/test.toml").write_text(kernellines.make_rules(mark))
+    kernellines.write(mark, range(100))  # before the first recorder
+    agent = start()
+    kernellines.write(mark, range(100, 110))
+    wait_for(lambda: len(agent.events(kernellines.KIND)) >= 5)
+    agent.end(signal.SIGKILL)
+    kernellines.write(mark, range(110, 130))
+    agent = start()
+    agent.end()  # stopped, not killed
+    kernellines.write(mark, range(130, 140))
+    agent = start()
+    wait_for(lambda: kernellines.count(agent.events(kernellines.KIND))[139])
+    agent.end()
+    assert kernellines.count(agent.events(kernellines.KIND)) == dict.fromkeys(range(100, 140), 1)
 
 
 @pytest.mark.together

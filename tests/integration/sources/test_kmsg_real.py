@@ -98,3 +98,24 @@ def test_from_the_beginning_and_not_at_the_end() -> None:
         write("after it was opened")
         texts = [entry.text for entry in read_until(at_the_end, "after it was opened")]
     assert not any("before it was opened" in text for text in texts)
+
+
+def test_behind_a_line_and_what_is_missing() -> None:
+    with contextlib.closing(kmsg.KernelLog.open()) as log:
+        write("the last that was read")
+        read_until(log, "the last that was read")
+        position = log.position
+    assert position is not None
+    write("while nobody read", "the end of these")
+    with contextlib.closing(kmsg.KernelLog.open(after=position)) as again:
+        assert again.position == position
+        own = [entry.text for entry in read_until(again, "the end of these")]
+        assert [text for text in own if "rehearsal" in text] == [
+            "overnight rehearsal: while nobody read",
+            "overnight rehearsal: the end of these",
+        ]
+        assert again.holes == []
+    with contextlib.closing(kmsg.KernelLog.open(after=-8)) as overwritten:
+        first = overwritten.read(1)[0].sequence
+        assert overwritten.holes == [(-7, first - 1)]
+        assert overwritten.lost == first + 7

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from scenarios import machine, nights, work
 
 if TYPE_CHECKING:
     from overnight.model import clock
+    from overnight.model.event import Event
 
 SECOND_NS = 1_000_000_000
 SEGMENT = 120
@@ -56,6 +57,11 @@ class Log:
 
     def finish(self, now: clock.Clock) -> list[watches.Sighting]:
         return self._watch.finish(now)
+
+    flush = finish
+    has_moved = False
+
+    def note_position(self, events: Iterable[Event]) -> None: ...
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -98,6 +98,13 @@ class Log:
     def finish(self, now):
         return self.sightings(now)
 
+    has_moved = False
+
+    def flush(self, now):
+        return ()
+
+    def note_position(self, events) -> None: ...
+
     def close(self) -> None:
         os.close(self.read_end)
         os.close(self.write_end)

@@ -197,7 +197,7 @@ class Reader:
                 if not first <= path.stem.removeprefix("events-")[:6] <= last:
                     continue
                 for number, entry in journal.read_lines(path):
-                    event = _event(entry)
+                    event = parse_event(entry)
                     if event is None:
                         self._note(f"{path}: line {number} is not an event")
                     else:
@@ -337,7 +337,7 @@ def _is_scalar(value: object) -> bool:
     return isinstance(value, str | float) or (isinstance(value, int) and -EVER < value < EVER)
 
 
-def _event(entry: dict[str, object] | None) -> Event | None:
+def parse_event(entry: dict[str, object] | None) -> Event | None:
     """Parse an event; ignore fields that a later version added."""
     if entry is None:
         return None
